@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that the tree is the dependency diagram: reads the includes, compiles nothing.
+
+- A room includes only its own headers and those of the rooms listed below.
+- A room's detail/ is included only from that room; core/detail/ is open to all.
+- Includes form no cycle.
+- The umbrella reshard.hpp holds nothing but includes, reaches only the rooms it stands for, and none of the headers it
+  reaches includes one of the expensive standard headers.
+
+usage: check_floors.py [INCLUDE_FOLDER] | --self-test
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+ROOMS = {  # room: the rooms it may use
+    "core": [],
+    "algebra": ["core"],
+    "memory": ["core"],
+    "plan": ["core", "algebra"],
+    "comm": ["core", "algebra", "memory"],
+    "exec": ["core", "algebra", "memory", "plan", "comm"],
+    "cuda": ["core", "algebra", "memory", "plan", "comm"],
+    "mch": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda"],
+    "checkpoint": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda"],
+}
+UMBRELLA = "reshard/reshard.hpp"
+UMBRELLA_REACHES = re.compile(r"reshard/((core|algebra|memory|plan|exec)/|comm/(communicator|self)\.hpp$|comm/detail/)")
+UMBRELLA_AVOIDS = {"chrono", "filesystem", "functional", "iostream", "memory", "ranges", "regex", "thread"}
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def room(header):
+    parts = header.split("/")
+    return parts[1] if len(parts) > 2 else ""
+
+
+def read(folder):
+    """header -> list of what it includes, both as written after the include folder."""
+    graph = {}
+    for path in sorted([*folder.glob("reshard/**/*.hpp"), *folder.glob("reshard/**/*.cuh")]):
+        name = path.relative_to(folder).as_posix()
+        found = []
+        for quote, target in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            beside = (path.parent / target).resolve()
+            if quote == '"' and beside.is_file():
+                target = beside.relative_to(folder.resolve()).as_posix()
+            found.append(target)
+        graph[name] = found
+    return graph
+
+
+def check_rooms(graph):
+    for header, includes in graph.items():
+        mine = room(header)
+        if mine not in ROOMS and header != UMBRELLA:
+            yield f"{header}: '{mine}' is not one of the rooms {', '.join(ROOMS)}"
+            continue
+        for target in includes:
+            if not target.startswith("reshard/"):
+                continue
+            theirs = room(target)
+            if target not in graph:
+                yield f"{header}: includes {target}, which does not exist"
+            elif header == UMBRELLA:
+                continue  # has a rule of its own
+            elif target == UMBRELLA:
+                yield f"{header}: includes the umbrella; include what is used"
+            elif theirs != mine and theirs not in ROOMS[mine]:
+                yield f"{header}: {mine} may not use {theirs} ({target}); it may use {', '.join(ROOMS[mine]) or 'nothing'}"
+            elif theirs != mine and theirs != "core" and "/detail/" in target:
+                yield f"{header}: {target} is private to {theirs}"
+
+
+def check_cycles(graph):
+    state = {}
+
+    def visit(header, trail):
+        if state.get(header) == "done":
+            return
+        if header in trail:
+            yield "cycle: " + " -> ".join([*trail[trail.index(header):], header])
+            return
+        for target in graph.get(header, []):
+            yield from visit(target, [*trail, header])
+        state[header] = "done"
+
+    for header in graph:
+        yield from visit(header, [])
+
+
+def check_umbrella(graph, text):
+    for line in COMMENT.sub("", text).splitlines():
+        if line.strip() and not re.match(r"\s*#\s*(include|pragma once)\b", line):
+            yield f"{UMBRELLA}: holds something other than includes: {line.strip()}"
+    came_from, queue = {UMBRELLA: None}, [UMBRELLA]
+    while queue:
+        header = queue.pop()
+        for target in graph.get(header, []):
+            if target in UMBRELLA_AVOIDS:
+                trail, step = [], header
+                while step:
+                    trail.append(step)
+                    step = came_from[step]
+                yield f"the umbrella reaches <{target}>: {' -> '.join(reversed(trail))}"
+            elif target.startswith("reshard/") and not UMBRELLA_REACHES.match(target):
+                yield f"the umbrella may not reach {target} (included by {header})"
+            elif target in graph and target not in came_from:
+                came_from[target] = header
+                queue.append(target)
+
+
+def check(folder):
+    graph = read(folder)
+    if not graph:
+        return graph, [f"{folder}: no headers found"]
+    wrong = [*check_rooms(graph), *check_cycles(graph)]
+    umbrella = folder / UMBRELLA
+    if umbrella.is_file():
+        wrong += check_umbrella(graph, umbrella.read_text(encoding="utf-8"))
+    else:
+        wrong.append(f"{UMBRELLA}: missing")
+    return graph, wrong
+
+
+def self_test():
+    good = {
+        "reshard.hpp": "// text\n#pragma once\n#include <reshard/core/a.hpp>\n#include <reshard/comm/self.hpp>\n",
+        "core/a.hpp": "#include <vector>\n// #include <thread>\n",
+        "core/detail/b.hpp": "",
+        "plan/p.hpp": '#include "../core/a.hpp"\n#include <reshard/core/detail/b.hpp>\n',
+        "plan/detail/q.hpp": "",
+        "comm/self.hpp": "#include <reshard/core/a.hpp>\n",
+        "comm/threads.hpp": "#include <thread>\n",
+    }
+    cases = [  # what changes, what the complaint must hold
+        ({}, None),
+        ({"core/a.hpp": "#include <reshard/plan/p.hpp>"}, "core may not use plan"),
+        ({"core/a.hpp": '#include "../plan/p.hpp"'}, "core may not use plan"),
+        ({"comm/self.hpp": "# include <reshard/plan/p.hpp>"}, "comm may not use plan"),
+        ({"exec/e.hpp": "#include <reshard/plan/detail/q.hpp>"}, "private to plan"),
+        ({"exec/e.hpp": "#include <reshard/plan/missing.hpp>"}, "does not exist"),
+        ({"core/a.hpp": "#include <reshard/reshard.hpp>"}, "includes the umbrella"),
+        ({"core/a.hpp": "#include <reshard/core/detail/b.hpp>", "core/detail/b.hpp": '#include "../a.hpp"'}, "cycle"),
+        ({"attic/x.hpp": ""}, "not one of the rooms"),
+        ({"core/a.hpp": "#include <memory>"}, "the umbrella reaches <memory>"),
+        ({"comm/self.hpp": "#include <reshard/comm/threads.hpp>"}, "may not reach reshard/comm/threads.hpp"),
+        ({"reshard.hpp": "#include <reshard/core/a.hpp>\nint x;"}, "something other than includes"),
+    ]
+    bad = []
+    for change, complaint in cases:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = pathlib.Path(temporary)
+            for name, text in {**good, **change}.items():
+                path = folder / "reshard" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            wrong = check(folder)[1]
+            if bool(wrong) != bool(complaint) or (complaint and not any(complaint in line for line in wrong)):
+                bad.append(f"{change}: wanted {complaint!r}, got {wrong}")
+    return bad
+
+
+def main(argv):
+    if argv == ["--self-test"]:
+        wrong = self_test()
+        done = "self-test passed"
+    else:
+        folder = pathlib.Path(argv[0]) if argv else pathlib.Path(__file__).resolve().parent.parent / "include"
+        graph, wrong = check(folder)
+        done = f"{len(graph)} headers keep to their floors"
+    print("\n".join(wrong) or done)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

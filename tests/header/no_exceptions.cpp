@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Built with -fno-exceptions -fno-rtti.
+#include <reshard/reshard.hpp>
+
+using namespace reshard;
+
+int main() {
+    Mesh mesh{2, 4};
+    auto rows = distribution<Replicate, Shard<0>>(mesh, Shape{8, 4});
+    return rows.box(1).begin(0) == 2 ? 0 : 1;
+}

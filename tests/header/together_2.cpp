@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <everything.hpp>
+
+int other_unit();
+
+int other_unit() { return 0; }

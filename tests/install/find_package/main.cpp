@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/reshard.hpp>
+#ifdef CONSUMER_HAS_THREADS
+#include <reshard/comm/threads.hpp>
+#endif
+#ifdef CONSUMER_HAS_CHECKPOINT
+#include <nlohmann/json.hpp>
+#endif
+
+int second_unit();
+
+int main() {
+    reshard::Mesh mesh{2, 4};
+    auto rows = reshard::distribution<reshard::Replicate, reshard::Shard<0>>(mesh, reshard::Shape{8, 4});
+    return rows.box(1).begin(0) == 2 ? second_unit() : 1;
+}

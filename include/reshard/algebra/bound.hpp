@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/algebra/bound.hpp
+/// \brief  How few elements a transition can move, whoever plans it: per rank and over all ranks.
+/// \depends transition. constexpr. Multiply by bytes(dtype) for bytes.
+///
+/// Model: unicast links, no reduction inside the network. T = elements of the local tensor before a fold (global
+/// elements where one axis is all there is), n = ranks along the axes that change, t_r = what rank r needs.
+///
+/// from -> to         | received, most by one rank | sent, most by one rank | total
+/// -------------------|----------------------------|------------------------|------------------
+/// nothing to move    | 0                          | 0                      | 0
+/// R, S -> R, S       | max |need minus have|      | what only it has, shared among copies | sum |need minus have|
+/// P -> S             | (n-1) T / n                | (n-1) T / n            | (n-1) T
+/// P -> R             | 2 (n-1) T / n              | 2 (n-1) T / n          | 2 (n-1) T
+/// P(a) -> P(b)       | (n-1) T / n                | (n-1) T / n            | (n-1) T
+/// P -> one rank      | T                          | T                      | (n-1) T
+/// one rank -> P      | 0                          | 0                      | 0
+///
+/// Sources: Patarasuk and Yuan, JPDC 2009 (all-reduce); the R, S rows are set differences. For other combinations of
+/// Partial axes no bound is claimed.
+#pragma once
+
+#include <reshard/algebra/transition.hpp>
+
+namespace reshard::inline v0 {
+
+struct Bound {
+    bool known = false;
+    Index elements = 0;
+    friend constexpr bool operator==(Bound const&, Bound const&) = default;
+};
+
+struct TotalBound {
+    bool known = false;
+    Index received = 0;  ///< elements received by the rank that receives most
+    Index sent = 0;      ///< elements sent by the rank that sends most
+    Index total = 0;     ///< elements that cross ranks
+    friend constexpr bool operator==(TotalBound const&, TotalBound const&) = default;
+};
+
+namespace detail {
+
+/// How the axes of a transition on one mesh behave as a whole.
+enum class FoldForm : std::uint8_t {
+    none,      ///< no Partial is resolved or filled: sets of elements move
+    to_shard,  ///< P -> S on all axes that change
+    to_copies, ///< P -> R on all axes that change
+    to_owed,   ///< P(a) -> P(b) on all axes that change
+    mixed      ///< no bound is known
+};
+
+struct FoldShape {
+    FoldForm form = FoldForm::none;
+    Index ranks = 1;  ///< n
+};
+
+[[nodiscard]] constexpr FoldShape fold_shape(DynamicDistribution const& from, DynamicDistribution const& to) noexcept {
+    FoldShape result;
+    bool moves = false;
+    bool fills = false;
+    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+        Placement const& target = to.placement(axis);
+        AxisChange const change = axis_change(from.placement(axis), target);
+        if (change == AxisChange::fill || change == AxisChange::alias) fills = true;
+        if (change == AxisChange::move && !(from.placement(axis) == target)) moves = true;
+        if (change != AxisChange::fold) continue;
+        FoldForm const form = target.is_shard()       ? FoldForm::to_shard
+                              : target.is_replicate() ? FoldForm::to_copies
+                                                      : FoldForm::to_owed;
+        result.form = result.form == FoldForm::none || result.form == form ? form : FoldForm::mixed;
+        result.ranks *= from.mesh().extent(axis);
+    }
+    // The axes that stay must cut as before: their cuts stand in front of the new ones.
+    for (int dim = 0; dim < from.shape().rank(); ++dim) {
+        for (int i = 0; i < from.cuts(dim).size(); ++i) {
+            if (i >= to.cuts(dim).size() || from.cuts(dim)[i] != to.cuts(dim)[i]) moves = true;
+        }
+    }
+    if (result.form == FoldForm::none ? fills : (moves || fills)) result.form = FoldForm::mixed;
+    return result;
+}
+
+/// Elements of `to` that a rank needs and does not hold under `from`.
+[[nodiscard]] constexpr Index missing(DynamicDistribution const& from, DynamicDistribution const& to, Index rank) {
+    if (!to.contains(rank)) return 0;
+    Indices const target = to.mesh().coordinates(rank);
+    Index need = 1;
+    Index have = from.contains(rank) ? 1 : 0;
+    for (int dim = 0; dim < to.shape().rank(); ++dim) {
+        IndexSet const want = to.index_set(target, dim);
+        need *= want.size();
+        if (have == 0) continue;
+        IndexSet const held = from.index_set(from.mesh().coordinates(rank), dim);
+        Index common = 0;
+        for (Index k = 0; k < want.segments(); ++k) {
+            common += held.local_index(want.segment(k).end) - held.local_index(want.segment(k).begin);
+        }
+        have *= common;
+    }
+    return need - have;
+}
+
+[[nodiscard]] constexpr Index shared(Index factor, Index ranks, Index elements) noexcept {
+    return ceil_div(factor * (ranks - 1) * elements, ranks);
+}
+
+}  // namespace detail
+
+/// The fewest elements `rank` can receive. Closed form; cost independent of the number of ranks.
+/// With `across`, the two sides are placed on meshes of their own (plan_across).
+[[nodiscard]] constexpr Bound receive_bound(DynamicDistribution const& from, DynamicDistribution const& to, Index rank,
+                                            bool across = false) {
+    if (across) {
+        bool owes = false;
+        for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+            owes = owes || (from.placement(axis).is_partial() && from.mesh().extent(axis) > 1);
+        }
+        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+            if (to.placement(axis).is_partial()) return {};
+        }
+        // A partial source needs at least one foreign addend for every element; where it is folded is not fixed.
+        if (owes && from.contains(rank)) return {};
+        if (owes) return {true, to.contains(rank) ? to.local_shape(rank).size() : 0};
+        return {true, detail::missing(from, to, rank)};
+    }
+    if (!from.contains(rank)) return {true, 0};
+    if (kind_of(from.signature(), to.signature()) != Kind::collective) return {true, 0};
+    detail::FoldShape const fold = detail::fold_shape(from, to);
+    Index const local = from.local_shape(rank).size();
+    switch (fold.form) {
+        case detail::FoldForm::none: return {true, detail::missing(from, to, rank)};
+        case detail::FoldForm::to_shard: return {true, (fold.ranks - 1) * to.local_shape(rank).size()};
+        case detail::FoldForm::to_copies: return {true, detail::shared(2, fold.ranks, local)};
+        case detail::FoldForm::to_owed: return {true, detail::shared(1, fold.ranks, local)};
+        case detail::FoldForm::mixed: break;
+    }
+    return {};
+}
+
+/// The fewest elements that must be received and sent, by the busiest rank and in all. Cost: ranks squared; for
+/// tables, tests and small clusters.
+[[nodiscard]] constexpr TotalBound total_bound(DynamicDistribution const& from, DynamicDistribution const& to,
+                                               bool across = false) {
+    TotalBound result;
+    DynamicMesh const& sources = from.mesh();
+    DynamicMesh const& targets = to.mesh();
+    detail::FoldShape fold;
+    if (across) {
+        bool owes = false;
+        bool fills = false;
+        for (int axis = 0; axis < sources.axes(); ++axis) owes = owes || from.placement(axis).is_partial();
+        for (int axis = 0; axis < targets.axes(); ++axis) fills = fills || to.placement(axis).is_partial();
+        bool const to_one = targets.size() == 1 && sources.axes() == 1 && sources.contains(targets.rank_at(0));
+        bool const from_one = sources.size() == 1 && targets.axes() == 1 && targets.contains(sources.rank_at(0));
+        if (owes && to_one && !fills) {
+            Index const whole = from.shape().size();
+            Index const others = sources.size() - 1;
+            return {true, others == 0 ? 0 : whole, others == 0 ? 0 : whole, others * whole};
+        }
+        if (fills && from_one && !owes) return {true, 0, 0, 0};
+        if (owes || fills) return result;
+    } else {
+        if (kind_of(from.signature(), to.signature()) != Kind::collective) return {true, 0, 0, 0};
+        fold = detail::fold_shape(from, to);
+    }
+    if (fold.form == detail::FoldForm::mixed) return result;
+    result.known = true;
+    if (fold.form != detail::FoldForm::none) {
+        Index const factor = fold.form == detail::FoldForm::to_copies ? 2 : 1;
+        for (Index i = 0; i < sources.size(); ++i) {
+            Index const local = from.local_shape(sources.rank_at(i)).size();
+            result.received = larger(result.received, detail::shared(factor, fold.ranks, local));
+            result.total += factor * (fold.ranks - 1) * local;
+        }
+        result.sent = result.received;
+        result.total /= fold.ranks;  // every group of n ranks was counted n times
+        return result;
+    }
+    for (Index i = 0; i < targets.size(); ++i) {
+        Index const missing = detail::missing(from, to, targets.rank_at(i));
+        result.received = larger(result.received, missing);
+        result.total += missing;
+    }
+    // Per piece of the source: every element that somebody without it needs leaves one of its copies at least once.
+    for (Index i = 0; i < sources.size(); ++i) {
+        Index const rank = sources.rank_at(i);
+        std::vector<Box> const piece = from.boxes(rank);
+        if (piece.empty()) continue;
+        Index copies = 0;
+        for (Index j = 0; j < sources.size(); ++j) {
+            if (from.boxes(sources.rank_at(j)) == piece) ++copies;
+        }
+        std::vector<std::vector<Box>> seen;  // the destination's pieces are equal or disjoint
+        Index needed = 0;
+        for (Index j = 0; j < targets.size(); ++j) {
+            Index const receiver = targets.rank_at(j);
+            std::vector<Box> const wanted = to.boxes(receiver);
+            if (from.contains(receiver) && from.boxes(receiver) == piece) continue;
+            bool counted = false;
+            for (auto const& earlier : seen) counted = counted || earlier == wanted;
+            if (counted) continue;
+            seen.push_back(wanted);
+            for (Box const& a : piece)
+                for (Box const& b : wanted) needed += intersect(a, b).size();
+        }
+        result.sent = larger(result.sent, ceil_div(needed, copies));
+    }
+    return result;
+}
+
+}  // namespace reshard::inline v0

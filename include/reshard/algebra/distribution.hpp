@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/algebra/distribution.hpp
+/// \brief  Mesh + shape + placements (+ axis order): which box of a tensor each rank holds.
+/// \depends mesh, box, signature; <vector> for lists of ranks. constexpr; no communicator, no tensor memory.
+#pragma once
+
+#include <reshard/algebra/box.hpp>
+#include <reshard/algebra/mesh.hpp>
+#include <reshard/algebra/signature.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+/// A distribution as a value. Every question is answered in closed form from the rank number alone.
+///
+/// Throws PlacementError when there is not one placement per mesh axis, a dimension is out of range, two reductions
+/// meet, boundaries do not ascend from 0 to the extent they cut, or a block-cyclic cut is not the last of its
+/// dimension.
+class DynamicDistribution {
+public:
+    constexpr DynamicDistribution() { signature_.placements.push_back({}); }
+    constexpr DynamicDistribution(DynamicMesh const& mesh, DynamicShape const& shape, Placements const& placements,
+                                  AxisList const& order = {})
+        : mesh_(mesh), shape_(shape) {
+        signature_.placements = placements;
+        if (placements.size() != mesh.axes()) raise_count(placements.size(), mesh.axes());
+        SignatureFault const fault = arrange(signature_, shape.rank(), order);
+        if (fault != SignatureFault::none) raise_fault(fault);
+        for (int dim = 0; dim < shape.rank(); ++dim) check_rules(dim);
+    }
+
+    [[nodiscard]] constexpr DynamicMesh const& mesh() const noexcept { return mesh_; }
+    [[nodiscard]] constexpr DynamicShape const& shape() const noexcept { return shape_; }
+    [[nodiscard]] constexpr Signature const& signature() const noexcept { return signature_; }
+    [[nodiscard]] constexpr Placement const& placement(int axis) const noexcept { return signature_.placements[axis]; }
+    /// The axes that cut a dimension, first cut first.
+    [[nodiscard]] constexpr AxisList const& cuts(int dim) const noexcept { return signature_.cuts[dim]; }
+    [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return mesh_.contains(rank); }
+
+    /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
+    [[nodiscard]] constexpr IndexSet index_set(Indices const& coordinates, int dim) const noexcept {
+        Interval span{0, shape_.extent(dim)};
+        for (int axis : signature_.cuts[dim]) {
+            if (span.empty()) break;
+            SplitRule const& rule = placement(axis).rule();
+            Index const parts = mesh_.extent(axis);
+            if (rule.kind == SplitKind::cyclic) return IndexSet(span, rule.block, parts, coordinates[axis]);
+            Interval const cut = part(rule, span.size(), parts, coordinates[axis]);
+            span = cut.empty() ? Interval{shape_.extent(dim), shape_.extent(dim)}
+                               : Interval{span.begin + cut.begin, span.begin + cut.end};
+        }
+        return IndexSet(span);
+    }
+
+    /// The box a rank holds. Throws MeshError when the rank is not in the mesh, and PlacementError when it holds
+    /// several boxes (block-cyclic): ask boxes(rank) then.
+    [[nodiscard]] constexpr Box box(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        Box result;
+        for (int dim = 0; dim < shape_.rank(); ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            if (set.is_interval()) {
+                result.push_back(set.span());
+            } else if (set.segments() == 0) {
+                result.push_back({shape_.extent(dim), shape_.extent(dim)});
+            } else if (set.segments() == 1) {
+                result.push_back(set.segment(0));
+            } else {
+                raise_many(rank, dim, set.segments());
+            }
+        }
+        return result;
+    }
+
+    /// All boxes a rank holds, in the row-major order of its local memory; none when it holds nothing.
+    [[nodiscard]] constexpr std::vector<Box> boxes(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        std::vector<Box> result(1);
+        for (int dim = 0; dim < shape_.rank(); ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            std::vector<Box> longer;
+            for (Box const& prefix : result) {
+                for (Index k = 0; k < set.segments(); ++k) {
+                    Box next = prefix;
+                    next.push_back(set.segment(k));
+                    longer.push_back(next);
+                }
+            }
+            result = static_cast<std::vector<Box>&&>(longer);
+        }
+        return result;
+    }
+
+    /// Extents of the rank's local tensor. Throws MeshError when the rank is not in the mesh.
+    [[nodiscard]] constexpr DynamicShape local_shape(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        Indices extents;
+        for (int dim = 0; dim < shape_.rank(); ++dim) extents.push_back(index_set(coordinates, dim).size());
+        return DynamicShape(extents);
+    }
+
+    /// Global index of the local tensor's first element; along an empty dimension the whole tensor's extent, so
+    /// that it is never the offset of somebody else's shard (pytorch/pytorch#150862).
+    [[nodiscard]] constexpr Indices offset(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        Indices result;
+        for (int dim = 0; dim < shape_.rank(); ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            result.push_back(set.segments() == 0 ? shape_.extent(dim) : set.segment(0).begin);
+        }
+        return result;
+    }
+
+    /// Whether a rank of the mesh holds every element of a box (an addend of it, where axes are Partial).
+    [[nodiscard]] constexpr bool holds(Index rank, Box const& box) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        if (box.empty()) return true;
+        for (int dim = 0; dim < shape_.rank(); ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            Index const held = set.local_index(box.end(dim)) - set.local_index(box.begin(dim));
+            if (held != box.extent(dim)) return false;
+        }
+        return true;
+    }
+
+    /// The ranks that hold every element of a box, ascending by position in the mesh. Cost: the ranks of the mesh.
+    [[nodiscard]] constexpr std::vector<Index> holders(Box const& box) const {
+        if (box.rank() != shape_.rank()) raise_rank(box.rank());
+        std::vector<Index> result;
+        for (Index ordinal = 0; ordinal < mesh_.size(); ++ordinal) {
+            if (holds(mesh_.rank_at(ordinal), box)) result.push_back(mesh_.rank_at(ordinal));
+        }
+        return result;
+    }
+    /// The ranks that hold one element.
+    [[nodiscard]] constexpr std::vector<Index> holders(Indices const& index) const {
+        Box box;
+        for (Index i : index) box.push_back({i, i + 1});
+        return holders(box);
+    }
+
+    /// Same mesh, shape, placements, rules and cutting order. Numeric coincidences (chunk and balanced cuts of a
+    /// divisible extent) are not equality.
+    [[nodiscard]] friend constexpr bool operator==(DynamicDistribution const& a,
+                                                   DynamicDistribution const& b) noexcept {
+        return a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_.placements == b.signature_.placements &&
+               a.signature_.cuts == b.signature_.cuts;
+    }
+
+private:
+    constexpr void check_rules(int dim) const {
+        // `extent` is what the next axis cuts; -1 once the pieces differ in size.
+        Index extent = shape_.extent(dim);
+        for (int axis : signature_.cuts[dim]) {
+            SplitRule const& rule = placement(axis).rule();
+            Index const parts = mesh_.extent(axis);
+            if (rule.kind == SplitKind::cyclic && rule.block < 1) raise_block(axis, rule.block);
+            if (rule.kind == SplitKind::boundaries) {
+                check_boundaries(rule.boundaries, axis, parts, extent);
+                Index const first = rule.boundaries[1];
+                for (Index i = 1; i < parts; ++i) {
+                    if (rule.boundaries[i + 1] - rule.boundaries[i] != first) extent = -1;
+                }
+                if (extent >= 0) extent = first;
+            } else if (extent >= 0) {
+                extent = extent % parts == 0 ? extent / parts : -1;
+            }
+        }
+    }
+    constexpr void check_boundaries(IndexList const& boundaries, int axis, Index parts, Index extent) const {
+        if (boundaries.size() != parts + 1) raise_boundary_count(axis, boundaries.size(), parts);
+        if (extent < 0) raise_uneven_parent(axis);
+        for (Index i = 0; i < parts; ++i) {
+            if (boundaries[i + 1] < boundaries[i]) raise_boundaries(axis, extent);
+        }
+        if (boundaries[0] != 0 || boundaries[parts] != extent) raise_boundaries(axis, extent);
+    }
+
+    [[noreturn]] static void raise_count(int given, int axes) {
+        raise(ErrorCode::placement,
+              concat("reshard::distribution: ", given, " placements for a mesh of ", axes, " axes. Fix: give exactly ",
+                     "one placement per mesh axis; Replicate for an axis that does not touch the tensor."));
+    }
+    [[noreturn]] void raise_fault(SignatureFault fault) const {
+        if (fault == SignatureFault::dimension) {
+            int dim = 0;
+            for (auto const& placement : signature_.placements) {
+                if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= shape_.rank())) {
+                    dim = placement.dim();
+                }
+            }
+            raise(ErrorCode::placement, concat("reshard::distribution: a tensor of shape ", to_string(shape_),
+                                               " has no dimension ", dim,
+                                               " to shard. Fix: dimensions count from 0 to rank - 1."));
+        }
+        if (fault == SignatureFault::two_ops) {
+            raise(ErrorCode::placement, "reshard::distribution: two different reductions in one tensor. "
+                                        "Fix: use one Partial op on all partial axes, or reduce one of them first.");
+        }
+        if (fault == SignatureFault::order) {
+            raise(ErrorCode::placement, "reshard::distribution: the axis order names an axis twice, an axis the mesh "
+                                        "does not have, or only some of the axes that cut a dimension. "
+                                        "Fix: list all axes of that dimension, the first to cut first.");
+        }
+        raise(ErrorCode::placement, "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
+                                    "Fix: let the other axes of that dimension cut first (AxisOrder).");
+    }
+    [[noreturn]] static void raise_many(Index rank, int dim, Index segments) {
+        raise(ErrorCode::placement, concat("reshard::distribution: rank ", rank, " holds ", segments,
+                                           " block-cyclic pieces of dimension ", dim, ", not one box. Fix: ask boxes(rank)."));
+    }
+    [[noreturn]] void raise_rank(int rank) const {
+        raise(ErrorCode::shape, concat("reshard::distribution: a box or index of rank ", rank,
+                                       " for a tensor of shape ", to_string(shape_), "."));
+    }
+    [[noreturn]] static void raise_block(int axis, Index block) {
+        raise(ErrorCode::placement, concat("reshard::distribution: the block-cyclic rule of mesh axis ", axis,
+                                           " has blocks of ", block, ". Fix: a block has at least one element."));
+    }
+    [[noreturn]] static void raise_boundary_count(int axis, Index given, Index parts) {
+        raise(ErrorCode::placement, concat("reshard::distribution: ", given, " boundaries on mesh axis ", axis, " of ",
+                                           parts, " ranks. Fix: give ", parts + 1, " positions, 0 first, the extent last."));
+    }
+    [[noreturn]] static void raise_uneven_parent(int axis) {
+        raise(ErrorCode::placement, concat("reshard::distribution: boundaries on mesh axis ", axis,
+                                           " cut pieces of different sizes. Fix: let that axis cut first, or cut ",
+                                           "evenly before it."));
+    }
+    [[noreturn]] static void raise_boundaries(int axis, Index extent) {
+        raise(ErrorCode::placement, concat("reshard::distribution: the boundaries of mesh axis ", axis,
+                                           " do not ascend from 0 to ", extent, ". Fix: start at 0, never step back, ",
+                                           "end at the extent that is cut."));
+    }
+
+    DynamicMesh mesh_;
+    DynamicShape shape_;
+    Signature signature_;
+};
+
+namespace detail {
+
+template <class P>
+constexpr char const* tag_of(P const& /*placement*/) noexcept {
+    return nullptr;
+}
+template <int Dim, class Rule>
+constexpr char const* tag_of(Shard<Dim, Rule> const& /*placement*/) noexcept {
+    return Rule::is_static ? &rule_tag<Rule> : nullptr;
+}
+template <class P>
+constexpr Placement placement_of_type(P const& placement) {
+    return placement.placement(dynamic, dynamic);
+}
+template <int Dim, class Rule>
+constexpr Placement placement_of_type(Shard<Dim, Rule> const& placement) {
+    // Only the built-in rules are the same object for every extent; a user's rule is known by its tag alone.
+    SplitRule rule;
+    if constexpr (std::same_as<Rule, Chunk> || std::same_as<Rule, Balanced> || std::same_as<Rule, BlockCyclic>) {
+        rule = placement.split.rule(dynamic, dynamic);
+    } else {
+        rule.kind = SplitKind::boundaries;
+    }
+    return Placement::shard(Dim, rule);
+}
+
+struct StaticSignature {
+    Signature signature;
+    SignatureFault fault = SignatureFault::none;
+};
+
+template <class M, class S, class Order, class... P>
+consteval StaticSignature static_signature() {
+    StaticSignature result;
+    (result.signature.placements.push_back(placement_of_type(P{})), ...);
+    (result.signature.tags.push_back(tag_of(P{})), ...);
+    for (int axis = 0; axis < M::axes(); ++axis) {
+        if (M::static_extent(axis) == 1) result.signature.ones |= 1U << axis;
+    }
+    result.fault = arrange(result.signature, S::rank(), Order::list());
+    return result;
+}
+
+template <std::size_t placements_given, std::size_t mesh_axes>
+consteval bool check_placement_count() {
+    static_assert(placements_given == mesh_axes,
+                  "reshard::distribution: give exactly one placement per mesh axis. "
+                  "Fix: add reshard::Replicate for every axis that does not touch this tensor.");
+    return placements_given == mesh_axes;
+}
+
+template <class M, class S, class Order, class... P>
+consteval bool check_distribution() {
+    if constexpr (check_placement_count<sizeof...(P), static_cast<std::size_t>(M::axes())>()) {
+        constexpr SignatureFault fault = static_signature<M, S, Order, P...>().fault;
+        static_assert(fault != SignatureFault::dimension,
+                      "reshard::distribution: a placement shards a dimension the tensor does not have. "
+                      "Fix: dimensions count from 0 to the rank of the shape minus one.");
+        static_assert(fault != SignatureFault::two_ops,
+                      "reshard::distribution: two different reductions in one tensor. "
+                      "Fix: use one Partial op on all partial axes, or reduce one of them first.");
+        static_assert(fault != SignatureFault::order,
+                      "reshard::distribution: AxisOrder names an axis twice, an axis the mesh does not have, or only "
+                      "some of the axes that cut a dimension. Fix: list all axes of that dimension, first cut first.");
+        static_assert(fault != SignatureFault::cyclic_inside,
+                      "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
+                      "Fix: let the other axes of that dimension cut first (AxisOrder).");
+        return fault == SignatureFault::none;
+    }
+    return false;
+}
+
+}  // namespace detail
+
+/// A distribution whose placements are part of the type: a thin face over DynamicDistribution that adds what the
+/// compiler can know. Made by distribution<...>(mesh, shape).
+template <class M, class S, class Order, PlacementType... P>
+class Distribution {
+    static_assert(detail::check_distribution<M, S, Order, P...>());
+
+public:
+    using mesh_type = M;
+    using shape_type = S;
+    static constexpr Signature static_signature = detail::static_signature<M, S, Order, P...>().signature;
+
+    constexpr Distribution()
+        requires(M::is_static && S::is_static)
+        : Distribution(M{}, S{}, P{}...) {}
+    constexpr Distribution(M const& mesh, S const& shape, P const&... placements)
+        : value_(mesh, shape, list(mesh, shape, placements...), Order::list()) {}
+
+    [[nodiscard]] constexpr operator DynamicDistribution const&() const noexcept { return value_; }
+    [[nodiscard]] constexpr DynamicDistribution const& value() const noexcept { return value_; }
+    [[nodiscard]] constexpr DynamicMesh const& mesh() const noexcept { return value_.mesh(); }
+    [[nodiscard]] constexpr DynamicShape const& shape() const noexcept { return value_.shape(); }
+    [[nodiscard]] constexpr Box box(Index rank) const { return value_.box(rank); }
+    [[nodiscard]] constexpr std::vector<Box> boxes(Index rank) const { return value_.boxes(rank); }
+    [[nodiscard]] constexpr DynamicShape local_shape(Index rank) const { return value_.local_shape(rank); }
+    [[nodiscard]] constexpr Indices offset(Index rank) const { return value_.offset(rank); }
+    [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return value_.contains(rank); }
+    [[nodiscard]] constexpr bool holds(Index rank, Box const& box) const { return value_.holds(rank, box); }
+    [[nodiscard]] constexpr std::vector<Index> holders(Box const& box) const { return value_.holders(box); }
+    [[nodiscard]] constexpr std::vector<Index> holders(Indices const& index) const { return value_.holders(index); }
+
+    [[nodiscard]] friend constexpr bool operator==(Distribution const& a, Distribution const& b) noexcept {
+        return a.value_ == b.value_;
+    }
+
+private:
+    static constexpr Placements list(M const& mesh, S const& shape, P const&... placements) {
+        Placements result;
+        int axis = 0;
+        (result.push_back(make(mesh, shape, axis++, placements)), ...);
+        return result;
+    }
+    template <class One>
+    static constexpr Placement make(M const& mesh, S const& shape, int axis, One const& placement) {
+        if constexpr (One::kind == PlacementKind::shard) {
+            return placement.placement(shape.extent(One::dim), mesh.extent(axis));
+        } else {
+            return placement.placement(dynamic, mesh.extent(axis));
+        }
+    }
+
+    DynamicDistribution value_;
+};
+
+namespace detail {
+template <class T>
+inline constexpr bool is_typed_distribution = false;
+template <class M, class S, class Order, class... P>
+inline constexpr bool is_typed_distribution<Distribution<M, S, Order, P...>> = true;
+}  // namespace detail
+
+/// A distribution made of types, or the run-time value.
+template <class T>
+concept TypedDistribution = detail::is_typed_distribution<std::remove_cvref_t<T>>;
+template <class T>
+concept AnyDistribution = TypedDistribution<T> || std::same_as<std::remove_cvref_t<T>, DynamicDistribution>;
+
+/// `distribution<Replicate, Shard<0>>(mesh, shape)`: one placement per mesh axis, the first axis cuts first.
+template <PlacementType... P, Index... E, Index... X>
+    requires(sizeof...(P) > 0)
+[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape) {
+    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<>, P...>(mesh, shape, P{}...);
+}
+/// The same with another cutting order: `distribution<Shard<0>, Shard<0>>(mesh, shape, AxisOrder<1, 0>{})`.
+template <PlacementType... P, Index... E, Index... X, int... Axes>
+    requires(sizeof...(P) > 0)
+[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape,
+                                          AxisOrder<Axes...> /*order*/) {
+    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<Axes...>, P...>(mesh, shape, P{}...);
+}
+/// Placements as arguments, for rules that carry numbers: `Shard<0, Boundaries>{{0, 3, 9}}`.
+template <Index... E, Index... X, PlacementType First, PlacementType... P>
+[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape, First const& first,
+                                          P const&... rest) {
+    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<>, First, P...>(mesh, shape, first, rest...);
+}
+/// Order first, then placements as arguments: `distribution(mesh, shape, AxisOrder<1, 0>{}, Shard<0>{}, Shard<0>{})`.
+template <Index... E, Index... X, int... Axes, PlacementType First, PlacementType... P>
+[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape,
+                                          AxisOrder<Axes...> /*order*/, First const& first, P const&... rest) {
+    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<Axes...>, First, P...>(mesh, shape, first, rest...);
+}
+/// Placements known at run time.
+[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
+                                                         Placements const& placements, AxisList const& order = {}) {
+    return DynamicDistribution(mesh, shape, placements, order);
+}
+
+}  // namespace reshard::inline v0

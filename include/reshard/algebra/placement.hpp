@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/algebra/placement.hpp
+/// \brief  What one mesh axis does to a tensor: cut a dimension, keep copies, or owe a reduction.
+/// \depends core, split. constexpr; no memory, no I/O.
+/// Meaning as in PyTorch DTensor (torch/distributed/tensor/placement_types.py).
+#pragma once
+
+#include <reshard/algebra/split.hpp>
+#include <reshard/core/reduce.hpp>
+
+#include <concepts>  // same_as
+
+namespace reshard::inline v0 {
+
+enum class PlacementKind : std::uint8_t { replicate, shard, partial };
+
+/// A placement as a value: what run-time code and the rules of the algebra work with.
+class Placement {
+public:
+    constexpr Placement() = default;  ///< replicate
+    [[nodiscard]] static constexpr Placement replicate() noexcept { return {}; }
+    [[nodiscard]] static constexpr Placement shard(int dim, SplitRule rule = {}) {
+        Placement placement;
+        placement.kind_ = PlacementKind::shard;
+        placement.dim_ = dim;
+        placement.rule_ = static_cast<SplitRule&&>(rule);
+        return placement;
+    }
+    [[nodiscard]] static constexpr Placement partial(Reduce op) noexcept {
+        Placement placement;
+        placement.kind_ = PlacementKind::partial;
+        placement.op_ = op;
+        return placement;
+    }
+
+    [[nodiscard]] constexpr PlacementKind kind() const noexcept { return kind_; }
+    [[nodiscard]] constexpr bool is_replicate() const noexcept { return kind_ == PlacementKind::replicate; }
+    [[nodiscard]] constexpr bool is_shard() const noexcept { return kind_ == PlacementKind::shard; }
+    [[nodiscard]] constexpr bool is_partial() const noexcept { return kind_ == PlacementKind::partial; }
+    [[nodiscard]] constexpr int dim() const noexcept { return dim_; }                ///< shard: tensor dimension
+    [[nodiscard]] constexpr SplitRule const& rule() const noexcept { return rule_; } ///< shard: how it is cut
+    [[nodiscard]] constexpr Reduce op() const noexcept { return op_; }               ///< partial: what is owed
+
+    friend constexpr bool operator==(Placement const&, Placement const&) = default;
+
+private:
+    PlacementKind kind_ = PlacementKind::replicate;
+    Reduce op_ = Reduce::sum;
+    int dim_ = 0;
+    SplitRule rule_;
+};
+
+/// Every rank along the axis holds the same values.
+struct Replicate {
+    static constexpr PlacementKind kind = PlacementKind::replicate;
+    [[nodiscard]] constexpr Placement placement(Index /*extent*/, Index /*parts*/) const noexcept { return {}; }
+};
+
+/// The axis cuts tensor dimension `Dim` by `Rule`: `Shard<0>`, `Shard<1, Balanced>`, `Shard<0, Boundaries>{{0, 3, 9}}`.
+template <int Dim, SplitRuleType Rule = Chunk>
+struct Shard {
+    static_assert(Dim >= 0, "reshard::Shard: the dimension is negative. Fix: count dimensions from 0.");
+    static constexpr PlacementKind kind = PlacementKind::shard;
+    static constexpr int dim = Dim;
+    using rule_type = Rule;
+
+    Rule split{};
+
+    [[nodiscard]] constexpr Placement placement(Index extent, Index parts) const {
+        return Placement::shard(Dim, split.rule(extent, parts));
+    }
+};
+
+/// Every rank along the axis holds an addend; the value is their reduction by `Op`.
+template <Reduce Op = Reduce::sum>
+struct Partial {
+    static constexpr PlacementKind kind = PlacementKind::partial;
+    static constexpr Reduce op = Op;
+    [[nodiscard]] constexpr Placement placement(Index /*extent*/, Index /*parts*/) const noexcept {
+        return Placement::partial(Op);
+    }
+};
+
+/// A placement as a type.
+template <class T>
+concept PlacementType = requires(T const& t, Index n) {
+    { T::kind } -> std::same_as<PlacementKind const&>;
+    { t.placement(n, n) } -> std::same_as<Placement>;
+};
+
+static_assert(PlacementType<Replicate> && PlacementType<Shard<0>> && PlacementType<Partial<>>);
+static_assert(!PlacementType<int> && !PlacementType<Placement> && !PlacementType<Shard<0>&>);
+
+}  // namespace reshard::inline v0

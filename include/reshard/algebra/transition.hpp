@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/algebra/transition.hpp
+/// \brief  Whether going from one distribution to another is a view, a local copy, or needs communication.
+/// \depends distribution. constexpr.
+///
+/// The rule, for two distributions of one mesh and shape. Per tensor dimension list (axis, split rule) in cutting
+/// order; drop axes that are statically of size 1; remove from the tail of the source's list the axes that become
+/// Partial. Nothing moves when what is left is a prefix of the destination's list, no Partial is resolved, and the
+/// ops are equal.
+///
+/// from -> to            | kind
+/// ----------------------|----------------------------------------------------------------------------------
+/// R -> R, S -> S, P -> P | view: the memory itself
+/// R -> S                | view: a window of it (local: several windows, when the cut is block-cyclic)
+/// R -> P                | local: coordinate 0 keeps the values, the others fill the identity;
+///                       | view for min, max, band and bor, where every copy may owe itself
+/// S -> P                | local: the shard inside an identity-filled tensor
+/// P+ <-> Pavg           | local: a factor
+/// S -> R, S(i) -> S(j)  | collective
+/// P -> R, P -> S        | collective, as is P(a) -> P(b)
+/// any -> Pavg           | not possible: an average has no identity to fill with
+#pragma once
+
+#include <reshard/algebra/distribution.hpp>
+
+namespace reshard::inline v0 {
+
+enum class Kind : std::uint8_t {
+    view,       ///< one box of what the rank holds: no copy
+    local,      ///< a copy within the rank
+    collective  ///< data crosses ranks (possibly zero bytes)
+};
+
+[[nodiscard]] constexpr std::string_view name(Kind kind) noexcept {
+    constexpr std::string_view names[] = {"view", "local", "collective"};
+    return names[static_cast<int>(kind)];
+}
+
+/// What one mesh axis does in a transition.
+enum class AxisChange : std::uint8_t {
+    keep,    ///< Partial stays Partial with the same op
+    scale,   ///< P+ <-> Pavg
+    fold,    ///< a Partial is resolved
+    fill,    ///< becomes Partial: data in one place, the identity elsewhere
+    alias,   ///< becomes Partial, and every copy may owe itself (idempotent ops)
+    move,    ///< Replicate or Shard on both sides
+};
+
+[[nodiscard]] constexpr AxisChange axis_change(Placement const& from, Placement const& to) noexcept {
+    if (from.is_partial() && to.is_partial()) {
+        if (from.op() == to.op()) return AxisChange::keep;
+        return is_linear(from.op()) && is_linear(to.op()) ? AxisChange::scale : AxisChange::fold;
+    }
+    if (from.is_partial()) return AxisChange::fold;
+    if (!to.is_partial()) return AxisChange::move;
+    return from.is_replicate() && is_idempotent(to.op()) ? AxisChange::alias : AxisChange::fill;
+}
+
+/// Whether some axis would have to be filled with the identity of an average.
+[[nodiscard]] constexpr bool fills_average(Signature const& from, Signature const& to) noexcept {
+    for (int axis = 0; axis < from.placements.size(); ++axis) {
+        Placement const& target = to.placements[axis];
+        if (!target.is_partial() || target.op() != Reduce::avg) continue;
+        AxisChange const change = axis_change(from.placements[axis], target);
+        if (change == AxisChange::fill || change == AxisChange::fold) return true;
+    }
+    return false;
+}
+
+/// The kind of a transition between two signatures of one mesh and shape. \pre !fills_average(from, to).
+[[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to) noexcept {
+    unsigned const ones = from.ones & to.ones;
+    auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
+    bool copies = false;
+    for (int axis = 0; axis < from.placements.size(); ++axis) {
+        switch (axis_change(from.placements[axis], to.placements[axis])) {
+            case AxisChange::fold:
+                if (counts(axis)) return Kind::collective;
+                break;
+            case AxisChange::fill: copies = copies || counts(axis); break;
+            case AxisChange::scale: copies = copies || counts(axis); break;
+            case AxisChange::keep:
+            case AxisChange::alias:
+            case AxisChange::move: break;
+        }
+    }
+    for (int dim = 0; dim < from.cuts.size(); ++dim) {
+        AxisList held;
+        AxisList needed;
+        for (std::int8_t axis : from.cuts[dim])
+            if (counts(axis)) held.push_back(axis);
+        for (std::int8_t axis : to.cuts[dim])
+            if (counts(axis)) needed.push_back(axis);
+        while (!held.empty() && to.placements[held.back()].is_partial()) held.pop_back();
+        if (held.size() > needed.size()) return Kind::collective;
+        for (int i = 0; i < held.size(); ++i) {
+            if (held[i] != needed[i] || !same_cut(from, to, held[i])) return Kind::collective;
+        }
+        if (needed.size() > held.size() &&
+            to.placements[needed.back()].rule().kind == SplitKind::cyclic) {
+            copies = true;
+        }
+    }
+    return copies ? Kind::local : Kind::view;
+}
+
+namespace detail {
+
+template <class From, class To>
+inline constexpr bool fits_statically = [] {
+    using A = typename From::shape_type;
+    using B = typename To::shape_type;
+    if (A::rank() != B::rank()) return false;
+    for (int d = 0; d < A::rank(); ++d) {
+        Index const a = A::static_extent(d);
+        Index const b = B::static_extent(d);
+        if (a != dynamic && b != dynamic && a != b) return false;
+    }
+    return true;
+}();
+
+template <class From, class To>
+inline constexpr bool meshes_fit_statically = [] {
+    using A = typename From::mesh_type;
+    using B = typename To::mesh_type;
+    if (A::axes() != B::axes()) return false;
+    for (int a = 0; a < A::axes(); ++a) {
+        Index const x = A::static_extent(a);
+        Index const y = B::static_extent(a);
+        if (x != dynamic && y != dynamic && x != y) return false;
+    }
+    return true;
+}();
+
+template <class From, class To>
+consteval bool check_transition() {
+    static_assert(fits_statically<From, To>,
+                  "reshard::plan: the two distributions have different shapes. "
+                  "Fix: a plan moves one tensor; reshape or slice it before or after.");
+    static_assert(meshes_fit_statically<From, To>,
+                  "reshard::plan: the two distributions have different meshes. "
+                  "Fix: use reshard::plan_across(from, to) to move between meshes.");
+    if constexpr (fits_statically<From, To> && meshes_fit_statically<From, To>) {
+        static_assert(!fills_average(From::static_signature, To::static_signature),
+                      "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no identity "
+                      "to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+    }
+    return true;
+}
+
+}  // namespace detail
+
+/// The kind of the transition between two typed distributions, known to the compiler.
+template <TypedDistribution From, TypedDistribution To>
+    requires(detail::check_transition<std::remove_cvref_t<From>, std::remove_cvref_t<To>>())
+inline constexpr Kind transition_kind =
+    kind_of(std::remove_cvref_t<From>::static_signature, std::remove_cvref_t<To>::static_signature);
+
+/// Whether a transition provably needs no communicator: `static_assert(is_local<From, To>)`.
+template <class From, class To>
+inline constexpr bool is_local = transition_kind<From, To> != Kind::collective;
+
+/// Whether it provably needs no copy either.
+template <class From, class To>
+inline constexpr bool is_view = transition_kind<From, To> == Kind::view;
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/config.hpp
+/// \brief  Version numbers and the two annotations every other header relies on. Includes nothing.
+#pragma once
+
+#define RESHARD_VERSION_MAJOR 0
+#define RESHARD_VERSION_MINOR 1
+#define RESHARD_VERSION_PATCH 0
+
+/// Functions that device code calls carry this mark, so that users never need --expt-relaxed-constexpr.
+#if defined(__CUDACC__)
+#define RESHARD_HOST_DEVICE __host__ __device__
+#else
+#define RESHARD_HOST_DEVICE
+#endif
+
+namespace reshard {
+inline namespace v0 {}  // two versions of the library in one program never share a symbol
+}  // namespace reshard

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/dtype.hpp
+/// \brief  Element types: the 22 of safetensors, their sizes and names, and the two 16-bit floats C++20 lacks.
+/// \depends <bit>, <cstdint>, <string_view>. constexpr.
+/// Source: github.com/huggingface/safetensors, `Dtype` in safetensors/src/tensor.rs (names and alignment order).
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+#include <bit>          // bit_cast
+#include <string_view>  // string_view
+#include <type_traits>  // remove_cv
+
+namespace reshard::inline v0 {
+
+/// In safetensors' alignment order, which is also its sort order when writing.
+enum class DType : std::uint8_t {
+    boolean, f4, f6_e2m3, f6_e3m2, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz,
+    i16, u16, f16, bf16, i32, u32, f32, c64, f64, i64, u64,
+};  // clang-format off
+
+namespace detail {
+struct DTypeRow { std::string_view name; int bits; };
+inline constexpr DTypeRow dtype_rows[] = {
+    {"BOOL", 8},       {"F4", 4},           {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},
+    {"F8_E5M2", 8},    {"F8_E4M3", 8},      {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"I16", 16},       {"U16", 16},         {"F16", 16},        {"BF16", 16},   {"I32", 32}, {"U32", 32},
+    {"F32", 32},       {"C64", 64},         {"F64", 64},        {"I64", 64},    {"U64", 64},
+};
+}  // namespace detail
+// clang-format on
+
+inline constexpr int dtype_count = 22;
+static_assert(sizeof(detail::dtype_rows) / sizeof(detail::DTypeRow) == dtype_count);
+
+/// The name as safetensors writes it: "BF16", "F8_E4M3", "BOOL", ...
+[[nodiscard]] constexpr std::string_view name(DType dtype) noexcept {
+    return detail::dtype_rows[static_cast<int>(dtype)].name;
+}
+[[nodiscard]] constexpr int bits(DType dtype) noexcept { return detail::dtype_rows[static_cast<int>(dtype)].bits; }
+
+/// False for the 4- and 6-bit types: their elements have no address, so they can be stored but not cut.
+[[nodiscard]] constexpr bool is_byte_sized(DType dtype) noexcept { return bits(dtype) % 8 == 0; }
+
+/// Bytes of one element. \pre is_byte_sized(dtype).
+[[nodiscard]] constexpr Index bytes(DType dtype) noexcept { return bits(dtype) / 8; }
+
+/// The dtype called `text`; false when safetensors knows none of that name.
+[[nodiscard]] constexpr bool parse_dtype(std::string_view text, DType& dtype) noexcept {
+    for (int i = 0; i < dtype_count; ++i) {
+        if (detail::dtype_rows[i].name == text) {
+            dtype = static_cast<DType>(i);
+            return true;
+        }
+    }
+    return false;
+}
+
+/// bfloat16 as stored: the upper half of a float. Arithmetic happens in float.
+struct BFloat16 {
+    std::uint16_t bits = 0;
+
+    BFloat16() = default;
+    /// Rounds to nearest, ties to even; NaN stays NaN.
+    RESHARD_HOST_DEVICE constexpr explicit BFloat16(float value) noexcept {
+        auto const raw = std::bit_cast<std::uint32_t>(value);
+        if ((raw & 0x7fffffffU) > 0x7f800000U) {
+            bits = static_cast<std::uint16_t>((raw >> 16U) | 0x0040U);
+        } else {
+            bits = static_cast<std::uint16_t>((raw + 0x7fffU + ((raw >> 16U) & 1U)) >> 16U);
+        }
+    }
+    RESHARD_HOST_DEVICE constexpr explicit operator float() const noexcept {
+        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+    }
+    [[nodiscard]] static constexpr BFloat16 from_bits(std::uint16_t raw) noexcept {
+        BFloat16 value;
+        value.bits = raw;
+        return value;
+    }
+    friend constexpr bool operator==(BFloat16 a, BFloat16 b) noexcept {
+        return static_cast<float>(a) == static_cast<float>(b);
+    }
+};
+
+/// IEEE binary16 as stored. Arithmetic happens in float.
+struct Float16 {
+    std::uint16_t bits = 0;
+
+    Float16() = default;
+    /// Rounds to nearest, ties to even; overflow becomes infinity; NaN stays NaN.
+    RESHARD_HOST_DEVICE constexpr explicit Float16(float value) noexcept {
+        auto const raw = std::bit_cast<std::uint32_t>(value);
+        auto const sign = static_cast<std::uint16_t>((raw >> 16U) & 0x8000U);
+        std::uint32_t const magnitude = raw & 0x7fffffffU;
+        if (magnitude > 0x7f800000U) {
+            bits = static_cast<std::uint16_t>(sign | 0x7e00U);
+        } else if (magnitude >= 0x477ff000U) {  // 65520 and above round to infinity
+            bits = static_cast<std::uint16_t>(sign | 0x7c00U);
+        } else if (magnitude >= 0x38800000U) {  // normal: re-bias the exponent, round 13 bits away
+            std::uint32_t const rebased = magnitude - 0x38000000U;
+            bits = static_cast<std::uint16_t>(sign | ((rebased + 0x0fffU + ((rebased >> 13U) & 1U)) >> 13U));
+        } else if (magnitude >= 0x33000000U) {  // subnormal: units of 2^-24
+            auto const shift = static_cast<std::uint32_t>(126U - (magnitude >> 23U));
+            std::uint32_t const mantissa = (magnitude & 0x7fffffU) | 0x800000U;
+            std::uint32_t const half = 1U << (shift - 1U);
+            std::uint32_t const odd = (mantissa >> shift) & 1U;
+            bits = static_cast<std::uint16_t>(sign | ((mantissa + half - 1U + odd) >> shift));
+        } else {
+            bits = sign;
+        }
+    }
+    RESHARD_HOST_DEVICE constexpr explicit operator float() const noexcept {
+        std::uint32_t const sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16U;
+        std::uint32_t const exponent = (bits >> 10U) & 0x1fU;
+        std::uint32_t const mantissa = bits & 0x3ffU;
+        if (exponent == 0x1fU) return std::bit_cast<float>(sign | 0x7f800000U | (mantissa << 13U));
+        if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112U) << 23U) | (mantissa << 13U));
+        float const magnitude = static_cast<float>(mantissa) * 0x1p-24F;
+        return sign != 0 ? -magnitude : magnitude;
+    }
+    [[nodiscard]] static constexpr Float16 from_bits(std::uint16_t raw) noexcept {
+        Float16 value;
+        value.bits = raw;
+        return value;
+    }
+    friend constexpr bool operator==(Float16 a, Float16 b) noexcept {
+        return static_cast<float>(a) == static_cast<float>(b);
+    }
+};
+
+/// Maps a C++ element type to its DType. Specialise it for a type of your own that has one of the layouts,
+/// e.g. `template <> struct reshard::DTypeOf<std::complex<float>> { static constexpr DType value = DType::c64; };`
+template <class T>
+struct DTypeOf;
+
+// clang-format off
+template <> struct DTypeOf<bool>          { static constexpr DType value = DType::boolean; };
+template <> struct DTypeOf<std::int8_t>   { static constexpr DType value = DType::i8; };
+template <> struct DTypeOf<std::uint8_t>  { static constexpr DType value = DType::u8; };
+template <> struct DTypeOf<std::byte>     { static constexpr DType value = DType::u8; };
+template <> struct DTypeOf<std::int16_t>  { static constexpr DType value = DType::i16; };
+template <> struct DTypeOf<std::uint16_t> { static constexpr DType value = DType::u16; };
+template <> struct DTypeOf<Float16>       { static constexpr DType value = DType::f16; };
+template <> struct DTypeOf<BFloat16>      { static constexpr DType value = DType::bf16; };
+template <> struct DTypeOf<std::int32_t>  { static constexpr DType value = DType::i32; };
+template <> struct DTypeOf<std::uint32_t> { static constexpr DType value = DType::u32; };
+template <> struct DTypeOf<float>         { static constexpr DType value = DType::f32; };
+template <> struct DTypeOf<double>        { static constexpr DType value = DType::f64; };
+template <> struct DTypeOf<long>          { static constexpr DType value = sizeof(long) == 8 ? DType::i64 : DType::i32; };
+template <> struct DTypeOf<unsigned long> { static constexpr DType value = sizeof(long) == 8 ? DType::u64 : DType::u32; };
+template <> struct DTypeOf<long long>     { static constexpr DType value = DType::i64; };
+template <> struct DTypeOf<unsigned long long> { static constexpr DType value = DType::u64; };
+// clang-format on
+
+/// The dtype of an element type: `dtype_of<float>`.
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
+
+/// A type whose values fill the bytes of exactly one dtype element.
+template <class T>
+concept Element = requires { DTypeOf<std::remove_cv_t<T>>::value; } && sizeof(T) == bytes(dtype_of<T>);
+
+[[nodiscard]] constexpr bool is_floating(DType dtype) noexcept {
+    switch (dtype) {
+        case DType::f16:
+        case DType::bf16:
+        case DType::f32:
+        case DType::f64: return true;
+        default: return false;
+    }
+}
+[[nodiscard]] constexpr bool is_integer(DType dtype) noexcept {
+    switch (dtype) {
+        case DType::u8:
+        case DType::i8:
+        case DType::i16:
+        case DType::u16:
+        case DType::i32:
+        case DType::u32:
+        case DType::i64:
+        case DType::u64: return true;
+        default: return false;
+    }
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/error.hpp
+/// \brief  Every error the library reports: a code that can travel between ranks, and a type per code.
+/// \depends <exception>, <string>, <cstdlib>. Without exceptions an error calls a hook, then aborts.
+#pragma once
+
+#include <reshard/core/config.hpp>
+
+#include <cstdio>       // fputs
+#include <cstdlib>      // abort
+#include <exception>    // exception
+#include <string>       // string, to_string
+#include <string_view>  // string_view
+#include <type_traits>  // is_integral
+#include <utility>      // move
+
+namespace reshard::inline v0 {
+
+/// What went wrong. The number is stable: ranks send it to each other so that all throw the same type.
+enum class ErrorCode : int {
+    none = 0,
+    shape = 1,          ///< negative extent, too many dimensions, size beyond 64 bits
+    mesh = 2,           ///< axis below 1, more mesh ranks than the communicator has, repeated rank
+    placement = 3,      ///< dimension out of range, bad split rule, two reductions in one tensor
+    notation = 4,       ///< text that is not the printed form of a distribution
+    mismatch = 5,       ///< two things that must agree do not: meshes, shapes, dtypes, plans of ranks
+    buffer = 6,         ///< a view of the wrong shape, overlapping or null memory
+    dtype = 7,          ///< an element type the operation has no meaning for
+    transition = 8,     ///< a plan asked for something it is not, such as a view of a collective
+    peer_failed = 9,    ///< another rank threw, returned early or died
+    deadline = 10,      ///< a wait took longer than its deadline
+    transport = 11,     ///< the communication library reported an error
+    format = 12,        ///< a file that is not what it claims to be
+    io = 13,            ///< the operating system refused to open, read or write
+    out_of_memory = 14, ///< an allocation failed
+    user = 15,          ///< an exception of the program's own, seen by the other ranks
+};
+
+/// Base of all errors. what() names the thing and the remedy.
+class Error : public std::exception {
+public:
+    Error(ErrorCode code, std::string message) : message_(std::move(message)), code_(code) {}
+    [[nodiscard]] char const* what() const noexcept override { return message_.c_str(); }
+    [[nodiscard]] std::string const& message() const noexcept { return message_; }
+    [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+
+private:
+    std::string message_;
+    ErrorCode code_;
+};
+
+/// One C++ type per code, so that callers can catch what they can mend.
+template <ErrorCode Code>
+class CodedError final : public Error {
+public:
+    explicit CodedError(std::string message) : Error(Code, std::move(message)) {}
+};
+
+using ShapeError = CodedError<ErrorCode::shape>;
+using MeshError = CodedError<ErrorCode::mesh>;
+using PlacementError = CodedError<ErrorCode::placement>;
+using NotationError = CodedError<ErrorCode::notation>;
+using MismatchError = CodedError<ErrorCode::mismatch>;
+using BufferError = CodedError<ErrorCode::buffer>;
+using DTypeError = CodedError<ErrorCode::dtype>;
+using TransitionError = CodedError<ErrorCode::transition>;
+using PeerFailed = CodedError<ErrorCode::peer_failed>;
+using DeadlineExceeded = CodedError<ErrorCode::deadline>;
+using TransportError = CodedError<ErrorCode::transport>;
+using FormatError = CodedError<ErrorCode::format>;
+using IoError = CodedError<ErrorCode::io>;
+using OutOfMemory = CodedError<ErrorCode::out_of_memory>;
+using UserError = CodedError<ErrorCode::user>;
+
+/// Called with the error's code and text before abort() in programs built without exceptions.
+using FailureHook = void (*)(ErrorCode, char const*);
+
+/// The hook in force; null means print to stderr. Set it before ranks start.
+inline FailureHook& failure_hook() noexcept {
+    static FailureHook hook = nullptr;
+    return hook;
+}
+
+namespace detail {
+
+template <ErrorCode Code>
+[[noreturn]] inline void raise_as(std::string message) {
+#if defined(__cpp_exceptions)
+    throw CodedError<Code>(std::move(message));
+#else
+    if (failure_hook() != nullptr) {
+        failure_hook()(Code, message.c_str());
+    } else {
+        std::fputs(message.c_str(), stderr);
+        std::fputc('\n', stderr);
+    }
+    std::abort();
+#endif
+}
+
+inline void append(std::string& text, std::string_view part) { text += part; }
+template <class Integer>
+    requires std::is_integral_v<Integer>
+void append(std::string& text, Integer number) {
+    text += std::to_string(number);
+}
+
+}  // namespace detail
+
+/// Joins texts and integers: the one way messages are put together.
+template <class... Parts>
+[[nodiscard]] std::string concat(Parts const&... parts) {
+    std::string text;
+    (detail::append(text, parts), ...);
+    return text;
+}
+
+/// Throws the type that belongs to `code` (or calls the hook and aborts).
+[[noreturn]] inline void raise(ErrorCode code, std::string message) {
+    switch (code) {
+        case ErrorCode::shape: detail::raise_as<ErrorCode::shape>(std::move(message));
+        case ErrorCode::mesh: detail::raise_as<ErrorCode::mesh>(std::move(message));
+        case ErrorCode::placement: detail::raise_as<ErrorCode::placement>(std::move(message));
+        case ErrorCode::notation: detail::raise_as<ErrorCode::notation>(std::move(message));
+        case ErrorCode::mismatch: detail::raise_as<ErrorCode::mismatch>(std::move(message));
+        case ErrorCode::buffer: detail::raise_as<ErrorCode::buffer>(std::move(message));
+        case ErrorCode::dtype: detail::raise_as<ErrorCode::dtype>(std::move(message));
+        case ErrorCode::transition: detail::raise_as<ErrorCode::transition>(std::move(message));
+        case ErrorCode::peer_failed: detail::raise_as<ErrorCode::peer_failed>(std::move(message));
+        case ErrorCode::deadline: detail::raise_as<ErrorCode::deadline>(std::move(message));
+        case ErrorCode::transport: detail::raise_as<ErrorCode::transport>(std::move(message));
+        case ErrorCode::format: detail::raise_as<ErrorCode::format>(std::move(message));
+        case ErrorCode::io: detail::raise_as<ErrorCode::io>(std::move(message));
+        case ErrorCode::out_of_memory: detail::raise_as<ErrorCode::out_of_memory>(std::move(message));
+        case ErrorCode::none:
+        case ErrorCode::user: break;
+    }
+    detail::raise_as<ErrorCode::user>(std::move(message));
+}
+
+}  // namespace reshard::inline v0

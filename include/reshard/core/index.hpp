@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/index.hpp
+/// \brief  The integer of the library, a list of a few of them kept inline, and exact integer helpers.
+/// \depends <cstdint>, <cstddef>. No allocation: everything here is constexpr and callable from kernels.
+#pragma once
+
+#include <reshard/core/config.hpp>
+
+#include <cstddef>  // size_t
+#include <cstdint>  // int64_t
+
+namespace reshard::inline v0 {
+
+/// Extents, offsets, strides and counts, in elements unless a name says bytes. Always 64-bit.
+using Index = std::int64_t;
+
+/// Marks an extent that is known at run time only: `Shape<dynamic, 1024>`.
+inline constexpr Index dynamic = -1;
+
+/// A tensor has at most this many dimensions, a mesh at most this many axes.
+inline constexpr int max_rank = 8;
+inline constexpr int max_axes = 8;
+
+/// ceil(a / b) for a >= 0, b > 0.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Index ceil_div(Index a, Index b) noexcept {
+    return a / b + (a % b != 0 ? 1 : 0);
+}
+
+template <class T>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr T smaller(T a, T b) noexcept {
+    return b < a ? b : a;
+}
+
+template <class T>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr T larger(T a, T b) noexcept {
+    return a < b ? b : a;
+}
+
+/// a * b into result; false when the product does not fit. \pre a, b >= 0.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr bool multiply_fits(Index a, Index b, Index& result) noexcept {
+    constexpr Index limit = INT64_MAX;
+    if (a != 0 && b > limit / a) return false;
+    result = a * b;
+    return true;
+}
+
+/// Up to Capacity values kept inside the object: what shapes, strides, coordinates and boxes are made of.
+template <class T, int Capacity>
+struct InlineList {
+    T values[static_cast<std::size_t>(Capacity)]{};
+    int count = 0;
+
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr int size() const noexcept { return count; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr bool empty() const noexcept { return count == 0; }
+    [[nodiscard]] static constexpr int capacity() noexcept { return Capacity; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T& operator[](int i) noexcept { return values[i]; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T const& operator[](int i) const noexcept { return values[i]; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T& back() noexcept { return values[count - 1]; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T const& back() const noexcept { return values[count - 1]; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T* begin() noexcept { return values; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T* end() noexcept { return values + count; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T const* begin() const noexcept { return values; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T const* end() const noexcept { return values + count; }
+
+    /// \pre size() < capacity(): callers check their input first, because a kernel cannot throw.
+    RESHARD_HOST_DEVICE constexpr void push_back(T value) noexcept { values[count++] = value; }
+    RESHARD_HOST_DEVICE constexpr void pop_back() noexcept { --count; }
+
+    [[nodiscard]] RESHARD_HOST_DEVICE friend constexpr bool operator==(InlineList const& a,
+                                                                       InlineList const& b) noexcept {
+        if (a.count != b.count) return false;
+        for (int i = 0; i < a.count; ++i)
+            if (!(a.values[i] == b.values[i])) return false;
+        return true;
+    }
+};
+
+/// One integer per tensor dimension (or per mesh axis).
+using Indices = InlineList<Index, max_rank>;
+
+/// An order-sensitive 64-bit digest (FNV-1a over the bytes of each value): hashes plans, never secrets.
+class Digest {
+public:
+    constexpr Digest& add(std::uint64_t value) noexcept {
+        for (int byte = 0; byte < 8; ++byte) {
+            state_ = (state_ ^ ((value >> (8 * byte)) & 0xffU)) * 0x100000001b3U;
+        }
+        return *this;
+    }
+    constexpr Digest& add_signed(Index value) noexcept { return add(static_cast<std::uint64_t>(value)); }
+    [[nodiscard]] constexpr std::uint64_t value() const noexcept { return state_; }
+
+private:
+    std::uint64_t state_ = 0xcbf29ce484222325U;
+};
+
+}  // namespace reshard::inline v0

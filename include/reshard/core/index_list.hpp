@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/index_list.hpp
+/// \brief  An immutable list of integers of any length that copies like a plain value.
+/// \depends core only. constexpr up to `inline_capacity` entries.
+///
+/// Boundaries and rank lists are parts of placements and plans, which must be trivial to copy, compare and hash.
+/// Short lists live inside the object. Longer ones are interned: one copy per distinct list, kept until the program
+/// ends, so that a value never owns memory. Programs have few distinct lists; do not feed this with data.
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+#include <initializer_list>  // initializer_list
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+struct InternedList {
+    InternedList* next = nullptr;
+    Index count = 0;
+    Index* values = nullptr;
+};
+
+/// The one copy of a list. Lock-free: entries are only ever added, at the head.
+inline Index const* intern(Index const* values, Index count) {
+    static InternedList* head = nullptr;
+    InternedList* entry = nullptr;
+    InternedList* first = __atomic_load_n(&head, __ATOMIC_ACQUIRE);
+    for (;;) {
+        for (InternedList* node = first; node != nullptr; node = node->next) {
+            bool same = node->count == count;
+            for (Index i = 0; same && i < count; ++i) same = node->values[i] == values[i];
+            if (!same) continue;
+            if (entry != nullptr) {
+                delete[] entry->values;
+                delete entry;
+            }
+            return node->values;
+        }
+        if (entry == nullptr) {
+            entry = new InternedList{nullptr, count, new Index[static_cast<std::size_t>(count)]};
+            for (Index i = 0; i < count; ++i) entry->values[i] = values[i];
+        }
+        entry->next = first;
+        if (__atomic_compare_exchange_n(&head, &first, entry, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            return entry->values;
+        }
+    }
+}
+
+}  // namespace detail
+
+class IndexList {
+public:
+    static constexpr int inline_capacity = 9;  // the boundaries of 8 parts
+
+    constexpr IndexList() = default;
+    constexpr IndexList(std::initializer_list<Index> values)
+        : IndexList(values.begin(), static_cast<Index>(values.size())) {}
+    constexpr IndexList(Index const* values, Index count) : count_(count) {
+        if (count > inline_capacity) {
+            interned_ = detail::intern(values, count);
+        } else {
+            for (Index i = 0; i < count; ++i) inline_[i] = values[i];
+        }
+    }
+
+    [[nodiscard]] constexpr Index size() const noexcept { return count_; }
+    [[nodiscard]] constexpr bool empty() const noexcept { return count_ == 0; }
+    [[nodiscard]] constexpr Index const* data() const noexcept { return interned_ != nullptr ? interned_ : inline_; }
+    [[nodiscard]] constexpr Index operator[](Index i) const noexcept { return data()[i]; }
+    [[nodiscard]] constexpr Index const* begin() const noexcept { return data(); }
+    [[nodiscard]] constexpr Index const* end() const noexcept { return data() + count_; }
+    [[nodiscard]] constexpr Index back() const noexcept { return data()[count_ - 1]; }
+
+    [[nodiscard]] friend constexpr bool operator==(IndexList const& a, IndexList const& b) noexcept {
+        if (a.count_ != b.count_) return false;
+        if (a.interned_ != nullptr) return a.interned_ == b.interned_;
+        for (Index i = 0; i < a.count_; ++i)
+            if (a.inline_[i] != b.inline_[i]) return false;
+        return true;
+    }
+
+private:
+    Index const* interned_ = nullptr;
+    Index count_ = 0;
+    Index inline_[inline_capacity]{};
+};
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/shape.hpp
+/// \brief  The extents of a tensor: `DynamicShape` as a value, `Shape<E...>` with the rank (and any extent) in the type.
+/// \depends core only. constexpr, no allocation.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <concepts>  // integral
+
+namespace reshard::inline v0 {
+
+/// Extents outer to inner, at most max_rank of them; rank 0 is a scalar; an extent of zero is legal.
+/// Throws ShapeError when an extent is negative, there are too many, or the size does not fit 64 bits.
+class DynamicShape {
+public:
+    constexpr DynamicShape() = default;
+    constexpr explicit DynamicShape(Indices const& extents) : extents_(extents) { check(); }
+    constexpr DynamicShape(Index const* extents, int rank) {
+        if (rank < 0 || rank > max_rank) raise_rank(rank);
+        for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
+        check();
+    }
+
+    [[nodiscard]] constexpr int rank() const noexcept { return extents_.size(); }
+    [[nodiscard]] constexpr Index extent(int dim) const noexcept { return extents_[dim]; }
+    [[nodiscard]] constexpr Index operator[](int dim) const noexcept { return extents_[dim]; }
+    [[nodiscard]] constexpr Indices const& extents() const noexcept { return extents_; }
+
+    /// Number of elements; 1 for a scalar.
+    [[nodiscard]] constexpr Index size() const noexcept {
+        Index product = 1;
+        for (Index extent : extents_) product *= extent;
+        return product;
+    }
+
+    [[nodiscard]] friend constexpr bool operator==(DynamicShape const&, DynamicShape const&) = default;
+
+private:
+    constexpr void check() const {
+        Index product = 1;
+        for (int d = 0; d < rank(); ++d) {
+            if (extents_[d] < 0) raise_negative(d, extents_[d]);
+            // An empty tensor is legal whatever its other extents, as long as those alone do not overflow.
+            if (extents_[d] != 0 && !multiply_fits(product, extents_[d], product)) raise_too_large();
+        }
+    }
+    [[noreturn]] static void raise_rank(int rank) {
+        raise(ErrorCode::shape, concat("reshard::Shape: ", rank, " dimensions given, at most ", max_rank,
+                                       " are supported. Fix: merge dimensions that are never cut."));
+    }
+    [[noreturn]] static void raise_negative(int dim, Index extent) {
+        raise(ErrorCode::shape, concat("reshard::Shape: dimension ", dim, " has extent ", extent,
+                                       ". Fix: extents are zero or more."));
+    }
+    [[noreturn]] static void raise_too_large() {
+        raise(ErrorCode::shape, "reshard::Shape: the number of elements does not fit 64 bits. "
+                                "Fix: check the extents for a wrong unit or a bad conversion.");
+    }
+
+    Indices extents_;
+};
+
+/// A shape whose rank, and every extent that is not `dynamic`, is part of the type.
+/// `Shape{8192, 1024}` has run-time extents; `Shape<8192, 1024>{}` makes boxes, bytes and bounds constants.
+template <Index... Extents>
+class Shape {
+    static_assert(sizeof...(Extents) <= max_rank,
+                  "reshard::Shape: too many dimensions. Fix: merge dimensions that are never cut.");
+    static_assert(((Extents >= 0 || Extents == dynamic) && ...),
+                  "reshard::Shape: an extent is negative. Fix: extents are zero or more, or reshard::dynamic.");
+
+public:
+    static constexpr bool is_static = ((Extents != dynamic) && ...);
+
+    constexpr Shape()
+        requires is_static
+        : value_(make(Extents...)) {}
+    template <std::integral... Integers>
+        requires(sizeof...(Integers) == sizeof...(Extents) && sizeof...(Integers) > 0)
+    constexpr Shape(Integers... extents) : value_(make(static_cast<Index>(extents)...)) {
+        if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) raise_static();
+    }
+
+    [[nodiscard]] static constexpr int rank() noexcept { return static_cast<int>(sizeof...(Extents)); }
+    /// The extent if the type knows it, `dynamic` otherwise.
+    [[nodiscard]] static constexpr Index static_extent(int dim) noexcept {
+        Index const extents[sizeof...(Extents) + 1] = {Extents..., 0};
+        return extents[dim];
+    }
+    [[nodiscard]] constexpr Index extent(int dim) const noexcept { return value_.extent(dim); }
+    [[nodiscard]] constexpr Index operator[](int dim) const noexcept { return value_.extent(dim); }
+    [[nodiscard]] constexpr Index size() const noexcept { return value_.size(); }
+    [[nodiscard]] constexpr operator DynamicShape const&() const noexcept { return value_; }
+    [[nodiscard]] constexpr DynamicShape const& value() const noexcept { return value_; }
+
+    [[nodiscard]] friend constexpr bool operator==(Shape const&, Shape const&) = default;
+
+private:
+    template <class... Integers>
+    static constexpr DynamicShape make(Integers... extents) {
+        Indices list;
+        (list.push_back(extents), ...);
+        return DynamicShape(list);
+    }
+    [[noreturn]] static void raise_static() {
+        raise(ErrorCode::shape, "reshard::Shape: an extent given at run time differs from the one in the type. "
+                                "Fix: pass the same number, or write reshard::dynamic in the type.");
+    }
+
+    DynamicShape value_;
+};
+
+template <std::integral... Integers>
+Shape(Integers...) -> Shape<(static_cast<void>(sizeof(Integers)), dynamic)...>;
+
+namespace detail {
+template <class T>
+inline constexpr bool is_shape = false;
+template <Index... E>
+inline constexpr bool is_shape<Shape<E...>> = true;
+}  // namespace detail
+
+/// Text of a list of integers, `[8192,1024]`: used in every message about shapes, offsets and strides.
+[[nodiscard]] inline std::string to_string(Indices const& list) {
+    std::string text = "[";
+    for (int i = 0; i < list.size(); ++i) {
+        if (i != 0) text += ',';
+        text += std::to_string(list[i]);
+    }
+    return text + ']';
+}
+[[nodiscard]] inline std::string to_string(DynamicShape const& shape) { return to_string(shape.extents()); }
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/tensor.hpp
+/// \brief  A dense row-major tensor that owns its memory: what overloads without a destination return.
+/// \depends core only.
+#pragma once
+
+#include <reshard/core/tensor_view.hpp>
+
+#include <new>  // operator new, align_val_t
+
+namespace reshard::inline v0 {
+
+/// Move-only; elements are not initialised; memory is aligned to 64 bytes.
+template <Element T>
+class Tensor {
+    static_assert(std::is_trivially_copyable_v<T>, "reshard::Tensor: elements are moved as bytes.");
+
+public:
+    Tensor() = default;
+    explicit Tensor(DynamicShape const& shape) : shape_(shape) {
+        auto const bytes = static_cast<std::size_t>(shape.size()) * sizeof(T);
+        data_ = static_cast<T*>(::operator new(bytes, alignment));
+    }
+    Tensor(Tensor&& other) noexcept : data_(other.data_), shape_(other.shape_) {
+        other.data_ = nullptr;
+        other.shape_ = {};
+    }
+    Tensor& operator=(Tensor&& other) noexcept {
+        if (this != &other) {
+            ::operator delete(data_, alignment);
+            data_ = other.data_;
+            shape_ = other.shape_;
+            other.data_ = nullptr;
+            other.shape_ = {};
+        }
+        return *this;
+    }
+    ~Tensor() { ::operator delete(data_, alignment); }
+
+    [[nodiscard]] T* data() noexcept { return data_; }
+    [[nodiscard]] T const* data() const noexcept { return data_; }
+    [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }
+    [[nodiscard]] Index extent(int dim) const noexcept { return shape_.extent(dim); }
+    [[nodiscard]] Index size() const noexcept { return shape_.size(); }
+    [[nodiscard]] TensorView<T> view() noexcept { return {data_, shape_}; }
+    [[nodiscard]] TensorView<T const> view() const noexcept { return {data_, shape_}; }
+    template <std::integral... Integers>
+    [[nodiscard]] T& operator()(Integers... index) noexcept {
+        return view()(index...);
+    }
+
+private:
+    static constexpr std::align_val_t alignment{64};
+
+    T* data_ = nullptr;
+    DynamicShape shape_;
+};
+
+}  // namespace reshard::inline v0

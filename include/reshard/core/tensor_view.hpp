@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/tensor_view.hpp
+/// \brief  A strided window on memory somebody else owns: typed (`TensorView<T>`) or with its dtype as a value.
+/// \depends core only. No allocation, no ownership, no access to the memory itself except operator().
+#pragma once
+
+#include <reshard/core/dtype.hpp>
+#include <reshard/core/shape.hpp>
+
+#include <type_traits>  // is_const, is_same, conditional
+
+namespace reshard::inline v0 {
+
+/// Strides in elements of a dense row-major tensor. Zero-size extents count as one, so strides stay usable.
+[[nodiscard]] constexpr Indices row_major_strides(DynamicShape const& shape) noexcept {
+    Indices strides = shape.extents();
+    Index step = 1;
+    for (int d = shape.rank() - 1; d >= 0; --d) {
+        strides[d] = step;
+        step *= larger<Index>(shape.extent(d), 1);
+    }
+    return strides;
+}
+
+/// Elements `T` at `data + sum(index[d] * stride(d))`; strides in elements, zero or negative allowed.
+/// Throws ShapeError when the number of strides differs from the rank.
+template <Element T>
+class TensorView {
+public:
+    using element_type = T;
+
+    constexpr TensorView() = default;
+    constexpr TensorView(T* data, DynamicShape const& shape) noexcept
+        : data_(data), shape_(shape), strides_(row_major_strides(shape)) {}
+    constexpr TensorView(T* data, DynamicShape const& shape, Indices const& strides)
+        : data_(data), shape_(shape), strides_(strides) {
+        if (strides.size() != shape.rank()) raise_strides(shape, strides);
+    }
+    /// A view of T is a view of const T.
+    template <class U>  // a template: otherwise it would stand in for the copy constructor of TensorView<U>
+        requires(std::is_const_v<T> && std::is_same_v<U, std::remove_const_t<T>>)
+    constexpr TensorView(TensorView<U> const& other) noexcept
+        : data_(other.data()), shape_(other.shape()), strides_(other.strides()) {}
+
+    [[nodiscard]] constexpr T* data() const noexcept { return data_; }
+    [[nodiscard]] constexpr int rank() const noexcept { return shape_.rank(); }
+    [[nodiscard]] constexpr Index extent(int dim) const noexcept { return shape_.extent(dim); }
+    [[nodiscard]] constexpr Index stride(int dim) const noexcept { return strides_[dim]; }
+    [[nodiscard]] constexpr Index size() const noexcept { return shape_.size(); }
+    [[nodiscard]] constexpr DynamicShape const& shape() const noexcept { return shape_; }
+    [[nodiscard]] constexpr Indices const& strides() const noexcept { return strides_; }
+
+    /// The element at one index per dimension. No bounds check: this is the inner loop of user code.
+    template <std::integral... Integers>
+    [[nodiscard]] constexpr T& operator()(Integers... index) const noexcept {
+        Index position = 0;
+        int dim = 0;
+        ((position += static_cast<Index>(index) * strides_[dim++]), ...);
+        return data_[position];
+    }
+
+private:
+    [[noreturn]] static void raise_strides(DynamicShape const& shape, Indices const& strides) {
+        raise(ErrorCode::shape, concat("reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(),
+                                       " dimensions but ", strides.size(),
+                                       " strides were given. Fix: give one stride (in elements) per dimension."));
+    }
+
+    T* data_ = nullptr;
+    DynamicShape shape_;
+    Indices strides_;
+};
+
+template <class T, class S>
+TensorView(T*, S const&) -> TensorView<T>;
+template <class T, class S>
+TensorView(T*, S const&, Indices const&) -> TensorView<T>;
+
+/// The same window with the element type as a value: what files and C++ runtimes have.
+/// `Byte` is std::byte or std::byte const.
+template <class Byte>
+class BasicDynamicView {
+    using Void = std::conditional_t<std::is_const_v<Byte>, void const, void>;
+
+public:
+    constexpr BasicDynamicView() = default;
+    BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape)
+        : BasicDynamicView(data, dtype, shape, row_major_strides(shape)) {}
+    BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape, Indices const& strides)
+        : data_(static_cast<Byte*>(data)), shape_(shape), strides_(strides), dtype_(dtype) {
+        if (strides.size() != shape.rank()) {
+            raise(ErrorCode::shape, concat("reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(),
+                                           " strides, got ", strides.size(), "."));
+        }
+    }
+    template <class T>
+        requires(std::is_const_v<Byte> || !std::is_const_v<T>)
+    BasicDynamicView(TensorView<T> const& view) noexcept
+        : data_(reinterpret_cast<Byte*>(view.data())),
+          shape_(view.shape()),
+          strides_(view.strides()),
+          dtype_(dtype_of<T>) {}
+    template <class Other>
+        requires(std::is_const_v<Byte> && std::is_same_v<Other, std::byte>)
+    BasicDynamicView(BasicDynamicView<Other> const& other) noexcept
+        : data_(other.data()), shape_(other.shape()), strides_(other.strides()), dtype_(other.dtype()) {}
+
+    [[nodiscard]] Byte* data() const noexcept { return data_; }
+    [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+    [[nodiscard]] int rank() const noexcept { return shape_.rank(); }
+    [[nodiscard]] Index extent(int dim) const noexcept { return shape_.extent(dim); }
+    [[nodiscard]] Index stride(int dim) const noexcept { return strides_[dim]; }
+    [[nodiscard]] Index size() const noexcept { return shape_.size(); }
+    [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }
+    [[nodiscard]] Indices const& strides() const noexcept { return strides_; }
+
+private:
+    Byte* data_ = nullptr;
+    DynamicShape shape_;
+    Indices strides_;
+    DType dtype_ = DType::u8;
+};
+
+using DynamicView = BasicDynamicView<std::byte>;
+using ConstDynamicView = BasicDynamicView<std::byte const>;
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/core/transfer.hpp
+/// \brief  What a transport is asked to move: a strided box of local memory, to or from one peer.
+/// \depends core only. Plain data.
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+namespace reshard::inline v0 {
+
+/// One dimension of a strided box: `extent` steps of `stride` bytes.
+struct StridedDim {
+    Index extent = 0;
+    Index stride = 0;  ///< bytes; may be zero (a source only) or negative
+    friend constexpr bool operator==(StridedDim const&, StridedDim const&) = default;
+};
+
+/// Elements of `element_bytes` bytes, dimensions outer to inner. Both sides of a transfer list the same extents
+/// in the same order, so element k of the sent box is element k of the received one. One more dimension than a
+/// tensor has: the addends of a partial tensor are a dimension here.
+struct StridedBox {
+    InlineList<StridedDim, max_rank + 1> dims;
+    Index element_bytes = 1;
+
+    [[nodiscard]] constexpr Index elements() const noexcept {
+        Index product = 1;
+        for (auto const& dim : dims) product *= dim.extent;
+        return product;
+    }
+    [[nodiscard]] constexpr Index payload_bytes() const noexcept { return elements() * element_bytes; }
+};
+
+/// A box of this rank's memory and the peer it goes to (Byte = std::byte const) or comes from (std::byte).
+template <class Byte>
+struct Transfer {
+    int peer = 0;
+    Byte* base = nullptr;  ///< address of the box's first element
+    StridedBox box;
+};
+
+using Send = Transfer<std::byte const>;
+using Receive = Transfer<std::byte>;
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/detail/bind.hpp
+/// \brief  From boxes of the global index space to strided boxes of this rank's memory.
+/// \depends plan, core.
+#pragma once
+
+#include <reshard/core/tensor_view.hpp>
+#include <reshard/core/transfer.hpp>
+#include <reshard/plan/plan.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Memory in which one rank's part of a distribution lies. `slot` is the distance, in bytes, between the addends of
+/// a staging area (zero elsewhere).
+template <class Byte>
+class Binding {
+public:
+    Binding() = default;
+    Binding(Byte* base, DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank,
+            Index slot = 0)
+        : base_(base), element_bytes_(bytes(dtype)), slot_(slot) {
+        Indices const coordinates = distribution.mesh().coordinates(rank);
+        for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+            sets_.push_back(distribution.index_set(coordinates, dim));
+            strides_.push_back(strides[dim] * element_bytes_);
+        }
+    }
+
+    /// A box of the global index space (with the planner's extra dimensions behind the tensor's), as memory.
+    /// \pre the box lies within one segment per dimension, and holds one addend.
+    [[nodiscard]] Transfer<Byte> transfer(Message const& message) const {
+        Transfer<Byte> result;
+        result.peer = static_cast<int>(message.peer);
+        result.box.element_bytes = element_bytes_;
+        Index offset = 0;
+        for (int dim = 0; dim < sets_.size(); ++dim) {
+            offset += sets_[dim].local_index(message.box[dim].begin) * strides_[dim];
+            result.box.dims.push_back({message.box[dim].size(), strides_[dim]});
+        }
+        if (message.box.size() > sets_.size()) offset += message.box[sets_.size()].begin * slot_;
+        result.base = base_ + offset;
+        return result;
+    }
+
+private:
+    Byte* base_ = nullptr;
+    Index element_bytes_ = 1;
+    Index slot_ = 0;
+    InlineList<IndexSet, max_rank> sets_;
+    Indices strides_;
+};
+
+/// A window of a local tensor as a strided box.
+template <class Byte>
+[[nodiscard]] Transfer<Byte> window_transfer(Byte* base, DType dtype, Indices const& strides,
+                                             LocalWindow const& window) {
+    Transfer<Byte> result;
+    result.box.element_bytes = bytes(dtype);
+    Index offset = 0;
+    bool empty = false;
+    for (int dim = 0; dim < window.extents.size(); ++dim) {
+        offset += window.offset[dim] * strides[dim] * bytes(dtype);
+        result.box.dims.push_back({window.extents[dim], strides[dim] * bytes(dtype)});
+        empty = empty || window.extents[dim] == 0;
+    }
+    result.base = empty ? base : base + offset;
+    return result;
+}
+
+/// The boxes a local transition copies: what is needed and held, along every dimension. Where data only fills one
+/// place (R -> P), coordinate 0 is that place.
+[[nodiscard]] inline std::vector<Message> local_messages(DynamicDistribution const& from,
+                                                         DynamicDistribution const& to, Index rank) {
+    std::vector<Message> messages;
+    Indices const coordinates = from.mesh().coordinates(rank);
+    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+        bool const fills = axis_change(from.placement(axis), to.placement(axis)) == AxisChange::fill;
+        if (fills && from.placement(axis).is_replicate() && coordinates[axis] != 0) return messages;
+    }
+    messages.push_back({rank, {}});
+    for (int dim = 0; dim < from.shape().rank(); ++dim) {
+        IndexSet const have = from.index_set(coordinates, dim);
+        IndexSet const want = to.index_set(coordinates, dim);
+        std::vector<Message> longer;
+        for (Message const& prefix : messages) {
+            for (Index i = 0, j = 0; i < have.segments() && j < want.segments();) {
+                Interval const both = intersect(have.segment(i), want.segment(j));
+                if (!both.empty()) {
+                    longer.push_back(prefix);
+                    longer.back().box.push_back(both);
+                }
+                (have.segment(i).end < want.segment(j).end ? i : j) += 1;
+            }
+        }
+        messages = std::move(longer);
+    }
+    return messages;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/detail/check.hpp
+/// \brief  What can be wrong with the arguments of prepare, found on each rank before anything is touched.
+/// \depends plan, core.
+#pragma once
+
+#include <reshard/core/tensor_view.hpp>
+#include <reshard/plan/plan.hpp>
+
+namespace reshard::inline v0::detail {
+
+[[nodiscard]] inline bool same_type(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
+    return a.dtype() == b.dtype();
+}
+
+/// First and one-past-last byte a view touches; equal when it is empty.
+struct ByteRange {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+};
+[[nodiscard]] inline ByteRange byte_range(ConstDynamicView const& view) noexcept {
+    auto const base = reinterpret_cast<std::uintptr_t>(view.data());
+    if (view.size() == 0) return {base, base};
+    Index low = 0;
+    Index high = 0;
+    for (int dim = 0; dim < view.rank(); ++dim) {
+        Index const reach = (view.extent(dim) - 1) * view.stride(dim) * bytes(view.dtype());
+        (reach < 0 ? low : high) += reach;
+    }
+    return {base + static_cast<std::uintptr_t>(low), base + static_cast<std::uintptr_t>(high + bytes(view.dtype()))};
+}
+
+/// Whether no two indices of a view share an element. Sufficient, and exact for windows of dense tensors.
+[[nodiscard]] inline bool is_injective(ConstDynamicView const& view) noexcept {
+    InlineList<Index, max_rank> strides;
+    InlineList<Index, max_rank> extents;
+    for (int dim = 0; dim < view.rank(); ++dim) {
+        if (view.extent(dim) == 0) return true;
+        if (view.extent(dim) == 1) continue;
+        Index const stride = view.stride(dim) < 0 ? -view.stride(dim) : view.stride(dim);
+        int place = strides.size();
+        strides.push_back(stride);
+        extents.push_back(view.extent(dim));
+        for (; place > 0 && strides[place - 1] > stride; --place) {
+            strides[place] = strides[place - 1];
+            extents[place] = extents[place - 1];
+        }
+        strides[place] = stride;
+        extents[place] = view.extent(dim);
+    }
+    Index reach = 0;
+    for (int i = 0; i < strides.size(); ++i) {
+        if (strides[i] <= reach) return false;
+        reach += (extents[i] - 1) * strides[i];
+    }
+    return true;
+}
+
+/// Whether two views with equal positive strides are disjoint windows of one dense tensor: some dimension keeps
+/// them apart.
+[[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
+    if (a.rank() != b.rank() || !(a.strides() == b.strides()) || a.dtype() != b.dtype()) return false;
+    Index rest = static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data()) -
+                                    reinterpret_cast<std::uintptr_t>(a.data()));
+    Index const element = bytes(a.dtype());
+    if (rest % element != 0) return false;
+    rest /= element;
+    ConstDynamicView const& first = rest >= 0 ? a : b;
+    if (rest < 0) rest = -rest;
+    // Row-major parents have descending strides: the offset splits into one step count per dimension. A step that
+    // is at least the first window's extent keeps the two apart, provided no window wraps into the next row.
+    for (int dim = 0; dim < a.rank(); ++dim) {
+        Index const stride = a.stride(dim);
+        if (stride <= 0 || (dim > 0 && (a.stride(dim - 1) % stride != 0 || a.stride(dim - 1) < stride))) return false;
+        Index const steps = rest / stride;
+        rest %= stride;
+        if (dim > 0) {
+            Index const row = a.stride(dim - 1) / stride;
+            if (steps + larger(a.extent(dim), b.extent(dim)) > row) return false;
+        }
+        if (steps >= first.extent(dim)) return true;
+    }
+    return false;
+}
+
+[[nodiscard]] inline bool overlap(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
+    ByteRange const x = byte_range(a);
+    ByteRange const y = byte_range(b);
+    if (x.begin == x.end || y.begin == y.end) return false;
+    if (x.end <= y.begin || y.end <= x.begin) return false;
+    return !disjoint_windows(a, b);
+}
+
+inline void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
+                       DynamicDistribution const& distribution) {
+    if (!(view.shape() == wanted)) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has shape ",
+                                        to_string(view.shape()), ", but under ", to_string(distribution),
+                                        " it holds ", to_string(wanted), ". Fix: allocate local_shape(rank)."));
+    }
+    if (view.data() == nullptr && view.size() != 0) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank,
+                                        " is null. Fix: pass memory for ", to_string(wanted), " elements."));
+    }
+}
+
+inline void check_dtype(Steps const& steps, DType dtype) {
+    if (!is_byte_sized(dtype)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
+                                       " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
+    }
+    if (steps.fold && !supports(steps.fold_op, dtype)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fold_op), " is not defined for ", name(dtype),
+                                       ". Fix: use an op that the element type supports."));
+    }
+    if (steps.fill && !supports(steps.fill_op, dtype)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fill_op), " has no identity for ",
+                                       name(dtype), ". Fix: use an op that the element type supports."));
+    }
+    if ((steps.multiply != 1 || steps.divide != 1) && !is_floating(dtype)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
+                                       " would be rounded. Fix: keep integers as P+ until they are whole."));
+    }
+}
+
+/// Everything about one rank's arguments that does not need the other ranks.
+inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size,
+                            ConstDynamicView const& source, DynamicView const& destination) {
+    for (DynamicDistribution const* side : {&plan.from(), &plan.to()}) {
+        if (side->mesh().last_rank() >= size) {
+            raise(ErrorCode::mesh, concat("reshard::prepare: the mesh ", to_string(side->mesh()), " has rank ",
+                                          side->mesh().last_rank(), ", the communicator only ", size,
+                                          " ranks. Fix: use a mesh of ranks that exist."));
+        }
+    }
+    bool const gives = plan.from().contains(rank);
+    bool const takes = plan.to().contains(rank);
+    if (gives && takes && !same_type(source, destination)) {
+        raise(ErrorCode::mismatch, concat("reshard::prepare: the source of rank ", rank, " holds ",
+                                          name(source.dtype()), ", the destination ", name(destination.dtype()),
+                                          ". Fix: give both the same element type."));
+    }
+    check_dtype(steps, gives ? source.dtype() : destination.dtype());
+    if (gives) check_view("source", source, plan.from().local_shape(rank), rank, plan.from());
+    if (!takes) return;
+    check_view("destination", destination, plan.to().local_shape(rank), rank, plan.to());
+    if (!is_injective(destination)) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: the destination of rank ", rank, " has strides ",
+                                        to_string(destination.strides()),
+                                        " that overlap. Fix: give every element memory of its own."));
+    }
+    if (gives && overlap(source, destination)) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: source and destination of rank ", rank,
+                                        " overlap. Fix: use separate memory; resharding in place is not supported."));
+    }
+}
+
+}  // namespace reshard::inline v0::detail

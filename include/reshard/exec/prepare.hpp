@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/prepare.hpp
+/// \brief  A plan bound to one rank's memory and communicator: check, agree, allocate once; then run at will.
+/// \depends plan, comm/communicator.hpp, memory.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/exec/detail/bind.hpp>
+#include <reshard/exec/detail/check.hpp>
+#include <reshard/memory/copy.hpp>
+#include <reshard/memory/fold.hpp>
+
+namespace reshard::inline v0 {
+
+/// Bytes of scratch memory one rank needs for a plan; zero unless a Partial is folded.
+[[nodiscard]] inline Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype) {
+    Index const elements = plan.cost(rank).workspace;
+    return elements == 0 ? 0 : elements * bytes(dtype) + 3 * 64;  // each area starts on a cache line
+}
+
+struct PrepareOptions {
+    /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan; allocated when empty.
+    std::span<std::byte> workspace{};
+};
+
+namespace detail {
+
+/// The transfers of one exchange, bound to memory.
+struct BoundExchange {
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+
+    void bind(Exchange const& exchange, Binding<std::byte const> const& source, Binding<std::byte> const& target,
+              bool keep) {
+        sends.reserve(exchange.sends.size() + exchange.kept.size());
+        receives.reserve(exchange.receives.size() + exchange.kept.size());
+        // What stays with the rank travels as a transfer to itself, in its place among the peers.
+        auto const merge = [&](std::vector<Message> const& messages, auto const& binding, auto& transfers) {
+            std::size_t next = 0;
+            std::vector<Message> const& kept = exchange.kept;
+            for (Message const& message : messages) {
+                while (keep && next < kept.size() && kept[next].peer < message.peer) {
+                    transfers.push_back(binding.transfer(kept[next++]));
+                }
+                transfers.push_back(binding.transfer(message));
+            }
+            while (keep && next < kept.size()) transfers.push_back(binding.transfer(kept[next++]));
+        };
+        merge(exchange.sends, source, sends);
+        merge(exchange.receives, target, receives);
+    }
+};
+
+/// Everything about a prepared plan that does not depend on the transport.
+class Job {
+public:
+    Job(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
+        DynamicView const& destination, std::span<std::byte> workspace)
+        : dtype_(plan.from().contains(rank) ? source.dtype() : destination.dtype()),
+          divisor_(steps.fold_op == Reduce::avg ? steps.addends : 1),
+          addends_(steps.addends),
+          multiply_(steps.multiply),
+          divide_(steps.divide),
+          fold_op_(steps.fold_op),
+          fill_op_(steps.fill_op),
+          collective_(steps.kind == Kind::collective) {
+        bool const gives = plan.from().contains(rank);
+        bool const takes = plan.to().contains(rank);
+        Binding<std::byte const> from;
+        Binding<std::byte> to;
+        if (gives) from = {source.data(), dtype_, source.strides(), plan.from(), rank};
+        if (takes) to = {destination.data(), dtype_, destination.strides(), plan.to(), rank};
+        if (takes) bind_whole(destination, steps.fill);
+        if (!collective_) {
+            if (gives) bind_local(plan, rank, from, to);
+            return;
+        }
+        if (!steps.fold) {
+            if (gives || takes) exchanges_[0].bind(exchange_of(steps, plan.from(), rank, 0), from, to, true);
+            phases_ = 1;
+            return;
+        }
+        bind_fold(plan, steps, rank, from, to, destination, workspace);
+    }
+
+    [[nodiscard]] int phases() const noexcept { return phases_; }
+    [[nodiscard]] BoundExchange const& exchange(int phase) const noexcept { return exchanges_[phase]; }
+
+    /// Before the first exchange.
+    void begin() const noexcept {
+        if (fill_) fill_identity(fill_op_, dtype_, whole_.base, whole_.box);
+        for (std::size_t i = 0; i < local_sends_.size(); ++i) {
+            copy(local_sends_[i].base, local_sends_[i].box, local_receives_[i].base, local_receives_[i].box);
+        }
+    }
+    /// After exchange `phase`.
+    void after(int phase) const noexcept {
+        if (phase == 0 && fold_) {
+            fold(fold_op_, dtype_, slots_.base, slot_bytes_, addends_, slots_.box, folded_.base, folded_.box, divisor_);
+        }
+    }
+    /// After the last exchange.
+    void end() const noexcept {
+        if (has_whole_ && (multiply_ != 1 || divide_ != 1)) {
+            scale(dtype_, whole_.base, whole_.box, multiply_, divide_);
+        }
+    }
+    void own(std::vector<std::byte>&& workspace) noexcept { workspace_ = std::move(workspace); }
+
+private:
+    void bind_whole(DynamicView const& destination, bool fill) {
+        LocalWindow window;
+        for (int dim = 0; dim < destination.rank(); ++dim) {
+            window.offset.push_back(0);
+            window.extents.push_back(destination.extent(dim));
+        }
+        whole_ = window_transfer(destination.data(), dtype_, destination.strides(), window);
+        has_whole_ = true;
+        fill_ = fill;
+    }
+
+    void bind_local(Plan<> const& plan, int rank, Binding<std::byte const> const& from, Binding<std::byte> const& to) {
+        for (Message const& message : local_messages(plan.from(), plan.to(), rank)) {
+            local_sends_.push_back(from.transfer(message));
+            local_receives_.push_back(to.transfer(message));
+        }
+    }
+
+    void bind_fold(Plan<> const& plan, Steps const& steps, int rank, Binding<std::byte const> const& from,
+                   Binding<std::byte> const& to, DynamicView const& destination, std::span<std::byte> workspace) {
+        phases_ = steps.spread ? 2 : 1;
+        bool const folds = plan.from().contains(rank);
+        if (!folds) {  // across meshes: only the spread concerns this rank
+            if (steps.spread) exchanges_[1].bind(exchange_of(steps, plan.from(), rank, 1), {}, to, true);
+            return;
+        }
+        DynamicShape const shape = steps.middle.local_shape(rank);
+        Indices const dense = row_major_strides(shape);
+        bool const owner = owns(steps.middle_owner, steps.middle.mesh(), rank);
+        slot_bytes_ = shape.size() * bytes(dtype_);
+        std::byte* const slots = aligned(workspace.data());
+        std::byte* const partial = aligned(slots == nullptr ? nullptr : slots + slot_bytes_ * addends_);
+        Binding<std::byte> const staging(slots, dtype_, dense, steps.middle, rank, slot_bytes_);
+        exchanges_[0].bind(exchange_of(steps, plan.from(), rank, 0), from, staging, true);
+
+        Indices const& strides = steps.across ? dense : destination.strides();
+        std::byte* const target = steps.across ? partial : destination.data();
+        LocalWindow window;
+        Indices const coordinates = steps.middle.mesh().coordinates(rank);
+        if (steps.across) {
+            window = local_window(steps.middle, steps.middle, coordinates);
+        } else {
+            window = local_window(plan.to(), steps.middle, coordinates);
+        }
+        folded_ = window_transfer(target, dtype_, strides, window);
+        LocalWindow const slot = local_window(steps.middle, steps.middle, coordinates);
+        slots_ = window_transfer<std::byte const>(slots, dtype_, dense, slot);
+        fold_ = shape.size() != 0 && owner;
+        if (!steps.spread) return;
+        // Within a mesh the folded part already lies in the destination; across meshes it waits in the workspace.
+        DynamicDistribution const& held = steps.across ? steps.middle : plan.to();
+        Binding<std::byte const> const spread(target, dtype_, strides, held, rank);
+        exchanges_[1].bind(exchange_of(steps, plan.from(), rank, 1), spread, to, steps.across);
+    }
+
+    [[nodiscard]] static bool owns(Owner const& owner, DynamicMesh const& mesh, int rank) {
+        Indices const coordinates = mesh.coordinates(rank);
+        for (int i = 0; i < owner.axes.size(); ++i)
+            if (coordinates[owner.axes[i]] != owner.coordinates[i]) return false;
+        return true;
+    }
+    [[nodiscard]] static std::byte* aligned(std::byte* pointer) noexcept {
+        auto const address = reinterpret_cast<std::uintptr_t>(pointer);
+        return pointer == nullptr ? nullptr : pointer + ((64 - address % 64) % 64);
+    }
+
+    DType dtype_;
+    Index divisor_;
+    Index addends_;
+    Index multiply_;
+    Index divide_;
+    Reduce fold_op_;
+    Reduce fill_op_;
+    bool collective_;
+    bool fill_ = false;
+    bool fold_ = false;
+    bool has_whole_ = false;
+    int phases_ = 0;
+    Receive whole_;
+    Index slot_bytes_ = 0;
+    Send slots_;
+    Receive folded_;
+    BoundExchange exchanges_[2];
+    std::vector<Send> local_sends_;
+    std::vector<Receive> local_receives_;
+    std::vector<std::byte> workspace_;
+};
+
+/// Runs `check` and turns what it throws into a verdict.
+template <class Check>
+[[nodiscard]] Verdict verdict_of(Check&& check) {
+    Verdict verdict;
+#if defined(__cpp_exceptions)
+    try {
+        check();
+    } catch (Error const& error) {
+        verdict.code = error.code();
+        verdict.reason = error.message();
+    } catch (std::bad_alloc const&) {
+        verdict.code = ErrorCode::out_of_memory;
+        verdict.reason = "reshard::prepare: out of memory. Fix: pass a workspace, or move fewer tensors at once.";
+    }
+#else
+    check();
+#endif
+    return verdict;
+}
+
+template <Communicator C>
+void agree_or_raise(C& comm, Verdict mine) {
+    Verdict const all = comm.agree(std::move(mine));
+    if (!all.ok()) raise(all.code, concat("rank ", all.rank, " of ", comm.size(), ": ", all.reason));
+}
+
+}  // namespace detail
+
+/// A run under way. Move-only; wait() finishes the remaining phases; the destructor waits, at most the deadline.
+template <Communicator C>
+class [[nodiscard]] RunRequest {
+public:
+    RunRequest(C& comm, detail::Job const& job) : comm_(&comm), job_(&job) {
+        job.begin();
+        start_phase();
+    }
+    RunRequest(RunRequest&& other) noexcept
+        : comm_(other.comm_), job_(other.job_), request_(std::move(other.request_)), phase_(other.phase_) {
+        other.job_ = nullptr;
+    }
+    RunRequest& operator=(RunRequest&&) = delete;
+    ~RunRequest() {
+#if defined(__cpp_exceptions)
+        try {
+            wait();
+        } catch (...) {  // the communicator is poisoned: the next call reports it
+        }
+#else
+        wait();
+#endif
+    }
+
+    /// Returns when the destination is complete and nobody reads this rank's source any more. Throws PeerFailed,
+    /// DeadlineExceeded, MismatchError or TransportError; then the destination is unspecified, the source untouched.
+    void wait() {
+        if (job_ == nullptr) return;
+        detail::Job const& job = *job_;
+        C& comm = *comm_;
+        job_ = nullptr;  // a failed wait is not repeated
+        while (phase_ < job.phases()) {
+            request_.wait();
+            job.after(phase_);
+            if (++phase_ < job.phases()) {
+                request_ = comm.exchange(job.exchange(phase_).sends, job.exchange(phase_).receives);
+            }
+        }
+        job.end();
+    }
+
+private:
+    void start_phase() {
+        if (phase_ >= job_->phases()) return;
+        request_ = comm_->exchange(job_->exchange(phase_).sends, job_->exchange(phase_).receives);
+    }
+
+    C* comm_;
+    detail::Job const* job_;
+    typename C::request_type request_{};
+    int phase_ = 0;
+};
+
+/// A plan, ready to run: run() and start() allocate nothing and check nothing that needs other ranks.
+/// The plan's memory and communicator must outlive it. One run at a time.
+template <Communicator C>
+class PreparedPlan {
+public:
+    PreparedPlan(C& comm, detail::Job&& job) : comm_(&comm), job_(std::move(job)) {}
+
+    void run() {
+        RunRequest<C> request(*comm_, job_);
+        request.wait();
+    }
+    /// Starts the first exchange; the rest happens in wait().
+    RunRequest<C> start() { return RunRequest<C>(*comm_, job_); }
+
+private:
+    C* comm_;
+    detail::Job job_;
+};
+
+/// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank
+/// and the reason) and allocates; until then nothing is touched. On ranks outside the
+/// plan's meshes only the element type of the views counts.
+///
+/// Throws MeshError (mesh larger than the communicator), BufferError (shape, null, overlap), DTypeError (an op the
+/// element type does not have), MismatchError (element types or plans differ), OutOfMemory.
+template <Communicator C>
+[[nodiscard]] PreparedPlan<C> prepare(Plan<> const& plan, C& comm, ConstDynamicView const& source,
+                                      DynamicView const& destination, PrepareOptions const& options = {}) {
+    int const rank = comm.rank();
+    DType const dtype = plan.from().contains(rank) ? source.dtype() : destination.dtype();
+    std::vector<std::byte> own;
+    std::vector<detail::Job> job;
+    Verdict verdict = detail::verdict_of([&] {
+        detail::Steps const steps = plan.steps();
+        detail::check_arguments(plan, steps, rank, comm.size(), source, destination);
+        Index const needed = workspace_bytes(plan, rank, dtype);
+        std::span<std::byte> workspace = options.workspace;
+        if (workspace.empty() && needed != 0) {
+            own.resize(static_cast<std::size_t>(needed));
+            workspace = own;
+        } else if (static_cast<Index>(workspace.size()) < needed) {
+            raise(ErrorCode::buffer, concat("reshard::prepare: the workspace of rank ", rank, " has ",
+                                            workspace.size(), " bytes, the plan needs ", needed,
+                                            ". Fix: ask workspace_bytes(plan, rank, dtype)."));
+        }
+        job.emplace_back(plan, steps, rank, source, destination, workspace);
+        job.back().own(std::move(own));
+    });
+    verdict.digest = Digest{}.add(plan.hash()).add(static_cast<std::uint64_t>(dtype)).value();
+    detail::agree_or_raise(comm, std::move(verdict));
+    return PreparedPlan<C>(comm, std::move(job.back()));
+}
+
+namespace detail {
+
+/// Ops that the element type does not have are refused by the compiler where both are types.
+template <class D, class T>
+consteval bool check_ops() {
+    if constexpr (TypedDistribution<D>) {
+        for (auto const& placement : D::static_signature.placements) {
+            if (placement.is_partial() && !supports(placement.op(), dtype_of<T>)) return false;
+        }
+    }
+    return true;
+}
+
+}  // namespace detail
+
+/// The same for typed views.
+template <Communicator C, class From, class To, class S, class T>
+[[nodiscard]] PreparedPlan<C> prepare(Plan<From, To> const& plan, C& comm, TensorView<S> const& source,
+                                      TensorView<T> const& destination, PrepareOptions const& options = {}) {
+    static_assert(std::same_as<std::remove_const_t<S>, T>,
+                  "reshard::prepare: source and destination have different element types. "
+                  "Fix: give both the same type; the destination must not be const.");
+    static_assert(detail::check_ops<From, T>() && detail::check_ops<To, T>(),
+                  "reshard::prepare: a Partial op is not defined for this element type: bit operations need integers, "
+                  "averages need floats. Fix: use an op that the element type supports.");
+    return prepare(static_cast<Plan<> const&>(Plan<>(plan)), comm, ConstDynamicView(source), DynamicView(destination),
+                   options);
+}
+
+}  // namespace reshard::inline v0

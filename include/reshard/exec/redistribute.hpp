@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/redistribute.hpp
+/// \brief  Carry out a plan once: with a communicator, or, when the transition is provably local, without one.
+/// \depends exec/prepare.
+#pragma once
+
+#include <reshard/core/tensor.hpp>
+#include <reshard/exec/prepare.hpp>
+
+namespace reshard::inline v0 {
+
+/// prepare + run. Collective over `comm`. Throws what prepare and RunRequest::wait throw.
+template <Communicator C>
+void redistribute(Plan<> const& plan, C& comm, ConstDynamicView const& source, DynamicView const& destination) {
+    prepare(plan, comm, source, destination).run();
+}
+template <Communicator C, class From, class To, class S, class T>
+void redistribute(Plan<From, To> const& plan, C& comm, TensorView<S> const& source, TensorView<T> const& destination) {
+    prepare(plan, comm, source, destination).run();
+}
+
+/// The same into new memory of the destination's local shape (empty on ranks outside its mesh).
+template <Communicator C, class From, class To, class S>
+[[nodiscard]] Tensor<std::remove_const_t<S>> redistribute(Plan<From, To> const& plan, C& comm,
+                                                          TensorView<S> const& source) {
+    Tensor<std::remove_const_t<S>> destination;
+    Plan<> const& any = plan;
+    if (any.to().contains(comm.rank())) destination = Tensor<std::remove_const_t<S>>(any.to().local_shape(comm.rank()));
+    redistribute(plan, comm, source, destination.view());
+    return destination;
+}
+
+/// A transition within one rank: a copy, identities, a factor. There is no communicator to pass, so this call is the
+/// proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
+/// run-time plans that are. Throws BufferError and DTypeError like prepare.
+inline void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
+                         int rank) {
+    if (!plan.is_local()) {
+        raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
+                                            to_string(plan.to()), " needs communication. Fix: pass a communicator."));
+    }
+    detail::Steps const steps = plan.steps();
+    detail::check_arguments(plan, steps, rank, static_cast<int>(plan.from().mesh().last_rank() + 1), source,
+                            destination);
+    detail::Job const job(plan, steps, rank, source, destination, {});
+    job.begin();
+    job.end();
+}
+template <class From, class To, class S, class T>
+void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank) {
+    static_assert(std::same_as<std::remove_const_t<S>, T>,
+                  "reshard::redistribute: source and destination have different element types. "
+                  "Fix: give both the same type; the destination must not be const.");
+    if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+        static_assert(transition_kind<From, To> != Kind::collective,
+                      "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
+    }
+    redistribute(static_cast<Plan<> const&>(Plan<>(plan)), ConstDynamicView(source), DynamicView(destination), rank);
+}
+
+namespace detail {
+
+/// The whole tensor on one rank.
+[[nodiscard]] inline DynamicDistribution on_one_rank(int rank, int size, DynamicShape const& shape) {
+    if (rank < 0 || rank >= size) {
+        raise(ErrorCode::mesh, concat("reshard: root ", rank, " is not one of the communicator's ", size,
+                                      " ranks. Fix: roots count from 0."));
+    }
+    Indices extents;
+    extents.push_back(1);
+    Placements placements;
+    placements.push_back(Placement::replicate());
+    return DynamicDistribution(DynamicMesh(extents, first_rank(rank)), shape, placements);
+}
+
+}  // namespace detail
+
+/// The plan that hands out a tensor which only rank `root` (a rank of the communicator) has, as a whole.
+/// Use it where one rank has the data; where every rank has it, plan(whole, parts).view(...) sends nothing.
+template <Communicator C>
+[[nodiscard]] Plan<> plan_distribute(DynamicDistribution const& to, C const& comm, int root) {
+    return plan_across(detail::on_one_rank(root, comm.size(), to.shape()), to);
+}
+/// The plan that brings a tensor together on rank `root` alone.
+template <Communicator C>
+[[nodiscard]] Plan<> plan_gather(DynamicDistribution const& from, C const& comm, int root) {
+    return plan_across(from, detail::on_one_rank(root, comm.size(), from.shape()));
+}
+
+/// From rank `root` to everybody. `source` counts on the root only.
+template <Communicator C, class S, class T>
+void distribute(DynamicDistribution const& to, C& comm, int root, TensorView<S> const& source,
+                TensorView<T> const& destination) {
+    redistribute(plan_distribute(to, comm, root), comm, source, destination);
+}
+/// From everybody to rank `root`. `destination` counts on the root only.
+template <Communicator C, class S, class T>
+void gather(DynamicDistribution const& from, C& comm, int root, TensorView<S> const& source,
+            TensorView<T> const& destination) {
+    redistribute(plan_gather(from, comm, root), comm, source, destination);
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/grid.hpp
+/// \brief  A distribution laid out for planning: per dimension the cuts with their ordinal strides.
+/// \depends algebra.
+///
+/// A grid has the tensor's dimensions and up to two more, so that one planner serves every case: the addends of a
+/// partial tensor are a dimension that partial axes cut one by one, and "one rank owns it" is a dimension of extent 1.
+#pragma once
+
+#include <reshard/algebra/distribution.hpp>
+
+namespace reshard::inline v0::detail {
+
+inline constexpr int max_grid_dims = max_rank + 2;
+
+/// A box with the planner's extra dimensions behind the tensor's.
+using GridBox = InlineList<Interval, max_grid_dims>;
+
+struct GridCut {
+    int axis = 0;
+    Index parts = 1;
+    Index stride = 1;  ///< mesh ordinals between neighbours
+    SplitRule const* rule = nullptr;
+    Index shift = 0;  ///< the coordinate that takes part 0; the others follow in turn
+};
+
+/// Who alone has or needs the data along some axes: the rank at these coordinates.
+struct Owner {
+    AxisList axes;
+    Indices coordinates;
+};
+
+struct GridDim {
+    Index extent = 0;
+    InlineList<GridCut, max_axes> cuts;
+};
+
+/// \pre the distribution outlives the grid: cuts point at its rules.
+struct Grid {
+    DynamicMesh const* mesh = nullptr;
+    InlineList<GridDim, max_grid_dims> dims;
+    unsigned cutting = 0;  ///< bit a is set when axis a cuts some dimension
+
+    explicit Grid(DynamicDistribution const& distribution) : mesh(&distribution.mesh()) {
+        for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+            GridDim& grid_dim = add_dim(distribution.shape().extent(dim));
+            for (int axis : distribution.cuts(dim)) add_cut(grid_dim, axis, distribution.placement(axis).rule());
+        }
+    }
+
+    /// One more dimension, cut evenly by `axes` in the order given.
+    void add_dim(Index extent, AxisList const& axes) {
+        static constexpr SplitRule chunk{};
+        GridDim& dim = add_dim(extent);
+        for (int axis : axes) add_cut(dim, axis, chunk);
+    }
+    /// One more dimension of extent 1, which one coordinate along each of `axes` owns.
+    void add_owner(Owner const& owner) {
+        add_dim(1, owner.axes);
+        for (int i = 0; i < owner.axes.size(); ++i) dims.back().cuts[i].shift = owner.coordinates[i];
+    }
+
+    [[nodiscard]] Index coordinate(Index ordinal, GridCut const& cut) const noexcept {
+        Index const i = ordinal / cut.stride % cut.parts;
+        return cut.shift == 0 ? i : (i - cut.shift + cut.parts) % cut.parts;
+    }
+
+    /// What the rank at `ordinal` holds along a dimension; an empty part lies at the extent's end.
+    [[nodiscard]] IndexSet index_set(Index ordinal, int dim) const noexcept {
+        Interval span{0, dims[dim].extent};
+        for (GridCut const& cut : dims[dim].cuts) {
+            if (span.empty()) break;
+            Index const i = coordinate(ordinal, cut);
+            if (cut.rule->kind == SplitKind::cyclic) return IndexSet(span, cut.rule->block, cut.parts, i);
+            Interval const own = part(*cut.rule, span.size(), cut.parts, i);
+            span = own.empty() ? Interval{dims[dim].extent, dims[dim].extent}
+                               : Interval{span.begin + own.begin, span.begin + own.end};
+        }
+        return IndexSet(span);
+    }
+
+    /// Calls `visit(interval, ordinal)` for every non-empty piece of dimension `dim` that meets `query`, ascending;
+    /// `ordinal` sums coordinate * stride over the dimension's axes.
+    template <class Visit>
+    void for_each_piece(int dim, Interval query, Visit&& visit) const {
+        if (!query.empty()) descend(dims[dim].cuts, 0, {0, dims[dim].extent}, query, 0, visit);
+    }
+
+    /// Part of the ordinal that the cutting axes contribute.
+    [[nodiscard]] Index cutting_ordinal(Index ordinal) const noexcept {
+        Index result = 0;
+        for (auto const& dim : dims)
+            for (GridCut const& cut : dim.cuts) result += ordinal / cut.stride % cut.parts * cut.stride;
+        return result;
+    }
+
+private:
+    GridDim& add_dim(Index extent) {
+        dims.push_back({});
+        dims.back().extent = extent;
+        return dims.back();
+    }
+    void add_cut(GridDim& dim, int axis, SplitRule const& rule) {
+        dim.cuts.push_back({axis, mesh->extent(axis), mesh->stride(axis), &rule});
+        cutting |= 1U << axis;
+    }
+
+    template <class Visit>
+    static void descend(InlineList<GridCut, max_axes> const& cuts, int level, Interval span, Interval query,
+                        Index ordinal, Visit& visit) {
+        Interval const wanted = intersect(span, query);
+        if (wanted.empty()) return;
+        if (level == cuts.size()) {
+            visit(wanted, ordinal);
+            return;
+        }
+        GridCut const& cut = cuts[level];
+        if (cut.rule->kind == SplitKind::cyclic) {  // always the last cut of its dimension
+            Index const block = cut.rule->block;
+            for (Index k = (wanted.begin - span.begin) / block; span.begin + k * block < wanted.end; ++k) {
+                Interval const piece{span.begin + k * block, smaller(span.begin + (k + 1) * block, span.end)};
+                visit(intersect(piece, wanted), ordinal + k % cut.parts * cut.stride);
+            }
+            return;
+        }
+        Index const extent = span.size();
+        Index const last = part_of(*cut.rule, extent, cut.parts, wanted.end - 1 - span.begin);
+        for (Index i = part_of(*cut.rule, extent, cut.parts, wanted.begin - span.begin); i <= last; ++i) {
+            Interval const piece = part(*cut.rule, extent, cut.parts, i);
+            descend(cuts, level + 1, {span.begin + piece.begin, span.begin + piece.end}, query,
+                    ordinal + (cut.shift == 0 ? i : (i + cut.shift) % cut.parts) * cut.stride, visit);
+        }
+    }
+};
+
+/// Splits the axes of a mesh by a mask and numbers their coordinates row-major.
+class AxisSubset {
+public:
+    AxisSubset(DynamicMesh const& mesh, unsigned mask) {
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            if (((mask >> axis) & 1U) == 0) continue;
+            extents_.push_back(mesh.extent(axis));
+            strides_.push_back(mesh.stride(axis));
+            size_ *= mesh.extent(axis);
+        }
+    }
+    [[nodiscard]] Index size() const noexcept { return size_; }
+    /// Position of an ordinal's coordinates among the subset's.
+    [[nodiscard]] Index index(Index ordinal) const noexcept {
+        Index result = 0;
+        for (int i = 0; i < extents_.size(); ++i) result = result * extents_[i] + ordinal / strides_[i] % extents_[i];
+        return result;
+    }
+    /// The contribution of position `index` to an ordinal; index(ordinal(i)) == i.
+    [[nodiscard]] Index ordinal(Index index) const noexcept {
+        Index result = 0;
+        for (int i = extents_.size() - 1; i >= 0; --i) {
+            result += index % extents_[i] * strides_[i];
+            index /= extents_[i];
+        }
+        return result;
+    }
+
+private:
+    Indices extents_;
+    Indices strides_;
+    Index size_ = 1;
+};
+
+}  // namespace reshard::inline v0::detail

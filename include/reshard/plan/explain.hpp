@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/explain.hpp
+/// \brief  A plan in words: what moves, why, between whom, and how far that is from the bound.
+/// \depends plan, algebra/bound, <string>.
+#pragma once
+
+#include <reshard/algebra/bound.hpp>
+#include <reshard/plan/plan.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// 1536 -> "1.5 KiB".
+[[nodiscard]] inline std::string bytes_text(Index count) {
+    constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int unit = 0;
+    Index scaled = count;
+    Index tenths = 0;
+    while (scaled >= 1024 && unit < 5) {
+        tenths = scaled % 1024 * 10 / 1024;
+        scaled /= 1024;
+        ++unit;
+    }
+    if (unit == 0) return concat(count, " B");
+    return concat(scaled, ".", tenths, " ", units[unit]);
+}
+
+[[nodiscard]] inline Index peers_of(std::vector<Message> const& messages) {
+    Index peers = 0;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+        if (i == 0 || messages[i].peer != messages[i - 1].peer) ++peers;
+    }
+    return peers;
+}
+
+inline void explain_exchange(std::string& text, Exchange const& exchange, int phase, std::string_view what,
+                             Index element_bytes) {
+    Index sent = 0;
+    Index received = 0;
+    for (Message const& message : exchange.sends) sent += message.elements();
+    for (Message const& message : exchange.receives) received += message.elements();
+    text += concat("  phase ", phase, ": ", what, "; sends ", bytes_text(sent * element_bytes), " in ",
+                   exchange.sends.size(), " messages to ", peers_of(exchange.sends), " peers; receives ",
+                   bytes_text(received * element_bytes), " in ", exchange.receives.size(), " messages from ",
+                   peers_of(exchange.receives), " peers\n");
+}
+
+/// Why the transition is what it is: per axis, and per dimension where the cuts do not nest.
+inline void explain_reason(std::string& text, Plan<> const& plan) {
+    DynamicDistribution const& from = plan.from();
+    DynamicDistribution const& to = plan.to();
+    if (plan.is_across()) {
+        text += "  because: the two sides are different meshes\n";
+        return;
+    }
+    text += "  because:";
+    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+        Placement const& source = from.placement(axis);
+        Placement const& target = to.placement(axis);
+        constexpr std::string_view change_text[] = {"stays as it is", "is scaled",       "is folded",
+                                                    "is filled",      "may owe copies", ""};
+        AxisChange const change = axis_change(source, target);
+        text += concat(axis == 0 ? " " : "; ", "axis ", axis, " ", to_string(source), "->", to_string(target));
+        if (change != AxisChange::move) {
+            text += concat(" ", change_text[static_cast<int>(change)]);
+        } else if (source == target) {
+            text += " stays";
+        } else if (source.is_replicate()) {
+            text += " keeps a part of its copy";
+        } else {
+            text += target.is_replicate() ? " is gathered" : " is cut another way";
+        }
+    }
+    text += '\n';
+}
+
+}  // namespace detail
+
+/// One rank's part of a plan as text of a few lines: the kind and the reason, each phase with peers and bytes, and
+/// the bound beside the actual figure, or that no bound is known.
+template <class From, class To>
+[[nodiscard]] std::string explain(Plan<From, To> const& typed, Index rank, DType dtype) {
+    Plan<> const plan = typed;
+    Index const element_bytes = bytes(dtype);
+    std::string text = concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ",
+                              to_string(plan.from().shape()), " ", name(dtype), ", rank ", rank, ": ",
+                              name(plan.kind()), "\n");
+    detail::explain_reason(text, plan);
+    if (plan.is_local()) {
+        text += plan.kind() == Kind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"
+                                          : "  a copy within the rank: no communicator, 0 B\n";
+        return text;
+    }
+    if (!plan.from().contains(rank) && !plan.to().contains(rank)) {
+        return text + "  the rank is in neither mesh: 0 B\n";
+    }
+    detail::Steps const steps = plan.steps();
+    if (steps.fill) text += concat("  the destination starts as the identity of ", name(steps.fill_op), "\n");
+    if (steps.fold && plan.from().contains(rank)) {
+        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1,
+                                 concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op),
+                                        ", ascending ranks) as ", to_string(steps.middle)),
+                                 element_bytes);
+    } else if (!steps.fold) {
+        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1, "exchange", element_bytes);
+    }
+    if (steps.spread) {
+        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 1), 2, "exchange", element_bytes);
+    }
+    if (steps.multiply != 1 || steps.divide != 1) {
+        text += concat("  then scaled by ", steps.multiply, "/", steps.divide, "\n");
+    }
+    Cost const cost = plan.cost(rank);
+    Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
+    text += concat("  receives ", detail::bytes_text(cost.received * element_bytes));
+    text += bound.known ? concat(", bound ", detail::bytes_text(bound.elements * element_bytes), "\n")
+                        : std::string(", no bound is known for this combination of Partial axes\n");
+    return text;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/plan.hpp
+/// \brief  What a transition does, for any rank: a cheap value that can be compared, hashed, asked and replayed.
+/// \depends algebra, planner.
+///
+/// Laws (tests/plan/plan.property.test.cpp):
+///     law.identity   plan(a, a) is a view
+///     law.meaning    carrying out plan(a, b) leaves the tensor's global value unchanged
+///     law.bound      without Partial, a rank receives exactly what it needs and does not hold
+///     law.balance    no rank sends more than twice the min-max optimum over copies
+///     law.adjoint    plan(a, b).adjoint() is the transposed linear map
+#pragma once
+
+#include <reshard/algebra/notation.hpp>
+#include <reshard/plan/detail/steps.hpp>
+#include <reshard/plan/planner.hpp>
+
+#include <reshard/core/tensor_view.hpp>
+
+namespace reshard::inline v0 {
+
+/// What one rank moves when it carries out a plan, in elements (multiply by bytes(dtype)).
+struct Cost {
+    int phases = 0;  ///< exchanges one after the other; 0 for views and local copies
+    Index messages_sent = 0;
+    Index messages_received = 0;
+    Index sent = 0;
+    Index received = 0;
+    Index workspace = 0;  ///< elements of scratch memory
+    friend constexpr bool operator==(Cost const&, Cost const&) = default;
+};
+
+namespace detail {
+
+[[noreturn]] inline void raise_not_a_view(Kind kind, std::string const& from, std::string const& to) {
+    raise(ErrorCode::transition, concat("reshard::Plan::view: ", from, " -> ", to, " is ", name(kind),
+                                        ", not a view. Fix: use redistribute(plan, ...) into memory of its own."));
+}
+[[noreturn]] inline void raise_view_shape(DynamicShape const& given, DynamicShape const& wanted, Index rank) {
+    raise(ErrorCode::buffer, concat("reshard::Plan::view: rank ", rank, " holds a tensor of shape ", to_string(wanted),
+                                    ", the view given has ", to_string(given),
+                                    ". Fix: pass the rank's whole local tensor."));
+}
+
+/// Offset and extents, in local indices, of what `inner` holds within what `outer` holds. \pre inner refines outer.
+struct LocalWindow {
+    Indices offset;
+    Indices extents;
+};
+[[nodiscard]] constexpr LocalWindow local_window(DynamicDistribution const& outer, DynamicDistribution const& inner,
+                                                 Indices const& coordinates) noexcept {
+    LocalWindow window;
+    for (int dim = 0; dim < outer.shape().rank(); ++dim) {
+        IndexSet const have = outer.index_set(coordinates, dim);
+        IndexSet const want = inner.index_set(coordinates, dim);
+        bool const empty = want.segments() == 0;
+        window.offset.push_back(empty ? 0 : have.local_index(want.segment(0).begin));
+        window.extents.push_back(empty ? 0 : want.size());
+    }
+    return window;
+}
+
+template <class T>
+[[nodiscard]] constexpr TensorView<T> view_of(DynamicDistribution const& from, DynamicDistribution const& to,
+                                              TensorView<T> const& full, Index rank) {
+    Indices const coordinates = from.mesh().coordinates(rank);
+    Indices extents;
+    Index offset = 0;
+    for (int dim = 0; dim < from.shape().rank(); ++dim) {
+        IndexSet const have = from.index_set(coordinates, dim);
+        IndexSet const want = to.index_set(coordinates, dim);
+        if (full.rank() != from.shape().rank() || full.extent(dim) != have.size()) {
+            raise_view_shape(full.shape(), from.local_shape(rank), rank);
+        }
+        if (want.segments() == 0) {
+            extents.push_back(0);
+        } else {
+            offset += have.local_index(want.segment(0).begin) * full.stride(dim);
+            extents.push_back(want.size());
+        }
+    }
+    if (full.rank() != from.shape().rank()) raise_view_shape(full.shape(), from.local_shape(rank), rank);
+    DynamicShape const shape(extents);
+    return TensorView<T>(shape.size() == 0 ? full.data() : full.data() + offset, shape, full.strides());
+}
+
+/// Grids of a plan's exchanges: phase 0 is the first exchange, phase 1 the spread.
+[[nodiscard]] inline Exchange exchange_of(Steps const& steps, DynamicDistribution const& from, Index rank, int phase) {
+    Grid source(phase == 0 ? from : steps.middle);
+    Grid target(phase == 0 && steps.fold ? steps.middle : steps.needed);
+    if (phase == 0 && steps.fold) {
+        source.add_dim(steps.addends, steps.resolved);
+        target.add_dim(steps.addends, {});
+    }
+    bool const target_is_middle = phase == 0 && steps.fold;
+    Owner const nobody;
+    Owner const& source_owner = phase == 0 ? nobody : steps.middle_owner;
+    Owner const& target_owner = target_is_middle ? steps.middle_owner : steps.needed_owner;
+    if (!source_owner.axes.empty() || !target_owner.axes.empty()) {
+        source.add_owner(source_owner);
+        target.add_owner(target_owner);
+    }
+    return plan_exchange(source, target, rank, steps.across && !target_is_middle);
+}
+
+inline void add_cost(Cost& cost, Exchange const& exchange) {
+    ++cost.phases;
+    cost.messages_sent += static_cast<Index>(exchange.sends.size());
+    cost.messages_received += static_cast<Index>(exchange.receives.size());
+    for (Message const& message : exchange.sends) cost.sent += message.elements();
+    for (Message const& message : exchange.receives) cost.received += message.elements();
+}
+
+/// R <-> P+, S <-> S. Throws TransitionError for reductions that are not sums.
+[[nodiscard]] inline DynamicDistribution dual(DynamicDistribution const& distribution) {
+    Placements placements;
+    AxisList order;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        Placement const& placement = distribution.placement(axis);
+        if (placement.is_replicate()) {
+            placements.push_back(Placement::partial(Reduce::sum));
+        } else if (placement.is_shard()) {
+            placements.push_back(placement);
+        } else if (placement.op() == Reduce::sum) {
+            placements.push_back(Placement::replicate());
+        } else {
+            raise(ErrorCode::transition, concat("reshard::Plan::adjoint: Partial<", name(placement.op()),
+                                                "> is not a sum, so the transition has no adjoint. "
+                                                "Fix: only R, S and P+ are differentiated."));
+        }
+    }
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim)
+        for (std::int8_t axis : distribution.cuts(dim)) order.push_back(axis);
+    return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, order);
+}
+
+inline void digest(Digest& digest, DynamicDistribution const& distribution) {
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        Placement const& placement = distribution.placement(axis);
+        digest.add_signed(distribution.mesh().extent(axis)).add(static_cast<std::uint64_t>(placement.kind()));
+        if (placement.is_partial()) digest.add(static_cast<std::uint64_t>(placement.op()));
+        if (!placement.is_shard()) continue;
+        SplitRule const& rule = placement.rule();
+        digest.add_signed(placement.dim()).add(static_cast<std::uint64_t>(rule.kind)).add_signed(rule.block);
+        for (Index position : rule.boundaries) digest.add_signed(position);
+    }
+    digest.add_signed(distribution.mesh().rank_at(0));
+    for (Index rank : distribution.mesh().ranks().ranks) digest.add_signed(rank);
+    for (Index extent : distribution.shape().extents()) digest.add_signed(extent);
+    for (auto const& cuts : distribution.signature().cuts)
+        for (int axis : cuts) digest.add_signed(axis);
+    digest.add_signed(-1);
+}
+
+}  // namespace detail
+
+/// A plan between two distributions: `plan(from, to)` or, between meshes, `plan_across(from, to)`.
+/// For typed distributions the kind is part of the type; `Plan<>` is the run-time class, to which every plan converts.
+template <class From = DynamicDistribution, class To = From>
+class Plan {
+public:
+    using from_type = From;
+    using to_type = To;
+
+    constexpr Plan(From const& from, To const& to, bool across) : from_(from), to_(to), across_(across) {}
+
+    [[nodiscard]] constexpr From const& from() const noexcept { return from_; }
+    [[nodiscard]] constexpr To const& to() const noexcept { return to_; }
+    /// Made by plan_across: between meshes, always collective.
+    [[nodiscard]] constexpr bool is_across() const noexcept { return across_; }
+
+    [[nodiscard]] constexpr Kind kind() const noexcept {
+        if (across_) return Kind::collective;
+        if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+            return transition_kind<From, To>;
+        } else {
+            return kind_of(source().signature(), target().signature());
+        }
+    }
+    /// No data crosses ranks, whatever the sizes.
+    [[nodiscard]] constexpr bool is_local() const noexcept { return kind() != Kind::collective; }
+
+    /// The window of `full` (this rank's local tensor under from()) that is its local tensor under to().
+    /// No copy, no communicator, no allocation. Throws TransitionError when the transition is no view (for typed
+    /// plans: does not compile) and BufferError when the shape is not this rank's.
+    template <class T>
+    [[nodiscard]] constexpr TensorView<T> view(TensorView<T> const& full, Index rank) const {
+        if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+            static_assert(transition_kind<From, To> == Kind::view,
+                          "reshard::Plan::view: this transition is not a view. "
+                          "Fix: use redistribute(plan, ...) into memory of its own.");
+            if (across_) detail::raise_not_a_view(kind(), to_string(from_), to_string(to_));
+        } else {
+            if (kind() != Kind::view) detail::raise_not_a_view(kind(), to_string(from_), to_string(to_));
+        }
+        return detail::view_of(source(), target(), full, rank);
+    }
+
+    /// What one rank moves, in elements; zero for ranks outside both meshes.
+    [[nodiscard]] Cost cost(Index rank) const {
+        Cost cost;
+        if (is_local()) return cost;
+        detail::Steps const steps = this->steps();
+        if (!across_ && !source().contains(rank)) return cost;
+        if (steps.fold && !source().contains(rank)) {
+            cost.phases = 1;  // the fold happens on the other mesh
+        } else {
+            detail::add_cost(cost, detail::exchange_of(steps, source(), rank, 0));
+        }
+        if (steps.spread) detail::add_cost(cost, detail::exchange_of(steps, source(), rank, 1));
+        if (steps.fold && source().contains(rank)) {
+            Index const folded = steps.middle.local_shape(rank).size();
+            cost.workspace = folded * steps.addends + (steps.across ? folded : 0);
+        }
+        return cost;
+    }
+
+    /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
+    [[nodiscard]] Plan<> adjoint() const {
+        return Plan<>(detail::dual(target()), detail::dual(source()), across_);
+    }
+
+    /// Equal plans have equal digests: ranks compare them before they start.
+    [[nodiscard]] std::uint64_t hash() const noexcept {
+        Digest digest;
+        detail::digest(digest, source());
+        detail::digest(digest, target());
+        return digest.add(across_ ? 1U : 0U).value();
+    }
+
+    [[nodiscard]] constexpr operator Plan<DynamicDistribution, DynamicDistribution>() const
+        requires(!std::same_as<From, DynamicDistribution> || !std::same_as<To, DynamicDistribution>)
+    {
+        return {source(), target(), across_};
+    }
+    [[nodiscard]] friend constexpr bool operator==(Plan const& a, Plan const& b) noexcept {
+        return a.across_ == b.across_ && a.from_ == b.from_ && a.to_ == b.to_;
+    }
+
+    /// How the plan is carried out; for the executor and for explain.
+    [[nodiscard]] detail::Steps steps() const {
+        return across_ ? detail::steps_across(source(), target()) : detail::steps_within(source(), target());
+    }
+
+private:
+    [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }
+    [[nodiscard]] constexpr DynamicDistribution const& target() const noexcept { return to_; }
+
+    From from_;
+    To to_;
+    bool across_;
+};
+
+namespace detail {
+
+inline void require_same(DynamicDistribution const& from, DynamicDistribution const& to, bool meshes) {
+    if (!(from.shape() == to.shape())) {
+        raise(ErrorCode::mismatch, concat("reshard::plan: shapes differ: ", to_string(from.shape()), " and ",
+                                          to_string(to.shape()), ". Fix: a plan moves one tensor; reshape or slice it ",
+                                          "before or after."));
+    }
+    if (meshes && !(from.mesh() == to.mesh())) {
+        raise(ErrorCode::mismatch, concat("reshard::plan: meshes differ: ", to_string(from.mesh()), " and ",
+                                          to_string(to.mesh()), ". Fix: use plan_across(from, to) to move between meshes."));
+    }
+}
+
+[[noreturn]] inline void raise_fills_average() {
+    raise(ErrorCode::transition, "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
+                                 "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+}
+
+}  // namespace detail
+
+/// The plan of a transition on one mesh. Throws MismatchError when meshes or shapes differ, TransitionError when the
+/// destination would be an average filled from nothing; typed distributions report both at compile time where the
+/// types know.
+template <AnyDistribution From, AnyDistribution To>
+[[nodiscard]] constexpr auto plan(From const& from, To const& to) {
+    if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+        static_assert(detail::check_transition<From, To>());
+    }
+    detail::require_same(from, to, true);
+    DynamicDistribution const& source = from;
+    DynamicDistribution const& target = to;
+    if (fills_average(source.signature(), target.signature())) detail::raise_fills_average();
+    if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+        return Plan<From, To>(from, to, false);
+    } else {
+        return Plan<>(source, target, false);
+    }
+}
+
+/// The plan of a transition to another mesh or world size: disjoint, overlapping or equal ranks. Always collective.
+/// Throws MismatchError when shapes differ, TransitionError when the destination is Partial<avg>.
+[[nodiscard]] inline Plan<> plan_across(DynamicDistribution const& from, DynamicDistribution const& to) {
+    detail::require_same(from, to, false);
+    for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+        if (to.placement(axis).is_partial() && to.placement(axis).op() == Reduce::avg) detail::raise_fills_average();
+    }
+    return Plan<>(from, to, true);
+}
+
+}  // namespace reshard::inline v0

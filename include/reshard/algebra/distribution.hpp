@@ -45,7 +45,9 @@ public:
             if (span.empty()) break;
             SplitRule const& rule = placement(axis).rule();
             Index const parts = mesh_.extent(axis);
-            if (rule.kind == SplitKind::cyclic) return IndexSet(span, rule.block, parts, coordinates[axis]);
+            if (rule.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
+                return IndexSet(span, rule.block, parts, coordinates[axis]);
+            }
             Interval const cut = part(rule, span.size(), parts, coordinates[axis]);
             span = cut.empty() ? Interval{shape_.extent(dim), shape_.extent(dim)}
                                : Interval{span.begin + cut.begin, span.begin + cut.end};
@@ -115,6 +117,7 @@ public:
     /// Whether a rank of the mesh holds every element of a box (an addend of it, where axes are Partial).
     [[nodiscard]] constexpr bool holds(Index rank, Box const& box) const {
         Indices const coordinates = mesh_.coordinates(rank);
+        if (box.rank() != shape_.rank()) raise_rank(box.rank());
         if (box.empty()) return true;
         for (int dim = 0; dim < shape_.rank(); ++dim) {
             IndexSet const set = index_set(coordinates, dim);

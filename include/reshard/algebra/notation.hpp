@@ -76,8 +76,9 @@ public:
         std::size_t const start = position_;
         Index value = 0;
         while (position_ < text_.size() && text_[position_] >= '0' && text_[position_] <= '9') {
-            if (!multiply_fits(value, 10, value) || value > INT64_MAX - 9) fail("a number does not fit 64 bits");
-            value += text_[position_++] - '0';
+            Index const digit = text_[position_++] - '0';
+            if (!multiply_fits(value, 10, value) || value > INT64_MAX - digit) fail("a number does not fit 64 bits");
+            value += digit;
         }
         if (position_ == start) fail("expected a number");
         return value;

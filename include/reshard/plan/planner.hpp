@@ -242,9 +242,10 @@ private:
                 return;
             }
             Line const line = line_of(piece);
-            share(box, start(line, box, own), line.length, copies_.size(), [&](Index copy, GridBox const& part) {
+            auto const receive = [&](Index copy, GridBox const& part) {
                 exchange.receives.push_back({from_.mesh->rank_at(piece + same + copies_.ordinal(copy)), part});
-            });
+            };
+            share(box, start(line, box, own), line.length, copies_.size(), receive);
         });
     }
 
@@ -282,9 +283,10 @@ private:
             near.for_each([&](GridBox const& box, Index destination) {
                 Index const receiver = destination + same + receivers_.ordinal(y);
                 if (from_.cutting_ordinal(receiver) == piece) return;
-                share(box, start(line, box, receiver), line.length, copies, [&](Index sender, GridBox const& part) {
+                auto const send = [&](Index sender, GridBox const& part) {
                     if (sender == copy) exchange.sends.push_back({from_.mesh->rank_at(receiver), part});
-                });
+                };
+                share(box, start(line, box, receiver), line.length, copies, send);
             });
         }
     }
@@ -395,9 +397,10 @@ private:
                 exchange.sends.push_back({receiver, box});
                 return;
             }
-            share(box, start, length, copies, [&](Index sender, GridBox const& part) {
+            auto const send = [&](Index sender, GridBox const& part) {
                 if (sender == copy) exchange.sends.push_back({receiver, part});
-            });
+            };
+            share(box, start, length, copies, send);
         });
     }
 
@@ -413,9 +416,10 @@ private:
             near.for_each([&](GridBox const& box, Index destination) {
                 Index const receiver = to_.mesh->rank_at(destination + receivers_.ordinal(y));
                 Index const start = y * elements + place(box, sets);
-                share(box, start, length, copies, [&](Index sender, GridBox const& part) {
+                auto const send = [&](Index sender, GridBox const& part) {
                     if (sender == copy) exchange.sends.push_back({receiver, part});
-                });
+                };
+                share(box, start, length, copies, send);
             });
         }
     }
@@ -430,6 +434,7 @@ private:
 /// One rank's part of the exchange between two grids of the same extents. \pre same mesh unless `across`.
 [[nodiscard]] inline Exchange plan_exchange(Grid const& from, Grid const& to, Index rank, bool across) {
     Exchange exchange;
+    if (!across && !from.mesh->contains(rank)) return exchange;
     if (across) {
         TwoMeshes(from, to).plan(rank, exchange);
     } else {

@@ -32,7 +32,7 @@ namespace reshard::inline v0::detail {
 
 /// Calls `visit(copy, box)` for each part of a message of the line: [start, start + size(box)).
 template <class Visit>
-void share(GridBox const& box, Index start, Index length, Index holders, Visit&& visit) {
+void share(GridBox const& box, Index start, Index length, Index holders, Visit& visit) {
     Index elements = 1;
     for (Interval interval : box) elements *= interval.size();
     Index parts = multiply_divide(elements, holders, length);
@@ -47,8 +47,7 @@ void share(GridBox const& box, Index start, Index length, Index holders, Visit&&
             Interval const cut = part(balanced, extent, parts, i);
             GridBox piece = box;
             piece[dim] = {box[dim].begin + cut.begin, box[dim].begin + cut.end};
-            Index const middle = 2 * start + slice * (cut.begin + cut.end);
-            visit(smaller(multiply_divide(middle, holders, 2 * length), holders - 1), piece);
+            share(piece, start + slice * cut.begin, length, holders, visit);  // a piece may still be long
         }
         return;
     }

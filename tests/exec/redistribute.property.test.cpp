@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/exec/redistribute.hpp: law.meaning, for random transitions over ranks as threads.
+#include <reshard/exec/redistribute.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/threads.hpp>
+
+#include "support/oracle.hpp"
+#include "support/random.hpp"
+
+namespace {
+using namespace reshard;
+
+/// Memory of a local tensor whose dimensions lie in a random order, with gaps and guards.
+template <class T>
+struct Padded {
+    std::vector<T> memory;
+    TensorView<T> view;
+    T guard;
+
+    Padded(DynamicShape const& shape, test::Random& random, T fill) : guard(fill) {
+        std::vector<int> order;
+        for (int dim = 0; dim < shape.rank(); ++dim) order.push_back(dim);
+        std::shuffle(order.begin(), order.end(), random.engine());
+        Indices strides = shape.extents();
+        Index step = 1;
+        for (int dim : order) {
+            step *= random.between(1, 2);
+            strides[dim] = step;
+            step *= std::max<Index>(shape.extent(dim), 1);
+        }
+        memory.assign(static_cast<std::size_t>(step + 2), fill);
+        view = TensorView<T>(memory.data() + 1, shape, strides);
+    }
+    template <class Visit>
+    void each(Visit visit) {
+        Index const size = view.size();
+        for (Index k = 0; k < size; ++k) {
+            Index rest = k;
+            Index position = 0;
+            for (int dim = view.rank() - 1; dim >= 0; --dim) {
+                position += rest % view.extent(dim) * view.stride(dim);
+                rest /= view.extent(dim);
+            }
+            visit(k, view.data()[position]);
+        }
+    }
+};
+
+/// Runs a plan on threads and compares what the result means with what the source meant.
+template <class T>
+void check_meaning(Plan<> const& plan, std::vector<T> const& global, test::Random& random, bool counted) {
+    auto const size = static_cast<int>(std::max(oracle::rank_limit(plan.from()), oracle::rank_limit(plan.to())));
+    auto const sources = oracle::scatter(global, plan.from(), random.engine());
+    std::vector<Padded<T>> from;
+    std::vector<Padded<T>> to;
+    for (int rank = 0; rank < size; ++rank) {
+        T const fill = static_cast<T>(77.0F);
+        bool const gives = plan.from().contains(rank);
+        from.emplace_back(gives ? plan.from().local_shape(rank) : DynamicShape(Shape<0>{}), random, fill);
+        if (gives) {
+            auto const& local = sources[static_cast<std::size_t>(rank)];
+            from.back().each([&](Index k, T& element) { element = local[static_cast<std::size_t>(k)]; });
+        }
+        to.emplace_back(plan.to().contains(rank) ? plan.to().local_shape(rank) : DynamicShape(Shape<0>{}), random, fill);
+    }
+    auto const before = from;
+    std::vector<Traffic> moved(static_cast<std::size_t>(size));
+    run_on_threads(size, [&](ThreadCommunicator& comm) {
+        auto const r = static_cast<std::size_t>(comm.rank());
+        auto job = prepare(plan, comm, from[r].view, to[r].view);
+        Traffic const start = comm.traffic();
+        job.run();
+        moved[r] = comm.traffic() - start;
+        if (random.between(0, 0) == 0) job.run();  // replay
+    });
+    oracle::Locals<T> results(static_cast<std::size_t>(size));
+    for (int rank = 0; rank < size; ++rank) {
+        auto const r = static_cast<std::size_t>(rank);
+        bool const untouched = std::memcmp(before[r].memory.data(), from[r].memory.data(), from[r].memory.size() * sizeof(T)) == 0;
+        REQUIRE(untouched);
+        REQUIRE(to[r].memory.front() == to[r].guard);
+        REQUIRE(to[r].memory.back() == to[r].guard);
+        if (plan.to().contains(rank)) to[r].each([&](Index, T& element) { results[r].push_back(element); });
+        if (!counted) continue;
+        Cost const cost = plan.cost(rank);
+        REQUIRE(moved[r].bytes_received == cost.received * static_cast<Index>(sizeof(T)));
+        REQUIRE(moved[r].bytes_sent == cost.sent * static_cast<Index>(sizeof(T)));
+        REQUIRE(moved[r].messages_received == cost.messages_received);
+    }
+    auto const after = oracle::gather(results, plan.to());
+    bool const same = after == global;
+    REQUIRE(same);
+}
+
+template <class T>
+void random_within(std::uint64_t seed, std::vector<Reduce> const& ops) {
+    test::Limits limits;
+    limits.max_elements = 2000;
+    limits.max_ranks = 12;
+    limits.ops = ops;
+    test::Random random(seed, limits);
+    DynamicMesh const mesh = random.mesh();
+    DynamicShape const shape = random.shape();
+    auto const from = random.distribution(mesh, shape);
+    auto const to = random.distribution(mesh, shape);
+    if (fills_average(from.signature(), to.signature())) return;
+    INFO(test::reproduction(seed, from, to));
+    check_meaning(plan(from, to), random.values<T>(shape.size()), random, true);
+}
+
+template <class T>
+void random_across(std::uint64_t seed) {
+    test::Limits limits;
+    limits.max_elements = 2000;
+    limits.max_ranks = 8;
+    limits.ops = {Reduce::sum};
+    test::Random random(seed, limits);
+    DynamicShape const shape = random.shape();
+    auto const from = random.distribution(random.mesh(), shape);
+    auto const to = random.distribution(random.mesh(), shape);
+    INFO(test::reproduction(seed, from, to));
+    check_meaning(plan_across(from, to), random.values<T>(shape.size()), random, true);
+}
+
+}  // namespace
+
+TEST_SUITE("exec/redistribute") {
+    TEST_CASE("law.meaning: integers, every op that has an identity") {
+        for (std::uint64_t seed : test::seeds(300)) {
+            random_within<std::int64_t>(seed, {Reduce::sum, Reduce::min, Reduce::max, Reduce::product, Reduce::band,
+                                               Reduce::bor, Reduce::bxor});
+        }
+    }
+    TEST_CASE("law.meaning: floats of all sizes, averages included") {
+        for (std::uint64_t seed : test::seeds(150)) {
+            random_within<double>(seed, {Reduce::sum, Reduce::min, Reduce::max});
+            random_within<BFloat16>(seed, {Reduce::sum, Reduce::min, Reduce::max});
+            random_within<Float16>(seed, {Reduce::max});
+        }
+    }
+    TEST_CASE("law.meaning: bytes") {
+        for (std::uint64_t seed : test::seeds(150)) random_within<std::uint8_t>(seed, {Reduce::bxor, Reduce::sum});
+    }
+    TEST_CASE("law.meaning: between meshes") {
+        for (std::uint64_t seed : test::seeds(300)) random_across<std::int32_t>(seed);
+    }
+}

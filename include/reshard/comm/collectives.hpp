@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/collectives.hpp
+/// \brief  Small collectives every transport gets for free: barrier, broadcast, all_gather, all_to_all of bytes.
+/// \depends comm/communicator.hpp, <vector>. For headers and counts; tensors move through plans.
+///
+/// All are collective and block. They throw what agree() and exchange() throw, BufferError for sizes that do not fit.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+
+#include <vector>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+[[nodiscard]] inline StridedBox byte_box(Index bytes) noexcept {
+    StridedBox box;
+    box.dims.push_back({bytes, 1});
+    return box;
+}
+
+/// `whole` must hold one block of `block` bytes per rank.
+inline void check_blocks(std::string_view operation, std::size_t whole, std::size_t block, int ranks) {
+    if (whole == block * static_cast<std::size_t>(ranks)) return;
+    raise(ErrorCode::buffer, concat("reshard::", operation, ": a buffer of ", whole, " bytes for ", ranks,
+                                    " blocks of ", block, " bytes. Fix: give it one block per rank."));
+}
+
+}  // namespace detail
+
+/// Returns when every rank has called it.
+template <Communicator C>
+void barrier(C& comm) {
+    static_cast<void>(comm.agree(Verdict{}));
+}
+
+/// `bytes` of rank `root` to every rank; the same size everywhere. Throws MeshError for a root that does not exist.
+template <Communicator C>
+void broadcast(C& comm, std::span<std::byte> bytes, int root) {
+    if (root < 0 || root >= comm.size()) {
+        raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", comm.size(), " ranks."));
+    }
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    if (!bytes.empty()) {
+        StridedBox const box = detail::byte_box(static_cast<Index>(bytes.size()));
+        if (comm.rank() != root) {
+            receives.push_back({root, bytes.data(), box});
+        } else {
+            for (int r = 0; r < comm.size(); ++r)
+                if (r != root) sends.push_back({r, bytes.data(), box});
+        }
+    }
+    comm.exchange(sends, receives).wait();
+}
+
+/// Block r of rank s goes to block s of rank r: equal blocks of `to.size() / comm.size()` bytes.
+template <Communicator C>
+void all_to_all(C& comm, std::span<std::byte const> from, std::span<std::byte> to) {
+    std::size_t const block = to.size() / static_cast<std::size_t>(comm.size());
+    detail::check_blocks("all_to_all", to.size(), block, comm.size());
+    detail::check_blocks("all_to_all", from.size(), block, comm.size());
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    StridedBox const box = detail::byte_box(static_cast<Index>(block));
+    for (int r = 0; r < comm.size() && block != 0; ++r) {
+        std::size_t const offset = static_cast<std::size_t>(r) * block;
+        sends.push_back({r, from.data() + offset, box});
+        receives.push_back({r, to.data() + offset, box});
+    }
+    comm.exchange(sends, receives).wait();
+}
+
+/// `mine` of every rank, in rank order, to every rank; the same size everywhere. `all` holds comm.size() blocks.
+template <Communicator C>
+void all_gather(C& comm, std::span<std::byte const> mine, std::span<std::byte> all) {
+    detail::check_blocks("all_gather", all.size(), mine.size(), comm.size());
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    StridedBox const box = detail::byte_box(static_cast<Index>(mine.size()));
+    for (int r = 0; r < comm.size() && !mine.empty(); ++r) {
+        sends.push_back({r, mine.data(), box});
+        receives.push_back({r, all.data() + static_cast<std::size_t>(r) * mine.size(), box});
+    }
+    comm.exchange(sends, receives).wait();
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/communicator.hpp
+/// \brief  What a transport is: the Communicator concept, its table (the porting guide) and the values it speaks in.
+/// \depends core, algebra/mesh.hpp, <concepts>, <span>, <string>. No transport, no threads.
+#pragma once
+
+#include <reshard/algebra/mesh.hpp>
+#include <reshard/core/error.hpp>
+#include <reshard/core/transfer.hpp>
+
+#include <concepts>     // movable, same_as
+#include <span>         // span
+#include <string>       // string
+#include <string_view>  // string_view
+#include <type_traits>  // is_nothrow_destructible
+
+namespace reshard::inline v0 {
+
+/// What a rank has moved since its communicator was made. Local bytes are a rank's transfers to itself; they are
+/// counted nowhere else. On every communicator the sent and the received bytes of all ranks are equal.
+struct Traffic {
+    Index messages_sent = 0;
+    Index bytes_sent = 0;
+    Index messages_received = 0;
+    Index bytes_received = 0;
+    Index bytes_local = 0;
+
+    [[nodiscard]] friend constexpr Traffic operator-(Traffic const& later, Traffic const& earlier) noexcept {
+        return {later.messages_sent - earlier.messages_sent, later.bytes_sent - earlier.bytes_sent,
+                later.messages_received - earlier.messages_received, later.bytes_received - earlier.bytes_received,
+                later.bytes_local - earlier.bytes_local};
+    }
+    [[nodiscard]] friend constexpr bool operator==(Traffic const&, Traffic const&) = default;
+};
+
+/// What one rank thinks of a matter that all must agree on; what agree() returns to all of them.
+/// `digest` is a hash of whatever must be equal everywhere (a plan). `rank` is filled in by the transport.
+struct Verdict {
+    ErrorCode code = ErrorCode::none;
+    int rank = -1;
+    std::string reason;
+    std::uint64_t digest = 0;
+
+    [[nodiscard]] bool ok() const noexcept { return code == ErrorCode::none; }
+};
+
+/// An exchange under way. Move-only; a moved-from request is done.
+///
+/// Syntax (checked)    | Meaning (promised)
+/// --------------------|--------------------------------------------------------------------------------------------
+/// r.wait()            | returns when every transfer is complete and nobody needs this rank's memory any more; throws
+///                     | the typed error otherwise; a second wait returns at once
+/// r.test()            | makes progress without blocking on other ranks; whether the exchange is complete; throws like
+///                     | wait
+/// k.done()            | whether wait() would return at once; makes no progress
+/// ~R()                | waits like wait(), at most the deadline; never throws
+template <class R>
+concept ExchangeRequest = std::movable<R> && !std::copyable<R> && std::is_nothrow_move_constructible_v<R> &&
+                          std::is_nothrow_destructible_v<R> && requires(R & r, R const& k) {
+    { r.wait() } -> std::same_as<void>;
+    { r.test() } -> std::same_as<bool>;
+    { k.done() }
+    noexcept->std::same_as<bool>;
+};
+
+/// \concept Communicator
+/// \brief   One rank's handle on a group of ranks that can move strided boxes. The whole contract of a transport.
+///
+/// Syntax (checked)             | Meaning (promised; tests/comm/conformance.hpp tries it)
+/// -----------------------------|-----------------------------------------------------------------------------------
+/// C::name                      | what traces and messages call this transport
+/// c.rank(), c.size()           | 0 <= rank < size, the same on every call
+/// c.exchange(sends, receives)  | starts one grouped exchange; collective: every rank calls it, if only with empty
+///                              | spans. No tags: the k-th send s->d meets the k-th receive d<-s, and both list the
+///                              | same extents. Both spans are sorted by peer, ascending. Transfers to oneself are
+///                              | legal. Transfers of size zero never appear. Sizes are 64-bit. Nothing is allocated.
+///                              | Spans and memory stay valid until wait() has returned; one exchange at a time.
+///                              | Payloads that differ are a MismatchError that names both ranks and sizes, on both;
+///                              | PeerFailed for the others.
+/// c.agree(verdict)             | collective; every rank gets the same verdict: the failing one of the lowest rank; if
+///                              | none fails but digests differ, `mismatch`, naming the lowest rank whose digest is
+///                              | not that of rank 0; else the verdict of rank 0
+/// c.split(colour, key)         | collective; ranks of one colour form a group, ordered by (key, rank). A negative
+///                              | colour means no group: a communicator of size 1 that holds only its own rank
+/// c.split(mesh, axis)          | collective; derived: inherit MeshSplit<C>
+/// c.abort(code, reason)        | poisons: current and later calls of every other rank end with PeerFailed that names
+///                              | this rank and the reason, on this communicator and all that were split from it
+/// c.traffic()                  | cumulative; moves when an exchange completes
+///
+/// Every wait has a deadline (DeadlineExceeded, naming who is missing). After an error the communicator is poisoned,
+/// sources are untouched and destinations unspecified; a rank leaves an exchange, also a failed one, only when
+/// nobody reads its memory any more. A communicator is used by one thread at a time and outlives its requests.
+template <class C>
+concept Communicator = std::movable<C> && !std::copyable<C> && ExchangeRequest<typename C::request_type> &&
+                       requires(C & c, C const& k, std::span<Send const> sends, std::span<Receive const> receives,
+                                Verdict verdict, DynamicMesh const& mesh, std::string_view reason) {
+    { C::name } -> std::convertible_to<std::string_view>;
+    { k.rank() }
+    noexcept->std::same_as<int>;
+    { k.size() }
+    noexcept->std::same_as<int>;
+    { c.exchange(sends, receives) } -> std::same_as<typename C::request_type>;
+    { c.agree(verdict) } -> std::same_as<Verdict>;
+    { c.split(0, 0) } -> std::same_as<C>;
+    { c.split(mesh, 0) } -> std::same_as<C>;
+    { c.abort(ErrorCode::user, reason) }
+    noexcept->std::same_as<void>;
+    { k.traffic() }
+    noexcept->std::same_as<Traffic>;
+};
+
+namespace detail {
+
+/// Where a rank stands when a communicator is split along a mesh axis: the line it is on, its place there.
+struct MeshLine {
+    int colour = -1;
+    int key = 0;
+};
+
+/// Throws MeshError, on every rank alike, for an axis the mesh does not have or a mesh that exceeds the group.
+[[nodiscard]] inline MeshLine mesh_line(DynamicMesh const& mesh, int axis, int rank, int ranks) {
+    if (axis < 0 || axis >= mesh.axes()) {
+        raise(ErrorCode::mesh,
+              concat("reshard::split: axis ", axis, " of a mesh with ", mesh.axes(), " axes. Fix: axes count from 0."));
+    }
+    if (mesh.last_rank() >= ranks) {
+        raise(ErrorCode::mesh,
+              concat("reshard::split: the mesh holds rank ", mesh.last_rank(), " but the communicator has ", ranks,
+                     " ranks. Fix: use a mesh of ranks that exist."));
+    }
+    if (!mesh.contains(rank)) return {};
+    Indices const at = mesh.coordinates(rank);
+    Index line = 0;
+    for (int a = 0; a < mesh.axes(); ++a) {
+        if (a != axis) line = line * mesh.extent(a) + at[a];
+    }
+    return {static_cast<int>(line), static_cast<int>(at[axis])};
+}
+
+/// The message of a payload mismatch, the same words on both ranks and on every transport. -1 bytes: no transfer.
+[[nodiscard]] inline std::string mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {
+    if (sent == expected) {
+        return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver,
+                      ": both sides move ", sent,
+                      " bytes but list different extents. Fix: build both sides from the "
+                      "same plan.");
+    }
+    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ", sender,
+                  sent < 0 ? std::string(" sends nothing") : concat(" sends ", sent, " bytes"), ", rank ", receiver,
+                  expected < 0 ? std::string(" expects nothing") : concat(" expects ", expected, " bytes"),
+                  ". Fix: build both sides from the same plan.");
+}
+
+/// Whether element k of one box is element k of the other: a copy between them means something.
+[[nodiscard]] constexpr bool same_extents(StridedBox const& a, StridedBox const& b) noexcept {
+    if (a.element_bytes != b.element_bytes || a.dims.size() != b.dims.size()) return false;
+    for (int d = 0; d < a.dims.size(); ++d)
+        if (a.dims[d].extent != b.dims[d].extent) return false;
+    return true;
+}
+
+/// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
+template <class Get>
+[[nodiscard]] Verdict joint_verdict(int ranks, Get const& get) {
+    for (int r = 0; r < ranks; ++r) {
+        if (get(r).ok()) continue;
+        Verdict failing = get(r);
+        failing.rank = r;
+        return failing;
+    }
+    Verdict first = get(0);
+    for (int r = 1; r < ranks; ++r) {
+        if (get(r).digest == first.digest) continue;
+        first.code = ErrorCode::mismatch;
+        first.rank = r;
+        first.reason = concat("rank ", r, " disagrees with rank 0. Fix: give every rank the same arguments.");
+        return first;
+    }
+    first.rank = 0;
+    return first;
+}
+
+}  // namespace detail
+
+/// Gives a transport split(mesh, axis): the ranks of one line along that axis, ordered by their coordinate. Ranks
+/// outside the mesh get a communicator of size 1. Inherit, and say `using MeshSplit<Derived>::split;`.
+/// Throws MeshError for an axis out of range or a mesh with ranks the communicator does not have.
+template <class Derived>
+class MeshSplit {
+public:
+    [[nodiscard]] Derived split(DynamicMesh const& mesh, int axis) {
+        auto& self = static_cast<Derived&>(*this);
+        auto const [colour, key] = detail::mesh_line(mesh, axis, self.rank(), self.size());
+        return self.split(colour, key);
+    }
+};
+
+}  // namespace reshard::inline v0

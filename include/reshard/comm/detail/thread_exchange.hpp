@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/thread_exchange.hpp
+/// \brief  The data plane of ranks that are threads: match what peers laid out, then pull it from their memory, once.
+/// \depends comm/detail/thread_team.hpp, memory/copy.hpp. No allocation, except for the text of an error.
+#pragma once
+
+#include <reshard/comm/detail/thread_team.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// The transfers of `sorted` whose peer is `peer`.
+template <class T>
+[[nodiscard]] std::span<T const> transfers_with(std::span<T const> sorted, int peer) noexcept {
+    std::size_t low = 0;
+    std::size_t high = sorted.size();
+    while (low < high) {
+        std::size_t const middle = low + (high - low) / 2;
+        if (sorted[middle].peer < peer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    std::size_t end = low;
+    while (end < sorted.size() && sorted[end].peer == peer) ++end;
+    return sorted.subspan(low, end - low);
+}
+
+/// Calls body(peer, transfers) once per peer, ascending from `start` and around.
+template <class T, class Body>
+void for_each_peer(std::span<T const> sorted, int start, Body&& body) {
+    std::size_t turn = 0;
+    while (turn < sorted.size() && sorted[turn].peer < start) ++turn;
+    auto walk = [&](std::size_t at, std::size_t end) {
+        while (at < end) {
+            std::size_t next = at + 1;
+            while (next < end && sorted[next].peer == sorted[at].peer) ++next;
+            body(sorted[at].peer, sorted.subspan(at, next - at));
+            at = next;
+        }
+    };
+    walk(turn, sorted.size());
+    walk(0, turn);
+}
+
+/// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents.
+inline void check_pair(ThreadTeam& team, int me, int sender, std::span<Send const> sends, int receiver,
+                       std::span<Receive const> receives) {
+    for (std::size_t k = 0; k < larger(sends.size(), receives.size()); ++k) {
+        if (k < sends.size() && k < receives.size() && same_extents(sends[k].box, receives[k].box)) continue;
+        Index const sent = k < sends.size() ? sends[k].box.payload_bytes() : -1;
+        Index const expected = k < receives.size() ? receives[k].box.payload_bytes() : -1;
+        team.raise_mismatch(me, sender, receiver, mismatch_text(sender, sent, receiver, expected, static_cast<int>(k)));
+    }
+}
+
+/// Checks one side of the arguments and adds up its bytes. Throws TransportError for peers out of range or order.
+template <class Byte>
+[[nodiscard]] Index checked_bytes(std::span<Transfer<Byte> const> transfers, int ranks) {
+    Index bytes = 0;
+    int last = 0;
+    for (auto const& transfer : transfers) {
+        if (transfer.peer < last || transfer.peer >= ranks) {
+            raise(ErrorCode::transport,
+                  concat("reshard::ThreadCommunicator: a transfer names rank ", transfer.peer, " after rank ", last,
+                         " in a group of ", ranks, ". Fix: sort transfers by peer, and name ranks that exist."));
+        }
+        last = transfer.peer;
+        bytes += transfer.box.payload_bytes();
+    }
+    return bytes;
+}
+
+/// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both know of a mismatch.
+inline void pull(ThreadTeam& team, int me) {
+    team.read_others(me, ThreadCall::exchange, [&] {
+        ThreadSeat& own = team.seat(me);
+        Index total = 0;
+        for (int r = 0; r < team.size(); ++r) total += team.seat(r).receive_bytes;
+        for_each_peer(own.sends, 0, [&](int peer, std::span<Send const> sends) {
+            check_pair(team, me, me, sends, peer, transfers_with(team.seat(peer).receives, me));
+        });
+        for_each_peer(own.receives, 0, [&](int peer, std::span<Receive const> receives) {
+            check_pair(team, me, peer, transfers_with(team.seat(peer).sends, me), me, receives);
+        });
+        CopyHint const hint =
+            total >= team.family()->options().streaming_threshold ? CopyHint::streaming : CopyHint::cached;
+        // Everybody starts with another peer, so that ranks do not queue for the same memory.
+        for_each_peer(own.receives, me, [&](int peer, std::span<Receive const> receives) {
+            auto const sends = transfers_with(team.seat(peer).sends, me);
+            for (std::size_t k = 0; k < receives.size(); ++k) {
+                team.check_poison(me);
+                copy(sends[k].base, sends[k].box, receives[k].base, receives[k].box, hint);
+            }
+        });
+    });
+}
+
+/// The exchange is over for everybody: count it.
+inline void settle(ThreadSeat& own, int me) noexcept {
+    auto count = [me](auto transfers, Index& messages, Index& bytes, Index total) noexcept {
+        Index local = 0;
+        auto const mine = transfers_with(transfers, me);
+        for (auto const& transfer : mine) local += transfer.box.payload_bytes();
+        messages += static_cast<Index>(transfers.size() - mine.size());
+        bytes += total - local;
+        return local;
+    };
+    Traffic& traffic = own.traffic;
+    traffic.bytes_local += count(own.sends, traffic.messages_sent, traffic.bytes_sent, own.send_bytes);
+    count(own.receives, traffic.messages_received, traffic.bytes_received, own.receive_bytes);
+    own.busy = false;
+}
+
+}  // namespace reshard::inline v0::detail

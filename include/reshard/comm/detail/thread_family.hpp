@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/thread_family.hpp
+/// \brief  What all communicators of one run_on_threads share: options, the first failure, and who has returned.
+/// \depends core, memory/copy.hpp, <atomic>, <chrono>, <memory>, <mutex>, <vector>.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/memory/copy.hpp>
+
+#include <atomic>   // atomic
+#include <chrono>   // steady_clock
+#include <memory>   // weak_ptr
+#include <mutex>    // mutex
+#include <thread>   // hardware_concurrency, yield
+#include <utility>  // move
+#include <vector>
+
+namespace reshard::inline v0 {
+
+/// How ranks that are threads behave.
+struct ThreadOptions {
+    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of every single wait for other ranks
+    Index streaming_threshold = streaming_payload_bytes;  ///< bytes all ranks receive in one exchange, see CopyHint
+    bool pin = false;                                     ///< bind rank r to the r-th allowed core (Linux only)
+};
+
+namespace detail {
+
+/// Two lines: processors fetch them in pairs.
+inline constexpr std::size_t no_false_sharing = 128;
+
+/// Tells the processor that this is a busy wait.
+inline void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// The first thing that went wrong. Later ones are consequences, or at least come too late to matter.
+struct ThreadFailure {
+    ErrorCode code = ErrorCode::none;
+    int rank = -1;  ///< who failed, counted in the whole family
+    std::string reason;
+    void const* team = nullptr;  ///< where: the ranks of this team may share the error itself, see `first`, `second`
+    int first = -1;              ///< a mismatch belongs to these two ranks of the team; both -1: to all of them
+    int second = -1;
+};
+
+/// Somebody to wake when something happens to the family.
+class Sleeper {
+public:
+    virtual void wake() noexcept = 0;
+
+protected:
+    ~Sleeper() = default;
+};
+
+class ThreadFamily {
+public:
+    ThreadFamily(int ranks, ThreadOptions const& options)
+        : options_(options),
+          returned_(static_cast<std::size_t>(ranks)),
+          spins_(static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 400 : 0) {}
+
+    [[nodiscard]] ThreadOptions const& options() const noexcept { return options_; }
+    /// Rounds of busy waiting that make sense: none when ranks outnumber the cores.
+    [[nodiscard]] int spins() const noexcept { return spins_; }
+
+    /// Changes whenever a waiting rank has reason to look up: somebody failed or returned.
+    [[nodiscard]] unsigned alarms() const noexcept { return alarms_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] bool poisoned() const noexcept { return poisoned_.load(std::memory_order_seq_cst); }
+    /// \pre poisoned(). Never changes again.
+    [[nodiscard]] ThreadFailure const& failure() const noexcept { return failure_; }
+    /// Everything `rank` ever did is visible to who reads true.
+    [[nodiscard]] bool returned(int rank) const noexcept {
+        return returned_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    }
+
+    void poison(ThreadFailure failure) noexcept {
+        {
+            std::lock_guard const lock(mutex_);
+            if (poisoned_.load(std::memory_order_relaxed)) return;
+            failure_ = std::move(failure);
+            poisoned_.store(true, std::memory_order_seq_cst);
+        }
+        sound_alarm();
+    }
+    void mark_returned(int rank) noexcept {
+        returned_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+        sound_alarm();
+    }
+    void add(std::weak_ptr<Sleeper> sleeper) {
+        std::lock_guard const lock(mutex_);
+        // Teams come and go; the list only needs the living.
+        for (auto& known : sleepers_) {
+            if (known.expired()) {
+                known = std::move(sleeper);
+                return;
+            }
+        }
+        sleepers_.push_back(std::move(sleeper));
+    }
+
+private:
+    void sound_alarm() noexcept {
+        alarms_.fetch_add(1, std::memory_order_seq_cst);
+        std::lock_guard const lock(mutex_);
+        for (auto const& known : sleepers_) {
+            if (auto const sleeper = known.lock()) sleeper->wake();
+        }
+    }
+
+    ThreadOptions options_;
+    std::vector<std::atomic<bool>> returned_;
+    int spins_;
+    std::mutex mutex_;
+    std::vector<std::weak_ptr<Sleeper>> sleepers_;
+    ThreadFailure failure_;
+    alignas(no_false_sharing) std::atomic<unsigned> alarms_{0};
+    std::atomic<bool> poisoned_{false};
+};
+
+}  // namespace detail
+}  // namespace reshard::inline v0

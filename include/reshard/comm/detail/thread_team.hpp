@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/thread_team.hpp
+/// \brief  Ranks that meet: a barrier that can be given up, and the seats where ranks lay out what others may read.
+/// \depends comm/communicator.hpp, comm/detail/thread_family.hpp, <condition_variable>.
+///
+/// Every collective is: write the own seat, arrive, wait until all have arrived (phase 1), read other seats and the
+/// memory they point to, arrive, wait again (phase 2). Between the phases nobody writes a seat.
+///
+/// Leaving after a failure. A reader raises its flag `reading` and looks for poison before it touches anything of
+/// another rank; a rank that leaves has seen the poison and then waits until every flag is down. All four accesses are
+/// sequentially consistent, so either the reader sees the poison or the leaver sees the flag.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/thread_family.hpp>
+
+#include <condition_variable>
+
+namespace reshard::inline v0::detail {
+
+enum class ThreadCall : std::uint8_t { none, exchange, agree, split };
+
+[[nodiscard]] constexpr std::string_view name(ThreadCall call) noexcept {
+    constexpr std::string_view names[] = {"nothing", "exchange", "agree", "split"};
+    return names[static_cast<int>(call)];
+}
+
+class ThreadTeam;
+
+/// One rank's place in a team. Others read the first group between the phases; the last group is the owner's alone.
+struct alignas(no_false_sharing) ThreadSeat {
+    std::span<Send const> sends;
+    std::span<Receive const> receives;
+    Index receive_bytes = 0;
+    Verdict const* verdict = nullptr;
+    int colour = -1;
+    int key = 0;
+    ThreadCall call = ThreadCall::none;
+    std::shared_ptr<ThreadTeam> child;  ///< of the lowest rank of a colour, while the team is split
+
+    std::atomic<std::uint64_t> arrived{0};  ///< phases this rank has arrived at
+    std::atomic<bool> reading{false};
+
+    std::uint64_t phase = 0;  ///< same as arrived, without the atomic
+    Traffic traffic;
+    Index send_bytes = 0;
+    bool busy = false;  ///< an exchange is under way
+};
+
+class ThreadTeam final : public Sleeper {
+public:
+    /// `members[r]` is the family's number of this team's rank r.
+    ThreadTeam(std::shared_ptr<ThreadFamily> family, std::vector<int> members)
+        : family_(std::move(family)), members_(std::move(members)), seats_(members_.size()) {}
+    ThreadTeam(ThreadTeam const&) = delete;
+    ThreadTeam& operator=(ThreadTeam const&) = delete;
+    ~ThreadTeam() = default;
+
+    [[nodiscard]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> family,
+                                                          std::vector<int> members) {
+        auto team = std::make_shared<ThreadTeam>(family, std::move(members));
+        family->add(team);
+        return team;
+    }
+
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+    [[nodiscard]] int member(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] ThreadSeat& seat(int rank) noexcept { return seats_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] std::shared_ptr<ThreadFamily> const& family() const noexcept { return family_; }
+
+    void wake() noexcept override {
+        { std::lock_guard const lock(mutex_); }  // whoever was about to sleep now sleeps, or has seen the change
+        wake_.notify_all();
+    }
+
+    // ---- The barrier -----------------------------------------------------------------------------------------
+
+    /// Never blocks.
+    void arrive(int me) noexcept {
+        ThreadSeat& own = seat(me);
+        std::uint64_t const phase = ++own.phase;
+        own.arrived.store(phase, std::memory_order_release);
+        if (count_.fetch_add(1, std::memory_order_acq_rel) + 1 < size()) return;
+        count_.store(0, std::memory_order_relaxed);
+        phase_.store(phase, std::memory_order_seq_cst);
+        if (sleepers_.load(std::memory_order_seq_cst) != 0) wake();
+    }
+
+    /// Whether all have arrived where `me` has.
+    [[nodiscard]] bool reached(int me) noexcept { return phase_.load(std::memory_order_seq_cst) >= seat(me).phase; }
+
+    /// Until reached(me). Throws what the failure makes of it for this rank.
+    void await(int me) {
+        for (int i = family_->spins(); i > 0; --i) {
+            if (reached(me)) return;
+            relax();
+        }
+        // Other ranks may need this core; as long as there are any, giving it up is cheaper than sleeping.
+        for (int i = 0; i < 60; ++i) {
+            if (reached(me)) return;
+            check_alarms(me);
+            std::this_thread::yield();
+        }
+        sleep(me);
+    }
+
+    /// Throws if `me`, which waits, waits in vain.
+    void check_alarms(int me) {
+        if (family_->alarms() == 0 || reached(me)) return;
+        if (family_->poisoned()) raise_failure(me, true);
+        for (int r = 0; r < size(); ++r) {
+            if (!family_->returned(member(r))) continue;
+            if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
+            family_->poison({ErrorCode::peer_failed, member(r),
+                             concat("rank ", r,
+                                    " returned while others wait for it. Fix: make every rank "
+                                    "take part in every collective call."),
+                             this});
+            raise_failure(me, true);
+        }
+    }
+
+    // ---- Failure ---------------------------------------------------------------------------------------------
+
+    /// Throws the family's failure as `me` must see it. \pre the family is poisoned.
+    [[noreturn]] void raise_failure(int me, bool waiting) const {
+        ThreadFailure const& failure = family_->failure();
+        bool const everyone = failure.first < 0 && failure.second < 0;
+        bool const ours = everyone || failure.first == me || failure.second == me;
+        if (waiting && failure.team == this && ours &&
+            (failure.code == ErrorCode::mismatch || failure.code == ErrorCode::deadline)) {
+            raise(failure.code, failure.reason);
+        }
+        raise(ErrorCode::peer_failed,
+              concat("reshard::ThreadCommunicator: rank ", failure.rank, " failed: ", failure.reason));
+    }
+    void check_alive(int me) const {
+        if (family_->poisoned()) raise_failure(me, false);
+    }
+    [[noreturn]] void raise_mismatch(int me, int first, int second, std::string reason) {
+        family_->poison({ErrorCode::mismatch, member(me), reason, this, first, second});
+        raise(ErrorCode::mismatch, std::move(reason));
+    }
+
+    /// Runs a part of a collective. If it throws, nobody waits for `me` any longer, and `me` stays until nobody reads
+    /// its memory any longer.
+    template <class Body>
+    void guarded(int me, Body&& body) {
+        try {
+            body();
+        } catch (std::exception const& error) {
+            abandon(me, error.what());
+            throw;
+        } catch (...) {
+            abandon(me, "unknown exception");
+            throw;
+        }
+    }
+
+    /// Runs `body` between the phases: with the flag up, after all made the same call.
+    template <class Body>
+    void read_others(int me, ThreadCall call, Body&& body) {
+        struct Flag {
+            std::atomic<bool>& up;
+            explicit Flag(std::atomic<bool>& flag) noexcept : up(flag) { up.store(true, std::memory_order_seq_cst); }
+            ~Flag() { up.store(false, std::memory_order_seq_cst); }
+        } const flag(seat(me).reading);
+        check_poison(me);
+        for (int r = 0; r < size(); ++r) {
+            if (seat(r).call == call) continue;
+            raise_mismatch(
+                me, -1, -1,
+                concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r, " called ",
+                       name(seat(r).call), ". Fix: make all ranks call the same things in the same order."));
+        }
+        body();
+    }
+    void check_poison(int me) const {
+        if (family_->poisoned()) raise_failure(me, true);
+    }
+
+private:
+    void abandon(int me, char const* reason) noexcept {
+        if (!family_->poisoned()) {
+            try {
+                family_->poison({ErrorCode::user, member(me), reason, this, me, me});
+            } catch (...) {  // no memory for the text
+                family_->poison({ErrorCode::out_of_memory, member(me), {}, this, me, me});
+            }
+        }
+        for (int r = 0; r < size(); ++r) {
+            while (r != me && seat(r).reading.load(std::memory_order_seq_cst)) std::this_thread::yield();
+        }
+        seat(me).busy = false;
+    }
+
+    void sleep(int me) {
+        constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // now() + more would overflow
+        auto const limit = std::chrono::steady_clock::now() + smaller(family_->options().deadline, longest);
+        for (;;) {
+            unsigned const seen = family_->alarms();
+            check_alarms(me);
+            std::unique_lock lock(mutex_);
+            sleepers_.fetch_add(1, std::memory_order_seq_cst);
+            bool late = false;
+            while (!reached(me) && family_->alarms() == seen && !late) {
+                late = wake_.wait_until(lock, limit) == std::cv_status::timeout;
+            }
+            sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+            lock.unlock();
+            if (reached(me)) return;
+            if (late) raise_deadline(me);
+        }
+    }
+
+    [[noreturn]] void raise_deadline(int me) {
+        std::string missing;
+        int rank = me;
+        for (int r = size() - 1; r >= 0; --r) {
+            if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
+            missing = missing.empty() ? std::to_string(r) : concat(r, ", ", missing);
+            rank = r;
+        }
+        std::string text =
+            concat("reshard::ThreadCommunicator: waited ", static_cast<Index>(family_->options().deadline.count()),
+                   " ms in ", name(seat(me).call), " for rank ", missing,
+                   ". Fix: find out why it does not come, or raise ThreadOptions::deadline.");
+        family_->poison({ErrorCode::deadline, member(rank), std::move(text), this});
+        raise_failure(me, true);
+    }
+
+    std::shared_ptr<ThreadFamily> family_;
+    std::vector<int> members_;
+    std::vector<ThreadSeat> seats_;
+    alignas(no_false_sharing) std::atomic<int> count_{0};
+    alignas(no_false_sharing) std::atomic<std::uint64_t> phase_{0};
+    alignas(no_false_sharing) std::atomic<int> sleepers_{0};
+    std::mutex mutex_;
+    std::condition_variable wake_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/self.hpp
+/// \brief  SelfCommunicator: a group of one. Programs that usually run on many ranks run on one unchanged.
+/// \depends core, memory/copy.hpp, comm/communicator.hpp.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/memory/copy.hpp>
+
+#include <utility>  // move
+
+namespace reshard::inline v0 {
+
+/// An exchange with oneself is complete when it starts.
+class [[nodiscard]] SelfRequest {
+public:
+    SelfRequest() = default;
+    SelfRequest(SelfRequest&&) noexcept = default;
+    SelfRequest& operator=(SelfRequest&&) noexcept = default;
+    SelfRequest(SelfRequest const&) = delete;
+    SelfRequest& operator=(SelfRequest const&) = delete;
+    ~SelfRequest() = default;
+
+    void wait() noexcept {}
+    [[nodiscard]] bool test() noexcept { return true; }
+    [[nodiscard]] bool done() const noexcept { return true; }
+};
+
+/// Rank 0 of 1. Sends meet receives in order; copies happen inside exchange().
+class SelfCommunicator : public MeshSplit<SelfCommunicator> {
+public:
+    static constexpr std::string_view name = "self";
+    using request_type = SelfRequest;
+    using MeshSplit<SelfCommunicator>::split;
+
+    SelfCommunicator() = default;
+    SelfCommunicator(SelfCommunicator&&) = default;
+    SelfCommunicator& operator=(SelfCommunicator&&) = default;
+    SelfCommunicator(SelfCommunicator const&) = delete;
+    SelfCommunicator& operator=(SelfCommunicator const&) = delete;
+    ~SelfCommunicator() = default;
+
+    [[nodiscard]] int rank() const noexcept { return 0; }
+    [[nodiscard]] int size() const noexcept { return 1; }
+    [[nodiscard]] Traffic traffic() const noexcept { return traffic_; }
+
+    /// Throws MismatchError when a send and its receive differ in number or size, before anything is copied.
+    SelfRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        check_alive();
+        Index bytes = 0;
+        for (std::size_t i = 0; i < larger(sends.size(), receives.size()); ++i) {
+            Index const sent = i < sends.size() ? payload_of(sends[i]) : -1;
+            Index const expected = i < receives.size() ? payload_of(receives[i]) : -1;
+            if (sent != expected || !detail::same_extents(sends[i].box, receives[i].box)) {
+                failed_ = ErrorCode::mismatch;
+                reason_ = detail::mismatch_text(0, sent, 0, expected, static_cast<int>(i));
+                raise(failed_, reason_);
+            }
+            bytes += sent;
+        }
+        CopyHint const hint = bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
+        for (std::size_t i = 0; i < sends.size(); ++i) {
+            copy(sends[i].base, sends[i].box, receives[i].base, receives[i].box, hint);
+        }
+        traffic_.bytes_local += bytes;
+        return {};
+    }
+
+    [[nodiscard]] Verdict agree(Verdict mine) {
+        check_alive();
+        return detail::joint_verdict(1, [&](int) -> Verdict const& { return mine; });
+    }
+
+    [[nodiscard]] SelfCommunicator split(int, int) {
+        check_alive();
+        return {};
+    }
+
+    void abort(ErrorCode code, std::string_view reason) noexcept {
+        if (failed_ != ErrorCode::none) return;
+        failed_ = code == ErrorCode::none ? ErrorCode::user : code;
+        reason_ = reason;
+    }
+
+private:
+    template <class Byte>
+    static Index payload_of(Transfer<Byte> const& transfer) {
+        if (transfer.peer != 0) {
+            raise(ErrorCode::transport, concat("reshard::SelfCommunicator: a transfer names rank ", transfer.peer,
+                                               " of a group of one. Fix: plan for the ranks that exist."));
+        }
+        return transfer.box.payload_bytes();
+    }
+    void check_alive() const {
+        if (failed_ == ErrorCode::none) return;
+        raise(ErrorCode::peer_failed,
+              concat("reshard::SelfCommunicator: rank 0 failed earlier: ", reason_, " Fix: make a new communicator."));
+    }
+
+    Traffic traffic_;
+    std::string reason_;
+    ErrorCode failed_ = ErrorCode::none;
+};
+
+static_assert(Communicator<SelfCommunicator>);
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/detail/loop_nest.hpp
+/// \brief  The fewest loops that visit two strided boxes element by element: what every host kernel starts from.
+/// \depends core only. No allocation.
+#pragma once
+
+#include <reshard/core/transfer.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// One loop of a nest: `extent` steps, `from` and `to` bytes apart.
+struct LoopDim {
+    Index extent = 0;
+    Index from = 0;
+    Index to = 0;
+};
+
+/// Loops outer to inner, none of extent 0 or 1; starts at the offsets (bytes) from the bases of the two boxes.
+struct LoopNest {
+    InlineList<LoopDim, max_rank + 1> dims;
+    Index from_offset = 0;
+    Index to_offset = 0;
+    bool empty = false;  ///< an extent is zero: there is nothing to visit
+};
+
+[[nodiscard]] constexpr Index magnitude(Index value) noexcept { return value < 0 ? -value : value; }
+
+/// The nest of two boxes with equal extents. The order of visits is free, so loops run forwards in the destination,
+/// the smallest destination stride innermost, and loops that continue each other on both sides become one.
+[[nodiscard]] constexpr LoopNest loop_nest(StridedBox const& from, StridedBox const& to) noexcept {
+    LoopNest nest;
+    InlineList<LoopDim, max_rank + 1> sorted;
+    for (int d = 0; d < to.dims.size(); ++d) {
+        LoopDim dim{to.dims[d].extent, from.dims[d].stride, to.dims[d].stride};
+        if (dim.extent <= 0) nest.empty = true;
+        if (dim.extent <= 1) continue;
+        if (dim.to < 0) {
+            nest.from_offset += dim.from * (dim.extent - 1);
+            nest.to_offset += dim.to * (dim.extent - 1);
+            dim.from = -dim.from;
+            dim.to = -dim.to;
+        }
+        int place = sorted.size();
+        sorted.push_back(dim);
+        for (; place > 0 && sorted[place - 1].to < dim.to; --place) sorted[place] = sorted[place - 1];
+        sorted[place] = dim;
+    }
+    if (nest.empty) return nest;
+    for (LoopDim const& dim : sorted) {
+        if (!nest.dims.empty() && nest.dims.back().from == dim.from * dim.extent &&
+            nest.dims.back().to == dim.to * dim.extent) {
+            nest.dims.back() = {nest.dims.back().extent * dim.extent, dim.from, dim.to};
+        } else {
+            nest.dims.push_back(dim);
+        }
+    }
+    return nest;
+}
+
+/// Calls body(from, to) at every point of the outermost `loops` loops; the inner ones are the body's business.
+template <class From, class To, class Body>
+constexpr void for_each_origin(LoopNest const& nest, int loops, From* from, To* to, Body&& body) {
+    Index at[max_rank + 1] = {};
+    for (;;) {
+        body(from, to);
+        int d = loops - 1;
+        for (; d >= 0; --d) {
+            LoopDim const& dim = nest.dims[d];
+            if (++at[d] < dim.extent) {
+                from += dim.from;
+                to += dim.to;
+                break;
+            }
+            at[d] = 0;
+            from -= dim.from * (dim.extent - 1);
+            to -= dim.to * (dim.extent - 1);
+        }
+        if (d < 0) return;
+    }
+}
+
+}  // namespace reshard::inline v0::detail

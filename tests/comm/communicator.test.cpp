@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/communicator.hpp.
+#include <reshard/comm/communicator.hpp>
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+namespace {
+using namespace reshard;
+
+/// The least that is still a request.
+struct ArchetypeRequest {
+    ArchetypeRequest(ArchetypeRequest&&) noexcept = default;
+    ArchetypeRequest& operator=(ArchetypeRequest&&) noexcept = default;
+    ~ArchetypeRequest() = default;
+    void wait() {}
+    bool test() { return true; }
+    bool done() const noexcept { return true; }
+};
+
+/// The least that is still a communicator. Algorithms that ask for more do not compile with it.
+struct Archetype {
+    static constexpr char const* name = "archetype";
+    using request_type = ArchetypeRequest;
+    Archetype(Archetype&&) noexcept = default;
+    Archetype& operator=(Archetype&&) noexcept = default;
+    ~Archetype() = default;
+    int rank() const noexcept { return 0; }
+    int size() const noexcept { return 1; }
+    request_type exchange(std::span<Send const>, std::span<Receive const>);
+    Verdict agree(Verdict mine) { return mine; }
+    Archetype split(int, int);
+    Archetype split(DynamicMesh const&, int);
+    void abort(ErrorCode, std::string_view) noexcept {}
+    Traffic traffic() const noexcept { return {}; }
+};
+static_assert(ExchangeRequest<ArchetypeRequest>);
+static_assert(Communicator<Archetype>);
+
+struct Copyable : Archetype {
+    Copyable(Copyable const&);
+    Copyable& operator=(Copyable const&);
+    Copyable split(int, int);
+    Copyable split(DynamicMesh const&, int);
+};
+struct Nameless : Archetype {
+    Nameless split(int, int);
+    Nameless split(DynamicMesh const&, int);
+    struct name;
+};
+struct SplitsIntoAnother : Archetype {};  // split() gives an Archetype, not itself
+struct LoudRank : Archetype {
+    int rank() const { return 0; }  // may throw
+    LoudRank split(int, int);
+    LoudRank split(DynamicMesh const&, int);
+};
+struct Silent : Archetype {
+    void exchange(std::span<Send const>, std::span<Receive const>);  // no request: nobody could wait
+    Silent split(int, int);
+    Silent split(DynamicMesh const&, int);
+};
+struct NoMesh : MeshSplit<NoMesh>, Archetype {  // split(int, int) hides nothing, but the names are ambiguous
+};
+static_assert(!Communicator<int>);
+static_assert(!Communicator<Archetype&>);
+static_assert(!Communicator<Copyable>);
+static_assert(!Communicator<Nameless>);
+static_assert(!Communicator<SplitsIntoAnother>);
+static_assert(!Communicator<LoudRank>);
+static_assert(!Communicator<Silent>);
+static_assert(!Communicator<NoMesh>);
+
+struct CopyableRequest {
+    void wait();
+    bool test();
+    bool done() const noexcept;
+};
+struct ThrowingRequest {
+    ThrowingRequest(ThrowingRequest&&) noexcept;
+    ThrowingRequest& operator=(ThrowingRequest&&) noexcept;
+    ~ThrowingRequest() noexcept(false);
+    void wait();
+    bool test();
+    bool done() const noexcept;
+};
+static_assert(!ExchangeRequest<CopyableRequest>);
+static_assert(!ExchangeRequest<ThrowingRequest>);
+static_assert(!ExchangeRequest<int>);
+}  // namespace
+
+TEST_SUITE("comm/communicator") {
+    TEST_CASE("Traffic: a difference is what moved in between") {
+        Traffic const before{1, 10, 2, 20, 5};
+        Traffic const after{4, 70, 2, 20, 6};
+        CHECK(after - before == Traffic{3, 60, 0, 0, 1});
+        CHECK(after - after == Traffic{});
+    }
+
+    TEST_CASE("joint_verdict: the lowest failing rank wins over any digest") {
+        std::vector<Verdict> all(4);
+        all[1].digest = 9;
+        all[3].code = ErrorCode::io;
+        all[3].reason = "no file";
+        auto const get = [&](int r) -> Verdict const& { return all[static_cast<std::size_t>(r)]; };
+        Verdict joint = detail::joint_verdict(4, get);
+        CHECK(joint.code == ErrorCode::io);
+        CHECK(joint.rank == 3);
+        CHECK(joint.reason == "no file");
+        all[2].code = ErrorCode::dtype;
+        joint = detail::joint_verdict(4, get);
+        CHECK(joint.code == ErrorCode::dtype);
+        CHECK(joint.rank == 2);
+    }
+
+    TEST_CASE("joint_verdict: without a failure, the first digest unlike rank 0's is a mismatch") {
+        std::vector<Verdict> all(4);
+        auto const get = [&](int r) -> Verdict const& { return all[static_cast<std::size_t>(r)]; };
+        CHECK(detail::joint_verdict(4, get).ok());
+        all[2].digest = all[3].digest = 7;
+        Verdict const joint = detail::joint_verdict(4, get);
+        CHECK(joint.code == ErrorCode::mismatch);
+        CHECK(joint.rank == 2);
+    }
+
+    TEST_CASE("mesh_line: ranks of one line share a colour and are ordered by their coordinate") {
+        Mesh const mesh = Mesh{2, 3, 2}.on(first_rank(1));
+        for (int axis = 0; axis != 3; ++axis) {
+            for (int rank = 1; rank <= 12; ++rank) {
+                CAPTURE(axis);
+                CAPTURE(rank);
+                auto const line = detail::mesh_line(mesh, axis, rank, 13);
+                Indices const at = mesh.coordinates(rank);
+                CHECK(line.key == at[axis]);
+                int members = 0;
+                for (int other = 1; other <= 12; ++other) {
+                    Indices const there = mesh.coordinates(other);
+                    bool same_line = true;
+                    for (int a = 0; a != 3; ++a) same_line = same_line && (a == axis || at[a] == there[a]);
+                    CHECK((detail::mesh_line(mesh, axis, other, 13).colour == line.colour) == same_line);
+                    members += same_line ? 1 : 0;
+                }
+                CHECK(members == mesh.extent(axis));
+            }
+        }
+        CHECK(detail::mesh_line(mesh, 0, 0, 13).colour == -1);
+        CHECK_THROWS_WITH_AS(static_cast<void>(detail::mesh_line(mesh, 3, 0, 13)), doctest::Contains("axis 3"),
+                             MeshError);
+        CHECK_THROWS_WITH_AS(static_cast<void>(detail::mesh_line(mesh, 0, 0, 12)), doctest::Contains("rank 12"),
+                             MeshError);
+    }
+}

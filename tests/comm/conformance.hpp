@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/comm/conformance.hpp
+/// \brief  What every transport must do: conforms(comm), called by all ranks, tries each promise of the concept.
+///         A new transport passes by calling it on 1, 2, 3, 4 and 8 ranks (or as many as its machine has).
+#pragma once
+
+#include <reshard/comm/collectives.hpp>
+#include <reshard/comm/communicator.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>  // min
+#include <utility>    // move
+#include <vector>
+
+namespace reshard::test {
+
+/// A byte that tells sender, receiver, transfer and position apart.
+inline std::byte mark(int from, int to, int nth, Index position) {
+    auto const mixed = static_cast<std::uint64_t>(position) * 31U + static_cast<std::uint64_t>(from) * 7U +
+                       static_cast<std::uint64_t>(to) * 13U + static_cast<std::uint64_t>(nth) * 101U;
+    return static_cast<std::byte>((mixed + mixed / 251U) & 0xffU);
+}
+
+inline StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> dims) {
+    StridedBox box;
+    box.element_bytes = element_bytes;
+    for (auto const& dim : dims) box.dims.push_back(dim);
+    return box;
+}
+
+/// Sends and receives under construction; buffers live as long as it does.
+struct Letters {
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+};
+
+template <Communicator C>
+void sends_one_value_to_each_peer(C& comm) {
+    std::vector<int> mine(static_cast<std::size_t>(comm.size()));
+    std::vector<int> got(mine.size(), -1);
+    Letters letters;
+    for (int r = 0; r != comm.size(); ++r) {
+        auto const i = static_cast<std::size_t>(r);
+        mine[i] = comm.rank() * 1000 + r;
+        letters.sends.push_back({r, reinterpret_cast<std::byte const*>(&mine[i]), box_of(4, {})});
+        letters.receives.push_back({r, reinterpret_cast<std::byte*>(&got[i]), box_of(4, {})});
+    }
+    comm.exchange(letters.sends, letters.receives).wait();
+    for (int r = 0; r != comm.size(); ++r) CHECK(got[static_cast<std::size_t>(r)] == r * 1000 + comm.rank());
+}
+
+/// Spans may be empty on one side, on both, and on all ranks.
+template <Communicator C>
+void survives_empty_spans(C& comm) {
+    comm.exchange({}, {}).wait();
+    int const last = comm.size() - 1;
+    double const value = 0.5;
+    double got = 0;
+    Letters letters;
+    if (comm.rank() == 0) letters.sends.push_back({last, reinterpret_cast<std::byte const*>(&value), box_of(8, {})});
+    if (comm.rank() == last) letters.receives.push_back({0, reinterpret_cast<std::byte*>(&got), box_of(8, {})});
+    comm.exchange(letters.sends, letters.receives).wait();
+    CHECK(got == (comm.rank() == last ? 0.5 : 0.0));
+    comm.exchange({}, {}).wait();
+}
+
+/// A padded matrix of every rank travels to every rank as its transpose, other gaps around it.
+template <Communicator C>
+void moves_strided_boxes(C& comm) {
+    constexpr Index rows = 7;
+    constexpr Index columns = 5;
+    constexpr Index from_pitch = 9;
+    constexpr Index to_pitch = 11;
+    auto const ranks = static_cast<std::size_t>(comm.size());
+    std::vector<int> from(ranks * rows * from_pitch);
+    std::vector<int> to(ranks * columns * to_pitch, -1);
+    Letters letters;
+    for (int r = 0; r != comm.size(); ++r) {
+        int* const source = from.data() + r * rows * from_pitch;
+        int* const destination = to.data() + r * columns * to_pitch;
+        for (int i = 0; i != rows; ++i)
+            for (int j = 0; j != columns; ++j) source[i * from_pitch + j] = comm.rank() * 10000 + r * 100 + i * 10 + j;
+        letters.sends.push_back(
+            {r, reinterpret_cast<std::byte const*>(source), box_of(4, {{rows, 4 * from_pitch}, {columns, 4}})});
+        // The last column of the destination comes first: a negative stride.
+        letters.receives.push_back({r, reinterpret_cast<std::byte*>(destination + (columns - 1) * to_pitch),
+                                    box_of(4, {{rows, 4}, {columns, -4 * to_pitch}})});
+    }
+    comm.exchange(letters.sends, letters.receives).wait();
+    int wrong = 0;
+    for (int r = 0; r != comm.size(); ++r) {
+        int const* const got = to.data() + r * columns * to_pitch;
+        for (Index j = 0; j != columns; ++j) {
+            for (Index i = 0; i != to_pitch; ++i) {
+                Index const expected = i < rows ? r * 10000 + comm.rank() * 100 + i * 10 + (columns - 1 - j) : -1;
+                wrong += got[j * to_pitch + i] != expected ? 1 : 0;
+            }
+        }
+    }
+    CHECK(wrong == 0);
+}
+
+/// `count(from, to)` transfers between each pair, of `bytes(from, to, nth)` bytes each; order is the only tag.
+template <Communicator C, class Count, class Bytes>
+void moves_in_order(C& comm, Count const& count, Bytes const& bytes) {
+    int const me = comm.rank();
+    std::vector<std::vector<std::byte>> out;
+    std::vector<std::vector<std::byte>> in;
+    Letters letters;
+    for (int r = 0; r != comm.size(); ++r) {
+        for (int k = 0; k != count(me, r); ++k) {
+            auto& buffer = out.emplace_back(static_cast<std::size_t>(bytes(me, r, k)));
+            for (std::size_t i = 0; i != buffer.size(); ++i) buffer[i] = mark(me, r, k, static_cast<Index>(i));
+            letters.sends.push_back({r, buffer.data(), box_of(1, {{static_cast<Index>(buffer.size()), 1}})});
+        }
+        for (int k = 0; k != count(r, me); ++k) {
+            auto& buffer = in.emplace_back(static_cast<std::size_t>(bytes(r, me, k)));
+            letters.receives.push_back({r, buffer.data(), box_of(1, {{static_cast<Index>(buffer.size()), 1}})});
+        }
+    }
+    comm.exchange(letters.sends, letters.receives).wait();
+    std::size_t at = 0;
+    Index wrong = 0;
+    for (int r = 0; r != comm.size(); ++r) {
+        for (int k = 0; k != count(r, me); ++k) {
+            auto const& buffer = in[at++];
+            for (std::size_t i = 0; i != buffer.size(); ++i) {
+                wrong += buffer[i] != mark(r, me, k, static_cast<Index>(i)) ? 1 : 0;
+            }
+        }
+    }
+    CHECK(wrong == 0);
+}
+
+/// Nine dimensions: the most a tensor with a dimension of addends has.
+template <Communicator C>
+void moves_nine_dimensions(C& comm) {
+    static_assert(max_rank + 1 == 9);
+    StridedBox from;
+    StridedBox to;
+    from.element_bytes = to.element_bytes = 2;
+    Index from_step = 2;
+    Index to_step = 2;
+    for (int d = 0; d != 9; ++d) {
+        from.dims.push_back({2, from_step});  // first dimension fastest
+        from_step *= 2;
+        to.dims.push_back({2, 0});
+    }
+    for (int d = 8; d >= 0; --d) {
+        to.dims[d].stride = to_step;  // last dimension fastest, every other one padded
+        to_step *= d % 2 == 0 ? 3 : 2;
+    }
+    int const next = (comm.rank() + 1) % comm.size();
+    int const previous = (comm.rank() + comm.size() - 1) % comm.size();
+    std::vector<std::uint16_t> source(512);
+    for (std::size_t i = 0; i != source.size(); ++i) {
+        source[i] = static_cast<std::uint16_t>(static_cast<std::size_t>(comm.rank()) * 512U + i);
+    }
+    std::vector<std::uint16_t> destination(static_cast<std::size_t>(to_step / 2), 0xffffU);
+    Send const send{next, reinterpret_cast<std::byte const*>(source.data()), from};
+    Receive const receive{previous, reinterpret_cast<std::byte*>(destination.data()), to};
+    comm.exchange({&send, 1}, {&receive, 1}).wait();
+    int wrong = 0;
+    for (unsigned i = 0; i != 512; ++i) {
+        Index at = 0;
+        for (int d = 0; d != 9; ++d) at += ((i >> static_cast<unsigned>(d)) & 1U) != 0 ? to.dims[d].stride / 2 : 0;
+        wrong += destination[static_cast<std::size_t>(at)] != static_cast<unsigned>(previous) * 512U + i ? 1 : 0;
+    }
+    CHECK(wrong == 0);
+}
+
+/// What all ranks sent is what all ranks received; a rank's own transfers are local and nothing else.
+template <Communicator C>
+void counts_traffic(C& comm) {
+    Traffic const before = comm.traffic();
+    auto const bytes = [](int from, int to, int nth) { return 1 + from * 5 + to * 3 + nth; };
+    auto const count = [](int from, int to) { return from == to ? 1 : 2; };
+    moves_in_order(comm, count, bytes);
+    Traffic const moved = comm.traffic() - before;
+    Index sent = 0;
+    Index received = 0;
+    for (int r = 0; r != comm.size(); ++r) {
+        if (r == comm.rank()) continue;
+        for (int k = 0; k != 2; ++k) {
+            sent += bytes(comm.rank(), r, k);
+            received += bytes(r, comm.rank(), k);
+        }
+    }
+    CHECK(moved.bytes_sent == sent);
+    CHECK(moved.bytes_received == received);
+    CHECK(moved.messages_sent == 2 * (comm.size() - 1));
+    CHECK(moved.messages_received == 2 * (comm.size() - 1));
+    CHECK(moved.bytes_local == bytes(comm.rank(), comm.rank(), 0));
+    std::vector<Traffic> all(static_cast<std::size_t>(comm.size()));
+    all_gather(comm, std::as_bytes(std::span(&moved, 1)), std::as_writable_bytes(std::span(all)));
+    Traffic sum;
+    for (auto const& one : all) {
+        sum.bytes_sent += one.bytes_sent;
+        sum.bytes_received += one.bytes_received;
+        sum.messages_sent += one.messages_sent;
+        sum.messages_received += one.messages_received;
+    }
+    CHECK(sum.bytes_sent == sum.bytes_received);
+    CHECK(sum.messages_sent == sum.messages_received);
+}
+
+template <Communicator C>
+void splits_by_colour_and_key(C& comm) {
+    int const me = comm.rank();
+    C odd_even = comm.split(me % 2, -me);  // keys turn the order around
+    int const members = (comm.size() + 1 - me % 2) / 2;
+    CHECK(odd_even.size() == members);
+    CHECK(odd_even.rank() == members - 1 - me / 2);
+    sends_one_value_to_each_peer(odd_even);
+    C same = comm.split(0, 7);  // equal keys keep the order
+    CHECK(same.size() == comm.size());
+    CHECK(same.rank() == me);
+    C few = comm.split(me == 0 ? -1 : 5, 0);
+    CHECK(few.size() == (me == 0 ? 1 : comm.size() - 1));
+    CHECK(few.rank() == (me == 0 ? 0 : me - 1));
+    sends_one_value_to_each_peer(few);
+    C again = few.split(0, few.rank());  // a group of one splits as well
+    CHECK(again.size() == few.size());
+    sends_one_value_to_each_peer(again);
+    C moved = std::move(again);
+    sends_one_value_to_each_peer(moved);
+    CHECK(moved.traffic().bytes_sent == 2 * 4 * (moved.size() - 1));  // a new group counts from zero
+    sends_one_value_to_each_peer(comm);
+}
+
+template <Communicator C>
+void splits_along_mesh_axes(C& comm) {
+    Index const half = comm.size() / 2;
+    if (half >= 1) {  // an odd group leaves its last rank outside the mesh
+        Mesh const mesh{2, half};
+        bool const inside = comm.rank() < 2 * half;
+        C column = comm.split(mesh, 0);
+        C row = comm.split(mesh, 1);
+        CHECK(column.size() == (inside ? 2 : 1));
+        CHECK(row.size() == (inside ? half : 1));
+        CHECK(column.rank() == (inside ? comm.rank() / half : 0));
+        CHECK(row.rank() == (inside ? comm.rank() % half : 0));
+        sends_one_value_to_each_peer(column);
+        sends_one_value_to_each_peer(row);
+        std::vector<int> line(static_cast<std::size_t>(row.size()));
+        int const me = comm.rank();
+        all_gather(row, std::as_bytes(std::span(&me, 1)), std::as_writable_bytes(std::span(line)));
+        for (std::size_t i = 0; i != line.size(); ++i) {
+            CHECK(line[i] == (inside ? me - row.rank() + static_cast<int>(i) : me));
+        }
+    }
+    Mesh const whole{1, comm.size()};
+    CHECK_THROWS_AS(static_cast<void>(comm.split(whole, 2)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(comm.split(whole, -1)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(comm.split(Mesh{1, comm.size() + 1}, 0)), MeshError);
+    sends_one_value_to_each_peer(comm);  // arguments that all get wrong poison nothing
+}
+
+template <Communicator C>
+void agrees(C& comm) {
+    Verdict fine;
+    fine.digest = 42;
+    Verdict const joint = comm.agree(fine);
+    CHECK(joint.ok());
+    CHECK(joint.digest == 42);
+    for (int failing = 0; failing != comm.size(); ++failing) {
+        Verdict mine;
+        if (comm.rank() >= failing) {  // of several, the lowest rank's counts
+            mine.code = ErrorCode::buffer;
+            mine.reason = concat("rank ", comm.rank(), " has no buffer", std::string(300, '.'));
+        }
+        Verdict const all = comm.agree(mine);
+        CHECK(all.code == ErrorCode::buffer);
+        CHECK(all.rank == failing);
+        CHECK(all.reason == concat("rank ", failing, " has no buffer", std::string(300, '.')));
+    }
+    for (int other = 1; other < comm.size(); ++other) {
+        Verdict mine;
+        mine.digest = comm.rank() >= other ? 2 : 1;
+        Verdict const all = comm.agree(mine);
+        CHECK(all.code == ErrorCode::mismatch);
+        CHECK(all.rank == other);
+        CHECK(all.reason.find(concat("rank ", other)) != std::string::npos);
+    }
+    sends_one_value_to_each_peer(comm);  // a failing verdict poisons nothing
+}
+
+/// A ring shift whose request is treated in every legal way.
+template <Communicator C>
+void keeps_request_promises(C& comm) {
+    int const next = (comm.rank() + 1) % comm.size();
+    int const previous = (comm.rank() + comm.size() - 1) % comm.size();
+    Index mine = comm.rank() + 100;
+    Index got = -1;
+    Send const send{next, reinterpret_cast<std::byte const*>(&mine), box_of(8, {})};
+    Receive const receive{previous, reinterpret_cast<std::byte*>(&got), box_of(8, {})};
+    auto start = [&] {
+        got = -1;
+        return comm.exchange({&send, 1}, {&receive, 1});
+    };
+    {
+        [[maybe_unused]] auto request = start();  // destroyed without wait: the destructor waits
+    }
+    CHECK(got == previous + 100);
+    {
+        auto request = start();
+        auto moved = std::move(request);
+        CHECK(request.done());  // moved-from: nothing left to wait for
+        request.wait();
+        moved.wait();
+        CHECK(moved.done());
+        CHECK(got == previous + 100);
+        moved.wait();  // twice is once
+        CHECK(moved.test());
+    }
+    {
+        auto request = start();
+        while (!request.test()) {
+        }
+        CHECK(request.done());
+        CHECK(got == previous + 100);
+    }
+    {
+        auto request = start();
+        request = typename C::request_type();  // assigning over it waits as well
+        CHECK(got == previous + 100);
+        CHECK(request.done());
+    }
+    barrier(comm);
+}
+
+template <Communicator C>
+void derives_collectives(C& comm) {
+    barrier(comm);
+    auto const ranks = static_cast<std::size_t>(comm.size());
+    for (int root = 0; root != comm.size(); ++root) {
+        std::vector<std::byte> text(33, std::byte{static_cast<unsigned char>(comm.rank() + 1)});
+        broadcast(comm, text, root);
+        CHECK(text == std::vector<std::byte>(33, std::byte{static_cast<unsigned char>(root + 1)}));
+    }
+    std::vector<Index> counts(ranks);
+    std::vector<Index> theirs(ranks, -1);
+    for (std::size_t r = 0; r != ranks; ++r) counts[r] = comm.rank() * 100 + static_cast<Index>(r);
+    all_to_all(comm, std::as_bytes(std::span(counts)), std::as_writable_bytes(std::span(theirs)));
+    for (std::size_t r = 0; r != ranks; ++r) CHECK(theirs[r] == static_cast<Index>(r) * 100 + comm.rank());
+    broadcast(comm, {}, 0);
+    all_gather(comm, {}, {});
+    all_to_all(comm, {}, {});
+    CHECK_THROWS_AS(broadcast(comm, {}, comm.size()), MeshError);
+    std::vector<std::byte> short_by_one(ranks * 3 - 1);
+    std::vector<std::byte> const three(3);
+    CHECK_THROWS_AS(all_gather(comm, three, short_by_one), BufferError);
+}
+
+/// The whole contract that can be tried without breaking the communicator. Collective.
+template <Communicator C>
+void conforms(C& comm) {
+    CHECK(comm.rank() >= 0);
+    CHECK(comm.rank() < comm.size());
+    sends_one_value_to_each_peer(comm);
+    survives_empty_spans(comm);
+    moves_strided_boxes(comm);
+    moves_in_order(
+        comm, [](int, int) { return 3; }, [](int from, int to, int k) { return 1 + k + from + to; });
+    moves_in_order(
+        comm, [](int from, int to) { return (from + 2 * to) % 3; },  // uneven, some pairs silent
+        [](int from, int to, int k) { return (from + 1) * (to + 1) * 37 + k * 4099; });
+    moves_in_order(
+        comm, [](int, int) { return 200; }, [](int, int, int k) { return 1 + k % 9; });
+    moves_in_order(
+        comm, [](int from, int to) { return from == to ? 2 : 0; }, [](int, int, int) { return 70000; });
+    moves_nine_dimensions(comm);
+    counts_traffic(comm);
+    keeps_request_promises(comm);
+    agrees(comm);
+    derives_collectives(comm);
+    splits_by_colour_and_key(comm);
+    splits_along_mesh_axes(comm);
+}
+
+}  // namespace reshard::test

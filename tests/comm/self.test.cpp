@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/self.hpp.
+#include <reshard/comm/self.hpp>
+
+#include "conformance.hpp"
+
+#include <doctest/doctest.h>
+
+namespace {
+using namespace reshard;
+using test::box_of;
+static_assert(SelfCommunicator::name == "self");
+static_assert(ExchangeRequest<SelfRequest>);
+}  // namespace
+
+TEST_SUITE("comm/self") {
+    TEST_CASE("SelfCommunicator: keeps the contract of a communicator") {
+        SelfCommunicator comm;
+        test::conforms(comm);
+    }
+
+    TEST_CASE("SelfCommunicator: sizes that differ are a mismatch, and nothing is copied") {
+        SelfCommunicator comm;
+        std::vector<std::byte> from(16, std::byte{1});
+        std::vector<std::byte> to(16);
+        Send const send{0, from.data(), box_of(1, {{8, 1}})};
+        Receive const receive{0, to.data(), box_of(1, {{9, 1}})};
+        CHECK_THROWS_WITH_AS(comm.exchange({&send, 1}, {&receive, 1}).wait(),
+                             doctest::Contains("sends 8 bytes, rank 0 expects 9 bytes"), MismatchError);
+        CHECK(to == std::vector<std::byte>(16));
+        CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);  // poisoned
+    }
+
+    TEST_CASE("SelfCommunicator: a send without its receive is a mismatch, either way round") {
+        std::byte byte{};
+        Send const send{0, &byte, box_of(1, {})};
+        Receive const receive{0, &byte, box_of(1, {})};
+        SelfCommunicator one;
+        CHECK_THROWS_WITH_AS(one.exchange({&send, 1}, {}).wait(), doctest::Contains("expects nothing"), MismatchError);
+        SelfCommunicator other;
+        CHECK_THROWS_WITH_AS(other.exchange({}, {&receive, 1}).wait(), doctest::Contains("sends nothing"),
+                             MismatchError);
+        SelfCommunicator shapes;
+        std::vector<std::byte> from(8);
+        Send const flat{0, from.data(), box_of(1, {{8, 1}})};
+        Receive const square{0, from.data(), box_of(1, {{2, 4}, {4, 1}})};
+        CHECK_THROWS_WITH_AS(shapes.exchange({&flat, 1}, {&square, 1}).wait(), doctest::Contains("different extents"),
+                             MismatchError);
+    }
+
+    TEST_CASE("SelfCommunicator: a peer that does not exist is named") {
+        SelfCommunicator comm;
+        std::byte byte{};
+        Send const send{3, &byte, box_of(1, {})};
+        CHECK_THROWS_WITH_AS(comm.exchange({&send, 1}, {}).wait(), doctest::Contains("rank 3"), TransportError);
+    }
+
+    TEST_CASE("SelfCommunicator: abort ends later calls with the reason") {
+        SelfCommunicator comm;
+        comm.abort(ErrorCode::io, "disk full");
+        CHECK_THROWS_WITH_AS(static_cast<void>(comm.agree({})), doctest::Contains("disk full"), PeerFailed);
+        CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), PeerFailed);
+    }
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/threads.hpp.
+#include <reshard/comm/threads.hpp>
+
+#include "conformance.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <atomic>
+#include <random>     // mt19937
+#include <stdexcept>  // runtime_error
+#include <string>
+
+namespace {
+using namespace reshard;
+using namespace std::chrono_literals;
+using test::box_of;
+using test::sends_one_value_to_each_peer;
+
+static_assert(ThreadCommunicator::name == "threads");
+static_assert(ExchangeRequest<ThreadRequest>);
+
+/// Runs `body`, keeps what each rank threw, and rethrows, so that the run ends as it would without the test.
+template <class Body>
+std::vector<std::string> what_ranks_threw(int ranks, ThreadOptions const& options, Body const& body) {
+    std::vector<std::string> thrown(static_cast<std::size_t>(ranks));
+    try {
+        run_on_threads(ranks, options, [&](ThreadCommunicator& comm) {
+            auto& mine = thrown[static_cast<std::size_t>(comm.rank())];
+            try {
+                body(comm);
+            } catch (PeerFailed const& error) {
+                mine = concat("PeerFailed ", error.message());
+                throw;
+            } catch (MismatchError const& error) {
+                mine = concat("MismatchError ", error.message());
+                throw;
+            } catch (DeadlineExceeded const& error) {
+                mine = concat("DeadlineExceeded ", error.message());
+                throw;
+            } catch (std::exception const& error) {
+                mine = concat("exception ", error.what());
+                throw;
+            }
+        });
+    } catch (std::exception const& error) {
+        thrown.push_back(error.what());
+    }
+    return thrown;
+}
+
+bool begins(std::string const& text, std::string const& start) { return text.rfind(start, 0) == 0; }
+bool holds(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
+
+/// The ways ranks can be waiting for one another.
+enum class Wait { exchange, agree, split, child_agree };
+constexpr Wait all_waits[] = {Wait::exchange, Wait::agree, Wait::split, Wait::child_agree};
+
+void wait_for_others(ThreadCommunicator& comm, ThreadCommunicator& child, Wait how) {
+    switch (how) {
+        case Wait::exchange: return comm.exchange({}, {}).wait();
+        case Wait::agree: return barrier(comm);
+        case Wait::split: return static_cast<void>(comm.split(0, 0));
+        case Wait::child_agree: return barrier(child);
+    }
+}
+}  // namespace
+
+TEST_SUITE("comm/threads") {
+    TEST_CASE("ThreadCommunicator: keeps the contract on 1, 2, 3, 4 and 8 ranks") {
+        for (int ranks : {1, 2, 3, 4, 8}) {
+            CAPTURE(ranks);
+            run_on_threads(ranks, [](ThreadCommunicator& comm) { test::conforms(comm); });
+        }
+    }
+
+    TEST_CASE("ThreadCommunicator: keeps the contract when every exchange is streamed, and when ranks are pinned") {
+        ThreadOptions options;
+        options.streaming_threshold = 0;
+        options.pin = true;
+        for (int ranks : {1, 3, 4}) {
+            CAPTURE(ranks);
+            run_on_threads(ranks, options, [](auto& comm) { test::conforms(comm); });
+        }
+    }
+
+    TEST_CASE("ThreadCommunicator: random exchanges deliver every byte, one after another") {
+        auto const seed = 991U;
+        CAPTURE(seed);
+        for (int ranks : {2, 5}) {
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                std::mt19937 rng(seed);  // the same on every rank
+                for (int trial = 0; trial != 100; ++trial) {
+                    auto const salt = static_cast<unsigned>(rng());
+                    test::moves_in_order(
+                        comm,
+                        [&](int from, int to) {
+                            return static_cast<int>((salt + static_cast<unsigned>(from * 5 + to * 3)) % 4U);
+                        },
+                        [&](int from, int to, int k) {
+                            return 1 + static_cast<int>(
+                                           (salt / 7U + static_cast<unsigned>(from * 11 + to * 17 + k * 29)) % 3000U);
+                        });
+                }
+            });
+        }
+    }
+
+    TEST_CASE("run_on_threads: starts each rank once, and refuses to start none") {
+        std::array<std::atomic<int>, 8> seen{};
+        run_on_threads(8, [&](ThreadCommunicator& comm) {
+            CHECK(comm.size() == 8);
+            ++seen[static_cast<std::size_t>(comm.rank())];
+        });
+        for (auto const& count : seen) CHECK(count == 1);
+        CHECK_THROWS_AS(run_on_threads(0, [](auto&) {}), MeshError);
+    }
+
+    TEST_CASE("run_on_threads: throws the original exception, and the others learn who and why") {
+        for (Wait how : all_waits) {
+            for (int culprit : {0, 1, 3}) {
+                CAPTURE(static_cast<int>(how));
+                CAPTURE(culprit);
+                auto const thrown = what_ranks_threw(4, {}, [&](ThreadCommunicator& comm) {
+                    ThreadCommunicator child = comm.split(0, 0);
+                    sends_one_value_to_each_peer(comm);
+                    if (comm.rank() == culprit) throw std::runtime_error("the disk is full");
+                    wait_for_others(comm, child, how);
+                });
+                REQUIRE(thrown.size() == 5);
+                CHECK(thrown[4] == "the disk is full");
+                for (int r = 0; r != 4; ++r) {
+                    auto const& text = thrown[static_cast<std::size_t>(r)];
+                    CAPTURE(text);
+                    if (r == culprit) continue;
+                    CHECK(begins(text, "PeerFailed"));
+                    CHECK(holds(text, concat("rank ", culprit, " failed: the disk is full")));
+                }
+            }
+        }
+        CHECK_THROWS_AS(run_on_threads(3,
+                                       [](ThreadCommunicator& comm) {
+                                           if (comm.rank() == 2) throw IoError("no file");
+                                           barrier(comm);
+                                       }),
+                        IoError);
+        CHECK_THROWS_AS(run_on_threads(3,
+                                       [](ThreadCommunicator& comm) {
+                                           if (comm.rank() == 1) throw 7;
+                                           barrier(comm);
+                                       }),
+                        int);
+    }
+
+    TEST_CASE("a rank that throws between exchange and wait still serves the others first") {
+        auto const thrown = what_ranks_threw(3, {}, [](ThreadCommunicator& comm) {
+            std::vector<std::byte> mine(5000, std::byte{static_cast<unsigned char>(comm.rank() + 1)});
+            std::vector<std::byte> got(5000);
+            int const next = (comm.rank() + 1) % 3;
+            int const previous = (comm.rank() + 2) % 3;
+            Send const send{next, mine.data(), box_of(1, {{5000, 1}})};
+            Receive const receive{previous, got.data(), box_of(1, {{5000, 1}})};
+            auto request = comm.exchange({&send, 1}, {&receive, 1});
+            if (comm.rank() == 1) throw std::runtime_error("changed my mind");
+            request.wait();
+            CHECK(got == std::vector<std::byte>(5000, std::byte{static_cast<unsigned char>(previous + 1)}));
+            barrier(comm);
+        });
+        CHECK(thrown.back() == "changed my mind");
+        CHECK(holds(thrown[0], "rank 1 failed: changed my mind"));
+        CHECK(holds(thrown[2], "rank 1 failed: changed my mind"));
+    }
+
+    TEST_CASE("a rank that returns early fails those that wait for it, at once") {
+        for (Wait how : all_waits) {
+            CAPTURE(static_cast<int>(how));
+            auto const thrown = what_ranks_threw(4, {}, [&](ThreadCommunicator& comm) {
+                ThreadCommunicator child = comm.split(0, 0);
+                if (comm.rank() == 2) return;
+                wait_for_others(comm, child, how);
+            });
+            REQUIRE(thrown.size() == 5);
+            for (std::size_t r : {0U, 1U, 3U}) {
+                CAPTURE(thrown[r]);
+                CHECK(begins(thrown[r], "PeerFailed"));
+                CHECK(holds(thrown[r], "rank 2 returned"));
+            }
+            CHECK(thrown[2].empty());
+        }
+    }
+
+    TEST_CASE("ranks may return while others still work together in a group without them") {
+        run_on_threads(4, [](ThreadCommunicator& comm) {
+            ThreadCommunicator half = comm.split(comm.rank() / 2, 0);
+            if (comm.rank() < 2) return;
+            for (int i = 0; i != 200; ++i) sends_one_value_to_each_peer(half);
+        });
+    }
+
+    TEST_CASE("a rank that never comes is named when the deadline has passed, to all who waited") {
+        for (Wait how : all_waits) {
+            CAPTURE(static_cast<int>(how));
+            std::atomic<int> gave_up = 0;
+            ThreadOptions options;
+            options.deadline = 60ms;
+            auto const thrown = what_ranks_threw(4, options, [&](ThreadCommunicator& comm) {
+                ThreadCommunicator child = comm.split(0, 0);
+                if (comm.rank() == 1 || comm.rank() == 3) {
+                    while (gave_up != 2) std::this_thread::sleep_for(1ms);
+                    barrier(comm);  // too late
+                    return;
+                }
+                try {
+                    wait_for_others(comm, child, how);
+                } catch (...) {
+                    ++gave_up;
+                    throw;
+                }
+            });
+            REQUIRE(thrown.size() == 5);
+            for (std::size_t r : {0U, 2U}) {
+                CAPTURE(thrown[r]);
+                CHECK(begins(thrown[r], "DeadlineExceeded"));
+                CHECK(holds(thrown[r], "for rank 1, 3"));
+            }
+            for (std::size_t r : {1U, 3U}) {
+                CAPTURE(thrown[r]);
+                CHECK(begins(thrown[r], "PeerFailed"));
+            }
+        }
+    }
+
+    TEST_CASE("a request's destructor gives up at the deadline and does not throw") {
+        ThreadOptions options;
+        options.deadline = 40ms;
+        std::atomic<bool> given_up = false;
+        run_on_threads(2, options, [&](ThreadCommunicator& comm) {
+            if (comm.rank() == 0) {
+                { auto request = comm.exchange({}, {}); }
+                given_up = true;
+                CHECK_THROWS_AS(barrier(comm), PeerFailed);  // poisoned from then on
+            } else {
+                while (!given_up) std::this_thread::sleep_for(1ms);
+            }
+        });
+    }
+
+    TEST_CASE("payloads of different size are a mismatch on both ranks and PeerFailed on the others") {
+        struct Case {
+            std::vector<Index> sent;      // bytes of each transfer from rank 1 to rank 3
+            std::vector<Index> expected;  // and of each transfer rank 3 receives from rank 1
+            std::string story;
+        };
+        Case const cases[] = {
+            {{24}, {32}, "rank 1 sends 24 bytes, rank 3 expects 32 bytes"},
+            {{24, 8}, {24}, "rank 1 sends 8 bytes, rank 3 expects nothing"},
+            {{24}, {24, 8}, "rank 1 sends nothing, rank 3 expects 8 bytes"},
+            {{24}, {}, "rank 1 sends 24 bytes, rank 3 expects nothing"},  // only the sender can see this one
+            {{}, {24}, "rank 1 sends nothing, rank 3 expects 24 bytes"},  // and only the receiver this one
+        };
+        for (auto const& one : cases) {
+            for (bool by_test : {false, true}) {
+                CAPTURE(one.story);
+                CAPTURE(by_test);
+                std::vector<std::byte> untouched(64, std::byte{0x77});
+                auto const thrown = what_ranks_threw(4, {}, [&](ThreadCommunicator& comm) {
+                    std::vector<std::byte> const from(64);
+                    std::vector<Send> sends;
+                    std::vector<Receive> receives;
+                    if (comm.rank() == 1) {
+                        for (Index bytes : one.sent) sends.push_back({3, from.data(), box_of(1, {{bytes, 1}})});
+                    }
+                    if (comm.rank() == 3) {
+                        for (Index bytes : one.expected) {
+                            receives.push_back({1, untouched.data(), box_of(1, {{bytes, 1}})});
+                        }
+                    }
+                    auto request = comm.exchange(sends, receives);
+                    while (by_test && !request.test()) {
+                    }
+                    request.wait();
+                });
+                REQUIRE(thrown.size() == 5);
+                for (std::size_t r = 0; r != 4; ++r) {
+                    CAPTURE(thrown[r]);
+                    CHECK(begins(thrown[r], r % 2 == 1 ? "MismatchError" : "PeerFailed"));
+                    CHECK(holds(thrown[r], one.story));
+                }
+                CHECK(untouched == std::vector<std::byte>(64, std::byte{0x77}));
+                CHECK(holds(thrown[4], one.story));
+            }
+        }
+    }
+
+    TEST_CASE("different calls at the same time are a mismatch for everybody, not a hang") {
+        auto const thrown = what_ranks_threw(3, {}, [](ThreadCommunicator& comm) {
+            if (comm.rank() == 1)
+                barrier(comm);
+            else
+                comm.exchange({}, {}).wait();
+        });
+        for (std::size_t r = 0; r != 3; ++r) {
+            CAPTURE(thrown[r]);
+            CHECK(begins(thrown[r], "MismatchError"));
+            CHECK(holds(thrown[r], "agree"));
+            CHECK(holds(thrown[r], "exchange"));
+        }
+    }
+
+    TEST_CASE("abort in a split child poisons the whole family, wherever the others wait") {
+        auto const thrown = what_ranks_threw(5, {}, [](ThreadCommunicator& comm) {
+            ThreadCommunicator child = comm.split(comm.rank() % 2, 0);
+            ThreadCommunicator grandchild = child.split(0, 0);
+            if (comm.rank() == 4) {
+                grandchild.abort(ErrorCode::format, "bad header");
+                comm.exchange({}, {}).wait();  // its own later calls end as well
+            } else if (comm.rank() == 0) {
+                barrier(grandchild);
+            } else if (comm.rank() == 1) {
+                barrier(child);
+            } else {
+                barrier(comm);
+            }
+        });
+        for (std::size_t r = 0; r != 5; ++r) {
+            CAPTURE(thrown[r]);
+            CHECK(begins(thrown[r], "PeerFailed"));
+            CHECK(holds(thrown[r], "rank 4 failed: bad header"));
+        }
+    }
+
+    TEST_CASE("a poisoned communicator refuses every later call") {
+        run_on_threads(2, [](ThreadCommunicator& comm) {
+            ThreadCommunicator child = comm.split(0, 0);
+            if (comm.rank() == 0) child.abort(ErrorCode::user, "enough");
+            CHECK_THROWS_AS(barrier(comm), PeerFailed);
+            CHECK_THROWS_AS(barrier(comm), PeerFailed);
+            CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
+            CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), PeerFailed);
+            CHECK_THROWS_AS(barrier(child), PeerFailed);
+        });
+    }
+
+    TEST_CASE("nobody frees memory that a peer still reads, whoever fails when") {
+        // Under AddressSanitizer and ThreadSanitizer a violation is an error; without them this only must not hang.
+        auto const seed = 17U;
+        CAPTURE(seed);
+        std::mt19937 rng(seed);
+        for (int trial = 0; trial != 60; ++trial) {
+            CAPTURE(trial);
+            int const culprit = static_cast<int>(rng() % 4U);
+            auto const pause = std::chrono::microseconds(rng() % 400U);
+            CHECK_THROWS(run_on_threads(4, [&](ThreadCommunicator& comm) {
+                constexpr Index size = 1 << 18;
+                for (int round = 0;; ++round) {
+                    std::vector<std::byte> mine(size, std::byte{static_cast<unsigned char>(comm.rank())});
+                    std::vector<std::byte> got(4 * size);
+                    std::vector<Send> sends;
+                    std::vector<Receive> receives;
+                    for (int r = 0; r != 4; ++r) {
+                        sends.push_back({r, mine.data(), box_of(1, {{size / 64, 64}, {64, 1}})});
+                        receives.push_back({r, got.data() + r * size, box_of(1, {{size / 64, 64}, {64, 1}})});
+                    }
+                    auto request = comm.exchange(sends, receives);
+                    if (comm.rank() == culprit && round == 1) {
+                        std::this_thread::sleep_for(pause);
+                        comm.abort(ErrorCode::user, "now");
+                    }
+                    request.wait();
+                }
+            }));
+        }
+    }
+
+    TEST_CASE("a second exchange before the first is done is refused, as is one out of order") {
+        CHECK_THROWS_WITH_AS(run_on_threads(2,
+                                            [](ThreadCommunicator& comm) {
+                                                auto first = comm.exchange({}, {});
+                                                auto second = comm.exchange({}, {});
+                                            }),
+                             doctest::Contains("under way"), TransportError);
+        CHECK_THROWS_WITH_AS(
+            run_on_threads(2,
+                           [](ThreadCommunicator& comm) {
+                               std::byte byte{};
+                               Send const sends[2] = {{1, &byte, box_of(1, {})}, {0, &byte, box_of(1, {})}};
+                               comm.exchange(sends, {}).wait();
+                           }),
+            doctest::Contains("sort transfers by peer"), TransportError);
+    }
+
+    TEST_CASE("a communicator may be moved while its exchange is under way") {
+        run_on_threads(3, [](ThreadCommunicator& comm) {
+            ThreadCommunicator child = comm.split(0, 0);
+            auto request = child.exchange({}, {});
+            ThreadCommunicator moved = std::move(child);
+            request.wait();
+            sends_one_value_to_each_peer(moved);
+        });
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/memory/copy.hpp.
+#include <reshard/memory/copy.hpp>
+
+#include "boxes.hpp"
+
+#include <doctest/doctest.h>
+
+namespace {
+using namespace reshard;
+using namespace reshard::test;
+
+/// What copy() must leave behind: element by element, in the order of the dimensions.
+std::vector<std::byte> expected(Placed& from, Placed& to) {
+    auto result = to.memory;
+    auto const reads = offsets_of(from.box);
+    auto const writes = offsets_of(to.box);
+    for (std::size_t i = 0; i != writes.size(); ++i) {
+        for (Index b = 0; b < to.box.element_bytes; ++b) {
+            result[static_cast<std::size_t>(to.first + writes[i] + b)] =
+                from.memory[static_cast<std::size_t>(from.first + reads[i] + b)];
+        }
+    }
+    return result;
+}
+
+void check_copy(std::mt19937& rng, std::vector<Index> const& extents, Index element_bytes, CopyHint hint) {
+    Placed from = place(rng, extents, element_bytes, true);
+    Placed to = place(rng, extents, element_bytes, false);
+    scramble(rng, from.memory);
+    auto const want = expected(from, to);
+    auto const before = from.memory;
+    copy(from.base(), from.box, to.base(), to.box, hint);
+    REQUIRE(to.memory == want);  // guards included
+    REQUIRE(from.memory == before);
+}
+}  // namespace
+
+TEST_SUITE("memory/copy") {
+    TEST_CASE("copy: equals an element loop for random boxes of rank 0 to 9") {
+        auto const seed = 20250411U;
+        CAPTURE(seed);
+        std::mt19937 rng(seed);
+        Index const sizes[] = {1, 2, 4, 8, 16, 3};
+        for (int trial = 0; trial != 3000; ++trial) {
+            CAPTURE(trial);
+            std::vector<Index> extents(rng() % 10);
+            Index elements = 1;
+            for (auto& extent : extents) {
+                extent = static_cast<Index>(rng() % 5);
+                if (extent == 0 && rng() % 4 != 0) extent = 1;
+                if (elements * extent > 2000) extent = 1;
+                elements *= extent;
+            }
+            check_copy(rng, extents, sizes[rng() % 6], rng() % 2 != 0 ? CopyHint::streaming : CopyHint::cached);
+        }
+    }
+
+    TEST_CASE("copy: the streaming hint changes nothing but the way, for long rows at any alignment") {
+        auto const seed = 77U;
+        CAPTURE(seed);
+        std::mt19937 rng(seed);
+        for (int trial = 0; trial != 200; ++trial) {
+            CAPTURE(trial);
+            Index const rows = static_cast<Index>(rng() % 11);
+            Index const run = 400 + static_cast<Index>(rng() % 2000);
+            check_copy(rng, {rows, run}, 1, CopyHint::streaming);
+            check_copy(rng, {2, rows, run / 8}, 8, CopyHint::streaming);
+        }
+    }
+
+    TEST_CASE("copy: one huge run, streamed, with every byte in place and none beyond") {
+        for (Index bytes : {Index{511}, Index{512}, Index{65536}, Index{65536 * 3 + 777}, Index{1 << 20}}) {
+            for (Index shift : {Index{0}, Index{1}, Index{63}}) {
+                CAPTURE(bytes);
+                CAPTURE(shift);
+                std::vector<std::byte> from(static_cast<std::size_t>(bytes + 64));
+                for (std::size_t i = 0; i != from.size(); ++i)
+                    from[i] = static_cast<std::byte>((i * 31 + i / 251) & 0xffU);
+                std::vector<std::byte> to(from.size() + 64, guard);
+                auto want = to;
+                std::copy(from.begin(), from.begin() + bytes, want.begin() + shift);
+                StridedBox box;
+                box.dims.push_back({bytes, 1});
+                copy(from.data(), box, to.data() + shift, box, CopyHint::streaming);
+                CHECK(to == want);
+            }
+        }
+    }
+
+    TEST_CASE("copy: transposes of sides larger than a tile") {
+        auto const seed = 5U;
+        CAPTURE(seed);
+        std::mt19937 rng(seed);
+        for (int trial = 0; trial != 60; ++trial) {
+            CAPTURE(trial);
+            Index const n = 1 + static_cast<Index>(rng() % 90);
+            Index const m = 1 + static_cast<Index>(rng() % 90);
+            check_copy(rng, {n, m}, Index{1} << (rng() % 5), CopyHint::cached);
+            check_copy(rng, {3, n, 2, m}, Index{1} << (rng() % 5), CopyHint::cached);
+        }
+    }
+
+    TEST_CASE("copy: a box reversed on both sides is one run") {
+        int from[6] = {1, 2, 3, 4, 5, 6};
+        int to[6] = {};
+        StridedBox box;
+        box.element_bytes = 4;
+        box.dims.push_back({6, -4});
+        copy(reinterpret_cast<std::byte const*>(from + 5), box, reinterpret_cast<std::byte*>(to + 5), box);
+        for (int i = 0; i != 6; ++i) CHECK(to[i] == from[i]);
+        auto const nest = detail::loop_nest(box, box);
+        CHECK(nest.dims.size() == 1);
+        CHECK(nest.dims[0].to == 4);
+    }
+
+    TEST_CASE("copy: boxes without elements touch no memory, not even null") {
+        StridedBox box;
+        box.dims.push_back({3, 8});
+        box.dims.push_back({0, 1});
+        copy(nullptr, box, nullptr, box);
+        copy(nullptr, box, nullptr, box, CopyHint::streaming);
+    }
+}
+
+TEST_SUITE("memory/detail/loop_nest") {
+    TEST_CASE("loop_nest: dimensions that continue each other on both sides become one") {
+        StridedBox dense;
+        dense.element_bytes = 4;
+        dense.dims.push_back({2, 48});
+        dense.dims.push_back({1, 999});
+        dense.dims.push_back({3, 16});
+        dense.dims.push_back({4, 4});
+        auto const both = detail::loop_nest(dense, dense);
+        CHECK(both.dims.size() == 1);
+        CHECK(both.dims[0].extent == 24);
+        StridedBox padded = dense;
+        padded.dims[0].stride = 64;
+        auto const one = detail::loop_nest(dense, padded);
+        CHECK(one.dims.size() == 2);
+        CHECK(one.dims[1].extent == 12);
+    }
+
+    TEST_CASE("loop_nest: two column-major boxes are as dense as two row-major ones") {
+        StridedBox box;
+        box.element_bytes = 8;
+        box.dims.push_back({5, 8});
+        box.dims.push_back({7, 40});
+        CHECK(detail::loop_nest(box, box).dims.size() == 1);
+    }
+}

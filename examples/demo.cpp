@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reshards a whole checkpoint on ranks that are threads, and shows what each transition cost.
+//
+//     reshard_demo                       makes a checkpoint with the tensors of Qwen2.5-0.5B and uses that
+//     reshard_demo model.safetensors     one file
+//     reshard_demo folder                a folder with model.safetensors.index.json, or one file
+#include <reshard/comm/threads.hpp>
+
+#include "support/main_job.hpp"
+#include "support/model_lists.hpp"
+#include "support/progress.hpp"
+
+#include <reshard/checkpoint/safetensors_writer.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+namespace {
+using namespace reshard;
+
+struct Arguments {
+    std::string path;
+    int ranks = 4;
+    int layers = 4;
+    bool keep = false;
+    bool map = false;
+};
+
+/// Deterministic bytes: every run and every machine makes the same file.
+void fill(std::uint64_t seed, Index begin, std::span<std::byte> out) {
+    for (std::size_t i = 0; i < out.size(); i += 8) {
+        std::uint64_t x = seed + static_cast<std::uint64_t>(begin) + i;  // splitmix64 of the position
+        x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+        x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+        x ^= x >> 31U;
+        std::memcpy(out.data() + i, &x, std::min<std::size_t>(8, out.size() - i));
+    }
+}
+
+void make_checkpoint(std::string const& folder, int layers) {
+    auto const list = demo::model_list(demo::qwen2_5_0_5b(layers));
+    demo::Progress progress(demo::total_bytes(list));
+    Index done = 0;
+    write_checkpoint(folder, list, [&](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
+        Digest seed;
+        for (char c : tensor.name) seed.add(static_cast<unsigned char>(c));
+        fill(seed.value(), begin, out);
+        done += static_cast<Index>(out.size());
+        progress.update(done, "writing " + tensor.name);
+    });
+}
+
+/// `model.layers.*.mlp.up_proj.weight`: names that differ in numbers only belong together.
+std::string group_name(std::string const& name) {
+    std::string result;
+    std::string part;
+    for (char c : name + ".") {
+        if (c != '.') {
+            part += c;
+            continue;
+        }
+        bool const number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+        if (!result.empty()) result += '.';
+        result += number ? "*" : part;
+        part.clear();
+    }
+    return result;
+}
+
+std::string size_text(Index bytes) {
+    char text[32];
+    auto const count = static_cast<double>(bytes);
+    if (bytes < 1000) {
+        std::snprintf(text, sizeof(text), "%lld B", static_cast<long long>(bytes));
+    } else if (bytes < 1'000'000) {
+        std::snprintf(text, sizeof(text), "%.1f kB", count / 1e3);
+    } else if (bytes < 1'000'000'000) {
+        std::snprintf(text, sizeof(text), "%.1f MB", count / 1e6);
+    } else {
+        std::snprintf(text, sizeof(text), "%.2f GB", count / 1e9);
+    }
+    return text;
+}
+
+/// One row of the table: a group of tensors in one transition, all ranks together.
+struct Row {
+    Kind kind = Kind::view;
+    int phases = 0;
+    Index messages = 0;
+    Index moved = 0;
+    Index bound = 0;
+    double seconds = 0.0;
+};
+
+struct Group {
+    std::string name;
+    std::string shape;
+    Index tensors = 0;
+    std::vector<Row> rows{static_cast<std::size_t>(demo::Chain::steps())};
+    std::vector<std::string> labels;
+};
+
+void print_row(char const* label, Row const& row, int ranks) {
+    std::string lowered(name(row.kind));
+    if (row.kind == Kind::collective) lowered = concat(row.phases, row.phases == 1 ? " exchange" : " exchanges");
+    std::printf("  %-26s %-11s %9lld  %12s  %12s  ", label, lowered.c_str(), static_cast<long long>(row.messages),
+                size_text(row.moved / ranks).c_str(), size_text(row.bound / ranks).c_str());
+    if (row.moved == 0) {
+        std::printf("%8s\n", "-");
+    } else {
+        std::printf("%8.2f\n", static_cast<double>(row.moved) / row.seconds / 1e9);
+    }
+}
+
+int run(Arguments const& arguments) {
+    Checkpoint const checkpoint = Checkpoint::open(arguments.path, arguments.map ? Access::mmap : Access::pread);
+    auto const tensors = checkpoint.tensors();
+    int const ranks = arguments.ranks;
+
+    // records[tensor][step][rank], filled by each rank for itself
+    std::size_t const steps = static_cast<std::size_t>(demo::Chain::steps());
+    std::size_t const width = static_cast<std::size_t>(ranks);
+    std::vector<demo::StepRecord> records(tensors.size() * steps * width);
+    demo::Progress progress(checkpoint.total_bytes());
+    run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+        demo::MainJob<ThreadCommunicator> job(comm, checkpoint);
+        auto const rank = static_cast<std::size_t>(comm.rank());
+        Index done = 0;
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            job.take(i, [&](std::size_t tensor, int step, demo::StepRecord const& record) {
+                records[(tensor * steps + static_cast<std::size_t>(step)) * width + rank] = record;
+            });
+            done += tensors[i].bytes();
+            if (rank == 0) progress.update(done, tensors[i].name);
+        }
+    });
+
+    std::vector<Group> groups;
+    std::map<std::string, std::size_t> places;
+    std::vector<Row> totals(steps);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        std::string const shape = concat(name(tensors[i].dtype), " ", to_string(tensors[i].shape));
+        std::string const name = group_name(tensors[i].name);
+        auto const [place, is_new] = places.try_emplace(name + shape, groups.size());
+        if (is_new) {
+            groups.emplace_back();
+            groups.back().name = name;
+            groups.back().shape = shape;
+            demo::Chain const chain(ranks, is_byte_sized(tensors[i].dtype) ? tensors[i].shape : DynamicShape(Shape{1}));
+            for (int step = 0; step < demo::Chain::steps(); ++step) groups.back().labels.push_back(chain.label(step));
+        }
+        Group& group = groups[place->second];
+        ++group.tensors;
+        for (std::size_t step = 0; step < steps; ++step) {
+            double slowest = 0.0;
+            for (std::size_t rank = 0; rank < width; ++rank) {
+                demo::StepRecord const& record = records[(i * steps + step) * width + rank];
+                slowest = std::max(slowest, record.seconds);
+                for (Row* row : {&group.rows[step], &totals[step]}) {
+                    row->kind = larger(row->kind, record.kind);
+                    row->phases = std::max(row->phases, record.phases);
+                    row->messages += record.messages;
+                    row->moved += record.moved;
+                    row->bound += record.bound;
+                }
+            }
+            group.rows[step].seconds += slowest;
+            totals[step].seconds += slowest;
+        }
+    }
+
+    std::printf("%s: %zu tensors, %s, %d ranks as threads\n\n", arguments.path.c_str(), tensors.size(),
+                size_text(checkpoint.total_bytes()).c_str(), ranks);
+    std::printf("  %-26s %-11s %9s  %12s  %12s  %8s\n", "transition", "lowered to", "messages", "moved/rank",
+                "bound/rank", "GB/s");
+    for (Group const& group : groups) {
+        std::printf("%lld x %s  %s\n", static_cast<long long>(group.tensors), group.name.c_str(), group.shape.c_str());
+        for (std::size_t step = 0; step < steps; ++step) print_row(group.labels[step].c_str(), group.rows[step], ranks);
+    }
+    std::printf("all tensors\n");
+    char const* const names[] = {"whole -> rows", "rows -> columns", "columns -> tiles", "tiles -> whole"};
+    for (std::size_t step = 0; step < steps; ++step) print_row(names[step], totals[step], ranks);
+    std::printf("\nEvery step of every tensor equals the file, bit for bit; bytes counted = planned = bound.\n");
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Arguments arguments;
+    CLI::App app("Takes every tensor of a checkpoint through R -> S0 -> S1 -> (a,b):(S0,S1) -> R on in-process ranks.");
+    app.add_option("path", arguments.path, "a .safetensors file, or a folder; without it a checkpoint is made");
+    app.add_option("--ranks", arguments.ranks, "number of ranks")->check(CLI::Range(1, 1024))->capture_default_str();
+    app.add_option("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
+        ->check(CLI::Range(1, 24))
+        ->capture_default_str();
+    app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
+    app.add_flag("--mmap", arguments.map, "map the files instead of reading them");
+    CLI11_PARSE(app, argc, argv);
+
+    std::filesystem::path made;
+    int result = 1;
+    try {
+        if (arguments.path.empty()) {
+            made = std::filesystem::temp_directory_path() / ("reshard-demo-" + std::to_string(getpid()));
+            std::filesystem::create_directories(made);
+            arguments.path = made.string();
+            make_checkpoint(arguments.path, arguments.layers);
+        }
+        result = run(arguments);
+    } catch (std::exception const& error) {
+        std::fprintf(stderr, "\nreshard_demo: %s\n", error.what());
+    }
+    if (!made.empty()) {
+        std::error_code ignored;
+        if (arguments.keep) {
+            std::printf("kept in %s\n", made.c_str());
+        } else {
+            std::filesystem::remove_all(made, ignored);
+        }
+    }
+    return result;
+}

@@ -8,7 +8,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/transfer.hpp>
 
-#include <concepts>     // movable, same_as
+#include <concepts>     // default_initializable, movable, same_as
 #include <span>         // span
 #include <string>       // string
 #include <string_view>  // string_view
@@ -44,7 +44,7 @@ struct Verdict {
     [[nodiscard]] bool ok() const noexcept { return code == ErrorCode::none; }
 };
 
-/// An exchange under way. Move-only; a moved-from request is done.
+/// An exchange under way. Move-only; a moved-from request is done, and so is one made from nothing.
 ///
 /// Syntax (checked)    | Meaning (promised)
 /// --------------------|--------------------------------------------------------------------------------------------
@@ -55,7 +55,8 @@ struct Verdict {
 /// k.done()            | whether wait() would return at once; makes no progress
 /// ~R()                | waits like wait(), at most the deadline; never throws
 template <class R>
-concept ExchangeRequest = std::movable<R> && !std::copyable<R> && std::is_nothrow_move_constructible_v<R> &&
+concept ExchangeRequest = std::movable<R> && !std::copyable<R> && std::default_initializable<R> &&
+                          std::is_nothrow_move_constructible_v<R> &&
                           std::is_nothrow_destructible_v<R> && requires(R & r, R const& k) {
     { r.wait() } -> std::same_as<void>;
     { r.test() } -> std::same_as<bool>;

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/file.hpp
+/// \brief  POSIX files: owned descriptors and maps, reads and writes that finish or say why not.
+/// \depends core/error.hpp, POSIX.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>   // errno
+#include <cstring>  // strerror_r
+#include <span>     // span
+#include <string>   // string
+
+namespace reshard::inline v0 {
+namespace detail {
+
+static_assert(sizeof(off_t) == 8, "reshard::checkpoint: file offsets need 64 bits. Fix: define _FILE_OFFSET_BITS=64.");
+
+// glibc and POSIX disagree on what strerror_r returns.
+inline char const* error_text(int, char const* buffer) noexcept { return buffer; }
+inline char const* error_text(char const* text, char const*) noexcept { return text; }
+
+[[noreturn]] inline void raise_io(std::string_view path, std::string_view what, int error, std::string_view fix) {
+    char buffer[256] = "unknown error";
+    std::string_view const text = error_text(::strerror_r(error, buffer, sizeof buffer), buffer);
+    raise(ErrorCode::io, concat("IoError: ", path, ": ", what, ": ", text, " (errno ", error, "). Fix: ", fix));
+}
+
+/// One open file; closed with its owner.
+class FileDescriptor {
+public:
+    FileDescriptor() = default;
+    explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
+    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+        if (this != &other) {
+            close();
+            fd_ = std::exchange(other.fd_, -1);
+        }
+        return *this;
+    }
+    FileDescriptor(FileDescriptor const&) = delete;
+    FileDescriptor& operator=(FileDescriptor const&) = delete;
+    ~FileDescriptor() { close(); }
+
+    [[nodiscard]] int get() const noexcept { return fd_; }
+    [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
+    /// Not retried after EINTR: Linux has closed the descriptor by then.
+    void close() noexcept {
+        if (fd_ >= 0) static_cast<void>(::close(std::exchange(fd_, -1)));
+    }
+
+private:
+    int fd_ = -1;
+};
+
+/// One read-only map; unmapped with its owner.
+class FileMap {
+public:
+    FileMap() = default;
+    /// \pre bytes > 0.
+    FileMap(FileDescriptor const& file, Index bytes, std::string_view path) : bytes_(bytes) {
+        address_ = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ, MAP_PRIVATE, file.get(), 0);
+        if (address_ == MAP_FAILED) {
+            int const error = errno;
+            address_ = nullptr;
+            raise_io(path, "cannot map", error, "open it with Access::pread.");
+        }
+    }
+    FileMap(FileMap&& other) noexcept
+        : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    FileMap& operator=(FileMap&& other) noexcept {
+        std::swap(address_, other.address_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    FileMap(FileMap const&) = delete;
+    FileMap& operator=(FileMap const&) = delete;
+    ~FileMap() {
+        if (address_ != nullptr) static_cast<void>(::munmap(address_, static_cast<std::size_t>(bytes_)));
+    }
+
+    [[nodiscard]] std::byte const* data() const noexcept { return static_cast<std::byte const*>(address_); }
+
+private:
+    void* address_ = nullptr;
+    Index bytes_ = 0;
+};
+
+/// Opens a regular file for reading and tells its size in bytes.
+inline FileDescriptor open_for_reading(std::string const& path, Index& bytes) {
+    int fd = -1;
+    do {
+        fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: a pipe must not hang us
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) {
+        raise_io(
+            path, "cannot open", errno,
+            errno == EMFILE ? "raise the limit on open files (ulimit -n)." : "check the path and its permissions.");
+    }
+    FileDescriptor file(fd);
+    struct stat status {};
+    if (::fstat(fd, &status) != 0) raise_io(path, "cannot stat", errno, "check the file system.");
+    if (S_ISDIR(status.st_mode)) raise_io(path, "not a file", EISDIR, "name the file in the folder.");
+    if (!S_ISREG(status.st_mode)) raise_io(path, "not a regular file", EINVAL, "copy it to a regular file first.");
+    bytes = static_cast<Index>(status.st_size);
+    return file;
+}
+
+/// One system call moves at most this much: Linux stops at 2 GiB - 4 KiB, others fail above 2^31 - 1.
+inline constexpr std::size_t max_io_bytes = std::size_t{1} << 30U;
+
+/// Fills `out` from byte `offset` of the file on.
+inline void read_fully(FileDescriptor const& file, std::string_view path, Index offset, std::span<std::byte> out) {
+    while (!out.empty()) {
+        std::size_t const want = smaller(out.size(), max_io_bytes);
+        ssize_t const got = ::pread(file.get(), out.data(), want, static_cast<off_t>(offset));
+        if (got < 0) {
+            if (errno == EINTR) continue;
+            raise_io(path, concat("cannot read ", want, " bytes at offset ", offset), errno, "check the file system.");
+        }
+        if (got == 0) {
+            raise(ErrorCode::io,
+                  concat("IoError: ", path, ": the file ends at offset ", offset, ", ", out.size(),
+                         " bytes early: it was cut short while open. Fix: open it again once it is whole."));
+        }
+        out = out.subspan(static_cast<std::size_t>(got));
+        offset += static_cast<Index>(got);
+    }
+}
+
+/// Appends all of `bytes` at the file's position; `offset` is only for the message.
+inline void write_fully(FileDescriptor const& file, std::string_view path, Index offset,
+                        std::span<std::byte const> bytes) {
+    while (!bytes.empty()) {
+        std::size_t const want = smaller(bytes.size(), max_io_bytes);
+        ssize_t const done = ::write(file.get(), bytes.data(), want);
+        if (done < 0) {
+            if (errno == EINTR) continue;
+            raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), errno,
+                     "free space or write elsewhere; nothing was replaced.");
+        }
+        bytes = bytes.subspan(static_cast<std::size_t>(done));
+        offset += static_cast<Index>(done);
+    }
+}
+
+enum class PathKind : int { missing, file, folder };
+
+[[nodiscard]] inline PathKind path_kind(std::string const& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) return PathKind::missing;
+        raise_io(path, "cannot stat", errno, "check the path and its permissions.");
+    }
+    return S_ISDIR(status.st_mode) ? PathKind::folder : PathKind::file;
+}
+
+/// The folder part of a path, without its last slash: "." when there is none, "/" for the root.
+[[nodiscard]] inline std::string folder_of(std::string const& path) {
+    auto const slash = path.rfind('/');
+    if (slash == std::string::npos) return ".";
+    return slash == 0 ? "/" : path.substr(0, slash);
+}
+[[nodiscard]] inline std::string join_path(std::string const& folder, std::string_view leaf) {
+    if (folder.empty()) return std::string(leaf);
+    return concat(folder, folder.back() == '/' ? "" : "/", leaf);
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/json_text.hpp
+/// \brief  The two text questions a header raises: is it UTF-8, and how is a string written in JSON.
+/// \depends standard library only.
+#pragma once
+
+#include <reshard/core/config.hpp>
+
+#include <string>       // string
+#include <string_view>  // string_view
+
+namespace reshard::inline v0 {
+namespace detail {
+
+/// Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+[[nodiscard]] inline bool is_utf8(std::string_view text) noexcept {
+    std::size_t i = 0;
+    auto const byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+    while (i < text.size()) {
+        unsigned char const first = byte(i);
+        if (first < 0x80) {
+            ++i;
+            continue;
+        }
+        std::size_t length = 0;
+        unsigned char low = 0x80;  // the range of the second byte is what rules out the ill-formed sequences
+        unsigned char high = 0xbf;
+        if (first >= 0xc2 && first <= 0xdf) {
+            length = 2;
+        } else if (first >= 0xe0 && first <= 0xef) {
+            length = 3;
+            if (first == 0xe0) low = 0xa0;
+            if (first == 0xed) high = 0x9f;
+        } else if (first >= 0xf0 && first <= 0xf4) {
+            length = 4;
+            if (first == 0xf0) low = 0x90;
+            if (first == 0xf4) high = 0x8f;
+        } else {
+            return false;
+        }
+        if (text.size() - i < length || byte(i + 1) < low || byte(i + 1) > high) return false;
+        for (std::size_t k = 2; k < length; ++k) {
+            if (byte(i + k) < 0x80 || byte(i + k) > 0xbf) return false;
+        }
+        i += length;
+    }
+    return true;
+}
+
+/// `text` as a JSON string with its quotes, escaped as Rust's serde_json does (only what must be). \pre is_utf8(text).
+inline void append_json_string(std::string& json, std::string_view text) {
+    constexpr char const* digits = "0123456789abcdef";
+    json += '"';
+    for (char const c : text) {
+        switch (c) {
+            case '"': json += "\\\""; break;
+            case '\\': json += "\\\\"; break;
+            case '\b': json += "\\b"; break;
+            case '\f': json += "\\f"; break;
+            case '\n': json += "\\n"; break;
+            case '\r': json += "\\r"; break;
+            case '\t': json += "\\t"; break;
+            default: {
+                auto const byte = static_cast<unsigned char>(c);
+                if (byte < 0x20) {
+                    json += "\\u00";
+                    json += digits[byte >> 4U];
+                    json += digits[byte & 15U];
+                } else {
+                    json += c;
+                }
+            }
+        }
+    }
+    json += '"';
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/temporary_file.hpp
+/// \brief  A file that appears under its name whole or not at all: temporary name, fsync, rename, fsync of the folder.
+/// \depends checkpoint/detail/file.hpp.
+#pragma once
+
+#include <reshard/checkpoint/detail/file.hpp>
+
+#include <cstdio>  // rename
+
+namespace reshard::inline v0 {
+namespace detail {
+
+/// Written under `.NAME.tmp.PID.N` in the folder of `path`; removed with this object unless published.
+class TemporaryFile {
+public:
+    explicit TemporaryFile(std::string path) : path_(std::move(path)) {
+        std::string const folder = folder_of(path_);
+        std::string_view leaf = path_;
+        if (auto const slash = leaf.rfind('/'); slash != std::string_view::npos) leaf.remove_prefix(slash + 1);
+        for (int attempt = 0;; ++attempt) {
+            std::string const candidate = join_path(folder, concat(".", leaf, ".tmp.", ::getpid(), ".", attempt));
+            int const fd = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+            if (fd >= 0) {
+                file_ = FileDescriptor(fd);
+                temporary_path_ = candidate;
+                return;
+            }
+            if (errno == EINTR || (errno == EEXIST && attempt < 10000)) continue;
+            raise_io(path_, concat("cannot create ", candidate), errno,
+                     "check that the folder exists and is writable.");
+        }
+    }
+    TemporaryFile(TemporaryFile&& other) noexcept
+        : path_(std::move(other.path_)),
+          temporary_path_(std::exchange(other.temporary_path_, {})),
+          file_(std::move(other.file_)),
+          written_(other.written_) {}
+    TemporaryFile& operator=(TemporaryFile&& other) noexcept {
+        if (this != &other) {
+            discard();
+            path_ = std::move(other.path_);
+            temporary_path_ = std::exchange(other.temporary_path_, {});
+            file_ = std::move(other.file_);
+            written_ = other.written_;
+        }
+        return *this;
+    }
+    TemporaryFile(TemporaryFile const&) = delete;
+    TemporaryFile& operator=(TemporaryFile const&) = delete;
+    ~TemporaryFile() { discard(); }
+
+    [[nodiscard]] std::string const& path() const noexcept { return path_; }
+
+    void append(std::span<std::byte const> bytes) {
+        write_fully(file_, path_, written_, bytes);
+        written_ += static_cast<Index>(bytes.size());
+    }
+
+    /// Makes what was written durable and lets the descriptor go.
+    void finish() {
+        if (!file_.is_open()) return;
+        if (::fsync(file_.get()) != 0) {
+            raise_io(path_, "cannot make its bytes durable", errno,
+                     "free space or write elsewhere; nothing was replaced.");
+        }
+        file_.close();
+    }
+
+    /// Replaces `path()` in one step. \pre finish() has returned. Call sync_folder() afterwards.
+    void publish() {
+        if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+            raise_io(path_, concat("cannot rename ", temporary_path_), errno,
+                     "check what is in the way; it was left as it was.");
+        }
+        temporary_path_.clear();
+    }
+
+private:
+    void discard() noexcept {
+        file_.close();
+        if (!temporary_path_.empty()) static_cast<void>(::unlink(temporary_path_.c_str()));
+        temporary_path_.clear();
+    }
+
+    std::string path_;
+    std::string temporary_path_;  // empty once published or moved from
+    FileDescriptor file_;
+    Index written_ = 0;
+};
+
+/// Makes renames in the folder durable.
+inline void sync_folder(std::string const& folder) {
+    FileDescriptor const handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // Some file systems cannot sync a folder and say EINVAL: they have nothing better to offer.
+    if (!handle.is_open() || (::fsync(handle.get()) != 0 && errno != EINVAL)) {
+        raise_io(folder, "the new files are in place, but a power cut may undo that: cannot sync the folder", errno,
+                 "check the file system.");
+    }
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/tensor_info.hpp
+/// \brief  What a checkpoint says about a tensor, and the rules a file can break, each with a name.
+/// \depends core only. No I/O, no JSON.
+#pragma once
+
+#include <reshard/core/dtype.hpp>
+#include <reshard/core/error.hpp>
+#include <reshard/core/shape.hpp>
+
+#include <string>       // string
+#include <string_view>  // string_view
+#include <utility>      // pair
+#include <vector>       // vector
+
+namespace reshard::inline v0 {
+
+/// A tensor that will be written: everything but its bytes.
+struct TensorSpec {
+    std::string name;
+    DType dtype = DType::u8;
+    DynamicShape shape;
+    friend bool operator==(TensorSpec const&, TensorSpec const&) = default;
+};
+
+/// A tensor inside one file. It is packed, row-major and little-endian.
+struct TensorInfo {
+    std::string name;
+    DType dtype = DType::u8;
+    DynamicShape shape;
+    Index begin = 0;  ///< first byte, relative to the file's data section
+    Index end = 0;    ///< one past the last byte, relative to the file's data section
+
+    [[nodiscard]] Index bytes() const noexcept { return end - begin; }
+    friend bool operator==(TensorInfo const&, TensorInfo const&) = default;
+};
+
+/// A tensor of a checkpoint of one or more files.
+struct CheckpointTensor : TensorInfo {
+    int file = 0;  ///< index into the checkpoint's list of files
+    friend bool operator==(CheckpointTensor const&, CheckpointTensor const&) = default;
+};
+
+/// A file's `__metadata__`: text by text, sorted by key.
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+/// Headers longer than this (bytes) are refused, on reading and on writing, as safetensors does.
+inline constexpr Index max_safetensors_header_bytes = 100'000'000;
+
+/// The rules of the format. The first group carries the names of the safetensors library's own errors; the
+/// second is ours, and refuses what that library lets pass or never sees.
+enum class SafetensorsRule : int {
+    none = 0,                        ///< the error is not about a rule of the format
+    header_too_small,                ///< fewer than 8 bytes
+    header_too_large,                ///< the header length is above max_safetensors_header_bytes
+    invalid_header_length,           ///< the header length goes past the end of the file
+    invalid_header,                  ///< the header is not UTF-8
+    invalid_header_deserialization,  ///< not JSON, or JSON of another form, or an unknown dtype
+    invalid_offset,                  ///< a hole, an overlap, or an end before its begin
+    validation_overflow,             ///< a size that does not fit 64 bits
+    misaligned_slice,                ///< a 4- or 6-bit tensor that does not fill its last byte
+    tensor_invalid_info,             ///< the byte range differs from shape times dtype
+    metadata_incomplete_buffer,      ///< the file ends before or after its last tensor
+    tensor_not_found,                ///< no tensor of that name
+
+    duplicate_key,        ///< a key given twice (the safetensors library keeps the last one)
+    too_many_dimensions,  ///< more than max_rank
+    invalid_index,        ///< `model.safetensors.index.json` is not what it claims to be
+};
+
+namespace detail {
+inline constexpr std::string_view safetensors_rule_names[] = {
+    "none",
+    "HeaderTooSmall",
+    "HeaderTooLarge",
+    "InvalidHeaderLength",
+    "InvalidHeader",
+    "InvalidHeaderDeserialization",
+    "InvalidOffset",
+    "ValidationOverflow",
+    "MisalignedSlice",
+    "TensorInvalidInfo",
+    "MetadataIncompleteBuffer",
+    "TensorNotFound",
+    "DuplicateKey",
+    "TooManyDimensions",
+    "InvalidIndex",
+};
+inline constexpr int safetensors_rule_count =
+    static_cast<int>(sizeof(safetensors_rule_names) / sizeof(std::string_view));
+static_assert(safetensors_rule_count == static_cast<int>(SafetensorsRule::invalid_index) + 1);
+}  // namespace detail
+
+/// "InvalidOffset", "HeaderTooLarge", ...: how every message about the rule begins.
+[[nodiscard]] constexpr std::string_view name(SafetensorsRule rule) noexcept {
+    return detail::safetensors_rule_names[static_cast<int>(rule)];
+}
+
+/// Which rule a FormatError is about; `none` for every other error.
+[[nodiscard]] inline SafetensorsRule safetensors_rule(Error const& error) noexcept {
+    if (error.code() != ErrorCode::format) return SafetensorsRule::none;
+    std::string_view const message = error.message();
+    std::string_view const head = message.substr(0, message.find(':'));
+    for (int i = 1; i < detail::safetensors_rule_count; ++i) {
+        if (detail::safetensors_rule_names[i] == head) return static_cast<SafetensorsRule>(i);
+    }
+    return SafetensorsRule::none;
+}
+
+namespace detail {
+
+[[noreturn]] inline void raise_rule(SafetensorsRule rule, std::string_view text) {
+    raise(ErrorCode::format, concat(name(rule), ": ", text));
+}
+
+/// Names come from files nobody vouches for: printable, and never longer than a line or two.
+[[nodiscard]] inline std::string quote_name(std::string_view text) {
+    constexpr std::size_t limit = 160;
+    constexpr char const* digits = "0123456789abcdef";
+    std::size_t length = text.size() < limit ? text.size() : limit;
+    if (length < text.size()) {  // never cut a UTF-8 sequence
+        while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U) --length;
+    }
+    std::string result = "'";
+    for (char const c : text.substr(0, length)) {
+        auto const byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7f) {
+            result += {'\\', 'x', digits[byte >> 4U], digits[byte & 15U]};
+        } else {
+            result += c;
+        }
+    }
+    if (length < text.size()) result += "...";
+    return result + "'";
+}
+
+}  // namespace detail
+
+namespace detail {
+
+/// Bytes of a packed tensor into `byte_count`, or the rule they break: ValidationOverflow, MisalignedSlice.
+[[nodiscard]] constexpr SafetensorsRule count_stored_bytes(DType dtype, Indices const& extents,
+                                                           Index& byte_count) noexcept {
+    Index bit_count = bits(dtype);
+    bool empty = false;
+    for (Index const extent : extents) {
+        if (extent == 0) {
+            empty = true;
+        } else if (!multiply_fits(bit_count, extent, bit_count)) {
+            return SafetensorsRule::validation_overflow;
+        }
+    }
+    if (empty) bit_count = 0;
+    byte_count = bit_count / 8;
+    return bit_count % 8 == 0 ? SafetensorsRule::none : SafetensorsRule::misaligned_slice;
+}
+
+[[noreturn]] inline void raise_stored_bytes(SafetensorsRule rule, std::string_view who, DType dtype,
+                                            Indices const& extents) {
+    raise_rule(rule, concat(who, " of shape ", to_string(extents), " and dtype ", name(dtype),
+                            rule == SafetensorsRule::misaligned_slice
+                                ? " does not fill its last byte. Fix: pad the tensor."
+                                : " has more bits than a 64-bit integer counts. Fix: correct the shape."));
+}
+
+}  // namespace detail
+
+/// Bytes a tensor takes in a file. Throws FormatError: ValidationOverflow when its bits do not fit 64 bits,
+/// MisalignedSlice when a 4- or 6-bit tensor does not fill its last byte. An empty tensor is held to the same
+/// limit by its other extents, so that its strides are sound: safetensors would let [0, 2^62, 8] pass.
+[[nodiscard]] inline Index stored_bytes(TensorSpec const& tensor) {
+    Index byte_count = 0;
+    auto const rule = detail::count_stored_bytes(tensor.dtype, tensor.shape.extents(), byte_count);
+    if (rule != SafetensorsRule::none) {
+        detail::raise_stored_bytes(rule, concat("tensor ", detail::quote_name(tensor.name)), tensor.dtype,
+                                   tensor.shape.extents());
+    }
+    return byte_count;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/checkpoint/detail/file.hpp>
+
+#include <doctest/doctest.h>
+
+#include "../support.hpp"
+
+using namespace checkpoint_test;
+using namespace reshard::detail;
+
+TEST_SUITE("checkpoint/detail/file") {
+    TEST_CASE("reads fill the buffer or say how far they came") {
+        TempFolder const folder;
+        write_text(folder / "f", "0123456789");
+        Index size = 0;
+        auto const file = open_for_reading(folder / "f", size);
+        CHECK(size == 10);
+        std::vector<std::byte> out(4);
+        read_fully(file, "f", 3, out);
+        CHECK(out[0] == std::byte{'3'});
+        CHECK(out[3] == std::byte{'6'});
+        check_io("f: the file ends at offset 10, 2 bytes early", [&] { read_fully(file, "f", 8, out); });
+        check_io("cannot read 4 bytes at offset -1: Invalid argument", [&] { read_fully(file, "f", -1, out); });
+    }
+
+    TEST_CASE("a descriptor closes once, with its last owner") {
+        TempFolder const folder;
+        write_text(folder / "f", "x");
+        Index size = 0;
+        auto first = open_for_reading(folder / "f", size);
+        int const fd = first.get();
+        FileDescriptor second = std::move(first);
+        CHECK_FALSE(first.is_open());
+        CHECK(::fcntl(fd, F_GETFD) >= 0);
+        second = FileDescriptor();
+        CHECK(::fcntl(fd, F_GETFD) == -1);
+    }
+
+    TEST_CASE("descriptors do not leak into programs we start") {
+        TempFolder const folder;
+        write_text(folder / "f", "x");
+        Index size = 0;
+        auto const file = open_for_reading(folder / "f", size);
+        CHECK((::fcntl(file.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    }
+
+    TEST_CASE("paths are taken apart and put together") {
+        CHECK(folder_of("a/b") == "a");
+        CHECK(folder_of("/a") == "/");
+        CHECK(folder_of("a") == ".");
+        CHECK(join_path("a", "b") == "a/b");
+        CHECK(join_path("a/", "b") == "a/b");
+        CHECK(join_path("", "b") == "b");
+        TempFolder const folder;
+        write_text(folder / "f", "x");
+        CHECK(path_kind(folder.path()) == PathKind::folder);
+        CHECK(path_kind(folder / "f") == PathKind::file);
+        CHECK(path_kind(folder / "g") == PathKind::missing);
+        CHECK(path_kind(folder / "f/g") == PathKind::missing);
+    }
+}

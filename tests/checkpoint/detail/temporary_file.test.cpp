@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/checkpoint/detail/temporary_file.hpp>
+
+#include <doctest/doctest.h>
+
+#include "../support.hpp"
+
+using namespace checkpoint_test;
+using reshard::detail::TemporaryFile;
+
+TEST_SUITE("checkpoint/detail/temporary_file") {
+    TEST_CASE("the file appears under its name only when published, and replaces what was there") {
+        TempFolder const folder;
+        write_text(folder / "f", "old");
+        {
+            TemporaryFile file(folder / "f");
+            file.append(as_bytes("ne"));
+            file.append(as_bytes("w"));
+            CHECK(folder.leaves().size() == 2);
+            file.finish();
+            file.finish();  // harmless
+            CHECK(read_text(folder / "f") == "old");
+            file.publish();
+            CHECK(read_text(folder / "f") == "new");
+        }
+        CHECK(folder.leaves() == std::vector<std::string>{"f"});
+        CHECK(read_text(folder / "f") == "new");
+    }
+
+    TEST_CASE("what is not published goes away, once, with its last owner") {
+        TempFolder const folder;
+        {
+            TemporaryFile first(folder / "f");
+            TemporaryFile second = std::move(first);
+            TemporaryFile third(folder / "f");
+            CHECK(folder.leaves().size() == 2);
+            third = std::move(second);
+            CHECK(folder.leaves().size() == 1);
+            third.append(as_bytes("x"));
+        }
+        CHECK(folder.leaves().empty());
+    }
+
+    TEST_CASE("a name without a folder lies in the working folder") {
+        TempFolder const folder;
+        auto const before = std::filesystem::current_path();
+        std::filesystem::current_path(folder.path());
+        {
+            TemporaryFile file("f");
+            file.finish();
+            file.publish();
+        }
+        reshard::detail::sync_folder(reshard::detail::folder_of("f"));
+        std::filesystem::current_path(before);
+        CHECK(folder.leaves() == std::vector<std::string>{"f"});
+        check_io("absent", [&] { reshard::detail::sync_folder(folder / "absent"); });
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/checkpoint/detail/weight_map.hpp>
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "../support.hpp"
+
+using namespace checkpoint_test;
+using reshard::detail::parse_weight_map;
+using reshard::detail::stays_in_folder;
+using reshard::detail::WeightMap;
+
+TEST_SUITE("checkpoint/detail/weight_map") {
+    TEST_CASE("pairs come sorted by tensor, escapes read") {
+        CHECK(parse_weight_map(R"( {"weight_map":{"b":"2","a\n":"\u0031"}, "metadata":{}} )", "index") ==
+              WeightMap{{"a\n", "1"}, {"b", "2"}});
+        CHECK(parse_weight_map(R"({"weight_map":{}})", "index").empty());
+    }
+
+    TEST_CASE("paths that leave the folder are seen") {
+        for (char const* const good : {"a", "a.b", "sub/a", "./a", "..a", "a..", "sub/..a/b", "..."}) {
+            CAPTURE(good);
+            CHECK(stays_in_folder(good));
+        }
+        for (char const* const bad : {"", "/", "/a", "..", "../a", "a/..", "a/../b", "./../a", "a/", "a//.."}) {
+            CAPTURE(bad);
+            CHECK_FALSE(stays_in_folder(bad));
+        }
+        CHECK_FALSE(stays_in_folder(std::string_view("a\0b", 3)));
+    }
+
+    TEST_CASE("any change to a valid index is either read or refused by name") {
+        auto const seed = 20260913U;
+        CAPTURE(seed);
+        std::mt19937 random(seed);
+        std::string const valid = R"({"metadata":{"total_size":12},"weight_map":{"a.b":"f-1","c":"f-2"}})";
+        int refused = 0;
+        for (int trial = 0; trial < 20'000; ++trial) {
+            std::string text = valid;
+            for (unsigned change = 0; change <= random() % 3; ++change) {
+                std::size_t const at = random() % text.size();
+                if (random() % 2 == 0) {
+                    text[at] = "{}[]\",:1e./\\u"[random() % 13];
+                } else {
+                    std::size_t const from = random() % text.size();
+                    text.insert(at, text.substr(from, random() % 20));
+                }
+            }
+            auto const error = caught([&] {
+                for (auto const& entry : parse_weight_map(text, "index")) REQUIRE(stays_in_folder(entry.second));
+            });
+            if (error.code != ErrorCode::none) {
+                CAPTURE(text);
+                REQUIRE(error.rule != SafetensorsRule::none);
+                ++refused;
+            }
+        }
+        CHECK(refused > 5000);
+        CHECK(refused < 20'000);
+    }
+}

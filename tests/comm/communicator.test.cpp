@@ -11,6 +11,7 @@ using namespace reshard;
 
 /// The least that is still a request.
 struct ArchetypeRequest {
+    ArchetypeRequest() = default;
     ArchetypeRequest(ArchetypeRequest&&) noexcept = default;
     ArchetypeRequest& operator=(ArchetypeRequest&&) noexcept = default;
     ~ArchetypeRequest() = default;
@@ -76,7 +77,17 @@ struct CopyableRequest {
     bool test();
     bool done() const noexcept;
 };
+struct NeverEmptyRequest {  // cannot be made from nothing, so a prepared plan could not keep one
+    explicit NeverEmptyRequest(int);
+    NeverEmptyRequest(NeverEmptyRequest&&) noexcept;
+    NeverEmptyRequest& operator=(NeverEmptyRequest&&) noexcept;
+    ~NeverEmptyRequest();
+    void wait();
+    bool test();
+    bool done() const noexcept;
+};
 struct ThrowingRequest {
+    ThrowingRequest() = default;
     ThrowingRequest(ThrowingRequest&&) noexcept;
     ThrowingRequest& operator=(ThrowingRequest&&) noexcept;
     ~ThrowingRequest() noexcept(false);
@@ -85,6 +96,7 @@ struct ThrowingRequest {
     bool done() const noexcept;
 };
 static_assert(!ExchangeRequest<CopyableRequest>);
+static_assert(!ExchangeRequest<NeverEmptyRequest>);
 static_assert(!ExchangeRequest<ThrowingRequest>);
 static_assert(!ExchangeRequest<int>);
 }  // namespace

@@ -124,6 +124,47 @@ void random_across(std::uint64_t seed) {
     check_meaning(plan_across(from, to), random.values<T>(shape.size()), random, true);
 }
 
+/// Carries out a plan on dense local arrays, one per rank number.
+oracle::Locals<std::uint64_t> apply(Plan<> const& plan, oracle::Locals<std::uint64_t> const& source) {
+    auto const size = static_cast<int>(std::max(oracle::rank_limit(plan.from()), oracle::rank_limit(plan.to())));
+    oracle::Locals<std::uint64_t> result(static_cast<std::size_t>(size));
+    run_on_threads(size, [&](ThreadCommunicator& comm) {
+        auto const r = static_cast<std::size_t>(comm.rank());
+        auto const shape = [&](DynamicDistribution const& side) {
+            return side.contains(comm.rank()) ? side.local_shape(comm.rank()) : DynamicShape(Shape<0>{});
+        };
+        result[r].resize(static_cast<std::size_t>(shape(plan.to()).size()));
+        std::uint64_t const* const from = r < source.size() ? source[r].data() : nullptr;
+        redistribute(plan, comm, TensorView<std::uint64_t const>(from, shape(plan.from())),
+                     TensorView<std::uint64_t>(result[r].data(), shape(plan.to())));
+    });
+    return result;
+}
+/// Over all elements of all ranks, modulo 2^64.
+std::uint64_t inner_product(oracle::Locals<std::uint64_t> const& a, oracle::Locals<std::uint64_t> const& b) {
+    std::uint64_t sum = 0;
+    for (std::size_t r = 0; r < std::min(a.size(), b.size()); ++r)
+        for (std::size_t i = 0; i < a[r].size(); ++i) sum += a[r][i] * b[r].at(i);
+    return sum;
+}
+
+/// <A x, y> = <x, At y> for every x that is valid under from() and every y that is valid in the dual of to(): copies
+/// are equal, nothing else is asked of them. Copies (R) meet addends (P+) in the product, which therefore counts
+/// every element of the tensor once.
+void check_adjoint(Plan<> const& plan, test::Random& random) {
+    auto const values = [&] {
+        std::vector<std::uint64_t> result(static_cast<std::size_t>(plan.from().shape().size()));
+        for (auto& value : result) value = random.engine()();
+        return result;
+    };
+    Plan<> const adjoint = plan.adjoint();
+    auto const x = oracle::scatter(values(), plan.from(), random.engine());
+    auto const y = oracle::scatter(values(), adjoint.from(), random.engine());
+    auto const left = inner_product(apply(plan, x), y);
+    auto const right = inner_product(x, apply(adjoint, y));
+    REQUIRE(left == right);
+}
+
 }  // namespace
 
 TEST_SUITE("exec/redistribute") {
@@ -145,5 +186,25 @@ TEST_SUITE("exec/redistribute") {
     }
     TEST_CASE("law.meaning: between meshes") {
         for (std::uint64_t seed : test::seeds(300)) random_across<std::int32_t>(seed);
+    }
+    TEST_CASE("law.adjoint: on one mesh and between meshes, in exact arithmetic") {
+        for (std::uint64_t seed : test::seeds(200)) {
+            test::Limits limits;
+            limits.max_elements = 500;
+            limits.max_ranks = 8;
+            limits.ops = {Reduce::sum};
+            test::Random random(seed, limits);
+            DynamicShape const shape = random.shape();
+            DynamicMesh const mesh = random.mesh();
+            auto const from = random.distribution(mesh, shape);
+            auto const to = random.distribution(mesh, shape);
+            auto const away = random.distribution(random.mesh(), shape);
+            {
+                INFO(test::reproduction(seed, from, to));
+                check_adjoint(plan(from, to), random);
+            }
+            INFO(test::reproduction(seed, from, away));
+            check_adjoint(plan_across(from, away), random);
+        }
     }
 }

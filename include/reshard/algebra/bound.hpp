@@ -27,6 +27,7 @@ namespace reshard::inline v0 {
 struct Bound {
     bool known = false;
     Index elements = 0;
+    bool busiest = false;  ///< holds for the busiest rank of a group: the shares of the others may be smaller
     friend constexpr bool operator==(Bound const&, Bound const&) = default;
 };
 
@@ -100,6 +101,11 @@ struct FoldShape {
     return need - have;
 }
 
+/// Whether one side is a single rank of the other.
+[[nodiscard]] constexpr bool one_rank_of(DynamicMesh const& one, DynamicMesh const& many) noexcept {
+    return one.size() == 1 && many.contains(one.rank_at(0));
+}
+
 [[nodiscard]] constexpr Index shared(Index factor, Index ranks, Index elements) noexcept {
     return ceil_div(factor * (ranks - 1) * elements, ranks);
 }
@@ -107,7 +113,8 @@ struct FoldShape {
 }  // namespace detail
 
 /// The fewest elements `rank` can receive. Closed form; cost independent of the number of ranks.
-/// With `across`, the two sides are placed on meshes of their own (plan_across).
+/// P -> S counts the addends of what the rank needs, each sent once; P -> R and P(a) -> P(b) an even share of the
+/// group's work (`busiest`). With `across`, the two sides are placed on meshes of their own (plan_across).
 [[nodiscard]] constexpr Bound receive_bound(DynamicDistribution const& from, DynamicDistribution const& to, Index rank,
                                             bool across = false) {
     if (across) {
@@ -115,8 +122,11 @@ struct FoldShape {
         for (int axis = 0; axis < from.mesh().axes(); ++axis) {
             owes = owes || (from.placement(axis).is_partial() && from.mesh().extent(axis) > 1);
         }
-        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-            if (to.placement(axis).is_partial()) return {};
+        bool fills = false;
+        for (int axis = 0; axis < to.mesh().axes(); ++axis) fills = fills || to.placement(axis).is_partial();
+        if (fills) return {!owes && detail::one_rank_of(from.mesh(), to.mesh()), 0};
+        if (owes && detail::one_rank_of(to.mesh(), from.mesh()) && to.contains(rank)) {
+            return {true, to.shape().size()};
         }
         // A partial source needs at least one foreign addend for every element; where it is folded is not fixed.
         if (owes && from.contains(rank)) return {};
@@ -130,8 +140,8 @@ struct FoldShape {
     switch (fold.form) {
         case detail::FoldForm::none: return {true, detail::missing(from, to, rank)};
         case detail::FoldForm::to_shard: return {true, (fold.ranks - 1) * to.local_shape(rank).size()};
-        case detail::FoldForm::to_copies: return {true, detail::shared(2, fold.ranks, local)};
-        case detail::FoldForm::to_owed: return {true, detail::shared(1, fold.ranks, local)};
+        case detail::FoldForm::to_copies: return {true, detail::shared(2, fold.ranks, local), true};
+        case detail::FoldForm::to_owed: return {true, detail::shared(1, fold.ranks, local), true};
         case detail::FoldForm::mixed: break;
     }
     return {};
@@ -150,8 +160,8 @@ struct FoldShape {
         bool fills = false;
         for (int axis = 0; axis < sources.axes(); ++axis) owes = owes || from.placement(axis).is_partial();
         for (int axis = 0; axis < targets.axes(); ++axis) fills = fills || to.placement(axis).is_partial();
-        bool const to_one = targets.size() == 1 && sources.axes() == 1 && sources.contains(targets.rank_at(0));
-        bool const from_one = sources.size() == 1 && targets.axes() == 1 && targets.contains(sources.rank_at(0));
+        bool const to_one = sources.axes() == 1 && detail::one_rank_of(targets, sources);
+        bool const from_one = targets.axes() == 1 && detail::one_rank_of(sources, targets);
         if (owes && to_one && !fills) {
             Index const whole = from.shape().size();
             Index const others = sources.size() - 1;

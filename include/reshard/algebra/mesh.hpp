@@ -79,10 +79,11 @@ public:
         Index rest = ordinal(rank);
         if (rest < 0) raise_outside(rank);
         Indices result = extents_;
-        for (int a = axes() - 1; a >= 0; --a) {
+        for (int a = axes() - 1; a > 0; --a) {
             result[a] = rest % extents_[a];
             rest /= extents_[a];
         }
+        result[0] = rest;
         return result;
     }
     /// The highest rank number in the mesh.

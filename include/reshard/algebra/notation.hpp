@@ -232,4 +232,18 @@ template <class M, class S, class Order, class... P>
     return DynamicDistribution(DynamicMesh(list, ranks), shape, placements, order);
 }
 
+/// `[8192,1024]`; `[]` is a scalar. Throws NotationError or ShapeError. parse_shape(to_string(s)) == s.
+[[nodiscard]] inline DynamicShape parse_shape(std::string_view text) {
+    detail::NotationReader reader(text);
+    reader.expect("[");
+    Indices extents;
+    if (!reader.take("]")) {
+        IndexList const list = detail::read_numbers(reader, "]");
+        if (list.size() > max_rank) reader.fail("a tensor has at most 8 dimensions");
+        for (Index extent : list) extents.push_back(extent);
+    }
+    if (!reader.at_end()) reader.fail("unexpected text");
+    return DynamicShape(extents);
+}
+
 }  // namespace reshard::inline v0

@@ -23,6 +23,8 @@ public:
         Placement placement;
         placement.kind_ = PlacementKind::shard;
         placement.dim_ = dim;
+        if (rule.kind != SplitKind::cyclic) rule.block = 0;  // what a rule does not use must not make it another rule
+        if (rule.kind != SplitKind::boundaries) rule.boundaries = {};
         placement.rule_ = static_cast<SplitRule&&>(rule);
         return placement;
     }

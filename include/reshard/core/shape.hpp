@@ -34,6 +34,8 @@ public:
         for (Index extent : extents_) product *= extent;
         return product;
     }
+    /// Shortens one dimension. \pre 0 <= extent <= extent(dim).
+    constexpr void narrow(int dim, Index extent) noexcept { extents_[dim] = extent; }
 
     [[nodiscard]] friend constexpr bool operator==(DynamicShape const&, DynamicShape const&) = default;
 

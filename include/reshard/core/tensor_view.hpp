@@ -22,6 +22,23 @@ namespace reshard::inline v0 {
     return strides;
 }
 
+namespace detail {
+/// Leaves of every dimension the indices part(dim) = {begin, end}; returns how many elements the first one moves: none
+/// when nothing is left. Number by number, because a list just written is slow to copy as a whole.
+template <class Part>
+constexpr Index narrow(DynamicShape& shape, Indices const& strides, Part&& part) noexcept {
+    Index offset = 0;
+    bool empty = false;
+    for (int dim = 0; dim < strides.size(); ++dim) {
+        auto const [begin, end] = part(dim);
+        shape.narrow(dim, end - begin);
+        offset += begin * strides[dim];
+        empty = empty || begin == end;
+    }
+    return empty ? 0 : offset;
+}
+}  // namespace detail
+
 /// Elements `T` at `data + sum(index[d] * stride(d))`; strides in elements, zero or negative allowed.
 /// Throws ShapeError when the number of strides differs from the rank.
 template <Element T>
@@ -57,6 +74,15 @@ public:
         int dim = 0;
         ((position += static_cast<Index>(index) * strides_[dim++]), ...);
         return data_[position];
+    }
+
+    /// The window whose indices along every dimension are part(dim), a half-open interval {begin, end} of this view's.
+    /// The window of nothing starts where this view does.
+    template <class Part>
+    [[nodiscard]] constexpr TensorView window(Part&& part) const noexcept {
+        TensorView result = *this;
+        result.data_ += detail::narrow(result.shape_, strides_, part);
+        return result;
     }
 
 private:
@@ -113,6 +139,14 @@ public:
     [[nodiscard]] Index size() const noexcept { return shape_.size(); }
     [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }
     [[nodiscard]] Indices const& strides() const noexcept { return strides_; }
+
+    /// As TensorView::window. \pre elements of whole bytes.
+    template <class Part>
+    [[nodiscard]] BasicDynamicView window(Part&& part) const noexcept {
+        BasicDynamicView result = *this;
+        result.data_ += detail::narrow(result.shape_, strides_, part) * bytes(dtype_);
+        return result;
+    }
 
 private:
     Byte* data_ = nullptr;

@@ -30,21 +30,31 @@ template <Communicator C, class From, class To, class S>
     return destination;
 }
 
+namespace detail {
+
+/// \pre nothing crosses ranks.
+inline void run_locally(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
+                        int rank) {
+    Steps steps = plan.steps();
+    if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
+    check_arguments(plan, steps, rank, static_cast<int>(plan.from().mesh().last_rank() + 1), source, destination);
+    Job const job(plan, steps, rank, source, destination, {});
+    job.begin();
+    job.end();
+}
+
+}  // namespace detail
+
 /// A transition within one rank: a copy, identities, a factor. There is no communicator to pass, so this call is the
 /// proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
-/// run-time plans that are. Throws BufferError and DTypeError like prepare.
+/// run-time plans that are. Throws BufferError and DTypeError like prepare. A rank outside the mesh has nothing to do.
 inline void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
                          int rank) {
     if (!plan.is_local()) {
         raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
                                             to_string(plan.to()), " needs communication. Fix: pass a communicator."));
     }
-    detail::Steps const steps = plan.steps();
-    detail::check_arguments(plan, steps, rank, static_cast<int>(plan.from().mesh().last_rank() + 1), source,
-                            destination);
-    detail::Job const job(plan, steps, rank, source, destination, {});
-    job.begin();
-    job.end();
+    detail::run_locally(plan, source, destination, rank);
 }
 template <class From, class To, class S, class T>
 void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank) {
@@ -54,8 +64,10 @@ void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, Tenso
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
+        detail::run_locally(plan, ConstDynamicView(source), DynamicView(destination), rank);
+    } else {
+        redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank);
     }
-    redistribute(static_cast<Plan<> const&>(Plan<>(plan)), ConstDynamicView(source), DynamicView(destination), rank);
 }
 
 namespace detail {

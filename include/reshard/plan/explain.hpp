@@ -26,6 +26,13 @@ namespace detail {
     return concat(scaled, ".", tenths, " ", units[unit]);
 }
 
+[[nodiscard]] inline std::string bytes_text(Index elements, DType dtype) {
+    return bytes_text(ceil_div(elements * bits(dtype), 8));
+}
+[[nodiscard]] inline std::string count_text(Index count, std::string_view what) {
+    return concat(count, " ", what, count == 1 ? "" : "s");
+}
+
 [[nodiscard]] inline Index peers_of(std::vector<Message> const& messages) {
     Index peers = 0;
     for (std::size_t i = 0; i < messages.size(); ++i) {
@@ -35,15 +42,17 @@ namespace detail {
 }
 
 inline void explain_exchange(std::string& text, Exchange const& exchange, int phase, std::string_view what,
-                             Index element_bytes) {
-    Index sent = 0;
-    Index received = 0;
-    for (Message const& message : exchange.sends) sent += message.elements();
-    for (Message const& message : exchange.receives) received += message.elements();
-    text += concat("  phase ", phase, ": ", what, "; sends ", bytes_text(sent * element_bytes), " in ",
-                   exchange.sends.size(), " messages to ", peers_of(exchange.sends), " peers; receives ",
-                   bytes_text(received * element_bytes), " in ", exchange.receives.size(), " messages from ",
-                   peers_of(exchange.receives), " peers\n");
+                             DType dtype) {
+    auto const side = [&](std::string_view verb, std::vector<Message> const& messages, std::string_view word) {
+        Index elements = 0;
+        for (Message const& message : messages) elements += message.elements();
+        if (messages.empty()) return concat("; ", verb, " nothing");
+        return concat("; ", verb, " ", bytes_text(elements, dtype), " in ",
+                      count_text(static_cast<Index>(messages.size()), "message"), " ", word, " ",
+                      count_text(peers_of(messages), "peer"));
+    };
+    text += concat("  phase ", phase, ": ", what, side("sends", exchange.sends, "to"),
+                   side("receives", exchange.receives, "from"), "\n");
 }
 
 /// Why the transition is what it is: per axis, and per dimension where the cuts do not nest.
@@ -82,13 +91,13 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
 template <class From, class To>
 [[nodiscard]] std::string explain(Plan<From, To> const& typed, Index rank, DType dtype) {
     Plan<> const plan = typed;
-    Index const element_bytes = bytes(dtype);
+    Kind const kind = typed.kind();  // types may know more: axes of size 1
     std::string text = concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ",
                               to_string(plan.from().shape()), " ", name(dtype), ", rank ", rank, ": ",
-                              name(plan.kind()), "\n");
+                              name(kind), "\n");
     detail::explain_reason(text, plan);
-    if (plan.is_local()) {
-        text += plan.kind() == Kind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"
+    if (kind != Kind::collective) {
+        text += kind == Kind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"
                                           : "  a copy within the rank: no communicator, 0 B\n";
         return text;
     }
@@ -101,21 +110,22 @@ template <class From, class To>
         detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1,
                                  concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op),
                                         ", ascending ranks) as ", to_string(steps.middle)),
-                                 element_bytes);
+                                 dtype);
     } else if (!steps.fold) {
-        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1, "exchange", element_bytes);
+        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1, "exchange", dtype);
     }
     if (steps.spread) {
-        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 1), 2, "exchange", element_bytes);
+        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 1), 2, "exchange", dtype);
     }
     if (steps.multiply != 1 || steps.divide != 1) {
         text += concat("  then scaled by ", steps.multiply, "/", steps.divide, "\n");
     }
     Cost const cost = plan.cost(rank);
     Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
-    text += concat("  receives ", detail::bytes_text(cost.received * element_bytes));
-    text += bound.known ? concat(", bound ", detail::bytes_text(bound.elements * element_bytes), "\n")
-                        : std::string(", no bound is known for this combination of Partial axes\n");
+    text += concat("  receives ", detail::bytes_text(cost.received, dtype));
+    if (!bound.known) return text + ", no bound is known for this combination of Partial axes\n";
+    text += concat(", bound ", detail::bytes_text(bound.elements, dtype),
+                   bound.busiest ? " for the busiest rank" : "", "\n");
     return text;
 }
 

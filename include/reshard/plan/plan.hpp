@@ -42,7 +42,19 @@ namespace detail {
                                     ". Fix: pass the rank's whole local tensor."));
 }
 
-/// Offset and extents, in local indices, of what `inner` holds within what `outer` holds. \pre inner refines outer.
+[[noreturn]] inline void raise_view_dtype(DType dtype) {
+    raise(ErrorCode::dtype, concat("reshard::Plan::view: elements of ", name(dtype),
+                                   " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
+}
+
+/// Where, in local indices, `want` lies within `have`; {0, 0} when it is nothing. \pre want is one interval of have.
+[[nodiscard]] constexpr Interval local_interval(IndexSet const& have, IndexSet const& want) noexcept {
+    if (want.segments() == 0) return {0, 0};
+    Index const begin = have.local_index(want.segment(0).begin);
+    return {begin, begin + want.size()};
+}
+
+/// The same along all dimensions, for what a rank holds under two distributions. \pre inner refines outer.
 struct LocalWindow {
     Indices offset;
     Indices extents;
@@ -51,37 +63,33 @@ struct LocalWindow {
                                                  Indices const& coordinates) noexcept {
     LocalWindow window;
     for (int dim = 0; dim < outer.shape().rank(); ++dim) {
-        IndexSet const have = outer.index_set(coordinates, dim);
-        IndexSet const want = inner.index_set(coordinates, dim);
-        bool const empty = want.segments() == 0;
-        window.offset.push_back(empty ? 0 : have.local_index(want.segment(0).begin));
-        window.extents.push_back(empty ? 0 : want.size());
+        Interval const interval =
+            local_interval(outer.index_set(coordinates, dim), inner.index_set(coordinates, dim));
+        window.offset.push_back(interval.begin);
+        window.extents.push_back(interval.size());
     }
     return window;
 }
 
-template <class T>
-[[nodiscard]] constexpr TensorView<T> view_of(DynamicDistribution const& from, DynamicDistribution const& to,
-                                              TensorView<T> const& full, Index rank) {
+template <class View>
+[[nodiscard]] constexpr View view_of(DynamicDistribution const& from, DynamicDistribution const& to, View const& full,
+                                     Index rank) {
     Indices const coordinates = from.mesh().coordinates(rank);
-    Indices extents;
-    Index offset = 0;
-    for (int dim = 0; dim < from.shape().rank(); ++dim) {
-        IndexSet const have = from.index_set(coordinates, dim);
-        IndexSet const want = to.index_set(coordinates, dim);
-        if (full.rank() != from.shape().rank() || full.extent(dim) != have.size()) {
-            raise_view_shape(full.shape(), from.local_shape(rank), rank);
-        }
-        if (want.segments() == 0) {
-            extents.push_back(0);
-        } else {
-            offset += have.local_index(want.segment(0).begin) * full.stride(dim);
-            extents.push_back(want.size());
-        }
+    bool fits = full.rank() == from.shape().rank();
+    auto const part = [&](int dim) -> Interval {
+        if (!fits) return {0, 0};
+        bool const whole = from.cuts(dim).empty();
+        IndexSet const have = whole ? IndexSet({0, from.shape().extent(dim)}) : from.index_set(coordinates, dim);
+        fits = full.extent(dim) == have.size();
+        if (whole && to.cuts(dim).empty()) return have.span();
+        return fits ? local_interval(have, to.index_set(coordinates, dim)) : Interval{0, 0};
+    };
+    if constexpr (requires { full.dtype(); }) {
+        if (!is_byte_sized(full.dtype())) raise_view_dtype(full.dtype());
     }
-    if (full.rank() != from.shape().rank()) raise_view_shape(full.shape(), from.local_shape(rank), rank);
-    DynamicShape const shape(extents);
-    return TensorView<T>(shape.size() == 0 ? full.data() : full.data() + offset, shape, full.strides());
+    View const window = full.window(part);
+    if (!fits) raise_view_shape(full.shape(), from.local_shape(rank), rank);
+    return window;
 }
 
 /// Grids of a plan's exchanges: phase 0 is the first exchange, phase 1 the spread.
@@ -162,29 +170,24 @@ public:
     using from_type = From;
     using to_type = To;
 
-    constexpr Plan(From const& from, To const& to, bool across) : from_(from), to_(to), across_(across) {}
+    constexpr Plan(From const& from, To const& to, bool across)
+        : from_(from), to_(to), across_(across), kind_(across ? Kind::collective : kind_within()) {}
 
     [[nodiscard]] constexpr From const& from() const noexcept { return from_; }
     [[nodiscard]] constexpr To const& to() const noexcept { return to_; }
     /// Made by plan_across: between meshes, always collective.
     [[nodiscard]] constexpr bool is_across() const noexcept { return across_; }
 
-    [[nodiscard]] constexpr Kind kind() const noexcept {
-        if (across_) return Kind::collective;
-        if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
-            return transition_kind<From, To>;
-        } else {
-            return kind_of(source().signature(), target().signature());
-        }
-    }
+    [[nodiscard]] constexpr Kind kind() const noexcept { return kind_; }
     /// No data crosses ranks, whatever the sizes.
     [[nodiscard]] constexpr bool is_local() const noexcept { return kind() != Kind::collective; }
 
     /// The window of `full` (this rank's local tensor under from()) that is its local tensor under to().
     /// No copy, no communicator, no allocation. Throws TransitionError when the transition is no view (for typed
-    /// plans: does not compile) and BufferError when the shape is not this rank's.
-    template <class T>
-    [[nodiscard]] constexpr TensorView<T> view(TensorView<T> const& full, Index rank) const {
+    /// plans: does not compile) and BufferError when the shape is not this rank's. `View` is a TensorView<T>, or a
+    /// DynamicView or ConstDynamicView of a byte-sized dtype.
+    template <class View>
+    [[nodiscard]] constexpr View view(View const& full, Index rank) const {
         if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
             static_assert(transition_kind<From, To> == Kind::view,
                           "reshard::Plan::view: this transition is not a view. "
@@ -245,24 +248,33 @@ public:
 private:
     [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }
     [[nodiscard]] constexpr DynamicDistribution const& target() const noexcept { return to_; }
+    [[nodiscard]] constexpr Kind kind_within() const noexcept {
+        if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+            return transition_kind<From, To>;
+        } else {
+            return kind_of(source().signature(), target().signature());
+        }
+    }
 
     From from_;
     To to_;
     bool across_;
+    Kind kind_;
 };
 
 namespace detail {
 
-inline void require_same(DynamicDistribution const& from, DynamicDistribution const& to, bool meshes) {
-    if (!(from.shape() == to.shape())) {
-        raise(ErrorCode::mismatch, concat("reshard::plan: shapes differ: ", to_string(from.shape()), " and ",
-                                          to_string(to.shape()), ". Fix: a plan moves one tensor; reshape or slice it ",
-                                          "before or after."));
-    }
-    if (meshes && !(from.mesh() == to.mesh())) {
-        raise(ErrorCode::mismatch, concat("reshard::plan: meshes differ: ", to_string(from.mesh()), " and ",
-                                          to_string(to.mesh()), ". Fix: use plan_across(from, to) to move between meshes."));
-    }
+[[noreturn]] inline void raise_shapes_differ(DynamicShape const& from, DynamicShape const& to) {
+    raise(ErrorCode::mismatch, concat("reshard::plan: shapes differ: ", to_string(from), " and ", to_string(to),
+                                      ". Fix: a plan moves one tensor; reshape or slice it before or after."));
+}
+[[noreturn]] inline void raise_meshes_differ(DynamicMesh const& from, DynamicMesh const& to) {
+    raise(ErrorCode::mismatch, concat("reshard::plan: meshes differ: ", to_string(from), " and ", to_string(to),
+                                      ". Fix: use plan_across(from, to) to move between meshes."));
+}
+constexpr void require_same(DynamicDistribution const& from, DynamicDistribution const& to, bool meshes) {
+    if (!(from.shape() == to.shape())) raise_shapes_differ(from.shape(), to.shape());
+    if (meshes && !(from.mesh() == to.mesh())) raise_meshes_differ(from.mesh(), to.mesh());
 }
 
 [[noreturn]] inline void raise_fills_average() {

@@ -57,7 +57,7 @@ struct ByteRange {
 }
 
 /// Whether two views with equal positive strides are disjoint windows of one dense tensor: some dimension keeps
-/// them apart.
+/// them apart. False when they do not look like windows of one tensor.
 [[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
     if (a.rank() != b.rank() || !(a.strides() == b.strides()) || a.dtype() != b.dtype()) return false;
     Index rest = static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data()) -
@@ -66,19 +66,34 @@ struct ByteRange {
     if (rest % element != 0) return false;
     rest /= element;
     ConstDynamicView const& first = rest >= 0 ? a : b;
+    ConstDynamicView const& second = rest >= 0 ? b : a;
     if (rest < 0) rest = -rest;
-    // Row-major parents have descending strides: the offset splits into one step count per dimension. A step that
-    // is at least the first window's extent keeps the two apart, provided no window wraps into the next row.
+    // The strides of a dense parent are the places of a number system, in which the offset between the two windows is
+    // a number: one digit per dimension.
+    Indices digits;
+    Indices rows;  // elements of `dim` in one step of the dimension outside it
     for (int dim = 0; dim < a.rank(); ++dim) {
         Index const stride = a.stride(dim);
-        if (stride <= 0 || (dim > 0 && (a.stride(dim - 1) % stride != 0 || a.stride(dim - 1) < stride))) return false;
-        Index const steps = rest / stride;
+        if (stride <= 0 || (dim > 0 && a.stride(dim - 1) % stride != 0)) return false;
+        digits.push_back(rest / stride);
+        rows.push_back(dim == 0 ? 0 : a.stride(dim - 1) / stride);
         rest %= stride;
-        if (dim > 0) {
-            Index const row = a.stride(dim - 1) / stride;
-            if (steps + larger(a.extent(dim), b.extent(dim)) > row) return false;
+    }
+    if (rest != 0) return true;  // one lies between the elements of the other
+    // The second window may start further left in a later row: then a digit counts backwards and the next one outside
+    // it is larger by one. Where both windows fit into rows, their elements are told apart by their digits.
+    for (unsigned backwards = 0; backwards < (1U << a.rank()); backwards += 2) {  // dimension 0 never
+        bool fits = true;
+        bool apart = false;
+        Index carry = 0;
+        for (int dim = a.rank() - 1; dim >= 0 && fits; --dim) {
+            Index const steps = digits[dim] + carry - ((backwards >> dim) & 1U ? rows[dim] : 0);
+            carry = (backwards >> dim) & 1U;
+            Index const end = larger(first.extent(dim), steps + second.extent(dim));
+            fits = dim == 0 || end - smaller<Index>(steps, 0) <= rows[dim];
+            apart = apart || steps >= first.extent(dim) || -steps >= second.extent(dim);
         }
-        if (steps >= first.extent(dim)) return true;
+        if (fits) return apart;
     }
     return false;
 }

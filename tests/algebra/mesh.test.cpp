@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/algebra/mesh.hpp>
+
+#include "support/random.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <set>
+#include <type_traits>
+
+using namespace reshard;
+
+namespace {
+
+static_assert(std::is_same_v<decltype(Mesh{2, 4}), Mesh<dynamic, dynamic>>);
+static_assert(Mesh<2, 4>::is_static && !Mesh<2, dynamic>::is_static);
+static_assert(Mesh<2, 4>{}.size() == 8 && Mesh<2, dynamic>{2, 4}.size() == 8);
+static_assert(!std::is_default_constructible_v<Mesh<dynamic>>);
+static_assert(DynamicMesh{}.size() == 1 && DynamicMesh{}.axes() == 1, "the smallest mesh is one rank");
+
+// Row-major: the last axis varies fastest.
+static_assert(Mesh<2, 4>{}.coordinates(5)[0] == 1 && Mesh<2, 4>{}.coordinates(5)[1] == 1);
+static_assert(Mesh<2, 4>{}.value().stride(0) == 4 && Mesh<2, 4>{}.value().stride(1) == 1);
+static_assert(Mesh<2, 4>{first_rank(8)}.ordinal(13) == 5 && Mesh<2, 4>{first_rank(8)}.rank_at(5) == 13);
+static_assert(!Mesh<2, 4>{first_rank(8)}.contains(7) && !Mesh<2, 4>{first_rank(8)}.contains(16));
+static_assert(Mesh{3}.on({0, {4, 0, 2}}).ordinal(2) == 2 && Mesh{3}.on({0, {4, 0, 2}}).value().last_rank() == 4);
+
+Indices list(std::initializer_list<Index> values) {
+    Indices result;
+    for (Index value : values) result.push_back(value);
+    return result;
+}
+
+}  // namespace
+
+TEST_CASE("names are labels: meshes that differ only in names are the same mesh") {
+    auto const plain = Mesh{2, 4};
+    auto const named = Mesh{2, 4}.named("dp", "tp");
+    CHECK(plain == named);
+    CHECK(named == Mesh{2, 4}.named("x", "y"));
+    CHECK(named.axis("tp") == 1);
+    CHECK(named.value().axis_name(0) == "dp");
+    CHECK(plain.value().axis_name(0).empty());
+    CHECK_THROWS_AS(static_cast<void>(named.axis("pp")), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(plain.axis("")), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.named("sixteen letters!")), MeshError);
+    CHECK((Mesh{2}.named("fifteen letters")).axis("fifteen letters") == 0);
+}
+
+TEST_CASE("a mesh is its extents and its ranks in order") {
+    CHECK_FALSE(Mesh{2, 4}.value() == Mesh{4, 2}.value());
+    CHECK_FALSE(Mesh{8}.value() == Mesh{2, 4}.value());
+    CHECK_FALSE(Mesh{2, 4} == Mesh{2, 4}.on(first_rank(8)));
+    CHECK(Mesh{3}.on({0, {4, 0, 2}}) == Mesh{3}.on({0, {4, 0, 2}}));
+    CHECK_FALSE(Mesh{3}.on({0, {4, 0, 2}}) == Mesh{3}.on({0, {4, 2, 0}}));
+    CHECK(Mesh{3}.on({0, {0, 1, 2}}) == Mesh{3});
+    CHECK(Mesh{3}.on({0, {5, 6, 7}}) == Mesh{3}.on(first_rank(5)));
+}
+
+TEST_CASE("a list of consecutive ranks and their first rank are one mesh, printed alike") {
+    CHECK(to_string(Mesh{3}.on({0, {5, 6, 7}})) == to_string(Mesh{3}.on(first_rank(5))));
+    CHECK(to_string(Mesh{3}.on({0, {0, 1, 2}})) == "(3)");
+    CHECK(to_string(Mesh{3}.on({0, {5, 7, 6}})) == "(3)[5,7,6]");
+    CHECK(to_string(Mesh{1}.on({0, {4}})) == "(1)+4");
+}
+
+TEST_CASE("a mesh refuses axes below one and ranks that are negative, repeated, too many or beyond int") {
+    CHECK_THROWS_WITH_AS((Mesh{2, 0}), "reshard::Mesh: axis 1 has extent 0. Fix: every axis has at least one rank.",
+                         MeshError);
+    CHECK_THROWS_AS((Mesh{-4}), MeshError);
+    CHECK_THROWS_AS((DynamicMesh{Indices{}}), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.on(first_rank(-1))), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.on({0, {0, -1}})), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.on({0, {3, 3}})), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.on({0, {0, 1, 2}})), MeshError);
+    CHECK_THROWS_AS((Mesh{65536, 65536}), MeshError);
+    CHECK_THROWS_AS((Mesh{Index{1} << 40, Index{1} << 40}), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.on(first_rank(std::numeric_limits<int>::max()))), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.on(first_rank(std::numeric_limits<Index>::max()))), MeshError);
+    CHECK_NOTHROW(static_cast<void>(Mesh{1}.on(first_rank(std::numeric_limits<int>::max()))));
+    CHECK_THROWS_AS((Mesh<2, dynamic>{3, 4}), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.coordinates(2)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.coordinates(-1)), MeshError);
+}
+
+TEST_CASE("ranks, ordinals and coordinates are three names of one position") {
+    for (std::uint64_t seed : test::seeds(300)) {
+        test::Random random(seed);
+        DynamicMesh const mesh = random.mesh();
+        INFO("seed ", seed, ": ", to_string(mesh));
+        std::set<Index> seen;
+        Index last = 0;
+        for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
+            Index const rank = mesh.rank_at(ordinal);
+            CHECK(mesh.ordinal(rank) == ordinal);
+            CHECK(mesh.contains(rank));
+            Indices const position = mesh.coordinates(rank);
+            Index folded = 0;
+            for (int axis = 0; axis < mesh.axes(); ++axis) {
+                CHECK(position[axis] < mesh.extent(axis));
+                folded += position[axis] * mesh.stride(axis);
+            }
+            CHECK(folded == ordinal);
+            seen.insert(rank);
+            last = std::max(last, rank);
+        }
+        CHECK(static_cast<Index>(seen.size()) == mesh.size());
+        CHECK(mesh.last_rank() == last);
+        CHECK_FALSE(mesh.contains(-1));
+        CHECK_FALSE(mesh.contains(last + 1));
+    }
+}
+
+TEST_CASE("a mesh of a million ranks answers without listing them") {
+    DynamicMesh const mesh(list({1024, 1024}), first_rank(7));
+    CHECK(mesh.size() == 1 << 20);
+    CHECK(mesh.coordinates(7 + (1 << 20) - 1) == list({1023, 1023}));
+    CHECK_FALSE(mesh.contains(7 + (1 << 20)));
+}

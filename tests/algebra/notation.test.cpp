@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/algebra/notation.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace reshard;
+
+namespace {
+
+/// Text -> distribution -> the same text.
+void check_round_trip(char const* text, DynamicShape const& shape) {
+    CAPTURE(text);
+    CHECK(to_string(parse(text, shape)) == text);
+}
+
+std::string complaint(char const* text) {
+    try {
+        static_cast<void>(parse(text, Shape{8, 8}));
+    } catch (NotationError const& error) {
+        return error.message();
+    }
+    return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("types print as the notation shows") {
+    Shape const shape{8, 8};
+    CHECK(to_string(distribution<Replicate, Shard<0>>(Mesh{2, 4}, shape)) == "(2,4):(R,S0)");
+    CHECK(to_string(distribution<Partial<>>(Mesh<8>{}, shape)) == "(8):(P+)");
+    CHECK(to_string(distribution<Shard<0>, Shard<0>>(Mesh{2, 4}, shape, AxisOrder<1, 0>{})) == "(2,4):(S0,S0)@1,0");
+    CHECK(to_string(distribution<Shard<0, Balanced>>(Mesh{8}, shape)) == "(8):(S0:bal)");
+    CHECK(to_string(distribution(Mesh{8}, shape, Shard<1, BlockCyclic>{{64}})) == "(8):(S1:cyc64)");
+    CHECK(to_string(distribution(Mesh{2}, shape, Shard<0, Boundaries>{{0, 3, 8}})) == "(2):(S0[0,3,8])");
+    CHECK(to_string(distribution<Replicate>(Mesh{2}.on(first_rank(8)), shape)) == "(2)+8:(R)");
+    CHECK(to_string(distribution<Replicate>(Mesh{3}.on({0, {4, 0, 2}}), shape)) == "(3)[4,0,2]:(R)");
+    CHECK(to_string(Mesh{2, 4}) == "(2,4)");
+    CHECK(to_string(Placement::partial(Reduce::avg)) == "Pavg");
+}
+
+TEST_CASE("every form of the notation parses and prints as itself") {
+    for (char const* text :
+         {"(8):(P+)", "(8):(P*)", "(8):(P<)", "(8):(P>)", "(8):(P&)", "(8):(P|)", "(8):(P^)", "(8):(Pavg)", "(1):(R)",
+          "(2,4):(R,S0)", "(2,4):(S0,S0)@1,0", "(8):(S0:bal)", "(8):(S1:cyc64)", "(2):(S0[0,3,8])", "(2)+8:(R)",
+          "(3)[4,0,2]:(S1)", "(2,2,2):(S0,S1,S0)@2,0", "(2,2,2,2):(S0,S1,S0,S1)@2,0,3,1",
+          "(2,2,2,2,2,2,2,2):(R,R,R,R,P+,P+,S0,S1)"}) {
+        check_round_trip(text, Shape{8, 8});
+    }
+    check_round_trip("(10):(S0[0,1,2,3,4,5,6,7,8,9,10])", Shape{10});
+    check_round_trip("(1):(S7)", Shape{1, 1, 1, 1, 1, 1, 1, 1});
+}
+
+TEST_CASE("an order that changes nothing is not printed") {
+    Shape const shape{8, 8};
+    CHECK(to_string(parse("(2,2):(S0,S1)@1,0", shape)) == "(2,2):(S0,S1)");
+    CHECK(to_string(parse("(2,2):(S0,S0)@0,1", shape)) == "(2,2):(S0,S0)");
+    CHECK(to_string(parse("(2,2):(R,S0)@0,1", shape)) == "(2,2):(R,S0)");
+    // Two dimensions with orders of their own: one spelling, however they were interleaved.
+    CHECK(to_string(parse("(2,2,2,2):(S0,S1,S0,S1)@3,1,2,0", shape)) == "(2,2,2,2):(S0,S1,S0,S1)@2,0,3,1");
+}
+
+TEST_CASE("spaces are ignored, brackets around placements are optional") {
+    Shape const shape{8, 8};
+    CHECK(parse(" ( 2 , 4 ) : ( R , S 0 [ 0, 1, 2, 3, 8 ] ) ", shape) == parse("(2,4):(R,S0[0,1,2,3,8])", shape));
+    CHECK(parse("(2,4):R,S0", shape) == parse("(2,4):(R,S0)", shape));
+    CHECK(distribution(Mesh{2, 4}, shape, "S0,R") == parse("(2,4):(S0,R)", shape));
+    CHECK(distribution(Mesh{2, 4}, shape, "(S0,R)") == parse("(2,4):(S0,R)", shape));
+    CHECK(distribution(Mesh{2, 4}, shape, "S0,S0@1,0") == parse("(2,4):(S0,S0)@1,0", shape));
+}
+
+TEST_CASE("a complaint shows the text, the position and an example") {
+    CHECK(complaint("(2,4):(R,X)") ==
+          "reshard::parse: expected 'S' at position 9 of '(2,4):(R,X)'. "
+          "Fix: write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.");
+    CHECK(complaint("(2,4):(R,P)").find("expected one of + * < > & | ^ avg after P") != std::string::npos);
+    CHECK(complaint("(2,4):(R,S8)").find("at most 8 dimensions") != std::string::npos);
+    CHECK(complaint("(1,1,1,1,1,1,1,1,1):(R)").find("at most 8 axes") != std::string::npos);
+    CHECK(complaint("(1):(R,R,R,R,R,R,R,R,R)").find("at most 8 axes") != std::string::npos);
+    CHECK(complaint("(2,4):(S0,S0)@2").find("the order names no axis of the mesh") != std::string::npos);
+    CHECK(complaint("(9999999999999999999):(R)").find("does not fit 64 bits") != std::string::npos);
+}
+
+TEST_CASE("text that is not the notation is refused") {
+    for (char const* text : {"",
+                             " ",
+                             "R",
+                             "(2,4)",
+                             "(2,4):",
+                             "(2,4):()",
+                             "(2,4):(R,)",
+                             "(2,4):(R,S0",
+                             "(2,4):(R,S)",
+                             "2,4:(R,R)",
+                             "(2,4):(R,S0))",
+                             "(2,4):(R,S0)@",
+                             "(2,4):(R,S0)@0,",
+                             "(2,4):(R,S0) x",
+                             "(2,,4):(R,R)",
+                             "(-2):(R)",
+                             "(2):(S-1)",
+                             "(2):(S0:)",
+                             "(2):(S0:cyc)",
+                             "(2):(S0:bal2)",
+                             "(2):(S0[])",
+                             "(2):(S0[0,4,8)",
+                             "(2)+:(R)",
+                             "(2)[]:(R)",
+                             "(2)[0:(R)",
+                             "(2):(r)",
+                             "(2):(Pavg+)",
+                             "(8):(P++)"}) {
+        CAPTURE(text);
+        CHECK(complaint(text) != "no error");
+    }
+}
+
+TEST_CASE("well written but impossible meshes and placements get their own error") {
+    Shape const shape{8, 8};
+    CHECK_THROWS_AS(static_cast<void>(parse("(0):(R)", shape)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(parse("(2)[1,1]:(R)", shape)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(parse("(2)+9223372036854775799:(R)", shape)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(parse("(99999,99999):(R,R)", shape)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(parse("(2):(S2)", shape)), PlacementError);
+    CHECK_THROWS_AS(static_cast<void>(parse("(2):(R,R)", shape)), PlacementError);
+}
+
+TEST_CASE("shapes parse as they print") {
+    for (DynamicShape const& shape :
+         {DynamicShape{}, Shape{7}.value(), Shape{8192, 0, 1024}.value(), Shape{1, 2, 3, 4, 5, 6, 7, 8}.value()}) {
+        CHECK(parse_shape(to_string(shape)) == shape);
+    }
+    CHECK(parse_shape(" [ 3, 4 ] ") == Shape{3, 4}.value());
+    for (char const* text : {"", "[", "[3", "[3,]", "[,3]", "3,4", "[3,4]]", "[-1]", "[3 4]", "[1,1,1,1,1,1,1,1,1]"}) {
+        CAPTURE(text);
+        CHECK_THROWS_AS(static_cast<void>(parse_shape(text)), NotationError);
+    }
+    CHECK_THROWS_AS(static_cast<void>(parse_shape("[9223372036854775807,9223372036854775807]")), ShapeError);
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/algebra/signature.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace reshard;
+
+namespace {
+
+constexpr Placement R = Placement::replicate();
+constexpr Placement S0 = Placement::shard(0);
+constexpr Placement S1 = Placement::shard(1);
+constexpr Placement cyclic = Placement::shard(0, {SplitKind::cyclic, 2, {}});
+constexpr Placement owed_sum = Placement::partial(Reduce::sum);
+constexpr Placement owed_max = Placement::partial(Reduce::max);
+
+constexpr Signature signature(std::initializer_list<Placement> placements) {
+    Signature result;
+    for (Placement const& placement : placements) result.placements.push_back(placement);
+    return result;
+}
+constexpr SignatureFault fault(std::initializer_list<Placement> placements, int rank, AxisList const& order = {}) {
+    Signature arranged = signature(placements);
+    return arrange(arranged, rank, order);
+}
+constexpr AxisList cuts(std::initializer_list<Placement> placements, AxisList const& order, int dim) {
+    Signature arranged = signature(placements);
+    static_cast<void>(arrange(arranged, 2, order));
+    return arranged.cuts[dim];
+}
+
+// Axes cut in ascending order unless told otherwise; the order of other dimensions does not matter.
+static_assert(cuts({S0, S1, S0}, {}, 0) == AxisOrder<0, 2>::list());
+static_assert(cuts({S0, S1, S0}, {}, 1) == AxisOrder<1>::list());
+static_assert(cuts({S0, S1, S0}, AxisOrder<2, 0>::list(), 0) == AxisOrder<2, 0>::list());
+static_assert(cuts({S0, S1, S0}, AxisOrder<2, 1, 0>::list(), 0) == AxisOrder<2, 0>::list());
+static_assert(cuts({S0, S1, S0}, AxisOrder<1>::list(), 0) == AxisOrder<0, 2>::list(), "all or none of a dimension");
+static_assert(cuts({R, S0, owed_sum}, AxisOrder<2, 0, 1>::list(), 0) == AxisOrder<1>::list());
+
+static_assert(fault({S0, S1}, 2) == SignatureFault::none);
+static_assert(fault({S0, S1}, 1) == SignatureFault::dimension);
+static_assert(fault({S0}, 0) == SignatureFault::dimension, "a scalar has no dimension to shard");
+static_assert(fault({Placement::shard(-1)}, 2) == SignatureFault::dimension);
+static_assert(fault({Placement::shard(256)}, 1) == SignatureFault::dimension);
+static_assert(fault({owed_sum, R, owed_sum}, 2) == SignatureFault::none);
+static_assert(fault({owed_sum, R, owed_max}, 2) == SignatureFault::two_ops);
+static_assert(fault({S0, S0, S0}, 1, AxisOrder<2, 0>::list()) == SignatureFault::order,
+              "some axes of a dimension only");
+static_assert(fault({S0, S0}, 1, AxisOrder<1, 1>::list()) == SignatureFault::order);
+static_assert(fault({S0, S0}, 1, AxisOrder<1, 2>::list()) == SignatureFault::order);
+static_assert(fault({S0, S0}, 1, AxisOrder<-1, 0>::list()) == SignatureFault::order);
+static_assert(fault({S0, S0}, 1, AxisOrder<256, 1>::list()) == SignatureFault::order,
+              "a number that is out of range must not come round as a legal one");
+static_assert(fault({cyclic, S0}, 1) == SignatureFault::cyclic_inside);
+static_assert(fault({S0, cyclic}, 1) == SignatureFault::none);
+static_assert(fault({cyclic, S0}, 1, AxisOrder<1, 0>::list()) == SignatureFault::none);
+static_assert(fault({cyclic, cyclic}, 1) == SignatureFault::cyclic_inside, "at most one per dimension");
+static_assert(fault({cyclic, Placement::shard(1, {SplitKind::cyclic, 3, {}})}, 2) == SignatureFault::none);
+
+}  // namespace
+
+TEST_CASE("one of eight axes per position: the largest signature fits") {
+    Signature full;
+    for (int i = 0; i < max_axes; ++i) full.placements.push_back(S0);
+    CHECK(arrange(full, 1, AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list()) == SignatureFault::none);
+    CHECK(full.cuts[0] == AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list());
+}
+
+TEST_CASE("rules are compared by numbers on values, by identity on types, and never across") {
+    Signature value = signature({cyclic});
+    CHECK(same_cut(value, value, 0));
+    CHECK_FALSE(same_cut(value, signature({S0}), 0));
+
+    static constexpr char one = 0;
+    static constexpr char other = 0;
+    Signature typed = value;
+    typed.tags.push_back(&one);
+    Signature otherwise = value;
+    otherwise.tags.push_back(&other);
+    Signature unknown = value;
+    unknown.tags.push_back(nullptr);
+    CHECK(same_cut(typed, typed, 0));
+    CHECK_FALSE(same_cut(typed, otherwise, 0));
+    CHECK_FALSE(same_cut(unknown, unknown, 0));
+    CHECK_FALSE(same_cut(typed, value, 0));
+}

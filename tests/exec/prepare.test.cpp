@@ -1,0 +1,585 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/exec/prepare.hpp: what is refused, how it is reported, and what run() may not do.
+#include <reshard/exec/prepare.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+// ---- Counting allocations ----------------------------------------------------------------------------------------
+
+namespace {
+thread_local bool counting = false;
+thread_local int allocations = 0;
+
+void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) {
+    if (counting) ++allocations;
+    std::size_t const rounded = (size + alignment - 1) / alignment * alignment;
+    void* const memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+}  // namespace
+
+// The forms that are not here call these. Not inlined: the compiler would take new and free() for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size); }
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
+    return allocate(size, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace {
+using namespace reshard;
+using namespace std::chrono_literals;
+
+/// The allocations of this thread while `body` runs.
+template <class Body>
+int allocations_in(Body&& body) {
+    allocations = 0;
+    counting = true;
+    body();
+    counting = false;
+    return allocations;
+}
+
+Plan<> of(char const* from, char const* to, DynamicShape const& shape) {
+    return plan(parse(from, shape), parse(to, shape));
+}
+Plan<> across(char const* from, char const* to, DynamicShape const& shape) {
+    return plan_across(parse(from, shape), parse(to, shape));
+}
+
+/// Ranks as threads, until the exchange of one rank that throws instead.
+class Failing : public MeshSplit<Failing> {
+public:
+    static constexpr std::string_view name = "failing";
+    using request_type = ThreadRequest;
+    using MeshSplit<Failing>::split;
+
+    Failing(ThreadCommunicator&& comm, int fails_at) : comm_(std::move(comm)), left_(fails_at) {}
+
+    [[nodiscard]] int rank() const noexcept { return comm_.rank(); }
+    [[nodiscard]] int size() const noexcept { return comm_.size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return comm_.traffic(); }
+    [[nodiscard]] ThreadRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        if (left_-- == 0) throw std::runtime_error("lost power");
+        return comm_.exchange(sends, receives);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) { return comm_.agree(std::move(mine)); }
+    [[nodiscard]] Failing split(int colour, int key) { return {comm_.split(colour, key), left_}; }
+    void abort(ErrorCode code, std::string_view reason) noexcept { comm_.abort(code, reason); }
+
+private:
+    ThreadCommunicator comm_;
+    int left_;
+};
+static_assert(Communicator<Failing>);
+
+/// What one rank threw.
+struct Thrown {
+    ErrorCode code = ErrorCode::none;
+    std::string message;
+    friend bool operator==(Thrown const&, Thrown const&) = default;
+};
+std::ostream& operator<<(std::ostream& out, Thrown const& thrown) {
+    return out << "error " << static_cast<int>(thrown.code) << ": " << thrown.message;
+}
+
+/// Runs `body` on every rank and returns what each threw; errors do not end the run.
+template <class Body>
+std::vector<Thrown> thrown_by(int ranks, Body const& body, ThreadOptions const& options = {}) {
+    std::vector<Thrown> result(static_cast<std::size_t>(ranks));
+    run_on_threads(ranks, options, [&](ThreadCommunicator& comm) {
+        try {
+            body(comm);
+        } catch (Error const& error) {
+            result[static_cast<std::size_t>(comm.rank())] = {error.code(), error.message()};
+        }
+    });
+    return result;
+}
+
+/// The same error on every rank, and a message with these parts.
+void check_same(std::vector<Thrown> const& thrown, ErrorCode code, std::vector<std::string> const& parts) {
+    for (Thrown const& each : thrown) {
+        CHECK(each == thrown[0]);
+        CHECK(each.code == code);
+    }
+    CAPTURE(thrown[0]);
+    for (std::string const& part : parts) {
+        CAPTURE(part);
+        CHECK(thrown[0].message.find(part) != std::string::npos);
+    }
+}
+
+/// S0 -> R of 12 elements on 3 ranks: what each rank passes can be spoilt.
+struct Gather {
+    std::vector<float> source = std::vector<float>(4, 1.0F);
+    std::vector<float> destination = std::vector<float>(12, -7.0F);
+    TensorView<float> from{source.data(), Shape{4}};
+    TensorView<float> to{destination.data(), Shape{12}};
+
+    [[nodiscard]] bool untouched() const {
+        for (float element : destination)
+            if (element != -7.0F) return false;
+        return true;
+    }
+};
+
+/// Rank 1 spoils its arguments; everybody must hear of it, and nothing may be written.
+template <class Spoil>
+void check_spoilt(ErrorCode code, std::vector<std::string> const& parts, Spoil const& spoil) {
+    Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+    std::atomic<int> touched{0};
+    auto const thrown = thrown_by(3, [&](ThreadCommunicator& comm) {
+        Gather job;
+        if (comm.rank() == 1) spoil(job);
+        try {
+            prepare(gather, comm, job.from, job.to).run();
+        } catch (...) {
+            if (!job.untouched()) ++touched;
+            throw;
+        }
+    });
+    check_same(thrown, code, parts);
+    CHECK(touched == 0);
+}
+
+}  // namespace
+
+TEST_SUITE("exec/prepare") {
+    // ---- Errors: the same on every rank, before anything is touched ------------------------------------------------
+
+    TEST_CASE("a wrong shape on one rank is a BufferError on all, naming the rank and the shape it should have") {
+        check_spoilt(ErrorCode::buffer,
+                     {"rank 1 of 3: reshard::prepare: the source of rank 1 has shape [3], but under (3):(S0) it holds [4]",
+                      "Fix: allocate local_shape(rank)."},
+                     [](Gather& job) { job.from = TensorView<float>(job.source.data(), Shape{3}); });
+        check_spoilt(ErrorCode::buffer, {"the destination of rank 1 has shape [2,6], but under (3):(R) it holds [12]"},
+                     [](Gather& job) { job.to = TensorView<float>(job.destination.data(), Shape{2, 6}); });
+    }
+
+    TEST_CASE("null memory on one rank is a BufferError on all") {
+        check_spoilt(ErrorCode::buffer, {"the source of rank 1 is null", "Fix: pass memory for [4] elements."},
+                     [](Gather& job) { job.from = TensorView<float>(nullptr, Shape{4}); });
+        check_spoilt(ErrorCode::buffer, {"the destination of rank 1 is null"},
+                     [](Gather& job) { job.to = TensorView<float>(nullptr, Shape{12}); });
+    }
+
+    TEST_CASE("source and destination that overlap on one rank are a BufferError on all") {
+        check_spoilt(ErrorCode::buffer, {"source and destination of rank 1 overlap", "Fix: use separate memory"},
+                     [](Gather& job) { job.from = TensorView<float>(job.destination.data() + 8, Shape{4}); });
+    }
+
+    TEST_CASE("a destination whose elements share memory on one rank is a BufferError on all") {
+        check_spoilt(ErrorCode::buffer, {"the destination of rank 1 has strides [0] that overlap"}, [](Gather& job) {
+            Indices strides;
+            strides.push_back(0);
+            job.to = TensorView<float>(job.destination.data(), Shape{12}, strides);
+        });
+    }
+
+    TEST_CASE("the lowest failing rank is the one that everybody names") {
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 Gather job;
+                                 if (comm.rank() != 0) job.from = TensorView<float>(nullptr, Shape{4});
+                                 static_cast<void>(prepare(gather, comm, job.from, job.to));
+                             }),
+                   ErrorCode::buffer, {"rank 1 of 3:", "the source of rank 1 is null"});
+    }
+
+    TEST_CASE("a mesh larger than the communicator is a MeshError on all") {
+        Plan<> const wide = of("(4):(S0)", "(4):(R)", Shape{12});
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 Gather job;
+                                 static_cast<void>(prepare(wide, comm, job.from, job.to));
+                             }),
+                   ErrorCode::mesh, {"the mesh (4) has rank 3, the communicator only 3 ranks"});
+    }
+
+    TEST_CASE("plans that differ between ranks are a MismatchError on all") {
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+        Plan<> const other = of("(3):(S0:bal)", "(3):(R)", Shape{12});
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 Gather job;
+                                 static_cast<void>(prepare(comm.rank() == 2 ? other : gather, comm, job.from, job.to));
+                             }),
+                   ErrorCode::mismatch, {"rank 2 disagrees with rank 0"});
+    }
+
+    TEST_CASE("element types that differ are a MismatchError on all: between ranks and on one") {
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 Gather job;
+                                 DType const dtype = comm.rank() == 2 ? DType::i32 : DType::f32;
+                                 ConstDynamicView const from(job.source.data(), dtype, Shape{4});
+                                 DynamicView const to(job.destination.data(), dtype, Shape{12});
+                                 static_cast<void>(prepare(gather, comm, from, to));
+                             }),
+                   ErrorCode::mismatch, {"rank 2 disagrees with rank 0"});
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 Gather job;
+                                 ConstDynamicView const from(job.source.data(), DType::f32, Shape{4});
+                                 DynamicView const to(job.destination.data(), comm.rank() == 2 ? DType::u32 : DType::f32,
+                                                      Shape{12});
+                                 static_cast<void>(prepare(gather, comm, from, to));
+                             }),
+                   ErrorCode::mismatch, {"the source of rank 2 holds F32, the destination U32"});
+    }
+
+    TEST_CASE("ops that the element type does not have are a DTypeError on all") {
+        Shape const shape{6};
+        auto const attempt = [&](Plan<> const& p, DType dtype) {
+            return thrown_by(2, [&](ThreadCommunicator& comm) {
+                std::vector<double> source(6);
+                std::vector<double> destination(6);
+                static_cast<void>(prepare(p, comm, ConstDynamicView(source.data(), dtype, p.from().local_shape(comm.rank())),
+                                          DynamicView(destination.data(), dtype, p.to().local_shape(comm.rank()))));
+            });
+        };
+        check_same(attempt(of("(2):(P&)", "(2):(R)", shape), DType::f32), ErrorCode::dtype, {"band is not defined for F32"});
+        check_same(attempt(of("(2):(R)", "(2):(P^)", shape), DType::bf16), ErrorCode::dtype,
+                   {"bxor has no identity for BF16"});
+        check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::c64), ErrorCode::dtype, {"sum is not defined for C64"});
+        check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::f8_e4m3), ErrorCode::dtype,
+                   {"sum is not defined for F8_E4M3"});
+        check_same(attempt(of("(2):(P+)", "(2):(Pavg)", shape), DType::i32), ErrorCode::dtype,
+                   {"an average of I32 would be rounded"});
+        check_same(attempt(of("(2):(Pavg)", "(2):(R)", shape), DType::i32), ErrorCode::dtype, {"avg is not defined for I32"});
+        check_same(attempt(of("(2):(S0)", "(2):(R)", shape), DType::f4), ErrorCode::dtype,
+                   {"elements of F4 are smaller than a byte", "Fix: view the storage as U8."});
+    }
+
+    TEST_CASE("any byte-sized element type moves where nothing is folded") {
+        Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
+        for (DType dtype : {DType::f8_e4m3, DType::c64, DType::boolean}) {
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                std::vector<std::uint8_t> source(static_cast<std::size_t>(2 * bytes(dtype)),
+                                                 static_cast<std::uint8_t>(comm.rank() + 1));
+                std::vector<std::uint8_t> destination(source.size() * 2);
+                prepare(gather, comm, ConstDynamicView(source.data(), dtype, Shape{2}),
+                        DynamicView(destination.data(), dtype, Shape{4}))
+                    .run();
+                CHECK(destination.front() == 1);
+                CHECK(destination.back() == 2);
+            });
+        }
+    }
+
+    TEST_CASE("a workspace that is too small is a BufferError on all, and says how much is needed") {
+        Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{8});
+        std::string const needed = concat("the workspace of rank 1 has 8 bytes, the plan needs ",
+                                          workspace_bytes(reduce, 1, DType::f32));
+        check_same(thrown_by(2,
+                             [&](ThreadCommunicator& comm) {
+                                 std::vector<float> source(8);
+                                 std::vector<float> destination(8);
+                                 std::vector<std::byte> space(comm.rank() == 1 ? 8 : 1000);
+                                 static_cast<void>(prepare(reduce, comm, TensorView<float>(source.data(), Shape{8}),
+                                                           TensorView<float>(destination.data(), Shape{8}), {space}));
+                             }),
+                   ErrorCode::buffer, {needed});
+    }
+
+    // ---- What is accepted ------------------------------------------------------------------------------------------
+
+    TEST_CASE("disjoint windows of one matrix are separate memory") {
+        // Columns 0-3 hold this rank's rows; columns 4-7 receive all rows of its columns.
+        Plan<> const transpose = of("(2):(S0)", "(2):(S1)", Shape{8, 4});
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<int> matrix(8 * 8, -1);
+            Indices strides;
+            strides.push_back(8);
+            strides.push_back(1);
+            TensorView<int> const from(matrix.data(), Shape{4, 4}, strides);
+            TensorView<int> const to(matrix.data() + 4, Shape{8, 2}, strides);
+            for (int i = 0; i < 4; ++i)
+                for (int j = 0; j < 4; ++j) from(i, j) = (comm.rank() * 4 + i) * 10 + j;
+            prepare(transpose, comm, from, to).run();
+            for (int i = 0; i < 8; ++i)
+                for (int j = 0; j < 2; ++j) CHECK(to(i, j) == i * 10 + comm.rank() * 2 + j);
+            for (int i = 0; i < 8; ++i) CHECK(matrix[static_cast<std::size_t>(i * 8 + 6)] == -1);
+        });
+    }
+
+    TEST_CASE("null memory is fine where a rank holds nothing") {
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{2});
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            float own = static_cast<float>(comm.rank());
+            std::vector<float> all(2);
+            bool const empty = comm.rank() == 2;
+            TensorView<float const> const from(empty ? nullptr : &own, empty ? Shape{0} : Shape{1});
+            prepare(gather, comm, from, TensorView<float>(all.data(), Shape{2})).run();
+            CHECK(all == std::vector<float>{0, 1});
+        });
+    }
+
+    TEST_CASE("the workspace may be the caller's, at any alignment, and no byte beyond it is written") {
+        for (Plan<> const& reduce : {of("(3):(P+)", "(3):(R)", Shape{7}), across("(3):(P+)", "(2)+1:(S0)", Shape{7})}) {
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                auto const size = static_cast<std::size_t>(workspace_bytes(reduce, comm.rank(), DType::f64));
+                CHECK(size > 0);
+                for (std::size_t shift : {0, 1, 63}) {
+                    std::vector<std::byte> memory(size + 128, std::byte{0x5a});
+                    std::vector<double> source(7, comm.rank() + 1.0);
+                    bool const takes = reduce.to().contains(comm.rank());
+                    DynamicShape const shape = takes ? reduce.to().local_shape(comm.rank()) : DynamicShape(Shape{0});
+                    std::vector<double> destination(static_cast<std::size_t>(shape.size()));
+                    prepare(reduce, comm, TensorView<double>(source.data(), Shape{7}),
+                            TensorView<double>(destination.data(), shape),
+                            {std::span<std::byte>(memory).subspan(shift, size)})
+                        .run();
+                    for (double element : destination) CHECK(element == 6.0);
+                    for (std::size_t i = 0; i < memory.size(); ++i) {
+                        if (i < shift || i >= shift + size) REQUIRE(memory[i] == std::byte{0x5a});
+                    }
+                }
+            });
+        }
+    }
+
+    TEST_CASE("only folds need a workspace, and only on the ranks that fold") {
+        CHECK(workspace_bytes(of("(4):(S0)", "(4):(R)", Shape{16}), 1, DType::f32) == 0);
+        CHECK(workspace_bytes(of("(4):(R)", "(4):(P+)", Shape{16}), 1, DType::f32) == 0);
+        CHECK(workspace_bytes(of("(4):(P+)", "(4):(S0)", Shape{16}), 1, DType::f32) >= 16 * 4);
+        CHECK(workspace_bytes(across("(2):(P+)", "(2)+2:(S0)", Shape{16}), 3, DType::f32) == 0);
+        CHECK(workspace_bytes(across("(2):(P+)", "(2)+2:(S0)", Shape{16}), 0, DType::f32) > 0);
+        CHECK(workspace_bytes(of("(4):(P+)", "(4):(S0)", Shape{16}), 9, DType::f32) == 0);
+    }
+
+    // ---- Running ---------------------------------------------------------------------------------------------------
+
+    TEST_CASE("a prepared plan runs again and again on what the memory holds then") {
+        Plan<> const reduce = of("(4):(P+)", "(4):(R)", Shape{5});
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            std::vector<int> source(5);
+            std::vector<int> destination(5);
+            auto job = prepare(reduce, comm, TensorView<int>(source.data(), Shape{5}),
+                               TensorView<int>(destination.data(), Shape{5}));
+            for (int round = 0; round < 20; ++round) {
+                std::iota(source.begin(), source.end(), round * (comm.rank() + 1));
+                job.run();
+                for (int i = 0; i < 5; ++i) CHECK(destination[static_cast<std::size_t>(i)] == 10 * round + 4 * i);
+            }
+        });
+    }
+
+    TEST_CASE("start() and wait(): waiting twice is waiting once, and requests move") {
+        Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{4});
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<int> source(4, comm.rank() + 1);
+            std::vector<int> destination(4);
+            auto job = prepare(reduce, comm, TensorView<int>(source.data(), Shape{4}),
+                               TensorView<int>(destination.data(), Shape{4}));
+            auto request = job.start();
+            auto moved = std::move(request);
+            moved.wait();
+            CHECK(destination == std::vector<int>(4, 3));
+            moved.wait();
+            request.wait();
+            CHECK(destination == std::vector<int>(4, 3));
+        });
+    }
+
+    TEST_CASE("a request that nobody waits for is waited for by its destructor") {
+        Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{4});
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<int> source(4, comm.rank() + 1);
+            std::vector<int> destination(4);
+            auto job = prepare(reduce, comm, TensorView<int>(source.data(), Shape{4}),
+                               TensorView<int>(destination.data(), Shape{4}));
+            { auto const request = job.start(); }
+            CHECK(destination == std::vector<int>(4, 3));
+        });
+    }
+
+    TEST_CASE("run() and start() allocate nothing: exchanges, folds, fills and local copies") {
+        struct Case {
+            char const* from;
+            char const* to;
+        };
+        for (Case const& c : {Case{"(4):(S0)", "(4):(S1)"}, Case{"(4):(P+)", "(4):(R)"}, Case{"(4):(P+)", "(4):(S1)"},
+                              Case{"(4):(P>)", "(4):(P+)"}, Case{"(4):(R)", "(4):(P+)"}, Case{"(4):(S0)", "(4):(P+)"},
+                              Case{"(2,2):(P+,P+)", "(2,2):(Pavg,R)"}, Case{"(2,2):(R,S0)", "(2,2):(S0:cyc2,R)"},
+                              Case{"(4):(R)", "(4):(S0)"}}) {
+            CAPTURE(c.from);
+            CAPTURE(c.to);
+            Plan<> const p = of(c.from, c.to, Shape{13, 9});
+            std::atomic<int> total{0};
+            run_on_threads(4, [&](ThreadCommunicator& comm) {
+                DynamicShape const from = p.from().local_shape(comm.rank());
+                DynamicShape const to = p.to().local_shape(comm.rank());
+                std::vector<double> source(static_cast<std::size_t>(from.size()), 1.0);
+                std::vector<double> destination(static_cast<std::size_t>(to.size()));
+                auto job = prepare(p, comm, TensorView<double>(source.data(), from), TensorView<double>(destination.data(), to));
+                total += allocations_in([&] { job.run(); });
+                total += allocations_in([&] {
+                    auto request = job.start();
+                    request.wait();
+                });
+            });
+            CHECK(total == 0);
+        }
+        CHECK(allocations_in([] { std::vector<int> const witness(3); }) > 0);  // the counter counts
+    }
+
+    TEST_CASE("a group of one: every kind of plan runs on SelfCommunicator, without allocating") {
+        for (char const* mesh : {"(1):", "(1,1):"}) {
+            for (char const* from : {"R", "S0", "P+", "P>", "Pavg"}) {
+                for (char const* to : {"R", "S0", "S1:cyc2", "P+", "P*", "Pavg"}) {
+                    bool const square = std::string_view(mesh) == "(1,1):";
+                    Shape const shape{3, 2};
+                    auto const a = parse(concat(mesh, "(", from, square ? ",R)" : ")"), shape);
+                    auto const b = parse(concat(mesh, "(", to, square ? ",S0)" : ")"), shape);
+                    if (fills_average(a.signature(), b.signature())) continue;
+                    CAPTURE(to_string(a));
+                    CAPTURE(to_string(b));
+                    SelfCommunicator comm;
+                    std::vector<float> const source{1, 2, 3, 4, 5, 6};
+                    std::vector<float> destination(6, -9.0F);
+                    auto job = prepare(plan(a, b), comm, TensorView<float const>(source.data(), shape),
+                                       TensorView<float>(destination.data(), shape));
+                    CHECK(allocations_in([&] { job.run(); }) == 0);
+                    CHECK(destination == source);
+                }
+            }
+        }
+    }
+
+    TEST_CASE("typed plans, views of const memory and run-time views prepare alike") {
+        auto const typed = plan(distribution<Shard<0>>(Mesh<2>{}, Shape<4>{}), distribution<Replicate>(Mesh<2>{}, Shape<4>{}));
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<int> const source{comm.rank() * 2, comm.rank() * 2 + 1};
+            std::vector<int> first(4);
+            std::vector<int> second(4);
+            prepare(typed, comm, TensorView<int const>(source.data(), Shape<2>{}), TensorView<int>(first.data(), Shape<4>{})).run();
+            prepare(typed, comm, ConstDynamicView(source.data(), DType::i32, Shape{2}),
+                    DynamicView(second.data(), DType::i32, Shape{4}))
+                .run();
+            CHECK(first == std::vector<int>{0, 1, 2, 3});
+            CHECK(second == first);
+        });
+    }
+
+    // ---- Failures of ranks -----------------------------------------------------------------------------------------
+
+    TEST_CASE("a rank that throws instead of running: the others get PeerFailed, sources are untouched") {
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+        std::atomic<int> failed{0};
+        CHECK_THROWS_WITH_AS(run_on_threads(3,
+                                            [&](ThreadCommunicator& comm) {
+                                                Gather job;
+                                                auto prepared = prepare(gather, comm, job.from, job.to);
+                                                if (comm.rank() == 1) throw std::runtime_error("rank 1 gives up");
+                                                try {
+                                                    prepared.run();
+                                                } catch (PeerFailed const& error) {
+                                                    if (error.message().find("rank 1 gives up") != std::string::npos &&
+                                                        job.source == std::vector<float>(4, 1.0F)) {
+                                                        ++failed;
+                                                    }
+                                                    throw;
+                                                }
+                                            }),
+                             "rank 1 gives up", std::runtime_error);
+        CHECK(failed == 2);
+    }
+
+    TEST_CASE("a rank that fails in any phase of a run ends the others, and no source is changed") {
+        Plan<> const reduce = of("(3):(P+)", "(3):(R)", Shape{12});
+        for (int phase : {0, 1}) {
+            CAPTURE(phase);
+            std::atomic<int> failed{0};
+            CHECK_THROWS_WITH_AS(run_on_threads(3,
+                                                [&](ThreadCommunicator& threads) {
+                                                    int const rank = threads.rank();
+                                                    Failing comm(threads.split(0, rank), rank == 2 ? phase : 99);
+                                                    std::vector<float> source(12, 1.0F);
+                                                    std::vector<float> destination(12);
+                                                    auto job = prepare(reduce, comm, TensorView<float>(source.data(), Shape{12}),
+                                                                       TensorView<float>(destination.data(), Shape{12}));
+                                                    try {
+                                                        job.run();
+                                                    } catch (PeerFailed const& error) {
+                                                        bool const told = error.message().find("lost power") != std::string::npos;
+                                                        if (told && source == std::vector<float>(12, 1.0F)) ++failed;
+                                                        throw;
+                                                    }
+                                                }),
+                                 "lost power", std::runtime_error);
+            CHECK(failed == 2);
+        }
+    }
+
+    TEST_CASE("a rank that never arrives: the others stop at the deadline and name it") {
+        Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
+        ThreadOptions options;
+        options.deadline = 50ms;
+        std::atomic<bool> seen{false};
+        auto const thrown = thrown_by(
+            2,
+            [&](ThreadCommunicator& comm) {
+                std::vector<int> source(2);
+                std::vector<int> destination(4);
+                if (comm.rank() == 1) {
+                    while (!seen) std::this_thread::yield();
+                    return;
+                }
+                try {
+                    static_cast<void>(prepare(gather, comm, TensorView<int>(source.data(), Shape{2}),
+                                              TensorView<int>(destination.data(), Shape{4})));
+                } catch (...) {
+                    seen = true;
+                    throw;
+                }
+            },
+            options);
+        CHECK(thrown[0].code == ErrorCode::deadline);
+        CHECK(thrown[0].message.find("rank 1") != std::string::npos);
+        CHECK(thrown[1] == Thrown{});
+    }
+
+    TEST_CASE("a rank that prepares but never runs: the others stop at the deadline") {
+        Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
+        ThreadOptions options;
+        options.deadline = 50ms;
+        std::atomic<bool> seen{false};
+        auto const thrown = thrown_by(
+            2,
+            [&](ThreadCommunicator& comm) {
+                std::vector<int> source(2);
+                std::vector<int> destination(4);
+                auto job = prepare(gather, comm, TensorView<int>(source.data(), Shape{2}),
+                                   TensorView<int>(destination.data(), Shape{4}));
+                if (comm.rank() == 1) {
+                    while (!seen) std::this_thread::yield();
+                    return;
+                }
+                try {
+                    job.run();
+                } catch (...) {
+                    seen = true;
+                    throw;
+                }
+            },
+            options);
+        CHECK(thrown[0].code == ErrorCode::deadline);
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect-error: reshard::Mesh: give one name per axis.
+#include <reshard/algebra/mesh.hpp>
+
+using namespace reshard;
+
+#ifndef RESHARD_FAIL
+auto mesh = Mesh{2, 4}.named("dp", "tp");
+#else
+auto mesh = Mesh{2, 4}.named("dp");
+#endif

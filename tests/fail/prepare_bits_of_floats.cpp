@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect-error: reshard::prepare: a Partial op is not defined for this element type: bit operations need integers
+#include <reshard/comm/self.hpp>
+#include <reshard/exec/prepare.hpp>
+
+using namespace reshard;
+
+#ifndef RESHARD_FAIL
+using T = unsigned;
+#else
+using T = float;
+#endif
+constexpr auto owed = distribution<Partial<Reduce::band>>(Mesh<1>{}, Shape<8>{});
+constexpr auto whole = distribution<Replicate>(Mesh<1>{}, Shape<8>{});
+
+void sample(SelfCommunicator& comm, TensorView<T const> source, TensorView<T> destination) {
+    prepare(plan(owed, whole), comm, source, destination).run();
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// expect-error: reshard::redistribute: source and destination have different element types. Fix: give both the same type
+#include <reshard/exec/redistribute.hpp>
+
+using namespace reshard;
+
+#ifndef RESHARD_FAIL
+using Source = float;
+#else
+using Source = double;
+#endif
+constexpr auto rows = distribution<Shard<0>>(Mesh<4>{}, Shape<8>{});
+constexpr auto owed = distribution<Partial<>>(Mesh<4>{}, Shape<8>{});
+
+void sample(TensorView<Source const> source, TensorView<float> destination) {
+    redistribute(plan(rows, owed), source, destination, 1);
+}

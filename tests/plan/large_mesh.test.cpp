@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// A million ranks: the plan of one rank costs what that rank moves, whatever the size of the mesh. There is no table
+// over ranks, so nothing here can be slow; the laws are checked for a sample of ranks.
+#include <reshard/plan/plan.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/algebra/bound.hpp>
+
+#include <algorithm>
+#include <set>
+
+namespace {
+using namespace reshard;
+
+/// Corners, neighbours, and ranks all over.
+std::vector<Index> sample(DynamicMesh const& mesh, Index count) {
+    std::set<Index> ordinals{0, 1, mesh.extent(mesh.axes() - 1), mesh.size() / 2, mesh.size() - 1};
+    Index ordinal = 12345;
+    while (static_cast<Index>(ordinals.size()) < count) {
+        ordinal = (ordinal * 48271 + 11) % mesh.size();
+        ordinals.insert(ordinal);
+    }
+    std::vector<Index> ranks;
+    for (Index i : ordinals) ranks.push_back(mesh.rank_at(i));
+    return ranks;
+}
+
+/// Up to `count` of the peers in a list of messages, first and last included.
+std::vector<Index> some_peers(std::vector<Message> const& messages, std::size_t count) {
+    std::vector<Index> peers;
+    for (Message const& message : messages)
+        if (peers.empty() || peers.back() != message.peer) peers.push_back(message.peer);
+    if (peers.size() <= count) return peers;
+    std::vector<Index> some;
+    for (std::size_t i = 0; i < count; ++i) some.push_back(peers[i * (peers.size() - 1) / (count - 1)]);
+    return some;
+}
+
+std::vector<detail::GridBox> boxes_with(std::vector<Message> const& messages, Index peer) {
+    std::vector<detail::GridBox> boxes;
+    for (Message const& message : messages)
+        if (message.peer == peer) boxes.push_back(message.box);
+    return boxes;
+}
+
+bool overlap(detail::GridBox const& a, detail::GridBox const& b) {
+    for (int dim = 0; dim < a.size(); ++dim)
+        if (intersect(a[dim], b[dim]).empty()) return false;
+    return true;
+}
+
+/// Without Partial: partners agree, what arrives is what is missing, and nothing arrives twice.
+void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
+    CAPTURE(rank);
+    detail::Steps const steps = plan.steps();
+    auto const exchange_of = [&](Index r) { return detail::exchange_of(steps, plan.from(), r, 0); };
+    Exchange const own = exchange_of(rank);
+    for (Index peer : some_peers(own.sends, peers)) {
+        bool const meets = boxes_with(own.sends, peer) == boxes_with(exchange_of(peer).receives, rank);
+        CAPTURE(peer);
+        CHECK(meets);
+    }
+    for (Index peer : some_peers(own.receives, peers)) {
+        bool const meets = boxes_with(own.receives, peer) == boxes_with(exchange_of(peer).sends, rank);
+        CAPTURE(peer);
+        CHECK(meets);
+    }
+    Index received = 0;
+    for (Message const& message : own.receives) received += message.elements();
+    CHECK(received == receive_bound(plan.from(), plan.to(), rank, plan.is_across()).elements);
+
+    if (!plan.to().contains(rank)) return;
+    Index kept = 0;
+    for (Message const& message : own.kept) kept += message.elements();
+    CHECK(received + kept == plan.to().local_shape(rank).size());
+    std::vector<Message> all = own.receives;
+    all.insert(all.end(), own.kept.begin(), own.kept.end());
+    if (all.size() > 200) return;
+    bool disjoint = true;
+    for (std::size_t i = 0; i < all.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j) disjoint = disjoint && !overlap(all[i].box, all[j].box);
+    CHECK(disjoint);
+}
+
+void check_sample(Plan<> const& plan, Index ranks, std::size_t peers) {
+    REQUIRE(plan.kind() == Kind::collective);
+    for (Index rank : sample(plan.from().mesh(), ranks)) check_rank(plan, rank, peers);
+    if (plan.is_across())
+        for (Index rank : sample(plan.to().mesh(), ranks)) check_rank(plan, rank, peers);
+}
+
+DynamicMesh const million = Mesh{1024, 1024};
+
+Plan<> of(char const* from, char const* to, DynamicShape const& shape) {
+    return plan(distribution(million, shape, from), distribution(million, shape, to));
+}
+
+}  // namespace
+
+TEST_SUITE("plan/large mesh") {
+    TEST_CASE("2^20 ranks: (S0,S1) -> (S1,S0) is one message for most") {
+        auto const even = of("S0,S1", "S1,S0", Shape{4096, 8192});
+        check_sample(even, 60, 8);
+        Cost const cost = even.cost(1023);
+        CHECK(cost.messages_sent == 1);
+        CHECK(cost.received == 32);
+        CHECK(even.cost(0) == Cost{1, 0, 0, 0, 0, 0});  // the diagonal keeps its tile
+        check_sample(of("S0,S1", "S1,S0", Shape{4099, 5003}), 60, 8);  // primes
+    }
+
+    TEST_CASE("2^20 ranks: two axes cut one prime dimension, in the other order") {
+        check_sample(of("S0,S0@0,1", "S0,S0@1,0", Shape{15485863}), 60, 8);
+        check_sample(of("S0,S0@1,0", "S0,S0@0,1", Shape{1048573, 3}), 60, 8);  // a few ranks hold nothing
+    }
+
+    TEST_CASE("2^20 ranks: chunk -> balanced concerns neighbours only") {
+        auto const resplit = of("S0,S0", "S0:bal,S0:bal", Shape{15485863});
+        check_sample(resplit, 60, 8);
+        Index most = 0;
+        for (Index rank : sample(million, 200)) most = larger(most, resplit.cost(rank).messages_received);
+        CHECK(most <= 3);
+        check_sample(of("S0,S0:cyc3", "S0:bal,S0", Shape{15485863}), 30, 8);
+    }
+
+    TEST_CASE("2^20 ranks -> 1000 x 1000 ranks, shifted") {
+        DynamicShape const shape = Shape{15485863};
+        DynamicMesh const thousand = Mesh{1000, 1000}.on(first_rank(77));
+        check_sample(plan_across(distribution(million, shape, "S0,S0"), distribution(thousand, shape, "S0,S0")), 60, 8);
+        DynamicShape const matrix = Shape{10007, 20011};
+        check_sample(plan_across(distribution(million, matrix, "S0,S1"), distribution(thousand, matrix, "S1:bal,S0")), 60, 8);
+    }
+
+    TEST_CASE("2^20 ranks: copies share what they send") {
+        check_sample(of("R,S0", "S0,R", Shape{1 << 20}), 4, 3);
+        check_sample(of("R,S0", "S1,R", Shape{2048, 4096}), 4, 3);
+        check_sample(of("S0,R", "R,S0", Shape{1000003}), 4, 3);
+        // Each of the 1024 copies of a piece serves one 1024th of its 1023 other receivers.
+        Plan<> const p = of("R,S0", "S0,R", Shape{1 << 20});
+        for (Index rank : sample(million, 20)) CHECK(p.cost(rank).sent <= 2 * 1024);
+    }
+
+    TEST_CASE("2^20 ranks: views and fills need no peers") {
+        DynamicShape const shape = Shape{15485863};
+        auto const view = of("R,R", "S0,S0", shape);
+        CHECK(view.kind() == Kind::view);
+        CHECK(of("S0,S0", "P+,P+", shape).kind() == Kind::local);
+        std::vector<std::uint8_t> memory(static_cast<std::size_t>(shape.size()));
+        TensorView<std::uint8_t> const full(memory.data(), shape);
+        Index next = 0;
+        for (Index rank = 0; rank < 3000; ++rank) {  // the first ranks' parts lie side by side
+            auto const window = view.view(full, rank);
+            if (window.size() == 0) continue;
+            CHECK(window.data() - full.data() == next);
+            next += window.size();
+        }
+        CHECK(next == 2 * 15123 + 952 * 15);  // two whole rows of the mesh and 952 ranks of the third
+        CHECK(view.cost(77777) == Cost{});
+    }
+
+    TEST_CASE("2^20 ranks: a fold over one axis meets the ranks of that axis") {
+        auto const fold = of("P+,S0", "S0,S0@1,0", Shape{1 << 21});
+        for (Index rank : sample(million, 8)) {
+            CAPTURE(rank);
+            Cost const cost = fold.cost(rank);
+            CHECK(cost.phases == 1);
+            CHECK(cost.received == 2 * 1023);
+            CHECK(cost.messages_received == 1023);
+            CHECK(cost.workspace == 2 * 1024);
+        }
+    }
+}

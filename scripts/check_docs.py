@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles every ```cpp block of Markdown pages.
+"""Compiles every ```cpp block of Markdown pages, and checks that the files they name exist.
 
 A block that defines main is a program of its own. Any other block is wrapped: its includes move to the top, the rest
 becomes the body of a function that sees the umbrella, the threads and `using namespace reshard`. A comment on the line
@@ -27,6 +27,9 @@ FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unu
 FENCE = re.compile(r"^(\s*)(```+|~~~+)\s*(\w*)")
 DIRECTIVE = re.compile(r"^\s*<!--\s*docs:\s*(.*?)\s*-->\s*$")
 INCLUDE = re.compile(r"^\s*#\s*include\b")
+# `tests/core/shape.test.cpp` in code quotes, or the target of a relative link.
+NAMED = re.compile(r"`((?:include|tests|docs|scripts|bench|examples)/[\w./-]*\w)`")
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 MAIN = re.compile(r"^\s*(?:int|auto)\s+main\s*\(", re.MULTILINE)
 
 
@@ -107,6 +110,18 @@ def assemble(page, blocks):
     return wrapped + programs
 
 
+def missing_files(page, text):
+    complaints, in_code = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        in_code ^= FENCE.match(line) is not None
+        if in_code:
+            continue
+        targets = [ROOT / name for name in NAMED.findall(line)]
+        targets += [(ROOT / page).parent / name for name in LINK.findall(line)]
+        complaints += [f"{page}:{number}: {target} does not exist\n" for target in targets if not target.exists()]
+    return complaints
+
+
 def check(page, text, compiler):
     """Returns the number of blocks, how many were skipped, and the complaints."""
     try:
@@ -114,7 +129,7 @@ def check(page, text, compiler):
         units = assemble(page, blocks)
     except PageError as error:
         return 0, 0, [f"{page}:{error}"]
-    complaints = []
+    complaints = missing_files(page, text)
     with tempfile.TemporaryDirectory() as folder:
         for number, unit in enumerate(units):
             source = pathlib.Path(folder) / f"unit_{number}.cpp"
@@ -150,6 +165,9 @@ def self_test(compiler):
         ("- item\n\n  ```cpp\n  int a = ;\n  ```\n", "page.md:4"),
         ("```cpp\nint a = 1;\n", "not closed"),
         ("```sh\nint a = ;\n```\n", None),
+        ("see `scripts/check_docs.py` and [the readme](README.md)\n", None),
+        ("see `tests/core/no_such.test.cpp`\n", "page.md:1"),
+        ("see\n[this](docs/no_such.md)\n", "page.md:2"),
     ]
     bad = []
     for page, complaint in cases:

@@ -170,7 +170,8 @@ TEST_SUITE("algebra/bound") {
     TEST_CASE("the axes that fold form groups; the others divide the tensor beforehand") {
         DynamicShape const shape = Shape{8, 8};
         CHECK(receive_bound(of("(2,4):(P+,S0)", shape), of("(2,4):(R,S0)", shape), 3) == Bound{true, 2 * 16 / 2, true});
-        CHECK(receive_bound(of("(2,4):(P+,P+)", shape), of("(2,4):(R,R)", shape), 3) == Bound{true, 2 * 7 * 64 / 8, true});
+        CHECK(receive_bound(of("(2,4):(P+,P+)", shape), of("(2,4):(R,R)", shape), 3) ==
+              Bound{true, 2 * 7 * 64 / 8, true});
         CHECK(receive_bound(of("(2,4):(S0,P+)", shape), of("(2,4):(S0,S0)", shape), 3) == Bound{true, 3 * 8});
         CHECK(total_bound(of("(2,4):(S0,P+)", shape), of("(2,4):(S0,S0)", shape)).total == 3 * 64);
     }

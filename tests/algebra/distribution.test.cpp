@@ -64,7 +64,34 @@ std::string complaint(F make) {
     return "";
 }
 
+struct HalfFirst {  // a rule of a user's own: the first part gets half and one
+    static constexpr bool is_static = true;
+    [[nodiscard]] constexpr SplitRule rule(Index extent, Index /*parts*/) const {
+        return Boundaries{0, extent / 2 + 1, extent}.rule(0, 0);
+    }
+};
+struct DealsBlocks {
+    static constexpr bool is_static = true;
+    [[nodiscard]] constexpr SplitRule rule(Index /*extent*/, Index /*parts*/) const {
+        return BlockCyclic{1}.rule(0, 0);
+    }
+};
+
 }  // namespace
+
+TEST_CASE("a rule of your own is asked about the piece that it cuts") {
+    auto const nested = distribution<Shard<0>, Shard<0, HalfFirst>>(Mesh{2, 2}, Shape{12});
+    CHECK(nested.box(0) == Box{{0, 4}});
+    CHECK(nested.box(1) == Box{{4, 6}});
+    CHECK(nested.box(2) == Box{{6, 10}});
+    auto const first = distribution<Shard<0>, Shard<0, HalfFirst>>(Mesh{2, 2}, Shape{14}, AxisOrder<1, 0>{});
+    CHECK(first.box(0) == Box{{0, 4}});
+    CHECK(first.box(2) == Box{{4, 8}});
+}
+
+TEST_CASE("a rule of your own that deals out blocks is refused: its type is taken for boundaries") {
+    CHECK_THROWS_AS(static_cast<void>(distribution<Shard<0, DealsBlocks>>(Mesh{2}, Shape{12})), PlacementError);
+}
 
 TEST_CASE("65 rows on 64 ranks leave 31 ranks empty, 224 on 20 leave one") {
     auto const empty_ranks = [](Index rows, Index ranks) {

@@ -162,12 +162,15 @@ TEST_SUITE("exec/prepare") {
     // ---- Errors: the same on every rank, before anything is touched ------------------------------------------------
 
     TEST_CASE("a wrong shape on one rank is a BufferError on all, naming the rank and the shape it should have") {
-        check_spoilt(ErrorCode::buffer,
-                     {"rank 1 of 3: reshard::prepare: the source of rank 1 has shape [3], but under (3):(S0) it holds [4]",
-                      "Fix: allocate local_shape(rank)."},
-                     [](Gather& job) { job.from = TensorView<float>(job.source.data(), Shape{3}); });
+        check_spoilt(
+            ErrorCode::buffer,
+            {"rank 1 of 3: reshard::prepare: the source of rank 1 has shape [3], but under (3):(S0) it holds [4]",
+             "Fix: allocate local_shape(rank)."},
+            [](Gather& job) { job.from = TensorView<float>(job.source.data(), Shape{3}); });
         check_spoilt(ErrorCode::buffer, {"the destination of rank 1 has shape [2,6], but under (3):(R) it holds [12]"},
-                     [](Gather& job) { job.to = TensorView<float>(job.destination.data(), Shape{2, 6}); });
+                     [](Gather& job) {
+                         job.to = TensorView<float>(job.destination.data(), Shape{2, 6});
+                     });
     }
 
     TEST_CASE("null memory on one rank is a BufferError on all") {
@@ -237,8 +240,8 @@ TEST_SUITE("exec/prepare") {
                              [&](ThreadCommunicator& comm) {
                                  Gather job;
                                  ConstDynamicView const from(job.source.data(), DType::f32, Shape{4});
-                                 DynamicView const to(job.destination.data(), comm.rank() == 2 ? DType::u32 : DType::f32,
-                                                      Shape{12});
+                                 DynamicView const to(job.destination.data(),
+                                                      comm.rank() == 2 ? DType::u32 : DType::f32, Shape{12});
                                  static_cast<void>(prepare(gather, comm, from, to));
                              }),
                    ErrorCode::mismatch, {"the source of rank 2 holds F32, the destination U32"});
@@ -250,19 +253,23 @@ TEST_SUITE("exec/prepare") {
             return thrown_by(2, [&](ThreadCommunicator& comm) {
                 std::vector<double> source(6);
                 std::vector<double> destination(6);
-                static_cast<void>(prepare(p, comm, ConstDynamicView(source.data(), dtype, p.from().local_shape(comm.rank())),
+                static_cast<void>(prepare(p, comm,
+                                          ConstDynamicView(source.data(), dtype, p.from().local_shape(comm.rank())),
                                           DynamicView(destination.data(), dtype, p.to().local_shape(comm.rank()))));
             });
         };
-        check_same(attempt(of("(2):(P&)", "(2):(R)", shape), DType::f32), ErrorCode::dtype, {"band is not defined for F32"});
+        check_same(attempt(of("(2):(P&)", "(2):(R)", shape), DType::f32), ErrorCode::dtype,
+                   {"band is not defined for F32"});
         check_same(attempt(of("(2):(R)", "(2):(P^)", shape), DType::bf16), ErrorCode::dtype,
                    {"bxor has no identity for BF16"});
-        check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::c64), ErrorCode::dtype, {"sum is not defined for C64"});
+        check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::c64), ErrorCode::dtype,
+                   {"sum is not defined for C64"});
         check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::f8_e4m3), ErrorCode::dtype,
                    {"sum is not defined for F8_E4M3"});
         check_same(attempt(of("(2):(P+)", "(2):(Pavg)", shape), DType::i32), ErrorCode::dtype,
                    {"an average of I32 would be rounded"});
-        check_same(attempt(of("(2):(Pavg)", "(2):(R)", shape), DType::i32), ErrorCode::dtype, {"avg is not defined for I32"});
+        check_same(attempt(of("(2):(Pavg)", "(2):(R)", shape), DType::i32), ErrorCode::dtype,
+                   {"avg is not defined for I32"});
         check_same(attempt(of("(2):(S0)", "(2):(R)", shape), DType::f4), ErrorCode::dtype,
                    {"elements of F4 are smaller than a byte", "Fix: view the storage as U8."});
     }
@@ -285,8 +292,8 @@ TEST_SUITE("exec/prepare") {
 
     TEST_CASE("a workspace that is too small is a BufferError on all, and says how much is needed") {
         Plan<> const reduce = of("(2):(P+)", "(2):(R)", Shape{8});
-        std::string const needed = concat("the workspace of rank 1 has 8 bytes, the plan needs ",
-                                          workspace_bytes(reduce, 1, DType::f32));
+        std::string const needed =
+            concat("the workspace of rank 1 has 8 bytes, the plan needs ", workspace_bytes(reduce, 1, DType::f32));
         check_same(thrown_by(2,
                              [&](ThreadCommunicator& comm) {
                                  std::vector<float> source(8);
@@ -428,7 +435,8 @@ TEST_SUITE("exec/prepare") {
                 DynamicShape const to = p.to().local_shape(comm.rank());
                 std::vector<double> source(static_cast<std::size_t>(from.size()), 1.0);
                 std::vector<double> destination(static_cast<std::size_t>(to.size()));
-                auto job = prepare(p, comm, TensorView<double>(source.data(), from), TensorView<double>(destination.data(), to));
+                auto job = prepare(p, comm, TensorView<double>(source.data(), from),
+                                   TensorView<double>(destination.data(), to));
                 total += allocations_in([&] { job.run(); });
                 total += allocations_in([&] {
                     auto request = job.start();
@@ -464,12 +472,15 @@ TEST_SUITE("exec/prepare") {
     }
 
     TEST_CASE("typed plans, views of const memory and run-time views prepare alike") {
-        auto const typed = plan(distribution<Shard<0>>(Mesh<2>{}, Shape<4>{}), distribution<Replicate>(Mesh<2>{}, Shape<4>{}));
+        auto const typed =
+            plan(distribution<Shard<0>>(Mesh<2>{}, Shape<4>{}), distribution<Replicate>(Mesh<2>{}, Shape<4>{}));
         run_on_threads(2, [&](ThreadCommunicator& comm) {
             std::vector<int> const source{comm.rank() * 2, comm.rank() * 2 + 1};
             std::vector<int> first(4);
             std::vector<int> second(4);
-            prepare(typed, comm, TensorView<int const>(source.data(), Shape<2>{}), TensorView<int>(first.data(), Shape<4>{})).run();
+            prepare(typed, comm, TensorView<int const>(source.data(), Shape<2>{}),
+                    TensorView<int>(first.data(), Shape<4>{}))
+                .run();
             prepare(typed, comm, ConstDynamicView(source.data(), DType::i32, Shape{2}),
                     DynamicView(second.data(), DType::i32, Shape{4}))
                 .run();
@@ -507,23 +518,24 @@ TEST_SUITE("exec/prepare") {
         for (int phase : {0, 1}) {
             CAPTURE(phase);
             std::atomic<int> failed{0};
-            CHECK_THROWS_WITH_AS(run_on_threads(3,
-                                                [&](ThreadCommunicator& threads) {
-                                                    int const rank = threads.rank();
-                                                    Failing comm(threads.split(0, rank), rank == 2 ? phase : 99);
-                                                    std::vector<float> source(12, 1.0F);
-                                                    std::vector<float> destination(12);
-                                                    auto job = prepare(reduce, comm, TensorView<float>(source.data(), Shape{12}),
-                                                                       TensorView<float>(destination.data(), Shape{12}));
-                                                    try {
-                                                        job.run();
-                                                    } catch (PeerFailed const& error) {
-                                                        bool const told = error.message().find("lost power") != std::string::npos;
-                                                        if (told && source == std::vector<float>(12, 1.0F)) ++failed;
-                                                        throw;
-                                                    }
-                                                }),
-                                 "lost power", std::runtime_error);
+            CHECK_THROWS_WITH_AS(
+                run_on_threads(3,
+                               [&](ThreadCommunicator& threads) {
+                                   int const rank = threads.rank();
+                                   Failing comm(threads.split(0, rank), rank == 2 ? phase : 99);
+                                   std::vector<float> source(12, 1.0F);
+                                   std::vector<float> destination(12);
+                                   auto job = prepare(reduce, comm, TensorView<float>(source.data(), Shape{12}),
+                                                      TensorView<float>(destination.data(), Shape{12}));
+                                   try {
+                                       job.run();
+                                   } catch (PeerFailed const& error) {
+                                       bool const told = error.message().find("lost power") != std::string::npos;
+                                       if (told && source == std::vector<float>(12, 1.0F)) ++failed;
+                                       throw;
+                                   }
+                               }),
+                "lost power", std::runtime_error);
             CHECK(failed == 2);
         }
     }

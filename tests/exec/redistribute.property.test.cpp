@@ -63,7 +63,8 @@ void check_meaning(Plan<> const& plan, std::vector<T> const& global, test::Rando
             auto const& local = sources[static_cast<std::size_t>(rank)];
             from.back().each([&](Index k, T& element) { element = local[static_cast<std::size_t>(k)]; });
         }
-        to.emplace_back(plan.to().contains(rank) ? plan.to().local_shape(rank) : DynamicShape(Shape<0>{}), random, fill);
+        to.emplace_back(plan.to().contains(rank) ? plan.to().local_shape(rank) : DynamicShape(Shape<0>{}), random,
+                        fill);
     }
     auto const before = from;
     std::vector<Traffic> moved(static_cast<std::size_t>(size));
@@ -78,7 +79,8 @@ void check_meaning(Plan<> const& plan, std::vector<T> const& global, test::Rando
     oracle::Locals<T> results(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
         auto const r = static_cast<std::size_t>(rank);
-        bool const untouched = std::memcmp(before[r].memory.data(), from[r].memory.data(), from[r].memory.size() * sizeof(T)) == 0;
+        bool const untouched =
+            std::memcmp(before[r].memory.data(), from[r].memory.data(), from[r].memory.size() * sizeof(T)) == 0;
         REQUIRE(untouched);
         REQUIRE(to[r].memory.front() == to[r].guard);
         REQUIRE(to[r].memory.back() == to[r].guard);

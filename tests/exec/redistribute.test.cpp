@@ -94,7 +94,8 @@ TEST_SUITE("exec/redistribute") {
               std::vector<float>{4, 8, -12});
         CHECK(locally(of("(4):(Pavg)", "(4):(P+)", Shape{3}), std::vector<float>{4, 8, -12}, 2) ==
               std::vector<float>{1, 2, -3});
-        CHECK(locally(of("(2,3):(P+,P+)", "(2,3):(Pavg,Pavg)", Shape{1}), std::vector<double>{1}, 5) == std::vector<double>{6});
+        CHECK(locally(of("(2,3):(P+,P+)", "(2,3):(Pavg,Pavg)", Shape{1}), std::vector<double>{1}, 5) ==
+              std::vector<double>{6});
         CHECK_THROWS_AS(locally(of("(4):(P+)", "(4):(Pavg)", Shape{3}), std::vector<int>{1, 2, 3}, 0), DTypeError);
     }
 
@@ -111,7 +112,8 @@ TEST_SUITE("exec/redistribute") {
     }
 
     TEST_CASE("typed local plans need no communicator, axes of one included") {
-        auto const fill = plan(distribution<Shard<0>>(Mesh<2>{}, Shape<4>{}), distribution<Partial<>>(Mesh<2>{}, Shape<4>{}));
+        auto const fill =
+            plan(distribution<Shard<0>>(Mesh<2>{}, Shape<4>{}), distribution<Partial<>>(Mesh<2>{}, Shape<4>{}));
         std::vector<int> const shard{5, 6};
         std::vector<int> whole(4, -1);
         redistribute(fill, TensorView<int const>(shard.data(), Shape{2}), view(whole, Shape{4}), 1);
@@ -128,9 +130,10 @@ TEST_SUITE("exec/redistribute") {
         };
         Mesh<1, 2> const mesh;
         check(ones(distribution<S, R>(mesh, four), distribution<R, S>(mesh, four)), 1, {1, 2, 3, 4}, {3, 4});
-        check(ones(distribution<Partial<>, R>(mesh, four), distribution<R, R>(mesh, four)), 1, {1, 2, 3, 4}, {1, 2, 3, 4});
-        check(ones(distribution<Partial<Reduce::max>, S>(mesh, four), distribution<R, Partial<>>(mesh, four)), 1, {3, 4},
-              {0, 0, 3, 4});
+        check(ones(distribution<Partial<>, R>(mesh, four), distribution<R, R>(mesh, four)), 1, {1, 2, 3, 4},
+              {1, 2, 3, 4});
+        check(ones(distribution<Partial<Reduce::max>, S>(mesh, four), distribution<R, Partial<>>(mesh, four)), 1,
+              {3, 4}, {0, 0, 3, 4});
         check(ones(distribution<S, S>(mesh, four), distribution<Partial<>, S>(mesh, four)), 0, {1, 2}, {1, 2});
         check(ones(distribution<R, R>(mesh, four), distribution<Partial<>, Partial<>>(mesh, four)), 1, {1, 2, 3, 4},
               {0, 0, 0, 0});
@@ -142,9 +145,10 @@ TEST_SUITE("exec/redistribute") {
         Plan<> const p = of("(2):(S0)", "(2):(R)", Shape{4});
         std::vector<int> source{1, 2};
         std::vector<int> destination(4, -1);
-        CHECK_THROWS_WITH_AS(redistribute(p, view(source, Shape{2}), view(destination, Shape{4}), 0),
-                             "reshard::redistribute: (2):(S0) -> (2):(R) needs communication. Fix: pass a communicator.",
-                             TransitionError);
+        CHECK_THROWS_WITH_AS(
+            redistribute(p, view(source, Shape{2}), view(destination, Shape{4}), 0),
+            "reshard::redistribute: (2):(S0) -> (2):(R) needs communication. Fix: pass a communicator.",
+            TransitionError);
         CHECK(destination == std::vector<int>(4, -1));
         auto const across = plan_across(p.from(), p.from());
         CHECK_THROWS_AS(redistribute(across, view(source, Shape{2}), view(destination, Shape{2}), 0), TransitionError);
@@ -157,8 +161,9 @@ TEST_SUITE("exec/redistribute") {
         CHECK_THROWS_AS(redistribute(p, view(source, Shape{1}), view(destination, Shape{4}), 0), BufferError);
         CHECK_THROWS_AS(redistribute(p, view(source, Shape{2}), view(destination, Shape{3}), 0), BufferError);
         CHECK_THROWS_AS(redistribute(p, view(source, Shape{2}), TensorView<int>(nullptr, Shape{4}), 0), BufferError);
-        CHECK_THROWS_AS(redistribute(p, TensorView<int>(destination.data() + 1, Shape{2}), view(destination, Shape{4}), 0),
-                        BufferError);
+        CHECK_THROWS_AS(
+            redistribute(p, TensorView<int>(destination.data() + 1, Shape{2}), view(destination, Shape{4}), 0),
+            BufferError);
         ConstDynamicView const bits(source.data(), DType::f4, Shape{2});
         CHECK_THROWS_AS(redistribute(p, bits, DynamicView(destination.data(), DType::f4, Shape{4}), 0), DTypeError);
         CHECK_THROWS_AS(redistribute(p, ConstDynamicView(view(source, Shape{2})),
@@ -209,19 +214,22 @@ TEST_SUITE("exec/redistribute") {
         Shape const shape{8};
         run_on_threads(4, [&](ThreadCommunicator& world) {
             auto comm = world.split(world.rank() % 2, 0);
-            Plan<> const p = world.rank() % 2 == 0 ? of("(2):(S0)", "(2):(R)", shape) : of("(2):(P+)", "(2):(R)", shape);
+            Plan<> const p =
+                world.rank() % 2 == 0 ? of("(2):(S0)", "(2):(R)", shape) : of("(2):(P+)", "(2):(R)", shape);
             for (int round = 0; round < 20; ++round) {
                 std::vector<int> source(world.rank() % 2 == 0 ? 4 : 8, comm.rank() + 1);
                 std::vector<int> result(8);
-                redistribute(p, comm, view(source, p.from().local_shape(comm.rank())), view(result, DynamicShape(shape)));
-                CHECK(result == (world.rank() % 2 == 0 ? std::vector<int>{1, 1, 1, 1, 2, 2, 2, 2} : std::vector<int>(8, 3)));
+                redistribute(p, comm, view(source, p.from().local_shape(comm.rank())),
+                             view(result, DynamicShape(shape)));
+                CHECK(result ==
+                      (world.rank() % 2 == 0 ? std::vector<int>{1, 1, 1, 1, 2, 2, 2, 2} : std::vector<int>(8, 3)));
             }
         });
     }
 
     TEST_CASE("every rank can be the root of distribute and gather, evenly and unevenly") {
-        for (char const* text : {"(4):(S0)", "(4):(S1:bal)", "(2,2):(S0,R)", "(2,2):(S1,S0)", "(4):(R)", "(4)[3,1,0,2]:(S0:cyc1)",
-                                 "(2)+1:(S0)"}) {
+        for (char const* text : {"(4):(S0)", "(4):(S1:bal)", "(2,2):(S0,R)", "(2,2):(S1,S0)", "(4):(R)",
+                                 "(4)[3,1,0,2]:(S0:cyc1)", "(2)+1:(S0)"}) {
             CAPTURE(text);
             Shape const shape{5, 3};
             auto const parts = parse(text, shape);
@@ -267,9 +275,9 @@ TEST_SUITE("exec/redistribute") {
         run_on_threads(2, [&](ThreadCommunicator& comm) {
             std::vector<int> memory(4);
             for (int root : {-1, 2}) {
-                CHECK_THROWS_WITH_AS(distribute(parts, comm, root, view(memory, Shape{4}), view(memory, Shape{2})),
-                                     doctest::Contains("is not one of the communicator's 2 ranks. Fix: roots count from 0."),
-                                     MeshError);
+                CHECK_THROWS_WITH_AS(
+                    distribute(parts, comm, root, view(memory, Shape{4}), view(memory, Shape{2})),
+                    doctest::Contains("is not one of the communicator's 2 ranks. Fix: roots count from 0."), MeshError);
                 CHECK_THROWS_AS(gather(parts, comm, root, view(memory, Shape{2}), view(memory, Shape{4})), MeshError);
             }
         });
@@ -283,7 +291,8 @@ TEST_SUITE("exec/redistribute") {
                          TensorView<double>(&total, DynamicShape()));
             CHECK(total == 6.0);
             Plan<> const nothing = of("(3):(P+)", "(3):(S0)", Shape{0, 4});
-            redistribute(nothing, comm, TensorView<double>(nullptr, Shape{0, 4}), TensorView<double>(nullptr, Shape{0, 4}));
+            redistribute(nothing, comm, TensorView<double>(nullptr, Shape{0, 4}),
+                         TensorView<double>(nullptr, Shape{0, 4}));
         });
     }
 
@@ -298,7 +307,8 @@ TEST_SUITE("exec/redistribute") {
         std::vector<std::vector<float>> addends(ranks, std::vector<float>(37));
         for (auto& addend : addends)
             for (float& element : addend) {
-                element = std::ldexp(static_cast<float>(static_cast<int>(rng() % 2001) - 1000), static_cast<int>(rng() % 40) - 20);
+                element = std::ldexp(static_cast<float>(static_cast<int>(rng() % 2001) - 1000),
+                                     static_cast<int>(rng() % 40) - 20);
             }
         std::vector<float> wanted = addends[0];
         for (std::size_t r = 1; r < ranks; ++r)
@@ -319,7 +329,8 @@ TEST_SUITE("exec/redistribute") {
                     std::vector<float> result(static_cast<std::size_t>(local.size()));
                     redistribute(p, comm, view(source, DynamicShape(shape)), view(result, local));
                     std::vector<float> expected;
-                    for (Index i : oracle::elements(p.to(), comm.rank())) expected.push_back(wanted[static_cast<std::size_t>(i)]);
+                    for (Index i : oracle::elements(p.to(), comm.rank()))
+                        expected.push_back(wanted[static_cast<std::size_t>(i)]);
                     bool const same = std::memcmp(result.data(), expected.data(), expected.size() * sizeof(float)) == 0;
                     CHECK(same);
                 });
@@ -375,7 +386,8 @@ TEST_SUITE("exec/redistribute") {
             std::vector<int> result(3, -1);
             redistribute(p, comm, view(source, DynamicShape(shape)), view(result, DynamicShape(shape)));
             std::vector<int> total(3);
-            redistribute(of("(3):(P+)", "(3):(R)", shape), comm, view(result, DynamicShape(shape)), view(total, DynamicShape(shape)));
+            redistribute(of("(3):(P+)", "(3):(R)", shape), comm, view(result, DynamicShape(shape)),
+                         view(total, DynamicShape(shape)));
             CHECK(total == std::vector<int>(3, 15));
         });
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: reshard::redistribute: source and destination have different element types. Fix: give both the same type
+// expect-error: reshard::redistribute: source and destination have different element types. Fix: give both the same
+// type
 #include <reshard/exec/redistribute.hpp>
 
 using namespace reshard;

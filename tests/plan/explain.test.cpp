@@ -38,13 +38,15 @@ TEST_SUITE("plan/explain") {
         CHECK(within("(2,4):(R,S0)", "(2,4):(S0,R)", Shape{8192, 1024}, 5, DType::f32) ==
               "(2,4):(R,S0) -> (2,4):(S0,R)  shape [8192,1024] F32, rank 5: collective\n"
               "  because: axis 0 R->S0 keeps a part of its copy; axis 1 S0->R is gathered\n"
-              "  phase 1: exchange; sends 16.0 MiB in 2 messages to 2 peers; receives 16.0 MiB in 2 messages from 2 peers\n"
+              "  phase 1: exchange; sends 16.0 MiB in 2 messages to 2 peers; receives 16.0 MiB in 2 messages from 2 "
+              "peers\n"
               "  receives 16.0 MiB, bound 16.0 MiB\n");
-        CHECK(within("(4):(S0)", "(4):(S1)", Shape{64, 64}, 1, DType::bf16) ==
-              "(4):(S0) -> (4):(S1)  shape [64,64] BF16, rank 1: collective\n"
-              "  because: axis 0 S0->S1 is cut another way\n"
-              "  phase 1: exchange; sends 1.5 KiB in 3 messages to 3 peers; receives 1.5 KiB in 3 messages from 3 peers\n"
-              "  receives 1.5 KiB, bound 1.5 KiB\n");
+        CHECK(
+            within("(4):(S0)", "(4):(S1)", Shape{64, 64}, 1, DType::bf16) ==
+            "(4):(S0) -> (4):(S1)  shape [64,64] BF16, rank 1: collective\n"
+            "  because: axis 0 S0->S1 is cut another way\n"
+            "  phase 1: exchange; sends 1.5 KiB in 3 messages to 3 peers; receives 1.5 KiB in 3 messages from 3 peers\n"
+            "  receives 1.5 KiB, bound 1.5 KiB\n");
     }
 
     TEST_CASE("exchange, fold, exchange") {
@@ -74,13 +76,14 @@ TEST_SUITE("plan/explain") {
     }
 
     TEST_CASE("where folds and moves mix, no bound is known, and that is said") {
-        CHECK(within("(2,4):(P+,S0)", "(2,4):(S1,R)", Shape{8192, 1024}, 3, DType::bf16) ==
-              "(2,4):(P+,S0) -> (2,4):(S1,R)  shape [8192,1024] BF16, rank 3: collective\n"
-              "  because: axis 0 P+->S1 is folded; axis 1 S0->R is gathered\n"
-              "  phase 1: exchange and fold of 2 addends (sum, ascending ranks) as (2,4):(S1,S0:bal); "
-              "sends 2.0 MiB in 1 message to 1 peer; receives 2.0 MiB in 1 message from 1 peer\n"
-              "  phase 2: exchange; sends 6.0 MiB in 3 messages to 3 peers; receives 6.0 MiB in 3 messages from 3 peers\n"
-              "  receives 8.0 MiB, no bound is known for this combination of Partial axes\n");
+        CHECK(
+            within("(2,4):(P+,S0)", "(2,4):(S1,R)", Shape{8192, 1024}, 3, DType::bf16) ==
+            "(2,4):(P+,S0) -> (2,4):(S1,R)  shape [8192,1024] BF16, rank 3: collective\n"
+            "  because: axis 0 P+->S1 is folded; axis 1 S0->R is gathered\n"
+            "  phase 1: exchange and fold of 2 addends (sum, ascending ranks) as (2,4):(S1,S0:bal); "
+            "sends 2.0 MiB in 1 message to 1 peer; receives 2.0 MiB in 1 message from 1 peer\n"
+            "  phase 2: exchange; sends 6.0 MiB in 3 messages to 3 peers; receives 6.0 MiB in 3 messages from 3 peers\n"
+            "  receives 8.0 MiB, no bound is known for this combination of Partial axes\n");
     }
 
     TEST_CASE("a factor between sum and average is named") {

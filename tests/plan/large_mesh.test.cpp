@@ -105,7 +105,7 @@ TEST_SUITE("plan/large mesh") {
         Cost const cost = even.cost(1023);
         CHECK(cost.messages_sent == 1);
         CHECK(cost.received == 32);
-        CHECK(even.cost(0) == Cost{1, 0, 0, 0, 0, 0});  // the diagonal keeps its tile
+        CHECK(even.cost(0) == Cost{1, 0, 0, 0, 0, 0});                 // the diagonal keeps its tile
         check_sample(of("S0,S1", "S1,S0", Shape{4099, 5003}), 60, 8);  // primes
     }
 
@@ -128,7 +128,8 @@ TEST_SUITE("plan/large mesh") {
         DynamicMesh const thousand = Mesh{1000, 1000}.on(first_rank(77));
         check_sample(plan_across(distribution(million, shape, "S0,S0"), distribution(thousand, shape, "S0,S0")), 60, 8);
         DynamicShape const matrix = Shape{10007, 20011};
-        check_sample(plan_across(distribution(million, matrix, "S0,S1"), distribution(thousand, matrix, "S1:bal,S0")), 60, 8);
+        check_sample(plan_across(distribution(million, matrix, "S0,S1"), distribution(thousand, matrix, "S1:bal,S0")),
+                     60, 8);
     }
 
     TEST_CASE("2^20 ranks: copies share what they send") {

@@ -31,7 +31,8 @@ static_assert(plan(on2x4<R, S0>, on2x4<R, Sum>).kind() == Kind::local);
 static_assert(plan(on2x4<Sum, S0>, on2x4<Avg, S0>).kind() == Kind::local);
 static_assert(plan(on2x4<R, S0>, on2x4<S1, R>).kind() == Kind::collective);
 static_assert(!plan(on2x4<Sum, R>, on2x4<R, R>).is_local());
-static_assert(std::is_same_v<decltype(plan(on2x4<R, R>, on2x4<R, S0>))::to_type, std::remove_const_t<decltype(on2x4<R, S0>)>>);
+static_assert(
+    std::is_same_v<decltype(plan(on2x4<R, R>, on2x4<R, S0>))::to_type, std::remove_const_t<decltype(on2x4<R, S0>)>>);
 static_assert(std::is_same_v<decltype(plan(on2x4<R, R>, on2x4<R, S0>.value())), Plan<>>, "one value makes a value");
 
 // Plans are plain values.
@@ -41,8 +42,9 @@ static_assert(std::is_convertible_v<decltype(plan(on2x4<R, S0>, on2x4<S1, R>)), 
 
 // A view is a constant too.
 constexpr float matrix[4 * 6]{};
-constexpr auto quarter_of_matrix = plan(distribution<R, R>(Mesh<2, 2>{}, Shape<4, 6>{}), distribution<S0, S1>(Mesh<2, 2>{}, Shape<4, 6>{}))
-                                       .view(TensorView<float const>(matrix, Shape<4, 6>{}), 3);
+constexpr auto quarter_of_matrix =
+    plan(distribution<R, R>(Mesh<2, 2>{}, Shape<4, 6>{}), distribution<S0, S1>(Mesh<2, 2>{}, Shape<4, 6>{}))
+        .view(TensorView<float const>(matrix, Shape<4, 6>{}), 3);
 static_assert(quarter_of_matrix.data() == matrix + 2 * 6 + 3 && quarter_of_matrix.extent(0) == 2 &&
               quarter_of_matrix.extent(1) == 3 && quarter_of_matrix.stride(0) == 6 && quarter_of_matrix.stride(1) == 1);
 
@@ -103,7 +105,8 @@ TEST_SUITE("plan/plan") {
 
     TEST_CASE("a view is a window of the rank's memory: pointer, shape and strides") {
         std::vector<int> memory(6 * 4);
-        auto const window = of("(2,2):(R,R)", "(2,2):(S0,S1)", Shape{6, 4}).view(TensorView<int>(memory.data(), Shape{6, 4}), 3);
+        auto const window =
+            of("(2,2):(R,R)", "(2,2):(S0,S1)", Shape{6, 4}).view(TensorView<int>(memory.data(), Shape{6, 4}), 3);
         CHECK(window.data() == memory.data() + 3 * 4 + 2);
         CHECK(window.shape() == DynamicShape(Shape{3, 2}));
         CHECK(window.stride(0) == 4);
@@ -146,7 +149,8 @@ TEST_SUITE("plan/plan") {
 
     TEST_CASE("views of scalars, of the memory itself and of copies that may owe themselves") {
         int scalar = 3;
-        CHECK(of("(2):(R)", "(2):(R)", DynamicShape()).view(TensorView<int>(&scalar, DynamicShape()), 1).data() == &scalar);
+        CHECK(of("(2):(R)", "(2):(R)", DynamicShape()).view(TensorView<int>(&scalar, DynamicShape()), 1).data() ==
+              &scalar);
         std::vector<int> memory(8);
         TensorView<int> const full(memory.data(), Shape{8});
         TensorView<int> const half(memory.data(), Shape{4});
@@ -164,7 +168,8 @@ TEST_SUITE("plan/plan") {
                              BufferError);
         CHECK_THROWS_AS(static_cast<void>(p.view(TensorView<int>(memory.data(), Shape{4}), 1)), BufferError);
         CHECK_THROWS_AS(static_cast<void>(p.view(TensorView<int>(memory.data(), Shape{4, 4, 1}), 1)), BufferError);
-        CHECK_THROWS_AS(static_cast<void>(of("(2):(R)", "(2):(R)", DynamicShape()).view(TensorView<int>(memory.data(), Shape{1}), 0)),
+        CHECK_THROWS_AS(static_cast<void>(
+                            of("(2):(R)", "(2):(R)", DynamicShape()).view(TensorView<int>(memory.data(), Shape{1}), 0)),
                         BufferError);
         CHECK_THROWS_AS(static_cast<void>(p.view(TensorView<int>(memory.data(), Shape{4, 4}), 4)), MeshError);
         CHECK_THROWS_AS(static_cast<void>(p.view(TensorView<int>(memory.data(), Shape{4, 4}), -1)), MeshError);
@@ -191,9 +196,13 @@ TEST_SUITE("plan/plan") {
         CHECK(window.shape() == DynamicShape(Shape{4}));
         ConstDynamicView const whole(memory.data(), DType::f32, Shape{8});
         CHECK(static_cast<void const*>(p.view(whole, 1).data()) == memory.data() + 4);
-        CHECK_THROWS_AS(static_cast<void>(p.view(ConstDynamicView(memory.data(), DType::f32, Shape{4}), 1)), BufferError);
-        CHECK_THROWS_AS(static_cast<void>(p.view(ConstDynamicView(memory.data(), DType::f32, Shape{8, 1}), 1)), BufferError);
-        CHECK(of("(4):(R)", "(4):(S0)", Shape{2}).view(ConstDynamicView(memory.data(), DType::f32, Shape{2}), 3).size() == 0);
+        CHECK_THROWS_AS(static_cast<void>(p.view(ConstDynamicView(memory.data(), DType::f32, Shape{4}), 1)),
+                        BufferError);
+        CHECK_THROWS_AS(static_cast<void>(p.view(ConstDynamicView(memory.data(), DType::f32, Shape{8, 1}), 1)),
+                        BufferError);
+        CHECK(
+            of("(4):(R)", "(4):(S0)", Shape{2}).view(ConstDynamicView(memory.data(), DType::f32, Shape{2}), 3).size() ==
+            0);
     }
 
     // ---- What plan() refuses -------------------------------------------------------------------------------------
@@ -224,10 +233,11 @@ TEST_SUITE("plan/plan") {
 
     TEST_CASE("an average has no identity to fill with") {
         DynamicShape const shape = Shape{8};
-        CHECK_THROWS_WITH_AS(static_cast<void>(of("(2):(R)", "(2):(Pavg)", shape)),
-                             "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no identity "
-                             "to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.",
-                             TransitionError);
+        CHECK_THROWS_WITH_AS(
+            static_cast<void>(of("(2):(R)", "(2):(Pavg)", shape)),
+            "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no identity "
+            "to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.",
+            TransitionError);
         CHECK_THROWS_AS(static_cast<void>(of("(2):(S0)", "(2):(Pavg)", shape)), TransitionError);
         CHECK_THROWS_AS(static_cast<void>(of("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)", shape)), TransitionError);
         CHECK_THROWS_AS(static_cast<void>(across("(2):(S0)", "(2):(Pavg)", shape)), TransitionError);
@@ -295,7 +305,8 @@ TEST_SUITE("plan/plan") {
     }
 
     TEST_CASE("an axis that is one in the type does not count; as a value it does, and then nothing travels either") {
-        auto const typed = plan(distribution<S0, R>(Mesh<1, 4>{}, Shape<8>{}), distribution<R, S0>(Mesh<1, 4>{}, Shape<8>{}));
+        auto const typed =
+            plan(distribution<S0, R>(Mesh<1, 4>{}, Shape<8>{}), distribution<R, S0>(Mesh<1, 4>{}, Shape<8>{}));
         CHECK(typed.kind() == Kind::view);
         std::vector<int> memory(8);
         CHECK(typed.view(TensorView<int>(memory.data(), Shape{8}), 3).data() == memory.data() + 6);
@@ -356,7 +367,9 @@ TEST_SUITE("plan/plan") {
                 CAPTURE(n);
                 CAPTURE(root);
                 std::string const one = concat("(1)+", root, ":(R)");
-                auto const to_root = [&](char const* from) { return across(text(from, n).c_str(), one.c_str(), shape); };
+                auto const to_root = [&](char const* from) {
+                    return across(text(from, n).c_str(), one.c_str(), shape);
+                };
                 auto const from_root = [&](char const* to) { return across(one.c_str(), text(to, n).c_str(), shape); };
                 CHECK(moved(to_root("(n):(S0)")) == Moved{(n - 1) * T / n, T / n, (n - 1) * T / n});
                 CHECK(moved(from_root("(n):(S0)")) == Moved{T / n, (n - 1) * T / n, (n - 1) * T / n});

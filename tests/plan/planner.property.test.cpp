@@ -159,7 +159,8 @@ TEST_SUITE("plan/planner") {
         std::vector<std::string> const placements{"R", "S0", "S1", "S0:bal"};
         for (auto const& extents : {std::pair<Index, Index>{2, 2}, {2, 3}, {3, 2}, {2, 4}, {4, 2}, {4, 4}}) {
             DynamicMesh const mesh = Mesh{extents.first, extents.second};
-            for (DynamicShape const& shape : {DynamicShape(Shape{8, 16}), DynamicShape(Shape{5, 7}), DynamicShape(Shape{13, 3})}) {
+            for (DynamicShape const& shape :
+                 {DynamicShape(Shape{8, 16}), DynamicShape(Shape{5, 7}), DynamicShape(Shape{13, 3})}) {
                 std::vector<DynamicDistribution> all;
                 for (auto const& a : placements)
                     for (auto const& b : placements) {

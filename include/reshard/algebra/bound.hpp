@@ -43,11 +43,11 @@ namespace detail {
 
 /// How the axes of a transition on one mesh behave as a whole.
 enum class FoldForm : std::uint8_t {
-    none,      ///< no Partial is resolved or filled: sets of elements move
-    to_shard,  ///< P -> S on all axes that change
-    to_copies, ///< P -> R on all axes that change
-    to_owed,   ///< P(a) -> P(b) on all axes that change
-    mixed      ///< no bound is known
+    none,       ///< no Partial is resolved or filled: sets of elements move
+    to_shard,   ///< P -> S on all axes that change
+    to_copies,  ///< P -> R on all axes that change
+    to_owed,    ///< P(a) -> P(b) on all axes that change
+    mixed       ///< no bound is known
 };
 
 struct FoldShape {

@@ -350,19 +350,30 @@ public:
     }
 
 private:
+    /// In cutting order, because a rule is asked about the piece that it cuts, not about the whole extent.
     static constexpr Placements list(M const& mesh, S const& shape, P const&... placements) {
-        Placements result;
-        int axis = 0;
-        (result.push_back(make(mesh, shape, axis++, placements)), ...);
+        Placements result = static_signature.placements;
+        for (int dim = 0; dim < S::rank(); ++dim) {
+            Index extent = shape.extent(dim);  // of the first piece; boundaries check that all are alike
+            for (int axis : static_signature.cuts[dim]) {
+                Index const parts = mesh.extent(axis);
+                int next = 0;
+                ((next++ == axis ? static_cast<void>(result[axis] = make(placements, extent, parts)) : void()), ...);
+                extent = part(result[axis].rule(), extent, parts, 0).size();
+            }
+        }
         return result;
     }
     template <class One>
-    static constexpr Placement make(M const& mesh, S const& shape, int axis, One const& placement) {
-        if constexpr (One::kind == PlacementKind::shard) {
-            return placement.placement(shape.extent(One::dim), mesh.extent(axis));
-        } else {
-            return placement.placement(dynamic, mesh.extent(axis));
+    static constexpr Placement make(One const& placement, Index extent, Index parts) {
+        Placement const result = placement.placement(extent, parts);
+        if constexpr (requires { typename One::rule_type; }) {
+            if (result.rule().kind == SplitKind::cyclic && !std::same_as<typename One::rule_type, BlockCyclic>) {
+                raise(ErrorCode::placement, "reshard::distribution: a split rule of your own deals out blocks. "
+                                            "Fix: return boundaries, or use reshard::BlockCyclic.");
+            }
         }
+        return result;
     }
 
     DynamicDistribution value_;

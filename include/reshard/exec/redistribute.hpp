@@ -33,8 +33,7 @@ template <Communicator C, class From, class To, class S>
 namespace detail {
 
 /// \pre nothing crosses ranks.
-inline void run_locally(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
-                        int rank) {
+inline void run_locally(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank) {
     Steps steps = plan.steps();
     if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
     check_arguments(plan, steps, rank, static_cast<int>(plan.from().mesh().last_rank() + 1), source, destination);
@@ -48,8 +47,7 @@ inline void run_locally(Plan<> const& plan, ConstDynamicView const& source, Dyna
 /// A transition within one rank: a copy, identities, a factor. There is no communicator to pass, so this call is the
 /// proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
 /// run-time plans that are. Throws BufferError and DTypeError like prepare. A rank outside the mesh has nothing to do.
-inline void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
-                         int rank) {
+inline void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank) {
     if (!plan.is_local()) {
         raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
                                             to_string(plan.to()), " needs communication. Fix: pass a communicator."));
@@ -61,6 +59,9 @@ void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, Tenso
     static_assert(std::same_as<std::remove_const_t<S>, T>,
                   "reshard::redistribute: source and destination have different element types. "
                   "Fix: give both the same type; the destination must not be const.");
+    static_assert(detail::check_ops<From, T>() && detail::check_ops<To, T>(),
+                  "reshard::redistribute: a Partial op is not defined for this element type: bit operations need "
+                  "integers, averages need floats. Fix: use an op that the element type supports.");
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");

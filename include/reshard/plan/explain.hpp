@@ -67,7 +67,7 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         Placement const& source = from.placement(axis);
         Placement const& target = to.placement(axis);
-        constexpr std::string_view change_text[] = {"stays as it is", "is scaled",       "is folded",
+        constexpr std::string_view change_text[] = {"stays as it is", "is scaled",      "is folded",
                                                     "is filled",      "may owe copies", ""};
         AxisChange const change = axis_change(source, target);
         text += concat(axis == 0 ? " " : "; ", "axis ", axis, " ", to_string(source), "->", to_string(target));
@@ -92,13 +92,13 @@ template <class From, class To>
 [[nodiscard]] std::string explain(Plan<From, To> const& typed, Index rank, DType dtype) {
     Plan<> const plan = typed;
     Kind const kind = typed.kind();  // types may know more: axes of size 1
-    std::string text = concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ",
-                              to_string(plan.from().shape()), " ", name(dtype), ", rank ", rank, ": ",
-                              name(kind), "\n");
+    std::string text =
+        concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ", to_string(plan.from().shape()), " ",
+               name(dtype), ", rank ", rank, ": ", name(kind), "\n");
     detail::explain_reason(text, plan);
     if (kind != Kind::collective) {
         text += kind == Kind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"
-                                          : "  a copy within the rank: no communicator, 0 B\n";
+                                   : "  a copy within the rank: no communicator, 0 B\n";
         return text;
     }
     if (!plan.from().contains(rank) && !plan.to().contains(rank)) {
@@ -124,8 +124,8 @@ template <class From, class To>
     Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
     text += concat("  receives ", detail::bytes_text(cost.received, dtype));
     if (!bound.known) return text + ", no bound is known for this combination of Partial axes\n";
-    text += concat(", bound ", detail::bytes_text(bound.elements, dtype),
-                   bound.busiest ? " for the busiest rank" : "", "\n");
+    text += concat(", bound ", detail::bytes_text(bound.elements, dtype), bound.busiest ? " for the busiest rank" : "",
+                   "\n");
     return text;
 }
 

@@ -60,8 +60,8 @@ struct ByteRange {
 /// them apart. False when they do not look like windows of one tensor.
 [[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
     if (a.rank() != b.rank() || !(a.strides() == b.strides()) || a.dtype() != b.dtype()) return false;
-    Index rest = static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data()) -
-                                    reinterpret_cast<std::uintptr_t>(a.data()));
+    Index rest =
+        static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
     Index const element = bytes(a.dtype());
     if (rest % element != 0) return false;
     rest /= element;
@@ -110,8 +110,8 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
                        DynamicDistribution const& distribution) {
     if (!(view.shape() == wanted)) {
         raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has shape ",
-                                        to_string(view.shape()), ", but under ", to_string(distribution),
-                                        " it holds ", to_string(wanted), ". Fix: allocate local_shape(rank)."));
+                                        to_string(view.shape()), ", but under ", to_string(distribution), " it holds ",
+                                        to_string(wanted), ". Fix: allocate local_shape(rank)."));
     }
     if (view.data() == nullptr && view.size() != 0) {
         raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank,
@@ -129,8 +129,8 @@ inline void check_dtype(Steps const& steps, DType dtype) {
                                        ". Fix: use an op that the element type supports."));
     }
     if (steps.fill && !supports(steps.fill_op, dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fill_op), " has no identity for ",
-                                       name(dtype), ". Fix: use an op that the element type supports."));
+        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fill_op), " has no identity for ", name(dtype),
+                                       ". Fix: use an op that the element type supports."));
     }
     if ((steps.multiply != 1 || steps.divide != 1) && !is_floating(dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
@@ -139,30 +139,30 @@ inline void check_dtype(Steps const& steps, DType dtype) {
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.
-inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size,
-                            ConstDynamicView const& source, DynamicView const& destination) {
+inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
+                            DynamicView const& destination) {
     for (DynamicDistribution const* side : {&plan.from(), &plan.to()}) {
         if (side->mesh().last_rank() >= size) {
-            raise(ErrorCode::mesh, concat("reshard::prepare: the mesh ", to_string(side->mesh()), " has rank ",
-                                          side->mesh().last_rank(), ", the communicator only ", size,
-                                          " ranks. Fix: use a mesh of ranks that exist."));
+            raise(ErrorCode::mesh,
+                  concat("reshard::prepare: the mesh ", to_string(side->mesh()), " has rank ", side->mesh().last_rank(),
+                         ", the communicator only ", size, " ranks. Fix: use a mesh of ranks that exist."));
         }
     }
     bool const gives = plan.from().contains(rank);
     bool const takes = plan.to().contains(rank);
     if (gives && takes && !same_type(source, destination)) {
-        raise(ErrorCode::mismatch, concat("reshard::prepare: the source of rank ", rank, " holds ",
-                                          name(source.dtype()), ", the destination ", name(destination.dtype()),
-                                          ". Fix: give both the same element type."));
+        raise(ErrorCode::mismatch,
+              concat("reshard::prepare: the source of rank ", rank, " holds ", name(source.dtype()),
+                     ", the destination ", name(destination.dtype()), ". Fix: give both the same element type."));
     }
     check_dtype(steps, gives ? source.dtype() : destination.dtype());
     if (gives) check_view("source", source, plan.from().local_shape(rank), rank, plan.from());
     if (!takes) return;
     check_view("destination", destination, plan.to().local_shape(rank), rank, plan.to());
     if (!is_injective(destination)) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: the destination of rank ", rank, " has strides ",
-                                        to_string(destination.strides()),
-                                        " that overlap. Fix: give every element memory of its own."));
+        raise(ErrorCode::buffer,
+              concat("reshard::prepare: the destination of rank ", rank, " has strides ",
+                     to_string(destination.strides()), " that overlap. Fix: give every element memory of its own."));
     }
     if (gives && overlap(source, destination)) {
         raise(ErrorCode::buffer, concat("reshard::prepare: source and destination of rank ", rank,

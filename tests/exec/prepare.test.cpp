@@ -343,7 +343,7 @@ TEST_SUITE("exec/prepare") {
             run_on_threads(3, [&](ThreadCommunicator& comm) {
                 auto const size = static_cast<std::size_t>(workspace_bytes(reduce, comm.rank(), DType::f64));
                 CHECK(size > 0);
-                for (std::size_t shift : {0, 1, 63}) {
+                for (std::size_t const shift : {std::size_t{0}, std::size_t{1}, std::size_t{63}}) {
                     std::vector<std::byte> memory(size + 128, std::byte{0x5a});
                     std::vector<double> source(7, comm.rank() + 1.0);
                     bool const takes = reduce.to().contains(comm.rank());

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/dtype.hpp
 /// \brief  Element types: the 22 of safetensors, their sizes and names, and the two 16-bit floats C++20 lacks.
-/// \depends <bit>, <cstdint>, <string_view>. constexpr.
+/// \depends <cstdint>, <string_view>. constexpr. (std::bit_cast is host-only under nvcc; the builtin is not.)
 /// Source: github.com/huggingface/safetensors, `Dtype` in safetensors/src/tensor.rs (names and alignment order).
 #pragma once
 
 #include <reshard/core/index.hpp>
 
-#include <bit>          // bit_cast
 #include <string_view>  // string_view
 #include <type_traits>  // remove_cv
 
@@ -63,7 +62,7 @@ struct BFloat16 {
     BFloat16() = default;
     /// Rounds to nearest, ties to even; NaN stays NaN.
     RESHARD_HOST_DEVICE constexpr explicit BFloat16(float value) noexcept {
-        auto const raw = std::bit_cast<std::uint32_t>(value);
+        auto const raw = __builtin_bit_cast(std::uint32_t, value);
         if ((raw & 0x7fffffffU) > 0x7f800000U) {
             bits = static_cast<std::uint16_t>((raw >> 16U) | 0x0040U);
         } else {
@@ -71,7 +70,7 @@ struct BFloat16 {
         }
     }
     RESHARD_HOST_DEVICE constexpr explicit operator float() const noexcept {
-        return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+        return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16U);
     }
     [[nodiscard]] static constexpr BFloat16 from_bits(std::uint16_t raw) noexcept {
         BFloat16 value;
@@ -90,7 +89,7 @@ struct Float16 {
     Float16() = default;
     /// Rounds to nearest, ties to even; overflow becomes infinity; NaN stays NaN.
     RESHARD_HOST_DEVICE constexpr explicit Float16(float value) noexcept {
-        auto const raw = std::bit_cast<std::uint32_t>(value);
+        auto const raw = __builtin_bit_cast(std::uint32_t, value);
         auto const sign = static_cast<std::uint16_t>((raw >> 16U) & 0x8000U);
         std::uint32_t const magnitude = raw & 0x7fffffffU;
         if (magnitude > 0x7f800000U) {
@@ -114,8 +113,8 @@ struct Float16 {
         std::uint32_t const sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16U;
         std::uint32_t const exponent = (bits >> 10U) & 0x1fU;
         std::uint32_t const mantissa = bits & 0x3ffU;
-        if (exponent == 0x1fU) return std::bit_cast<float>(sign | 0x7f800000U | (mantissa << 13U));
-        if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112U) << 23U) | (mantissa << 13U));
+        if (exponent == 0x1fU) return __builtin_bit_cast(float, sign | 0x7f800000U | (mantissa << 13U));
+        if (exponent != 0) return __builtin_bit_cast(float, sign | ((exponent + 112U) << 23U) | (mantissa << 13U));
         float const magnitude = static_cast<float>(mantissa) * 0x1p-24F;
         return sign != 0 ? -magnitude : magnitude;
     }

@@ -172,6 +172,11 @@ public:
 
     constexpr Plan(From const& from, To const& to, bool across)
         : from_(from), to_(to), across_(across), kind_(across ? Kind::collective : kind_within()) {}
+    /// Every plan is also a run-time plan. That one knows no static sizes: an axis of 1 counts like any other.
+    template <class OtherFrom, class OtherTo>
+        requires(std::same_as<From, DynamicDistribution> && std::same_as<To, DynamicDistribution> &&
+                 !std::same_as<Plan<OtherFrom, OtherTo>, Plan>)
+    constexpr Plan(Plan<OtherFrom, OtherTo> const& plan) : Plan(plan.from(), plan.to(), plan.is_across()) {}
 
     [[nodiscard]] constexpr From const& from() const noexcept { return from_; }
     [[nodiscard]] constexpr To const& to() const noexcept { return to_; }
@@ -231,11 +236,6 @@ public:
         return digest.add(across_ ? 1U : 0U).value();
     }
 
-    [[nodiscard]] constexpr operator Plan<DynamicDistribution, DynamicDistribution>() const
-        requires(!std::same_as<From, DynamicDistribution> || !std::same_as<To, DynamicDistribution>)
-    {
-        return {source(), target(), across_};
-    }
     [[nodiscard]] friend constexpr bool operator==(Plan const& a, Plan const& b) noexcept {
         return a.across_ == b.across_ && a.from_ == b.from_ && a.to_ == b.to_;
     }

@@ -62,7 +62,7 @@ public:
     ThreadFamily(int ranks, ThreadOptions const& options)
         : options_(options),
           returned_(static_cast<std::size_t>(ranks)),
-          spins_(static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 400 : 0) {}
+          spins_(static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 30 : 0) {}
 
     [[nodiscard]] ThreadOptions const& options() const noexcept { return options_; }
     /// Rounds of busy waiting that make sense: none when ranks outnumber the cores.

@@ -66,21 +66,8 @@ TEST_CASE("one of eight axes per position: the largest signature fits") {
     CHECK(full.cuts[0] == AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list());
 }
 
-TEST_CASE("rules are compared by numbers on values, by identity on types, and never across") {
-    Signature value = signature({cyclic});
+TEST_CASE("rules are compared by their numbers") {
+    Signature const value = signature({cyclic});
     CHECK(same_cut(value, value, 0));
     CHECK_FALSE(same_cut(value, signature({S0}), 0));
-
-    static constexpr char one = 0;
-    static constexpr char other = 0;
-    Signature typed = value;
-    typed.tags.push_back(&one);
-    Signature otherwise = value;
-    otherwise.tags.push_back(&other);
-    Signature unknown = value;
-    unknown.tags.push_back(nullptr);
-    CHECK(same_cut(typed, typed, 0));
-    CHECK_FALSE(same_cut(typed, otherwise, 0));
-    CHECK_FALSE(same_cut(unknown, unknown, 0));
-    CHECK_FALSE(same_cut(typed, value, 0));
 }

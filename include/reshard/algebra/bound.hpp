@@ -59,9 +59,11 @@ struct FoldShape {
     FoldShape result;
     bool moves = false;
     bool fills = false;
+    bool copies = false;  // along an axis that stays Replicate: they can share a fold, so the rows below do not hold
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         Placement const& target = to.placement(axis);
         AxisChange const change = axis_change(from.placement(axis), target);
+        if (change == AxisChange::move && target.is_replicate() && from.mesh().extent(axis) > 1) copies = true;
         if (change == AxisChange::fill || change == AxisChange::alias) fills = true;
         if (change == AxisChange::move && !(from.placement(axis) == target)) moves = true;
         if (change != AxisChange::fold) continue;
@@ -77,7 +79,7 @@ struct FoldShape {
             if (i >= to.cuts(dim).size() || from.cuts(dim)[i] != to.cuts(dim)[i]) moves = true;
         }
     }
-    if (result.form == FoldForm::none ? fills : (moves || fills)) result.form = FoldForm::mixed;
+    if (result.form == FoldForm::none ? fills : (moves || fills || copies)) result.form = FoldForm::mixed;
     return result;
 }
 

@@ -244,20 +244,12 @@ private:
 namespace detail {
 
 template <class P>
-constexpr char const* tag_of(P const& /*placement*/) noexcept {
-    return nullptr;
-}
-template <int Dim, class Rule>
-constexpr char const* tag_of(Shard<Dim, Rule> const& /*placement*/) noexcept {
-    return Rule::is_static ? &rule_tag<Rule> : nullptr;
-}
-template <class P>
 constexpr Placement placement_of_type(P const& placement) {
     return placement.placement(dynamic, dynamic);
 }
 template <int Dim, class Rule>
 constexpr Placement placement_of_type(Shard<Dim, Rule> const& placement) {
-    // Only the built-in rules are the same object for every extent; a user's rule is known by its tag alone.
+    // Only the built-in rules are the same object for every extent; a user's rule is known by its type alone.
     SplitRule rule;
     if constexpr (std::same_as<Rule, Chunk> || std::same_as<Rule, Balanced> || std::same_as<Rule, BlockCyclic>) {
         rule = placement.split.rule(dynamic, dynamic);
@@ -276,7 +268,6 @@ template <class M, class S, class Order, class... P>
 consteval StaticSignature static_signature() {
     StaticSignature result;
     (result.signature.placements.push_back(placement_of_type(P{})), ...);
-    (result.signature.tags.push_back(tag_of(P{})), ...);
     for (int axis = 0; axis < M::axes(); ++axis) {
         if (M::static_extent(axis) == 1) result.signature.ones |= 1U << axis;
     }

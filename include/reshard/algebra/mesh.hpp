@@ -18,7 +18,7 @@ public:
     constexpr AxisName() = default;
     constexpr AxisName(std::string_view text) {
         if (text.size() >= sizeof(text_)) {
-            raise(ErrorCode::mesh, concat("reshard::Mesh: the axis name '", text, "' is longer than 15 characters."));
+            raise(ErrorCode::mesh, concat("reshard::Mesh: the axis name '", text, "' is longer than 15 characters. Fix: shorten it."));
         }
         for (char c : text) text_[size_++] = c;
     }
@@ -109,7 +109,7 @@ public:
     [[nodiscard]] constexpr int axis(std::string_view name) const {
         for (int a = 0; a < names_.size(); ++a)
             if (names_[a].view() == name) return a;
-        raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name, "'. Fix: name the axes with named()."));
+        raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name, "'; there are: ", names_text(), ". Fix: name the axes with named()."));
     }
 
     /// Same extents and same ranks in the same order; names do not count.

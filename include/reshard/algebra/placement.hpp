@@ -8,7 +8,8 @@
 #include <reshard/algebra/split.hpp>
 #include <reshard/core/reduce.hpp>
 
-#include <concepts>  // same_as
+#include <concepts>     // same_as
+#include <type_traits>  // is_empty
 
 namespace reshard::inline v0 {
 
@@ -62,6 +63,9 @@ struct Replicate {
 template <int Dim, SplitRuleType Rule = Chunk>
 struct Shard {
     static_assert(Dim >= 0, "reshard::Shard: the dimension is negative. Fix: count dimensions from 0.");
+    static_assert(!Rule::is_static || std::is_empty_v<Rule>,
+                  "reshard::Shard: a split rule that holds numbers says is_static, but two objects of it may differ. "
+                  "Fix: set is_static to false.");
     static constexpr PlacementKind kind = PlacementKind::shard;
     static constexpr int dim = Dim;
     using rule_type = Rule;

@@ -25,17 +25,10 @@ struct AxisOrder {
     }
 };
 
-namespace detail {
-/// Address = identity of a rule type: two cuts of one static rule are the same cut whatever their extents.
-template <class Rule>
-inline constexpr char rule_tag = 0;
-}  // namespace detail
-
 struct Signature {
     Placements placements;
     InlineList<AxisList, max_rank> cuts;  ///< per tensor dimension: the axes that cut it, first cut first
-    InlineList<char const*, max_axes> tags;  ///< types only: per axis the rule's identity, null when not static
-    unsigned ones = 0;                       ///< types only: bit a is set when axis a is statically of size 1
+    unsigned ones = 0;                    ///< types only: bit a is set when axis a is statically of size 1
 };
 
 /// What is wrong with a list of placements, if anything. An enumerator per sentence, because types report it at
@@ -88,12 +81,8 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
     return SignatureFault::none;
 }
 
-/// Whether the axis cuts by the same rule on both sides. Types know it from the rule's type, values from the
-/// rule's numbers; a rule whose numbers are not known yet equals nothing.
+/// Whether the axis cuts by the same rule on both sides, by the rule's numbers. Types know it from the rule's type.
 [[nodiscard]] constexpr bool same_cut(Signature const& a, Signature const& b, int axis) noexcept {
-    if (!a.tags.empty() || !b.tags.empty()) {
-        return !a.tags.empty() && !b.tags.empty() && a.tags[axis] != nullptr && a.tags[axis] == b.tags[axis];
-    }
     return a.placements[axis].rule() == b.placements[axis].rule();
 }
 

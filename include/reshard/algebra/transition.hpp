@@ -3,6 +3,8 @@
 /// \brief  Whether going from one distribution to another is a view, a local copy, or needs communication.
 /// \depends distribution. constexpr.
 ///
+/// What is said here is whether anything moves; how it is carried out is in plan/detail/steps.hpp.
+///
 /// The rule, for two distributions of one mesh and shape. Per tensor dimension list (axis, split rule) in cutting
 /// order; drop axes that are statically of size 1; remove from the tail of the source's list the axes that become
 /// Partial. Nothing moves when what is left is a prefix of the destination's list, no Partial is resolved, and the
@@ -67,8 +69,10 @@ enum class AxisChange : std::uint8_t {
     return false;
 }
 
-/// The kind of a transition between two signatures of one mesh and shape. \pre !fills_average(from, to).
-[[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to) noexcept {
+/// The kind of a transition between two signatures of one mesh and shape; `same(axis)` says whether an axis cuts by
+/// the same rule on both sides. \pre !fills_average(from, to).
+template <class Same>
+[[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to, Same const& same) noexcept {
     unsigned const ones = from.ones & to.ones;
     auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
     bool copies = false;
@@ -94,7 +98,7 @@ enum class AxisChange : std::uint8_t {
         while (!held.empty() && to.placements[held.back()].is_partial()) held.pop_back();
         if (held.size() > needed.size()) return Kind::collective;
         for (int i = 0; i < held.size(); ++i) {
-            if (held[i] != needed[i] || !same_cut(from, to, held[i])) return Kind::collective;
+            if (held[i] != needed[i] || !same(held[i])) return Kind::collective;
         }
         if (needed.size() > held.size() &&
             to.placements[needed.back()].rule().kind == SplitKind::cyclic) {
@@ -102,6 +106,9 @@ enum class AxisChange : std::uint8_t {
         }
     }
     return copies ? Kind::local : Kind::view;
+}
+[[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to) noexcept {
+    return kind_of(from, to, [&](int axis) { return same_cut(from, to, axis); });
 }
 
 namespace detail {
@@ -132,6 +139,27 @@ inline constexpr bool meshes_fit_statically = [] {
     return true;
 }();
 
+/// Two cuts of one static rule are the same cut whatever their extents; other rules carry numbers no type knows.
+template <class A, class B>
+inline constexpr bool same_rule = false;
+template <int A, int B, class Rule>
+inline constexpr bool same_rule<Shard<A, Rule>, Shard<B, Rule>> = Rule::is_static;
+
+/// Bit a is set when axis a cuts by one static rule on both sides. \pre as many placements on both sides.
+template <class M, class S, class Order, class... P, class N, class T, class Other, class... Q>
+consteval unsigned same_rules(Distribution<M, S, Order, P...> const* /*from*/,
+                              Distribution<N, T, Other, Q...> const* /*to*/) {
+    unsigned mask = 0;
+    int axis = 0;
+    ((mask |= (same_rule<P, Q> ? 1U : 0U) << axis++), ...);
+    return mask;
+}
+template <class From, class To>
+consteval Kind kind_of_types() {
+    constexpr unsigned same = same_rules(static_cast<From const*>(nullptr), static_cast<To const*>(nullptr));
+    return kind_of(From::static_signature, To::static_signature, [](int axis) { return ((same >> axis) & 1U) != 0; });
+}
+
 template <class From, class To>
 consteval bool check_transition() {
     static_assert(fits_statically<From, To>,
@@ -153,8 +181,7 @@ consteval bool check_transition() {
 /// The kind of the transition between two typed distributions, known to the compiler.
 template <TypedDistribution From, TypedDistribution To>
     requires(detail::check_transition<std::remove_cvref_t<From>, std::remove_cvref_t<To>>())
-inline constexpr Kind transition_kind =
-    kind_of(std::remove_cvref_t<From>::static_signature, std::remove_cvref_t<To>::static_signature);
+inline constexpr Kind transition_kind = detail::kind_of_types<std::remove_cvref_t<From>, std::remove_cvref_t<To>>();
 
 /// Whether a transition provably needs no communicator: `static_assert(is_local<From, To>)`.
 template <class From, class To>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/index.hpp
 /// \brief  The integer of the library, a list of a few of them kept inline, and exact integer helpers.
-/// \depends <cstdint>, <cstddef>, <initializer_list>. No allocation: everything here is constexpr and callable from kernels.
+/// \depends <cstdint>, <cstddef>, <type_traits>. No allocation: everything here is constexpr and callable from kernels.
 #pragma once
 
 #include <reshard/core/config.hpp>
 
 #include <cstddef>  // size_t
 #include <cstdint>  // int64_t
-#include <initializer_list>  // initializer_list
+#include <type_traits>  // is_convertible
 
 namespace reshard::inline v0 {
 
@@ -53,10 +53,12 @@ struct InlineList {
     int count = 0;
 
     InlineList() = default;
-    /// \pre at most Capacity values.
-    RESHARD_HOST_DEVICE constexpr InlineList(std::initializer_list<T> list) noexcept {
-        for (T const& value : list) push_back(value);
-    }
+    /// Up to Capacity values; more do not compile.
+    template <class... U>
+        requires(sizeof...(U) >= 1 && sizeof...(U) <= static_cast<std::size_t>(Capacity) &&
+                 (std::is_convertible_v<U const&, T> && ...))
+    RESHARD_HOST_DEVICE constexpr InlineList(U const&... list) noexcept
+        : values{static_cast<T>(list)...}, count(static_cast<int>(sizeof...(U))) {}
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr int size() const noexcept { return count; }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr bool empty() const noexcept { return count == 0; }

@@ -12,7 +12,7 @@
 namespace reshard::inline v0 {
 
 /// Extents outer to inner, at most max_rank of them; rank 0 is a scalar; an extent of zero is legal.
-/// Throws ShapeError when an extent is negative, there are too many, or the size does not fit 64 bits.
+/// Throws ShapeError when an extent is negative, there are too many, or 8-byte elements would not fit 64-bit bytes.
 class DynamicShape {
 public:
     constexpr DynamicShape() = default;
@@ -46,6 +46,7 @@ private:
             if (extents_[d] < 0) raise_negative(d, extents_[d]);
             // An empty tensor is legal whatever its other extents, as long as those alone do not overflow.
             if (extents_[d] != 0 && !multiply_fits(product, extents_[d], product)) raise_too_large();
+            if (product > INT64_MAX / 16) raise_too_large();
         }
     }
     [[noreturn]] static void raise_rank(int rank) {
@@ -57,7 +58,7 @@ private:
                                        ". Fix: extents are zero or more."));
     }
     [[noreturn]] static void raise_too_large() {
-        raise(ErrorCode::shape, "reshard::Shape: the number of elements does not fit 64 bits. "
+        raise(ErrorCode::shape, "reshard::Shape: the bytes of that many elements do not fit 64 bits. "
                                 "Fix: check the extents for a wrong unit or a bad conversion.");
     }
 

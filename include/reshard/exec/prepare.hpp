@@ -209,6 +209,9 @@ template <class Check>
     } catch (std::bad_alloc const&) {
         verdict.code = ErrorCode::out_of_memory;
         verdict.reason = "reshard::prepare: out of memory. Fix: pass a workspace, or move fewer tensors at once.";
+    } catch (std::exception const& error) {
+        verdict.code = ErrorCode::user;
+        verdict.reason = error.what();
     }
 #else
     check();

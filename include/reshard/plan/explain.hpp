@@ -91,7 +91,8 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
 template <class From, class To>
 [[nodiscard]] std::string explain(Plan<From, To> const& typed, Index rank, DType dtype) {
     Plan<> const plan = typed;
-    Kind const kind = typed.kind();  // types may know more: axes of size 1
+    // Types know axes of size 1, values know the numbers of boundaries and blocks: what either proves local is local.
+    Kind const kind = smaller(typed.kind(), plan.kind());
     std::string text =
         concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ", to_string(plan.from().shape()), " ",
                name(dtype), ", rank ", rank, ": ", name(kind), "\n");
@@ -109,7 +110,7 @@ template <class From, class To>
     if (steps.fold && plan.from().contains(rank)) {
         detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1,
                                  concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op),
-                                        ", ascending ranks) as ", to_string(steps.middle)),
+                                        ", in mesh order) as ", to_string(steps.middle)),
                                  dtype);
     } else if (!steps.fold) {
         detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1, "exchange", dtype);

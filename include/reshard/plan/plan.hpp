@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/plan.hpp
-/// \brief  What a transition does, for any rank: a cheap value that can be compared, hashed, asked and replayed.
+/// \brief  What a transition does, for any rank: a trivially copyable value that is compared, hashed and replayed.
 /// \depends algebra, planner.
 ///
-/// Laws (tests/plan/plan.property.test.cpp):
+/// Laws (the property tests of tests/plan and tests/exec):
 ///     law.identity   plan(a, a) is a view
 ///     law.meaning    carrying out plan(a, b) leaves the tensor's global value unchanged
 ///     law.bound      without Partial, a rank receives exactly what it needs and does not hold

@@ -9,6 +9,16 @@
 /// - an axis that becomes Partial needs its data only once: `needed` cuts the destination along it, and the rest of
 ///   the destination is filled with the identity;
 /// - across meshes the fold happens on the source mesh, where it is smallest.
+///
+/// from -> to   | first exchange                    | then                  | second exchange
+/// -------------|-----------------------------------|-----------------------|---------------------------
+/// R, S -> R, S | what is needed and not held       |                       |
+/// P -> S       | the addends of the rank's shard   | fold                  |
+/// P -> R       | the addends of the rank's share   | fold into its place   | the folded shares
+/// P(a) -> P(b) | the addends of the rank's share   | fold among identities |
+/// R, S -> P    | what only this rank's place needs | among identities      |
+///
+/// Addends are folded in mesh order: by coordinate along the partial axes, row-major.
 #pragma once
 
 #include <reshard/algebra/transition.hpp>

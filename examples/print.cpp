@@ -14,9 +14,10 @@ namespace {
 using namespace reshard;
 
 [[noreturn]] void usage() {
-    std::fputs("usage: reshard_print draw \"DISTRIBUTION [SHAPE]\"\n"
-               "       reshard_print explain \"DISTRIBUTION -> DISTRIBUTION [SHAPE] DTYPE rank N\"\n",
-               stderr);
+    std::fputs(
+        "usage: reshard_print draw \"DISTRIBUTION [SHAPE]\"\n"
+        "       reshard_print explain \"DISTRIBUTION -> DISTRIBUTION [SHAPE] DTYPE rank N\"\n",
+        stderr);
     std::exit(2);
 }
 

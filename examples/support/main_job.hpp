@@ -21,11 +21,11 @@ using reshard::Index;
 struct StepRecord {
     reshard::Kind kind = reshard::Kind::view;
     int phases = 0;
-    Index messages = 0;   ///< received
-    Index moved = 0;      ///< bytes received, counted by the communicator
-    Index planned = 0;    ///< bytes received according to the plan
-    Index bound = 0;      ///< bytes that no schedule can avoid receiving
-    double seconds = 0.0; ///< of run(), without planning
+    Index messages = 0;    ///< received
+    Index moved = 0;       ///< bytes received, counted by the communicator
+    Index planned = 0;     ///< bytes received according to the plan
+    Index bound = 0;       ///< bytes that no schedule can avoid receiving
+    double seconds = 0.0;  ///< of run(), without planning
 };
 
 /// The five distributions a tensor passes through.
@@ -139,9 +139,9 @@ public:
                                               chain.label(step), " on rank ", comm_.rank()));
             }
             if (record.moved != record.planned || record.moved != record.bound) {
-                raise(ErrorCode::user, concat("tensor '", tensor.name, "', ", chain.label(step), ": rank ",
-                                              comm_.rank(), " received ", record.moved, " bytes, planned ",
-                                              record.planned, ", bound ", record.bound));
+                raise(ErrorCode::user,
+                      concat("tensor '", tensor.name, "', ", chain.label(step), ": rank ", comm_.rank(), " received ",
+                             record.moved, " bytes, planned ", record.planned, ", bound ", record.bound));
             }
             report(index, step, record);
         }
@@ -160,12 +160,14 @@ private:
             std::byte* const again = piece_.of(piece);
             checkpoint_.read_range(tensor, begin, end, {again, static_cast<std::size_t>(end - begin)});
             if (std::memcmp(whole + begin, again, static_cast<std::size_t>(end - begin)) != 0) {
-                reshard::raise(reshard::ErrorCode::user, reshard::concat("'", tensor.name, "' changed while it was read"));
+                reshard::raise(reshard::ErrorCode::user,
+                               reshard::concat("'", tensor.name, "' changed while it was read"));
             }
         }
     }
 
-    [[nodiscard]] reshard::ConstDynamicView view(reshard::Plan<> const& plan, reshard::ConstDynamicView const& full) const {
+    [[nodiscard]] reshard::ConstDynamicView view(reshard::Plan<> const& plan,
+                                                 reshard::ConstDynamicView const& full) const {
         return plan.view(full, comm_.rank());
     }
 
@@ -175,8 +177,7 @@ private:
         record.kind = plan.kind();
         record.phases = cost.phases;
         record.planned = cost.received * bytes(dtype);
-        record.bound =
-            receive_bound(plan.from(), plan.to(), comm_.rank(), plan.is_across()).elements * bytes(dtype);
+        record.bound = receive_bound(plan.from(), plan.to(), comm_.rank(), plan.is_across()).elements * bytes(dtype);
         return record;
     }
 

@@ -17,7 +17,8 @@ public:
 
     /// `done` of the total, in the same unit (bytes).
     void update(long long done, std::string const& what) {
-        int const percent = total_ == 0 ? 100 : static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total_));
+        int const percent =
+            total_ == 0 ? 100 : static_cast<int>(100.0 * static_cast<double>(done) / static_cast<double>(total_));
         auto const now = std::chrono::steady_clock::now();
         bool const last = done >= total_;
         if (terminal_ ? (!last && now - drawn_ < std::chrono::milliseconds(50)) : percent / 10 == tenth_) return;

@@ -115,12 +115,12 @@ TEST_SUITE("comm/communicator") {
         all[3].code = ErrorCode::io;
         all[3].reason = "no file";
         auto const get = [&](int r) -> Verdict const& { return all[static_cast<std::size_t>(r)]; };
-        Verdict joint = detail::joint_verdict(4, get);
+        Verdict joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::io);
         CHECK(joint.rank == 3);
         CHECK(joint.reason == "no file");
         all[2].code = ErrorCode::dtype;
-        joint = detail::joint_verdict(4, get);
+        joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::dtype);
         CHECK(joint.rank == 2);
     }
@@ -128,9 +128,9 @@ TEST_SUITE("comm/communicator") {
     TEST_CASE("joint_verdict: without a failure, the first digest unlike rank 0's is a mismatch") {
         std::vector<Verdict> all(4);
         auto const get = [&](int r) -> Verdict const& { return all[static_cast<std::size_t>(r)]; };
-        CHECK(detail::joint_verdict(4, get).ok());
+        CHECK(transport::joint_verdict(4, get).ok());
         all[2].digest = all[3].digest = 7;
-        Verdict const joint = detail::joint_verdict(4, get);
+        Verdict const joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::mismatch);
         CHECK(joint.rank == 2);
     }
@@ -141,7 +141,7 @@ TEST_SUITE("comm/communicator") {
             for (int rank = 1; rank <= 12; ++rank) {
                 CAPTURE(axis);
                 CAPTURE(rank);
-                auto const line = detail::mesh_line(mesh, axis, rank, 13);
+                auto const line = transport::mesh_line(mesh, axis, rank, 13);
                 Indices const at = mesh.coordinates(rank);
                 CHECK(line.key == at[axis]);
                 int members = 0;
@@ -149,16 +149,16 @@ TEST_SUITE("comm/communicator") {
                     Indices const there = mesh.coordinates(other);
                     bool same_line = true;
                     for (int a = 0; a != 3; ++a) same_line = same_line && (a == axis || at[a] == there[a]);
-                    CHECK((detail::mesh_line(mesh, axis, other, 13).colour == line.colour) == same_line);
+                    CHECK((transport::mesh_line(mesh, axis, other, 13).colour == line.colour) == same_line);
                     members += same_line ? 1 : 0;
                 }
                 CHECK(members == mesh.extent(axis));
             }
         }
-        CHECK(detail::mesh_line(mesh, 0, 0, 13).colour == -1);
-        CHECK_THROWS_WITH_AS(static_cast<void>(detail::mesh_line(mesh, 3, 0, 13)), doctest::Contains("axis 3"),
+        CHECK(transport::mesh_line(mesh, 0, 0, 13).colour == -1);
+        CHECK_THROWS_WITH_AS(static_cast<void>(transport::mesh_line(mesh, 3, 0, 13)), doctest::Contains("axis 3"),
                              MeshError);
-        CHECK_THROWS_WITH_AS(static_cast<void>(detail::mesh_line(mesh, 0, 0, 12)), doctest::Contains("rank 12"),
+        CHECK_THROWS_WITH_AS(static_cast<void>(transport::mesh_line(mesh, 0, 0, 12)), doctest::Contains("rank 12"),
                              MeshError);
     }
 }

@@ -222,7 +222,7 @@ TEST_SUITE("exec/prepare") {
                                  Gather job;
                                  static_cast<void>(prepare(comm.rank() == 2 ? other : gather, comm, job.from, job.to));
                              }),
-                   ErrorCode::mismatch, {"rank 2 disagrees with rank 0"});
+                   ErrorCode::mismatch, {"rank 2 of 3: prepared (3):(S0:bal)", "but rank 0 prepared (3):(S0)"});
     }
 
     TEST_CASE("element types that differ are a MismatchError on all: between ranks and on one") {
@@ -235,7 +235,7 @@ TEST_SUITE("exec/prepare") {
                                  DynamicView const to(job.destination.data(), dtype, Shape{12});
                                  static_cast<void>(prepare(gather, comm, from, to));
                              }),
-                   ErrorCode::mismatch, {"rank 2 disagrees with rank 0"});
+                   ErrorCode::mismatch, {"rank 2 of 3: prepared", "I32, but rank 0 prepared", "F32."});
         check_same(thrown_by(3,
                              [&](ThreadCommunicator& comm) {
                                  Gather job;

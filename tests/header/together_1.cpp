@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <everything.hpp>
 
-static_assert(
-    RESHARD_VERSION_MAJOR == PACKAGE_MAJOR && RESHARD_VERSION_MINOR == PACKAGE_MINOR &&
-        RESHARD_VERSION_PATCH == PACKAGE_PATCH,
-    "the version in reshard/core/config.hpp is not the one in CMakeLists.txt");
+static_assert(RESHARD_VERSION_MAJOR == PACKAGE_MAJOR && RESHARD_VERSION_MINOR == PACKAGE_MINOR &&
+                  RESHARD_VERSION_PATCH == PACKAGE_PATCH,
+              "the version in reshard/core/config.hpp is not the one in CMakeLists.txt");
 
 int other_unit();
 

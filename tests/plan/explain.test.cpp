@@ -53,7 +53,7 @@ TEST_SUITE("plan/explain") {
         CHECK(within("(4):(P+)", "(4):(R)", Shape{64}, 2, DType::f32) ==
               "(4):(P+) -> (4):(R)  shape [64] F32, rank 2: collective\n"
               "  because: axis 0 P+->R is folded\n"
-              "  phase 1: exchange and fold of 4 addends (sum, ascending ranks) as (4):(S0:bal); "
+              "  phase 1: exchange and fold of 4 addends (sum, in mesh order) as (4):(S0:bal); "
               "sends 192 B in 3 messages to 3 peers; receives 192 B in 3 messages from 3 peers\n"
               "  phase 2: exchange; sends 192 B in 3 messages to 3 peers; receives 192 B in 3 messages from 3 peers\n"
               "  receives 384 B, bound 384 B for the busiest rank\n");
@@ -70,7 +70,7 @@ TEST_SUITE("plan/explain") {
               "(4):(P>) -> (4):(P+)  shape [64] I32, rank 3: collective\n"
               "  because: axis 0 P>->P+ is folded\n"
               "  the destination starts as the identity of sum\n"
-              "  phase 1: exchange and fold of 4 addends (max, ascending ranks) as (4):(S0:bal); "
+              "  phase 1: exchange and fold of 4 addends (max, in mesh order) as (4):(S0:bal); "
               "sends 192 B in 3 messages to 3 peers; receives 192 B in 3 messages from 3 peers\n"
               "  receives 192 B, bound 192 B for the busiest rank\n");
     }
@@ -80,7 +80,7 @@ TEST_SUITE("plan/explain") {
             within("(2,4):(P+,S0)", "(2,4):(S1,R)", Shape{8192, 1024}, 3, DType::bf16) ==
             "(2,4):(P+,S0) -> (2,4):(S1,R)  shape [8192,1024] BF16, rank 3: collective\n"
             "  because: axis 0 P+->S1 is folded; axis 1 S0->R is gathered\n"
-            "  phase 1: exchange and fold of 2 addends (sum, ascending ranks) as (2,4):(S1,S0:bal); "
+            "  phase 1: exchange and fold of 2 addends (sum, in mesh order) as (2,4):(S1,S0:bal); "
             "sends 2.0 MiB in 1 message to 1 peer; receives 2.0 MiB in 1 message from 1 peer\n"
             "  phase 2: exchange; sends 6.0 MiB in 3 messages to 3 peers; receives 6.0 MiB in 3 messages from 3 peers\n"
             "  receives 8.0 MiB, no bound is known for this combination of Partial axes\n");
@@ -97,7 +97,7 @@ TEST_SUITE("plan/explain") {
         CHECK(between("(4):(P+)", "(2)+4:(S0)", Shape{24}, 1, DType::f32) ==
               "(4):(P+) -> (2)+4:(S0)  shape [24] F32, rank 1: collective\n"
               "  because: the two sides are different meshes\n"
-              "  phase 1: exchange and fold of 4 addends (sum, ascending ranks) as (4):(S0:bal); "
+              "  phase 1: exchange and fold of 4 addends (sum, in mesh order) as (4):(S0:bal); "
               "sends 72 B in 3 messages to 3 peers; receives 72 B in 3 messages from 3 peers\n"
               "  phase 2: exchange; sends 24 B in 1 message to 1 peer; receives nothing\n"
               "  receives 72 B, no bound is known for this combination of Partial axes\n");

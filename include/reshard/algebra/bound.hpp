@@ -151,8 +151,10 @@ struct FoldShape {
 
 /// The fewest elements that must be received and sent, by the busiest rank and in all. Cost: ranks squared; for
 /// tables, tests and small clusters.
-[[nodiscard]] constexpr TotalBound total_bound(DynamicDistribution const& from, DynamicDistribution const& to,
-                                               bool across = false) {
+template <AnyDistribution From, AnyDistribution To>
+[[nodiscard]] constexpr TotalBound total_bound(From const& source, To const& target, bool across = false) {
+    DynamicDistribution const& from = source;
+    DynamicDistribution const& to = target;
     TotalBound result;
     DynamicMesh const& sources = from.mesh();
     DynamicMesh const& targets = to.mesh();

@@ -78,18 +78,16 @@ public:
     /// All boxes a rank holds, in the row-major order of its local memory; none when it holds nothing.
     [[nodiscard]] constexpr std::vector<Box> boxes(Index rank) const {
         Indices const coordinates = mesh_.coordinates(rank);
-        std::vector<Box> result(1);
-        for (int dim = 0; dim < shape_.rank(); ++dim) {
+        Index count = 1;
+        for (int dim = 0; dim < shape_.rank(); ++dim) count *= index_set(coordinates, dim).segments();
+        std::vector<Box> result(static_cast<std::size_t>(count));
+        Index repeats = count;  // boxes in a row that share their interval of this dimension
+        for (int dim = 0; dim < shape_.rank() && count != 0; ++dim) {
             IndexSet const set = index_set(coordinates, dim);
-            std::vector<Box> longer;
-            for (Box const& prefix : result) {
-                for (Index k = 0; k < set.segments(); ++k) {
-                    Box next = prefix;
-                    next.push_back(set.segment(k));
-                    longer.push_back(next);
-                }
+            repeats /= set.segments();
+            for (Index i = 0; i < count; ++i) {
+                result[static_cast<std::size_t>(i)].push_back(set.segment(i / repeats % set.segments()));
             }
-            result = static_cast<std::vector<Box>&&>(longer);
         }
         return result;
     }
@@ -193,47 +191,53 @@ private:
                     dim = placement.dim();
                 }
             }
-            raise(ErrorCode::placement, concat("reshard::distribution: a tensor of shape ", to_string(shape_),
-                                               " has no dimension ", dim,
-                                               " to shard. Fix: dimensions count from 0 to rank - 1."));
+            raise(ErrorCode::placement,
+                  concat("reshard::distribution: a tensor of shape ", to_string(shape_), " has no dimension ", dim,
+                         " to shard. Fix: dimensions count from 0 to rank - 1."));
         }
         if (fault == SignatureFault::two_ops) {
-            raise(ErrorCode::placement, "reshard::distribution: two different reductions in one tensor. "
-                                        "Fix: use one Partial op on all partial axes, or reduce one of them first.");
+            raise(ErrorCode::placement,
+                  "reshard::distribution: two different reductions in one tensor. "
+                  "Fix: use one Partial op on all partial axes, or reduce one of them first.");
         }
         if (fault == SignatureFault::order) {
-            raise(ErrorCode::placement, "reshard::distribution: the axis order names an axis twice, an axis the mesh "
-                                        "does not have, or only some of the axes that cut a dimension. "
-                                        "Fix: list all axes of that dimension, the first to cut first.");
+            raise(ErrorCode::placement,
+                  "reshard::distribution: the axis order names an axis twice, an axis the mesh "
+                  "does not have, or only some of the axes that cut a dimension. "
+                  "Fix: list all axes of that dimension, the first to cut first.");
         }
-        raise(ErrorCode::placement, "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
-                                    "Fix: let the other axes of that dimension cut first (AxisOrder).");
+        raise(ErrorCode::placement,
+              "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
+              "Fix: let the other axes of that dimension cut first (AxisOrder).");
     }
     [[noreturn]] static void raise_many(Index rank, int dim, Index segments) {
-        raise(ErrorCode::placement, concat("reshard::distribution: rank ", rank, " holds ", segments,
-                                           " block-cyclic pieces of dimension ", dim, ", not one box. Fix: ask boxes(rank)."));
+        raise(ErrorCode::placement,
+              concat("reshard::distribution: rank ", rank, " holds ", segments, " block-cyclic pieces of dimension ",
+                     dim, ", not one box. Fix: ask boxes(rank)."));
     }
     [[noreturn]] void raise_rank(int rank) const {
-        raise(ErrorCode::shape, concat("reshard::distribution: a box or index of rank ", rank,
-                                       " for a tensor of shape ", to_string(shape_), "."));
+        raise(ErrorCode::shape,
+              concat("reshard::distribution: a box or index of ", rank, " dimensions for a tensor of shape ",
+                     to_string(shape_), ". Fix: give one interval or index per dimension."));
     }
     [[noreturn]] static void raise_block(int axis, Index block) {
         raise(ErrorCode::placement, concat("reshard::distribution: the block-cyclic rule of mesh axis ", axis,
                                            " has blocks of ", block, ". Fix: a block has at least one element."));
     }
     [[noreturn]] static void raise_boundary_count(int axis, Index given, Index parts) {
-        raise(ErrorCode::placement, concat("reshard::distribution: ", given, " boundaries on mesh axis ", axis, " of ",
-                                           parts, " ranks. Fix: give ", parts + 1, " positions, 0 first, the extent last."));
+        raise(ErrorCode::placement,
+              concat("reshard::distribution: ", given, " boundaries on mesh axis ", axis, " of ", parts,
+                     " ranks. Fix: give ", parts + 1, " positions, 0 first, the extent last."));
     }
     [[noreturn]] static void raise_uneven_parent(int axis) {
-        raise(ErrorCode::placement, concat("reshard::distribution: boundaries on mesh axis ", axis,
-                                           " cut pieces of different sizes. Fix: let that axis cut first, or cut ",
-                                           "evenly before it."));
+        raise(ErrorCode::placement,
+              concat("reshard::distribution: boundaries on mesh axis ", axis,
+                     " cut pieces of different sizes. Fix: let that axis cut first, or cut ", "evenly before it."));
     }
     [[noreturn]] static void raise_boundaries(int axis, Index extent) {
-        raise(ErrorCode::placement, concat("reshard::distribution: the boundaries of mesh axis ", axis,
-                                           " do not ascend from 0 to ", extent, ". Fix: start at 0, never step back, ",
-                                           "end at the extent that is cut."));
+        raise(ErrorCode::placement,
+              concat("reshard::distribution: the boundaries of mesh axis ", axis, " do not ascend from 0 to ", extent,
+                     ". Fix: start at 0, never step back, ", "end at the extent that is cut."));
     }
 
     DynamicMesh mesh_;
@@ -299,9 +303,8 @@ consteval bool check_distribution() {
         static_assert(fault != SignatureFault::cyclic_inside,
                       "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
                       "Fix: let the other axes of that dimension cut first (AxisOrder).");
-        return fault == SignatureFault::none;
     }
-    return false;
+    return true;  // whatever was wrong has been said
 }
 
 }  // namespace detail
@@ -317,9 +320,7 @@ public:
     using shape_type = S;
     static constexpr Signature static_signature = detail::static_signature<M, S, Order, P...>().signature;
 
-    constexpr Distribution()
-        requires(M::is_static && S::is_static)
-        : Distribution(M{}, S{}, P{}...) {}
+    constexpr Distribution() requires(M::is_static&& S::is_static) : Distribution(M{}, S{}, P{}...) {}
     constexpr Distribution(M const& mesh, S const& shape, P const&... placements)
         : value_(mesh, shape, list(mesh, shape, placements...), Order::list()) {}
 
@@ -360,8 +361,9 @@ private:
         Placement const result = placement.placement(extent, parts);
         if constexpr (requires { typename One::rule_type; }) {
             if (result.rule().kind == SplitKind::cyclic && !std::same_as<typename One::rule_type, BlockCyclic>) {
-                raise(ErrorCode::placement, "reshard::distribution: a split rule of your own deals out blocks. "
-                                            "Fix: return boundaries, or use reshard::BlockCyclic.");
+                raise(ErrorCode::placement,
+                      "reshard::distribution: a split rule of your own deals out blocks. "
+                      "Fix: return boundaries, or use reshard::BlockCyclic.");
             }
         }
         return result;

@@ -11,7 +11,8 @@ namespace reshard::inline v0 {
 namespace detail {
 
 /// `0-3,6`: ranks with runs shortened.
-[[nodiscard]] inline std::string ranks_text(std::vector<Index> ranks) {
+template <class Ranks>
+[[nodiscard]] std::string ranks_text(Ranks const& ranks) {
     std::string text;
     for (std::size_t i = 0; i < ranks.size();) {
         std::size_t last = i;
@@ -25,7 +26,8 @@ namespace detail {
 }
 
 /// Where some rank's part begins or ends along a dimension, ascending, with the extent itself last.
-[[nodiscard]] inline std::vector<Index> cut_positions(DynamicDistribution const& distribution, int dim) {
+template <AnyDistribution D>
+[[nodiscard]] std::vector<Index> cut_positions(D const& distribution, int dim) {
     Index const extent = distribution.shape().extent(dim);
     std::vector<Index> positions{0};
     while (positions.back() < extent) {
@@ -53,7 +55,9 @@ inline void pad(std::string& text, std::string const& cell, std::size_t width) {
 
 /// A grid of the first two dimensions (one for vectors): rows and columns are the parts, each cell names the ranks
 /// that hold it. For small meshes: cost grows with ranks times parts.
-[[nodiscard]] inline std::string draw(DynamicDistribution const& distribution) {
+template <AnyDistribution D>
+[[nodiscard]] std::string draw(D const& any) {
+    DynamicDistribution const& distribution = any;
     std::string text = concat(to_string(distribution), "  shape ", to_string(distribution.shape()), "\n");
     int const rank = distribution.shape().rank();
     std::vector<Index> rows{0, 1};

@@ -18,7 +18,8 @@ public:
     constexpr AxisName() = default;
     constexpr AxisName(std::string_view text) {
         if (text.size() >= sizeof(text_)) {
-            raise(ErrorCode::mesh, concat("reshard::Mesh: the axis name '", text, "' is longer than 15 characters. Fix: shorten it."));
+            raise(ErrorCode::mesh,
+                  concat("reshard::Mesh: the axis name '", text, "' is longer than 15 characters. Fix: shorten it."));
         }
         for (char c : text) text_[size_++] = c;
     }
@@ -109,7 +110,7 @@ public:
     [[nodiscard]] constexpr int axis(std::string_view name) const {
         for (int a = 0; a < names_.size(); ++a)
             if (names_[a].view() == name) return a;
-        raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name, "'; there are: ", names_text(), ". Fix: name the axes with named()."));
+        raise_no_axis(name);
     }
 
     /// Same extents and same ranks in the same order; names do not count.
@@ -146,8 +147,8 @@ private:
         }
     }
     [[noreturn]] static void raise_extent(int axis, Index extent) {
-        raise(ErrorCode::mesh, concat("reshard::Mesh: axis ", axis, " has extent ", extent,
-                                      ". Fix: every axis has at least one rank."));
+        raise(ErrorCode::mesh,
+              concat("reshard::Mesh: axis ", axis, " has extent ", extent, ". Fix: every axis has at least one rank."));
     }
     [[noreturn]] static void raise_size() {
         raise(ErrorCode::mesh, "reshard::Mesh: rank numbers do not fit a 32-bit int. Fix: check the extents.");
@@ -162,6 +163,13 @@ private:
     }
     [[noreturn]] void raise_names(int count) const {
         raise(ErrorCode::mesh, concat("reshard::Mesh: ", count, " names for ", axes(), " axes. Fix: name every axis."));
+    }
+    [[noreturn]] void raise_no_axis(std::string_view name) const {
+        std::string known;
+        for (auto const& axis : names_) known += concat(known.empty() ? "" : ", ", axis.view());
+        raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name,
+                                      "'; the names are: ", known.empty() ? std::string("none") : known,
+                                      ". Fix: name the axes with named()."));
     }
     [[noreturn]] void raise_outside(Index rank) const {
         raise(ErrorCode::mesh, concat("reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
@@ -186,17 +194,17 @@ class Mesh {
 public:
     static constexpr bool is_static = ((Extents != dynamic) && ...);
 
-    constexpr Mesh()
-        requires is_static
-        : value_(make({}, Extents...)) {}
-    constexpr explicit Mesh(RankList ranks)
-        requires(sizeof...(Extents) > 0 && is_static)  // the first half keeps deduction from `Mesh{8}` off Mesh<>
+    constexpr Mesh() requires is_static : value_(make({}, Extents...)) {}
+    constexpr explicit Mesh(RankList ranks) requires(
+        sizeof...(Extents) > 0 && is_static)  // the first half keeps deduction from `Mesh{8}` off Mesh<>
         : value_(make(static_cast<RankList&&>(ranks), Extents...)) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents))
     constexpr Mesh(Integers... extents) : value_(make({}, static_cast<Index>(extents)...)) {
         if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) {
-            raise(ErrorCode::mesh, "reshard::Mesh: an extent given at run time differs from the one in the type.");
+            raise(ErrorCode::mesh,
+                  "reshard::Mesh: an extent given at run time differs from the one in the type. "
+                  "Fix: pass the same number, or write reshard::dynamic in the type.");
         }
     }
 

@@ -141,7 +141,8 @@ inline void read_placements(NotationReader& reader, Placements& placements, Axis
     if (reader.take("@")) {
         do {
             Index const axis = reader.number();
-            if (axis >= placements.size() || order.size() == max_axes) reader.fail("the order names no axis of the mesh");
+            if (axis >= placements.size() || order.size() == max_axes)
+                reader.fail("the order names no axis of the mesh");
             order.push_back(static_cast<std::int8_t>(axis));
         } while (reader.take(","));
     }

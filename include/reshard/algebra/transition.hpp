@@ -40,12 +40,12 @@ enum class Kind : std::uint8_t {
 
 /// What one mesh axis does in a transition.
 enum class AxisChange : std::uint8_t {
-    keep,    ///< Partial stays Partial with the same op
-    scale,   ///< P+ <-> Pavg
-    fold,    ///< a Partial is resolved
-    fill,    ///< becomes Partial: data in one place, the identity elsewhere
-    alias,   ///< becomes Partial, and every copy may owe itself (idempotent ops)
-    move,    ///< Replicate or Shard on both sides
+    keep,   ///< Partial stays Partial with the same op
+    scale,  ///< P+ <-> Pavg
+    fold,   ///< a Partial is resolved
+    fill,   ///< becomes Partial: data in one place, the identity elsewhere
+    alias,  ///< becomes Partial, and every copy may owe itself (idempotent ops)
+    move,   ///< Replicate or Shard on both sides
 };
 
 [[nodiscard]] constexpr AxisChange axis_change(Placement const& from, Placement const& to) noexcept {
@@ -100,8 +100,7 @@ template <class Same>
         for (int i = 0; i < held.size(); ++i) {
             if (held[i] != needed[i] || !same(held[i])) return Kind::collective;
         }
-        if (needed.size() > held.size() &&
-            to.placements[needed.back()].rule().kind == SplitKind::cyclic) {
+        if (needed.size() > held.size() && to.placements[needed.back()].rule().kind == SplitKind::cyclic) {
             copies = true;
         }
     }

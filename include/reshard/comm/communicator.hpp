@@ -55,9 +55,9 @@ struct Verdict {
 /// k.done()            | whether wait() would return at once; makes no progress
 /// ~R()                | waits like wait(), at most the deadline; never throws
 template <class R>
-concept ExchangeRequest = std::movable<R> && !std::copyable<R> && std::default_initializable<R> &&
-                          std::is_nothrow_move_constructible_v<R> &&
-                          std::is_nothrow_destructible_v<R> && requires(R & r, R const& k) {
+concept ExchangeRequest =
+    std::movable<R> && !std::copyable<R> && std::default_initializable<R> && std::is_nothrow_move_constructible_v<R> &&
+    std::is_nothrow_destructible_v<R> && requires(R & r, R const& k) {
     { r.wait() } -> std::same_as<void>;
     { r.test() } -> std::same_as<bool>;
     { k.done() }
@@ -88,6 +88,12 @@ concept ExchangeRequest = std::movable<R> && !std::copyable<R> && std::default_i
 ///                              | this rank and the reason, on this communicator and all that were split from it
 /// c.traffic()                  | cumulative; moves when an exchange completes
 ///
+/// The two sides of a transfer also agree on element_bytes; a box without dimensions is one element. What a rank says
+/// to the others (what differs, whose verdict counts) is in namespace `transport`, and memory/copy.hpp copies a box
+/// into a box. How a deadline is set is the transport's own matter; PeerFailed names the rank in the numbering of the
+/// outermost communicator. A communicator may move between calls, not while a request or prepared plan refers to it.
+/// A transport that must pack keeps its buffers between calls: nothing is allocated once they have their size.
+///
 /// Every wait has a deadline (DeadlineExceeded, naming who is missing). After an error the communicator is poisoned,
 /// sources are untouched and destinations unspecified; a rank leaves an exchange, also a failed one, only when
 /// nobody reads its memory any more. A communicator is used by one thread at a time and outlives its requests.
@@ -110,7 +116,8 @@ concept Communicator = std::movable<C> && !std::copyable<C> && ExchangeRequest<t
     noexcept->std::same_as<Traffic>;
 };
 
-namespace detail {
+/// For authors of transports: what every transport must say and decide alike.
+namespace transport {
 
 /// Where a rank stands when a communicator is split along a mesh axis: the line it is on, its place there.
 struct MeshLine {
@@ -174,14 +181,18 @@ template <class Get>
         if (get(r).digest == first.digest) continue;
         first.code = ErrorCode::mismatch;
         first.rank = r;
-        first.reason = concat("rank ", r, " disagrees with rank 0. Fix: give every rank the same arguments.");
+        // The reasons say what each of the two has in hand, where the caller wrote it down.
+        std::string const mine = get(r).reason;
+        first.reason = mine.empty() && first.reason.empty()
+                           ? concat("disagrees with rank 0. Fix: give every rank the same arguments.")
+                           : concat(mine, ", but rank 0 ", first.reason, ". Fix: give every rank the same arguments.");
         return first;
     }
     first.rank = 0;
     return first;
 }
 
-}  // namespace detail
+}  // namespace transport
 
 /// Gives a transport split(mesh, axis): the ranks of one line along that axis, ordered by their coordinate. Ranks
 /// outside the mesh get a communicator of size 1. Inherit, and say `using MeshSplit<Derived>::split;`.
@@ -191,7 +202,7 @@ class MeshSplit {
 public:
     [[nodiscard]] Derived split(DynamicMesh const& mesh, int axis) {
         auto& self = static_cast<Derived&>(*this);
-        auto const [colour, key] = detail::mesh_line(mesh, axis, self.rank(), self.size());
+        auto const [colour, key] = transport::mesh_line(mesh, axis, self.rank(), self.size());
         return self.split(colour, key);
     }
 };

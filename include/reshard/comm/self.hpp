@@ -51,9 +51,9 @@ public:
         for (std::size_t i = 0; i < larger(sends.size(), receives.size()); ++i) {
             Index const sent = i < sends.size() ? payload_of(sends[i]) : -1;
             Index const expected = i < receives.size() ? payload_of(receives[i]) : -1;
-            if (sent != expected || !detail::same_extents(sends[i].box, receives[i].box)) {
+            if (sent != expected || !transport::same_extents(sends[i].box, receives[i].box)) {
                 failed_ = ErrorCode::mismatch;
-                reason_ = detail::mismatch_text(0, sent, 0, expected, static_cast<int>(i));
+                reason_ = transport::mismatch_text(0, sent, 0, expected, static_cast<int>(i));
                 raise(failed_, reason_);
             }
             bytes += sent;
@@ -68,7 +68,7 @@ public:
 
     [[nodiscard]] Verdict agree(Verdict mine) {
         check_alive();
-        return detail::joint_verdict(1, [&](int) -> Verdict const& { return mine; });
+        return transport::joint_verdict(1, [&](int) -> Verdict const& { return mine; });
     }
 
     [[nodiscard]] SelfCommunicator split(int, int) {

@@ -116,13 +116,14 @@ public:
         return ThreadRequest(*team_, rank_);
     }
 
-    [[nodiscard]] Verdict agree(Verdict mine) {
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
         detail::ThreadSeat& own = enter(detail::ThreadCall::agree);
         own.verdict = &mine;
         Verdict joint;
         team_->guarded(rank_, [&] {
             meet([&] {
-                joint = detail::joint_verdict(size(), [&](int r) -> Verdict const& { return *team_->seat(r).verdict; });
+                joint =
+                    transport::joint_verdict(size(), [&](int r) -> Verdict const& { return *team_->seat(r).verdict; });
             });
         });
         return joint;

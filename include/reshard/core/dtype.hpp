@@ -14,8 +14,28 @@ namespace reshard::inline v0 {
 
 /// In safetensors' alignment order, which is also its sort order when writing.
 enum class DType : std::uint8_t {
-    boolean, f4, f6_e2m3, f6_e3m2, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, f8_e4m3fnuz, f8_e5m2fnuz,
-    i16, u16, f16, bf16, i32, u32, f32, c64, f64, i64, u64,
+    boolean,
+    f4,
+    f6_e2m3,
+    f6_e3m2,
+    u8,
+    i8,
+    f8_e5m2,
+    f8_e4m3,
+    f8_e8m0,
+    f8_e4m3fnuz,
+    f8_e5m2fnuz,
+    i16,
+    u16,
+    f16,
+    bf16,
+    i32,
+    u32,
+    f32,
+    c64,
+    f64,
+    i64,
+    u64,
 };  // clang-format off
 
 namespace detail {
@@ -158,7 +178,10 @@ inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
 
 /// A type whose values fill the bytes of exactly one dtype element.
 template <class T>
-concept Element = requires { DTypeOf<std::remove_cv_t<T>>::value; } && sizeof(T) == bytes(dtype_of<T>);
+concept Element = requires {
+    DTypeOf<std::remove_cv_t<T>>::value;
+}
+&&sizeof(T) == bytes(dtype_of<T>);
 
 [[nodiscard]] constexpr bool is_floating(DType dtype) noexcept {
     switch (dtype) {

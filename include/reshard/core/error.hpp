@@ -19,21 +19,21 @@ namespace reshard::inline v0 {
 /// What went wrong. The number is stable: ranks send it to each other so that all throw the same type.
 enum class ErrorCode : int {
     none = 0,
-    shape = 1,          ///< negative extent, too many dimensions, size beyond 64 bits
-    mesh = 2,           ///< axis below 1, more mesh ranks than the communicator has, repeated rank
-    placement = 3,      ///< dimension out of range, bad split rule, two reductions in one tensor
-    notation = 4,       ///< text that is not the printed form of a distribution
-    mismatch = 5,       ///< two things that must agree do not: meshes, shapes, dtypes, plans of ranks
-    buffer = 6,         ///< a view of the wrong shape, overlapping or null memory
-    dtype = 7,          ///< an element type the operation has no meaning for
-    transition = 8,     ///< a plan asked for something it is not, such as a view of a collective
-    peer_failed = 9,    ///< another rank threw, returned early or died
-    deadline = 10,      ///< a wait took longer than its deadline
-    transport = 11,     ///< the communication library reported an error
-    format = 12,        ///< a file that is not what it claims to be
-    io = 13,            ///< the operating system refused to open, read or write
-    out_of_memory = 14, ///< an allocation failed
-    user = 15,          ///< an exception of the program's own, seen by the other ranks
+    shape = 1,           ///< negative extent, too many dimensions, size beyond 64 bits
+    mesh = 2,            ///< axis below 1, more mesh ranks than the communicator has, repeated rank
+    placement = 3,       ///< dimension out of range, bad split rule, two reductions in one tensor
+    notation = 4,        ///< text that is not the printed form of a distribution
+    mismatch = 5,        ///< two things that must agree do not: meshes, shapes, dtypes, plans of ranks
+    buffer = 6,          ///< a view of the wrong shape, overlapping or null memory
+    dtype = 7,           ///< an element type the operation has no meaning for
+    transition = 8,      ///< a plan asked for something it is not, such as a view of a collective
+    peer_failed = 9,     ///< another rank threw, returned early or died
+    deadline = 10,       ///< a wait took longer than its deadline
+    transport = 11,      ///< the communication library reported an error
+    format = 12,         ///< a file that is not what it claims to be
+    io = 13,             ///< the operating system refused to open, read or write
+    out_of_memory = 14,  ///< an allocation failed
+    user = 15,           ///< an exception of the program's own, seen by the other ranks
 };
 
 /// Base of all errors. what() names the thing and the remedy.
@@ -101,9 +101,7 @@ template <ErrorCode Code>
 inline void append(std::string& text, std::string_view part) { text += part; }
 template <class Integer>
     requires std::is_integral_v<Integer>
-void append(std::string& text, Integer number) {
-    text += std::to_string(number);
-}
+void append(std::string& text, Integer number) { text += std::to_string(number); }
 
 }  // namespace detail
 

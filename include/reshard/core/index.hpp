@@ -6,8 +6,8 @@
 
 #include <reshard/core/config.hpp>
 
-#include <cstddef>  // size_t
-#include <cstdint>  // int64_t
+#include <cstddef>      // size_t
+#include <cstdint>      // int64_t
 #include <type_traits>  // is_convertible
 
 namespace reshard::inline v0 {

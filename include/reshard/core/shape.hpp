@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/shape.hpp
-/// \brief  The extents of a tensor: `DynamicShape` as a value, `Shape<E...>` with the rank (and any extent) in the type.
-/// \depends core only. constexpr, no allocation.
+/// \brief  The extents of a tensor: `DynamicShape` as a value, `Shape<E...>` with the rank (and any extent) in the
+/// type. \depends core only. constexpr, no allocation.
 #pragma once
 
 #include <reshard/core/error.hpp>
@@ -12,7 +12,7 @@
 namespace reshard::inline v0 {
 
 /// Extents outer to inner, at most max_rank of them; rank 0 is a scalar; an extent of zero is legal.
-/// Throws ShapeError when an extent is negative, there are too many, or 8-byte elements would not fit 64-bit bytes.
+/// Throws ShapeError when an extent is negative, there are too many, or the size does not fit 64 bits.
 class DynamicShape {
 public:
     constexpr DynamicShape() = default;
@@ -46,7 +46,6 @@ private:
             if (extents_[d] < 0) raise_negative(d, extents_[d]);
             // An empty tensor is legal whatever its other extents, as long as those alone do not overflow.
             if (extents_[d] != 0 && !multiply_fits(product, extents_[d], product)) raise_too_large();
-            if (product > INT64_MAX / 16) raise_too_large();
         }
     }
     [[noreturn]] static void raise_rank(int rank) {
@@ -54,12 +53,13 @@ private:
                                        " are supported. Fix: merge dimensions that are never cut."));
     }
     [[noreturn]] static void raise_negative(int dim, Index extent) {
-        raise(ErrorCode::shape, concat("reshard::Shape: dimension ", dim, " has extent ", extent,
-                                       ". Fix: extents are zero or more."));
+        raise(ErrorCode::shape,
+              concat("reshard::Shape: dimension ", dim, " has extent ", extent, ". Fix: extents are zero or more."));
     }
     [[noreturn]] static void raise_too_large() {
-        raise(ErrorCode::shape, "reshard::Shape: the bytes of that many elements do not fit 64 bits. "
-                                "Fix: check the extents for a wrong unit or a bad conversion.");
+        raise(ErrorCode::shape,
+              "reshard::Shape: the number of elements does not fit 64 bits. "
+              "Fix: check the extents for a wrong unit or a bad conversion.");
     }
 
     Indices extents_;
@@ -77,9 +77,7 @@ class Shape {
 public:
     static constexpr bool is_static = ((Extents != dynamic) && ...);
 
-    constexpr Shape()
-        requires is_static
-        : value_(make(Extents...)) {}
+    constexpr Shape() requires is_static : value_(make(Extents...)) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents) && sizeof...(Integers) > 0)
     constexpr Shape(Integers... extents) : value_(make(static_cast<Index>(extents)...)) {
@@ -108,8 +106,9 @@ private:
         return DynamicShape(list);
     }
     [[noreturn]] static void raise_static() {
-        raise(ErrorCode::shape, "reshard::Shape: an extent given at run time differs from the one in the type. "
-                                "Fix: pass the same number, or write reshard::dynamic in the type.");
+        raise(ErrorCode::shape,
+              "reshard::Shape: an extent given at run time differs from the one in the type. "
+              "Fix: pass the same number, or write reshard::dynamic in the type.");
     }
 
     DynamicShape value_;

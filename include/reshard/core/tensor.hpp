@@ -18,8 +18,12 @@ class Tensor {
 public:
     Tensor() = default;
     explicit Tensor(DynamicShape const& shape) : shape_(shape) {
-        auto const bytes = static_cast<std::size_t>(shape.size()) * sizeof(T);
-        data_ = static_cast<T*>(::operator new(bytes, alignment));
+        Index bytes = 0;
+        if (!multiply_fits(shape.size(), static_cast<Index>(sizeof(T)), bytes)) {
+            raise(ErrorCode::shape, concat("reshard::Tensor: the bytes of shape ", to_string(shape),
+                                           " do not fit 64 bits. Fix: check the extents for a wrong unit."));
+        }
+        data_ = static_cast<T*>(::operator new(static_cast<std::size_t>(bytes), alignment));
     }
     Tensor(Tensor&& other) noexcept : data_(other.data_), shape_(other.shape_) {
         other.data_ = nullptr;

@@ -55,7 +55,7 @@ public:
     }
     /// A view of T is a view of const T.
     template <class U>  // a template: otherwise it would stand in for the copy constructor of TensorView<U>
-        requires(std::is_const_v<T> && std::is_same_v<U, std::remove_const_t<T>>)
+        requires(std::is_const_v<T>&& std::is_same_v<U, std::remove_const_t<T>>)
     constexpr TensorView(TensorView<U> const& other) noexcept
         : data_(other.data()), shape_(other.shape()), strides_(other.strides()) {}
 
@@ -87,9 +87,9 @@ public:
 
 private:
     [[noreturn]] static void raise_strides(DynamicShape const& shape, Indices const& strides) {
-        raise(ErrorCode::shape, concat("reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(),
-                                       " dimensions but ", strides.size(),
-                                       " strides were given. Fix: give one stride (in elements) per dimension."));
+        raise(ErrorCode::shape,
+              concat("reshard::TensorView: shape ", to_string(shape), " has ", shape.rank(), " dimensions but ",
+                     strides.size(), " strides were given. Fix: give one stride (in elements) per dimension."));
     }
 
     T* data_ = nullptr;
@@ -115,21 +115,23 @@ public:
     BasicDynamicView(Void* data, DType dtype, DynamicShape const& shape, Indices const& strides)
         : data_(static_cast<Byte*>(data)), shape_(shape), strides_(strides), dtype_(dtype) {
         if (strides.size() != shape.rank()) {
-            raise(ErrorCode::shape, concat("reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(),
-                                           " strides, got ", strides.size(), "."));
+            raise(ErrorCode::shape,
+                  concat("reshard::DynamicView: shape ", to_string(shape), " needs ", shape.rank(), " strides, got ",
+                         strides.size(), ". Fix: give one stride (in elements) per dimension."));
         }
     }
     template <class T>
         requires(std::is_const_v<Byte> || !std::is_const_v<T>)
-    BasicDynamicView(TensorView<T> const& view) noexcept
+    BasicDynamicView(TensorView<T> const& view)
+    noexcept
         : data_(reinterpret_cast<Byte*>(view.data())),
           shape_(view.shape()),
           strides_(view.strides()),
           dtype_(dtype_of<T>) {}
     template <class Other>
-        requires(std::is_const_v<Byte> && std::is_same_v<Other, std::byte>)
-    BasicDynamicView(BasicDynamicView<Other> const& other) noexcept
-        : data_(other.data()), shape_(other.shape()), strides_(other.strides()), dtype_(other.dtype()) {}
+        requires(std::is_const_v<Byte>&& std::is_same_v<Other, std::byte>)
+    BasicDynamicView(BasicDynamicView<Other> const& other)
+    noexcept : data_(other.data()), shape_(other.shape()), strides_(other.strides()), dtype_(other.dtype()) {}
 
     [[nodiscard]] Byte* data() const noexcept { return data_; }
     [[nodiscard]] DType dtype() const noexcept { return dtype_; }

@@ -12,10 +12,23 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
+[[nodiscard]] inline Index padded_bytes(Index elements, DType dtype) {
+    constexpr Index padding = 192;  // each of at most three areas starts on a cache line
+    Index count = 0;
+    if (!multiply_fits(elements, bytes(dtype), count) || count > INT64_MAX - padding) {
+        raise(ErrorCode::shape, concat("reshard::prepare: a workspace of ", elements, " elements does not fit 64-bit ",
+                                       "sizes. Fix: check the shape for a wrong unit."));
+    }
+    return count == 0 ? 0 : count + padding;
+}
+}  // namespace detail
+
 /// Bytes of scratch memory one rank needs for a plan; zero unless a Partial is folded.
-[[nodiscard]] inline Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype) {
-    Index const elements = plan.cost(rank).workspace;
-    return elements == 0 ? 0 : elements * bytes(dtype) + 3 * 64;  // each area starts on a cache line
+template <class From, class To>
+[[nodiscard]] Index workspace_bytes(Plan<From, To> const& plan, Index rank, DType dtype) {
+    Index const elements = detail::workspace_of(plan.steps(), plan.from(), rank);
+    return detail::padded_bytes(elements, dtype);
 }
 
 struct PrepareOptions {
@@ -25,13 +38,14 @@ struct PrepareOptions {
 
 namespace detail {
 
-/// The transfers of one exchange, bound to memory.
+/// The transfers of one exchange, bound to memory. `Byte` is std::byte, here and below: templates, so that only files
+/// that prepare a plan compile what that takes.
+template <class Byte>
 struct BoundExchange {
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    std::vector<Transfer<Byte const>> sends;
+    std::vector<Transfer<Byte>> receives;
 
-    void bind(Exchange const& exchange, Binding<std::byte const> const& source, Binding<std::byte> const& target,
-              bool keep) {
+    void bind(Exchange const& exchange, Binding<Byte const> const& source, Binding<Byte> const& target, bool keep) {
         sends.reserve(exchange.sends.size() + exchange.kept.size());
         receives.reserve(exchange.receives.size() + exchange.kept.size());
         // What stays with the rank travels as a transfer to itself, in its place among the peers.
@@ -52,10 +66,11 @@ struct BoundExchange {
 };
 
 /// Everything about a prepared plan that does not depend on the transport.
-class Job {
+template <class Byte>
+class BasicJob {
 public:
-    Job(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
-        DynamicView const& destination, std::span<std::byte> workspace)
+    BasicJob(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
+             DynamicView const& destination, std::span<Byte> workspace)
         : dtype_(plan.from().contains(rank) ? source.dtype() : destination.dtype()),
           divisor_(steps.fold_op == Reduce::avg ? steps.addends : 1),
           addends_(steps.addends),
@@ -66,8 +81,8 @@ public:
           collective_(steps.kind == Kind::collective) {
         bool const gives = plan.from().contains(rank);
         bool const takes = plan.to().contains(rank);
-        Binding<std::byte const> from;
-        Binding<std::byte> to;
+        Binding<Byte const> from;
+        Binding<Byte> to;
         if (gives) from = {source.data(), dtype_, source.strides(), plan.from(), rank};
         if (takes) to = {destination.data(), dtype_, destination.strides(), plan.to(), rank};
         if (takes) bind_whole(destination, steps.fill);
@@ -84,7 +99,7 @@ public:
     }
 
     [[nodiscard]] int phases() const noexcept { return phases_; }
-    [[nodiscard]] BoundExchange const& exchange(int phase) const noexcept { return exchanges_[phase]; }
+    [[nodiscard]] BoundExchange<Byte> const& exchange(int phase) const noexcept { return exchanges_[phase]; }
 
     /// Before the first exchange.
     void begin() const noexcept {
@@ -105,7 +120,7 @@ public:
             scale(dtype_, whole_.base, whole_.box, multiply_, divide_);
         }
     }
-    void own(std::vector<std::byte>&& workspace) noexcept { workspace_ = std::move(workspace); }
+    void own(std::vector<Byte>&& workspace) noexcept { workspace_ = std::move(workspace); }
 
 private:
     void bind_whole(DynamicView const& destination, bool fill) {
@@ -119,15 +134,15 @@ private:
         fill_ = fill;
     }
 
-    void bind_local(Plan<> const& plan, int rank, Binding<std::byte const> const& from, Binding<std::byte> const& to) {
+    void bind_local(Plan<> const& plan, int rank, Binding<Byte const> const& from, Binding<Byte> const& to) {
         for (Message const& message : local_messages(plan.from(), plan.to(), rank)) {
             local_sends_.push_back(from.transfer(message));
             local_receives_.push_back(to.transfer(message));
         }
     }
 
-    void bind_fold(Plan<> const& plan, Steps const& steps, int rank, Binding<std::byte const> const& from,
-                   Binding<std::byte> const& to, DynamicView const& destination, std::span<std::byte> workspace) {
+    void bind_fold(Plan<> const& plan, Steps const& steps, int rank, Binding<Byte const> const& from,
+                   Binding<Byte> const& to, DynamicView const& destination, std::span<Byte> workspace) {
         phases_ = steps.spread ? 2 : 1;
         bool const folds = plan.from().contains(rank);
         if (!folds) {  // across meshes: only the spread concerns this rank
@@ -138,13 +153,13 @@ private:
         Indices const dense = row_major_strides(shape);
         bool const owner = owns(steps.middle_owner, steps.middle.mesh(), rank);
         slot_bytes_ = shape.size() * bytes(dtype_);
-        std::byte* const slots = aligned(workspace.data());
-        std::byte* const partial = aligned(slots == nullptr ? nullptr : slots + slot_bytes_ * addends_);
-        Binding<std::byte> const staging(slots, dtype_, dense, steps.middle, rank, slot_bytes_);
+        Byte* const slots = aligned(workspace.data());
+        Byte* const partial = aligned(slots == nullptr ? nullptr : slots + slot_bytes_ * addends_);
+        Binding<Byte> const staging(slots, dtype_, dense, steps.middle, rank, slot_bytes_);
         exchanges_[0].bind(exchange_of(steps, plan.from(), rank, 0), from, staging, true);
 
         Indices const& strides = steps.across ? dense : destination.strides();
-        std::byte* const target = steps.across ? partial : destination.data();
+        Byte* const target = steps.across ? partial : destination.data();
         LocalWindow window;
         Indices const coordinates = steps.middle.mesh().coordinates(rank);
         if (steps.across) {
@@ -154,12 +169,12 @@ private:
         }
         folded_ = window_transfer(target, dtype_, strides, window);
         LocalWindow const slot = local_window(steps.middle, steps.middle, coordinates);
-        slots_ = window_transfer<std::byte const>(slots, dtype_, dense, slot);
+        slots_ = window_transfer<Byte const>(slots, dtype_, dense, slot);
         fold_ = shape.size() != 0 && owner;
         if (!steps.spread) return;
         // Within a mesh the folded part already lies in the destination; across meshes it waits in the workspace.
         DynamicDistribution const& held = steps.across ? steps.middle : plan.to();
-        Binding<std::byte const> const spread(target, dtype_, strides, held, rank);
+        Binding<Byte const> const spread(target, dtype_, strides, held, rank);
         exchanges_[1].bind(exchange_of(steps, plan.from(), rank, 1), spread, to, steps.across);
     }
 
@@ -169,7 +184,7 @@ private:
             if (coordinates[owner.axes[i]] != owner.coordinates[i]) return false;
         return true;
     }
-    [[nodiscard]] static std::byte* aligned(std::byte* pointer) noexcept {
+    [[nodiscard]] static Byte* aligned(Byte* pointer) noexcept {
         auto const address = reinterpret_cast<std::uintptr_t>(pointer);
         return pointer == nullptr ? nullptr : pointer + ((64 - address % 64) % 64);
     }
@@ -186,15 +201,17 @@ private:
     bool fold_ = false;
     bool has_whole_ = false;
     int phases_ = 0;
-    Receive whole_;
+    Transfer<Byte> whole_;
     Index slot_bytes_ = 0;
-    Send slots_;
-    Receive folded_;
-    BoundExchange exchanges_[2];
-    std::vector<Send> local_sends_;
-    std::vector<Receive> local_receives_;
-    std::vector<std::byte> workspace_;
+    Transfer<Byte const> slots_;
+    Transfer<Byte> folded_;
+    BoundExchange<Byte> exchanges_[2];
+    std::vector<Transfer<Byte const>> local_sends_;
+    std::vector<Transfer<Byte>> local_receives_;
+    std::vector<Byte> workspace_;
 };
+
+using Job = BasicJob<std::byte>;
 
 /// Runs `check` and turns what it throws into a verdict.
 template <class Check>
@@ -315,19 +332,23 @@ template <Communicator C>
     Verdict verdict = detail::verdict_of([&] {
         detail::Steps const steps = plan.steps();
         detail::check_arguments(plan, steps, rank, comm.size(), source, destination);
-        Index const needed = workspace_bytes(plan, rank, dtype);
+        Index const needed = detail::padded_bytes(detail::workspace_of(steps, plan.from(), rank), dtype);
         std::span<std::byte> workspace = options.workspace;
         if (workspace.empty() && needed != 0) {
             own.resize(static_cast<std::size_t>(needed));
             workspace = own;
         } else if (static_cast<Index>(workspace.size()) < needed) {
-            raise(ErrorCode::buffer, concat("reshard::prepare: the workspace of rank ", rank, " has ",
-                                            workspace.size(), " bytes, the plan needs ", needed,
-                                            ". Fix: ask workspace_bytes(plan, rank, dtype)."));
+            raise(ErrorCode::buffer,
+                  concat("reshard::prepare: the workspace of rank ", rank, " has ", workspace.size(),
+                         " bytes, the plan needs ", needed, ". Fix: ask workspace_bytes(plan, rank, dtype)."));
         }
         job.emplace_back(plan, steps, rank, source, destination, workspace);
         job.back().own(std::move(own));
     });
+    if (verdict.ok()) {  // what the others show should this rank be the one that differs
+        verdict.reason = concat("prepared ", to_string(plan.from()), " -> ", to_string(plan.to()), " of ",
+                                to_string(plan.from().shape()), " ", name(dtype));
+    }
     verdict.digest = Digest{}.add(plan.hash()).add(static_cast<std::uint64_t>(dtype)).value();
     detail::agree_or_raise(comm, std::move(verdict));
     return PreparedPlan<C>(comm, std::move(job.back()));

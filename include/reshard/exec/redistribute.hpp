@@ -33,11 +33,13 @@ template <Communicator C, class From, class To, class S>
 namespace detail {
 
 /// \pre nothing crosses ranks.
-inline void run_locally(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank) {
+template <class Byte>
+void run_locally(Plan<> const& plan, ConstDynamicView const& source, BasicDynamicView<Byte> const& destination,
+                 int rank) {
     Steps steps = plan.steps();
     if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
     check_arguments(plan, steps, rank, static_cast<int>(plan.from().mesh().last_rank() + 1), source, destination);
-    Job const job(plan, steps, rank, source, destination, {});
+    BasicJob<Byte> const job(plan, steps, rank, source, destination, {});
     job.begin();
     job.end();
 }
@@ -47,12 +49,13 @@ inline void run_locally(Plan<> const& plan, ConstDynamicView const& source, Dyna
 /// A transition within one rank: a copy, identities, a factor. There is no communicator to pass, so this call is the
 /// proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
 /// run-time plans that are. Throws BufferError and DTypeError like prepare. A rank outside the mesh has nothing to do.
-inline void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, int rank) {
+template <std::convertible_to<DynamicView> Destination>
+void redistribute(Plan<> const& plan, ConstDynamicView const& source, Destination const& destination, int rank) {
     if (!plan.is_local()) {
         raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
                                             to_string(plan.to()), " needs communication. Fix: pass a communicator."));
     }
-    detail::run_locally(plan, source, destination, rank);
+    detail::run_locally(plan, source, DynamicView(destination), rank);
 }
 template <class From, class To, class S, class T>
 void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank) {

@@ -5,6 +5,8 @@
 ///
 /// Results depend on the addends and their order only: one accumulator per element, addends taken from slot 0 up,
 /// 16-bit floats accumulated in float and rounded once, integers modulo 2^bits.
+///
+/// `Byte` is std::byte: templates, so that only files that fold compile the kernels of all types.
 #pragma once
 
 #include <reshard/memory/detail/arithmetic.hpp>
@@ -100,9 +102,10 @@ void for_each_run(std::byte* base, StridedBox const& box, Body&& body) noexcept 
 /// NaN if an addend is, and order -0.0 before +0.0.
 /// \pre supports(op, dtype); count >= 1; both boxes have the same extents, element_bytes == bytes(dtype); the
 ///      destination overlaps no slot.
-inline void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
-                 StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box,
-                 Index divisor = 1) noexcept {
+template <class Byte>
+void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
+          StridedBox const& slot_box, Byte* destination, StridedBox const& destination_box,
+          Index divisor = 1) noexcept {
     detail::LoopNest nest = detail::loop_nest(slot_box, destination_box);
     if (nest.empty || count < 1) return;
     detail::FoldRun run;
@@ -128,7 +131,8 @@ inline void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_st
 /// Writes the value that changes nothing under `op`: -0.0 for float sums, so that even a sum of -0.0 keeps its sign;
 /// 1; +inf or the largest integer for min; -inf or the smallest for max; all bits (true) for band; zero for bor, bxor.
 /// \pre supports(op, dtype) and has_identity(op); box.element_bytes == bytes(dtype).
-inline void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept {
+template <class Byte>
+void fill_identity(Reduce op, DType dtype, Byte* base, StridedBox const& box) noexcept {
     detail::with_number(dtype, [&]<class T>() {
         T value = static_cast<T>(detail::identity_of<detail::Accumulator<T>>(op));
         if (dtype == DType::boolean && op == Reduce::band) value = static_cast<T>(1);
@@ -140,7 +144,8 @@ inline void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox co
 
 /// x = x * multiply / divide for every element, in float for 16-bit floats, rounded once: what lies between a sum and
 /// an average. \pre is_floating(dtype); divide != 0; box.element_bytes == bytes(dtype).
-inline void scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply, Index divide) noexcept {
+template <class Byte>
+void scale(DType dtype, Byte* base, StridedBox const& box, Index multiply, Index divide) noexcept {
     detail::with_number(dtype, [&]<class T>() {
         using A = detail::Accumulator<T>;
         if constexpr (std::is_floating_point_v<A>) {

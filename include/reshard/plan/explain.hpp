@@ -27,13 +27,16 @@ namespace detail {
 }
 
 [[nodiscard]] inline std::string bytes_text(Index elements, DType dtype) {
-    return bytes_text(ceil_div(elements * bits(dtype), 8));
+    Index count = 0;
+    if (!multiply_fits(elements, bits(dtype), count)) return concat(elements, " elements");
+    return bytes_text(ceil_div(count, 8));
 }
 [[nodiscard]] inline std::string count_text(Index count, std::string_view what) {
     return concat(count, " ", what, count == 1 ? "" : "s");
 }
 
-[[nodiscard]] inline Index peers_of(std::vector<Message> const& messages) {
+template <class Messages>
+[[nodiscard]] Index peers_of(Messages const& messages) {
     Index peers = 0;
     for (std::size_t i = 0; i < messages.size(); ++i) {
         if (i == 0 || messages[i].peer != messages[i - 1].peer) ++peers;
@@ -41,9 +44,9 @@ namespace detail {
     return peers;
 }
 
-inline void explain_exchange(std::string& text, Exchange const& exchange, int phase, std::string_view what,
-                             DType dtype) {
-    auto const side = [&](std::string_view verb, std::vector<Message> const& messages, std::string_view word) {
+template <class Exchange>
+void explain_exchange(std::string& text, Exchange const& exchange, int phase, std::string_view what, DType dtype) {
+    auto const side = [&](std::string_view verb, auto const& messages, std::string_view word) {
         Index elements = 0;
         for (Message const& message : messages) elements += message.elements();
         if (messages.empty()) return concat("; ", verb, " nothing");
@@ -56,7 +59,8 @@ inline void explain_exchange(std::string& text, Exchange const& exchange, int ph
 }
 
 /// Why the transition is what it is: per axis, and per dimension where the cuts do not nest.
-inline void explain_reason(std::string& text, Plan<> const& plan) {
+template <class From, class To>
+void explain_reason(std::string& text, Plan<From, To> const& plan) {
     DynamicDistribution const& from = plan.from();
     DynamicDistribution const& to = plan.to();
     if (plan.is_across()) {

@@ -37,9 +37,9 @@ namespace detail {
                                         ", not a view. Fix: use redistribute(plan, ...) into memory of its own."));
 }
 [[noreturn]] inline void raise_view_shape(DynamicShape const& given, DynamicShape const& wanted, Index rank) {
-    raise(ErrorCode::buffer, concat("reshard::Plan::view: rank ", rank, " holds a tensor of shape ", to_string(wanted),
-                                    ", the view given has ", to_string(given),
-                                    ". Fix: pass the rank's whole local tensor."));
+    raise(ErrorCode::buffer,
+          concat("reshard::Plan::view: rank ", rank, " holds a tensor of shape ", to_string(wanted),
+                 ", the view given has ", to_string(given), ". Fix: pass the rank's whole local tensor."));
 }
 
 [[noreturn]] inline void raise_view_dtype(DType dtype) {
@@ -63,8 +63,7 @@ struct LocalWindow {
                                                  Indices const& coordinates) noexcept {
     LocalWindow window;
     for (int dim = 0; dim < outer.shape().rank(); ++dim) {
-        Interval const interval =
-            local_interval(outer.index_set(coordinates, dim), inner.index_set(coordinates, dim));
+        Interval const interval = local_interval(outer.index_set(coordinates, dim), inner.index_set(coordinates, dim));
         window.offset.push_back(interval.begin);
         window.extents.push_back(interval.size());
     }
@@ -93,7 +92,8 @@ template <class View>
 }
 
 /// Grids of a plan's exchanges: phase 0 is the first exchange, phase 1 the spread.
-[[nodiscard]] inline Exchange exchange_of(Steps const& steps, DynamicDistribution const& from, Index rank, int phase) {
+template <std::same_as<DynamicDistribution> D>  // a template for the same reason as the planner
+[[nodiscard]] Exchange exchange_of(Steps const& steps, D const& from, Index rank, int phase) {
     Grid source(phase == 0 ? from : steps.middle);
     Grid target(phase == 0 && steps.fold ? steps.middle : steps.needed);
     if (phase == 0 && steps.fold) {
@@ -109,6 +109,13 @@ template <class View>
         target.add_owner(target_owner);
     }
     return plan_exchange(source, target, rank, steps.across && !target_is_middle);
+}
+
+/// Elements of scratch memory: every addend of what the rank folds, and across meshes the result.
+[[nodiscard]] inline Index workspace_of(Steps const& steps, DynamicDistribution const& from, Index rank) {
+    if (!steps.fold || !from.contains(rank)) return 0;
+    Index const folded = steps.middle.local_shape(rank).size();
+    return folded * steps.addends + (steps.across ? folded : 0);
 }
 
 inline void add_cost(Cost& cost, Exchange const& exchange) {
@@ -174,7 +181,7 @@ public:
         : from_(from), to_(to), across_(across), kind_(across ? Kind::collective : kind_within()) {}
     /// Every plan is also a run-time plan. That one knows no static sizes: an axis of 1 counts like any other.
     template <class OtherFrom, class OtherTo>
-        requires(std::same_as<From, DynamicDistribution> && std::same_as<To, DynamicDistribution> &&
+        requires(std::same_as<From, DynamicDistribution>&& std::same_as<To, DynamicDistribution> &&
                  !std::same_as<Plan<OtherFrom, OtherTo>, Plan>)
     constexpr Plan(Plan<OtherFrom, OtherTo> const& plan) : Plan(plan.from(), plan.to(), plan.is_across()) {}
 
@@ -192,6 +199,7 @@ public:
     /// plans: does not compile) and BufferError when the shape is not this rank's. `View` is a TensorView<T>, or a
     /// DynamicView or ConstDynamicView of a byte-sized dtype.
     template <class View>
+        requires requires(View const& view) { view.strides(); }
     [[nodiscard]] constexpr View view(View const& full, Index rank) const {
         if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
             static_assert(transition_kind<From, To> == Kind::view,
@@ -216,17 +224,21 @@ public:
             detail::add_cost(cost, detail::exchange_of(steps, source(), rank, 0));
         }
         if (steps.spread) detail::add_cost(cost, detail::exchange_of(steps, source(), rank, 1));
-        if (steps.fold && source().contains(rank)) {
-            Index const folded = steps.middle.local_shape(rank).size();
-            cost.workspace = folded * steps.addends + (steps.across ? folded : 0);
-        }
+        cost.workspace = detail::workspace_of(steps, source(), rank);
         return cost;
     }
 
-    /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
-    [[nodiscard]] Plan<> adjoint() const {
-        return Plan<>(detail::dual(target()), detail::dual(source()), across_);
+    /// The messages of one rank in phase 0, and in phase 1 where cost(rank).phases is 2. Empty for local plans.
+    [[nodiscard]] Exchange exchange(Index rank, int phase = 0) const {
+        if (is_local()) return {};
+        detail::Steps const steps = this->steps();
+        if (phase > (steps.spread ? 1 : 0)) return {};
+        if (phase == 0 && steps.fold && !source().contains(rank)) return {};
+        return detail::exchange_of(steps, source(), rank, phase);
     }
+
+    /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
+    [[nodiscard]] Plan<> adjoint() const { return Plan<>(detail::dual(target()), detail::dual(source()), across_); }
 
     /// Equal plans have equal digests: ranks compare them before they start.
     [[nodiscard]] std::uint64_t hash() const noexcept {
@@ -278,8 +290,9 @@ constexpr void require_same(DynamicDistribution const& from, DynamicDistribution
 }
 
 [[noreturn]] inline void raise_fills_average() {
-    raise(ErrorCode::transition, "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
-                                 "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+    raise(ErrorCode::transition,
+          "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
+          "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
 }
 
 }  // namespace detail

@@ -5,6 +5,8 @@
 ///
 /// Cost grows with the pieces a rank's box meets. Copies on the source side are chosen so that the load is shared
 /// (detail/share.hpp); a rank that holds what it needs never asks for it.
+///
+/// `Grid` is detail::Grid: templates, so that only files that plan an exchange compile the planner.
 #pragma once
 
 #include <reshard/plan/detail/share.hpp>
@@ -37,7 +39,8 @@ struct Exchange {
 
 namespace detail {
 
-inline void sort_messages(std::vector<Message>& messages) {
+template <class Messages>
+void sort_messages(Messages& messages) {
     std::sort(messages.begin(), messages.end(), [](Message const& a, Message const& b) {
         if (a.peer != b.peer) return a.peer < b.peer;
         for (int dim = 0; dim < a.box.size(); ++dim) {
@@ -54,14 +57,16 @@ struct Piece {
 };
 
 /// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the boxes that meet.
+template <class Grid>
 class Meeting {
 public:
     Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets) {
         for (int dim = 0; dim < sets.size(); ++dim) {
             begin_.push_back(static_cast<Index>(pieces_.size()));
             for (Index k = 0; k < sets[dim].segments(); ++k) {
-                grid.for_each_piece(dim, sets[dim].segment(k),
-                                    [&](Interval interval, Index ordinal) { pieces_.push_back({interval, ordinal}); });
+                grid.for_each_piece(dim, sets[dim].segment(k), [&](Interval interval, Index ordinal) {
+                    pieces_.push_back({interval, ordinal});
+                });
             }
         }
         begin_.push_back(static_cast<Index>(pieces_.size()));
@@ -107,11 +112,12 @@ private:
 
 /// Narrows what is visited of a piece to the places [first, last) on its line: cuts the outermost dimension, where
 /// both sides hold intervals, and restores the whole of a box that was cut.
+template <class Grid>
 class Narrowed {
 public:
     Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, Index first, Index last)
         : to_(to), whole_(sets), sets_(sets) {
-        possible_ = sets.size() != 0 && sets[0].is_interval() &&
+        possible_ = !sets.empty() && sets[0].is_interval() &&
                     (to.dims[0].cuts.empty() || to.dims[0].cuts.back().rule->kind != SplitKind::cyclic);
         if (!possible_) return;
         Index inner = 1;
@@ -141,6 +147,7 @@ private:
 /// Both grids on one mesh. Axes fall into four classes: those that cut neither grid keep their coordinate; X cuts
 /// only the destination, so the source has copies along it; Y cuts only the source, so the destination has copies
 /// along it; Z cuts both. Ranks that share (Y, Z) hold the same piece; the receivers of a box share (X, Z).
+template <class Grid>
 class SameMesh {
 public:
     SameMesh(Grid const& from, Grid const& to)
@@ -300,6 +307,7 @@ private:
 };
 
 /// Grids on two meshes: disjoint, overlapping or equal sets of ranks.
+template <class Grid>
 class TwoMeshes {
 public:
     TwoMeshes(Grid const& from, Grid const& to)
@@ -432,7 +440,8 @@ private:
 };
 
 /// One rank's part of the exchange between two grids of the same extents. \pre same mesh unless `across`.
-[[nodiscard]] inline Exchange plan_exchange(Grid const& from, Grid const& to, Index rank, bool across) {
+template <class Grid>
+[[nodiscard]] Exchange plan_exchange(Grid const& from, Grid const& to, Index rank, bool across) {
     Exchange exchange;
     if (!across && !from.mesh->contains(rank)) return exchange;
     if (across) {

@@ -46,10 +46,11 @@ void for_each_peer(std::span<T const> sorted, int start, Body&& body) {
 inline void check_pair(ThreadTeam& team, int me, int sender, std::span<Send const> sends, int receiver,
                        std::span<Receive const> receives) {
     for (std::size_t k = 0; k < larger(sends.size(), receives.size()); ++k) {
-        if (k < sends.size() && k < receives.size() && same_extents(sends[k].box, receives[k].box)) continue;
+        if (k < sends.size() && k < receives.size() && transport::same_extents(sends[k].box, receives[k].box)) continue;
         Index const sent = k < sends.size() ? sends[k].box.payload_bytes() : -1;
         Index const expected = k < receives.size() ? receives[k].box.payload_bytes() : -1;
-        team.raise_mismatch(me, sender, receiver, mismatch_text(sender, sent, receiver, expected, static_cast<int>(k)));
+        team.raise_mismatch(me, sender, receiver,
+                            transport::mismatch_text(sender, sent, receiver, expected, static_cast<int>(k)));
     }
 }
 

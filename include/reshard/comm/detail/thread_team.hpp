@@ -56,7 +56,7 @@ public:
     ThreadTeam& operator=(ThreadTeam const&) = delete;
     ~ThreadTeam() = default;
 
-    [[nodiscard]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> family,
+    [[nodiscard]] static std::shared_ptr<ThreadTeam> make(std::shared_ptr<ThreadFamily> const& family,
                                                           std::vector<int> members) {
         auto team = std::make_shared<ThreadTeam>(family, std::move(members));
         family->add(team);

@@ -69,8 +69,8 @@ template <class Byte>
 
 /// The boxes a local transition copies: what is needed and held, along every dimension. Where data only fills one
 /// place (R -> P), coordinate 0 is that place.
-[[nodiscard]] inline std::vector<Message> local_messages(DynamicDistribution const& from,
-                                                         DynamicDistribution const& to, Index rank) {
+template <AnyDistribution D>
+[[nodiscard]] std::vector<Message> local_messages(D const& from, D const& to, Index rank) {
     std::vector<Message> messages;
     Indices const coordinates = from.mesh().coordinates(rank);
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {

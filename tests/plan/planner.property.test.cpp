@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/plan/planner.hpp and plan.hpp: laws of the messages, for random transitions.
+#include <reshard/plan/planner.hpp>
+
+#include <reshard/algebra/bound.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <doctest/doctest.h>
@@ -101,6 +104,30 @@ void check_balance(Plan<> const& plan) {
     REQUIRE(most <= 2 * optimum);
 }
 
+/// No plan does better than what is claimed that nobody can do better.
+void check_bounds_are_bounds(Plan<> const& plan) {
+    Index received = 0;
+    Index sent = 0;
+    Index total = 0;
+    Index busiest_bound = 0;
+    for (Index rank : everybody(plan)) {
+        Cost const cost = plan.cost(rank);
+        received = std::max(received, cost.received);
+        sent = std::max(sent, cost.sent);
+        total += cost.received;
+        Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
+        CAPTURE(rank);
+        if (bound.known && bound.busiest) busiest_bound = std::max(busiest_bound, bound.elements);
+        if (bound.known && !bound.busiest) REQUIRE(cost.received >= bound.elements);
+    }
+    REQUIRE(received >= busiest_bound);
+    TotalBound const bound = total_bound(plan.from(), plan.to(), plan.is_across());
+    if (!bound.known) return;
+    REQUIRE(received >= bound.received);
+    REQUIRE(sent >= bound.sent);
+    REQUIRE(total >= bound.total);
+}
+
 void check_laws(Plan<> const& plan, bool with_balance) {
     if (plan.is_local()) {
         for (Index rank : everybody(plan)) REQUIRE(plan.cost(rank) == Cost{});
@@ -108,6 +135,7 @@ void check_laws(Plan<> const& plan, bool with_balance) {
     }
     check_partners(plan, 0);
     if (plan.steps().spread) check_partners(plan, 1);
+    check_bounds_are_bounds(plan);
     if (!moves_sets(plan)) return;
     check_coverage(plan);
     for (Index rank : everybody(plan)) {  // law.bound

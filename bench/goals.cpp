@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: are the library's goals met on this machine? One line per goal: goal NAME VALUE TARGET ok|short.
+//
+// Every value is the median of 11 repetitions, the first one more being thrown away; where there is a floor it is run
+// in turn with what it is the floor of, and the value is the ratio of a pair. Lines above the goals give the details.
+// Arguments: names of goals to measure, as the lines print them (default: all).
+#include "support/include_cost.hpp"
+#include "support/plan_cases.hpp"
+#include "support/row_exchange.hpp"
+#include "support/team.hpp"
+#include "support/view_case.hpp"
+
+#include <atomic>   // atomic
+#include <cstdio>   // printf
+#include <cstdlib>  // malloc
+#include <cstring>  // strcmp
+#include <new>      // operator new
+
+namespace {
+
+std::atomic<long> allocations{0};
+
+}  // namespace
+
+// Counts what anybody allocates: a view must not. Not inline: g++ would take the parts for a mismatch.
+#define RESHARD_NOINLINE __attribute__((noinline))
+RESHARD_NOINLINE void* operator new(std::size_t bytes) {
+    allocations.fetch_add(1, std::memory_order_relaxed);
+    if (void* const memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+    throw std::bad_alloc();
+}
+RESHARD_NOINLINE void operator delete(void* memory) noexcept { std::free(memory); }
+RESHARD_NOINLINE void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
+
+namespace {
+
+using namespace reshard;
+using namespace reshard::bench;
+
+/// The lines, printed together at the end.
+class Goals {
+public:
+    void at_least(char const* name, double value, double target) { add(name, value, target, value >= target); }
+    void at_most(char const* name, double value, double target) { add(name, value, target, value <= target); }
+    void skipped(char const* name, char const* why) {
+        std::printf("  %s: %s\n", name, why);
+        lines_.push_back(std::string("goal ") + name + " - - skipped");
+    }
+    void print() const {
+        std::printf("\n");
+        for (std::string const& line : lines_) std::printf("%s\n", line.c_str());
+    }
+
+private:
+    void add(char const* name, double value, double target, bool met) {
+        char line[160];
+        std::snprintf(line, sizeof line, "goal %s %.3g %.3g %s", name, value, target, met ? "ok" : "short");
+        lines_.emplace_back(line);
+    }
+
+    std::vector<std::string> lines_;
+};
+
+// ---- Threads -----------------------------------------------------------------------------------------------------
+
+struct RowResult {
+    Paired rows;     ///< row memcpy against run()
+    Paired one;      ///< one memcpy per thread against run()
+    Paired latency;  ///< run() against bare barriers
+    bool right = true;
+};
+
+enum class Against { rows, barriers };
+
+/// `calls` at a time, so that a sample is long enough for the clock.
+[[nodiscard]] RowResult measure_rows(RowExchange& exchange, int calls, Against against) {
+    RowResult result;
+    TeamClock clock(exchange.ranks());
+    std::atomic<bool> right{true};
+    run_on_threads(exchange.ranks(), [&](ThreadCommunicator& comm) {
+        int const rank = comm.rank();
+        auto job = exchange.prepare(comm);
+        auto const run = [&] { return clock(calls, [&] { job.run(); }); };
+        RowResult own;
+        if (against == Against::barriers) {
+            own.latency = paired(run, [&] { return clock(calls, [&] { exchange.barriers_only(); }); });
+        } else {
+            own.rows = paired([&] { return clock(calls, [&] { exchange.by_memcpy(rank); }); }, run);
+            own.one = paired([&] { return clock(calls, [&] { exchange.by_one_memcpy(rank); }); }, run);
+        }
+        exchange.spoil(rank);
+        job.run();
+        if (!exchange.is_right(rank)) right = false;
+        if (rank == 0) result = own;
+    });
+    result.right = right;
+    return result;
+}
+
+/// Enough of them for about 2 ms of copying.
+[[nodiscard]] int calls_for(Index bytes) {
+    return static_cast<int>(larger<Index>(1, (16 << 20) / larger<Index>(bytes, 1 << 15)));
+}
+
+[[nodiscard]] double print_rows(Index bytes, RowResult const& result) {
+    double const rate = static_cast<double>(bytes) / result.rows.second / 1e9;
+    std::printf("  %10lld bytes: run() %10.1f us %6.1f GB/s, %.2f x row memcpy, %.2f x one memcpy per thread%s\n",
+                static_cast<long long>(bytes), 1e6 * result.rows.second, rate, result.rows.ratio, result.one.ratio,
+                result.right ? "" : "  WRONG RESULT");
+    return result.right ? result.rows.ratio : 0;
+}
+
+void threads_vs_memcpy(Goals& goals) {
+    std::printf("float64 matrices, (4):(S0) -> (4):(S1), four threads:\n");
+    double least = 1e9;
+    for (Index n : {4096, 8192}) {
+        RowExchange exchange(n, n, 4);
+        least = smaller(least, print_rows(exchange.bytes(), measure_rows(exchange, n == 4096 ? 4 : 1, Against::rows)));
+    }
+    goals.at_least("threads_vs_memcpy", least, 1.4);
+}
+
+void threads_small_vs_memcpy(Goals& goals) {
+    std::printf("whole calls, (4):(S0) -> (4):(S1), four threads:\n");
+    double least = 1e9;
+    for (Index bytes = 1 << 10; bytes <= 8 << 20; bytes *= 2) {
+        RowExchange exchange = RowExchange::of_bytes(bytes, 4);
+        double const ratio = print_rows(bytes, measure_rows(exchange, calls_for(bytes), Against::rows));
+        if (bytes == 2 << 20 || bytes == 8 << 20) least = smaller(least, ratio);
+    }
+    goals.at_least("threads_small_vs_memcpy", least, 0.9);
+}
+
+void threads_latency(Goals& goals) {
+    std::printf("an exchange of 8 KiB against two bare barriers:\n");
+    double most = 0;
+    for (int threads : {2, 4}) {
+        RowExchange exchange = RowExchange::of_bytes(8 << 10, threads);
+        RowResult const result = measure_rows(exchange, 1000, Against::barriers);
+        std::printf("  %d threads: run() %.2f us, two barriers %.2f us, ratio %.2f%s\n", threads,
+                    1e6 * result.latency.first, 1e6 * result.latency.second, result.latency.ratio,
+                    result.right ? "" : "  WRONG RESULT");
+        most = larger(most, result.right ? result.latency.ratio : 1e9);
+    }
+    goals.at_most("threads_latency", most, 1.5);
+}
+
+// ---- Views and plans: one thread, processor time -----------------------------------------------------------------
+
+/// Seconds of one call. A neighbour on the same core can only slow a batch down: the fastest of many counts.
+template <class Task>
+[[nodiscard]] double seconds_of(int batches, int calls, Task&& task) {
+    return repeated([&] {
+        double best = 1e9;
+        for (int batch = 0; batch < batches; ++batch) {
+            double const start = thread_seconds();
+            for (int i = 0; i < calls; ++i) task();
+            best = smaller(best, (thread_seconds() - start) / calls);
+        }
+        return best;
+    });
+}
+
+template <class Case>
+[[nodiscard]] double print_view(char const* name, Case&& view) {
+    double const call = seconds_of(50, 20000, [&] { view.view(); });
+    double const floor = seconds_of(50, 20000, [&] { view.floor(); });
+    long const before = allocations;
+    view.view();
+    long const allocated = allocations - before;
+    bool const free = allocated == 0 && view.is_window();
+    std::printf("  %-28s %5.1f ns, of which %.1f ns are a copy of the view; %ld allocations\n", name, 1e9 * call,
+                1e9 * floor, allocated);
+    return free ? 1e9 * call : 1e9;
+}
+
+void view_ns(Goals& goals) {
+    std::printf("view(), every input opaque:\n");
+    goals.at_most("view_ns_one_axis", print_view("one axis", view_of_one_axis()), 15);
+    goals.at_most("view_ns_two_axes", print_view("two axes", view_of_two_axes()), 25);
+    static_cast<void>(print_view("two axes, second cut", view_of_second_cut()));
+    static_cast<void>(print_view("one axis, known at run time", untyped(view_of_one_axis())));
+    static_cast<void>(print_view("two axes, known at run time", untyped(view_of_two_axes())));
+}
+
+/// The largest ratio of time to budget over the ranks.
+[[nodiscard]] double print_plan(PlanCase const& plan_case) {
+    double worst = 0;
+    double at = 0;
+    Index peers = 0;
+    for (Index rank : planning_ranks) {
+        Index const its_peers = peers_of(plan_case.plan, rank);
+        double const seconds = seconds_of(10, 20, [&] {
+            auto result = plan_one_rank(plan_case.plan, rank);
+            benchmark::DoNotOptimize(&result);
+            benchmark::ClobberMemory();
+        });
+        double const ratio = seconds / plan_budget_seconds(its_peers);
+        if (ratio <= worst) continue;
+        worst = ratio;
+        at = seconds;
+        peers = its_peers;
+    }
+    std::printf("  %-46s %7.1f us, %4lld peers, %.2f of its budget\n", plan_case.name.c_str(), 1e6 * at,
+                static_cast<long long>(peers), worst);
+    return worst;
+}
+
+void plan_us_1m(Goals& goals) {
+    std::printf("planning one of 1024 x 1024 ranks, the slowest of %zu:\n", planning_ranks.size());
+    double worst = 0;
+    for (PlanCase const& plan_case : goal_plans()) worst = larger(worst, print_plan(plan_case));
+    std::printf(" beside the goal:\n");
+    for (PlanCase const& plan_case : other_plans()) static_cast<void>(print_plan(plan_case));
+    goals.at_most("plan_us_1m", worst, 1);
+}
+
+// ---- Compile time ------------------------------------------------------------------------------------------------
+
+void include_ratio(Goals& goals) {
+    IncludeCost const cost(RESHARD_INCLUDE_DIR);
+    if (cost.umbrella_seconds() < 0 || cost.standard_seconds() < 0) {
+        goals.skipped("include_ratio", "g++ is missing");
+        return;
+    }
+    Paired const result = paired([&] { return cost.umbrella_seconds(); }, [&] { return cost.standard_seconds(); });
+    std::printf("g++ -std=c++20 -c, processor time: umbrella %.0f ms, its %zu standard headers alone %.0f ms:",
+                1e3 * result.first, cost.standard_headers().size(), 1e3 * result.second);
+    for (std::string const& header : cost.standard_headers()) std::printf(" %s", header.c_str());
+    std::printf("\n");
+    goals.at_most("include_ratio", result.ratio, 1.5);
+}
+
+struct Goal {
+    char const* name;
+    void (*measure)(Goals&);
+};
+constexpr Goal all_goals[] = {
+    {"threads_vs_memcpy", threads_vs_memcpy},
+    {"threads_small_vs_memcpy", threads_small_vs_memcpy},
+    {"threads_latency", threads_latency},
+    {"view_ns", view_ns},
+    {"plan_us_1m", plan_us_1m},
+    {"include_ratio", include_ratio},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        bool known = false;
+        for (Goal const& goal : all_goals) known = known || std::strcmp(goal.name, argv[i]) == 0;
+        if (known) continue;
+        std::fprintf(stderr, "unknown goal '%s'; there are:", argv[i]);
+        for (Goal const& goal : all_goals) std::fprintf(stderr, " %s", goal.name);
+        std::fprintf(stderr, "\n");
+        return 2;
+    }
+    Goals goals;
+    for (Goal const& goal : all_goals) {
+        bool wanted = argc == 1;
+        for (int i = 1; i < argc; ++i) wanted = wanted || std::strcmp(goal.name, argv[i]) == 0;
+        if (!wanted) continue;
+        goal.measure(goals);
+        std::fflush(stdout);
+    }
+    goals.print();
+}

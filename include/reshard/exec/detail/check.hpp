@@ -9,10 +9,6 @@
 
 namespace reshard::inline v0::detail {
 
-[[nodiscard]] inline bool same_type(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
-    return a.dtype() == b.dtype();
-}
-
 /// First and one-past-last byte a view touches; equal when it is empty.
 struct ByteRange {
     std::uintptr_t begin = 0;
@@ -150,7 +146,7 @@ inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, in
     }
     bool const gives = plan.from().contains(rank);
     bool const takes = plan.to().contains(rank);
-    if (gives && takes && !same_type(source, destination)) {
+    if (gives && takes && source.dtype() != destination.dtype()) {
         raise(ErrorCode::mismatch,
               concat("reshard::prepare: the source of rank ", rank, " holds ", name(source.dtype()),
                      ", the destination ", name(destination.dtype()), ". Fix: give both the same element type."));

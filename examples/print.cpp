@@ -3,6 +3,7 @@
 //
 //     reshard_print draw "(2,4):(R,S0) [9,6]"
 //     reshard_print explain "(2,4):(R,S0) -> (2,4):(R,S1) [8192,1024] F32 rank 3"
+#include <reshard/algebra/draw.hpp>
 #include <reshard/reshard.hpp>
 
 #include <cstdio>

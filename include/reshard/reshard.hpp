@@ -18,7 +18,6 @@
 #include <reshard/algebra/bound.hpp>
 #include <reshard/algebra/box.hpp>
 #include <reshard/algebra/distribution.hpp>
-#include <reshard/algebra/draw.hpp>
 #include <reshard/algebra/mesh.hpp>
 #include <reshard/algebra/notation.hpp>
 #include <reshard/algebra/placement.hpp>

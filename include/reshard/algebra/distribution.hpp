@@ -76,11 +76,13 @@ public:
     }
 
     /// All boxes a rank holds, in the row-major order of its local memory; none when it holds nothing.
-    [[nodiscard]] constexpr std::vector<Box> boxes(Index rank) const {
+    /// (A template, like holders(), so that only its users compile it.)
+    template <class Boxes = std::vector<Box>>
+    [[nodiscard]] constexpr Boxes boxes(Index rank) const {
         Indices const coordinates = mesh_.coordinates(rank);
         Index count = 1;
         for (int dim = 0; dim < shape_.rank(); ++dim) count *= index_set(coordinates, dim).segments();
-        std::vector<Box> result(static_cast<std::size_t>(count));
+        Boxes result(static_cast<std::size_t>(count));
         Index repeats = count;  // boxes in a row that share their interval of this dimension
         for (int dim = 0; dim < shape_.rank() && count != 0; ++dim) {
             IndexSet const set = index_set(coordinates, dim);
@@ -126,19 +128,21 @@ public:
     }
 
     /// The ranks that hold every element of a box, ascending by position in the mesh. Cost: the ranks of the mesh.
-    [[nodiscard]] constexpr std::vector<Index> holders(Box const& box) const {
+    template <class Ranks = std::vector<Index>>
+    [[nodiscard]] constexpr Ranks holders(Box const& box) const {
         if (box.rank() != shape_.rank()) raise_rank(box.rank());
-        std::vector<Index> result;
+        Ranks result;
         for (Index ordinal = 0; ordinal < mesh_.size(); ++ordinal) {
             if (holds(mesh_.rank_at(ordinal), box)) result.push_back(mesh_.rank_at(ordinal));
         }
         return result;
     }
     /// The ranks that hold one element.
-    [[nodiscard]] constexpr std::vector<Index> holders(Indices const& index) const {
+    template <class Ranks = std::vector<Index>>
+    [[nodiscard]] constexpr Ranks holders(Indices const& index) const {
         Box box;
         for (Index i : index) box.push_back({i, i + 1});
-        return holders(box);
+        return holders<Ranks>(box);
     }
 
     /// Same mesh, shape, placements, rules and cutting order. Numeric coincidences (chunk and balanced cuts of a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/draw.hpp
 /// \brief  Pictures as text: which ranks hold which part of a tensor.
-/// \depends notation, <string>.
+/// \depends notation, <string>. Not part of the umbrella: programs that draw are few.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>

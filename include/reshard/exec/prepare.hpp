@@ -211,7 +211,13 @@ private:
     std::vector<Byte> workspace_;
 };
 
-using Job = BasicJob<std::byte>;
+/// The one job type, by a name that depends on C: nothing of it is compiled until somebody prepares a plan.
+template <class C>
+struct JobOf {
+    using type = BasicJob<std::byte>;
+};
+template <class C>
+using Job = typename JobOf<C>::type;
 
 /// Runs `check` and turns what it throws into a verdict.
 template <class Check>
@@ -248,7 +254,7 @@ void agree_or_raise(C& comm, Verdict mine) {
 template <Communicator C>
 class [[nodiscard]] RunRequest {
 public:
-    RunRequest(C& comm, detail::Job const& job) : comm_(&comm), job_(&job) {
+    RunRequest(C& comm, detail::Job<C> const& job) : comm_(&comm), job_(&job) {
         job.begin();
         start_phase();
     }
@@ -272,7 +278,7 @@ public:
     /// DeadlineExceeded, MismatchError or TransportError; then the destination is unspecified, the source untouched.
     void wait() {
         if (job_ == nullptr) return;
-        detail::Job const& job = *job_;
+        detail::Job<C> const& job = *job_;
         C& comm = *comm_;
         job_ = nullptr;  // a failed wait is not repeated
         while (phase_ < job.phases()) {
@@ -292,7 +298,7 @@ private:
     }
 
     C* comm_;
-    detail::Job const* job_;
+    detail::Job<C> const* job_;
     typename C::request_type request_{};
     int phase_ = 0;
 };
@@ -302,7 +308,7 @@ private:
 template <Communicator C>
 class PreparedPlan {
 public:
-    PreparedPlan(C& comm, detail::Job&& job) : comm_(&comm), job_(std::move(job)) {}
+    PreparedPlan(C& comm, detail::Job<C>&& job) : comm_(&comm), job_(std::move(job)) {}
 
     void run() {
         RunRequest<C> request(*comm_, job_);
@@ -313,7 +319,7 @@ public:
 
 private:
     C* comm_;
-    detail::Job job_;
+    detail::Job<C> job_;
 };
 
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank
@@ -328,7 +334,7 @@ template <Communicator C>
     int const rank = comm.rank();
     DType const dtype = plan.from().contains(rank) ? source.dtype() : destination.dtype();
     std::vector<std::byte> own;
-    std::vector<detail::Job> job;
+    std::vector<detail::Job<C>> job;
     Verdict verdict = detail::verdict_of([&] {
         detail::Steps const steps = plan.steps();
         detail::check_arguments(plan, steps, rank, comm.size(), source, destination);

@@ -445,7 +445,8 @@ TEST_SUITE("exec/prepare") {
             });
             CHECK(total == 0);
         }
-        CHECK(allocations_in([] { std::vector<int> const witness(3); }) > 0);  // the counter counts
+        // Called by name: a compiler may leave out a new-expression that nobody looks at, and clang does.
+        CHECK(allocations_in([] { ::operator delete(::operator new(16)); }) > 0);  // the counter counts
     }
 
     TEST_CASE("a group of one: every kind of plan runs on SelfCommunicator, without allocating") {

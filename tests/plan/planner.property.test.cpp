@@ -32,12 +32,10 @@ bool moves_sets(Plan<> const& plan) {
 
 /// Every message has its partner, in the same place of the same order; nothing is empty, nothing goes to oneself.
 void check_partners(Plan<> const& plan, int phase) {
-    detail::Steps const steps = plan.steps();
     std::map<std::pair<Index, Index>, std::vector<detail::GridBox>> sent;
     std::map<std::pair<Index, Index>, std::vector<detail::GridBox>> received;
     for (Index rank : everybody(plan)) {
-        if (phase == 0 && steps.fold && !plan.from().contains(rank)) continue;
-        Exchange const exchange = detail::exchange_of(steps, plan.from(), rank, phase);
+        Exchange const exchange = plan.exchange(rank, phase);
         for (auto const& message : exchange.sends) {
             REQUIRE(message.elements() > 0);
             REQUIRE(message.peer != rank);
@@ -51,9 +49,8 @@ void check_partners(Plan<> const& plan, int phase) {
 
 /// What arrives, plus what is at home, is what is needed, each element once.
 void check_coverage(Plan<> const& plan) {
-    detail::Steps const steps = plan.steps();
     for (Index rank : oracle::ranks(plan.to())) {
-        Exchange const exchange = detail::exchange_of(steps, plan.from(), rank, 0);
+        Exchange const exchange = plan.exchange(rank);
         std::map<Index, int> hits;
         for (auto const* list : {&exchange.receives, &exchange.kept}) {
             for (auto const& message : *list) {

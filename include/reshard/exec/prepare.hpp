@@ -77,8 +77,7 @@ public:
           multiply_(steps.multiply),
           divide_(steps.divide),
           fold_op_(steps.fold_op),
-          fill_op_(steps.fill_op),
-          collective_(steps.kind == Kind::collective) {
+          fill_op_(steps.fill_op) {
         bool const gives = plan.from().contains(rank);
         bool const takes = plan.to().contains(rank);
         Binding<Byte const> from;
@@ -86,7 +85,7 @@ public:
         if (gives) from = {source.data(), dtype_, source.strides(), plan.from(), rank};
         if (takes) to = {destination.data(), dtype_, destination.strides(), plan.to(), rank};
         if (takes) bind_whole(destination, steps.fill);
-        if (!collective_) {
+        if (steps.kind != Kind::collective) {
             if (gives) bind_local(plan, rank, from, to);
             return;
         }
@@ -196,7 +195,6 @@ private:
     Index divide_;
     Reduce fold_op_;
     Reduce fill_op_;
-    bool collective_;
     bool fill_ = false;
     bool fold_ = false;
     bool has_whole_ = false;
@@ -323,8 +321,8 @@ private:
 };
 
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank
-/// and the reason) and allocates; until then nothing is touched. On ranks outside the
-/// plan's meshes only the element type of the views counts.
+/// and the reason) and allocates; until then nothing is touched. On ranks outside the plan's meshes only the element
+/// type of the views counts.
 ///
 /// Throws MeshError (mesh larger than the communicator), BufferError (shape, null, overlap), DTypeError (an op the
 /// element type does not have), MismatchError (element types or plans differ), OutOfMemory.

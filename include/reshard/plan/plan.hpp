@@ -4,7 +4,7 @@
 /// \depends algebra, planner.
 ///
 /// Laws (the property tests of tests/plan and tests/exec):
-///     law.identity   plan(a, a) is a view
+///     law.identity   plan(a, a) is a view (as a run-time plan: types do not know the numbers of boundaries and blocks)
 ///     law.meaning    carrying out plan(a, b) leaves the tensor's global value unchanged
 ///     law.bound      without Partial, a rank receives exactly what it needs and does not hold
 ///     law.balance    no rank sends more than twice the min-max optimum over copies
@@ -218,12 +218,8 @@ public:
         if (is_local()) return cost;
         detail::Steps const steps = this->steps();
         if (!across_ && !source().contains(rank)) return cost;
-        if (steps.fold && !source().contains(rank)) {
-            cost.phases = 1;  // the fold happens on the other mesh
-        } else {
-            detail::add_cost(cost, detail::exchange_of(steps, source(), rank, 0));
-        }
-        if (steps.spread) detail::add_cost(cost, detail::exchange_of(steps, source(), rank, 1));
+        detail::add_cost(cost, exchange_in(steps, rank, 0));
+        if (steps.spread) detail::add_cost(cost, exchange_in(steps, rank, 1));
         cost.workspace = detail::workspace_of(steps, source(), rank);
         return cost;
     }
@@ -231,10 +227,7 @@ public:
     /// The messages of one rank in phase 0, and in phase 1 where cost(rank).phases is 2. Empty for local plans.
     [[nodiscard]] Exchange exchange(Index rank, int phase = 0) const {
         if (is_local()) return {};
-        detail::Steps const steps = this->steps();
-        if (phase > (steps.spread ? 1 : 0)) return {};
-        if (phase == 0 && steps.fold && !source().contains(rank)) return {};
-        return detail::exchange_of(steps, source(), rank, phase);
+        return exchange_in(steps(), rank, phase);
     }
 
     /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
@@ -258,6 +251,11 @@ public:
     }
 
 private:
+    [[nodiscard]] Exchange exchange_in(detail::Steps const& steps, Index rank, int phase) const {
+        if (phase > (steps.spread ? 1 : 0)) return {};
+        if (phase == 0 && steps.fold && !source().contains(rank)) return {};  // folded on the other mesh
+        return detail::exchange_of(steps, source(), rank, phase);
+    }
     [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }
     [[nodiscard]] constexpr DynamicDistribution const& target() const noexcept { return to_; }
     [[nodiscard]] constexpr Kind kind_within() const noexcept {

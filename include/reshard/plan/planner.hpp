@@ -3,7 +3,8 @@
 /// \brief  What one rank sends to whom and receives from whom between two grids, in closed form.
 /// \depends algebra; <algorithm>, <vector>. No communication: both sides derive the same list from rank numbers.
 ///
-/// Cost grows with the pieces a rank's box meets. Copies on the source side are chosen so that the load is shared
+/// Cost grows with the pieces a rank's box meets; only between meshes that share ranks, where the source has copies, it
+/// grows with all receivers of those pieces. Copies on the source side are chosen so that the load is shared
 /// (detail/share.hpp); a rank that holds what it needs never asks for it.
 ///
 /// `Grid` is detail::Grid: templates, so that only files that plan an exchange compile the planner.

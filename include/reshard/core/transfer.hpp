@@ -4,6 +4,7 @@
 /// \depends core only. Plain data.
 #pragma once
 
+#include <reshard/core/dtype.hpp>
 #include <reshard/core/index.hpp>
 
 namespace reshard::inline v0 {
@@ -30,12 +31,33 @@ struct StridedBox {
     [[nodiscard]] constexpr Index payload_bytes() const noexcept { return elements() * element_bytes; }
 };
 
+/// What becomes of values between memory and the wire: value = round_to_nearest_even(value * factor). Both sides of a
+/// transfer have one or neither has, and `wire` is the same on both; at most one side changes anything, so that values
+/// are rounded once and no transport gets other bits. On the wire an element takes bytes(wire).
+struct Conversion {
+    DType memory = DType::u8;  ///< element_bytes of the box is bytes(memory)
+    DType wire = DType::u8;
+    double factor = 1.0;  ///< of floating types only
+    bool active = false;  ///< false: the elements travel as they are, and the other members say nothing
+
+    /// Whether this side moves the bytes as they lie in memory.
+    [[nodiscard]] constexpr bool is_plain() const noexcept { return !active || (memory == wire && factor == 1.0); }
+    friend constexpr bool operator==(Conversion const&, Conversion const&) = default;
+};
+
 /// A box of this rank's memory and the peer it goes to (Byte = std::byte const) or comes from (std::byte).
 template <class Byte>
 struct Transfer {
     int peer = 0;
     Byte* base = nullptr;  ///< address of the box's first element
     StridedBox box;
+    Conversion conversion{};
+
+    /// Bytes of one element on the wire, and of all of them: the same on both sides.
+    [[nodiscard]] constexpr Index wire_element_bytes() const noexcept {
+        return conversion.active ? bytes(conversion.wire) : box.element_bytes;
+    }
+    [[nodiscard]] constexpr Index payload_bytes() const noexcept { return box.elements() * wire_element_bytes(); }
 };
 
 using Send = Transfer<std::byte const>;

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reshards a whole checkpoint on ranks that are threads, and shows what each transition cost.
+// Reshards a whole checkpoint on ranks that are threads, or processes when mpirun starts it, and shows what each
+// transition cost.
 //
 //     reshard_demo                       makes a checkpoint with the tensors of Qwen2.5-0.5B and uses that
 //     reshard_demo model.safetensors     one file
 //     reshard_demo folder                a folder with model.safetensors.index.json, or one file
-#include <reshard/comm/threads.hpp>
-
+//     mpirun -n 4 reshard_demo folder    the same on four processes
 #include "support/main_job.hpp"
 #include "support/model_lists.hpp"
 #include "support/progress.hpp"
+#include "support/ranks.hpp"
+#include "support/temporary_folder.hpp"
 
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
-#include <filesystem>
 #include <map>
 
 namespace {
@@ -23,7 +24,7 @@ using namespace reshard;
 
 struct Arguments {
     std::string path;
-    int ranks = 4;
+    int ranks = 0;
     int layers = 4;
     bool keep = false;
     bool map = false;
@@ -115,29 +116,12 @@ void print_row(char const* label, Row const& row, int ranks) {
     }
 }
 
-int run(Arguments const& arguments) {
-    Checkpoint const checkpoint = Checkpoint::open(arguments.path, arguments.map ? Access::mmap : Access::pread);
+/// Prints the table. `records[(rank * tensors + tensor) * steps + step]`.
+void print_table(Checkpoint const& checkpoint, std::string const& path, std::string const& who, int ranks,
+                 std::vector<demo::StepRecord> const& records) {
     auto const tensors = checkpoint.tensors();
-    int const ranks = arguments.ranks;
-
-    // records[tensor][step][rank], filled by each rank for itself
     std::size_t const steps = static_cast<std::size_t>(demo::Chain::steps());
     std::size_t const width = static_cast<std::size_t>(ranks);
-    std::vector<demo::StepRecord> records(tensors.size() * steps * width);
-    demo::Progress progress(checkpoint.total_bytes());
-    run_on_threads(ranks, [&](ThreadCommunicator& comm) {
-        demo::MainJob<ThreadCommunicator> job(comm, checkpoint);
-        auto const rank = static_cast<std::size_t>(comm.rank());
-        Index done = 0;
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-            job.take(i, [&](std::size_t tensor, int step, demo::StepRecord const& record) {
-                records[(tensor * steps + static_cast<std::size_t>(step)) * width + rank] = record;
-            });
-            done += tensors[i].bytes();
-            if (rank == 0) progress.update(done, tensors[i].name);
-        }
-    });
-
     std::vector<Group> groups;
     std::map<std::string, std::size_t> places;
     std::vector<Row> totals(steps);
@@ -157,7 +141,7 @@ int run(Arguments const& arguments) {
         for (std::size_t step = 0; step < steps; ++step) {
             double slowest = 0.0;
             for (std::size_t rank = 0; rank < width; ++rank) {
-                demo::StepRecord const& record = records[(i * steps + step) * width + rank];
+                demo::StepRecord const& record = records[(rank * tensors.size() + i) * steps + step];
                 slowest = std::max(slowest, record.seconds);
                 for (Row* row : {&group.rows[step], &totals[step]}) {
                     row->kind = larger(row->kind, record.kind);
@@ -172,8 +156,8 @@ int run(Arguments const& arguments) {
         }
     }
 
-    std::printf("%s: %zu tensors, %s, %d ranks as threads\n\n", arguments.path.c_str(), tensors.size(),
-                size_text(checkpoint.total_bytes()).c_str(), ranks);
+    std::printf("%s: %zu tensors, %s, %s\n\n", path.c_str(), tensors.size(),
+                size_text(checkpoint.total_bytes()).c_str(), who.c_str());
     std::printf("  %-26s %-11s %9s  %12s  %12s  %8s\n", "transition", "lowered to", "messages", "moved/rank",
                 "bound/rank", "GB/s");
     for (Group const& group : groups) {
@@ -184,43 +168,53 @@ int run(Arguments const& arguments) {
     char const* const names[] = {"whole -> rows", "rows -> columns", "columns -> tiles", "tiles -> whole"};
     for (std::size_t step = 0; step < steps; ++step) print_row(names[step], totals[step], ranks);
     std::printf("\nEvery step of every tensor equals the file, bit for bit; bytes counted = planned = bound.\n");
-    return 0;
+}
+
+template <Communicator C>
+void run(Arguments const& arguments, C& comm) {
+    bool const first = comm.rank() == 0;
+    demo::TemporaryFolder made;  // removed by rank 0 when all are done with it, also after an error
+    std::string path = arguments.path;
+    if (path.empty()) {
+        if (first) {
+            made.make(arguments.keep);
+            make_checkpoint(made.path(), arguments.layers);
+        }
+        path = demo::share_text(comm, made.path());
+    }
+    Checkpoint const checkpoint = Checkpoint::open(path, arguments.map ? Access::mmap : Access::pread);
+    auto const tensors = checkpoint.tensors();
+    auto const steps = static_cast<std::size_t>(demo::Chain::steps());
+    std::vector<demo::StepRecord> mine(tensors.size() * steps);
+    demo::Progress progress(checkpoint.total_bytes());
+    demo::MainJob<C> job(comm, checkpoint);
+    Index done = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        job.take(i, [&](std::size_t tensor, int step, demo::StepRecord const& record) {
+            mine[tensor * steps + static_cast<std::size_t>(step)] = record;
+        });
+        done += tensors[i].bytes();
+        if (first) progress.update(done, tensors[i].name);
+    }
+    auto const all = demo::gather_records(comm, mine);
+    if (first) print_table(checkpoint, path, demo::ranks_text(comm), comm.size(), all);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("Takes every tensor of a checkpoint through R -> S0 -> S1 -> (a,b):(S0,S1) -> R on in-process ranks.");
+    CLI::App app(
+        "Takes every tensor of a checkpoint through R -> S0 -> S1 -> (a,b):(S0,S1) -> R on ranks that are threads, or "
+        "processes under mpirun.");
     app.add_option("path", arguments.path, "a .safetensors file, or a folder; without it a checkpoint is made");
-    app.add_option("--ranks", arguments.ranks, "number of ranks")->check(CLI::Range(1, 1024))->capture_default_str();
+    app.add_option("--ranks", arguments.ranks, "number of threads (default 4; under mpirun the launcher decides)")
+        ->check(CLI::Range(1, 1024));
     app.add_option("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
         ->check(CLI::Range(1, 24))
         ->capture_default_str();
     app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
     app.add_flag("--mmap", arguments.map, "map the files instead of reading them");
     CLI11_PARSE(app, argc, argv);
-
-    std::filesystem::path made;
-    int result = 1;
-    try {
-        if (arguments.path.empty()) {
-            made = std::filesystem::temp_directory_path() / ("reshard-demo-" + std::to_string(getpid()));
-            std::filesystem::create_directories(made);
-            arguments.path = made.string();
-            make_checkpoint(arguments.path, arguments.layers);
-        }
-        result = run(arguments);
-    } catch (std::exception const& error) {
-        std::fprintf(stderr, "\nreshard_demo: %s\n", error.what());
-    }
-    if (!made.empty()) {
-        std::error_code ignored;
-        if (arguments.keep) {
-            std::printf("kept in %s\n", made.c_str());
-        } else {
-            std::filesystem::remove_all(made, ignored);
-        }
-    }
-    return result;
+    return demo::run_ranks("reshard_demo", arguments.ranks, 4, [&](auto& comm) { run(arguments, comm); });
 }

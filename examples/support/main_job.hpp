@@ -2,7 +2,7 @@
 /// \file   examples/support/main_job.hpp
 /// \brief  The main job: every tensor of a checkpoint goes R -> S0 -> S1 -> (a,b):(S0,S1) -> R, each step verified.
 ///
-/// Written against the Communicator concept: ranks as threads today, any transport that conforms.
+/// Written against the Communicator concept: threads, MPI, any transport that conforms.
 #pragma once
 
 #include <reshard/checkpoint/checkpoint.hpp>

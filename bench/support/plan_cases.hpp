@@ -18,11 +18,12 @@ struct PlanCase {
 };
 
 /// What prepare() computes: this rank's sends and receives, in all phases.
-[[nodiscard]] inline std::array<Exchange, 2> plan_one_rank(Plan<> const& plan, Index rank) {
+[[nodiscard]] inline std::array<Exchange, detail::max_phases> plan_one_rank(Plan<> const& plan, Index rank) {
     detail::Steps const steps = plan.steps();
-    std::array<Exchange, 2> exchanges;
-    exchanges[0] = detail::exchange_of(steps, plan.from(), rank, 0);
-    if (steps.spread) exchanges[1] = detail::exchange_of(steps, plan.from(), rank, 1);
+    std::array<Exchange, detail::max_phases> exchanges;
+    for (int phase = 0; phase < steps.phases(); ++phase) {
+        exchanges[static_cast<std::size_t>(phase)] = detail::exchange_of(steps, plan.from(), rank, phase);
+    }
     return exchanges;
 }
 

@@ -130,8 +130,7 @@ void check_laws(Plan<> const& plan, bool with_balance) {
         for (Index rank : everybody(plan)) REQUIRE(plan.cost(rank) == Cost{});
         return;
     }
-    check_partners(plan, 0);
-    if (plan.steps().spread) check_partners(plan, 1);
+    for (int phase = 0; phase < plan.steps().phases(); ++phase) check_partners(plan, phase);
     check_bounds_are_bounds(plan);
     if (!moves_sets(plan)) return;
     check_coverage(plan);

@@ -80,21 +80,19 @@ public:
           fill_op_(steps.fill_op) {
         bool const gives = plan.from().contains(rank);
         bool const takes = plan.to().contains(rank);
-        Binding<Byte const> from;
-        Binding<Byte> to;
-        if (gives) from = {source.data(), dtype_, source.strides(), plan.from(), rank};
-        if (takes) to = {destination.data(), dtype_, destination.strides(), plan.to(), rank};
-        if (takes) bind_whole(destination, steps.fill);
+        Memory memory;
+        if (gives) memory.source = {source.data(), dtype_, source.strides(), plan.from(), rank};
+        if (takes) {
+            memory.destination = {destination.data(), dtype_, destination.strides(), plan.to(), rank};
+            bind_whole(destination, steps.fill);
+        }
         if (steps.kind != Kind::collective) {
-            if (gives) bind_local(plan, rank, from, to);
+            if (gives) bind_local(plan, rank, memory);
             return;
         }
-        if (!steps.fold) {
-            if (gives || takes) exchanges_[0].bind(exchange_of(steps, plan.from(), rank, 0), from, to, true);
-            phases_ = 1;
-            return;
-        }
-        bind_fold(plan, steps, rank, from, to, destination, workspace);
+        if (steps.fold && gives) bind_fold(plan, steps, rank, memory, destination, workspace);
+        phases_ = steps.phases();
+        if (gives || takes) bind_exchanges(plan, steps, rank, memory);
     }
 
     [[nodiscard]] int phases() const noexcept { return phases_; }
@@ -133,48 +131,60 @@ private:
         fill_ = fill;
     }
 
-    void bind_local(Plan<> const& plan, int rank, Binding<Byte const> const& from, Binding<Byte> const& to) {
+    /// Where the stages of a plan lie on this rank; empty bindings where the rank has no part of them.
+    struct Memory {
+        Binding<Byte> slots;   ///< the addends of what the rank folds
+        Binding<Byte> folded;  ///< the result, where it lies in the workspace
+        Binding<Byte const> source;
+        Binding<Byte> destination;
+
+        [[nodiscard]] Binding<Byte const> read(Place place) const {
+            if (place == Place::source) return source;
+            return place == Place::workspace ? folded : destination;
+        }
+        [[nodiscard]] Binding<Byte> const& write(Place place) const {
+            return place == Place::workspace ? slots : destination;
+        }
+    };
+
+    void bind_local(Plan<> const& plan, int rank, Memory const& memory) {
         for (Message const& message : local_messages(plan.from(), plan.to(), rank)) {
-            local_sends_.push_back(from.transfer(message));
-            local_receives_.push_back(to.transfer(message));
+            local_sends_.push_back(memory.source.transfer(message));
+            local_receives_.push_back(memory.destination.transfer(message));
         }
     }
 
-    void bind_fold(Plan<> const& plan, Steps const& steps, int rank, Binding<Byte const> const& from,
-                   Binding<Byte> const& to, DynamicView const& destination, std::span<Byte> workspace) {
-        phases_ = steps.spread ? 2 : 1;
-        bool const folds = plan.from().contains(rank);
-        if (!folds) {  // across meshes: only the spread concerns this rank
-            if (steps.spread) exchanges_[1].bind(exchange_of(steps, plan.from(), rank, 1), {}, to, true);
-            return;
+    void bind_exchanges(Plan<> const& plan, Steps const& steps, int rank, Memory const& memory) {
+        for (int phase = 0; phase < steps.phases(); ++phase) {
+            if (!takes_part(steps, plan.from(), rank, phase)) continue;
+            Place const from = phase == 0 ? Place::source : steps.stages[phase - 1].place;
+            Place const to = phase == 0 && steps.fold ? Place::workspace : steps.stages[phase].place;
+            // What the rank keeps is copied, unless it already lies where it is needed.
+            exchanges_[phase].bind(exchange_of(steps, plan.from(), rank, phase), memory.read(from), memory.write(to),
+                                   from != to);
         }
-        DynamicShape const shape = steps.middle.local_shape(rank);
+    }
+
+    /// Addends arrive in slots of the workspace. Within a mesh they are folded into their place in the destination;
+    /// across meshes the result waits in the workspace.
+    void bind_fold(Plan<> const& plan, Steps const& steps, int rank, Memory& memory, DynamicView const& destination,
+                   std::span<Byte> workspace) {
+        Stage const& stage = steps.stages[0];
+        bool const waits = stage.place == Place::workspace;
+        DynamicShape const shape = stage.holding.local_shape(rank);
         Indices const dense = row_major_strides(shape);
-        bool const owner = owns(steps.middle_owner, steps.middle.mesh(), rank);
+        Indices const coordinates = stage.holding.mesh().coordinates(rank);
         slot_bytes_ = shape.size() * bytes(dtype_);
         Byte* const slots = aligned(workspace.data());
         Byte* const partial = aligned(slots == nullptr ? nullptr : slots + slot_bytes_ * addends_);
-        Binding<Byte> const staging(slots, dtype_, dense, steps.middle, rank, slot_bytes_);
-        exchanges_[0].bind(exchange_of(steps, plan.from(), rank, 0), from, staging, true);
-
-        Indices const& strides = steps.across ? dense : destination.strides();
-        Byte* const target = steps.across ? partial : destination.data();
-        LocalWindow window;
-        Indices const coordinates = steps.middle.mesh().coordinates(rank);
-        if (steps.across) {
-            window = local_window(steps.middle, steps.middle, coordinates);
-        } else {
-            window = local_window(plan.to(), steps.middle, coordinates);
-        }
-        folded_ = window_transfer(target, dtype_, strides, window);
-        LocalWindow const slot = local_window(steps.middle, steps.middle, coordinates);
+        memory.slots = {slots, dtype_, dense, stage.holding, rank, slot_bytes_};
+        memory.folded = {partial, dtype_, dense, stage.holding, rank};
+        LocalWindow const slot = local_window(stage.holding, stage.holding, coordinates);
+        LocalWindow const window = waits ? slot : local_window(plan.to(), stage.holding, coordinates);
         slots_ = window_transfer<Byte const>(slots, dtype_, dense, slot);
-        fold_ = shape.size() != 0 && owner;
-        if (!steps.spread) return;
-        // Within a mesh the folded part already lies in the destination; across meshes it waits in the workspace.
-        DynamicDistribution const& held = steps.across ? steps.middle : plan.to();
-        Binding<Byte const> const spread(target, dtype_, strides, held, rank);
-        exchanges_[1].bind(exchange_of(steps, plan.from(), rank, 1), spread, to, steps.across);
+        folded_ = window_transfer(waits ? partial : destination.data(), dtype_, waits ? dense : destination.strides(),
+                                  window);
+        fold_ = shape.size() != 0 && owns(stage.owner, stage.holding.mesh(), rank);
     }
 
     [[nodiscard]] static bool owns(Owner const& owner, DynamicMesh const& mesh, int rank) {
@@ -203,7 +213,7 @@ private:
     Index slot_bytes_ = 0;
     Transfer<Byte const> slots_;
     Transfer<Byte> folded_;
-    BoundExchange<Byte> exchanges_[2];
+    BoundExchange<Byte> exchanges_[max_phases];
     std::vector<Transfer<Byte const>> local_sends_;
     std::vector<Transfer<Byte>> local_receives_;
     std::vector<Byte> workspace_;

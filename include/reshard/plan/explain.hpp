@@ -111,16 +111,15 @@ template <class From, class To>
     }
     detail::Steps const steps = plan.steps();
     if (steps.fill) text += concat("  the destination starts as the identity of ", name(steps.fill_op), "\n");
-    if (steps.fold && plan.from().contains(rank)) {
-        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1,
-                                 concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op),
-                                        ", in mesh order) as ", to_string(steps.middle)),
+    for (int phase = 0; phase < steps.phases(); ++phase) {
+        if (!detail::takes_part(steps, plan.from(), rank, phase)) continue;
+        bool const folds = phase == 0 && steps.fold;
+        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, phase), phase + 1,
+                                 folds
+                                     ? concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op),
+                                              ", in mesh order) as ", to_string(steps.stages[0].holding))
+                                     : std::string("exchange"),
                                  dtype);
-    } else if (!steps.fold) {
-        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 0), 1, "exchange", dtype);
-    }
-    if (steps.spread) {
-        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, 1), 2, "exchange", dtype);
     }
     if (steps.multiply != 1 || steps.divide != 1) {
         text += concat("  then scaled by ", steps.multiply, "/", steps.divide, "\n");

@@ -91,31 +91,35 @@ template <class View>
     return window;
 }
 
-/// Grids of a plan's exchanges: phase 0 is the first exchange, phase 1 the spread.
+/// Whether a rank has a part in an exchange: a fold concerns the source's mesh alone.
+[[nodiscard]] inline bool takes_part(Steps const& steps, DynamicDistribution const& from, Index rank, int phase) {
+    return phase >= 0 && phase < steps.phases() && (phase > 0 || !steps.fold || from.contains(rank));
+}
+
+/// One rank's part of exchange `phase`. \pre takes_part
 template <std::same_as<DynamicDistribution> D>  // a template for the same reason as the planner
 [[nodiscard]] Exchange exchange_of(Steps const& steps, D const& from, Index rank, int phase) {
-    Grid source(phase == 0 ? from : steps.middle);
-    Grid target(phase == 0 && steps.fold ? steps.middle : steps.needed);
+    Stage const& reached = steps.stages[phase];
+    Grid source(phase == 0 ? from : steps.stages[phase - 1].holding);
+    Grid target(reached.holding);
     if (phase == 0 && steps.fold) {
         source.add_dim(steps.addends, steps.resolved);
         target.add_dim(steps.addends, {});
     }
-    bool const target_is_middle = phase == 0 && steps.fold;
     Owner const nobody;
-    Owner const& source_owner = phase == 0 ? nobody : steps.middle_owner;
-    Owner const& target_owner = target_is_middle ? steps.middle_owner : steps.needed_owner;
-    if (!source_owner.axes.empty() || !target_owner.axes.empty()) {
+    Owner const& source_owner = phase == 0 ? nobody : steps.stages[phase - 1].owner;
+    if (!source_owner.axes.empty() || !reached.owner.axes.empty()) {
         source.add_owner(source_owner);
-        target.add_owner(target_owner);
+        target.add_owner(reached.owner);
     }
-    return plan_exchange(source, target, rank, steps.across && !target_is_middle);
+    return plan_exchange(source, target, rank, reached.other_mesh);
 }
 
 /// Elements of scratch memory: every addend of what the rank folds, and across meshes the result.
 [[nodiscard]] inline Index workspace_of(Steps const& steps, DynamicDistribution const& from, Index rank) {
     if (!steps.fold || !from.contains(rank)) return 0;
-    Index const folded = steps.middle.local_shape(rank).size();
-    return folded * steps.addends + (steps.across ? folded : 0);
+    Index const folded = steps.stages[0].holding.local_shape(rank).size();
+    return folded * steps.addends + (steps.stages[0].place == Place::workspace ? folded : 0);
 }
 
 inline void add_cost(Cost& cost, Exchange const& exchange) {
@@ -218,13 +222,14 @@ public:
         if (is_local()) return cost;
         detail::Steps const steps = this->steps();
         if (!across_ && !source().contains(rank)) return cost;
-        detail::add_cost(cost, exchange_in(steps, rank, 0));
-        if (steps.spread) detail::add_cost(cost, exchange_in(steps, rank, 1));
+        for (int phase = 0; phase < steps.phases(); ++phase) {
+            detail::add_cost(cost, exchange_in(steps, rank, phase));
+        }
         cost.workspace = detail::workspace_of(steps, source(), rank);
         return cost;
     }
 
-    /// The messages of one rank in phase 0, and in phase 1 where cost(rank).phases is 2. Empty for local plans.
+    /// The messages of one rank in one phase, from 0 to cost(rank).phases - 1. Empty for other phases.
     [[nodiscard]] Exchange exchange(Index rank, int phase = 0) const {
         if (is_local()) return {};
         return exchange_in(steps(), rank, phase);
@@ -252,8 +257,7 @@ public:
 
 private:
     [[nodiscard]] Exchange exchange_in(detail::Steps const& steps, Index rank, int phase) const {
-        if (phase > (steps.spread ? 1 : 0)) return {};
-        if (phase == 0 && steps.fold && !source().contains(rank)) return {};  // folded on the other mesh
+        if (!detail::takes_part(steps, source(), rank, phase)) return {};
         return detail::exchange_of(steps, source(), rank, phase);
     }
     [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }

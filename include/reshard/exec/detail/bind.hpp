@@ -26,6 +26,17 @@ public:
         }
     }
 
+    /// The same memory, to be read.
+    [[nodiscard]] operator Binding<Byte const>() const requires(!std::is_const_v<Byte>) {
+        Binding<Byte const> result;
+        result.base_ = base_;
+        result.element_bytes_ = element_bytes_;
+        result.slot_ = slot_;
+        result.sets_ = sets_;
+        result.strides_ = strides_;
+        return result;
+    }
+
     /// A box of the global index space (with the planner's extra dimensions behind the tensor's), as memory.
     /// \pre the box lies within one segment per dimension, and holds one addend.
     [[nodiscard]] Transfer<Byte> transfer(Message const& message) const {
@@ -43,6 +54,9 @@ public:
     }
 
 private:
+    template <class Other>
+    friend class Binding;
+
     Byte* base_ = nullptr;
     Index element_bytes_ = 1;
     Index slot_ = 0;

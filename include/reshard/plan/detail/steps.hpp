@@ -4,10 +4,10 @@
 /// \depends algebra, grid.
 ///
 /// Without Partial on either side there is one exchange, from -> to. With Partial:
-/// - a resolved axis is folded first and spread last: `middle` refines `needed`, so that every element is folded on
-///   one rank (reduce-scatter), inside the destination's own memory, and then spread (all-gather);
-/// - an axis that becomes Partial needs its data only once: `needed` cuts the destination along it, and the rest of
-///   the destination is filled with the identity;
+/// - a resolved axis is folded first and spread last: the first stage refines the last, so that every element is
+///   folded on one rank (reduce-scatter), inside the destination's own memory, and then spread (all-gather);
+/// - an axis that becomes Partial needs its data only once: the last stage cuts the destination along it, and the
+///   rest of the destination is filled with the identity;
 /// - across meshes the fold happens on the source mesh, where it is smallest.
 ///
 /// from -> to   | first exchange                    | then                  | second exchange
@@ -26,11 +26,26 @@
 
 namespace reshard::inline v0::detail {
 
+/// The most exchanges any plan makes.
+inline constexpr int max_phases = 3;
+
+/// Where a rank's part of a stage lies in its memory.
+enum class Place : std::uint8_t { source, workspace, destination };
+
+/// What the ranks have after an exchange (and, where addends were exchanged, after their fold).
+struct Stage {
+    DynamicDistribution holding;
+    Owner owner;  ///< along these axes one rank alone needs the data: there was nothing to cut
+    Place place = Place::destination;
+    bool other_mesh = false;  ///< the exchange that leads here comes from another mesh
+};
+
+/// `stages[p]` is what exchange p leaves; exchange 0 starts from the source. The last stage is what the destination
+/// needs from others.
 struct Steps {
     Kind kind = Kind::view;
     bool across = false;  ///< between meshes
-    bool fold = false;    ///< the first exchange brings addends, which are folded
-    bool spread = false;  ///< a second exchange, from `middle` to `needed`
+    bool fold = false;    ///< exchange 0 brings addends, which are folded
     bool fill = false;    ///< the destination starts out as the identity of its op
     Reduce fold_op = Reduce::sum;
     Reduce fill_op = Reduce::sum;
@@ -39,16 +54,16 @@ struct Steps {
     Index divide = 1;    ///< Pavg -> P+
 
     AxisList resolved;  ///< the axes folded
-    DynamicDistribution needed;
-    DynamicDistribution middle;
-    Owner needed_owner;  ///< along these axes one rank alone needs the data: there was nothing to cut
-    Owner middle_owner;
+    InlineList<Stage, max_phases> stages;
+
+    /// Exchanges one after the other; 0 for views and local copies.
+    [[nodiscard]] int phases() const noexcept { return stages.size(); }
 };
 
 /// Grows a distribution by one cut at a time, each behind the cuts already there.
 class Refinement {
 public:
-    explicit Refinement(DynamicDistribution const& base) : base_(base) {
+    explicit Refinement(DynamicDistribution const& base, Owner const& owner = {}) : base_(base), owner_(owner) {
         for (int axis = 0; axis < base.mesh().axes(); ++axis) placements_.push_back(base.placement(axis));
         for (int dim = 0; dim < base.shape().rank(); ++dim) lists_.push_back(base.cuts(dim));
     }
@@ -126,7 +141,6 @@ inline void cut_filled_axis(Refinement& refinement, DynamicDistribution const& f
 [[nodiscard]] inline Steps steps_within(DynamicDistribution const& from, DynamicDistribution const& to) {
     Steps steps;
     steps.kind = kind_of(from.signature(), to.signature());
-    steps.needed = to;
     Refinement needed(to);
     int const axes = from.mesh().axes();
     bool gathers = false;
@@ -154,27 +168,26 @@ inline void cut_filled_axis(Refinement& refinement, DynamicDistribution const& f
         }
     }
     if (steps.kind != Kind::collective) return steps;
-    steps.needed = needed.distribution();
-    steps.needed_owner = needed.owner();
-    if (!steps.fold) return steps;
+    Stage const last{needed.distribution(), needed.owner()};
+    if (!steps.fold) {
+        steps.stages.push_back(last);
+        return steps;
+    }
 
     // Every axis along which the destination has copies can share the fold. It pays when there are more than two
     // addends (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
-    Refinement middle(steps.needed);
+    Refinement middle(last.holding, last.owner);
+    bool spread = false;
     for (int axis = 0; axis < axes; ++axis) {
         AxisChange const change = axis_change(from.placement(axis), to.placement(axis));
         if (!to.placement(axis).is_replicate() || from.mesh().extent(axis) == 1) continue;
         bool const was_copied = change == AxisChange::move && from.placement(axis).is_replicate();
         if (was_copied && steps.addends <= 2) continue;
         middle.cut_evenly(axis);
-        steps.spread = true;
+        spread = true;
     }
-    steps.middle = middle.distribution();
-    steps.middle_owner = steps.needed_owner;
-    for (int i = 0; i < middle.owner().axes.size(); ++i) {
-        steps.middle_owner.axes.push_back(middle.owner().axes[i]);
-        steps.middle_owner.coordinates.push_back(middle.owner().coordinates[i]);
-    }
+    steps.stages.push_back({middle.distribution(), middle.owner()});
+    if (spread) steps.stages.push_back(last);
     return steps;
 }
 
@@ -196,24 +209,23 @@ inline void cut_filled_axis(Refinement& refinement, DynamicDistribution const& f
             cut_filled_axis(needed, from, axis, true);
         }
     }
-    steps.needed = needed.distribution();
-    steps.needed_owner = needed.owner();
+    Stage const last{needed.distribution(), needed.owner(), Place::destination, true};
     Refinement middle(from);
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         if (from.placement(axis).is_partial()) {
             steps.fold = true;
-            steps.spread = true;
             steps.fold_op = from.placement(axis).op();
             steps.addends *= from.mesh().extent(axis);
             steps.resolved.push_back(static_cast<std::int8_t>(axis));
         }
     }
-    if (!steps.fold) return steps;
-    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
-        if (!from.placement(axis).is_shard()) middle.cut_evenly(axis);
+    if (steps.fold) {
+        for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+            if (!from.placement(axis).is_shard()) middle.cut_evenly(axis);
+        }
+        steps.stages.push_back({middle.distribution(), middle.owner(), Place::workspace});
     }
-    steps.middle = middle.distribution();
-    steps.middle_owner = middle.owner();
+    steps.stages.push_back(last);
     return steps;
 }
 

@@ -75,6 +75,17 @@ static_assert(sizeof(detail::dtype_rows) / sizeof(detail::DTypeRow) == dtype_cou
     return false;
 }
 
+namespace detail {
+/// Choices as arithmetic. Compilers turn comparisons that follow from each other into branches, and loops with
+/// branches do not become vector instructions. below(): all ones where a < b, else zero. \pre both are below 2^31.
+RESHARD_HOST_DEVICE constexpr std::uint32_t below(std::uint32_t a, std::uint32_t b) noexcept {
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(a - b) >> 31);
+}
+RESHARD_HOST_DEVICE constexpr std::uint32_t choose(std::uint32_t mask, std::uint32_t yes, std::uint32_t no) noexcept {
+    return (yes & mask) | (no & ~mask);
+}
+}  // namespace detail
+
 /// bfloat16 as stored: the upper half of a float. Arithmetic happens in float.
 struct BFloat16 {
     std::uint16_t bits = 0;
@@ -82,12 +93,11 @@ struct BFloat16 {
     BFloat16() = default;
     /// Rounds to nearest, ties to even; NaN stays NaN.
     RESHARD_HOST_DEVICE constexpr explicit BFloat16(float value) noexcept {
+        // Both answers, then a choice: loops over this become vector instructions.
         auto const raw = __builtin_bit_cast(std::uint32_t, value);
-        if ((raw & 0x7fffffffU) > 0x7f800000U) {
-            bits = static_cast<std::uint16_t>((raw >> 16U) | 0x0040U);
-        } else {
-            bits = static_cast<std::uint16_t>((raw + 0x7fffU + ((raw >> 16U) & 1U)) >> 16U);
-        }
+        std::uint32_t const number = raw + 0x7fffU + ((raw >> 16U) & 1U);
+        std::uint32_t const nan = raw | 0x00400000U;
+        bits = static_cast<std::uint16_t>(((raw & 0x7fffffffU) > 0x7f800000U ? nan : number) >> 16U);
     }
     RESHARD_HOST_DEVICE constexpr explicit operator float() const noexcept {
         return __builtin_bit_cast(float, static_cast<std::uint32_t>(bits) << 16U);
@@ -107,36 +117,35 @@ struct Float16 {
     std::uint16_t bits = 0;
 
     Float16() = default;
-    /// Rounds to nearest, ties to even; overflow becomes infinity; NaN stays NaN.
+    /// Rounds to nearest, ties to even; overflow becomes infinity; NaN stays NaN and keeps the top of its payload.
+    /// All cases, then a choice: loops over this become vector instructions. After Fabian Giesen's
+    /// float_to_half_fast3_rtne and half_to_float (gist.github.com/rygorous/2156668).
     RESHARD_HOST_DEVICE constexpr explicit Float16(float value) noexcept {
         auto const raw = __builtin_bit_cast(std::uint32_t, value);
-        auto const sign = static_cast<std::uint16_t>((raw >> 16U) & 0x8000U);
+        std::uint32_t const sign = (raw >> 16U) & 0x8000U;
         std::uint32_t const magnitude = raw & 0x7fffffffU;
-        if (magnitude > 0x7f800000U) {
-            bits = static_cast<std::uint16_t>(sign | 0x7e00U);
-        } else if (magnitude >= 0x477ff000U) {  // 65520 and above round to infinity
-            bits = static_cast<std::uint16_t>(sign | 0x7c00U);
-        } else if (magnitude >= 0x38800000U) {  // normal: re-bias the exponent, round 13 bits away
-            std::uint32_t const rebased = magnitude - 0x38000000U;
-            bits = static_cast<std::uint16_t>(sign | ((rebased + 0x0fffU + ((rebased >> 13U) & 1U)) >> 13U));
-        } else if (magnitude >= 0x33000000U) {  // subnormal: units of 2^-24
-            auto const shift = static_cast<std::uint32_t>(126U - (magnitude >> 23U));
-            std::uint32_t const mantissa = (magnitude & 0x7fffffU) | 0x800000U;
-            std::uint32_t const half = 1U << (shift - 1U);
-            std::uint32_t const odd = (mantissa >> shift) & 1U;
-            bits = static_cast<std::uint16_t>(sign | ((mantissa + half - 1U + odd) >> shift));
-        } else {
-            bits = sign;
-        }
+        // Normal: re-bias the exponent, round 13 bits away; 65520 and above carry into infinity.
+        std::uint32_t const normal = (magnitude - 0x38000000U + 0x0fffU + ((magnitude >> 13U) & 1U)) >> 13U;
+        // Subnormal: units of 2^-24, which is what the last bit of 0.5 is worth. Added to it, the value is rounded.
+        std::uint32_t const is_tiny = detail::below(magnitude, 0x38800000U);
+        std::uint32_t const tiny = magnitude & is_tiny;
+        std::uint32_t const subnormal =
+            __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, tiny) + 0.5F) - 0x3f000000U;
+        std::uint32_t const nan = 0x7e00U | ((magnitude >> 13U) & 0x3ffU);
+        std::uint32_t const beyond = detail::choose(detail::below(0x7f800000U, magnitude), nan, 0x7c00U);
+        std::uint32_t const number = detail::choose(is_tiny, subnormal, normal);
+        bits = static_cast<std::uint16_t>(sign | detail::choose(detail::below(magnitude, 0x47800000U), number, beyond));
     }
     RESHARD_HOST_DEVICE constexpr explicit operator float() const noexcept {
         std::uint32_t const sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16U;
-        std::uint32_t const exponent = (bits >> 10U) & 0x1fU;
-        std::uint32_t const mantissa = bits & 0x3ffU;
-        if (exponent == 0x1fU) return __builtin_bit_cast(float, sign | 0x7f800000U | (mantissa << 13U));
-        if (exponent != 0) return __builtin_bit_cast(float, sign | ((exponent + 112U) << 23U) | (mantissa << 13U));
-        float const magnitude = static_cast<float>(mantissa) * 0x1p-24F;
-        return sign != 0 ? -magnitude : magnitude;
+        std::uint32_t const magnitude = static_cast<std::uint32_t>(bits & 0x7fffU) << 13U;
+        // Subnormal: the digits behind a one of 2^-14, less that one.
+        std::uint32_t const digits = (magnitude & 0x007fe000U) | 0x38800000U;
+        auto const subnormal = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, digits) - 0x1p-14F);
+        std::uint32_t const normal = magnitude + 0x38000000U;
+        std::uint32_t const beyond = magnitude | 0x7f800000U;
+        std::uint32_t const number = detail::choose(detail::below(magnitude, 0x00800000U), subnormal, normal);
+        return __builtin_bit_cast(float, sign | detail::choose(detail::below(magnitude, 0x0f800000U), number, beyond));
     }
     [[nodiscard]] static constexpr Float16 from_bits(std::uint16_t raw) noexcept {
         Float16 value;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/detail/cast.hpp
+/// \brief  One value from one element type to another, rounded once, and dense rows of them.
+/// \depends memory/detail/arithmetic.hpp. No allocation, no exceptions, no <cmath>.
+///
+/// A row passes through carriers, a block at a time: float where every source value fits one exactly, else double. So
+/// there is a loop per type, not one per pair of types, and the second loop finds its block in the first cache.
+#pragma once
+
+#include <reshard/memory/detail/arithmetic.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// `inexact` is what lies between `value` and the exact result, of which `value` is the nearest double: of the two
+/// doubles around the exact result, the odd one. Rounding that one once more, to a narrower type, is then the same as
+/// rounding the exact result (Boldo, Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms
+/// using rounding to odd", IEEE Transactions on Computers 57, 2008).
+[[nodiscard]] inline double round_to_odd(double value, double inexact) noexcept {
+    auto const bits = std::bit_cast<std::uint64_t>(value);
+    bool const away = (inexact > 0) == (value > 0);
+    std::uint64_t const neighbour = away ? bits + 1 : bits - 1;
+    bool const keep = !(inexact > 0 || inexact < 0) || (bits & 1U) != 0;  // a NaN comes from infinities: keep those
+    return std::bit_cast<double>(keep ? bits : neighbour);
+}
+
+/// value * factor, as the double to round to a narrower type: rounded to odd. `Short`: value has at most 24 digits.
+struct OddProduct {
+    double factor;
+    double high;  ///< 26 digits of the factor; the others are its rest
+    double rest;
+
+    explicit OddProduct(double by) noexcept
+        : factor(by),
+          high(std::bit_cast<double>(std::bit_cast<std::uint64_t>(by) & ~std::uint64_t{0x7ffffff})),
+          rest(by - high) {}
+
+    /// Whether value * factor is exact for every value of at most 24 digits.
+    [[nodiscard]] bool is_exact() const noexcept { return (std::bit_cast<std::uint64_t>(factor) & 0x1fffffffU) == 0; }
+    /// \pre value has at most 24 digits, and !is_exact(). Both products are exact, so contraction changes nothing.
+    [[nodiscard]] double of_short(double value) const noexcept {
+        double const most = value * high;
+        double const least = value * rest;
+        double const sum = most + least;
+        return round_to_odd(sum, least - (sum - most));
+    }
+    [[nodiscard]] double of(double value) const noexcept {
+        double const product = value * factor;
+        return round_to_odd(product, __builtin_fma(value, factor, -product));
+    }
+};
+
+/// A double rounded to a 16-bit float at once: by way of float it would be rounded twice. `Dropped` digits of 53 are
+/// dropped; below `smallest`, the least normal number, the last digit is worth that of `grid`.
+template <int Dropped>
+[[nodiscard]] inline float narrow(double value, double smallest, double grid) noexcept {
+    auto const raw = std::bit_cast<std::uint64_t>(value);
+    std::uint64_t const sign = raw & 0x8000000000000000U;
+    std::uint64_t const bits = raw ^ sign;
+    double const magnitude = std::bit_cast<double>(bits);
+    std::uint64_t const half = (std::uint64_t{1} << (Dropped - 1)) - 1 + ((bits >> Dropped) & 1U);
+    std::uint64_t const normal = (bits + half) >> Dropped << Dropped;
+    auto const subnormal = std::bit_cast<std::uint64_t>((magnitude + grid) - grid);
+    std::uint64_t const number = magnitude < smallest ? subnormal : normal;
+    return static_cast<float>(std::bit_cast<double>(sign | (magnitude == magnitude ? number : bits)));
+}
+
+/// To the nearest integer, ties to even; beyond the ends of T, the end; NaN becomes 0.
+template <class T>
+[[nodiscard]] inline T round_to_integer(double value) noexcept {
+    using Limits = std::numeric_limits<T>;
+    constexpr double magic = 0x1.8p52;  // its last digit is worth one
+    double const number = value == value ? value : 0.0;
+    if constexpr (sizeof(T) < 8) {
+        constexpr auto lowest = static_cast<double>(Limits::lowest());
+        constexpr auto highest = static_cast<double>(Limits::max());
+        double const above = number < lowest ? lowest : number;
+        double const within = above > highest ? highest : above;
+        return static_cast<T>(static_cast<std::int64_t>((within + magic) - magic));
+    } else {
+        constexpr double end = std::is_signed_v<T> ? 0x1p63 : 0x1p64;  // one beyond the highest
+        if (number >= end) return Limits::max();
+        if (number <= static_cast<double>(Limits::lowest())) return Limits::lowest();
+        bool const whole = number >= 0x1p51 || number <= -0x1p51;
+        if (!whole) return static_cast<T>(static_cast<std::int64_t>((number + magic) - magic));
+        if (number >= 0x1p52 || number <= -0x1p52) return static_cast<T>(number);
+        auto const floor = static_cast<std::int64_t>(number);  // between, halves are the only fractions
+        double const part = number - static_cast<double>(floor);
+        std::int64_t const up = part > 0 ? 1 : -1;
+        return static_cast<T>(part != 0 && (floor & 1) != 0 ? floor + up : floor);
+    }
+}
+
+/// The nearest value of another integer type.
+template <class T, class S>
+[[nodiscard]] inline T clamp_integer(S value) noexcept {
+    using Limits = std::numeric_limits<T>;
+    if constexpr (std::is_signed_v<S>) {
+        if (value < 0) {
+            if constexpr (!std::is_signed_v<T>) return T{0};
+            auto const lowest = static_cast<std::int64_t>(Limits::lowest());
+            return static_cast<std::int64_t>(value) < lowest ? Limits::lowest() : static_cast<T>(value);
+        }
+    }
+    return static_cast<std::uint64_t>(value) > static_cast<std::uint64_t>(Limits::max()) ? Limits::max()
+                                                                                         : static_cast<T>(value);
+}
+
+/// The element type of a boolean in memory: any byte but zero is true.
+struct Truth {
+    std::uint8_t byte;
+};
+
+/// As with_number, with booleans as what they are.
+template <class Body>
+void with_element(DType dtype, Body&& body) noexcept {
+    if (dtype == DType::boolean) return body.template operator()<Truth>();
+    with_number(dtype, body);
+}
+
+/// A value of memory as a carrier. 64-bit integers keep what they lose as an odd last digit, as in round_to_odd.
+template <class S, class C>
+[[nodiscard]] inline C carried(S value) noexcept {
+    if constexpr (std::is_same_v<S, Truth>) {
+        return static_cast<C>(value.byte != 0);
+    } else if constexpr (std::is_integral_v<S> && sizeof(S) == 8) {
+        bool const negative = value < S{};
+        std::uint64_t const bits =
+            negative ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value);
+        std::uint64_t const lost = bits & 0x7ffU;
+        std::uint64_t const odd = (bits ^ lost) | (lost != 0 ? 0x800U : 0U);
+        auto const size = static_cast<C>(bits >> 53U == 0 ? bits : odd);
+        return negative ? -size : size;
+    } else if constexpr (std::is_arithmetic_v<S>) {
+        return static_cast<C>(value);
+    } else {
+        return static_cast<C>(static_cast<float>(value));
+    }
+}
+
+/// A carrier as a value of memory: the only rounding.
+template <class T, class C>
+[[nodiscard]] inline T settled(C value) noexcept {
+    if constexpr (std::is_same_v<T, Truth>) {
+        return T{static_cast<std::uint8_t>(value != C{})};
+    } else if constexpr (std::is_integral_v<T>) {
+        return round_to_integer<T>(static_cast<double>(value));
+    } else if constexpr (std::is_same_v<C, double> && std::is_same_v<T, Float16>) {
+        return T(narrow<42>(value, 0x1p-14, 0x1p28));  // the last digit of 2^28 is worth 2^-24
+    } else if constexpr (std::is_same_v<C, double> && std::is_same_v<T, BFloat16>) {
+        return T(narrow<45>(value, 0x1p-126, 0x1p-81));  // and that of 2^-81, 2^-133
+    } else {
+        return static_cast<T>(value);
+    }
+}
+
+template <class S, class T, class Body>
+void for_row(std::byte const* from, std::byte* to, Index count, Body&& body) noexcept {
+    for (Index i = 0; i < count; ++i) {
+        S value;
+        std::memcpy(&value, from + i * Index{sizeof(S)}, sizeof(S));
+        T const result = body(value);
+        std::memcpy(to + i * Index{sizeof(T)}, &result, sizeof(T));
+    }
+}
+
+using RowKernel = void (*)(std::byte const*, std::byte*, Index) noexcept;
+
+template <class S, class T>
+void cast_row(std::byte const* from, std::byte* to, Index count) noexcept {
+    for_row<S, T>(from, to, count, [](S value) { return static_cast<T>(value); });
+}
+template <class S, class C>
+void load_row(std::byte const* from, std::byte* to, Index count) noexcept {
+    for_row<S, C>(from, to, count, [](S value) { return carried<S, C>(value); });
+}
+template <class T, class C>
+void settle_row(std::byte const* from, std::byte* to, Index count) noexcept {
+    for_row<C, T>(from, to, count, [](C value) { return settled<T, C>(value); });
+}
+template <class T, class S>
+void clamp_row(std::byte const* from, std::byte* to, Index count) noexcept {
+    for_row<S, T>(from, to, count, [](S value) { return clamp_integer<T>(value); });
+}
+
+/// Whether `dtype` carries every value exactly in a float.
+[[nodiscard]] constexpr bool fits_float(DType dtype) noexcept { return bits(dtype) <= 16 || dtype == DType::f32; }
+
+template <class C>
+[[nodiscard]] RowKernel load_kernel(DType dtype) noexcept {
+    RowKernel kernel = nullptr;
+    with_element(dtype, [&]<class S>() {
+        if constexpr (std::is_same_v<C, double> || sizeof(S) <= 2 || std::is_same_v<S, float>) kernel = load_row<S, C>;
+    });
+    return kernel;
+}
+template <class C>
+[[nodiscard]] RowKernel settle_kernel(DType dtype) noexcept {
+    RowKernel kernel = nullptr;
+    with_element(dtype, [&]<class T>() { kernel = settle_row<T, C>; });
+    return kernel;
+}
+
+/// How dense rows of one type become dense rows of another. Made once per box. `Byte` is std::byte.
+template <class Byte>
+class RowConverter {
+public:
+    /// \pre can_convert(from, to, factor), and something changes.
+    RowConverter(DType from, DType to, double factor) noexcept
+        : product_(factor), from_bytes_(bytes(from)), to_bytes_(bytes(to)), scales_(factor != 1.0) {
+        is_short_ = fits_float(from);
+        nearest_ = to == DType::f64;
+        if (!scales_) direct_ = direct(from, to);
+        if (direct_ != nullptr) return;
+        narrow_ = is_short_ && !scales_;
+        load_ = narrow_ ? load_kernel<float>(from) : load_kernel<double>(from);
+        settle_ = narrow_ ? settle_kernel<float>(to) : settle_kernel<double>(to);
+    }
+
+    void operator()(std::byte const* from, std::byte* to, Index count) const noexcept {
+        if (direct_ != nullptr) return direct_(from, to, count);
+        constexpr Index block = 256;
+        alignas(64) std::byte carriers[block * sizeof(double)];
+        for (Index start = 0; start < count; start += block) {
+            Index const n = smaller(block, count - start);
+            load_(from + start * from_bytes_, carriers, n);
+            if (scales_) scale(carriers, n);
+            settle_(carriers, to + start * to_bytes_, n);
+        }
+    }
+
+private:
+    /// The pairs that weights and gradients travel as, and those no carrier serves; else nullptr.
+    [[nodiscard]] static RowKernel direct(DType from, DType to) noexcept {
+        auto const pair = [&](DType a, DType b) { return from == a && to == b; };
+        if (pair(DType::f32, DType::bf16)) return cast_row<float, BFloat16>;
+        if (pair(DType::bf16, DType::f32)) return cast_row<BFloat16, float>;
+        if (pair(DType::f32, DType::f16)) return cast_row<float, Float16>;
+        if (pair(DType::f16, DType::f32)) return cast_row<Float16, float>;
+        if (pair(DType::f32, DType::f64)) return cast_row<float, double>;
+        if (pair(DType::f64, DType::f32)) return cast_row<double, float>;
+        if (pair(DType::i64, DType::f64)) return cast_row<std::int64_t, double>;
+        if (pair(DType::u64, DType::f64)) return cast_row<std::uint64_t, double>;
+        RowKernel kernel = nullptr;
+        if (is_integer(to) && (from == DType::i64 || from == DType::u64)) {
+            with_number(to, [&]<class T>() {
+                if constexpr (std::is_integral_v<T>) {
+                    kernel = from == DType::i64 ? clamp_row<T, std::int64_t> : clamp_row<T, std::uint64_t>;
+                }
+            });
+        }
+        return kernel;
+    }
+
+    void scale(std::byte* carriers, Index count) const noexcept {
+        OddProduct const product = product_;  // a copy: the stores below cannot change it
+        auto const apply = [&](auto&& body) { for_row<double, double>(carriers, carriers, count, body); };
+        // For a double the product is rounded right away; a narrower type gets that rounding at the end.
+        if (nearest_ || (is_short_ && product.is_exact())) {
+            apply([product](double value) { return value * product.factor; });
+        } else if (is_short_) {
+            apply([product](double value) { return product.of_short(value); });
+        } else {
+            apply([product](double value) { return product.of(value); });
+        }
+    }
+
+    OddProduct product_;
+    Index from_bytes_;
+    Index to_bytes_;
+    RowKernel direct_ = nullptr;
+    RowKernel load_ = nullptr;
+    RowKernel settle_ = nullptr;
+    bool scales_;
+    bool narrow_ = false;
+    bool is_short_ = false;
+    bool nearest_ = false;
+};
+
+}  // namespace reshard::inline v0::detail

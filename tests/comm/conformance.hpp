@@ -6,6 +6,7 @@
 
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/communicator.hpp>
+#include <reshard/memory/convert.hpp>
 
 #include <doctest/doctest.h>
 
@@ -353,6 +354,66 @@ void derives_collectives(C& comm) {
     CHECK_THROWS_AS(all_gather(comm, three, short_by_one), BufferError);
 }
 
+/// Every rank sends every rank a column of floats as bfloat16, and a row of bfloat16 that becomes floats there. The
+/// first is scaled by its sender, the second by its receiver. Traffic counts what is on the wire.
+template <Communicator C>
+void converts_on_the_way(C& comm) {
+    constexpr Index count = 301;
+    auto const ranks = static_cast<std::size_t>(comm.size());
+    std::vector<float> floats(static_cast<std::size_t>(count) * 2);
+    std::vector<BFloat16> brains(static_cast<std::size_t>(count));
+    std::vector<BFloat16> got_brains(ranks * static_cast<std::size_t>(count));
+    std::vector<float> got_floats(ranks * static_cast<std::size_t>(count) * 3, -7.0F);
+    for (std::size_t i = 0; i != static_cast<std::size_t>(count); ++i) {
+        floats[2 * i] = static_cast<float>(i) * 1.37F + static_cast<float>(comm.rank());
+        floats[2 * i + 1] = -7.0F;
+        brains[i] = BFloat16(static_cast<float>(i) + static_cast<float>(comm.rank()));
+    }
+    Traffic const before = comm.traffic();
+    Letters letters;
+    for (int r = 0; r != comm.size(); ++r) {
+        Index const place = r * count;
+        letters.sends.push_back({r,
+                                 reinterpret_cast<std::byte const*>(floats.data()),
+                                 box_of(4, {{count, 8}}),
+                                 {DType::f32, DType::bf16, 0.3, true}});
+        letters.sends.push_back({r,
+                                 reinterpret_cast<std::byte const*>(brains.data()),
+                                 box_of(2, {{count, 2}}),
+                                 {DType::bf16, DType::bf16, 1.0, true}});
+        letters.receives.push_back({r,
+                                    reinterpret_cast<std::byte*>(got_brains.data() + place),
+                                    box_of(2, {{count, 2}}),
+                                    {DType::bf16, DType::bf16, 1.0, true}});
+        letters.receives.push_back({r,
+                                    reinterpret_cast<std::byte*>(got_floats.data() + 3 * place),
+                                    box_of(4, {{count, 12}}),
+                                    {DType::f32, DType::bf16, -0.1, true}});
+    }
+    comm.exchange(letters.sends, letters.receives).wait();
+    int wrong = 0;
+    for (int r = 0; r != comm.size(); ++r) {
+        for (Index i = 0; i != count; ++i) {
+            auto const at = static_cast<std::size_t>(r * count + i);
+            float const sent = static_cast<float>(i) * 1.37F + static_cast<float>(r);
+            BFloat16 const value(static_cast<float>(i) + static_cast<float>(r));
+            BFloat16 want_brain;
+            float want_float = 0;
+            convert(reinterpret_cast<std::byte const*>(&sent), box_of(4, {}), DType::f32,
+                    reinterpret_cast<std::byte*>(&want_brain), box_of(2, {}), DType::bf16, 0.3);
+            convert(reinterpret_cast<std::byte const*>(&value), box_of(2, {}), DType::bf16,
+                    reinterpret_cast<std::byte*>(&want_float), box_of(4, {}), DType::f32, -0.1);
+            wrong += got_brains[at].bits == want_brain.bits && got_floats[3 * at] == want_float ? 0 : 1;
+            wrong += got_floats[3 * at + 1] == -7.0F && got_floats[3 * at + 2] == -7.0F ? 0 : 1;
+        }
+    }
+    CHECK(wrong == 0);
+    Traffic const moved = comm.traffic() - before;
+    CHECK(moved.bytes_sent == (comm.size() - 1) * 2 * count * 2);
+    CHECK(moved.bytes_received == (comm.size() - 1) * 2 * count * 2);
+    CHECK(moved.bytes_local == 2 * count * 2);
+}
+
 /// The whole contract that can be tried without breaking the communicator. Collective.
 template <Communicator C>
 void conforms(C& comm) {
@@ -371,6 +432,7 @@ void conforms(C& comm) {
     moves_in_order(
         comm, [](int from, int to) { return from == to ? 2 : 0; }, [](int, int, int) { return 70000; });
     moves_nine_dimensions(comm);
+    converts_on_the_way(comm);
     counts_traffic(comm);
     keeps_request_promises(comm);
     agrees(comm);

@@ -50,6 +50,23 @@ TEST_SUITE("comm/self") {
                              MismatchError);
     }
 
+    TEST_CASE("SelfCommunicator: sides that convert to different types, or only one of which does, are a mismatch") {
+        float const from[2] = {1, 2};
+        float to[2] = {};
+        Conversion const brain{DType::f32, DType::bf16, 1.0, true};
+        Conversion const half{DType::f32, DType::f16, 1.0, true};
+        Send const send{0, reinterpret_cast<std::byte const*>(from), box_of(4, {{2, 4}}), brain};
+        Receive const other{0, reinterpret_cast<std::byte*>(to), box_of(4, {{2, 4}}), half};
+        SelfCommunicator one;
+        CHECK_THROWS_WITH_AS(one.exchange({&send, 1}, {&other, 1}).wait(),
+                             doctest::Contains("rank 0 sends BF16, rank 0 expects F16"), MismatchError);
+        Receive const plain{0, reinterpret_cast<std::byte*>(to), box_of(2, {{2, 2}})};
+        SelfCommunicator two;
+        CHECK_THROWS_WITH_AS(two.exchange({&send, 1}, {&plain, 1}).wait(),
+                             doctest::Contains("sends BF16, rank 0 expects elements as they are"), MismatchError);
+        CHECK(to[0] == 0.0F);
+    }
+
     TEST_CASE("SelfCommunicator: a peer that does not exist is named") {
         SelfCommunicator comm;
         std::byte byte{};

@@ -75,6 +75,25 @@ TEST_SUITE("comm/threads") {
         }
     }
 
+    TEST_CASE("ThreadCommunicator: ranks that convert to different types both learn of it") {
+        auto const thrown = what_ranks_threw(3, {}, [](ThreadCommunicator& comm) {
+            double value = 1;
+            DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
+            Conversion const conversion{DType::f64, wire, 1.0, true};
+            Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
+            Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
+            if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
+            if (comm.rank() == 1) return comm.exchange({}, {&receive, 1}).wait();
+            comm.exchange({}, {}).wait();
+        });
+        for (std::size_t r : {0U, 1U}) {
+            CAPTURE(thrown[r]);
+            CHECK(begins(thrown[r], "MismatchError"));
+            CHECK(holds(thrown[r], "rank 0 sends I64, rank 1 expects U64"));
+        }
+        CHECK(begins(thrown[2], "PeerFailed"));
+    }
+
     TEST_CASE("ThreadCommunicator: keeps the contract when every exchange is streamed, and when ranks are pinned") {
         ThreadOptions options;
         options.streaming_threshold = 0;

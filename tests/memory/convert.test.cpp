@@ -326,6 +326,12 @@ TEST_SUITE("memory/convert") {
                 reinterpret_cast<std::byte*>(&brain), row_of(DType::bf16, 1), DType::bf16);
         CHECK(static_cast<float>(brain) == 1.0F + 0x1p-7F);
         CHECK(static_cast<float>(BFloat16(static_cast<float>(above_tie))) == 1.0F);
+        // A product just below a tie, which the nearest double is on: 0.3 is a little less than three tenths.
+        float const factor_case = 125 * 1.37F;
+        convert(reinterpret_cast<std::byte const*>(&factor_case), row_of(DType::f32, 1), DType::f32,
+                reinterpret_cast<std::byte*>(&brain), row_of(DType::bf16, 1), DType::bf16, 0.3);
+        CHECK(brain.bits == 0x424d);
+        CHECK(BFloat16(static_cast<float>(static_cast<double>(factor_case) * 0.3)).bits == 0x424e);
         // As an integer.
         std::int64_t const wide = (std::int64_t{1} << 62) + (std::int64_t{1} << 38) + 1;
         float single = 0;

@@ -88,11 +88,12 @@ concept ExchangeRequest =
 ///                              | this rank and the reason, on this communicator and all that were split from it
 /// c.traffic()                  | cumulative; moves when an exchange completes
 ///
-/// The two sides of a transfer also agree on element_bytes; a box without dimensions is one element. What a rank says
-/// to the others (what differs, whose verdict counts) is in namespace `transport`, and memory/copy.hpp copies a box
-/// into a box. How a deadline is set is the transport's own matter; PeerFailed names the rank in the numbering of the
-/// outermost communicator. A communicator may move between calls, not while a request or prepared plan refers to it.
-/// A transport that must pack keeps its buffers between calls: nothing is allocated once they have their size.
+/// The two sides of a transfer also agree on element_bytes, or, where they convert, on the type on the wire; a box
+/// without dimensions is one element. What a rank says to the others (what differs, whose verdict counts) is in
+/// namespace `transport`; memory/copy.hpp copies a box into a box, memory/convert.hpp also from type to type. How a
+/// deadline is set is the transport's own matter; PeerFailed names the rank in the numbering of the outermost
+/// communicator. A communicator may move between calls, not while a request or prepared plan refers to it. A transport
+/// that must pack keeps its buffers between calls: nothing is allocated once they have their size.
 ///
 /// Every wait has a deadline (DeadlineExceeded, naming who is missing). After an error the communicator is poisoned,
 /// sources are untouched and destinations unspecified; a rank leaves an exchange, also a failed one, only when
@@ -165,6 +166,34 @@ struct MeshLine {
     for (int d = 0; d < a.dims.size(); ++d)
         if (a.dims[d].extent != b.dims[d].extent) return false;
     return true;
+}
+
+/// The same for the two sides of a transfer: also, values travel as the same type, or as they lie in memory on both.
+template <class A, class B>
+[[nodiscard]] constexpr bool same_extents(Transfer<A> const& a, Transfer<B> const& b) noexcept {
+    if (a.conversion.active != b.conversion.active) return false;
+    if (!a.conversion.active) return same_extents(a.box, b.box);
+    StridedBox box = a.box;
+    box.element_bytes = b.box.element_bytes;
+    return a.conversion.wire == b.conversion.wire && same_extents(box, b.box);
+}
+
+/// mismatch_text() of two transfers that lie open; nullptr where a side has none.
+[[nodiscard]] inline std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive,
+                                               int nth) {
+    Index const sent = send != nullptr ? send->payload_bytes() : -1;
+    Index const expected = receive != nullptr ? receive->payload_bytes() : -1;
+    if (sent == expected) {
+        Conversion const& a = send->conversion;
+        Conversion const& b = receive->conversion;
+        if (a.active != b.active || (a.active && a.wire != b.wire)) {
+            auto const text = [](Conversion const& c) { return c.active ? name(c.wire) : "elements as they are"; };
+            return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ",
+                          sender, " sends ", text(a), ", rank ", receiver, " expects ", text(b),
+                          ". Fix: cast on both sides or on neither, to the same type on the way.");
+        }
+    }
+    return mismatch_text(sender, sent, receiver, expected, nth);
 }
 
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/self.hpp
 /// \brief  SelfCommunicator: a group of one. Programs that usually run on many ranks run on one unchanged.
-/// \depends core, memory/copy.hpp, comm/communicator.hpp.
+/// \depends core, memory/convert.hpp, comm/communicator.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
-#include <reshard/memory/copy.hpp>
+#include <reshard/memory/convert.hpp>
 
 #include <utility>  // move
 
@@ -44,24 +44,24 @@ public:
     [[nodiscard]] int size() const noexcept { return 1; }
     [[nodiscard]] Traffic traffic() const noexcept { return traffic_; }
 
-    /// Throws MismatchError when a send and its receive differ in number or size, before anything is copied.
+    /// Throws MismatchError when a send and its receive differ in number, size or type, before anything is copied.
+    /// A template, so that only files that exchange something compile how it is copied and converted.
+    template <class Byte = std::byte>
     SelfRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
         check_alive();
         Index bytes = 0;
         for (std::size_t i = 0; i < larger(sends.size(), receives.size()); ++i) {
-            Index const sent = i < sends.size() ? payload_of(sends[i]) : -1;
-            Index const expected = i < receives.size() ? payload_of(receives[i]) : -1;
-            if (sent != expected || !transport::same_extents(sends[i].box, receives[i].box)) {
+            Send const* const send = i < sends.size() ? &checked(sends[i]) : nullptr;
+            Receive const* const receive = i < receives.size() ? &checked(receives[i]) : nullptr;
+            if (send == nullptr || receive == nullptr || !transport::same_extents(*send, *receive)) {
                 failed_ = ErrorCode::mismatch;
-                reason_ = transport::mismatch_text(0, sent, 0, expected, static_cast<int>(i));
+                reason_ = transport::mismatch_text(0, send, 0, receive, static_cast<int>(i));
                 raise(failed_, reason_);
             }
-            bytes += sent;
+            bytes += send->payload_bytes();
         }
         CopyHint const hint = bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
-        for (std::size_t i = 0; i < sends.size(); ++i) {
-            copy(sends[i].base, sends[i].box, receives[i].base, receives[i].box, hint);
-        }
+        for (std::size_t i = 0; i < sends.size(); ++i) deliver<Byte>(sends[i], receives[i], hint);
         traffic_.bytes_local += bytes;
         return {};
     }
@@ -84,12 +84,12 @@ public:
 
 private:
     template <class Byte>
-    static Index payload_of(Transfer<Byte> const& transfer) {
+    static Transfer<Byte> const& checked(Transfer<Byte> const& transfer) {
         if (transfer.peer != 0) {
             raise(ErrorCode::transport, concat("reshard::SelfCommunicator: a transfer names rank ", transfer.peer,
                                                " of a group of one. Fix: plan for the ranks that exist."));
         }
-        return transfer.box.payload_bytes();
+        return transfer;
     }
     void check_alive() const {
         if (failed_ == ErrorCode::none) return;

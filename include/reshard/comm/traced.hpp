@@ -87,7 +87,7 @@ private:
         TraceSide result;
         int last = -1;
         for (auto const& transfer : transfers) {
-            Index const bytes = transfer.box.payload_bytes();
+            Index const bytes = transfer.payload_bytes();
             if (transfer.peer == inner_.rank()) {
                 local += bytes;
                 continue;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/thread_exchange.hpp
 /// \brief  The data plane of ranks that are threads: match what peers laid out, then pull it from their memory, once.
-/// \depends comm/detail/thread_team.hpp, memory/copy.hpp. No allocation, except for the text of an error.
+/// \depends comm/detail/thread_team.hpp, memory/convert.hpp. No allocation, except for the text of an error.
 #pragma once
 
 #include <reshard/comm/detail/thread_team.hpp>
+#include <reshard/memory/convert.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -42,15 +43,15 @@ void for_each_peer(std::span<T const> sorted, int start, Body&& body) {
     walk(0, turn);
 }
 
-/// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents.
+/// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents and types.
 inline void check_pair(ThreadTeam& team, int me, int sender, std::span<Send const> sends, int receiver,
                        std::span<Receive const> receives) {
     for (std::size_t k = 0; k < larger(sends.size(), receives.size()); ++k) {
-        if (k < sends.size() && k < receives.size() && transport::same_extents(sends[k].box, receives[k].box)) continue;
-        Index const sent = k < sends.size() ? sends[k].box.payload_bytes() : -1;
-        Index const expected = k < receives.size() ? receives[k].box.payload_bytes() : -1;
+        Send const* const send = k < sends.size() ? &sends[k] : nullptr;
+        Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
+        if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) continue;
         team.raise_mismatch(me, sender, receiver,
-                            transport::mismatch_text(sender, sent, receiver, expected, static_cast<int>(k)));
+                            transport::mismatch_text(sender, send, receiver, receive, static_cast<int>(k)));
     }
 }
 
@@ -66,7 +67,7 @@ template <class Byte>
                          " in a group of ", ranks, ". Fix: sort transfers by peer, and name ranks that exist."));
         }
         last = transfer.peer;
-        bytes += transfer.box.payload_bytes();
+        bytes += transfer.payload_bytes();
     }
     return bytes;
 }
@@ -90,7 +91,7 @@ inline void pull(ThreadTeam& team, int me) {
             auto const sends = transfers_with(team.seat(peer).sends, me);
             for (std::size_t k = 0; k < receives.size(); ++k) {
                 team.check_poison(me);
-                copy(sends[k].base, sends[k].box, receives[k].base, receives[k].box, hint);
+                deliver(sends[k], receives[k], hint);
             }
         });
     });
@@ -101,7 +102,7 @@ inline void settle(ThreadSeat& own, int me) noexcept {
     auto count = [me](auto transfers, Index& messages, Index& bytes, Index total) noexcept {
         Index local = 0;
         auto const mine = transfers_with(transfers, me);
-        for (auto const& transfer : mine) local += transfer.box.payload_bytes();
+        for (auto const& transfer : mine) local += transfer.payload_bytes();
         messages += static_cast<Index>(transfers.size() - mine.size());
         bytes += total - local;
         return local;

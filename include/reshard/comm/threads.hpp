@@ -238,17 +238,18 @@ void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, F& body, RankEn
     if (team->family()->options().pin) pin_to_core(rank);
     {
         ThreadCommunicator comm(team, rank);
+        ThreadCommunicator own(team, rank);  // the body may move `comm` elsewhere, into a policy for example
         try {
             body(comm);
         } catch (Error const& error) {
             end = {std::current_exception(), error.code() == ErrorCode::peer_failed};
-            comm.abort(error.code(), error.message());
+            own.abort(error.code(), error.message());
         } catch (std::exception const& error) {
             end = {std::current_exception(), false};
-            comm.abort(ErrorCode::user, error.what());
+            own.abort(ErrorCode::user, error.what());
         } catch (...) {
             end = {std::current_exception(), false};
-            comm.abort(ErrorCode::user, "an exception that is not a std::exception");
+            own.abort(ErrorCode::user, "an exception that is not a std::exception");
         }
     }
     team->family()->mark_returned(rank);

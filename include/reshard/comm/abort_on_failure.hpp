@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/abort_on_failure.hpp
+/// \brief  AbortOnFailure<C>: an error of a collective call is printed and ends the process. Failure as a policy.
+/// \depends comm/policy.hpp, comm/detail/watched.hpp.
+#pragma once
+
+#include <reshard/comm/detail/watched.hpp>
+#include <reshard/comm/policy.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// What to do when this thread fails inside a collective call. Without exceptions the failure hook asks for it.
+struct FailingCall {
+    void* communicator = nullptr;
+    void (*end)(void* communicator, ErrorCode code, std::string_view reason) noexcept = nullptr;
+};
+
+inline FailingCall& failing_call() noexcept {
+    static thread_local FailingCall call;
+    return call;
+}
+
+/// The hook of the program, else stderr: in one write, so that the lines of several ranks do not mix.
+inline void report_failure(FailureHook hook, ErrorCode code, std::string line) noexcept {
+    if (hook != nullptr) return hook(code, line.c_str());
+    line += '\n';
+    static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
+    static_cast<void>(std::fflush(stderr));
+}
+
+#if defined(__cpp_exceptions)
+[[nodiscard]] inline FailureHook program_hook() noexcept { return failure_hook(); }
+#else
+inline void end_failing_call(ErrorCode code, char const* text) {
+    FailingCall const call = std::exchange(failing_call(), {});
+    if (call.end != nullptr) call.end(call.communicator, code, text);
+}
+/// The hook the program set before ranks started; ours stands in its place from the first call on, because raise()
+/// comes back to nobody who could tell the others.
+inline FailureHook program_hook() noexcept {
+    static FailureHook const before = std::exchange(failure_hook(), [](ErrorCode code, char const* text) {
+        end_failing_call(code, text);
+        report_failure(program_hook(), code, text);
+    });
+    return before;
+}
+#endif
+
+}  // namespace detail
+
+/// A request whose error ends the process. One that is destroyed without wait() leaves that to the next call.
+template <class C>
+class [[nodiscard]] AbortOnFailureRequest {
+public:
+    AbortOnFailureRequest() = default;
+    AbortOnFailureRequest(typename C::inner_type::request_type inner, C& comm) noexcept
+        : inner_(std::move(inner)), comm_(&comm) {}
+
+    void wait() {
+        if (comm_ != nullptr) comm_->guarded([&] { inner_.wait(); });
+    }
+    [[nodiscard]] bool test() {
+        return comm_ == nullptr || comm_->guarded([&] { return inner_.test(); });
+    }
+    [[nodiscard]] bool done() const noexcept { return inner_.done(); }
+
+private:
+    typename C::inner_type::request_type inner_;
+    C* comm_ = nullptr;
+};
+
+/// An error that would leave a collective call is printed with its rank ("reshard: rank 2 of 8 (threads): ..."), the
+/// others are told by abort(), and the process ends: by the transport's terminate() where it has one, else by
+/// std::abort. A failure_hook, if set, is called instead of printing.
+///
+/// For programs that would not know what to do with the error, and for builds without exceptions, where an error
+/// could not reach the other ranks otherwise. Errors in arguments that all ranks get wrong alike are thrown as ever: a
+/// mesh that does not fit (split), a root that does not exist (broadcast). They leave the communicator whole.
+template <class C>
+class AbortOnFailure : public MeshSplit<AbortOnFailure<C>> {
+    static_assert(Communicator<C>, "reshard::AbortOnFailure: wraps a communicator. Fix: see the concept Communicator.");
+
+public:
+    static constexpr std::string_view name = C::name;
+    using inner_type = C;
+    using request_type = AbortOnFailureRequest<AbortOnFailure>;
+    using MeshSplit<AbortOnFailure<C>>::split;
+
+    explicit AbortOnFailure(C inner) noexcept : inner_(std::move(inner)) {}
+
+    [[nodiscard]] C& inner() noexcept { return inner_; }
+    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
+    [[nodiscard]] int size() const noexcept { return inner_.size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
+
+    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        return request_type(guarded([&] { return inner_.exchange(sends, receives); }), *this);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) {
+        return guarded([&] { return inner_.agree(std::move(mine)); });
+    }
+    [[nodiscard]] AbortOnFailure split(int colour, int key) {
+        return AbortOnFailure(guarded([&] { return inner_.split(colour, key); }));
+    }
+    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
+
+private:
+    friend class AbortOnFailureRequest<AbortOnFailure>;
+
+    template <class Body>
+    decltype(auto) guarded(Body&& body) {
+#if defined(__cpp_exceptions)
+        return detail::watched(body, [&](ErrorCode code, std::string_view reason) noexcept { end(code, reason); });
+#else
+        static_cast<void>(detail::program_hook());
+        struct Scope {
+            detail::FailingCall before;
+            ~Scope() { detail::failing_call() = before; }
+        } const scope{std::exchange(detail::failing_call(),
+                                    {this, [](void* comm, ErrorCode code, std::string_view reason) noexcept {
+                                         static_cast<AbortOnFailure*>(comm)->end(code, reason);
+                                     }})};
+        return body();
+#endif
+    }
+
+    [[noreturn]] void end(ErrorCode code, std::string_view reason) noexcept {
+        detail::report_failure(detail::program_hook(), code,
+                               concat("reshard: rank ", rank(), " of ", size(), " (", std::string_view(name),
+                                      ") ends the program: ", reason));
+        inner_.abort(code, reason);
+        transport::terminate(inner_);
+    }
+
+    C inner_;
+};
+
+template <>
+inline constexpr PolicyKind policy_kind<AbortOnFailure> = PolicyKind::failure;
+
+}  // namespace reshard::inline v0

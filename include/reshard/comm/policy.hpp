@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/policy.hpp
+/// \brief  Composed<C, Policies...>: a transport with policies around it, and compose() which makes one.
+/// \depends comm/communicator.hpp. The policies: comm/staged.hpp, comm/traced.hpp, comm/abort_on_failure.hpp.
+///
+/// A policy is a class template over a communicator that is a communicator itself: Staged<C>, Traced<C>. What is not
+/// asked for costs nothing: Composed<C> is C.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+
+#include <utility>  // forward, move
+
+namespace reshard::inline v0 {
+
+/// What a policy is about. One of each kind at most; they wrap the transport in this order, the first innermost:
+/// a trace shows the boxes of the caller and the time of everything below it, and whoever ends the process sees all.
+enum class PolicyKind : std::uint8_t {
+    undeclared,   ///< of templates that are no policy
+    memory,       ///< where transfers pass through: host (none), Staged
+    observation,  ///< who watches: nobody (none), Traced
+    failure,      ///< what an error does: throw (none), AbortOnFailure
+};
+
+/// Specialise it for a policy of your own, which also has `using inner_type = C;`, a constructor from (C) or from
+/// (C, settings), and splits into itself.
+template <template <class> class Policy>
+inline constexpr PolicyKind policy_kind = PolicyKind::undeclared;
+
+namespace detail {
+
+/// C wrapped in the policy of that kind, or C itself.
+template <PolicyKind Kind, class C, template <class> class... Policies>
+struct WrappedByKind {
+    using type = C;
+};
+template <PolicyKind Kind, class C, template <class> class First, template <class> class... Others>
+    requires(policy_kind<First> == Kind)
+struct WrappedByKind<Kind, C, First, Others...> {
+    using type = First<C>;
+};
+template <PolicyKind Kind, class C, template <class> class First, template <class> class... Others>
+    requires(policy_kind<First> != Kind)
+struct WrappedByKind<Kind, C, First, Others...> : WrappedByKind<Kind, C, Others...> {};
+
+template <template <class> class... Policies>
+[[nodiscard]] constexpr int policies_of([[maybe_unused]] PolicyKind kind) noexcept {
+    return (0 + ... + (policy_kind<Policies> == kind ? 1 : 0));
+}
+
+template <class C, template <class> class... Policies>
+struct ComposedType {
+    static_assert(Communicator<C>, "reshard::Composed: policies go around a communicator, named first.");
+    static_assert(policies_of<Policies...>(PolicyKind::undeclared) == 0,
+                  "reshard::Composed: one of these templates is no policy. Fix: include the policy's header, or "
+                  "specialise reshard::policy_kind for a policy of your own.");
+    static_assert(policies_of<Policies...>(PolicyKind::memory) <= 1,
+                  "reshard::Composed: two memory policies, such as Staged twice. Fix: name one.");
+    static_assert(policies_of<Policies...>(PolicyKind::observation) <= 1,
+                  "reshard::Composed: two observation policies, such as Traced twice. Fix: name one.");
+    static_assert(policies_of<Policies...>(PolicyKind::failure) <= 1,
+                  "reshard::Composed: two failure policies, such as AbortOnFailure twice. Fix: name one.");
+    using staged = typename WrappedByKind<PolicyKind::memory, C, Policies...>::type;
+    using traced = typename WrappedByKind<PolicyKind::observation, staged, Policies...>::type;
+    using type = typename WrappedByKind<PolicyKind::failure, traced, Policies...>::type;
+};
+
+/// The policy around `inner`, with the first of the settings that it takes.
+template <class Policy, class Inner>
+[[nodiscard]] Policy with_settings(Inner&& inner) {
+    static_assert(std::is_constructible_v<Policy, Inner>,
+                  "reshard::compose: a policy lacks its settings. Fix: pass them, such as a Trace for Traced.");
+    return Policy(std::forward<Inner>(inner));
+}
+template <class Policy, class Inner, class First, class... Others>
+[[nodiscard]] Policy with_settings(Inner&& inner, First& first, Others&... others) {
+    if constexpr (std::is_constructible_v<Policy, Inner, First&>) {
+        return Policy(std::forward<Inner>(inner), first);
+    } else {
+        return with_settings<Policy>(std::forward<Inner>(inner), others...);
+    }
+}
+
+/// Whether some layer of Outer above C takes this setting.
+template <class Outer, class C, class Setting>
+[[nodiscard]] constexpr bool takes_setting() noexcept {
+    if constexpr (std::is_same_v<Outer, C>) {
+        return false;
+    } else {
+        using Inner = typename Outer::inner_type;
+        return std::is_constructible_v<Outer, Inner, Setting&> || takes_setting<Inner, C, Setting>();
+    }
+}
+
+template <class Outer, class C, class... Settings>
+[[nodiscard]] Outer wrapped(C&& inner, Settings&... settings) {
+    if constexpr (std::is_same_v<Outer, C>) {
+        return std::move(inner);
+    } else {
+        return with_settings<Outer>(wrapped<typename Outer::inner_type>(std::move(inner), settings...), settings...);
+    }
+}
+
+}  // namespace detail
+
+/// C with these policies around it, in whatever order they are named: `Composed<ThreadCommunicator, Traced, Staged>`.
+/// What it splits into is the same type: the policies stay.
+template <Communicator C, template <class> class... Policies>
+using Composed = typename detail::ComposedType<C, Policies...>::type;
+
+/// Makes a Composed<C, Policies...>; `settings` are what the policies take (a Trace, StagingOptions), in any order:
+///
+///     auto comm = compose<Traced, AbortOnFailure>(std::move(plain), trace);
+template <template <class> class... Policies, Communicator C, class... Settings>
+[[nodiscard]] Composed<C, Policies...> compose(C inner, Settings&&... settings) {
+    using Result = Composed<C, Policies...>;
+    static_assert((true && ... && detail::takes_setting<Result, C, Settings>()),
+                  "reshard::compose: none of the policies takes one of these settings. Fix: leave it out, or name the "
+                  "policy that it is for.");
+    return detail::wrapped<Result>(std::move(inner), settings...);
+}
+
+/// For authors of policies and transports.
+namespace transport {
+
+/// Ends the process as the transport below `comm` wants it: by its member terminate(), which does not return (MPI has
+/// other processes to end as well), else by std::abort.
+template <class C>
+[[noreturn]] void terminate(C& comm) noexcept {
+    if constexpr (requires { comm.terminate(); }) {
+        comm.terminate();
+    } else if constexpr (requires { comm.inner(); }) {
+        terminate(comm.inner());
+    }
+    std::abort();
+}
+
+}  // namespace transport
+
+}  // namespace reshard::inline v0

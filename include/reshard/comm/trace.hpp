@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/trace.hpp
+/// \brief  Trace: what one rank sent, where, how many bytes and how long it took, in memory set aside beforehand.
+/// \depends core, <chrono>, <vector>. Traced<C> (comm/traced.hpp) writes it; trace_summary.hpp and trace_json.hpp read.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/transfer.hpp>
+
+#include <chrono>   // steady_clock
+#include <cstring>  // memcpy
+#include <span>     // span
+#include <utility>  // exchange
+#include <vector>
+
+namespace reshard::inline v0 {
+
+/// One side of one exchange, transfers to oneself left out.
+struct TraceSide {
+    Index messages = 0;
+    Index bytes = 0;  ///< as counted by Traffic: on the wire
+    int peers = 0;    ///< different ranks
+    friend constexpr bool operator==(TraceSide const&, TraceSide const&) = default;
+};
+
+/// What one exchange moved between this rank and one other.
+struct TracePeer {
+    int rank = 0;  ///< in the numbering of the record's group
+    Index messages_sent = 0;
+    Index bytes_sent = 0;
+    Index messages_received = 0;
+    Index bytes_received = 0;
+    friend constexpr bool operator==(TracePeer const&, TracePeer const&) = default;
+};
+
+enum class TraceOperation : std::uint8_t { exchange, agree, split };
+
+[[nodiscard]] constexpr std::string_view name(TraceOperation operation) noexcept {
+    constexpr std::string_view names[] = {"exchange", "agree", "split"};
+    return names[static_cast<int>(operation)];
+}
+
+/// The group a split made: `id` counts the splits of this trace from 1.
+struct TraceGroup {
+    int id = 0;
+    int rank = 0;  ///< of this rank in it
+    int size = 0;
+    friend constexpr bool operator==(TraceGroup const&, TraceGroup const&) = default;
+};
+
+/// One collective call of one rank. Times are nanoseconds of Trace::now(); an exchange ends when its request is done.
+struct TraceRecord {
+    TraceOperation operation = TraceOperation::exchange;
+    ErrorCode error = ErrorCode::none;  ///< what it ended with; its bytes did not count then
+    int group = 0;                      ///< 0: the communicator that was wrapped; else TraceGroup::id
+    Index start = 0;
+    Index end = -1;  ///< -1: under way
+    TraceSide sent;
+    TraceSide received;
+    Index bytes_local = 0;
+    std::size_t first_peer = 0;  ///< see Trace::peers()
+    std::size_t peer_count = 0;
+    TraceGroup made;  ///< of a split
+
+    [[nodiscard]] constexpr bool completed() const noexcept { return end >= 0 && error == ErrorCode::none; }
+};
+
+/// A moment (start == end) or a phase of the program that the program named.
+struct TraceLabel {
+    static constexpr std::size_t longest = 47;
+    char text[longest + 1] = {};  ///< the first bytes of the name, with a zero behind
+    Index start = 0;
+    Index end = -1;  ///< -1: under way
+};
+
+/// How much a trace keeps. What does not fit is counted and left out; nothing is allocated later.
+struct TraceCapacity {
+    std::size_t records = 4096;
+    std::size_t peers = 8 * 4096;  ///< entries of all records together: a record has one per peer
+    std::size_t labels = 1024;
+};
+
+/// Where records go: memory of the caller, set aside beforehand, because an exchange does not allocate.
+/// A trace belongs to one rank (one thread) and outlives the communicators and requests that write to it.
+class Trace {
+public:
+    /// Names a record that is under way; of a record that was dropped or cleared it names nothing.
+    struct Id {
+        std::size_t index = static_cast<std::size_t>(-1);
+        unsigned generation = 0;
+    };
+
+    Trace() : Trace(TraceCapacity{}) {}
+    /// Keeps the first `records` records, with eight peers each on average.
+    explicit Trace(std::size_t records) : Trace(TraceCapacity{records, 8 * records, records}) {}
+    explicit Trace(TraceCapacity const& capacity) {
+        records_.reserve(capacity.records);
+        peers_.reserve(capacity.peers);
+        labels_.reserve(capacity.labels);
+    }
+
+    [[nodiscard]] std::span<TraceRecord const> records() const noexcept { return records_; }
+    [[nodiscard]] std::span<TracePeer const> peers(TraceRecord const& record) const noexcept {
+        return std::span(peers_).subspan(record.first_peer, record.peer_count);
+    }
+    [[nodiscard]] std::span<TraceLabel const> labels() const noexcept { return labels_; }
+    /// Records and labels that did not fit.
+    [[nodiscard]] Index dropped() const noexcept { return dropped_; }
+    /// Forgets everything; what is under way leaves no record.
+    void clear() noexcept {
+        records_.clear();
+        peers_.clear();
+        labels_.clear();
+        dropped_ = 0;
+        ++generation_;
+    }
+
+    /// Notes a moment: `trace.mark("loaded")`.
+    void mark(std::string_view text) noexcept {
+        Index const at = now();
+        finish_label(start_label(text, at), at);
+    }
+    class Scope;
+    /// Notes a phase, from here to the end of the scope: `auto phase = trace.scope("load");`.
+    [[nodiscard]] Scope scope(std::string_view text) noexcept;
+
+    /// Nanoseconds of the steady clock.
+    [[nodiscard]] static Index now() noexcept {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
+    }
+
+    /// For writers: a record and its peers; finish() ends it. No group counts as one until it is made.
+    [[nodiscard]] Id start(TraceRecord record, std::span<Send const> sends, std::span<Receive const> receives,
+                           int me) noexcept {
+        record.first_peer = peers_.size();
+        bool fits = records_.size() < records_.capacity();
+        std::size_t s = 0;
+        std::size_t r = 0;
+        while (s < sends.size() || r < receives.size()) {  // both sides are sorted by peer
+            TracePeer peer;
+            if (s == sends.size()) {
+                peer.rank = receives[r].peer;
+            } else if (r == receives.size()) {
+                peer.rank = sends[s].peer;
+            } else {
+                peer.rank = smaller(sends[s].peer, receives[r].peer);
+            }
+            std::size_t const before = s + r;
+            for (; s < sends.size() && sends[s].peer == peer.rank; ++s) {
+                ++peer.messages_sent;
+                peer.bytes_sent += sends[s].payload_bytes();
+            }
+            for (; r < receives.size() && receives[r].peer == peer.rank; ++r) {
+                ++peer.messages_received;
+                peer.bytes_received += receives[r].payload_bytes();
+            }
+            if (s + r == before) break;  // not sorted: the transport has the words for that
+            if (peer.rank == me) {
+                record.bytes_local += peer.bytes_sent;
+                continue;
+            }
+            add_to(record.sent, peer.messages_sent, peer.bytes_sent);
+            add_to(record.received, peer.messages_received, peer.bytes_received);
+            fits = fits && peers_.size() < peers_.capacity();
+            if (fits) peers_.push_back(peer);
+        }
+        if (!fits) {
+            peers_.resize(record.first_peer);
+            ++dropped_;
+            return {};
+        }
+        record.peer_count = peers_.size() - record.first_peer;
+        records_.push_back(record);
+        return {records_.size() - 1, generation_};
+    }
+    void finish(Id id, ErrorCode error = ErrorCode::none, TraceGroup const& made = {}) noexcept {
+        if (id.generation != generation_ || id.index >= records_.size()) return;
+        TraceRecord& record = records_[id.index];
+        record.end = now();
+        record.error = error;
+        record.made = made;
+    }
+    [[nodiscard]] int next_group() noexcept { return ++groups_; }
+
+private:
+    static void add_to(TraceSide& side, Index messages, Index bytes) noexcept {
+        if (messages == 0) return;
+        side.messages += messages;
+        side.bytes += bytes;
+        ++side.peers;
+    }
+    [[nodiscard]] Id start_label(std::string_view text, Index at) noexcept {
+        if (labels_.size() == labels_.capacity()) {
+            ++dropped_;
+            return {};
+        }
+        TraceLabel label;
+        label.start = at;
+        std::memcpy(label.text, text.data(), smaller(text.size(), TraceLabel::longest));
+        labels_.push_back(label);
+        return {labels_.size() - 1, generation_};
+    }
+    void finish_label(Id id, Index at) noexcept {
+        if (id.generation == generation_ && id.index < labels_.size()) labels_[id.index].end = at;
+    }
+
+    std::vector<TraceRecord> records_;
+    std::vector<TracePeer> peers_;
+    std::vector<TraceLabel> labels_;
+    Index dropped_ = 0;
+    unsigned generation_ = 0;
+    int groups_ = 0;
+};
+
+/// A phase that lasts as long as this object.
+class [[nodiscard]] Trace::Scope {
+public:
+    Scope(Scope&& other) noexcept : trace_(std::exchange(other.trace_, nullptr)), id_(other.id_) {}
+    Scope& operator=(Scope&&) = delete;
+    Scope(Scope const&) = delete;
+    Scope& operator=(Scope const&) = delete;
+    ~Scope() {
+        if (trace_ != nullptr) trace_->finish_label(id_, now());
+    }
+
+private:
+    friend class Trace;
+    Scope(Trace& trace, Id id) noexcept : trace_(&trace), id_(id) {}
+    Trace* trace_;
+    Id id_;
+};
+
+inline Trace::Scope Trace::scope(std::string_view text) noexcept { return {*this, start_label(text, now())}; }
+
+}  // namespace reshard::inline v0

@@ -7,51 +7,19 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include "support/allocations.hpp"
+
 #include <atomic>
-#include <cstdlib>
 #include <new>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
 
-// ---- Counting allocations ----------------------------------------------------------------------------------------
-
-namespace {
-thread_local bool counting = false;
-thread_local int allocations = 0;
-
-void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) {
-    if (counting) ++allocations;
-    std::size_t const rounded = (size + alignment - 1) / alignment * alignment;
-    void* const memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
-    if (memory == nullptr) throw std::bad_alloc();
-    return memory;
-}
-}  // namespace
-
-// The forms that are not here call these. Not inlined: the compiler would take new and free() for a mismatch.
-[[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size); }
-[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
-    return allocate(size, static_cast<std::size_t>(alignment));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-
 namespace {
 using namespace reshard;
 using namespace std::chrono_literals;
 
-/// The allocations of this thread while `body` runs.
-template <class Body>
-int allocations_in(Body&& body) {
-    allocations = 0;
-    counting = true;
-    body();
-    counting = false;
-    return allocations;
-}
+using test::allocations_in;
 
 Plan<> of(char const* from, char const* to, DynamicShape const& shape) {
     return plan(parse(from, shape), parse(to, shape));

@@ -97,6 +97,8 @@ public:
 
     [[nodiscard]] int phases() const noexcept { return phases_; }
     [[nodiscard]] BoundExchange<Byte> const& exchange(int phase) const noexcept { return exchanges_[phase]; }
+    /// For who runs this job's exchanges together with others: the job no longer has it.
+    [[nodiscard]] BoundExchange<Byte> take_exchange(int phase) noexcept { return std::move(exchanges_[phase]); }
 
     /// Before the first exchange.
     void begin() const noexcept {
@@ -259,10 +261,11 @@ void agree_or_raise(C& comm, Verdict mine) {
 }  // namespace detail
 
 /// A run under way. Move-only; wait() finishes the remaining phases; the destructor waits, at most the deadline.
-template <Communicator C>
+/// `J` is what is run: one plan, or a batch of them.
+template <Communicator C, class J = detail::Job<C>>
 class [[nodiscard]] RunRequest {
 public:
-    RunRequest(C& comm, detail::Job<C> const& job) : comm_(&comm), job_(&job) {
+    RunRequest(C& comm, J const& job) : comm_(&comm), job_(&job) {
         job.begin();
         start_phase();
     }
@@ -286,7 +289,7 @@ public:
     /// DeadlineExceeded, MismatchError or TransportError; then the destination is unspecified, the source untouched.
     void wait() {
         if (job_ == nullptr) return;
-        detail::Job<C> const& job = *job_;
+        J const& job = *job_;
         C& comm = *comm_;
         job_ = nullptr;  // a failed wait is not repeated
         while (phase_ < job.phases()) {
@@ -306,28 +309,28 @@ private:
     }
 
     C* comm_;
-    detail::Job<C> const* job_;
+    J const* job_;
     typename C::request_type request_{};
     int phase_ = 0;
 };
 
 /// A plan, ready to run: run() and start() allocate nothing and check nothing that needs other ranks.
 /// The plan's memory and communicator must outlive it. One run at a time.
-template <Communicator C>
+template <Communicator C, class J = detail::Job<C>>
 class PreparedPlan {
 public:
-    PreparedPlan(C& comm, detail::Job<C>&& job) : comm_(&comm), job_(std::move(job)) {}
+    PreparedPlan(C& comm, J&& job) : comm_(&comm), job_(std::move(job)) {}
 
     void run() {
-        RunRequest<C> request(*comm_, job_);
+        RunRequest<C, J> request(*comm_, job_);
         request.wait();
     }
     /// Starts the first exchange; the rest happens in wait().
-    RunRequest<C> start() { return RunRequest<C>(*comm_, job_); }
+    RunRequest<C, J> start() { return RunRequest<C, J>(*comm_, job_); }
 
 private:
     C* comm_;
-    detail::Job<C> job_;
+    J job_;
 };
 
 /// Collective over `comm`: checks the arguments, agrees among all ranks (the same error everywhere, naming the rank

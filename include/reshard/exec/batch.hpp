@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/batch.hpp
+/// \brief  Many tensors of any element types in one prepared plan: one agreement, few exchanges, large messages.
+/// \depends exec/redistribute, plan/batch, comm/collectives. Opt-in: not part of the umbrella.
+///
+/// Tensors travel in rounds. A round is one exchange per phase, which holds the transfers of all its tensors: a
+/// transport sends one message per peer, or copies from peer to peer between one pair of barriers. Small tensors share
+/// rounds, large ones have a round of their own (plan/batch.hpp has the rule). Views and local copies need no round.
+#pragma once
+
+#include <reshard/exec/detail/batch_check.hpp>
+#include <reshard/exec/detail/batch_job.hpp>
+#include <reshard/exec/redistribute.hpp>
+#include <reshard/plan/batch.hpp>
+
+namespace reshard::inline v0 {
+
+/// The first two must be the same on every rank.
+struct BatchOptions {
+    /// Tensors share a round while a rank's share of them is at most this many bytes. 0: every tensor alone.
+    Index round_bytes = Index{1} << 20;
+    /// No round needs more scratch memory than this on any rank; rounds follow each other in the same memory. Only
+    /// folds need any. A tensor that needs more by itself is a BufferError.
+    Index workspace_bytes = INT64_MAX;
+    /// Scratch memory of workspace_bytes(batch, rank, options) bytes or more that outlives the prepared plan; allocated
+    /// when empty.
+    std::span<std::byte> workspace{};
+};
+
+/// A tensor of a batch, as one rank sees it. On ranks outside the plan's meshes only the element type counts.
+struct BatchTensor {
+    Plan<> plan;
+    ConstDynamicView source;
+    DynamicView destination;
+    std::string name;  ///< for messages; part of the agreement, so that tensors listed in another order are noticed
+};
+
+/// A list of tensors to move together. The same tensors in the same order on every rank.
+class Batch {
+public:
+    void add(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
+             std::string name = {}) {
+        tensors_.push_back({plan, source, destination, std::move(name)});
+    }
+    /// The same for typed views.
+    template <class From, class To, class S, class T>
+    void add(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination,
+             std::string name = {}) {
+        static_assert(std::same_as<std::remove_const_t<S>, T>,
+                      "reshard::Batch::add: source and destination have different element types. "
+                      "Fix: give both the same type; the destination must not be const.");
+        static_assert(detail::check_ops<From, T>() && detail::check_ops<To, T>(),
+                      "reshard::Batch::add: a Partial op is not defined for this element type: bit operations need "
+                      "integers, averages need floats. Fix: use an op that the element type supports.");
+        add(static_cast<Plan<> const&>(Plan<>(plan)), ConstDynamicView(source), DynamicView(destination),
+            std::move(name));
+    }
+    void reserve(std::size_t tensors) { tensors_.reserve(tensors); }
+
+    [[nodiscard]] std::span<BatchTensor const> tensors() const noexcept { return tensors_; }
+    [[nodiscard]] std::size_t size() const noexcept { return tensors_.size(); }
+    [[nodiscard]] bool empty() const noexcept { return tensors_.empty(); }
+
+private:
+    std::vector<BatchTensor> tensors_;
+};
+
+namespace detail {
+
+[[nodiscard]] inline DType dtype_on(BatchTensor const& tensor, Index rank) noexcept {
+    return tensor.plan.from().contains(rank) ? tensor.source.dtype() : tensor.destination.dtype();
+}
+
+/// "tensor 17 'model.norm.weight'"
+[[nodiscard]] inline std::string label(Batch const& batch, std::size_t i) {
+    std::string const& name = batch.tensors()[i].name;
+    return name.empty() ? concat("tensor ", i) : concat("tensor ", i, " '", name, "'");
+}
+
+/// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.workspace_bytes.
+[[nodiscard]] inline RoundLoad round_load(BatchTensor const& tensor, Steps const& steps, DType dtype,
+                                          BatchOptions const& options) {
+    if (steps.kind != Kind::collective) return {};
+    RoundLoad const load{true, round_bytes(tensor.plan, steps, dtype), padded_bytes(largest_workspace(steps), dtype)};
+    if (load.workspace > options.workspace_bytes) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: its fold needs ", load.workspace,
+                                        " bytes of scratch memory, but a round may use ", options.workspace_bytes,
+                                        ". Fix: raise BatchOptions::workspace_bytes to ", load.workspace,
+                                        ", or move this tensor to fewer ranks at a time."));
+    }
+    return load;
+}
+
+/// Bytes of scratch memory of one rank: of the round that needs most.
+[[nodiscard]] inline Index workspace_of_rounds(std::vector<std::vector<std::size_t>> const& rounds,
+                                               std::span<Index const> needs) noexcept {
+    Index most = 0;
+    for (auto const& round : rounds) {
+        Index sum = 0;
+        for (std::size_t i : round) sum += needs[i];
+        most = larger(most, sum);
+    }
+    return most;
+}
+
+inline void check_options(BatchOptions const& options) {
+    if (options.round_bytes >= 0 && options.workspace_bytes >= 0) return;
+    raise(ErrorCode::buffer, concat("reshard::prepare: a round of ", options.round_bytes, " bytes with ",
+                                    options.workspace_bytes, " bytes of scratch memory. Fix: no size is negative."));
+}
+
+/// Writer and reader, or two writers, of the same memory.
+inline void check_clashes(Batch const& batch, int rank) {
+    std::vector<Stretch> stretches;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        BatchTensor const& tensor = batch.tensors()[i];
+        if (tensor.plan.from().contains(rank)) stretches.push_back({tensor.source, i, false});
+        if (tensor.plan.to().contains(rank)) stretches.push_back({tensor.destination, i, true});
+    }
+    Clash const clash = find_clash(stretches);
+    if (clash.writer == clash.other) return;
+    raise(ErrorCode::buffer,
+          concat("reshard::prepare: on rank ", rank, " the destination of ", label(batch, clash.writer),
+                 " overlaps the ", clash.reads ? "source" : "destination", " of ", label(batch, clash.other),
+                 ". Fix: give each its own memory; what one tensor writes and another reads goes into two batches."));
+}
+
+/// What this rank brings to the agreement.
+[[nodiscard]] inline BatchDigest digest_of(Batch const& batch, int rank, BatchOptions const& options) {
+    BatchDigest result;
+    result.options = Digest{}.add_signed(options.round_bytes).add_signed(options.workspace_bytes).value();
+    result.tensors.reserve(batch.size());
+    for (BatchTensor const& tensor : batch.tensors()) {
+        Digest digest;
+        digest.add(tensor.plan.hash()).add(static_cast<std::uint64_t>(dtype_on(tensor, rank)));
+        for (char c : tensor.name) digest.add(static_cast<unsigned char>(c));
+        result.tensors.push_back(digest.value());
+    }
+    return result;
+}
+
+/// Completes "rank 3 ... , but rank 0 ...".
+[[nodiscard]] inline std::string describe(Batch const& batch, Index place, int rank, BatchOptions const& options) {
+    if (place < 0) {
+        return concat("prepared a batch with round_bytes ", options.round_bytes, " and workspace_bytes ",
+                      options.workspace_bytes);
+    }
+    auto const i = static_cast<std::size_t>(place);
+    if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
+    BatchTensor const& tensor = batch.tensors()[i];
+    return concat("prepared ", label(batch, i), " as ", to_string(tensor.plan.from()), " -> ",
+                  to_string(tensor.plan.to()), " of ", to_string(tensor.plan.from().shape()), " ",
+                  name(dtype_on(tensor, rank)));
+}
+
+}  // namespace detail
+
+/// The tensors of each round, by their number in the batch; views and local copies are in none. The same on every rank.
+/// Throws BufferError for a tensor that needs more scratch memory than a round may use.
+[[nodiscard]] inline std::vector<std::vector<std::size_t>> rounds(Batch const& batch, Index rank,
+                                                                  BatchOptions const& options = {}) {
+    std::vector<RoundLoad> loads;
+    loads.reserve(batch.size());
+    for (BatchTensor const& tensor : batch.tensors()) {
+        loads.push_back(detail::round_load(tensor, tensor.plan.steps(), detail::dtype_on(tensor, rank), options));
+    }
+    return cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
+}
+
+/// Bytes of scratch memory one rank needs for a batch: of the round that needs most.
+[[nodiscard]] inline Index workspace_bytes(Batch const& batch, Index rank, BatchOptions const& options = {}) {
+    std::vector<Index> needs;
+    needs.reserve(batch.size());
+    for (BatchTensor const& tensor : batch.tensors()) {
+        needs.push_back(workspace_bytes(tensor.plan, rank, detail::dtype_on(tensor, rank)));
+    }
+    return detail::workspace_of_rounds(rounds(batch, rank, options), needs);
+}
+
+namespace detail {
+
+/// Checks, allocates and binds one rank's side of a batch. Communicates nothing. `current` is the tensor at work.
+template <class Byte>
+[[nodiscard]] BatchJob<Byte> bind_batch(Batch const& batch, int rank, int ranks, BatchOptions const& options,
+                                        std::size_t& current) {
+    check_options(options);
+    std::vector<RoundLoad> loads;
+    std::vector<Index> needs;
+    loads.reserve(batch.size());
+    needs.reserve(batch.size());
+    for (current = 0; current < batch.size(); ++current) {
+        BatchTensor const& tensor = batch.tensors()[current];
+        Steps const steps = tensor.plan.steps();
+        DType const dtype = dtype_on(tensor, rank);
+        check_arguments(tensor.plan, steps, rank, ranks, tensor.source, tensor.destination);
+        loads.push_back(round_load(tensor, steps, dtype, options));
+        needs.push_back(padded_bytes(workspace_of(steps, tensor.plan.from(), rank), dtype));
+    }
+    check_clashes(batch, rank);
+    auto const rounds = cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
+
+    Index const needed = workspace_of_rounds(rounds, needs);
+    std::vector<Byte> own;
+    std::span<Byte> workspace = options.workspace;
+    if (workspace.empty() && needed != 0) {
+        own.resize(static_cast<std::size_t>(needed));
+        workspace = own;
+    } else if (static_cast<Index>(workspace.size()) < needed) {
+        raise(ErrorCode::buffer,
+              concat("reshard::prepare: the workspace of rank ", rank, " has ", workspace.size(),
+                     " bytes, the batch needs ", needed, ". Fix: ask workspace_bytes(batch, rank, options)."));
+    }
+    std::vector<std::size_t> offsets(batch.size(), 0);  // rounds follow each other in the same memory
+    for (auto const& round : rounds) {
+        std::size_t offset = 0;
+        for (std::size_t i : round) {
+            offsets[i] = offset;
+            offset += static_cast<std::size_t>(needs[i]);
+        }
+    }
+    typename BatchJob<Byte>::Jobs jobs;
+    jobs.reserve(batch.size());
+    for (current = 0; current < batch.size(); ++current) {
+        BatchTensor const& tensor = batch.tensors()[current];
+        auto const part =
+            workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
+        jobs.emplace_back(tensor.plan, tensor.plan.steps(), rank, tensor.source, tensor.destination, part);
+    }
+    return BatchJob<Byte>(std::move(jobs), rounds, std::move(own));
+}
+
+/// By a name that depends on C: nothing of it is compiled until somebody prepares a batch.
+template <class C>
+struct BatchJobOf {
+    using type = BatchJob<std::byte>;
+};
+
+}  // namespace detail
+
+/// Tensors ready to move: run() and start() as for one plan.
+template <Communicator C>
+using PreparedBatch = PreparedPlan<C, typename detail::BatchJobOf<C>::type>;
+
+/// Collective over `comm`: checks every tensor, agrees once among all ranks (the same error everywhere, naming rank and
+/// tensor) and allocates; until then nothing is touched. The memory and the communicator must outlive the result; the
+/// batch need not. The empty batch is legal.
+///
+/// Throws what prepare of one plan throws, its message led by the tensor's number and name; BufferError also when two
+/// tensors share memory that one of them writes, and for scratch memory beyond options.workspace_bytes; MismatchError
+/// when ranks list different tensors or options, naming the first that differs.
+template <Communicator C>
+[[nodiscard]] PreparedBatch<C> prepare(Batch const& batch, C& comm, BatchOptions const& options = {}) {
+    using J = typename detail::BatchJobOf<C>::type;
+    int const rank = comm.rank();
+    std::size_t current = batch.size();
+    std::vector<J> job;
+    detail::BatchDigest digest;
+    Verdict verdict = detail::verdict_of([&] {
+        digest = detail::digest_of(batch, rank, options);
+        job.push_back(detail::bind_batch<std::byte>(batch, rank, comm.size(), options, current));
+    });
+    if (!verdict.ok() && current < batch.size()) {
+        verdict.reason = concat(detail::label(batch, current), ": ", verdict.reason);
+    }
+    detail::agree_on_batch(comm, std::move(verdict), digest,
+                           [&](Index place) { return detail::describe(batch, place, rank, options); });
+    return PreparedBatch<C>(comm, std::move(job.back()));
+}
+
+/// prepare + run. Collective over `comm`.
+template <Communicator C>
+void redistribute(Batch const& batch, C& comm, BatchOptions const& options = {}) {
+    prepare(batch, comm, options).run();
+}
+
+}  // namespace reshard::inline v0

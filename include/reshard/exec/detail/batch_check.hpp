@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/detail/batch_check.hpp
+/// \brief  What can be wrong with a batch as a whole: memory that two tensors share, ranks that list different tensors.
+/// \depends exec/prepare, comm/collectives.
+#pragma once
+
+#include <reshard/comm/collectives.hpp>
+#include <reshard/exec/prepare.hpp>
+
+#include <algorithm>  // sort, mismatch
+
+namespace reshard::inline v0::detail {
+
+/// Memory that one tensor of a batch reads or writes on this rank.
+struct Stretch {
+    ConstDynamicView view;
+    std::size_t tensor = 0;
+    bool written = false;
+};
+
+/// Two tensors of which one writes what the other reads or writes; equal when there are none. A tensor's own source
+/// and destination are not compared.
+struct Clash {
+    std::size_t writer = 0;
+    std::size_t other = 0;
+    bool reads = false;  ///< the other only reads
+};
+[[nodiscard]] inline Clash find_clash(std::vector<Stretch> const& stretches) {
+    struct Place {
+        ByteRange range;
+        Stretch const* stretch;
+    };
+    std::vector<Place> places;
+    for (Stretch const& stretch : stretches) {
+        ByteRange const range = byte_range(stretch.view);
+        if (range.begin != range.end) places.push_back({range, &stretch});
+    }
+    std::sort(places.begin(), places.end(),
+              [](Place const& a, Place const& b) { return a.range.begin < b.range.begin; });
+    // Windows of one large tensor lie between each other; what starts later is compared with all that has not ended.
+    std::vector<Place> open[2];  // read, written
+    for (Place const& place : places) {
+        for (bool const written : {false, true}) {
+            std::vector<Place>& others = open[written ? 1 : 0];
+            std::erase_if(others, [&](Place const& other) { return other.range.end <= place.range.begin; });
+            if (!written && !place.stretch->written) continue;  // reading together is fine
+            for (Place const& other : others) {
+                if (other.stretch->tensor == place.stretch->tensor) continue;
+                if (!overlap(other.stretch->view, place.stretch->view)) continue;
+                Stretch const& writer = place.stretch->written ? *place.stretch : *other.stretch;
+                Stretch const& second = place.stretch->written ? *other.stretch : *place.stretch;
+                return {writer.tensor, second.tensor, !second.written};
+            }
+        }
+        open[place.stretch->written ? 1 : 0].push_back(place);
+    }
+    return {};
+}
+
+/// What a rank has in hand, in numbers: one for the whole, one per tensor.
+struct BatchDigest {
+    std::uint64_t options = 0;
+    std::vector<std::uint64_t> tensors;
+
+    /// Never 0, which stands for a rank that found an error of its own.
+    [[nodiscard]] std::uint64_t whole() const noexcept {
+        Digest digest;
+        digest.add(options).add(tensors.size());
+        for (std::uint64_t tensor : tensors) digest.add(tensor);
+        return digest.value() | 1U;
+    }
+};
+
+/// Collective; called by all when the digests are known to differ. The first place at which rank `other` differs from
+/// rank 0: a tensor's number, the length of the shorter list, or -1 when the options differ.
+template <Communicator C>
+[[nodiscard]] Index first_difference(C& comm, BatchDigest const& mine, int other) {
+    std::uint64_t header[2] = {mine.options, mine.tensors.size()};
+    broadcast(comm, std::as_writable_bytes(std::span(header)), 0);
+    std::vector<std::uint64_t> theirs = mine.tensors;
+    theirs.resize(static_cast<std::size_t>(header[1]));
+    broadcast(comm, std::as_writable_bytes(std::span(theirs)), 0);
+    Index here = -1;
+    if (header[0] == mine.options) {
+        std::size_t const shorter = std::min(theirs.size(), mine.tensors.size());
+        auto const end = theirs.begin() + static_cast<std::ptrdiff_t>(shorter);
+        here = std::mismatch(theirs.begin(), end, mine.tensors.begin()).first - theirs.begin();
+    }
+    broadcast(comm, std::as_writable_bytes(std::span(&here, 1)), other);
+    return here;
+}
+
+/// The one agreement of a batch: the lowest rank with an error of its own is named by all; when ranks list different
+/// tensors, the first that differs. `describe(i)` says what this rank has at place i (see first_difference).
+template <Communicator C, class Describe>
+void agree_on_batch(C& comm, Verdict mine, BatchDigest const& digest, Describe const& describe) {
+    mine.digest = mine.ok() ? digest.whole() : 0;
+    Verdict const all = comm.agree(std::move(mine));
+    if (all.ok()) return;
+    if (all.code == ErrorCode::mismatch && all.digest != 0) {  // the digests differ: find out where
+        Verdict second;
+        second.reason = describe(first_difference(comm, digest, all.rank));
+        second.digest = digest.whole();
+        agree_or_raise(comm, std::move(second));
+    }
+    raise(all.code, concat("rank ", all.rank, " of ", comm.size(), ": ", all.reason));
+}
+
+}  // namespace reshard::inline v0::detail

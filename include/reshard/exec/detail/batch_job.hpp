@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/detail/batch_job.hpp
+/// \brief  The jobs of many plans run as one: round after round, one exchange for all tensors of a round and phase.
+/// \depends exec/prepare.
+#pragma once
+
+#include <reshard/exec/prepare.hpp>
+
+#include <algorithm>  // sort
+
+namespace reshard::inline v0::detail {
+
+/// Has the interface of a job of one plan, so that a run of it is a run like any other.
+template <class Byte>
+class BatchJob {
+public:
+    using Jobs = std::vector<BasicJob<Byte>>;
+    using Rounds = std::vector<std::vector<std::size_t>>;
+
+    /// `rounds` names the jobs that travel together; jobs in no round are local.
+    BatchJob(Jobs&& jobs, Rounds const& rounds, std::vector<Byte>&& workspace)
+        : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
+        std::vector<bool> travels(jobs_.size(), false);
+        for (auto const& round : rounds) {
+            for (std::size_t i : round) travels[i] = true;
+            add_round(round);
+        }
+        for (std::size_t i = 0; i < jobs_.size(); ++i) {
+            if (!travels[i]) local_.push_back(i);
+        }
+    }
+
+    [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
+    [[nodiscard]] BoundExchange<Byte> const& exchange(int phase) const noexcept { return step(phase).exchange; }
+
+    void begin() const noexcept {
+        for (std::size_t i : local_) {
+            jobs_[i].begin();
+            jobs_[i].end();
+        }
+        if (!steps_.empty()) begin(steps_.front());
+    }
+    void after(int phase) const noexcept {
+        Step const& done = step(phase);
+        for (std::size_t i = done.first; i < done.last; ++i) {
+            BasicJob<Byte> const& job = jobs_[order_[i]];
+            if (done.phase < job.phases()) job.after(done.phase);
+        }
+        bool const last = phase + 1 == phases();
+        if (!last && step(phase + 1).phase != 0) return;  // the round goes on
+        for (std::size_t i = done.first; i < done.last; ++i) jobs_[order_[i]].end();
+        if (!last) begin(step(phase + 1));  // the next round takes over the workspace
+    }
+    void end() const noexcept {}
+
+private:
+    /// One exchange: phase `phase` of the jobs order_[first, last).
+    struct Step {
+        BoundExchange<Byte> exchange;
+        std::size_t first = 0;
+        std::size_t last = 0;
+        int phase = 0;
+    };
+
+    [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[static_cast<std::size_t>(phase)]; }
+    void begin(Step const& step) const noexcept {
+        for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].begin();
+    }
+
+    void add_round(std::vector<std::size_t> const& round) {
+        std::size_t const first = order_.size();
+        order_.insert(order_.end(), round.begin(), round.end());
+        int phases = 0;
+        for (std::size_t i : round) phases = larger(phases, jobs_[i].phases());
+        for (int phase = 0; phase < phases; ++phase) {
+            std::vector<BoundExchange<Byte>> parts;
+            for (std::size_t i : round) {
+                if (phase < jobs_[i].phases()) parts.push_back(jobs_[i].take_exchange(phase));
+            }
+            BoundExchange<Byte> joined;
+            if (parts.size() == 1) {
+                joined = std::move(parts.front());
+            } else {
+                joined.sends = join<Transfer<Byte const>>(
+                    parts, [](auto& part) -> auto& { return part.sends; });
+                joined.receives = join<Transfer<Byte>>(
+                    parts, [](auto& part) -> auto& { return part.receives; });
+            }
+            steps_.push_back({std::move(joined), first, order_.size(), phase});
+        }
+    }
+
+    /// All transfers, by peer, those with one peer in the order of the parts: the same order on both sides.
+    template <class T, class Side>
+    [[nodiscard]] static std::vector<T> join(std::vector<BoundExchange<Byte>>& parts, Side const& side) {
+        struct Place {
+            int peer;
+            std::size_t part;
+            std::size_t index;
+        };
+        std::vector<Place> places;
+        for (std::size_t part = 0; part < parts.size(); ++part) {
+            auto const& transfers = side(parts[part]);
+            for (std::size_t i = 0; i < transfers.size(); ++i) places.push_back({transfers[i].peer, part, i});
+        }
+        std::sort(places.begin(), places.end(), [](Place const& a, Place const& b) {
+            if (a.peer != b.peer) return a.peer < b.peer;
+            return a.part != b.part ? a.part < b.part : a.index < b.index;
+        });
+        std::vector<T> result;
+        result.reserve(places.size());
+        for (Place const& place : places) result.push_back(side(parts[place.part])[place.index]);
+        for (auto& part : parts) side(part) = {};  // as much memory again
+        return result;
+    }
+
+    Jobs jobs_;
+    std::vector<std::size_t> order_;  ///< of the jobs that travel, round by round
+    std::vector<std::size_t> local_;
+    std::vector<Step> steps_;
+    std::vector<Byte> workspace_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/batch.hpp
+/// \brief  Which tensors of a batch travel in one round: a rule that every rank computes alike, from plans alone.
+/// \depends plan. Opt-in: not part of the umbrella.
+#pragma once
+
+#include <reshard/plan/plan.hpp>
+
+#include <cstddef>  // size_t
+#include <cstdint>  // INT64_MAX
+#include <span>     // span
+#include <vector>   // vector
+
+namespace reshard::inline v0 {
+
+/// What one tensor asks of the round it travels in. From the plan and the element type, never from what one rank
+/// happens to hold: every rank must cut the batch alike.
+struct RoundLoad {
+    bool travels = false;  ///< false: a view or a local copy, which needs no round
+    Index bytes = 0;       ///< what a rank sends or receives in one exchange, near enough
+    Index workspace = 0;   ///< bytes of scratch memory; no rank needs more
+};
+
+namespace detail {
+
+/// Elements of the largest local tensor under a distribution, without asking each rank: the largest piece of a
+/// dimension is cut from the largest piece, and dimensions do not share axes.
+[[nodiscard]] constexpr Index largest_piece(DynamicDistribution const& distribution) noexcept {
+    Index product = 1;
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+        Index extent = distribution.shape().extent(dim);
+        for (int axis : distribution.cuts(dim)) {
+            SplitRule const& rule = distribution.placement(axis).rule();
+            Index const parts = distribution.mesh().extent(axis);
+            if (rule.kind == SplitKind::boundaries) {
+                Index longest = 0;
+                for (Index i = 0; i < parts; ++i) longest = larger(longest, part(rule, extent, parts, i).size());
+                extent = longest;
+            } else if (rule.kind == SplitKind::cyclic && parts > 1) {
+                Index const turns = extent / rule.block / parts;  // in which every part gets a whole block
+                extent = turns * rule.block + smaller(extent - turns * parts * rule.block, rule.block);
+            } else {
+                extent = ceil_div(extent, parts);
+            }
+        }
+        product *= extent;
+    }
+    return product;
+}
+
+/// a * b, or the largest number there is.
+[[nodiscard]] constexpr Index saturated_product(Index a, Index b) noexcept {
+    Index product = 0;
+    return multiply_fits(a, b, product) ? product : INT64_MAX;
+}
+
+/// Elements of scratch memory that no rank exceeds: workspace_of() for all ranks at once.
+[[nodiscard]] inline Index largest_workspace(Steps const& steps) noexcept {
+    if (!steps.fold) return 0;
+    return saturated_product(largest_piece(steps.middle), steps.addends + (steps.across ? 1 : 0));
+}
+
+/// \pre the elements have whole bytes.
+[[nodiscard]] inline Index round_bytes(Plan<> const& plan, Steps const& steps, DType dtype) noexcept {
+    Index const share = ceil_div(plan.from().shape().size(), plan.from().mesh().size());
+    Index elements = larger(share, largest_piece(steps.needed));
+    if (steps.fold) elements = larger(elements, saturated_product(largest_piece(steps.middle), steps.addends));
+    return saturated_product(elements, bytes(dtype));
+}
+
+}  // namespace detail
+
+/// Tensor numbers per round, in the order the rounds are run. A tensor of `round_bytes` or more travels alone; smaller
+/// ones share a round, in their order, until the next would take it beyond `round_bytes` or its scratch memory beyond
+/// `workspace_bytes`. Tensors that travel alone do not end the round that the small ones share.
+/// \pre no load has a workspace beyond `workspace_bytes`.
+///
+/// Why a budget: one message per peer saves the latency of small tensors, but a message that holds everything leaves
+/// the cache between packing and unpacking; docs/batch.md has the measurements.
+[[nodiscard]] inline std::vector<std::vector<std::size_t>> cut_into_rounds(std::span<RoundLoad const> loads,
+                                                                           Index round_bytes, Index workspace_bytes) {
+    std::vector<std::vector<std::size_t>> rounds;
+    std::vector<std::size_t> shared;
+    Index bytes_left = round_bytes;
+    Index workspace_left = workspace_bytes;
+    auto const close = [&] {
+        if (!shared.empty()) rounds.push_back(std::move(shared));
+        shared = {};
+        bytes_left = round_bytes;
+        workspace_left = workspace_bytes;
+    };
+    for (std::size_t i = 0; i < loads.size(); ++i) {
+        RoundLoad const& load = loads[i];
+        if (!load.travels) continue;
+        if (load.bytes >= round_bytes) {
+            rounds.push_back({i});
+            continue;
+        }
+        if (load.bytes > bytes_left || load.workspace > workspace_left) close();
+        shared.push_back(i);
+        bytes_left -= load.bytes;
+        workspace_left -= load.workspace;
+    }
+    close();
+    return rounds;
+}
+
+}  // namespace reshard::inline v0

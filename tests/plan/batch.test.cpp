@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/plan/batch.hpp: how loads become rounds, and what every rank knows of the largest one.
+#include <reshard/plan/batch.hpp>
+
+#include <doctest/doctest.h>
+
+#include "support/random.hpp"
+
+namespace {
+using namespace reshard;
+using Rounds = std::vector<std::vector<std::size_t>>;
+
+std::vector<RoundLoad> loads_of(std::vector<Index> const& bytes) {
+    std::vector<RoundLoad> loads;
+    for (Index each : bytes) loads.push_back({true, each, 0});
+    return loads;
+}
+}  // namespace
+
+TEST_SUITE("plan/batch") {
+    TEST_CASE("small tensors share a round up to the budget, in their order") {
+        CHECK(cut_into_rounds(loads_of({4, 3, 3, 1, 9}), 10, INT64_MAX) == Rounds{{0, 1, 2}, {3, 4}});
+        CHECK(cut_into_rounds(loads_of({4, 3, 3, 1}), 11, INT64_MAX) == Rounds{{0, 1, 2, 3}});
+    }
+    TEST_CASE("a large tensor travels alone and does not end the round of the small ones around it") {
+        CHECK(cut_into_rounds(loads_of({1, 10, 2, 99, 3}), 10, INT64_MAX) == Rounds{{1}, {3}, {0, 2, 4}});
+    }
+    TEST_CASE("with no budget every tensor travels alone, empty ones too") {
+        CHECK(cut_into_rounds(loads_of({1, 0, 2}), 0, INT64_MAX) == Rounds{{0}, {1}, {2}});
+    }
+    TEST_CASE("tensors that stay are in no round, and nothing makes no round") {
+        CHECK(cut_into_rounds({}, 10, 0).empty());
+        std::vector<RoundLoad> loads = loads_of({1, 1, 1});
+        loads[1].travels = false;
+        CHECK(cut_into_rounds(loads, 10, 0) == Rounds{{0, 2}});
+        loads[0].travels = loads[2].travels = false;
+        CHECK(cut_into_rounds(loads, 10, 0).empty());
+    }
+    TEST_CASE("scratch memory ends a round as well as bytes do") {
+        std::vector<RoundLoad> const loads{{true, 1, 6}, {true, 1, 0}, {true, 1, 4}, {true, 1, 1}, {true, 50, 9}};
+        CHECK(cut_into_rounds(loads, 50, 10) == Rounds{{0, 1, 2}, {4}, {3}});
+    }
+    TEST_CASE("sums of sizes near the largest number do not wrap around") {
+        Index const most = INT64_MAX;
+        CHECK(cut_into_rounds(loads_of({most - 1, most - 1, most}), most, most) == Rounds{{0}, {2}, {1}});
+    }
+
+    TEST_CASE("the largest piece is the largest local tensor of any rank") {
+        for (std::uint64_t seed : test::seeds(500)) {
+            test::Limits limits;
+            limits.max_elements = 5000;
+            test::Random random(seed, limits);
+            auto const d = random.distribution();
+            INFO(test::reproduction(seed, d));
+            Index largest = 0;
+            for (Index i = 0; i < d.mesh().size(); ++i) {
+                largest = std::max(largest, d.local_shape(d.mesh().rank_at(i)).size());
+            }
+            REQUIRE(detail::largest_piece(d) == largest);
+        }
+    }
+    TEST_CASE("no rank needs more scratch memory than the closed form says, on one mesh and between two") {
+        for (std::uint64_t seed : test::seeds(500)) {
+            test::Limits limits;
+            limits.max_elements = 5000;
+            limits.ops = {Reduce::sum};
+            test::Random random(seed, limits);
+            DynamicShape const shape = random.shape();
+            DynamicMesh const mesh = random.mesh();
+            auto const from = random.distribution(mesh, shape);
+            auto const to = random.distribution(mesh, shape);
+            auto const away = random.distribution(random.mesh(), shape);
+            for (Plan<> const& p : {plan(from, to), plan_across(from, away)}) {
+                INFO(test::reproduction(seed, p.from(), p.to()));
+                detail::Steps const steps = p.steps();
+                Index const bound = detail::largest_workspace(steps);
+                Index const bytes = detail::round_bytes(p, steps, DType::u8);
+                for (Index i = 0; i < mesh.size(); ++i) {
+                    Cost const cost = p.cost(mesh.rank_at(i));
+                    REQUIRE(cost.workspace <= bound);
+                    REQUIRE(cost.received <= 2 * bytes);  // two exchanges at most
+                }
+            }
+        }
+    }
+    TEST_CASE("the largest piece of a world of 2^20 ranks is known without asking them") {
+        auto const d = distribution(Mesh{1024, 1024}, Shape{1 << 20, 1 << 20}, "S0,S1");
+        CHECK(detail::largest_piece(d) == Index{1} << 20);
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocations.hpp"
+
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace reshard::test {
+AllocationCounter& allocation_counter() noexcept {
+    thread_local AllocationCounter counter;
+    return counter;
+}
+}  // namespace reshard::test
+
+namespace {
+void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) {
+    auto& counter = reshard::test::allocation_counter();
+    if (counter.counting) ++counter.allocations;
+    std::size_t const rounded = (size + alignment - 1) / alignment * alignment;
+    void* const memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+}  // namespace
+
+// The forms that are not here call these. Not inlined: the compiler would take new and free() for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size); }
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
+    return allocate(size, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }

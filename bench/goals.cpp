@@ -4,6 +4,7 @@
 // Every value is the median of 11 repetitions, the first one more being thrown away; where there is a floor it is run
 // in turn with what it is the floor of, and the value is the ratio of a pair. Lines above the goals give the details.
 // Arguments: names of goals to measure, as the lines print them (default: all).
+#include "support/goal_lines.hpp"
 #include "support/include_cost.hpp"
 #include "support/plan_cases.hpp"
 #include "support/row_exchange.hpp"
@@ -36,30 +37,6 @@ namespace {
 
 using namespace reshard;
 using namespace reshard::bench;
-
-/// The lines, printed together at the end.
-class Goals {
-public:
-    void at_least(char const* name, double value, double target) { add(name, value, target, value >= target); }
-    void at_most(char const* name, double value, double target) { add(name, value, target, value <= target); }
-    void skipped(char const* name, char const* why) {
-        std::printf("  %s: %s\n", name, why);
-        lines_.push_back(std::string("goal ") + name + " - - skipped");
-    }
-    void print() const {
-        std::printf("\n");
-        for (std::string const& line : lines_) std::printf("%s\n", line.c_str());
-    }
-
-private:
-    void add(char const* name, double value, double target, bool met) {
-        char line[160];
-        std::snprintf(line, sizeof line, "goal %s %.3g %.3g %s", name, value, target, met ? "ok" : "short");
-        lines_.emplace_back(line);
-    }
-
-    std::vector<std::string> lines_;
-};
 
 // ---- Threads -----------------------------------------------------------------------------------------------------
 

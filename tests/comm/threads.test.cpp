@@ -265,6 +265,31 @@ TEST_SUITE("comm/threads") {
         });
     }
 
+    TEST_CASE("a request of a poisoned communicator does not wait in its destructor") {
+        // Rank 1 never comes to the exchange, and stays until rank 0 is out of it. With this deadline a destructor that
+        // waits outlasts the time limit of the test.
+        ThreadOptions options;
+        options.deadline = 1h;
+        std::atomic<bool> aborted = false;
+        std::atomic<bool> out = false;
+        run_on_threads(2, options, [&](ThreadCommunicator& comm) {
+            if (comm.rank() == 0) {
+                {
+                    std::byte byte{};
+                    Send const send{1, &byte, box_of(1, {})};
+                    auto request = comm.exchange({&send, 1}, {});
+                    while (!aborted) std::this_thread::yield();
+                }
+                out = true;
+                CHECK_THROWS_AS(barrier(comm), PeerFailed);
+            } else {
+                comm.abort(ErrorCode::user, "enough");
+                aborted = true;
+                while (!out) std::this_thread::yield();
+            }
+        });
+    }
+
     TEST_CASE("payloads of different size are a mismatch on both ranks and PeerFailed on the others") {
         struct Case {
             std::vector<Index> sent;      // bytes of each transfer from rank 1 to rank 3

@@ -10,6 +10,7 @@
 #include "support/allocations.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -275,6 +276,33 @@ TEST_SUITE("exec/prepare") {
 
     // ---- What is accepted ------------------------------------------------------------------------------------------
 
+    TEST_CASE("memory that one rank cannot get is OutOfMemory on all, and nothing is touched") {
+        constexpr Index size = 1 << 16;
+        Plan<> const reduce = of("(3):(P+)", "(3):(R)", Shape{size});
+        std::atomic<int> untouched{0};
+        auto const thrown = thrown_by(3, [&](ThreadCommunicator& comm) {
+            std::vector<float> source(size, 1.0F);
+            std::vector<float> destination(size, -7.0F);
+            auto const try_it = [&] {
+                prepare(reduce, comm, TensorView<float>(source.data(), Shape{size}),
+                        TensorView<float>(destination.data(), Shape{size}))
+                    .run();
+            };
+            if (comm.rank() == 2) test::allocation_counter().refused_from = size;
+            try {
+                try_it();
+            } catch (...) {
+                test::allocation_counter().refused_from = SIZE_MAX;
+                if (destination == std::vector<float>(size, -7.0F)) ++untouched;
+                try_it();  // the communicator is none the worse
+                CHECK(destination == std::vector<float>(size, 3.0F));
+                throw;
+            }
+        });
+        check_same(thrown, ErrorCode::out_of_memory, {"rank 2 of 3", "out of memory", "Fix: "});
+        CHECK(untouched == 3);
+    }
+
     TEST_CASE("disjoint windows of one matrix are separate memory") {
         // Columns 0-3 hold this rank's rows; columns 4-7 receive all rows of its columns.
         Plan<> const transpose = of("(2):(S0)", "(2):(S1)", Shape{8, 4});
@@ -479,6 +507,24 @@ TEST_SUITE("exec/prepare") {
                                                 }
                                             }),
                              "rank 1 gives up", std::runtime_error);
+        CHECK(failed == 2);
+    }
+
+    TEST_CASE("a rank that throws instead of preparing: the others get PeerFailed, nothing is touched") {
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+        std::atomic<int> failed{0};
+        auto const run = [&](ThreadCommunicator& comm) {
+            Gather job;
+            if (comm.rank() == 2) throw std::runtime_error("no such tensor");
+            try {
+                static_cast<void>(prepare(gather, comm, job.from, job.to));
+            } catch (PeerFailed const& error) {
+                bool const told = error.message().find("rank 2 failed: no such tensor") != std::string::npos;
+                if (told && job.untouched()) ++failed;
+                throw;
+            }
+        };
+        CHECK_THROWS_WITH_AS(run_on_threads(3, run), "no such tensor", std::runtime_error);
         CHECK(failed == 2);
     }
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/support/allocations.hpp
-/// \brief  Counts what a thread allocates. The operators that count are in allocations.cpp, once per program.
+/// \brief  Counts what a thread allocates, and refuses what the test says it cannot get. The operators that count are
+/// in allocations.cpp, once per program.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
 
 namespace reshard::test {
 
@@ -9,13 +13,15 @@ namespace reshard::test {
 struct AllocationCounter {
     bool counting = false;
     int allocations = 0;
+    std::size_t refused_from = SIZE_MAX;  ///< bytes that this thread cannot get
 };
 AllocationCounter& allocation_counter() noexcept;
 
 /// The allocations of this thread while `body` runs.
 template <class Body>
 int allocations_in(Body&& body) {
-    allocation_counter() = {true, 0};
+    allocation_counter().counting = true;
+    allocation_counter().allocations = 0;
     body();
     allocation_counter().counting = false;
     return allocation_counter().allocations;

@@ -21,6 +21,7 @@
 #include <reshard/algebra/mesh.hpp>
 #include <reshard/algebra/notation.hpp>
 #include <reshard/algebra/placement.hpp>
+#include <reshard/algebra/segments.hpp>
 #include <reshard/algebra/signature.hpp>
 #include <reshard/algebra/split.hpp>
 #include <reshard/algebra/transition.hpp>

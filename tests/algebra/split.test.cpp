@@ -116,12 +116,21 @@ void check_cut(SplitRule const& rule, Index extent, Index parts) {
             for (Index i = set.segment(k).begin; i < set.segment(k).end; ++i) listed.push_back(i);
         }
         CHECK(listed == piece);
+        CHECK(set.simplified().is_interval() ==
+              (parts == 1 || rule.kind != SplitKind::cyclic || extent <= rule.block * parts));
         Index before = 0;
         for (Index i = start - 2; i < start + extent + 2; ++i) {
             bool const held = std::find(piece.begin(), piece.end(), i) != piece.end();
             REQUIRE(set.contains(i) == held);
             REQUIRE(set.local_index(i) == before);
             before += held ? 1 : 0;
+            Interval const from = set.segment_from(i);  // the first segment that ends behind i
+            Index first = 0;
+            while (first < set.segments() && set.segment(first).end <= i) ++first;
+            bool const none = first == set.segments();
+            REQUIRE(from.size() == (none ? 0 : set.segment(first).size()));
+            if (!none) REQUIRE(from.begin == set.segment(first).begin);
+            REQUIRE(set.simplified().contains(i) == held);
             if (held) REQUIRE(part_of(rule, extent, parts, i - start) == p);
         }
     }

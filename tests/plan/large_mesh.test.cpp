@@ -7,6 +7,8 @@
 
 #include <reshard/algebra/bound.hpp>
 
+#include "support/messages.hpp"
+
 #include <algorithm>
 #include <set>
 
@@ -37,17 +39,14 @@ std::vector<Index> some_peers(std::vector<Message> const& messages, std::size_t 
     return some;
 }
 
-std::vector<detail::GridBox> boxes_with(std::vector<Message> const& messages, Index peer) {
-    std::vector<detail::GridBox> boxes;
-    for (Message const& message : messages)
-        if (message.peer == peer) boxes.push_back(message.box);
-    return boxes;
-}
-
-bool overlap(detail::GridBox const& a, detail::GridBox const& b) {
-    for (int dim = 0; dim < a.size(); ++dim)
-        if (intersect(a[dim], b[dim]).empty()) return false;
-    return true;
+std::vector<Message> messages_with(std::vector<Message> const& messages, Index peer) {
+    std::vector<Message> result;
+    for (Message const& message : messages) {
+        if (message.peer != peer) continue;
+        result.push_back(message);
+        result.back().peer = 0;
+    }
+    return result;
 }
 
 /// Without Partial: partners agree, what arrives is what is missing, and nothing arrives twice.
@@ -57,12 +56,12 @@ void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
     auto const exchange_of = [&](Index r) { return detail::exchange_of(steps, plan.from(), r, 0); };
     Exchange const own = exchange_of(rank);
     for (Index peer : some_peers(own.sends, peers)) {
-        bool const meets = boxes_with(own.sends, peer) == boxes_with(exchange_of(peer).receives, rank);
+        bool const meets = messages_with(own.sends, peer) == messages_with(exchange_of(peer).receives, rank);
         CAPTURE(peer);
         CHECK(meets);
     }
     for (Index peer : some_peers(own.receives, peers)) {
-        bool const meets = boxes_with(own.receives, peer) == boxes_with(exchange_of(peer).sends, rank);
+        bool const meets = messages_with(own.receives, peer) == messages_with(exchange_of(peer).sends, rank);
         CAPTURE(peer);
         CHECK(meets);
     }
@@ -79,7 +78,7 @@ void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
     if (all.size() > 200) return;
     bool disjoint = true;
     for (std::size_t i = 0; i < all.size(); ++i)
-        for (std::size_t j = 0; j < i; ++j) disjoint = disjoint && !overlap(all[i].box, all[j].box);
+        for (std::size_t j = 0; j < i; ++j) disjoint = disjoint && !test::overlap(all[i], all[j]);
     CHECK(disjoint);
 }
 

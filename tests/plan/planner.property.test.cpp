@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "support/messages.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
@@ -32,16 +33,26 @@ bool moves_sets(Plan<> const& plan) {
 
 /// Every message has its partner, in the same place of the same order; nothing is empty, nothing goes to oneself.
 void check_partners(Plan<> const& plan, int phase) {
-    std::map<std::pair<Index, Index>, std::vector<detail::GridBox>> sent;
-    std::map<std::pair<Index, Index>, std::vector<detail::GridBox>> received;
+    std::map<std::pair<Index, Index>, std::vector<Message>> sent;
+    std::map<std::pair<Index, Index>, std::vector<Message>> received;
+    auto const without_peer = [](Message message) {
+        message.peer = 0;
+        return message;
+    };
     for (Index rank : everybody(plan)) {
         Exchange const exchange = plan.exchange(rank, phase);
         for (auto const& message : exchange.sends) {
             REQUIRE(message.elements() > 0);
             REQUIRE(message.peer != rank);
-            sent[{rank, message.peer}].push_back(message.box);
+            Index extents = 1;
+            for (int dim = 0; dim < message.box.size(); ++dim) extents *= message.extent(dim);
+            REQUIRE(extents == message.elements());
+            for (auto const& repeat : message.repeats) REQUIRE(repeat.count > 1);
+            sent[{rank, message.peer}].push_back(without_peer(message));
         }
-        for (auto const& message : exchange.receives) received[{message.peer, rank}].push_back(message.box);
+        for (auto const& message : exchange.receives) {
+            received[{message.peer, rank}].push_back(without_peer(message));
+        }
     }
     bool const partners = sent == received;
     REQUIRE(partners);
@@ -54,16 +65,7 @@ void check_coverage(Plan<> const& plan) {
         std::map<Index, int> hits;
         for (auto const* list : {&exchange.receives, &exchange.kept}) {
             for (auto const& message : *list) {
-                std::vector<Index> positions{0};
-                for (int dim = 0; dim < plan.to().shape().rank(); ++dim) {
-                    std::vector<Index> longer;
-                    for (Index prefix : positions)
-                        for (Index i = message.box[dim].begin; i < message.box[dim].end; ++i) {
-                            longer.push_back(prefix * plan.to().shape().extent(dim) + i);
-                        }
-                    positions.swap(longer);
-                }
-                for (Index position : positions) ++hits[position];
+                for (Index position : test::positions(message, plan.to().shape())) ++hits[position];
             }
         }
         std::map<Index, int> wanted;
@@ -176,6 +178,29 @@ TEST_SUITE("plan/planner") {
             auto const to = random.distribution(random.mesh(), shape);
             INFO(test::reproduction(seed, from, to));
             check_laws(plan_across(from, to), true);
+        }
+    }
+
+    TEST_CASE("random block-cyclic transitions on one mesh and between meshes") {
+        for (std::uint64_t seed : test::seeds(3000)) {
+            test::Limits limits = small();
+            limits.max_extent = seed % 5 == 0 ? 200 : 30;
+            limits.max_dims = seed % 7 == 0 ? 5 : 2;
+            limits.partial = seed % 3 == 0;
+            limits.mostly_cyclic = true;
+            limits.ops = {Reduce::sum};
+            test::Random random(seed, limits);
+            DynamicMesh const mesh = random.mesh();
+            DynamicShape const shape = random.shape();
+            auto const from = random.distribution(mesh, shape);
+            auto const to = random.distribution(mesh, shape);
+            auto const away = random.distribution(random.mesh(), shape);
+            {
+                INFO(test::reproduction(seed, from, to));
+                check_laws(plan(from, to), true);
+            }
+            INFO(test::reproduction(seed, from, away));
+            check_laws(plan_across(from, away), true);
         }
     }
 

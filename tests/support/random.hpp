@@ -47,7 +47,8 @@ struct Limits {
     bool plain_ranks = false;  ///< only ranks 0, 1, 2, ...
     bool partial = true;
     bool cyclic = true;
-    bool orders = true;  ///< cutting orders other than ascending
+    bool mostly_cyclic = false;  ///< where a cut can be block-cyclic, with blocks of any size
+    bool orders = true;          ///< cutting orders other than ascending
     std::vector<Reduce> ops{Reduce::sum,     Reduce::avg,  Reduce::min, Reduce::max,
                             Reduce::product, Reduce::band, Reduce::bor, Reduce::bxor};
 };
@@ -173,6 +174,9 @@ public:
 
 private:
     [[nodiscard]] SplitRule split_rule(Index extent, Index parts, bool last) {
+        if (limits_.mostly_cyclic && last && chance(75)) {
+            return {SplitKind::cyclic, between(1, pick(std::vector<Index>{2, 4, 9, 50})), {}};
+        }
         Index const dice = between(0, 9);
         if (dice >= 8 && last && limits_.cyclic) return {SplitKind::cyclic, between(1, 5), {}};
         if (dice >= 6 && extent >= 0) {

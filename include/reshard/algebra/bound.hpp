@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/bound.hpp
 /// \brief  How few elements a transition can move, whoever plans it: per rank and over all ranks.
-/// \depends transition. constexpr. Multiply by bytes(dtype) for bytes.
+/// \depends transition, segments. constexpr. Multiply by bytes(dtype) for bytes.
 ///
 /// Model: unicast links, no reduction inside the network. T = elements of the local tensor before a fold (global
 /// elements where one axis is all there is), n = ranks along the axes that change, t_r = what rank r needs.
@@ -20,6 +20,7 @@
 /// Partial axes no bound is claimed.
 #pragma once
 
+#include <reshard/algebra/segments.hpp>
 #include <reshard/algebra/transition.hpp>
 
 namespace reshard::inline v0 {
@@ -95,9 +96,7 @@ struct FoldShape {
         if (have == 0) continue;
         IndexSet const held = from.index_set(from.mesh().coordinates(rank), dim);
         Index common = 0;
-        for (Index k = 0; k < want.segments(); ++k) {
-            common += held.local_index(want.segment(k).end) - held.local_index(want.segment(k).begin);
-        }
+        for_each_shared(want, held, [&](Segments const& segments) { common += segments.size(); });
         have *= common;
     }
     return need - have;

@@ -99,6 +99,15 @@ public:
         : span_(interval), block_(block), parts_(parts), part_(part) {}
 
     [[nodiscard]] constexpr bool is_interval() const noexcept { return block_ == 0; }
+    /// The same set, as an interval if it is one: of one part, or with one block or none.
+    [[nodiscard]] constexpr IndexSet simplified() const noexcept {
+        if (is_interval() || span_.empty()) return IndexSet(span_);
+        if (parts_ == 1) return IndexSet(span_);
+        if (ceil_div(span_.size(), block_) > parts_) return *this;
+        return IndexSet(segments() == 0 ? Interval{span_.end, span_.end} : segment(0));
+    }
+    /// How far one block is from the next; 0 for an interval. \pre simplified, so that it fits.
+    [[nodiscard]] constexpr Index period() const noexcept { return block_ * parts_; }
     /// The interval the blocks are taken from (the set itself when it is an interval).
     [[nodiscard]] constexpr Interval span() const noexcept { return span_; }
 
@@ -112,7 +121,7 @@ public:
     [[nodiscard]] constexpr Interval segment(Index k) const noexcept {
         if (is_interval()) return span_;
         Index const begin = span_.begin + (k * parts_ + part_) * block_;
-        return {begin, smaller(begin + block_, span_.end)};
+        return {begin, begin + smaller(block_, span_.end - begin)};
     }
     [[nodiscard]] constexpr Index size() const noexcept {
         if (is_interval()) return span_.size();
@@ -126,6 +135,16 @@ public:
         Index const rounds = blocks / parts_;
         Index const turn = blocks % parts_;  // whose block the position is in
         return rounds * block_ + (turn > part_ ? block_ : turn == part_ ? from_begin % block_ : 0);
+    }
+    /// The segment that holds `position`, else the next one; where none follows, the empty one at the span's end.
+    [[nodiscard]] constexpr Interval segment_from(Index position) const noexcept {
+        Interval const none{span_.end, span_.end};
+        if (position >= span_.end) return none;
+        if (is_interval()) return span_;
+        Index const block = larger<Index>(position - span_.begin, 0) / block_;
+        Index const turn = block % parts_;
+        Index const k = block / parts_ + (turn > part_ ? 1 : 0);
+        return k < segments() ? segment(k) : none;
     }
     [[nodiscard]] constexpr bool contains(Index position) const noexcept {
         if (!span_.contains(position)) return false;

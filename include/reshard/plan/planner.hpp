@@ -3,8 +3,9 @@
 /// \brief  What one rank sends to whom and receives from whom between two grids, in closed form.
 /// \depends algebra; <algorithm>, <vector>. No communication: both sides derive the same list from rank numbers.
 ///
-/// Cost grows with the pieces a rank's box meets; only between meshes that share ranks, where the source has copies, it
-/// grows with all receivers of those pieces. Copies on the source side are chosen so that the load is shared
+/// Cost grows with the pieces a rank's box meets and, of block-cyclic cuts, with the blocks in one common period, not
+/// with all of them; only between meshes that share ranks, where the source has copies, it grows with all receivers of
+/// those pieces. Copies on the source side are chosen so that the load is shared
 /// (detail/share.hpp); a rank that holds what it needs never asks for it.
 ///
 /// `Grid` is detail::Grid: templates, so that only files that plan an exchange compile the planner.
@@ -16,27 +17,6 @@
 #include <vector>     // vector
 
 namespace reshard::inline v0 {
-
-/// A box of the global index space that travels between this rank and `peer`. Behind the tensor's dimensions come
-/// the addends, when a partial tensor is folded.
-struct Message {
-    Index peer = 0;
-    detail::GridBox box;
-
-    [[nodiscard]] constexpr Index elements() const noexcept {
-        Index product = 1;
-        for (Interval interval : box) product *= interval.size();
-        return product;
-    }
-};
-
-/// One rank's part of one exchange: sorted by peer, then by box, so that the k-th send of s to d is the k-th receive
-/// of d from s.
-struct Exchange {
-    std::vector<Message> sends;
-    std::vector<Message> receives;
-    std::vector<Message> kept;  ///< boxes the rank needs and holds itself; peer is the rank
-};
 
 namespace detail {
 
@@ -51,53 +31,67 @@ void sort_messages(Messages& messages) {
     });
 }
 
-/// One piece of a dimension on the other side, and what its axes add to the ordinal.
+/// How two grids of the same extents meet, dimension by dimension.
+template <class Grid>
+[[nodiscard]] DimForms forms_of(Grid const& a, Grid const& b) {
+    return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_cyclic(dim) || b.is_cyclic(dim); });
+}
+
+/// What a dimension shares with a part of the other side, and what that side's axes add to the ordinal.
 struct Piece {
-    Interval interval;
+    Segments segments;
     Index ordinal = 0;
 };
 
-/// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the boxes that meet.
+/// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.
 template <class Grid>
 class Meeting {
 public:
-    Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets) {
+    Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms) {
         for (int dim = 0; dim < sets.size(); ++dim) {
             begin_.push_back(static_cast<Index>(pieces_.size()));
-            for (Index k = 0; k < sets[dim].segments(); ++k) {
-                grid.for_each_piece(dim, sets[dim].segment(k), [&](Interval interval, Index ordinal) {
-                    pieces_.push_back({interval, ordinal});
+            grid.for_each_part(dim, sets[dim], [&](IndexSet const& part, Index ordinal) {
+                for_each_sent(sets[dim], part, forms[dim].levels, [&](Segments const& segments) {
+                    pieces_.push_back({segments, ordinal});
                 });
-            }
+            });
         }
         begin_.push_back(static_cast<Index>(pieces_.size()));
     }
 
-    /// Calls `visit(box, ordinal)` for every box, row-major.
+    /// Calls `visit(message, ordinal)` for every message, row-major. It may change the message's peer.
     template <class Visit>
     void for_each(Visit&& visit) const {
-        GridBox box;
-        for (int dim = 0; dim + 1 < begin_.size(); ++dim) box.push_back({});
-        walk(0, 0, box, visit);
+        Message message;
+        walk(0, 0, message, visit);
     }
 
 private:
     template <class Visit>
-    void walk(int dim, Index ordinal, GridBox& box, Visit& visit) const {
+    void walk(int dim, Index ordinal, Message& message, Visit& visit) const {
         if (dim + 1 == begin_.size()) {
-            visit(box, ordinal);
+            visit(message, ordinal);
             return;
         }
+        int const repeats = message.repeats.size();
         for (Index i = begin_[dim]; i < begin_[dim + 1]; ++i) {
             Piece const& piece = pieces_[static_cast<std::size_t>(i)];
-            box[dim] = piece.interval;
-            walk(dim + 1, ordinal + piece.ordinal, box, visit);
+            append(message, piece.segments);
+            walk(dim + 1, ordinal + piece.ordinal, message, visit);
+            message.box.pop_back();
+            message.repeats.count = repeats;
         }
     }
 
     std::vector<Piece> pieces_;
     InlineList<Index, max_grid_dims + 1> begin_;
 };
+
+/// `message`, to or from `peer`.
+inline void add_message(std::vector<Message>& messages, Index peer, Message const& message) {
+    messages.push_back(message);
+    messages.back().peer = peer;
+}
 
 [[nodiscard]] inline InlineList<IndexSet, max_grid_dims> index_sets(Grid const& grid, Index ordinal) {
     InlineList<IndexSet, max_grid_dims> sets;
@@ -116,10 +110,10 @@ private:
 template <class Grid>
 class Narrowed {
 public:
-    Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, Index first, Index last)
-        : to_(to), whole_(sets), sets_(sets) {
-        possible_ = !sets.empty() && sets[0].is_interval() &&
-                    (to.dims[0].cuts.empty() || to.dims[0].cuts.back().rule->kind != SplitKind::cyclic);
+    Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Index first,
+             Index last)
+        : to_(to), whole_(sets), sets_(sets), forms_(forms) {
+        possible_ = !sets.empty() && !forms[0].is_cyclic;
         if (!possible_) return;
         Index inner = 1;
         for (int dim = 1; dim < sets.size(); ++dim) inner *= sets[dim].size();
@@ -129,12 +123,14 @@ public:
         sets_[0] = IndexSet(intersect(sets[0].span(), {begin, end}));
     }
 
-    /// Calls `visit(box, ordinal)` with whole boxes only.
+    /// Calls `visit(message, ordinal)` with whole messages only.
     template <class Visit>
     void for_each(Visit&& visit) const {
-        Meeting(to_, sets_).for_each([&](GridBox box, Index destination) {
-            if (possible_) box[0] = intersect(whole_[0].span(), to_.index_set(destination, 0).span());
-            visit(box, destination);
+        Meeting(to_, sets_, forms_).for_each([&](Message& message, Index destination) {
+            Interval const found = possible_ ? message.box[0] : Interval{};
+            if (possible_) message.box[0] = intersect(whole_[0].span(), to_.index_set(destination, 0).span());
+            visit(message, destination);
+            if (possible_) message.box[0] = found;
         });
     }
 
@@ -142,6 +138,7 @@ private:
     Grid const& to_;
     InlineList<IndexSet, max_grid_dims> const& whole_;
     InlineList<IndexSet, max_grid_dims> sets_;
+    DimForms const& forms_;
     bool possible_ = false;
 };
 
@@ -157,7 +154,8 @@ public:
           copies_(*from.mesh, to.cutting & ~from.cutting),
           receivers_(*from.mesh, from.cutting & ~to.cutting),
           kept_(*from.mesh, all_axes(*from.mesh) & ~(from.cutting | to.cutting)),
-          both_(from.cutting & to.cutting) {}
+          both_(from.cutting & to.cutting),
+          forms_(forms_of(from, to)) {}
 
     void plan(Index rank, Exchange& exchange) const {
         Index const own = from_.mesh->ordinal(rank);
@@ -168,10 +166,9 @@ public:
 private:
     /// A piece of the source with copies: its measures for the line of share().
     struct Line {
-        InlineList<IndexSet, max_grid_dims> sets;  ///< the piece
-        InlineList<Index, max_grid_dims> own;      ///< |B_d|: elements whose destination agrees with the piece on Z
-        Index ordinal = 0;                         ///< of the axes that cut the source
-        Index elements = 0;
+        Places places;
+        Index ordinal = 0;                     ///< of the axes that cut the source
+        InlineList<Index, max_grid_dims> own;  ///< |B_d|: elements whose destination agrees with the piece on Z
         Index length = 0;
     };
 
@@ -192,68 +189,66 @@ private:
     }
     /// Elements of the piece before `position` whose destination agrees with the piece on the Z axes of `dim`.
     [[nodiscard]] Index own_before(Line const& line, int dim, Index position) const {
-        IndexSet const& set = line.sets[dim];
+        if (line.places.is_listed(dim)) return line.places.tile(dim, position).own_before;
+        IndexSet const& set = line.places.set(dim);
         if (!shares_dim(dim)) return set.local_index(position);
         Index count = 0;
-        for (Index k = 0; k < set.segments() && set.segment(k).begin < position; ++k) {
-            Interval const query = intersect(set.segment(k), {0, position});
-            to_.for_each_piece(dim, query, [&](Interval interval, Index ordinal) {
-                if (agrees(ordinal, line.ordinal, dim)) count += interval.size();
-            });
-        }
+        Interval const query = intersect(set.span(), {0, position});
+        to_.for_each_part(dim, IndexSet(query), [&](IndexSet const& part, Index ordinal) {
+            if (agrees(ordinal, line.ordinal, dim)) count += intersect(part.span(), query).size();
+        });
         return count;
     }
 
     [[nodiscard]] Line line_of(Index piece) const {
-        Line line;
-        line.ordinal = piece;
-        line.sets = index_sets(from_, piece);
-        line.elements = product_size(line.sets);
+        auto const is_own = [&](int dim, Index destination) { return agrees(destination, piece, dim); };
+        Line line{Places(to_, index_sets(from_, piece), forms_, is_own), piece, {}, 0};
         Index own = 1;
-        for (int dim = 0; dim < line.sets.size(); ++dim) {
+        for (int dim = 0; dim < to_.dims.size(); ++dim) {
             line.own.push_back(own_before(line, dim, to_.dims[dim].extent));
             own *= line.own[dim];
         }
-        line.length = receivers_.size() * line.elements - own;
+        line.length = receivers_.size() * line.places.elements() - own;
         return line;
     }
 
-    /// Where a receiver's box starts on the line. Receivers with the Y coordinates of the piece come last, without
+    /// Where a receiver's message starts on the line. Receivers with the Y coordinates of the piece come last, without
     /// the part that is at home: in a product of dimensions that part is again a product, so it can be counted.
-    [[nodiscard]] Index start(Line const& line, GridBox const& box, Index destination) const {
-        Index const position = place(box, line.sets);
+    [[nodiscard]] Index start(Line const& line, Message const& message, Index destination) const {
+        Index const position = line.places.place(message);
+        Index const elements = line.places.elements();
         Index const count = receivers_.size();
         Index const turn = (receivers_.index(destination) - receivers_.index(line.ordinal) + count) % count;
-        if (turn != 0) return (turn - 1) * line.elements + position;
+        if (turn != 0) return (turn - 1) * elements + position;
         Index own_position = 0;
         Index across = 1;
-        for (int dim = 0; dim < box.size() && across != 0; ++dim) {
+        for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
             Index inner = 1;
-            for (int d = dim + 1; d < box.size(); ++d) inner *= line.own[d];
-            own_position += across * own_before(line, dim, box[dim].begin) * inner;
-            across *= agrees(destination, line.ordinal, dim) ? box[dim].size() : 0;
+            for (int d = dim + 1; d < message.box.size(); ++d) inner *= line.own[d];
+            own_position += across * own_before(line, dim, message.box[dim].begin) * inner;
+            across *= agrees(destination, line.ordinal, dim) ? message.extent(dim) : 0;
         }
-        return (count - 1) * line.elements + position - own_position;
+        return (count - 1) * elements + position - own_position;
     }
 
     void plan_receives(Index own, Exchange& exchange) const {
-        Meeting const meeting(from_, index_sets(to_, own));
+        Meeting const meeting(from_, index_sets(to_, own), forms_);
         Index const own_piece = from_.cutting_ordinal(own);
         Index const same = kept_.ordinal(kept_.index(own));
-        meeting.for_each([&](GridBox const& box, Index piece) {
+        meeting.for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
-                exchange.kept.push_back({from_.mesh->rank_at(own), box});
+                add_message(exchange.kept, from_.mesh->rank_at(own), message);
                 return;
             }
             if (copies_.size() == 1) {
-                exchange.receives.push_back({from_.mesh->rank_at(piece + same), box});
+                add_message(exchange.receives, from_.mesh->rank_at(piece + same), message);
                 return;
             }
             Line const line = line_of(piece);
-            auto const receive = [&](Index copy, GridBox const& part) {
-                exchange.receives.push_back({from_.mesh->rank_at(piece + same + copies_.ordinal(copy)), part});
+            auto const receive = [&](Index copy, Message const& part) {
+                add_message(exchange.receives, from_.mesh->rank_at(piece + same + copies_.ordinal(copy)), part);
             };
-            share(box, start(line, box, own), line.length, copies_.size(), receive);
+            share(message, start(line, message, own), line.length, copies_.size(), receive);
         });
     }
 
@@ -264,11 +259,10 @@ private:
         Index const same = kept_.ordinal(kept_.index(own));
         Index const own_turn = receivers_.index(own);
         if (copies_.size() == 1) {
-            Meeting(to_, sets).for_each([&](GridBox const& box, Index destination) {
+            Meeting(to_, sets, forms_).for_each([&](Message const& message, Index destination) {
                 for (Index y = 0; y < receivers_.size(); ++y) {
                     Index const receiver = destination + same + receivers_.ordinal(y);
-                    if (receiver == own) continue;
-                    exchange.sends.push_back({from_.mesh->rank_at(receiver), box});
+                    if (receiver != own) add_message(exchange.sends, from_.mesh->rank_at(receiver), message);
                 }
             });
             return;
@@ -280,21 +274,22 @@ private:
         // My span of the line, one element wider on each side against rounding.
         Index const first = multiply_divide(line.length, copy, copies) - 1;
         Index const last = multiply_divide(line.length, copy + 1, copies) + 1;
+        Index const elements = line.places.elements();
         Index const count = receivers_.size();
-        Index const first_turn = smaller(larger<Index>(first, 0) / line.elements + 1, count);
-        Index const last_turn = smaller(last / line.elements + 1, count);
+        Index const first_turn = smaller(larger<Index>(first, 0) / elements + 1, count);
+        Index const last_turn = smaller(last / elements + 1, count);
         for (Index turn = first_turn; turn <= last_turn; ++turn) {
             bool const home = turn == count;  // the receivers with the piece's own Y coordinates
             Index const y = home ? own_turn : (own_turn + turn) % count;
-            Index const origin = home ? 0 : (turn - 1) * line.elements;
-            Narrowed const near(to_, sets, home ? 0 : first - origin, home ? line.elements : last - origin);
-            near.for_each([&](GridBox const& box, Index destination) {
+            Index const origin = home ? 0 : (turn - 1) * elements;
+            Narrowed const near(to_, sets, forms_, home ? 0 : first - origin, home ? elements : last - origin);
+            near.for_each([&](Message const& message, Index destination) {
                 Index const receiver = destination + same + receivers_.ordinal(y);
                 if (from_.cutting_ordinal(receiver) == piece) return;
-                auto const send = [&](Index sender, GridBox const& part) {
-                    if (sender == copy) exchange.sends.push_back({from_.mesh->rank_at(receiver), part});
+                auto const send = [&](Index sender, Message const& part) {
+                    if (sender == copy) add_message(exchange.sends, from_.mesh->rank_at(receiver), part);
                 };
-                share(box, start(line, box, receiver), line.length, copies, send);
+                share(message, start(line, message, receiver), line.length, copies, send);
             });
         }
     }
@@ -305,6 +300,7 @@ private:
     AxisSubset receivers_;  // Y
     AxisSubset kept_;
     unsigned both_;  // Z
+    DimForms forms_;
 };
 
 /// Grids on two meshes: disjoint, overlapping or equal sets of ranks.
@@ -316,6 +312,7 @@ public:
           to_(to),
           copies_(*from.mesh, ~from.cutting & ((1U << from.mesh->axes()) - 1U)),
           receivers_(*to.mesh, ~to.cutting & ((1U << to.mesh->axes()) - 1U)),
+          forms_(forms_of(from, to)),
           overlap_(ranks_overlap(*from.mesh, *to.mesh)) {}
 
     void plan(Index rank, Exchange& exchange) const {
@@ -339,52 +336,56 @@ private:
         return ordinal >= 0 && from_.cutting_ordinal(ordinal) == piece;
     }
 
-    /// Calls `visit(rank, box, start)` for every receiver of a piece that does not hold it, and returns the length
+    [[nodiscard]] Places places_of(InlineList<IndexSet, max_grid_dims> const& sets) const {
+        return Places(to_, sets, forms_, [](int, Index) { return false; });
+    }
+
+    /// Calls `visit(rank, message, start)` for every receiver of a piece that does not hold it, and returns the length
     /// of their line. Where the meshes share ranks the receivers are counted one by one, because those who hold the
-    /// piece lie anywhere among them.
+    /// piece lie anywhere among them; elsewhere nobody asks for the start.
     template <class Visit>
     Index for_each_receiver(Index piece, InlineList<IndexSet, max_grid_dims> const& sets, Visit&& visit) const {
-        Index const elements = product_size(sets);
-        Meeting const meeting(to_, sets);
+        Meeting const meeting(to_, sets, forms_);
         Index start = 0;
         for (Index y = 0; y < receivers_.size(); ++y) {
-            meeting.for_each([&](GridBox const& box, Index destination) {
+            meeting.for_each([&](Message const& message, Index destination) {
                 Index const rank = to_.mesh->rank_at(destination + receivers_.ordinal(y));
                 if (overlap_ && holds(rank, piece)) return;
-                visit(rank, box, overlap_ ? start : y * elements + place(box, sets));
-                start += Message{0, box}.elements();
+                visit(rank, message, start);
+                start += message.elements();
             });
         }
         return start;
     }
     [[nodiscard]] Index line_length(Index piece, InlineList<IndexSet, max_grid_dims> const& sets) const {
         if (!overlap_) return receivers_.size() * product_size(sets);
-        return for_each_receiver(piece, sets, [](Index, GridBox const&, Index) {});
+        return for_each_receiver(piece, sets, [](Index, Message const&, Index) {});
     }
 
     void plan_receives(Index rank, Index target, Index source, Exchange& exchange) const {
         Index const own_piece = source < 0 ? -1 : from_.cutting_ordinal(source);
-        Meeting(from_, index_sets(to_, target)).for_each([&](GridBox const& box, Index piece) {
+        Meeting(from_, index_sets(to_, target), forms_).for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
-                exchange.kept.push_back({rank, box});
+                add_message(exchange.kept, rank, message);
                 return;
             }
-            auto const receive = [&](Index copy, GridBox const& part) {
-                exchange.receives.push_back({from_.mesh->rank_at(piece + copies_.ordinal(copy)), part});
+            auto const receive = [&](Index copy, Message const& part) {
+                add_message(exchange.receives, from_.mesh->rank_at(piece + copies_.ordinal(copy)), part);
             };
             if (copies_.size() == 1) {
-                receive(0, box);
+                receive(0, message);
                 return;
             }
             auto const sets = index_sets(from_, piece);
             Index const length = line_length(piece, sets);
             if (!overlap_) {
-                Index const start = receivers_.index(target) * product_size(sets) + place(box, sets);
-                share(box, start, length, copies_.size(), receive);
+                Places const places = places_of(sets);
+                Index const start = receivers_.index(target) * places.elements() + places.place(message);
+                share(message, start, length, copies_.size(), receive);
                 return;
             }
-            for_each_receiver(piece, sets, [&](Index other, GridBox const& its_box, Index start) {
-                if (other == rank && its_box == box) share(box, start, length, copies_.size(), receive);
+            for_each_receiver(piece, sets, [&](Index other, Message const& its, Index start) {
+                if (other == rank && its.box == message.box) share(message, start, length, copies_.size(), receive);
             });
         });
     }
@@ -400,35 +401,36 @@ private:
             return;
         }
         Index const length = copies == 1 ? 1 : line_length(piece, sets);
-        for_each_receiver(piece, sets, [&](Index receiver, GridBox const& box, Index start) {
+        for_each_receiver(piece, sets, [&](Index receiver, Message const& message, Index start) {
             if (receiver == rank) return;
             if (copies == 1) {
-                exchange.sends.push_back({receiver, box});
+                add_message(exchange.sends, receiver, message);
                 return;
             }
-            auto const send = [&](Index sender, GridBox const& part) {
-                if (sender == copy) exchange.sends.push_back({receiver, part});
+            auto const send = [&](Index sender, Message const& part) {
+                if (sender == copy) add_message(exchange.sends, receiver, part);
             };
-            share(box, start, length, copies, send);
+            share(message, start, length, copies, send);
         });
     }
 
     /// Disjoint meshes: only the receivers whose boxes lie around this copy's span of the line are visited.
     void plan_shared_sends(InlineList<IndexSet, max_grid_dims> const& sets, Index copy, Exchange& exchange) const {
-        Index const elements = product_size(sets);
+        Places const places = places_of(sets);
+        Index const elements = places.elements();
         Index const copies = copies_.size();
         Index const length = receivers_.size() * elements;
         Index const first = larger<Index>(multiply_divide(length, copy, copies) - 1, 0);
         Index const last = smaller(multiply_divide(length, copy + 1, copies) + 1, length);
         for (Index y = first / elements; y < receivers_.size() && y * elements < last; ++y) {
-            Narrowed const near(to_, sets, first - y * elements, last - y * elements);
-            near.for_each([&](GridBox const& box, Index destination) {
+            Narrowed const near(to_, sets, forms_, first - y * elements, last - y * elements);
+            near.for_each([&](Message const& message, Index destination) {
                 Index const receiver = to_.mesh->rank_at(destination + receivers_.ordinal(y));
-                Index const start = y * elements + place(box, sets);
-                auto const send = [&](Index sender, GridBox const& part) {
-                    if (sender == copy) exchange.sends.push_back({receiver, part});
+                Index const start = y * elements + places.place(message);
+                auto const send = [&](Index sender, Message const& part) {
+                    if (sender == copy) add_message(exchange.sends, receiver, part);
                 };
-                share(box, start, length, copies, send);
+                share(message, start, length, copies, send);
             });
         }
     }
@@ -437,6 +439,7 @@ private:
     Grid const& to_;
     AxisSubset copies_;
     AxisSubset receivers_;
+    DimForms forms_;
     bool overlap_;
 };
 

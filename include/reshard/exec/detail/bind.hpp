@@ -37,15 +37,23 @@ public:
         return result;
     }
 
-    /// A box of the global index space (with the planner's extra dimensions behind the tensor's), as memory.
-    /// \pre the box lies within one segment per dimension, and holds one addend.
+    /// A message of the global index space (with the planner's extra dimensions behind the tensor's), as memory: what
+    /// is regular there is regular here. \pre the box lies within one segment per dimension, and holds one addend.
     [[nodiscard]] Transfer<Byte> transfer(Message const& message) const {
         Transfer<Byte> result;
         result.peer = static_cast<int>(message.peer);
         result.box.element_bytes = element_bytes_;
         Index offset = 0;
+        int next = 0;
         for (int dim = 0; dim < sets_.size(); ++dim) {
-            offset += sets_[dim].local_index(message.box[dim].begin) * strides_[dim];
+            Index const begin = message.box[dim].begin;
+            Index const origin = sets_[dim].local_index(begin);
+            offset += origin * strides_[dim];
+            for (; next < message.repeats.size() && message.repeats[next].dim == dim; ++next) {
+                BoxRepeat const& repeat = message.repeats[next];
+                Index const step = sets_[dim].local_index(begin + repeat.pitch) - origin;
+                result.box.dims.push_back({repeat.count, step * strides_[dim]});
+            }
             result.box.dims.push_back({message.box[dim].size(), strides_[dim]});
         }
         if (message.box.size() > sets_.size()) offset += message.box[sets_.size()].begin * slot_;
@@ -81,8 +89,8 @@ template <class Byte>
     return result;
 }
 
-/// The boxes a local transition copies: what is needed and held, along every dimension. Where data only fills one
-/// place (R -> P), coordinate 0 is that place.
+/// What a local transition copies: what is needed and held, along every dimension. Where data only fills one place
+/// (R -> P), coordinate 0 is that place.
 template <AnyDistribution D>
 [[nodiscard]] std::vector<Message> local_messages(D const& from, D const& to, Index rank) {
     std::vector<Message> messages;
@@ -92,19 +100,19 @@ template <AnyDistribution D>
         if (fills && from.placement(axis).is_replicate() && coordinates[axis] != 0) return messages;
     }
     messages.push_back({rank, {}});
-    for (int dim = 0; dim < from.shape().rank(); ++dim) {
+    int const dims = from.shape().rank();
+    DimForms const forms = dim_forms(dims, dims, [&](int dim) {
+        return !from.index_set(coordinates, dim).is_interval() || !to.index_set(coordinates, dim).is_interval();
+    });
+    for (int dim = 0; dim < dims; ++dim) {
         IndexSet const have = from.index_set(coordinates, dim);
         IndexSet const want = to.index_set(coordinates, dim);
         std::vector<Message> longer;
         for (Message const& prefix : messages) {
-            for (Index i = 0, j = 0; i < have.segments() && j < want.segments();) {
-                Interval const both = intersect(have.segment(i), want.segment(j));
-                if (!both.empty()) {
-                    longer.push_back(prefix);
-                    longer.back().box.push_back(both);
-                }
-                (have.segment(i).end < want.segment(j).end ? i : j) += 1;
-            }
+            for_each_sent(have, want, forms[dim].levels, [&](Segments const& segments) {
+                longer.push_back(prefix);
+                append(longer.back(), segments);
+            });
         }
         messages = std::move(longer);
     }

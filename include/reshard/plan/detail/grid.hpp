@@ -40,8 +40,10 @@ struct Grid {
     DynamicMesh const* mesh = nullptr;
     InlineList<GridDim, max_grid_dims> dims;
     unsigned cutting = 0;  ///< bit a is set when axis a cuts some dimension
+    int rank = 0;          ///< dimensions of the tensor itself
 
-    explicit Grid(DynamicDistribution const& distribution) : mesh(&distribution.mesh()) {
+    explicit Grid(DynamicDistribution const& distribution)
+        : mesh(&distribution.mesh()), rank(distribution.shape().rank()) {
         for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
             GridDim& grid_dim = add_dim(distribution.shape().extent(dim));
             for (int axis : distribution.cuts(dim)) add_cut(grid_dim, axis, distribution.placement(axis).rule());
@@ -58,6 +60,11 @@ struct Grid {
     void add_owner(Owner const& owner) {
         add_dim(1, owner.axes);
         for (int i = 0; i < owner.axes.size(); ++i) dims.back().cuts[i].shift = owner.coordinates[i];
+    }
+
+    /// Whether a dimension's last cut deals blocks out in turn.
+    [[nodiscard]] bool is_cyclic(int dim) const noexcept {
+        return !dims[dim].cuts.empty() && dims[dim].cuts.back().rule->kind == SplitKind::cyclic;
     }
 
     [[nodiscard]] Index coordinate(Index ordinal, GridCut const& cut) const noexcept {
@@ -79,11 +86,11 @@ struct Grid {
         return IndexSet(span);
     }
 
-    /// Calls `visit(interval, ordinal)` for every non-empty piece of dimension `dim` that meets `query`, ascending;
-    /// `ordinal` sums coordinate * stride over the dimension's axes.
+    /// Calls `visit(index_set, ordinal)` for every part of dimension `dim` that meets `query`, and perhaps for some
+    /// that do not where both are block-cyclic; `ordinal` sums coordinate * stride over the dimension's axes.
     template <class Visit>
-    void for_each_piece(int dim, Interval query, Visit&& visit) const {
-        if (!query.empty()) descend(dims[dim].cuts, 0, {0, dims[dim].extent}, query, 0, visit);
+    void for_each_part(int dim, IndexSet const& query, Visit&& visit) const {
+        descend(dims[dim].cuts, 0, {0, dims[dim].extent}, query, 0, visit);
     }
 
     /// Part of the ordinal that the cutting axes contribute.
@@ -106,30 +113,48 @@ private:
     }
 
     template <class Visit>
-    static void descend(InlineList<GridCut, max_axes> const& cuts, int level, Interval span, Interval query,
+    static void descend(InlineList<GridCut, max_axes> const& cuts, int level, Interval span, IndexSet const& query,
                         Index ordinal, Visit& visit) {
-        Interval const wanted = intersect(span, query);
-        if (wanted.empty()) return;
+        Interval met = met_from(span.begin, span, query);
+        if (met.empty()) return;
         if (level == cuts.size()) {
-            visit(wanted, ordinal);
+            visit(IndexSet(span), ordinal);
             return;
         }
         GridCut const& cut = cuts[level];
         if (cut.rule->kind == SplitKind::cyclic) {  // always the last cut of its dimension
             Index const block = cut.rule->block;
-            for (Index k = (wanted.begin - span.begin) / block; span.begin + k * block < wanted.end; ++k) {
-                Interval const piece{span.begin + k * block, smaller(span.begin + (k + 1) * block, span.end)};
-                visit(intersect(piece, wanted), ordinal + k % cut.parts * cut.stride);
+            auto const visit_part = [&](Index i) {
+                visit(IndexSet(span, block, cut.parts, i), ordinal + i * cut.stride);
+            };
+            Index const first = (met.begin - span.begin) / block;
+            Index const last = (smaller(span.end, query.span().end) - 1 - span.begin) / block;
+            if (last - first >= cut.parts) {
+                for (Index i = 0; i < cut.parts; ++i) visit_part(i);
+                return;
             }
-            return;
+            for (Index k = first;;) {  // each part has one block there
+                visit_part(k % cut.parts);
+                if (k == last) return;
+                met = met_from(span.begin + (k + 1) * block, span, query);
+                if (met.empty()) return;
+                k = (met.begin - span.begin) / block;
+            }
         }
         Index const extent = span.size();
-        Index const last = part_of(*cut.rule, extent, cut.parts, wanted.end - 1 - span.begin);
-        for (Index i = part_of(*cut.rule, extent, cut.parts, wanted.begin - span.begin); i <= last; ++i) {
+        while (!met.empty()) {
+            Index const i = part_of(*cut.rule, extent, cut.parts, met.begin - span.begin);
             Interval const piece = part(*cut.rule, extent, cut.parts, i);
-            descend(cuts, level + 1, {span.begin + piece.begin, span.begin + piece.end}, query,
+            Interval const child{span.begin + piece.begin, span.begin + piece.end};
+            descend(cuts, level + 1, child, query,
                     ordinal + (cut.shift == 0 ? i : (i + cut.shift) % cut.parts) * cut.stride, visit);
+            met = met_from(child.end, span, query);
         }
+    }
+    /// What `query` has of `span` from `position` on, up to the end of its segment.
+    [[nodiscard]] static Interval met_from(Index position, Interval span, IndexSet const& query) noexcept {
+        if (position >= span.end) return {};
+        return intersect({position, span.end}, query.segment_from(position));
     }
 };
 

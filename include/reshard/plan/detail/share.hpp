@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/share.hpp
 /// \brief  Which of several copies sends: the receivers of a piece lie end to end on a line, each copy serves a span.
-/// \depends algebra (through grid).
+/// \depends message.
 ///
 /// A piece of the source is held by `holders` ranks. Everything that ranks without it need of it is laid out on a
 /// line of `length` elements; copy h serves [h L / H, (h + 1) L / H). A message goes to the copy in whose span its
@@ -9,7 +9,9 @@
 /// fair share L / H, which no schedule can beat (replicas can only divide the same bytes).
 #pragma once
 
-#include <reshard/plan/detail/grid.hpp>
+#include <reshard/plan/message.hpp>
+
+#include <algorithm>  // sort
 
 namespace reshard::inline v0::detail {
 
@@ -19,52 +21,148 @@ namespace reshard::inline v0::detail {
     return static_cast<Index>(static_cast<Wide>(a) * b / c);
 }
 
-/// The dimension along which a box is cut into `parts`: the outermost that is long enough, else the longest; -1 for a
-/// scalar.
-[[nodiscard]] inline int dim_to_cut(GridBox const& box, Index parts) noexcept {
-    int best = -1;
-    for (int dim = 0; dim < box.size(); ++dim) {
-        if (box[dim].size() >= parts) return dim;
-        if (best < 0 || box[dim].size() > box[best].size()) best = dim;
+/// One of the loops of a message, outer to inner: a repeat of a dimension or, where `repeat` is negative, its box.
+struct Loop {
+    int dim = -1;  ///< -1: there is none, as in a scalar
+    int repeat = -1;
+    Index extent = 1;
+};
+
+/// The loop along which a message is cut into `parts`: the outermost that is long enough, else the longest.
+[[nodiscard]] inline Loop loop_to_cut(Message const& message, Index parts) noexcept {
+    Loop best;
+    int repeat = 0;
+    for (int dim = 0; dim < message.box.size(); ++dim) {
+        for (; repeat < message.repeats.size() && message.repeats[repeat].dim == dim; ++repeat) {
+            Loop const loop{dim, repeat, message.repeats[repeat].count};
+            if (loop.extent >= parts) return loop;
+            if (best.dim < 0 || loop.extent > best.extent) best = loop;
+        }
+        Loop const loop{dim, -1, message.box[dim].size()};
+        if (loop.extent >= parts) return loop;
+        if (best.dim < 0 || loop.extent > best.extent) best = loop;
     }
     return best;
 }
 
-/// Calls `visit(copy, box)` for each part of a message of the line: [start, start + size(box)).
+/// The part [cut.begin, cut.end) of a message along a loop.
+[[nodiscard]] inline Message slice(Message const& message, Loop const& loop, Interval cut) noexcept {
+    Message piece = message;
+    Interval& first = piece.box[loop.dim];
+    if (loop.repeat < 0) {
+        first = {first.begin + cut.begin, first.begin + cut.end};
+        return piece;
+    }
+    Index const shift = cut.begin * message.repeats[loop.repeat].pitch;
+    first = {first.begin + shift, first.end + shift};
+    piece.repeats[loop.repeat].count = cut.size();
+    if (cut.size() > 1) return piece;
+    for (int i = loop.repeat; i + 1 < piece.repeats.size(); ++i) piece.repeats[i] = piece.repeats[i + 1];
+    piece.repeats.pop_back();
+    return piece;
+}
+
+/// Calls `visit(copy, part)` for each part of a message of the line: [start, start + message.elements()).
 template <class Visit>
-void share(GridBox const& box, Index start, Index length, Index holders, Visit& visit) {
-    Index elements = 1;
-    for (Interval interval : box) elements *= interval.size();
+void share(Message const& message, Index start, Index length, Index holders, Visit& visit) {
+    Index const elements = message.elements();
     Index parts = multiply_divide(elements, holders, length);
-    int const dim = dim_to_cut(box, parts);
-    Index const extent = dim < 0 ? 1 : box[dim].size();
-    parts = smaller(parts, extent);
+    Loop const loop = loop_to_cut(message, parts);
+    parts = smaller(parts, loop.extent);
     if (parts >= 2) {
-        Index const slice = elements / extent;
+        Index const step = elements / loop.extent;
         SplitRule balanced;
         balanced.kind = SplitKind::balanced;
         for (Index i = 0; i < parts; ++i) {
-            Interval const cut = part(balanced, extent, parts, i);
-            GridBox piece = box;
-            piece[dim] = {box[dim].begin + cut.begin, box[dim].begin + cut.end};
-            share(piece, start + slice * cut.begin, length, holders, visit);  // a piece may still be long
+            Interval const cut = part(balanced, loop.extent, parts, i);
+            Message const piece = slice(message, loop, cut);
+            share(piece, start + step * cut.begin, length, holders, visit);  // a piece may still be long
         }
         return;
     }
-    visit(smaller(multiply_divide(2 * start + elements, holders, 2 * length), holders - 1), box);
+    visit(smaller(multiply_divide(2 * start + elements, holders, 2 * length), holders - 1), message);
 }
 
-/// Row-major place of a box inside what one rank holds: elements of `sets` before the box, box by box.
-[[nodiscard]] inline Index place(GridBox const& box, InlineList<IndexSet, max_grid_dims> const& sets) noexcept {
-    Index before = 0;
-    Index across = 1;  // elements of the box in the outer dimensions
-    for (int dim = 0; dim < box.size(); ++dim) {
-        Index inner = 1;
-        for (int d = dim + 1; d < box.size(); ++d) inner *= sets[d].size();
-        before += across * sets[dim].local_index(box[dim].begin) * inner;
-        across *= box[dim].size();
+/// Where one family of a dimension lies when all of them are laid end to end, by where they begin.
+struct Tile {
+    Index begin = 0;
+    Index before = 0;      ///< elements of the piece in the tiles before this one
+    Index own_before = 0;  ///< of these, the ones the piece's own side needs
+};
+
+/// Numbers the places of a piece: every message from it gets a stretch of its own, [place, place + elements).
+/// Dimensions without blocks count positions; of the others the families are listed.
+class Places {
+public:
+    /// `is_own(dim, ordinal)`: whether a part of the other side counts for Tile::own_before.
+    template <class Grid, class IsOwn>
+    Places(Grid const& other, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, IsOwn&& is_own)
+        : sets_(sets) {
+        for (int dim = 0; dim < sets.size(); ++dim) {
+            begin_.push_back(static_cast<Index>(tiles_.size()));
+            if (forms[dim].is_cyclic) list(other, dim, forms[dim].levels, is_own);
+            elements_ *= sets[dim].size();
+        }
+        begin_.push_back(static_cast<Index>(tiles_.size()));
     }
-    return before;
-}
+    [[nodiscard]] IndexSet const& set(int dim) const noexcept { return sets_[dim]; }
+    [[nodiscard]] Index elements() const noexcept { return elements_; }
+
+    [[nodiscard]] bool is_listed(int dim) const noexcept { return begin_[dim] != begin_[dim + 1]; }
+    /// The family that begins at `begin`; from the extent on, the end of all. \pre is_listed(dim).
+    [[nodiscard]] Tile const& tile(int dim, Index begin) const noexcept {
+        Index low = begin_[dim];
+        Index high = begin_[dim + 1] - 1;
+        while (low < high) {
+            Index const middle = low + (high - low) / 2;
+            if (tiles_[static_cast<std::size_t>(middle)].begin < begin) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        return tiles_[static_cast<std::size_t>(low)];
+    }
+
+    /// Row-major, message by message.
+    [[nodiscard]] Index place(Message const& message) const noexcept {
+        Index before = 0;
+        Index across = 1;  // elements of the message in the outer dimensions
+        for (int dim = 0; dim < message.box.size(); ++dim) {
+            Index inner = 1;
+            for (int d = dim + 1; d < message.box.size(); ++d) inner *= sets_[d].size();
+            Index const begin = message.box[dim].begin;
+            before += across * (is_listed(dim) ? tile(dim, begin).before : sets_[dim].local_index(begin)) * inner;
+            across *= message.extent(dim);
+        }
+        return before;
+    }
+
+private:
+    template <class Grid, class IsOwn>
+    void list(Grid const& other, int dim, int levels, IsOwn& is_own) {
+        auto const first = static_cast<std::ptrdiff_t>(tiles_.size());
+        other.for_each_part(dim, sets_[dim], [&](IndexSet const& part, Index ordinal) {
+            bool const own = is_own(dim, ordinal);
+            for_each_sent(sets_[dim], part, levels, [&](Segments const& segments) {
+                tiles_.push_back({segments.first.begin, segments.size(), own ? segments.size() : 0});
+            });
+        });
+        std::sort(tiles_.begin() + first, tiles_.end(), [](Tile const& a, Tile const& b) { return a.begin < b.begin; });
+        tiles_.push_back({INT64_MAX, 0, 0});
+        Tile sum;
+        for (auto tile = tiles_.begin() + first; tile != tiles_.end(); ++tile) {
+            Tile const sizes = *tile;
+            *tile = {sizes.begin, sum.before, sum.own_before};
+            sum.before += sizes.before;
+            sum.own_before += sizes.own_before;
+        }
+    }
+
+    InlineList<IndexSet, max_grid_dims> sets_;
+    InlineList<Index, max_grid_dims + 1> begin_;  ///< of the tiles of a dimension
+    std::vector<Tile> tiles_;
+    Index elements_ = 1;
+};
 
 }  // namespace reshard::inline v0::detail

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/message.hpp
+/// \brief  What travels between two ranks at once: a box of the global index space, or a box and its repetitions.
+/// \depends algebra; <vector>. Plain data.
+#pragma once
+
+#include <reshard/algebra/segments.hpp>
+#include <reshard/plan/detail/grid.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+/// A box again and again along one dimension: what two block-cyclic cuts share.
+struct BoxRepeat {
+    int dim = 0;
+    Index pitch = 0;
+    Index count = 1;
+    friend constexpr bool operator==(BoxRepeat const&, BoxRepeat const&) = default;
+};
+
+/// A box of the global index space that travels between this rank and `peer`. Behind the tensor's dimensions come
+/// the addends, when a partial tensor is folded. Where both sides are regular, `box` is the first of many equal ones:
+/// the message holds them all, by ascending dimension, the outer repeat of a dimension first.
+struct Message {
+    /// As many as fit a strided box of two dimensions cut both ways; what has more is several messages.
+    static constexpr int max_repeats = 4;
+
+    Index peer = 0;
+    detail::GridBox box;
+    InlineList<BoxRepeat, max_repeats> repeats{};
+
+    /// Indices the message has along one dimension.
+    [[nodiscard]] constexpr Index extent(int dim) const noexcept {
+        Index product = box[dim].size();
+        for (BoxRepeat const& repeat : repeats)
+            if (repeat.dim == dim) product *= repeat.count;
+        return product;
+    }
+    [[nodiscard]] constexpr Index elements() const noexcept {
+        Index product = 1;
+        for (Interval interval : box) product *= interval.size();
+        for (BoxRepeat const& repeat : repeats) product *= repeat.count;
+        return product;
+    }
+    friend constexpr bool operator==(Message const&, Message const&) = default;
+};
+
+/// One rank's part of one exchange: sorted by peer, then by box, so that the k-th send of s to d is the k-th receive
+/// of d from s.
+struct Exchange {
+    std::vector<Message> sends;
+    std::vector<Message> receives;
+    std::vector<Message> kept;  ///< boxes the rank needs and holds itself; peer is the rank
+};
+
+namespace detail {
+
+/// One dimension of an exchange: whether either side deals it out in blocks, and how many repeats a message may have.
+struct DimForm {
+    bool is_cyclic = false;
+    int levels = 0;
+};
+using DimForms = InlineList<DimForm, max_grid_dims>;
+
+/// Two repeats per block-cyclic dimension, as long as a message and the strided box of a tensor of `rank` dimensions
+/// have room: then one for the first dimensions, and none.
+template <class IsCyclic>
+[[nodiscard]] constexpr DimForms dim_forms(int rank, int dims, IsCyclic&& is_cyclic) noexcept {
+    DimForms forms;
+    for (int dim = 0; dim < dims; ++dim) forms.push_back({is_cyclic(dim), 0});
+    int room = smaller(max_rank + 1 - rank, Message::max_repeats);
+    for (int round = 0; round < 2; ++round) {
+        for (int dim = 0; dim < dims && room > 0; ++dim) {
+            if (!forms[dim].is_cyclic) continue;
+            ++forms[dim].levels;
+            --room;
+        }
+    }
+    return forms;
+}
+
+/// Calls `visit` with families of at most `levels` repeats: what has more is listed, the shorter repeat first.
+template <class Visit>
+constexpr void list_repeats(Segments const& segments, int levels, Visit& visit) {
+    if (segments.levels() <= levels) return visit(segments);
+    bool const list_inner =
+        segments.inner.count > 1 && (segments.outer.count == 1 || segments.inner.count <= segments.outer.count);
+    Repeat const listed = list_inner ? segments.inner : segments.outer;
+    Segments one = segments;
+    (list_inner ? one.inner : one.outer) = {};
+    for (Index i = 0; i < listed.count; ++i) {
+        list_repeats(one, levels, visit);
+        one.first = {one.first.begin + listed.pitch, one.first.end + listed.pitch};
+    }
+}
+
+/// What two index sets share, as it is sent: for_each_shared() with at most `levels` repeats.
+template <class Visit>
+constexpr void for_each_sent(IndexSet const& a, IndexSet const& b, int levels, Visit&& visit) {
+    for_each_shared(a, b, [&](Segments const& segments) { list_repeats(segments, levels, visit); });
+}
+
+/// A message's next dimension.
+constexpr void append(Message& message, Segments const& segments) noexcept {
+    int const dim = message.box.size();
+    message.box.push_back(segments.first);
+    for (Repeat const& repeat : {segments.outer, segments.inner})
+        if (repeat.count > 1) message.repeats.push_back({dim, repeat.pitch, repeat.count});
+}
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

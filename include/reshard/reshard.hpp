@@ -30,6 +30,7 @@
 #include <reshard/memory/fold.hpp>
 
 #include <reshard/plan/explain.hpp>
+#include <reshard/plan/message.hpp>
 #include <reshard/plan/plan.hpp>
 #include <reshard/plan/planner.hpp>
 

@@ -97,10 +97,11 @@ void check_meaning(Plan<> const& plan, std::vector<T> const& global, test::Rando
 }
 
 template <class T>
-void random_within(std::uint64_t seed, std::vector<Reduce> const& ops) {
+void random_within(std::uint64_t seed, std::vector<Reduce> const& ops, bool mostly_cyclic = false) {
     test::Limits limits;
     limits.max_elements = 2000;
     limits.max_ranks = 12;
+    limits.mostly_cyclic = mostly_cyclic;
     limits.ops = ops;
     test::Random random(seed, limits);
     DynamicMesh const mesh = random.mesh();
@@ -113,10 +114,11 @@ void random_within(std::uint64_t seed, std::vector<Reduce> const& ops) {
 }
 
 template <class T>
-void random_across(std::uint64_t seed) {
+void random_across(std::uint64_t seed, bool mostly_cyclic = false) {
     test::Limits limits;
     limits.max_elements = 2000;
     limits.max_ranks = 8;
+    limits.mostly_cyclic = mostly_cyclic;
     limits.ops = {Reduce::sum};
     test::Random random(seed, limits);
     DynamicShape const shape = random.shape();
@@ -188,6 +190,12 @@ TEST_SUITE("exec/redistribute") {
     }
     TEST_CASE("law.meaning: between meshes") {
         for (std::uint64_t seed : test::seeds(300)) random_across<std::int32_t>(seed);
+    }
+    TEST_CASE("law.meaning: block-cyclic on either side, nested, copied, partial, between meshes") {
+        for (std::uint64_t seed : test::seeds(400)) {
+            random_within<std::int32_t>(seed, {Reduce::sum, Reduce::max}, true);
+            random_across<std::int16_t>(seed, true);
+        }
     }
     TEST_CASE("law.adjoint: on one mesh and between meshes, in exact arithmetic") {
         for (std::uint64_t seed : test::seeds(200)) {

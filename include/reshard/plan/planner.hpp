@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/planner.hpp
 /// \brief  What one rank sends to whom and receives from whom between two grids, in closed form.
-/// \depends algebra; <algorithm>, <vector>. No communication: both sides derive the same list from rank numbers.
+/// \depends message; <algorithm>, <vector>. No communication: both sides derive the same list from rank numbers.
 ///
-/// Cost grows with the pieces a rank's box meets and, of block-cyclic cuts, with the blocks in one common period, not
-/// with all of them; only between meshes that share ranks, where the source has copies, it grows with all receivers of
-/// those pieces. Copies on the source side are chosen so that the load is shared
-/// (detail/share.hpp); a rank that holds what it needs never asks for it.
+/// Cost grows with the pieces a rank's box meets and, where cuts are block-cyclic, with the blocks in one common period
+/// instead of all of them; only between meshes that share ranks, where the source has copies, it grows with all
+/// receivers of those pieces. Copies on the source side are chosen so that the load is shared (detail/share.hpp); a
+/// rank that holds what it needs never asks for it.
 ///
 /// `Grid` is detail::Grid: templates, so that only files that plan an exchange compile the planner.
 #pragma once

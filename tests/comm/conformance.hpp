@@ -190,8 +190,11 @@ void counts_traffic(C& comm) {
     }
     CHECK(moved.bytes_sent == sent);
     CHECK(moved.bytes_received == received);
-    CHECK(moved.messages_sent == 2 * (comm.size() - 1));
-    CHECK(moved.messages_received == 2 * (comm.size() - 1));
+    // Two transfers to each peer: a transport may let them share a message.
+    CHECK(moved.messages_sent >= comm.size() - 1);
+    CHECK(moved.messages_sent <= 2 * (comm.size() - 1));
+    CHECK(moved.messages_received >= comm.size() - 1);
+    CHECK(moved.messages_received <= 2 * (comm.size() - 1));
     CHECK(moved.bytes_local == bytes(comm.rank(), comm.rank(), 0));
     std::vector<Traffic> all(static_cast<std::size_t>(comm.size()));
     all_gather(comm, std::as_bytes(std::span(&moved, 1)), std::as_writable_bytes(std::span(all)));

@@ -17,7 +17,9 @@
 namespace reshard::inline v0 {
 
 /// What a rank has moved since its communicator was made. Local bytes are a rank's transfers to itself; they are
-/// counted nowhere else. On every communicator the sent and the received bytes of all ranks are equal.
+/// counted nowhere else. On every communicator the sent and the received bytes of all ranks are equal. Bytes are those
+/// of the payload on the wire; messages are what the transport sends: transfers that share one count once, a transfer
+/// that travels in pieces counts once per piece.
 struct Traffic {
     Index messages_sent = 0;
     Index bytes_sent = 0;

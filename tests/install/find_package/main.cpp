@@ -6,6 +6,9 @@
 #ifdef CONSUMER_HAS_CHECKPOINT
 #include <nlohmann/json.hpp>
 #endif
+#ifdef CONSUMER_HAS_MPI
+#include <reshard/comm/mpi.hpp>
+#endif
 
 int second_unit();
 

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_exchange.hpp
+/// \brief  One exchange of an MPI communicator from start to end, and what is kept from one to the next.
+/// \depends comm/detail/mpi_pull.hpp.
+#pragma once
+
+#include <reshard/comm/detail/mpi_pull.hpp>
+
+#include <cerrno>
+
+namespace reshard::inline v0::detail {
+
+class MpiExchange {
+public:
+    explicit MpiExchange(std::shared_ptr<MpiTeam> team) : team_(std::move(team)) {}
+    MpiExchange(MpiExchange const&) = delete;
+    MpiExchange& operator=(MpiExchange const&) = delete;
+    ~MpiExchange() = default;
+
+    [[nodiscard]] std::shared_ptr<MpiTeam> const& team() const noexcept { return team_; }
+    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
+    [[nodiscard]] bool busy() const noexcept { return busy_; }
+
+    void start(std::span<Send const> sends, std::span<Receive const> receives) {
+        send_bytes_ = checked_bytes(sends);
+        receive_bytes_ = checked_bytes(receives);
+        closing([&] {
+            sends_ = sends;
+            receives_ = receives;
+            ++epoch_;
+            direct_sent_ = direct_received_ = 0;
+            finished_ = false;
+            busy_ = true;
+            send_modes_.assign(sends.size(), MpiMode::message);
+            receive_modes_.assign(receives.size(), MpiMode::message);
+            publish();
+            lay_lanes();
+        });
+    }
+    void wait() {
+        closing([&] { team_->await([&] { return step(); }, [&](auto&& visit) { missing(visit); }); });
+    }
+    [[nodiscard]] bool test() {
+        bool complete = false;
+        closing([&] {
+            complete = step() == MpiStep::complete;
+            if (!complete) team_->glance([&](auto&& visit) { missing(visit); });
+        });
+        return complete;
+    }
+
+private:
+    /// Ranks of this node with which this rank exchanges something, and how far that is.
+    struct Neighbour {
+        int rank = 0;
+        int local = 0;
+        std::size_t first = 0;  ///< transfers [first, last)
+        std::size_t last = 0;
+        std::size_t lane = 0;
+        bool done = false;
+    };
+
+    template <class Body>
+    void closing(Body&& body) {
+        try {
+            team_->guarded(body);
+        } catch (...) {
+            auto const limit =
+                std::chrono::steady_clock::now() +
+                smaller<std::chrono::milliseconds>(team_->family()->options().deadline, std::chrono::seconds(2));
+            incoming_.give_up(limit);
+            outgoing_.give_up(limit);
+            busy_ = false;
+            throw;
+        }
+    }
+
+    template <class Byte>
+    [[nodiscard]] Index checked_bytes(std::span<Transfer<Byte> const> transfers) const {
+        Index bytes = 0;
+        int last = 0;
+        for (auto const& transfer : transfers) {
+            if (transfer.peer < last || transfer.peer >= team_->size()) {
+                raise(ErrorCode::transport, concat("reshard::MpiCommunicator: a transfer names rank ", transfer.peer,
+                                                   " after rank ", last, " in a group of ", team_->size(),
+                                                   ". Fix: sort transfers by peer, and name ranks that exist."));
+            }
+            if (transfer.wire_element_bytes() > mpi_piece_bytes || transfer.box.element_bytes > mpi_piece_bytes) {
+                raise(ErrorCode::transport,
+                      concat("reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
+                             " bytes. Fix: describe long runs as a dimension of smaller elements."));
+            }
+            last = transfer.peer;
+            bytes += transfer.payload_bytes();
+        }
+        return bytes;
+    }
+
+    /// Calls body(peer, first, last) once per peer, from `start` around: up for sends, down for receives.
+    template <class Byte, class Body>
+    static void for_each_peer_range(std::span<Transfer<Byte> const> sorted, int start, Body&& body) {
+        std::size_t turn = 0;
+        while (turn < sorted.size() && sorted[turn].peer < start) ++turn;
+        auto up = [&](std::size_t at, std::size_t end) {
+            while (at < end) {
+                std::size_t next = at + 1;
+                while (next < end && sorted[next].peer == sorted[at].peer) ++next;
+                body(sorted[at].peer, at, next);
+                at = next;
+            }
+        };
+        auto down = [&](std::size_t begin, std::size_t at) {
+            while (at > begin) {
+                std::size_t first = at - 1;
+                while (first > begin && sorted[first - 1].peer == sorted[at - 1].peer) --first;
+                body(sorted[at - 1].peer, first, at);
+                at = first;
+            }
+        };
+        if constexpr (std::is_const_v<Byte>) {
+            up(turn, sorted.size());
+            up(0, turn);
+        } else {
+            down(0, turn);
+            down(turn, sorted.size());
+        }
+    }
+
+    /// Lays the sends to ranks of this node open.
+    void publish() {
+        if (!team_->node()) return;
+        MpiNode& node = *team_->node();
+        MpiSeat& seat = node.own();
+        seat.published.store(2 * epoch_ - 1, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        std::byte* const list = node.own_list(MpiList::bytes(node.ranks(), sends_.size()));
+        std::uint32_t* const starts = MpiList::starts(list);
+        MpiPublished* const entries = MpiList::entries(list, node.ranks());
+        std::uint32_t count = 0;
+        std::size_t at = 0;
+        for (int l = 0; l < node.ranks(); ++l) {  // ascending in rank as well
+            starts[l] = count;
+            int const rank = team_->rank_of_local(l);
+            while (at < sends_.size() && sends_[at].peer < rank) ++at;
+            if (l == node.me()) continue;
+            for (; at < sends_.size() && sends_[at].peer == rank; ++at) {
+                entries[count] = describe(*team_->family(), team_->attach(), sends_[at]);
+                send_modes_[at] = entries[count].mode;
+                if (entries[count++].mode != MpiMode::message) ++direct_sent_;
+            }
+        }
+        starts[node.ranks()] = count;
+        seat.published.store(2 * epoch_, std::memory_order_release);
+    }
+
+    void lay_lanes() {
+        int const me = team_->rank();
+        outgoing_.begin(sends_, send_modes_, epoch_);
+        incoming_.begin(receives_, receive_modes_, epoch_);
+        readers_.clear();
+        sources_.clear();
+        self_sends_ = {};
+        self_receives_ = {};
+        for_each_peer_range(sends_, me, [&](int peer, std::size_t first, std::size_t last) {
+            if (peer == me) {
+                self_sends_ = sends_.subspan(first, last - first);
+                return;
+            }
+            outgoing_.add(peer, first, last, true);
+            if (int const local = team_->local(peer); local >= 0)
+                readers_.push_back({peer, local, first, last, 0, false});
+        });
+        for_each_peer_range(receives_, me, [&](int peer, std::size_t first, std::size_t last) {
+            if (peer == me) {
+                self_receives_ = receives_.subspan(first, last - first);
+                return;
+            }
+            int const local = team_->local(peer);
+            std::size_t const lane = incoming_.add(peer, first, last, local < 0);
+            if (local >= 0) sources_.push_back({peer, local, first, last, lane, false});
+        });
+        self_done_ = self_sends_.empty() && self_receives_.empty();
+        Index const here = team_->node() ? team_->node()->ranks() : 1;
+        hint_ = receive_bytes_ * here >= team_->family()->options().streaming_threshold ? CopyHint::streaming
+                                                                                        : CopyHint::cached;
+    }
+
+    [[nodiscard]] MpiStep step() {
+        bool moved = false;
+        if (outgoing_.step(*team_, types_)) moved = true;
+        if (!self_done_) {
+            copy_to_self();
+            moved = self_done_ = true;
+        }
+        bool all = true;
+        for (Neighbour& source : sources_) {
+            if (source.done) continue;
+            source.done = pull(source);
+            moved = moved || source.done;
+            all = all && source.done;
+        }
+        if (incoming_.step(*team_, types_)) moved = true;
+        if (all && !finished_) {
+            finished_ = true;
+            if (team_->node()) team_->node()->own().finished.store(epoch_, std::memory_order_release);
+        }
+        for (Neighbour& reader : readers_) {
+            if (reader.done) continue;
+            reader.done = was_read(reader);
+            moved = moved || reader.done;
+            all = all && reader.done;
+        }
+        if (!all || !incoming_.complete() || !outgoing_.complete()) return moved ? MpiStep::moved : MpiStep::idle;
+        settle();
+        return MpiStep::complete;
+    }
+
+    void copy_to_self() {
+        int const me = team_->rank();
+        for (std::size_t k = 0; k < larger(self_sends_.size(), self_receives_.size()); ++k) {
+            if (k < self_sends_.size() && k < self_receives_.size() &&
+                sides_meet(self_sends_[k].box, self_sends_[k].conversion, self_receives_[k].box,
+                           self_receives_[k].conversion)) {
+                continue;
+            }
+            raise_different(me, k < self_sends_.size() ? self_sends_[k].payload_bytes() : -1, me,
+                            k < self_receives_.size() ? self_receives_[k].payload_bytes() : -1, k);
+        }
+        for (std::size_t k = 0; k < self_sends_.size(); ++k) {
+            convert_box(self_sends_[k].base, self_sends_[k].box, self_sends_[k].conversion, self_receives_[k].base,
+                        self_receives_[k].box, self_receives_[k].conversion, hint_);
+        }
+    }
+
+    /// Fetches what a rank of this node has published for this one. False if it has not published yet.
+    [[nodiscard]] bool pull(Neighbour const& source) {
+        MpiNode& node = *team_->node();
+        MpiSeat const& seat = node.seat(source.local);
+        std::uint64_t const published = seat.published.load(std::memory_order_acquire);
+        if (published < 2 * epoch_) return false;
+        struct Flag {
+            std::atomic<std::uint32_t>& up;
+            explicit Flag(std::atomic<std::uint32_t>& flag) noexcept : up(flag) {
+                up.store(1, std::memory_order_seq_cst);
+            }
+            ~Flag() { up.store(0, std::memory_order_seq_cst); }
+        } const flag(node.own().reading);
+        if (team_->family()->hear()) team_->raise_failure();
+        std::span<MpiPublished const> entries;
+        if (published == 2 * epoch_) {
+            std::byte const* const list = node.list_of(source.local);
+            entries = MpiList::of(list, seat.list_bytes.load(std::memory_order_acquire), node.ranks(), node.me());
+            std::atomic_thread_fence(std::memory_order_acquire);
+            // It has moved on without waiting for this rank: there was nothing for it.
+            if (seat.published.load(std::memory_order_relaxed) != published) entries = {};
+        }
+        auto const receives = receives_.subspan(source.first, source.last - source.first);
+        for (std::size_t k = 0; k < larger(entries.size(), receives.size()); ++k) {
+            if (k < entries.size() && k < receives.size() &&
+                sides_meet(entries[k].box, entries[k].conversion, receives[k].box, receives[k].conversion)) {
+                continue;
+            }
+            Index sent = -1;
+            if (k < entries.size()) {
+                sent = entries[k].box.elements() * (entries[k].conversion.active ? bytes(entries[k].conversion.wire)
+                                                                                 : entries[k].box.element_bytes);
+            }
+            raise_different(source.rank, sent, team_->rank(), k < receives.size() ? receives[k].payload_bytes() : -1,
+                            k);
+        }
+        for (std::size_t k = 0; k < receives.size(); ++k) {
+            receive_modes_[source.first + k] = entries[k].mode;
+            if (entries[k].mode == MpiMode::message) continue;
+            fetch(seat, source.rank, entries[k], receives[k]);
+            ++direct_received_;
+        }
+        // Had the owner of that memory failed meanwhile, it would have said so before it touched the memory again.
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (team_->family()->hear()) team_->raise_failure();
+        incoming_.make_ready(source.lane);
+        node.pulled(node.me(), source.local).store(epoch_, std::memory_order_release);
+        return true;
+    }
+    void fetch(MpiSeat const& seat, int rank, MpiPublished const& sent, Receive const& receive) {
+        if (sent.mode == MpiMode::segment) {
+            std::byte const* const memory =
+                team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);
+            if (memory == nullptr) {
+                raise(ErrorCode::transport,
+                      concat("reshard::MpiCommunicator: cannot map the shared buffer of rank ", rank,
+                             ". Fix: keep buffers of allocate() until all have received from them."));
+            }
+            convert_box(memory + sent.address, sent.box, sent.conversion, receive.base, receive.box, receive.conversion,
+                        hint_);
+        } else if (!attach_.read(seat.pid, sent, receive, hint_)) {
+            int const error = errno;
+            if (team_->family()->hear(true)) team_->raise_failure();
+            if (!process_lives(seat.pid)) {
+                raise(ErrorCode::peer_failed, concat("reshard::MpiCommunicator: rank ", rank, " (process ", seat.pid,
+                                                     ") died while its memory was read."));
+            }
+            raise(ErrorCode::transport, concat("reshard::MpiCommunicator: reading the memory of rank ", rank,
+                                               " failed: ", std::strerror(error), ". Fix: use MpiPath::messages."));
+        }
+    }
+
+    /// Whether a rank of this node has fetched what this one published for it.
+    [[nodiscard]] bool was_read(Neighbour const& reader) {
+        MpiNode& node = *team_->node();
+        auto const read = [&] {
+            return node.pulled(reader.local, node.me()).load(std::memory_order_acquire) >= epoch_;
+        };
+        if (read()) return true;
+        if (node.seat(reader.local).finished.load(std::memory_order_acquire) < epoch_ || read()) return read();
+        raise_different(team_->rank(), sends_[reader.first].payload_bytes(), reader.rank, -1, 0);
+    }
+    [[noreturn]] void raise_different(int sender, Index sent, int receiver, Index expected, std::size_t nth) {
+        team_->raise_mismatch(sender, receiver,
+                              transport::mismatch_text(sender, sent, receiver, expected, static_cast<int>(nth)));
+    }
+
+    template <class Visit>
+    void missing(Visit&& visit) const {
+        for (Neighbour const& source : sources_)
+            if (!source.done) visit(source.rank);
+        for (Neighbour const& reader : readers_)
+            if (!reader.done) visit(reader.rank);
+        auto const elsewhere = [&](int rank) {
+            if (team_->local(rank) < 0) visit(rank);
+        };
+        incoming_.missing(elsewhere);
+        outgoing_.missing(elsewhere);
+    }
+
+    void settle() noexcept {
+        Index local = 0;
+        for (Send const& send : self_sends_) local += send.payload_bytes();
+        traffic_.bytes_local += local;
+        traffic_.bytes_sent += send_bytes_ - local;
+        traffic_.bytes_received += receive_bytes_ - local;
+        traffic_.messages_sent += direct_sent_ + outgoing_.take_messages();
+        traffic_.messages_received += direct_received_ + incoming_.take_messages();
+        busy_ = false;
+    }
+
+    std::shared_ptr<MpiTeam> team_;
+    MpiTypes types_;
+    MpiLanes<std::byte const> outgoing_;
+    MpiLanes<std::byte> incoming_;
+    MpiAttach attach_;
+    std::span<Send const> sends_;
+    std::span<Receive const> receives_;
+    std::span<Send const> self_sends_;
+    std::span<Receive const> self_receives_;
+    std::vector<MpiMode> send_modes_;
+    std::vector<MpiMode> receive_modes_;
+    std::vector<Neighbour> readers_;
+    std::vector<Neighbour> sources_;
+    std::uint64_t epoch_ = 0;
+    Index send_bytes_ = 0;
+    Index receive_bytes_ = 0;
+    Index direct_sent_ = 0;
+    Index direct_received_ = 0;
+    CopyHint hint_ = CopyHint::cached;
+    Traffic traffic_;
+    bool self_done_ = false;
+    bool finished_ = false;
+    bool busy_ = false;
+};
+
+/// Left alone once its family has failed, as a team is.
+[[nodiscard]] inline std::shared_ptr<MpiExchange> make_mpi_exchange(std::shared_ptr<MpiTeam> team) {
+    return {new MpiExchange(std::move(team)), [](MpiExchange* exchange) {
+                if (!exchange->team()->family()->poisoned()) delete exchange;
+            }};
+}
+
+}  // namespace reshard::inline v0::detail

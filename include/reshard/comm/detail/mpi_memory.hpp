@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_memory.hpp
+/// \brief  Memory that processes of one machine share, reading a process's ordinary memory, and whether it is alive.
+/// \depends core, the system calls of Linux. Elsewhere nothing is shared and ranks exchange messages.
+///
+/// Shared memory is a nameless file (memfd) that others open through /proc/PID/fd. Unlike an MPI window it needs no
+/// collective call to go away, so that a rank which fails can free it without waiting for anybody; unlike a named file
+/// nothing stays behind when a process is killed; unlike /dev/shm of a container its size has no limit of its own.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <cstring>  // memcpy
+#include <utility>  // exchange
+
+#if defined(__linux__)
+#include <fcntl.h>  // open, fallocate
+#include <sys/mman.h>
+#include <sys/uio.h>  // process_vm_readv
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>  // kill
+#endif
+
+namespace reshard::inline v0::detail {
+
+/// A mapping of a shared file. The process that made it keeps the file open, so that others can still come.
+class SharedMemory {
+public:
+    SharedMemory() = default;
+    SharedMemory(SharedMemory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)),
+          file_(std::exchange(other.file_, -1)) {}
+    SharedMemory& operator=(SharedMemory&& other) noexcept {
+        if (this == &other) return *this;
+        close();
+        data_ = std::exchange(other.data_, nullptr);
+        bytes_ = std::exchange(other.bytes_, 0);
+        file_ = std::exchange(other.file_, -1);
+        return *this;
+    }
+    ~SharedMemory() { close(); }
+
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] Index bytes() const noexcept { return bytes_; }
+    [[nodiscard]] int file() const noexcept { return file_; }
+    [[nodiscard]] explicit operator bool() const noexcept { return data_ != nullptr; }
+
+#if defined(__linux__)
+    /// New memory, all zero and really there: a later access cannot fail for want of memory. Empty on failure.
+    [[nodiscard]] static SharedMemory create(Index bytes) noexcept {
+        SharedMemory made;
+        made.file_ = ::memfd_create("reshard", MFD_CLOEXEC);
+        if (made.file_ < 0 || !made.grow(bytes)) return {};
+        return made;
+    }
+    /// Memory that process `pid` shares under the number `file`. Empty on failure.
+    [[nodiscard]] static SharedMemory open(int pid, int file, Index bytes) noexcept {
+        SharedMemory found;
+        found.file_ = open_file(pid, file);
+        if (found.file_ < 0 || !found.map(bytes)) return {};
+        found.close_file();
+        return found;
+    }
+    /// More of it, at another address perhaps. The contents stay; \pre this process made it.
+    [[nodiscard]] bool grow(Index bytes) noexcept {
+        if (bytes <= bytes_) return true;
+        int code = 0;
+        do {
+            code = ::fallocate(file_, 0, 0, static_cast<off_t>(bytes));
+        } while (code != 0 && errno == EINTR);
+        return code == 0 && map(bytes);
+    }
+    void close_file() noexcept {
+        if (file_ >= 0) ::close(file_);
+        file_ = -1;
+    }
+
+private:
+    [[nodiscard]] static int open_file(int pid, int file) noexcept {
+        try {
+            return ::open(concat("/proc/", pid, "/fd/", file).c_str(), O_RDWR | O_CLOEXEC);
+        } catch (...) {
+            return -1;
+        }
+    }
+    [[nodiscard]] bool map(Index bytes) noexcept {
+        void* const at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+        if (at == MAP_FAILED) return false;
+        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
+        data_ = static_cast<std::byte*>(at);
+        bytes_ = bytes;
+        return true;
+    }
+    void close() noexcept {
+        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
+        data_ = nullptr;
+        bytes_ = 0;
+        close_file();
+    }
+#else
+    [[nodiscard]] static SharedMemory create(Index) noexcept { return {}; }
+    [[nodiscard]] static SharedMemory open(int, int, Index) noexcept { return {}; }
+    [[nodiscard]] bool grow(Index bytes) noexcept { return bytes <= bytes_; }
+    void close_file() noexcept {}
+
+private:
+    void close() noexcept {}
+#endif
+
+    std::byte* data_ = nullptr;
+    Index bytes_ = 0;
+    int file_ = -1;
+};
+
+#if defined(__linux__)
+
+[[nodiscard]] inline int own_pid() noexcept { return static_cast<int>(::getpid()); }
+
+/// Whether the process can still do anything; one that has ended but was not waited for cannot.
+[[nodiscard]] inline bool process_lives(int pid) noexcept {
+    if (::kill(pid, 0) != 0 && errno == ESRCH) return false;
+    char path[32] = "/proc/";
+    char* end = path + 6;
+    char digits[12];
+    int count = 0;
+    for (int rest = pid; rest != 0; rest /= 10) digits[count++] = static_cast<char>('0' + rest % 10);
+    while (count > 0) *end++ = digits[--count];
+    std::memcpy(end, "/stat", 6);
+    int const file = ::open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return errno != ENOENT;
+    char text[128];
+    auto const length = ::read(file, text, sizeof(text));
+    ::close(file);
+    for (auto i = length - 3; i >= 0; --i) {  // "PID (name) STATE ...": the name may hold anything, a ')' too
+        if (text[i] == ')') return text[i + 2] != 'Z' && text[i + 2] != 'X' && text[i + 2] != 'x';
+    }
+    return length >= 0;
+}
+
+/// Reads runs of another process's memory, many at a time. Runs that touch on this side become one.
+class AttachReader {
+public:
+    explicit AttachReader(int pid) noexcept : pid_(pid) {}
+
+    /// False when the system refused; errno says why.
+    [[nodiscard]] bool add(std::byte const* from, std::byte* to, Index bytes) noexcept {
+        while (bytes > 0) {
+            Index const part = smaller(bytes, longest - bytes_);
+            if (to_count_ > 0 &&
+                static_cast<std::byte*>(to_[to_count_ - 1].iov_base) + to_[to_count_ - 1].iov_len == to) {
+                to_[to_count_ - 1].iov_len += static_cast<std::size_t>(part);
+            } else {
+                to_[to_count_++] = {to, static_cast<std::size_t>(part)};
+            }
+            from_[from_count_++] = {const_cast<std::byte*>(from), static_cast<std::size_t>(part)};
+            bytes_ += part;
+            from += part;
+            to += part;
+            bytes -= part;
+            if ((from_count_ == most || bytes_ == longest) && !flush()) return false;
+        }
+        return true;
+    }
+    [[nodiscard]] bool flush() noexcept {
+        if (from_count_ == 0) return true;
+        auto const got = ::process_vm_readv(pid_, to_, to_count_, from_, from_count_, 0);
+        if (got >= 0 && got != bytes_) errno = EFAULT;
+        bool const whole = got == bytes_;
+        bytes_ = 0;
+        from_count_ = to_count_ = 0;
+        return whole;
+    }
+
+private:
+    static constexpr unsigned long most = 512;         // the system takes 1024 runs
+    static constexpr Index longest = Index{16} << 20;  // and 2 GiB; shorter turns notice a failure sooner
+
+    int pid_;
+    Index bytes_ = 0;
+    unsigned long from_count_ = 0;
+    unsigned long to_count_ = 0;
+    iovec from_[most];
+    iovec to_[most];
+};
+
+#else
+
+[[nodiscard]] inline int own_pid() noexcept { return 0; }
+[[nodiscard]] inline bool process_lives(int) noexcept { return true; }
+class AttachReader {
+public:
+    explicit AttachReader(int) noexcept {}
+    [[nodiscard]] bool add(std::byte const*, std::byte*, Index) noexcept { return false; }
+    [[nodiscard]] bool flush() noexcept { return false; }
+};
+
+#endif
+
+}  // namespace reshard::inline v0::detail

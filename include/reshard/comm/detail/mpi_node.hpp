@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_node.hpp
+/// \brief  What the ranks of one node share beside MPI: a seat each, a record of the first failure, lists of sends.
+/// \depends comm/detail/mpi_call.hpp, comm/detail/mpi_memory.hpp, <atomic>, <memory>, <vector>.
+///
+/// Epochs count the exchanges of a communicator. Rank s writes its sends into its own list and stores published = 2e;
+/// rank r, which receives from s, waits for that, compares, copies, and stores pulled(r, s) = e; s leaves the exchange
+/// when every rank it sends to has done so. While s writes the list of epoch e + 1, published is 2e + 1: whoever comes
+/// late and finds more than 2e knows that s had nothing for it.
+#pragma once
+
+#include <reshard/comm/detail/mpi_call.hpp>
+#include <reshard/comm/detail/mpi_memory.hpp>
+
+#include <atomic>  // atomic
+#include <memory>  // shared_ptr
+#include <new>     // launder
+#include <vector>
+
+namespace reshard::inline v0::detail {
+
+/// The first thing that went wrong in a family of communicators. Travels between ranks as it is.
+struct MpiFailure {
+    int code = 0;             ///< an ErrorCode
+    int rank = -1;            ///< who failed, in the outermost communicator
+    std::uint64_t scope = 0;  ///< the communicator it happened in: its ranks may share the error itself
+    int first = -1;           ///< a mismatch belongs to these two ranks of that communicator; both -1: to all
+    int second = -1;
+    char reason[1000] = {};
+};
+
+/// Two lines: processors fetch them in pairs.
+inline constexpr std::size_t mpi_seat_alignment = 128;
+
+/// One rank's place on its node. Written by its owner, read by all.
+struct alignas(mpi_seat_alignment) MpiSeat {
+    std::atomic<std::uint64_t> published{0};  ///< see above
+    std::atomic<std::uint64_t> finished{0};   ///< the last epoch in which this rank has pulled everything
+    std::atomic<std::uint64_t> entered{0};    ///< calls made so far, and which the last one was
+    std::atomic<Index> list_bytes{0};         ///< size of the list's file
+    std::atomic<std::uint32_t> reading{0};    ///< copies from other ranks at this moment
+    std::atomic<std::uint32_t> left{0};       ///< its communicator is gone
+    int pid = 0;
+    int list_file = -1;
+    std::uint64_t cookie = 0;  ///< the value at cookie_address in the owner's memory: trial of attach
+    std::uint64_t cookie_address = 0;
+    Index offer_bytes = 0;  ///< what MpiCommunicator::allocate() passes around
+    std::uint64_t offer_segment = 0;
+    int offer_file = -1;
+};
+
+struct MpiNodeHeader {
+    std::uint64_t nonce = 0;
+    std::atomic<std::uint32_t> failure_state{0};  ///< 0 none, 1 being written, 2 readable
+    MpiFailure failure;
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free &&
+                  std::atomic<Index>::is_always_lock_free,
+              "reshard: atomics in memory shared by processes must not need a lock.");
+
+/// The shared block of the ranks of one communicator on one node.
+class MpiNode {
+public:
+    /// Collective over `node`, whose ranks can share memory. Null, on all of them, where the system does not let them.
+    [[nodiscard]] static std::shared_ptr<MpiNode> make(MPI_Comm node) {
+        int const ranks = mpi_size(node);
+        int const me = mpi_rank(node);
+        if (ranks == 1) return nullptr;
+        auto made = std::make_shared<MpiNode>();
+        made->ranks_ = ranks;
+        made->me_ = me;
+        bool const good = made->meet(node) && made->sit_down();
+        int all = good ? 1 : 0;
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
+        if (all == 0) return nullptr;
+        made->memory_.close_file();
+        int attach = made->try_attach() ? 1 : 0;
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, &attach, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
+        made->attach_ = attach != 0;
+        return made;
+    }
+
+    [[nodiscard]] int ranks() const noexcept { return ranks_; }
+    [[nodiscard]] int me() const noexcept { return me_; }
+    [[nodiscard]] bool attach() const noexcept { return attach_; }
+    [[nodiscard]] MpiNodeHeader& header() const noexcept {
+        return *std::launder(reinterpret_cast<MpiNodeHeader*>(memory_.data()));
+    }
+    [[nodiscard]] MpiSeat& seat(int local) const noexcept {
+        return std::launder(reinterpret_cast<MpiSeat*>(memory_.data() + seats_at))[local];
+    }
+    [[nodiscard]] MpiSeat& own() const noexcept { return seat(me_); }
+    /// Epoch in which `receiver` has last pulled all that `sender` had for it. Written by the receiver.
+    [[nodiscard]] std::atomic<std::uint64_t>& pulled(int receiver, int sender) const noexcept {
+        return std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.data() + pulled_at(ranks_) +
+                                                                          receiver * pulled_row(ranks_)))[sender];
+    }
+
+    /// Room for `bytes` in the own list. Throws OutOfMemory.
+    [[nodiscard]] std::byte* own_list(Index bytes) {
+        SharedMemory& list = lists_[static_cast<std::size_t>(me_)];
+        if (bytes > list.bytes()) {
+            if (!list.grow(larger(bytes, 2 * list.bytes()))) {
+                raise(ErrorCode::out_of_memory,
+                      concat("reshard::MpiCommunicator: no shared memory for a list of ", bytes,
+                             " bytes. Fix: move fewer tensors at once, or give the process more memory."));
+            }
+            own().list_bytes.store(list.bytes(), std::memory_order_release);
+        }
+        return list.data();
+    }
+    /// The list of a rank of this node. Throws TransportError when it cannot be opened.
+    [[nodiscard]] std::byte const* list_of(int local) {
+        SharedMemory& list = lists_[static_cast<std::size_t>(local)];
+        Index const bytes = seat(local).list_bytes.load(std::memory_order_acquire);
+        if (list.bytes() < bytes) {
+            list = SharedMemory::open(seat(local).pid, seat(local).list_file, bytes);
+            if (!list) {
+                raise(ErrorCode::transport,
+                      concat("reshard::MpiCommunicator: cannot open the list of sends of process ", seat(local).pid,
+                             ". Fix: raise the limit of open files, or see whether that process still runs."));
+            }
+        }
+        return list.data();
+    }
+
+private:
+    static constexpr Index first_list_bytes = 16384;
+    static constexpr Index seats_at = 2048;
+    static_assert(sizeof(MpiNodeHeader) <= 2048);
+
+    [[nodiscard]] static Index pulled_at(int ranks) noexcept {
+        return seats_at + static_cast<Index>(ranks) * static_cast<Index>(sizeof(MpiSeat));
+    }
+    [[nodiscard]] static Index pulled_row(int ranks) noexcept { return ceil_div(ranks, 16) * 128; }
+
+    /// Everybody maps the block that the first rank of the node makes.
+    [[nodiscard]] bool meet(MPI_Comm node) {
+        struct Place {
+            std::uint64_t nonce;
+            int pid;
+            int file;
+        } place{0, own_pid(), -1};
+        Index const bytes = pulled_at(ranks_) + ranks_ * pulled_row(ranks_);
+        if (me_ == 0) {
+            memory_ = SharedMemory::create(bytes);
+            if (memory_) {
+                place.file = memory_.file();
+                // Tells this block from anything another process may have open under the same numbers.
+                place.nonce =
+                    Digest{}
+                        .add(static_cast<std::uint64_t>(place.pid))
+                        .add(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()))
+                        .add(reinterpret_cast<std::uintptr_t>(this))
+                        .value();
+                (::new (memory_.data()) MpiNodeHeader)->nonce = place.nonce;
+                for (int r = 0; r < ranks_; ++r) {
+                    ::new (memory_.data() + seats_at + r * static_cast<Index>(sizeof(MpiSeat))) MpiSeat;
+                    for (int s = 0; s < ranks_; ++s) {
+                        ::new (memory_.data() + pulled_at(ranks_) + r * pulled_row(ranks_) + 8 * s)
+                            std::atomic<std::uint64_t>{0};
+                    }
+                }
+            }
+        }
+        mpi_check(MPI_Bcast(&place, static_cast<int>(sizeof(place)), MPI_BYTE, 0, node), "MPI_Bcast");
+        if (me_ != 0 && place.file >= 0) memory_ = SharedMemory::open(place.pid, place.file, bytes);
+        return memory_ && header().nonce == place.nonce;
+    }
+    [[nodiscard]] bool sit_down() {
+        lists_.resize(static_cast<std::size_t>(ranks_));
+        SharedMemory& list = lists_[static_cast<std::size_t>(me_)];
+        list = SharedMemory::create(first_list_bytes);
+        if (!list) return false;
+        MpiSeat& mine = own();
+        mine.pid = own_pid();
+        mine.list_file = list.file();
+        mine.list_bytes.store(list.bytes(), std::memory_order_relaxed);
+        cookie_ = header().nonce ^ static_cast<std::uint64_t>(me_);
+        mine.cookie = cookie_;
+        mine.cookie_address = reinterpret_cast<std::uintptr_t>(&cookie_);
+        return true;
+    }
+    /// Whether this rank can read ordinary memory of every other one. Their cookies stay until all have tried.
+    [[nodiscard]] bool try_attach() const noexcept {
+        for (int r = 0; r < ranks_; ++r) {
+            std::uint64_t found = 0;
+            AttachReader reader(seat(r).pid);
+            auto const* const there = reinterpret_cast<std::byte const*>(seat(r).cookie_address);
+            if (!reader.add(there, reinterpret_cast<std::byte*>(&found), 8) || !reader.flush()) return false;
+            if (found != seat(r).cookie) return false;
+        }
+        return true;
+    }
+
+    SharedMemory memory_;
+    std::vector<SharedMemory> lists_;
+    std::uint64_t cookie_ = 0;
+    int ranks_ = 0;
+    int me_ = 0;
+    bool attach_ = false;
+};
+
+}  // namespace reshard::inline v0::detail

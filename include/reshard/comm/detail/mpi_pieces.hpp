@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_pieces.hpp
+/// \brief  How transfers are cut into messages, and one box into pieces: a rule both sides of a pair know.
+/// \depends core, memory. No MPI, no allocation.
+///
+/// The rule looks at extents and at bytes on the wire, never at strides: those are each side's own matter, and so is
+/// whether it packs. Consecutive transfers share a message while they fit into `piece_bytes`; a longer transfer
+/// travels alone, in pieces of at most that size. So no message comes near the 2^31 bytes that MPI can count.
+#pragma once
+
+#include <reshard/memory/convert.hpp>
+#include <reshard/memory/copy.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// A quarter of a second-level cache: what is packed here is still there when it is sent.
+inline constexpr Index mpi_piece_bytes = Index{512} << 10;
+
+/// Cuts the box of a long transfer: the dimensions before `at` are walked one index at a time, `at` in steps.
+struct PieceRule {
+    int at = 0;
+    Index step = 1;
+    Index parts = 1;  ///< along dimension `at`
+    Index pieces = 1;
+};
+
+[[nodiscard]] constexpr PieceRule piece_rule(StridedBox const& box, Index wire_element_bytes, Index most) noexcept {
+    PieceRule rule;
+    Index inner = wire_element_bytes;
+    rule.at = box.dims.size() - 1;
+    while (rule.at > 0 && inner * box.dims[rule.at].extent <= most) inner *= box.dims[rule.at--].extent;
+    if (rule.at < 0) return rule;
+    Index const extent = box.dims[rule.at].extent;
+    // Equal parts, not full ones and a rest.
+    rule.parts = smaller(ceil_div(extent, larger<Index>(most / inner, 1)), extent);
+    rule.step = ceil_div(extent, rule.parts);
+    rule.parts = ceil_div(extent, rule.step);
+    rule.pieces = rule.parts;
+    for (int d = 0; d < rule.at; ++d) rule.pieces *= box.dims[d].extent;
+    return rule;
+}
+
+struct Piece {
+    Index offset = 0;  ///< bytes from the base of the whole box
+    StridedBox box;
+};
+
+[[nodiscard]] constexpr Piece piece_of(StridedBox const& box, PieceRule const& rule, Index number) noexcept {
+    Piece piece;
+    piece.box.element_bytes = box.element_bytes;
+    if (rule.at < 0) return piece;
+    Index const start = number % rule.parts * rule.step;
+    Index outer = number / rule.parts;
+    for (int d = rule.at - 1; d >= 0; --d) {
+        piece.offset += outer % box.dims[d].extent * box.dims[d].stride;
+        outer /= box.dims[d].extent;
+    }
+    piece.offset += start * box.dims[rule.at].stride;
+    piece.box.dims.push_back({smaller(rule.step, box.dims[rule.at].extent - start), box.dims[rule.at].stride});
+    for (int d = rule.at + 1; d < box.dims.size(); ++d) piece.box.dims.push_back(box.dims[d]);
+    return piece;
+}
+
+/// The same extents without gaps, of elements of `element_bytes`.
+[[nodiscard]] constexpr StridedBox dense_box(StridedBox const& box, Index element_bytes) noexcept {
+    StridedBox dense = box;
+    dense.element_bytes = element_bytes;
+    Index stride = element_bytes;
+    for (int d = box.dims.size() - 1; d >= 0; --d) {
+        dense.dims[d].stride = stride;
+        stride *= box.dims[d].extent;
+    }
+    return dense;
+}
+
+/// Bytes that lie side by side in memory, in the order of the elements; `dims_left` dimensions are outside of them.
+[[nodiscard]] constexpr Index run_bytes(StridedBox const& box, int& dims_left) noexcept {
+    Index run = box.element_bytes;
+    dims_left = box.dims.size();
+    while (dims_left > 0 && (box.dims[dims_left - 1].stride == run || box.dims[dims_left - 1].extent == 1)) {
+        run *= box.dims[--dims_left].extent;
+    }
+    return run;
+}
+
+/// Moves a box as its two conversions say: at most one of them changes anything.
+inline void convert_box(std::byte const* from, StridedBox const& from_box, Conversion const& sent, std::byte* to,
+                        StridedBox const& to_box, Conversion const& received, CopyHint hint) noexcept {
+    if (sent.is_plain() && received.is_plain()) return copy(from, from_box, to, to_box, hint);
+    convert(from, from_box, sent.memory, to, to_box, received.memory, sent.factor * received.factor);
+}
+
+/// Whether element k of one side is element k of the other.
+[[nodiscard]] constexpr bool sides_meet(StridedBox const& sent, Conversion const& sent_as, StridedBox const& received,
+                                        Conversion const& received_as) noexcept {
+    if (sent_as.active != received_as.active || sent.dims.size() != received.dims.size()) return false;
+    if (sent_as.active ? sent_as.wire != received_as.wire : sent.element_bytes != received.element_bytes) return false;
+    for (int d = 0; d < sent.dims.size(); ++d)
+        if (sent.dims[d].extent != received.dims[d].extent) return false;
+    return true;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_pull.hpp
+/// \brief  The data plane within a node: senders write down where their boxes lie, receivers fetch them.
+/// \depends comm/detail/mpi_messages.hpp.
+#pragma once
+
+#include <reshard/comm/detail/mpi_messages.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// A send as the ranks of the node see it.
+struct MpiPublished {
+    MpiMode mode = MpiMode::message;
+    int file = -1;              ///< of its segment
+    std::uint64_t segment = 0;  ///< number of its segment
+    Index segment_bytes = 0;
+    std::uint64_t address = 0;  ///< in the sender's memory, or from the start of the segment
+    StridedBox box;
+    Conversion conversion;
+};
+static_assert(std::is_trivially_copyable_v<MpiPublished>);
+
+/// A list in memory: where each rank's entries begin, then the entries.
+class MpiList {
+public:
+    [[nodiscard]] static Index bytes(int ranks, std::size_t entries) noexcept {
+        return entries_at(ranks) + static_cast<Index>(entries * sizeof(MpiPublished));
+    }
+    [[nodiscard]] static std::uint32_t* starts(std::byte* list) noexcept {
+        return reinterpret_cast<std::uint32_t*>(list);
+    }
+    [[nodiscard]] static MpiPublished* entries(std::byte* list, int ranks) noexcept {
+        return reinterpret_cast<MpiPublished*>(list + entries_at(ranks));
+    }
+    /// The entries for `local`; an empty span when the list makes no sense, as one that is being rewritten may not.
+    [[nodiscard]] static std::span<MpiPublished const> of(std::byte const* list, Index size, int ranks,
+                                                          int local) noexcept {
+        auto const* const starts = reinterpret_cast<std::uint32_t const*>(list);
+        std::size_t const first = starts[local];
+        std::size_t const last = starts[local + 1];
+        if (last < first || bytes(ranks, last) > size) return {};
+        return {reinterpret_cast<MpiPublished const*>(list + entries_at(ranks)) + first, last - first};
+    }
+
+private:
+    [[nodiscard]] static Index entries_at(int ranks) noexcept { return ceil_div(4 * (ranks + 1), 64) * 64; }
+};
+
+/// Where a box begins and ends in memory.
+struct MpiReach {
+    std::byte const* begin;
+    std::byte const* end;
+};
+[[nodiscard]] inline MpiReach reach_of(std::byte const* base, StridedBox const& box) noexcept {
+    Index low = 0;
+    Index high = box.element_bytes;
+    for (auto const& dim : box.dims) {
+        Index const far = (dim.extent - 1) * dim.stride;
+        (far < 0 ? low : high) += far;
+    }
+    return {base + low, base + high};
+}
+
+/// Whether reading a box row by row beats having it packed.
+[[nodiscard]] inline bool has_good_rows(StridedBox const& box) noexcept {
+    int left = 0;
+    Index const run = run_bytes(box, left);
+    return run >= mpi_row_bytes || box.elements() * box.element_bytes <= 16 * run;
+}
+
+[[nodiscard]] inline MpiPublished describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
+    MpiPublished entry;
+    entry.box = send.box;
+    entry.conversion = send.conversion;
+    entry.address = reinterpret_cast<std::uintptr_t>(send.base);
+    MpiReach const reach = reach_of(send.base, send.box);
+    if (MpiSegment const* const segment = family.segment_with(reach.begin, reach.end)) {
+        entry.mode = MpiMode::segment;
+        entry.segment = segment->number;
+        entry.file = segment->memory.file();
+        entry.segment_bytes = segment->memory.bytes();
+        entry.address = static_cast<std::uint64_t>(send.base - segment->memory.data());
+    } else if (attach && has_good_rows(send.box)) {
+        entry.mode = MpiMode::attach;
+    }
+    return entry;
+}
+
+/// Reads a box of another process's memory: straight into place where rows allow, through a scratch buffer otherwise.
+class MpiAttach {
+public:
+    /// False when the system refused; errno says why.
+    [[nodiscard]] bool read(int pid, MpiPublished const& sent, Receive const& receive, CopyHint hint) {
+        auto const* const from = reinterpret_cast<std::byte const*>(sent.address);
+        if (sent.conversion.is_plain() && receive.conversion.is_plain()) {
+            LoopNest nest = loop_nest(sent.box, receive.box);
+            if (nest.empty) return true;
+            Index run = sent.box.element_bytes;
+            if (!nest.dims.empty() && nest.dims.back().from == run && nest.dims.back().to == run) {
+                run *= nest.dims.back().extent;
+                nest.dims.pop_back();
+            }
+            if (run >= mpi_row_bytes || sent.box.elements() * sent.box.element_bytes <= 16 * run) {
+                AttachReader reader(pid);
+                bool good = true;
+                for_each_origin(nest, nest.dims.size(), from + nest.from_offset, receive.base + nest.to_offset,
+                                [&](std::byte const* source, std::byte* target) {
+                                    good = good && reader.add(source, target, run);
+                                });
+                return good && reader.flush();
+            }
+        }
+        return read_by_pieces(pid, from, sent, receive, hint);
+    }
+
+private:
+    [[nodiscard]] bool read_by_pieces(int pid, std::byte const* from, MpiPublished const& sent, Receive const& receive,
+                                      CopyHint hint) {
+        PieceRule const rule = piece_rule(sent.box, sent.box.element_bytes, mpi_piece_bytes);
+        if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);
+        for (Index p = 0; p < rule.pieces; ++p) {
+            Piece const source = piece_of(sent.box, rule, p);
+            Piece const target = piece_of(receive.box, rule, p);
+            int left = 0;
+            Index const run = run_bytes(source.box, left);
+            LoopNest nest;
+            for (int d = 0; d < left; ++d)
+                nest.dims.push_back({source.box.dims[d].extent, source.box.dims[d].stride, 0});
+            std::byte* packed = scratch_.get();
+            AttachReader reader(pid);
+            bool good = true;
+            for_each_origin(nest, left, from + source.offset, packed, [&](std::byte const* row, std::byte*) {
+                good = good && reader.add(row, packed, run);
+                packed += run;
+            });
+            if (!good || !reader.flush()) return false;
+            convert_box(scratch_.get(), dense_box(source.box, source.box.element_bytes), sent.conversion,
+                        receive.base + target.offset, target.box, receive.conversion, hint);
+        }
+        return true;
+    }
+
+    std::unique_ptr<std::byte[]> scratch_;
+};
+
+}  // namespace reshard::inline v0::detail

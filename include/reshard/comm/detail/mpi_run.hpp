@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_run.hpp
+/// \brief  Whether a program was started by MPI, and how it ends when a rank fails.
+/// \depends comm/detail/mpi_team.hpp.
+#pragma once
+
+#include <reshard/comm/detail/mpi_team.hpp>
+
+#include <cstdio>   // fprintf
+#include <cstdlib>  // getenv
+
+namespace reshard::inline v0 {
+
+/// Whether a launcher of MPI (mpirun, mpiexec, srun with a PMI) has started this process, by what it leaves in the
+/// environment. Makes no MPI call.
+[[nodiscard]] inline bool started_by_mpi() noexcept {
+    for (char const* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
+        if (std::getenv(variable) != nullptr) return true;
+    return false;
+}
+
+namespace detail {
+
+[[nodiscard]] constexpr std::string_view error_name(ErrorCode code) noexcept {
+    switch (code) {
+        case ErrorCode::shape: return "ShapeError";
+        case ErrorCode::mesh: return "MeshError";
+        case ErrorCode::placement: return "PlacementError";
+        case ErrorCode::notation: return "NotationError";
+        case ErrorCode::mismatch: return "MismatchError";
+        case ErrorCode::buffer: return "BufferError";
+        case ErrorCode::dtype: return "DTypeError";
+        case ErrorCode::transition: return "TransitionError";
+        case ErrorCode::peer_failed: return "PeerFailed";
+        case ErrorCode::deadline: return "DeadlineExceeded";
+        case ErrorCode::transport: return "TransportError";
+        case ErrorCode::format: return "FormatError";
+        case ErrorCode::io: return "IoError";
+        case ErrorCode::out_of_memory: return "OutOfMemory";
+        case ErrorCode::none:
+        case ErrorCode::user: break;
+    }
+    return "exception";
+}
+
+/// Tells the others and, if nobody else has, the user.
+inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noexcept {
+    bool const first = team.poison(code, text);
+    MpiFailure const& failure = team.family()->failure();
+    bool const known =
+        code == ErrorCode::peer_failed || std::string_view(failure.reason).substr(0, 200) == text.substr(0, 200);
+    if (!first && known && failure.rank != team.family()->rank()) return;
+    std::string_view const type = error_name(code);
+    std::fprintf(stderr, "reshard: rank %d: %.*s: %.*s\n", team.family()->rank(), static_cast<int>(type.size()),
+                 type.data(), static_cast<int>(text.size()), text.data());
+}
+
+/// The last thing all ranks do together: learn whether all of them are well. Somebody who failed waits only a moment.
+[[nodiscard]] inline bool all_ended_well(MpiTeam& team, bool well) noexcept {
+    MpiFamily& family = *team.family();
+    auto* const words = new (std::nothrow) int[2]{well ? 0 : 1, 0};  // kept for ever if somebody never comes
+    if (words == nullptr) return false;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Iallreduce(words, words + 1, 1, MPI_INT, MPI_MAX, family.control(), &request) != MPI_SUCCESS) return false;
+    auto looked = std::chrono::steady_clock::now();
+    auto const patience = smaller<std::chrono::milliseconds>(family.options().deadline, std::chrono::seconds(2));
+    auto limit = looked + patience;
+    for (int turn = 0;; ++turn) {
+        int done = 0;
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (done != 0) break;
+        auto const now = std::chrono::steady_clock::now();
+        if (well && (family.hear(true) || team.lost_somebody(looked, now))) {
+            well = false;
+            limit = now + patience;
+        }
+        if (!well && now >= limit) return false;
+        if (turn < 1000) {
+            sched_yield();
+        } else {
+            std::this_thread::sleep_for(std::chrono::microseconds(200));  // others may work for hours
+        }
+    }
+    bool const all = words[1] == 0 && well;
+    delete[] words;
+    return all;
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

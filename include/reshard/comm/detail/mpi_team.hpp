@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_team.hpp
+/// \brief  One communicator: its ranks, how they wait for each other and fail together, agreement and splitting.
+/// \depends comm/communicator.hpp, comm/detail/mpi_family.hpp.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/mpi_family.hpp>
+
+#include <thread>  // hardware_concurrency
+
+namespace reshard::inline v0::detail {
+
+enum class MpiCall : std::uint8_t { none, exchange, agree, split, allocate };
+
+[[nodiscard]] constexpr std::string_view name(MpiCall call) noexcept {
+    constexpr std::string_view names[] = {"nothing", "exchange", "agree", "split", "allocate"};
+    return names[static_cast<int>(call)];
+}
+
+/// What a step towards the end of a wait did.
+enum class MpiStep : std::uint8_t { idle, moved, complete };
+
+class MpiTeam {
+public:
+    /// Collective over `comm`, which becomes this object's. A null family: this is the first of its family.
+    MpiTeam(MPI_Comm comm, std::shared_ptr<MpiFamily> family, std::uint64_t scope, MpiOptions const& options)
+        : comm_(comm), scope_(scope), rank_(mpi_rank(comm)), size_(mpi_size(comm)) {
+        mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        share_node(options);
+        if (family) {
+            family_ = std::move(family);
+        } else {
+            MPI_Comm control = MPI_COMM_NULL;
+            mpi_check(MPI_Comm_dup(comm_, &control), "MPI_Comm_dup");
+            mpi_check(MPI_Comm_set_errhandler(control, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+            family_ = std::make_shared<MpiFamily>(control, node_, options);
+        }
+        members_.resize(static_cast<std::size_t>(size_));
+        int const member = family_->rank();
+        mpi_check(MPI_Allgather(&member, 1, MPI_INT, members_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+        attach_ = node_ && node_->attach() && options.path != MpiPath::messages;
+        if (options.path == MpiPath::attach) demand_attach();
+    }
+    MpiTeam(MpiTeam const&) = delete;
+    MpiTeam& operator=(MpiTeam const&) = delete;
+    ~MpiTeam() {
+        if (node_) node_->own().left.store(1, std::memory_order_release);
+        if (mpi_is_usable()) MPI_Comm_free(&comm_);
+    }
+
+    [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
+    [[nodiscard]] int rank() const noexcept { return rank_; }
+    [[nodiscard]] int size() const noexcept { return size_; }
+    [[nodiscard]] int member(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] std::shared_ptr<MpiFamily> const& family() const noexcept { return family_; }
+    /// Null when this rank is alone on its node, or cannot share memory.
+    [[nodiscard]] std::shared_ptr<MpiNode> const& node() const noexcept { return node_; }
+    [[nodiscard]] bool attach() const noexcept { return attach_; }
+    /// The place of a rank on this rank's node, or -1.
+    [[nodiscard]] int local(int rank) const noexcept { return node_ ? locals_[static_cast<std::size_t>(rank)] : -1; }
+    [[nodiscard]] int rank_of_local(int local) const noexcept { return ranks_here_[static_cast<std::size_t>(local)]; }
+
+    // ---- Calls and waits -------------------------------------------------------------------------------------
+
+    /// Every collective call starts here.
+    void enter(MpiCall call) {
+        if (family_->hear()) raise_failure();
+        call_ = call;
+        ++calls_;
+        if (node_)
+            node_->own().entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
+    }
+
+    /// Calls step() until it is complete. `missing(visit)` visits the ranks it waits for, as far as this rank knows.
+    /// Throws DeadlineExceeded when nothing moves for too long, PeerFailed when somebody fails, leaves or dies.
+    template <class Step, class Missing>
+    void await(Step&& step, Missing&& missing) {
+        using Clock = std::chrono::steady_clock;
+        auto since = Clock::now();
+        auto looked = since;
+        int idle = 0;
+        for (;;) {
+            switch (step()) {
+                case MpiStep::complete: return;
+                case MpiStep::moved: idle = 0; break;
+                case MpiStep::idle: ++idle; break;
+            }
+            if (family_->hear()) raise_failure();
+            if (idle == 0) {
+                since = looked = Clock::now();
+                continue;
+            }
+            if (idle <= spins()) continue;
+            sched_yield();
+            if (idle % 16 != 0) continue;
+            auto const now = Clock::now();
+            if (now - looked < std::chrono::milliseconds(2)) continue;
+            looked = now;
+            look_for_the_lost(missing);
+            // + would overflow for the largest deadlines
+            if (now - since >= family_->options().deadline) raise_deadline(missing);
+        }
+    }
+
+    /// For those who come again and again instead of waiting: throws as await() does, but knows no deadline.
+    template <class Missing>
+    void glance(Missing&& missing) {
+        if (family_->hear()) raise_failure();
+        if (++glances_ % 256 == 0) look_for_the_lost(missing);
+    }
+
+    /// Whether a process of this node has died; looks from time to time.
+    [[nodiscard]] bool lost_somebody(std::chrono::steady_clock::time_point& looked,
+                                     std::chrono::steady_clock::time_point now) const noexcept {
+        if (!node_ || now - looked < std::chrono::milliseconds(20)) return false;
+        looked = now;
+        for (int l = 0; l < node_->ranks(); ++l)
+            if (!process_lives(node_->seat(l).pid)) return true;
+        return false;
+    }
+
+    // ---- Failure ---------------------------------------------------------------------------------------------
+
+    /// Throws the family's failure as this rank must see it. \pre the family is poisoned.
+    [[noreturn]] void raise_failure() {
+        MpiFailure const& failure = family_->failure();
+        auto const code = static_cast<ErrorCode>(failure.code);
+        bool const everyone = failure.first < 0 && failure.second < 0;
+        bool const ours = everyone || failure.first == rank_ || failure.second == rank_;
+        if (failure.scope == scope_ && ours && (code == ErrorCode::mismatch || code == ErrorCode::deadline) &&
+            family_->take_report()) {
+            raise(code, failure.reason);
+        }
+        raise(ErrorCode::peer_failed,
+              concat("reshard::MpiCommunicator: rank ", failure.rank, " failed: ", failure.reason));
+    }
+    /// Tells everybody that the payloads of two ranks differ, and throws.
+    [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
+        family_->poison(mpi_failure(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
+        raise_failure();
+    }
+    bool poison(ErrorCode code, std::string_view reason) noexcept {
+        return family_->poison(mpi_failure(code == ErrorCode::none ? ErrorCode::user : code, family_->rank(), scope_,
+                                           rank_, rank_, reason));
+    }
+    /// Runs a part of a collective. If it throws, the others hear of it.
+    template <class Body>
+    void guarded(Body&& body) {
+        try {
+            body();
+        } catch (Error const& error) {
+            abandon(error.code(), error.what());
+            throw;
+        } catch (std::bad_alloc const& error) {
+            abandon(ErrorCode::out_of_memory, error.what());
+            throw;
+        } catch (std::exception const& error) {
+            abandon(ErrorCode::user, error.what());
+            throw;
+        }
+    }
+
+    // ---- Agreement -------------------------------------------------------------------------------------------
+
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
+        Verdict joint;
+        guarded([&] {
+            std::uint64_t const text = digest_of(mine.reason);
+            std::uint64_t const all[5] = {mine.ok() ? 0U : 1U, mine.digest, ~mine.digest, text, ~text};
+            std::memcpy(agreement_->own, all, sizeof(all));
+            meet("MPI_Iallreduce", [&](MPI_Request* request) {
+                return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_, request);
+            });
+            std::uint64_t const* const most = agreement_->all;
+            bool const fine = most[0] == 0 && most[1] == ~most[2] && most[3] == ~most[4];
+            if (fine) {
+                joint = mine;
+                joint.rank = 0;
+            } else {
+                joint = compare(mine);
+            }
+        });
+        return joint;
+    }
+
+    /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
+    [[nodiscard]] std::shared_ptr<MpiTeam> split(int colour, int key);
+
+private:
+    /// Buffers of collective calls that may outlive a failed wait.
+    struct Agreement {
+        std::uint64_t own[5];
+        std::uint64_t all[5];
+        std::uint64_t line[3];
+        std::vector<std::uint64_t> lines;
+        std::string text;
+    };
+
+    [[nodiscard]] static std::uint64_t digest_of(std::string const& text) noexcept {
+        Digest digest;
+        for (char letter : text) digest.add(static_cast<unsigned char>(letter));
+        return digest.value();
+    }
+    [[nodiscard]] int spins() const noexcept { return node_ && crowded_ ? 0 : 100; }
+
+    void share_node(MpiOptions const& options) {
+        MPI_Comm here = MPI_COMM_NULL;
+        mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
+        MPI_Comm node = here;
+        if (options.ranks_per_node > 0) {
+            mpi_check(MPI_Comm_split(here, mpi_rank(here) / options.ranks_per_node, rank_, &node), "MPI_Comm_split");
+        }
+        node_ = MpiNode::make(node);
+        if (node_) {
+            ranks_here_.resize(static_cast<std::size_t>(node_->ranks()));
+            mpi_check(MPI_Allgather(&rank_, 1, MPI_INT, ranks_here_.data(), 1, MPI_INT, node), "MPI_Allgather");
+            locals_.assign(static_cast<std::size_t>(size_), -1);
+            for (int l = 0; l < node_->ranks(); ++l) locals_[static_cast<std::size_t>(rank_of_local(l))] = l;
+        }
+        crowded_ = static_cast<unsigned>(mpi_size(here)) > std::thread::hardware_concurrency();
+        if (node != here) mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
+        mpi_check(MPI_Comm_free(&here), "MPI_Comm_free");
+        agreement_ = std::make_shared<Agreement>();
+    }
+    void demand_attach() {
+        int all = attach_ || (!node_ && size_ == 1) ? 1 : 0;
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+        if (all != 0 || scope_ != 0) return;
+        raise(
+            ErrorCode::transport,
+            "reshard::MpiCommunicator: MpiPath::attach was asked for, but process_vm_readv between the ranks of a node "
+            "does not work here. Fix: use MpiPath::automatic, or let the system allow it (kernel.yama.ptrace_scope = "
+            "0, "
+            "CAP_SYS_PTRACE for containers).");
+    }
+
+    /// A collective call of MPI that does not block, waited for as everything is.
+    template <class Start>
+    void meet(std::string_view what, Start&& start) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        mpi_check(start(&request), what);
+        await(
+            [&] {
+                int done = 0;
+                mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+                return done != 0 ? MpiStep::complete : MpiStep::idle;
+            },
+            [&](auto&& visit) {
+                std::uint64_t const here = calls_ << 8U | static_cast<std::uint64_t>(call_);
+                for (int l = 0; node_ && l < node_->ranks(); ++l) {
+                    std::uint64_t const there = node_->seat(l).entered.load(std::memory_order_acquire);
+                    if (there >> 8U <= calls_ && there != here) visit(rank_of_local(l));
+                }
+            });
+    }
+
+    /// The slow way: somebody fails or differs, so everybody looks at all verdicts and hears the texts that matter.
+    [[nodiscard]] Verdict compare(Verdict const& mine) {
+        Agreement& place = *agreement_;
+        place.line[0] = static_cast<std::uint64_t>(mine.code);
+        place.line[1] = mine.digest;
+        place.line[2] = mine.reason.size();
+        place.lines.resize(3 * static_cast<std::size_t>(size_));
+        meet("MPI_Iallgather", [&](MPI_Request* request) {
+            return MPI_Iallgather(place.line, 3, MPI_UINT64_T, place.lines.data(), 3, MPI_UINT64_T, comm_, request);
+        });
+        auto const line = [&](int rank) { return place.lines.data() + 3 * rank; };
+        int failing = 0;
+        while (failing < size_ && line(failing)[0] == 0) ++failing;
+        int differing = failing < size_ ? size_ : 1;
+        while (differing < size_ && line(differing)[1] == line(0)[1]) ++differing;
+        Verdict at[2];
+        int const from[2] = {failing < size_ ? failing : 0, differing < size_ ? differing : -1};
+        for (int i = 0; i < 2; ++i) {
+            if (from[i] < 0) continue;
+            at[i].code = static_cast<ErrorCode>(line(from[i])[0]);
+            at[i].digest = line(from[i])[1];
+            at[i].reason = spread(mine.reason, from[i], line(from[i])[2]);
+        }
+        // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
+        if (failing < size_) {
+            at[0].rank = failing;
+            return at[0];
+        }
+        Verdict joint = transport::joint_verdict(from[1] < 0 ? 1 : 2, [&](int i) -> Verdict const& { return at[i]; });
+        joint.rank = from[1] < 0 ? 0 : from[1];
+        return joint;
+    }
+    [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length) {
+        agreement_->text = mine;
+        agreement_->text.resize(static_cast<std::size_t>(length));
+        if (length != 0) {
+            meet("MPI_Ibcast", [&](MPI_Request* request) {
+                return MPI_Ibcast(agreement_->text.data(), static_cast<int>(length), MPI_CHAR, root, comm_, request);
+            });
+        }
+        return agreement_->text;
+    }
+
+    /// Throws if one of those we wait for has died, left, or is busy with another call.
+    template <class Missing>
+    void look_for_the_lost(Missing&& missing) {
+        if (!node_) return;
+        missing([&](int rank) {
+            int const there = local(rank);
+            if (there < 0) return;
+            MpiSeat const& seat = node_->seat(there);
+            std::uint64_t const entered = seat.entered.load(std::memory_order_acquire);
+            auto const theirs = static_cast<MpiCall>(entered & 0xffU);
+            std::string reason;
+            if (!process_lives(seat.pid)) {
+                reason = concat("rank ", rank, " (process ", seat.pid,
+                                ") has died while others wait for it. Fix: look for "
+                                "what ended it: a signal, a lack of memory, an exit in the middle.");
+            } else if (seat.left.load(std::memory_order_acquire) != 0 && entered >> 8U < calls_) {
+                reason = concat("rank ", rank,
+                                " has left while others wait for it. Fix: make every rank take part in every "
+                                "collective call.");
+            } else if (entered >> 8U == calls_ && theirs != call_) {
+                raise_mismatch(
+                    -1, -1,
+                    concat("reshard::MpiCommunicator: rank ", rank_, " called ", name(call_), " while rank ", rank,
+                           " called ", name(theirs), ". Fix: make all ranks call the same things in the same order."));
+            } else {
+                return;
+            }
+            family_->poison(mpi_failure(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+            raise_failure();
+        });
+    }
+    template <class Missing>
+    [[noreturn]] void raise_deadline(Missing&& missing) {
+        std::string ranks;
+        int culprit = rank_;
+        missing([&](int rank) {
+            if (ranks.empty()) culprit = rank;
+            ranks = ranks.empty() ? std::to_string(rank) : concat(ranks, ", ", rank);
+        });
+        std::string const text = concat(
+            "reshard::MpiCommunicator: waited ", static_cast<Index>(family_->options().deadline.count()), " ms in ",
+            name(call_), ranks.empty() ? std::string(" for ranks of other nodes") : concat(" for rank ", ranks),
+            ". Fix: find out why it does not come, or raise MpiOptions::deadline.");
+        family_->poison(mpi_failure(ErrorCode::deadline, member(culprit), scope_, -1, -1, text));
+        raise_failure();
+    }
+    void abandon(ErrorCode code, char const* reason) noexcept {
+        if (!family_->poisoned()) poison(code, reason);
+        if (!node_) return;
+        // Nobody may read this rank's memory once its owner is told that the exchange is over.
+        auto const limit = std::chrono::steady_clock::now() +
+                           smaller<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(2));
+        for (int l = 0; l < node_->ranks(); ++l) {
+            MpiSeat const& seat = node_->seat(l);
+            while (l != node_->me() && seat.reading.load(std::memory_order_seq_cst) != 0 && process_lives(seat.pid) &&
+                   std::chrono::steady_clock::now() < limit) {
+                sched_yield();
+            }
+        }
+    }
+
+    MPI_Comm comm_;
+    std::uint64_t scope_;
+    int rank_;
+    int size_;
+    std::shared_ptr<MpiFamily> family_;
+    std::shared_ptr<MpiNode> node_;
+    std::shared_ptr<Agreement> agreement_;
+    std::vector<int> members_;
+    std::vector<int> locals_;
+    std::vector<int> ranks_here_;
+    std::uint64_t calls_ = 0;
+    std::uint64_t splits_ = 0;
+    unsigned glances_ = 0;
+    MpiCall call_ = MpiCall::none;
+    bool attach_ = false;
+    bool crowded_ = false;
+};
+
+/// A team that is left alone once its family has failed: MPI may still hold its buffers.
+[[nodiscard]] inline std::shared_ptr<MpiTeam> make_mpi_team(MPI_Comm comm, std::shared_ptr<MpiFamily> family,
+                                                            std::uint64_t scope, MpiOptions const& options) {
+    return {new MpiTeam(comm, std::move(family), scope, options), [](MpiTeam* team) {
+                if (!team->family()->poisoned()) delete team;
+            }};
+}
+
+inline std::shared_ptr<MpiTeam> MpiTeam::split(int colour, int key) {
+    std::shared_ptr<MpiTeam> child;
+    guarded([&] {
+        // Nobody enters a call that cannot be given up before all are there.
+        agreement_->own[0] = 0;
+        meet("MPI_Iallreduce", [&](MPI_Request* request) {
+            return MPI_Iallreduce(agreement_->own, agreement_->all, 1, MPI_UINT64_T, MPI_MAX, comm_, request);
+        });
+        ++splits_;
+        MPI_Comm made = MPI_COMM_NULL;
+        mpi_check(MPI_Comm_split(comm_, colour < 0 ? MPI_UNDEFINED : colour, key, &made), "MPI_Comm_split");
+        if (colour < 0) mpi_check(MPI_Comm_dup(MPI_COMM_SELF, &made), "MPI_Comm_dup");
+        // The same number on all ranks of the child, another one for every other communicator of the family.
+        std::uint64_t const scope =
+            Digest{}.add(scope_).add(splits_).add_signed(colour < 0 ? -1 - rank_ : colour).value();
+        child = make_mpi_team(made, family_, scope, family_->options());
+    });
+    return child;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -144,7 +144,7 @@ private:
             while (at < sends_.size() && sends_[at].peer < rank) ++at;
             if (l == node.me()) continue;
             for (; at < sends_.size() && sends_[at].peer == rank; ++at) {
-                entries[count] = describe(*team_->family(), team_->attach(), sends_[at]);
+                entries[count] = mpi_describe(*team_->family(), team_->attach(), sends_[at]);
                 send_modes_[at] = entries[count].mode;
                 if (entries[count++].mode != MpiMode::message) ++direct_sent_;
             }
@@ -227,7 +227,7 @@ private:
                             k < self_receives_.size() ? self_receives_[k].payload_bytes() : -1, k);
         }
         for (std::size_t k = 0; k < self_sends_.size(); ++k) {
-            convert_box(self_sends_[k].base, self_sends_[k].box, self_sends_[k].conversion, self_receives_[k].base,
+            mpi_deliver(self_sends_[k].base, self_sends_[k].box, self_sends_[k].conversion, self_receives_[k].base,
                         self_receives_[k].box, self_receives_[k].conversion, hint_);
         }
     }
@@ -290,7 +290,7 @@ private:
                       concat("reshard::MpiCommunicator: cannot map the shared buffer of rank ", rank,
                              ". Fix: keep buffers of allocate() until all have received from them."));
             }
-            convert_box(memory + sent.address, sent.box, sent.conversion, receive.base, receive.box, receive.conversion,
+            mpi_deliver(memory + sent.address, sent.box, sent.conversion, receive.base, receive.box, receive.conversion,
                         hint_);
         } else if (!attach_.read(seat.pid, sent, receive, hint_)) {
             int const error = errno;

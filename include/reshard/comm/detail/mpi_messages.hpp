@@ -63,7 +63,8 @@ private:
     [[nodiscard]] static MPI_Datatype make(StridedBox const& box) {
         int left = 0;
         MPI_Datatype type = MPI_DATATYPE_NULL;
-        mpi_check(MPI_Type_contiguous(static_cast<int>(run_bytes(box, left)), MPI_BYTE, &type), "MPI_Type_contiguous");
+        mpi_check(MPI_Type_contiguous(static_cast<int>(mpi_run_bytes(box, left)), MPI_BYTE, &type),
+                  "MPI_Type_contiguous");
         for (int d = left - 1; d >= 0; --d) {
             MPI_Datatype const inner = type;
             mpi_check(MPI_Type_create_hvector(static_cast<int>(box.dims[d].extent), 1,
@@ -163,7 +164,7 @@ private:
         std::size_t at = 0;  ///< next transfer
         std::size_t end = 0;
         Index piece = 0;  ///< next piece of it
-        PieceRule rule{};
+        MpiPieceRule rule{};
         int flying = 0;
         bool ready = true;
         [[nodiscard]] bool done() const noexcept { return ready && at >= end && flying == 0; }
@@ -174,7 +175,7 @@ private:
         std::size_t first = 0;
         std::size_t last = 0;
         Index payload = 0;
-        Piece piece;  ///< of `first`, where last == first + 1
+        MpiPiece piece;  ///< of `first`, where last == first + 1
         bool packed = false;
     };
 
@@ -189,8 +190,8 @@ private:
         slot.last = lane.at + 1;
         slot.payload = head.payload_bytes();
         if (slot.payload > mpi_piece_bytes) {
-            if (lane.piece == 0) lane.rule = piece_rule(head.box, head.wire_element_bytes(), mpi_piece_bytes);
-            slot.piece = piece_of(head.box, lane.rule, lane.piece);
+            if (lane.piece == 0) lane.rule = mpi_piece_rule(head.box, head.wire_element_bytes(), mpi_piece_bytes);
+            slot.piece = mpi_piece_of(head.box, lane.rule, lane.piece);
             slot.payload = slot.piece.box.elements() * head.wire_element_bytes();
             if (++lane.piece < lane.rule.pieces) return;
             lane.piece = 0;
@@ -230,7 +231,7 @@ private:
         slot.lane = number;
         take(lane, slot);
         int left = 0;
-        Index const run = run_bytes(slot.piece.box, left);
+        Index const run = mpi_run_bytes(slot.piece.box, left);
         bool const single = slot.last == slot.first + 1 && transfers_[slot.first].conversion.is_plain();
         slot.packed = !single || (left > 0 && run < mpi_row_bytes);
         Byte* address = transfers_[slot.first].base + slot.piece.offset;
@@ -286,8 +287,8 @@ private:
             Conversion wire = transfer.conversion;
             wire.memory = wire.wire;
             wire.factor = 1.0;
-            convert_box(base, box, transfer.conversion, slot.buffer.get() + place,
-                        dense_box(box, transfer.wire_element_bytes()), wire, CopyHint::cached);
+            mpi_deliver(base, box, transfer.conversion, slot.buffer.get() + place,
+                        mpi_dense_box(box, transfer.wire_element_bytes()), wire, CopyHint::cached);
         });
     }
     void unpack(Slot const& slot) const noexcept {
@@ -295,7 +296,7 @@ private:
             Conversion wire = transfer.conversion;
             wire.memory = wire.wire;
             wire.factor = 1.0;
-            convert_box(slot.buffer.get() + place, dense_box(box, transfer.wire_element_bytes()), wire, base, box,
+            mpi_deliver(slot.buffer.get() + place, mpi_dense_box(box, transfer.wire_element_bytes()), wire, base, box,
                         transfer.conversion, CopyHint::cached);
         });
     }

@@ -17,15 +17,16 @@ namespace reshard::inline v0::detail {
 inline constexpr Index mpi_piece_bytes = Index{512} << 10;
 
 /// Cuts the box of a long transfer: the dimensions before `at` are walked one index at a time, `at` in steps.
-struct PieceRule {
+struct MpiPieceRule {
     int at = 0;
     Index step = 1;
     Index parts = 1;  ///< along dimension `at`
     Index pieces = 1;
 };
 
-[[nodiscard]] constexpr PieceRule piece_rule(StridedBox const& box, Index wire_element_bytes, Index most) noexcept {
-    PieceRule rule;
+[[nodiscard]] constexpr MpiPieceRule mpi_piece_rule(StridedBox const& box, Index wire_element_bytes,
+                                                    Index most) noexcept {
+    MpiPieceRule rule;
     Index inner = wire_element_bytes;
     rule.at = box.dims.size() - 1;
     while (rule.at > 0 && inner * box.dims[rule.at].extent <= most) inner *= box.dims[rule.at--].extent;
@@ -40,13 +41,13 @@ struct PieceRule {
     return rule;
 }
 
-struct Piece {
+struct MpiPiece {
     Index offset = 0;  ///< bytes from the base of the whole box
     StridedBox box;
 };
 
-[[nodiscard]] constexpr Piece piece_of(StridedBox const& box, PieceRule const& rule, Index number) noexcept {
-    Piece piece;
+[[nodiscard]] constexpr MpiPiece mpi_piece_of(StridedBox const& box, MpiPieceRule const& rule, Index number) noexcept {
+    MpiPiece piece;
     piece.box.element_bytes = box.element_bytes;
     if (rule.at < 0) return piece;
     Index const start = number % rule.parts * rule.step;
@@ -62,7 +63,7 @@ struct Piece {
 }
 
 /// The same extents without gaps, of elements of `element_bytes`.
-[[nodiscard]] constexpr StridedBox dense_box(StridedBox const& box, Index element_bytes) noexcept {
+[[nodiscard]] constexpr StridedBox mpi_dense_box(StridedBox const& box, Index element_bytes) noexcept {
     StridedBox dense = box;
     dense.element_bytes = element_bytes;
     Index stride = element_bytes;
@@ -74,7 +75,7 @@ struct Piece {
 }
 
 /// Bytes that lie side by side in memory, in the order of the elements; `dims_left` dimensions are outside of them.
-[[nodiscard]] constexpr Index run_bytes(StridedBox const& box, int& dims_left) noexcept {
+[[nodiscard]] constexpr Index mpi_run_bytes(StridedBox const& box, int& dims_left) noexcept {
     Index run = box.element_bytes;
     dims_left = box.dims.size();
     while (dims_left > 0 && (box.dims[dims_left - 1].stride == run || box.dims[dims_left - 1].extent == 1)) {
@@ -84,7 +85,7 @@ struct Piece {
 }
 
 /// Moves a box as its two conversions say: at most one of them changes anything.
-inline void convert_box(std::byte const* from, StridedBox const& from_box, Conversion const& sent, std::byte* to,
+inline void mpi_deliver(std::byte const* from, StridedBox const& from_box, Conversion const& sent, std::byte* to,
                         StridedBox const& to_box, Conversion const& received, CopyHint hint) noexcept {
     if (sent.is_plain() && received.is_plain()) return copy(from, from_box, to, to_box, hint);
     convert(from, from_box, sent.memory, to, to_box, received.memory, sent.factor * received.factor);

@@ -51,7 +51,7 @@ struct MpiReach {
     std::byte const* begin;
     std::byte const* end;
 };
-[[nodiscard]] inline MpiReach reach_of(std::byte const* base, StridedBox const& box) noexcept {
+[[nodiscard]] inline MpiReach mpi_reach_of(std::byte const* base, StridedBox const& box) noexcept {
     Index low = 0;
     Index high = box.element_bytes;
     for (auto const& dim : box.dims) {
@@ -62,25 +62,25 @@ struct MpiReach {
 }
 
 /// Whether reading a box row by row beats having it packed.
-[[nodiscard]] inline bool has_good_rows(StridedBox const& box) noexcept {
+[[nodiscard]] inline bool mpi_has_good_rows(StridedBox const& box) noexcept {
     int left = 0;
-    Index const run = run_bytes(box, left);
+    Index const run = mpi_run_bytes(box, left);
     return run >= mpi_row_bytes || box.elements() * box.element_bytes <= 16 * run;
 }
 
-[[nodiscard]] inline MpiPublished describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
+[[nodiscard]] inline MpiPublished mpi_describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
     MpiPublished entry;
     entry.box = send.box;
     entry.conversion = send.conversion;
     entry.address = reinterpret_cast<std::uintptr_t>(send.base);
-    MpiReach const reach = reach_of(send.base, send.box);
+    MpiReach const reach = mpi_reach_of(send.base, send.box);
     if (MpiSegment const* const segment = family.segment_with(reach.begin, reach.end)) {
         entry.mode = MpiMode::segment;
         entry.segment = segment->number;
         entry.file = segment->memory.file();
         entry.segment_bytes = segment->memory.bytes();
         entry.address = static_cast<std::uint64_t>(send.base - segment->memory.data());
-    } else if (attach && has_good_rows(send.box)) {
+    } else if (attach && mpi_has_good_rows(send.box)) {
         entry.mode = MpiMode::attach;
     }
     return entry;
@@ -116,13 +116,13 @@ public:
 private:
     [[nodiscard]] bool read_by_pieces(int pid, std::byte const* from, MpiPublished const& sent, Receive const& receive,
                                       CopyHint hint) {
-        PieceRule const rule = piece_rule(sent.box, sent.box.element_bytes, mpi_piece_bytes);
+        MpiPieceRule const rule = mpi_piece_rule(sent.box, sent.box.element_bytes, mpi_piece_bytes);
         if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
-            Piece const source = piece_of(sent.box, rule, p);
-            Piece const target = piece_of(receive.box, rule, p);
+            MpiPiece const source = mpi_piece_of(sent.box, rule, p);
+            MpiPiece const target = mpi_piece_of(receive.box, rule, p);
             int left = 0;
-            Index const run = run_bytes(source.box, left);
+            Index const run = mpi_run_bytes(source.box, left);
             LoopNest nest;
             for (int d = 0; d < left; ++d)
                 nest.dims.push_back({source.box.dims[d].extent, source.box.dims[d].stride, 0});
@@ -134,7 +134,7 @@ private:
                 packed += run;
             });
             if (!good || !reader.flush()) return false;
-            convert_box(scratch_.get(), dense_box(source.box, source.box.element_bytes), sent.conversion,
+            mpi_deliver(scratch_.get(), mpi_dense_box(source.box, source.box.element_bytes), sent.conversion,
                         receive.base + target.offset, target.box, receive.conversion, hint);
         }
         return true;

@@ -86,8 +86,8 @@ private:
 /// list the same. Cost: the blocks in one common period, or in what both span if that is shorter.
 template <class Visit>
 constexpr void for_each_shared(IndexSet a, IndexSet b, Visit&& visit) {
-    a = a.simplified();
-    b = b.simplified();
+    if (!a.is_interval()) a = a.simplified();
+    if (!b.is_interval()) b = b.simplified();
     Interval const hull = intersect(a.span(), b.span());
     if (hull.empty()) return;
     if (a.is_interval() && b.is_interval()) return visit(Segments{hull});

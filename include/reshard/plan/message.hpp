@@ -98,15 +98,18 @@ constexpr void list_repeats(Segments const& segments, int levels, Visit& visit) 
 /// What two index sets share, as it is sent: for_each_shared() with at most `levels` repeats.
 template <class Visit>
 constexpr void for_each_sent(IndexSet const& a, IndexSet const& b, int levels, Visit&& visit) {
-    for_each_shared(a, b, [&](Segments const& segments) { list_repeats(segments, levels, visit); });
+    for_each_shared(a, b, [&](Segments const& segments) {
+        if (segments.count() == 1) return visit(segments);
+        list_repeats(segments, levels, visit);
+    });
 }
 
 /// A message's next dimension.
 constexpr void append(Message& message, Segments const& segments) noexcept {
     int const dim = message.box.size();
     message.box.push_back(segments.first);
-    for (Repeat const& repeat : {segments.outer, segments.inner})
-        if (repeat.count > 1) message.repeats.push_back({dim, repeat.pitch, repeat.count});
+    if (segments.outer.count > 1) message.repeats.push_back({dim, segments.outer.pitch, segments.outer.count});
+    if (segments.inner.count > 1) message.repeats.push_back({dim, segments.inner.pitch, segments.inner.count});
 }
 
 }  // namespace detail

@@ -13,22 +13,33 @@
 
 #include <reshard/plan/detail/share.hpp>
 
-#include <algorithm>  // sort
+#include <algorithm>  // is_sorted, sort
 #include <vector>     // vector
 
 namespace reshard::inline v0 {
 
 namespace detail {
 
+/// By peer, then by box: the boxes of one exchange with a peer differ in where they begin. Often they lie in order
+/// already; else pointers are sorted, because messages are long.
 template <class Messages>
 void sort_messages(Messages& messages) {
-    std::sort(messages.begin(), messages.end(), [](Message const& a, Message const& b) {
+    auto const before = [](Message const& a, Message const& b) {
         if (a.peer != b.peer) return a.peer < b.peer;
         for (int dim = 0; dim < a.box.size(); ++dim) {
             if (a.box[dim].begin != b.box[dim].begin) return a.box[dim].begin < b.box[dim].begin;
         }
         return false;
-    });
+    };
+    if (std::is_sorted(messages.begin(), messages.end(), before)) return;
+    std::vector<Message const*> order;
+    order.reserve(messages.size());
+    for (Message const& message : messages) order.push_back(&message);
+    std::sort(order.begin(), order.end(), [&](Message const* a, Message const* b) { return before(*a, *b); });
+    Messages sorted;
+    sorted.reserve(messages.size());
+    for (Message const* message : order) sorted.push_back(*message);
+    messages.swap(sorted);
 }
 
 /// How two grids of the same extents meet, dimension by dimension.
@@ -59,6 +70,12 @@ public:
         begin_.push_back(static_cast<Index>(pieces_.size()));
     }
 
+    /// How many messages there are.
+    [[nodiscard]] std::size_t size() const noexcept {
+        Index product = 1;
+        for (int dim = 0; dim + 1 < begin_.size(); ++dim) product *= begin_[dim + 1] - begin_[dim];
+        return static_cast<std::size_t>(product);
+    }
     /// Calls `visit(message, ordinal)` for every message, row-major. It may change the message's peer.
     template <class Visit>
     void for_each(Visit&& visit) const {
@@ -235,6 +252,7 @@ private:
         Meeting const meeting(from_, index_sets(to_, own), forms_);
         Index const own_piece = from_.cutting_ordinal(own);
         Index const same = kept_.ordinal(kept_.index(own));
+        exchange.receives.reserve(meeting.size());
         meeting.for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
                 add_message(exchange.kept, from_.mesh->rank_at(own), message);
@@ -259,7 +277,9 @@ private:
         Index const same = kept_.ordinal(kept_.index(own));
         Index const own_turn = receivers_.index(own);
         if (copies_.size() == 1) {
-            Meeting(to_, sets, forms_).for_each([&](Message const& message, Index destination) {
+            Meeting const meeting(to_, sets, forms_);
+            exchange.sends.reserve(meeting.size() * static_cast<std::size_t>(receivers_.size()));
+            meeting.for_each([&](Message const& message, Index destination) {
                 for (Index y = 0; y < receivers_.size(); ++y) {
                     Index const receiver = destination + same + receivers_.ordinal(y);
                     if (receiver != own) add_message(exchange.sends, from_.mesh->rank_at(receiver), message);
@@ -364,7 +384,9 @@ private:
 
     void plan_receives(Index rank, Index target, Index source, Exchange& exchange) const {
         Index const own_piece = source < 0 ? -1 : from_.cutting_ordinal(source);
-        Meeting(from_, index_sets(to_, target), forms_).for_each([&](Message const& message, Index piece) {
+        Meeting const meeting(from_, index_sets(to_, target), forms_);
+        exchange.receives.reserve(meeting.size());
+        meeting.for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
                 add_message(exchange.kept, rank, message);
                 return;

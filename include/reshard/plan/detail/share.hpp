@@ -66,21 +66,20 @@ struct Loop {
 template <class Visit>
 void share(Message const& message, Index start, Index length, Index holders, Visit& visit) {
     Index const elements = message.elements();
-    Index parts = multiply_divide(elements, holders, length);
-    Loop const loop = loop_to_cut(message, parts);
-    parts = smaller(parts, loop.extent);
-    if (parts >= 2) {
-        Index const step = elements / loop.extent;
-        SplitRule balanced;
-        balanced.kind = SplitKind::balanced;
-        for (Index i = 0; i < parts; ++i) {
-            Interval const cut = part(balanced, loop.extent, parts, i);
-            Message const piece = slice(message, loop, cut);
-            share(piece, start + step * cut.begin, length, holders, visit);  // a piece may still be long
-        }
+    Index const wanted = multiply_divide(elements, holders, length);
+    Loop const loop = wanted < 2 ? Loop{} : loop_to_cut(message, wanted);
+    Index const parts = smaller(wanted, loop.extent);
+    if (parts < 2) {
+        visit(smaller(multiply_divide(2 * start + elements, holders, 2 * length), holders - 1), message);
         return;
     }
-    visit(smaller(multiply_divide(2 * start + elements, holders, 2 * length), holders - 1), message);
+    Index const step = elements / loop.extent;
+    SplitRule balanced;
+    balanced.kind = SplitKind::balanced;
+    for (Index i = 0; i < parts; ++i) {
+        Interval const cut = part(balanced, loop.extent, parts, i);
+        share(slice(message, loop, cut), start + step * cut.begin, length, holders, visit);  // may still be long
+    }
 }
 
 /// Where one family of a dimension lies when all of them are laid end to end, by where they begin.

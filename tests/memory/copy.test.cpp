@@ -69,6 +69,37 @@ TEST_SUITE("memory/copy") {
         }
     }
 
+    TEST_CASE("copy: short rows of whole cache lines, streamed, and rows just beside them") {
+        // Rows of `run` bytes, every second stretch of the destination: what a block-cyclic message looks like.
+        alignas(64) static std::byte to[8192];
+        static std::byte from[8192];
+        for (std::size_t i = 0; i != sizeof from; ++i) from[i] = static_cast<std::byte>((i * 37 + i / 251) & 0xffU);
+        for (Index run : {64, 128, 192, 448, 96}) {
+            for (Index shift : {0, 8, 64}) {
+                for (Index pitch : {2 * run, 2 * run + 8, 1024L}) {
+                    CAPTURE(run);
+                    CAPTURE(shift);
+                    CAPTURE(pitch);
+                    Index const rows = (8192 - shift - run) / pitch + 1;
+                    StridedBox source;
+                    StridedBox target;
+                    source.element_bytes = target.element_bytes = 8;
+                    source.dims = {StridedDim{rows, run}, StridedDim{run / 8, 8}};
+                    target.dims = {StridedDim{rows, pitch}, StridedDim{run / 8, 8}};
+                    std::fill(std::begin(to), std::end(to), guard);
+                    std::vector<std::byte> want(std::begin(to), std::end(to));
+                    for (Index r = 0; r < rows; ++r)
+                        for (Index b = 0; b < run; ++b) {
+                            want[static_cast<std::size_t>(shift + r * pitch + b)] = from[r * run + b];
+                        }
+                    copy(from, source, to + shift, target, CopyHint::streaming);
+                    bool const same = std::equal(want.begin(), want.end(), std::begin(to));
+                    CHECK(same);
+                }
+            }
+        }
+    }
+
     TEST_CASE("copy: one huge run, streamed, with every byte in place and none beyond") {
         for (Index bytes : {Index{511}, Index{512}, Index{65536}, Index{65536 * 3 + 777}, Index{1 << 20}}) {
             for (Index shift : {Index{0}, Index{1}, Index{63}}) {

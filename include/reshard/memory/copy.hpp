@@ -10,7 +10,8 @@
 namespace reshard::inline v0 {
 
 /// Whether the destination should end up in the caches. `streaming` pays when everything that moves at the same
-/// time exceeds about 16 MiB (the caller knows, the kernel cannot) and is ignored for rows below 512 bytes.
+/// time exceeds about 16 MiB (the caller knows, the kernel cannot) and is ignored for rows below 512 bytes, unless they
+/// are whole cache lines of the destination: block-cyclic rows are, and every second line of a row is slow to fetch.
 enum class CopyHint : std::uint8_t { cached, streaming };
 
 /// From this total of bytes that move together, transports pass CopyHint::streaming unless told otherwise.
@@ -65,6 +66,13 @@ inline void copy_runs(LoopNest const& nest, std::byte const* from, std::byte* to
     });
 }
 
+/// Whether all rows of `run` bytes are whole cache lines of the destination.
+[[nodiscard]] inline bool writes_whole_lines(LoopNest const& nest, std::byte const* to, Index run) noexcept {
+    bool whole = run % cache_line == 0 && reinterpret_cast<std::uintptr_t>(to) % cache_line == 0;
+    for (LoopDim const& dim : nest.dims) whole = whole && dim.to % cache_line == 0;
+    return whole;
+}
+
 }  // namespace detail
 
 /// Element k of `from_box` becomes element k of `to_box`.
@@ -89,6 +97,12 @@ inline void copy(std::byte const* from, StridedBox const& from_box, std::byte* t
             streamer.add(source, destination);
         });
         return streamer.finish();
+    }
+    if (hint == CopyHint::streaming && detail::writes_whole_lines(nest, to, run)) {
+        detail::for_each_origin(nest, nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {
+            detail::stream_lines(source, destination, run);
+        });
+        return detail::stream_fence();
     }
     switch (run) {
         case 1: return detail::copy_units<1>(nest, from, to);

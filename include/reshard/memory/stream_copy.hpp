@@ -14,7 +14,7 @@
 
 namespace reshard::inline v0 {
 
-/// Rows shorter than this gain nothing from streaming stores.
+/// Rows shorter than this gain nothing from streaming stores, except rows of whole cache lines.
 inline constexpr Index streaming_row_bytes = 512;
 
 /// Rows that are written at the same time. One stream leaves the memory idle between lines; 4 and 8 measure alike
@@ -82,6 +82,15 @@ void stream_rows(std::byte const* const* from, std::byte* const* to, Index bytes
 inline void stream_fence() noexcept {
 #if defined(__SSE2__)
     _mm_sfence();
+#endif
+}
+
+/// A row of whole lines: `to` and `bytes` are multiples of a line. Needs stream_fence() afterwards.
+inline void stream_lines(std::byte const* from, std::byte* to, Index bytes) noexcept {
+#if defined(__SSE2__)
+    for (Index at = 0; at < bytes; at += cache_line) stream_line(from + at, to + at);
+#else
+    copy_bytes(from, to, bytes);
 #endif
 }
 

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/cost.hpp
+/// \brief  What one rank's part of a plan loads on each tier of a topology, and about how long that takes.
+/// \depends plan, explain, topology; <vector>. Not part of the umbrella.
+///
+/// The model is Hockney's (Parallel Computing 20, 1994): a message of m bytes takes latency + m / bandwidth. A rank
+/// sends and receives at the same time, and uses the links of different tiers at the same time; messages of one tier
+/// and direction follow each other. Phases follow each other. Not modelled: congestion inside a tier, copies in
+/// memory, ranks that start late.
+#pragma once
+
+#include <reshard/plan/explain.hpp>
+#include <reshard/plan/topology.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+/// What one rank moves over one tier's links.
+struct TierLoad {
+    Index messages_sent = 0;
+    Index messages_received = 0;
+    Index bytes_sent = 0;
+    Index bytes_received = 0;
+    friend constexpr bool operator==(TierLoad const&, TierLoad const&) = default;
+};
+
+/// One phase of one rank: a load per tier of the topology.
+using PhaseLoad = InlineList<TierLoad, max_tiers>;
+
+/// One rank's part of a plan.
+struct RankLoad {
+    std::vector<PhaseLoad> phases;  ///< one after the other; empty when nothing crosses ranks
+    Index memory = 0;               ///< bytes: what the rank holds before, what it holds after, and scratch
+    friend bool operator==(RankLoad const&, RankLoad const&) = default;
+};
+
+/// Seconds of one rank's part, when nobody else gets in its way.
+struct Estimate {
+    std::vector<double> phases;
+    double seconds = 0;
+};
+
+namespace detail {
+
+/// Bytes of so many elements. Throws DTypeError for elements smaller than a byte, ShapeError beyond 64 bits.
+[[nodiscard]] inline Index bytes_of(Index elements, DType dtype) {
+    if (!is_byte_sized(dtype)) {
+        raise(ErrorCode::dtype, concat("reshard::simulate: elements of ", name(dtype),
+                                       " are smaller than a byte and cannot be cut. Fix: count the storage as U8."));
+    }
+    Index result = 0;
+    if (!multiply_fits(elements, bytes(dtype), result)) {
+        raise(ErrorCode::shape, concat("reshard::simulate: ", elements, " elements of ", name(dtype),
+                                       " are more bytes than 64 bits count. Fix: simulate a smaller tensor."));
+    }
+    return result;
+}
+
+/// Exchanges one after the other, the same number for every rank.
+template <class P>
+[[nodiscard]] int phases_of(P const& plan) {
+    return plan.is_local() ? 0 : plan.steps().spread ? 2 : 1;
+}
+
+template <class P>
+[[nodiscard]] PhaseLoad phase_load(P const& plan, Topology const& topology, Index rank, int phase, DType dtype) {
+    PhaseLoad load;
+    for (int i = 0; i < topology.size(); ++i) load.push_back({});
+    Exchange const exchange = plan.exchange(rank, phase);
+    for (Message const& message : exchange.sends) {
+        TierLoad& tier = load[topology.tier_of(rank, message.peer)];
+        ++tier.messages_sent;
+        tier.bytes_sent += bytes_of(message.elements(), dtype);
+    }
+    for (Message const& message : exchange.receives) {
+        TierLoad& tier = load[topology.tier_of(rank, message.peer)];
+        ++tier.messages_received;
+        tier.bytes_received += bytes_of(message.elements(), dtype);
+    }
+    return load;
+}
+
+[[nodiscard]] inline Index held_bytes(DynamicDistribution const& distribution, Index rank, DType dtype) {
+    return distribution.contains(rank) ? bytes_of(distribution.local_shape(rank).size(), dtype) : 0;
+}
+
+template <class P>
+[[nodiscard]] RankLoad rank_load(P const& plan, Topology const& topology, Index rank, int phases, DType dtype) {
+    RankLoad load;
+    for (int phase = 0; phase < phases; ++phase) {
+        load.phases.push_back(phase_load(plan, topology, rank, phase, dtype));
+    }
+    load.memory = held_bytes(plan.from(), rank, dtype);
+    if (plan.kind() == Kind::view) return load;  // the window is memory the rank already holds
+    load.memory += held_bytes(plan.to(), rank, dtype);
+    if (phases != 0) load.memory += bytes_of(workspace_of(plan.steps(), plan.from(), rank), dtype);
+    return load;
+}
+
+/// The outermost unit holds every rank of the plan.
+template <class P>
+void require_covered(P const& plan, Topology const& topology) {
+    topology.require(plan.from().mesh().last_rank());
+    topology.require(plan.to().mesh().last_rank());
+}
+
+}  // namespace detail
+
+/// What a rank moves over each tier when it carries out a plan, and the memory it needs. Zero for ranks outside.
+/// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte.
+template <class From, class To>
+[[nodiscard]] RankLoad load_of(Plan<From, To> const& typed, Topology const& topology, Index rank, DType dtype) {
+    Plan<> const plan = typed;
+    detail::require_covered(plan, topology);
+    return detail::rank_load(plan, topology, rank, detail::phases_of(plan), dtype);
+}
+
+/// Seconds that one tier's links are busy for a rank: its sends or its receives, whichever take longer.
+[[nodiscard]] inline double seconds_of(TierLoad const& load, Tier const& tier) noexcept {
+    auto const way = [&](Index messages, Index bytes) {
+        return tier.latency * static_cast<double>(messages) + static_cast<double>(bytes) / tier.bandwidth;
+    };
+    return larger(way(load.messages_sent, load.bytes_sent), way(load.messages_received, load.bytes_received));
+}
+
+/// Seconds of one phase of one rank: its slowest tier. \pre a load per tier.
+[[nodiscard]] inline double seconds_of(PhaseLoad const& load, Topology const& topology) noexcept {
+    double slowest = 0;
+    for (int i = 0; i < load.size(); ++i) slowest = larger(slowest, seconds_of(load[i], topology.tier(i)));
+    return slowest;
+}
+
+/// One rank's part of a plan, by its own links alone: uplinks, which ranks share, need the whole world (simulate).
+[[nodiscard]] inline Estimate estimate(RankLoad const& load, Topology const& topology) {
+    Estimate result;
+    for (PhaseLoad const& phase : load.phases) {
+        result.phases.push_back(seconds_of(phase, topology));
+        result.seconds += result.phases.back();
+    }
+    return result;
+}
+
+/// explain(plan, rank, dtype), and below it what each phase loads on each tier and about how long it takes.
+/// Throws like load_of.
+template <class From, class To>
+[[nodiscard]] std::string explain(Plan<From, To> const& typed, Topology const& topology, Index rank, DType dtype) {
+    Plan<> const plan = typed;
+    std::string text = explain(typed, rank, dtype);
+    RankLoad const load = load_of(plan, topology, rank, dtype);
+    Estimate const time = estimate(load, topology);
+    for (std::size_t phase = 0; phase != load.phases.size(); ++phase) {
+        for (int i = 0; i < topology.size(); ++i) {
+            TierLoad const& tier = load.phases[phase][i];
+            if (tier == TierLoad{}) continue;
+            text +=
+                concat("  phase ", phase + 1, ", tier ", topology.tier(i).name, ": sends ",
+                       detail::bytes_text(tier.bytes_sent), " in ", detail::count_text(tier.messages_sent, "message"),
+                       "; receives ", detail::bytes_text(tier.bytes_received), " in ",
+                       detail::count_text(tier.messages_received, "message"), "; about ",
+                       detail::seconds_text(seconds_of(tier, topology.tier(i))), "\n");
+        }
+    }
+    if (!load.phases.empty()) text += concat("  about ", detail::seconds_text(time.seconds), " by its own links\n");
+    return text;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/rank_classes.hpp
+/// \brief  Which ranks of a plan have the same picture of it, so that one of them speaks for all.
+/// \depends grid, steps, topology; <algorithm>, <vector>.
+///
+/// What a rank receives is a product over tensor dimensions: along each, the pieces of the source that meet what it
+/// needs. What it sends is such a product too. So its picture is known from one *list* per dimension and direction:
+/// the sizes of those pieces, and how near each of them is: in how many tiers its place agrees with the rank's own
+/// along the axes that cut that dimension. (A message crosses the tier of the farthest of its dimensions.) Two ranks
+/// whose lists are equal have equal loads, and the key of a rank is a digest of its lists. Lists depend on few
+/// coordinates and are made once per combination of those; per rank there is only a look at each list, whether the
+/// rank is near any of it. Nothing is assumed of the split rules: short, empty and irregular parts have other lists.
+///
+/// This needs that every piece has one holder (copies choose among themselves by their place in a line: see share)
+/// and that units of the topology are boxes of mesh coordinates. Otherwise there are no classes.
+#pragma once
+
+#include <reshard/plan/detail/steps.hpp>
+#include <reshard/plan/topology.hpp>
+
+#include <algorithm>  // lower_bound, sort, upper_bound
+#include <vector>     // vector
+
+namespace reshard::inline v0::detail {
+
+[[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t x) noexcept {  // splitmix64's finaliser
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+    return x ^ (x >> 31U);
+}
+[[nodiscard]] constexpr std::uint64_t combined(std::uint64_t a, std::uint64_t b) noexcept {
+    return mixed(a * 0x9e3779b97f4a7c15U + b + 1);
+}
+
+/// Units of a topology as blocks of mesh coordinates, for tiers that split the mesh: ranks are in one unit when they
+/// agree on the axes before `axis` and on coordinate / block along it. Level 0 is the rank itself.
+struct UnitLevel {
+    int axis = 0;
+    Index block = 1;
+};
+using UnitLevels = InlineList<UnitLevel, max_tiers + 1>;
+
+/// False when some unit is no box of coordinates, or the mesh lists its ranks.
+[[nodiscard]] inline bool unit_levels(DynamicMesh const& mesh, Topology const& topology, UnitLevels& levels) {
+    levels = {};
+    levels.push_back({mesh.axes() - 1, 1});
+    if (!mesh.ranks().ranks.empty()) return false;
+    Index const first = mesh.ranks().first;
+    for (int i = 0; i < topology.size(); ++i) {
+        if (topology.unit(i, first) == topology.unit(i, mesh.last_rank())) return true;
+        Index const ranks = topology.tier(i).ranks;
+        int axis = 0;  // the outermost axis that a unit does not hold whole
+        while (axis + 1 < mesh.axes() && mesh.stride(axis) > ranks) ++axis;
+        Index const block = ranks / mesh.stride(axis);
+        if (first % ranks != 0 || ranks % mesh.stride(axis) != 0 || mesh.extent(axis) % block != 0) return false;
+        levels.push_back({axis, block});
+    }
+    return true;
+}
+
+/// Coordinates along some axes, numbered row-major, and their part in a rank's number.
+class AxisPlaces {
+public:
+    AxisPlaces(DynamicMesh const& mesh, unsigned mask) : subset_(mesh, mask) {
+        Index stride = subset_.size();
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            bool const in = ((mask >> axis) & 1U) != 0;
+            if (in) stride /= mesh.extent(axis);
+            strides_.push_back(in ? stride : 0);
+        }
+    }
+    [[nodiscard]] Index size() const noexcept { return subset_.size(); }
+    [[nodiscard]] Index stride(int axis) const noexcept { return strides_[axis]; }
+    [[nodiscard]] Index ordinal(Index place) const noexcept { return subset_.ordinal(place); }
+    [[nodiscard]] Index place(Index ordinal) const noexcept { return subset_.index(ordinal); }
+    /// Neighbouring places that one unit of a level holds.
+    [[nodiscard]] Index block(DynamicMesh const& mesh, UnitLevel const& level) const noexcept {
+        Index product = 1;
+        for (int axis = level.axis; axis < mesh.axes(); ++axis) {
+            if (strides_[axis] != 0) product *= axis == level.axis ? level.block : mesh.extent(axis);
+        }
+        return product;
+    }
+
+private:
+    AxisSubset subset_;
+    InlineList<Index, max_axes> strides_;  ///< 0: not one of the axes
+};
+
+/// The lists of one dimension and one direction: per place along the axes that cut `mine`, the pieces of `other` that
+/// meet what is there; and of a rank, the digest of its list seen from its own place along the axes that cut `other`.
+class MeetingLists {
+public:
+    /// `budget` counts pieces down; below zero the lists are not complete.
+    MeetingLists(DynamicMesh const& mesh, UnitLevels const& levels, Grid const& mine, Grid const& other, int dim,
+                 Index& budget)
+        : mine_(mesh, mask_of(mine.dims[dim])), other_(mesh, mask_of(other.dims[dim])) {
+        for (UnitLevel const& level : levels) blocks_.push_back(other_.block(mesh, level));
+        auto const lists = static_cast<std::size_t>(mine_.size());
+        budget -= mine_.size() + other_.size();
+        if (budget < 0) return;
+        for (Index place = 0; place < other_.size(); ++place) block_of_.push_back(place / blocks_.back());
+        begin_.reserve(lists + 1);
+        far_.reserve(lists);
+        nearest_.reserve(lists);
+        begin_.push_back(0);
+        for (Index list = 0; list < mine_.size() && budget >= 0; ++list) {
+            fill(mine.index_set(mine_.ordinal(list), dim), other, dim, budget);
+        }
+        Index memo = 0;
+        if (multiply_fits(mine_.size(), other_.size(), memo) && memo <= memo_limit) {
+            memo_.assign(static_cast<std::size_t>(memo), 0);
+        }
+    }
+
+    [[nodiscard]] Index mine_stride(int axis) const noexcept { return mine_.stride(axis); }
+    [[nodiscard]] Index other_stride(int axis) const noexcept { return other_.stride(axis); }
+    /// Every rank sees one and the same list from one and the same place.
+    [[nodiscard]] bool is_constant() const noexcept { return mine_.size() == 1 && other_.size() == 1; }
+
+    [[nodiscard]] std::uint64_t digest(Index list, Index place) noexcept {
+        auto const at = static_cast<std::size_t>(list);
+        Index const block = block_of_[static_cast<std::size_t>(place)];
+        if (block < nearest_[at].begin || block >= nearest_[at].end) return far_[at];
+        if (memo_.empty()) return near_digest(list, place);
+        std::uint64_t& known = memo_[static_cast<std::size_t>(list * other_.size() + place)];
+        if (known == 0) known = near_digest(list, place);
+        return known;
+    }
+
+private:
+    struct Segment {
+        Index place = 0;
+        Interval interval;
+    };
+    struct Entry {
+        Index place = 0;
+        std::uint64_t sum = 0;  ///< of the digests of this list's pieces up to here
+    };
+
+    static unsigned mask_of(GridDim const& dim) noexcept {
+        unsigned mask = 0;
+        for (GridCut const& cut : dim.cuts) mask |= 1U << cut.axis;
+        return mask;
+    }
+
+    void fill(IndexSet const& set, Grid const& other, int dim, Index& budget) {
+        std::vector<Segment>& segments = segments_;
+        segments.clear();
+        for (Index k = 0; k < set.segments() && budget >= 0; ++k) {
+            other.for_each_piece(dim, set.segment(k), [&](Interval interval, Index ordinal) {
+                segments.push_back({other_.place(ordinal), interval});
+                --budget;
+            });
+        }
+        std::sort(segments.begin(), segments.end(), [](Segment const& a, Segment const& b) {
+            return a.place != b.place ? a.place < b.place : a.interval.begin < b.interval.begin;
+        });
+        // A place's segments count by their sizes and distances: the same ones further along are the same picture.
+        std::uint64_t sum = 0;
+        for (std::size_t i = 0; i != segments.size();) {
+            std::uint64_t piece = 1;
+            std::size_t const first = i;
+            for (; i != segments.size() && segments[i].place == segments[first].place; ++i) {
+                Index const gap = i == first ? 0 : segments[i].interval.begin - segments[i - 1].interval.end;
+                piece = combined(piece, static_cast<std::uint64_t>(gap));
+                piece = combined(piece, static_cast<std::uint64_t>(segments[i].interval.size()));
+            }
+            sum += piece;
+            entries_.push_back({segments[first].place, sum});
+        }
+        begin_.push_back(entries_.size());
+        std::uint64_t key = combined(sum, 0);
+        for (int level = 0; level < blocks_.size(); ++level) key = combined(key, 0);
+        far_.push_back(key | 1U);
+        Interval blocks;
+        if (!segments.empty()) {
+            blocks = {segments.front().place / blocks_.back(), segments.back().place / blocks_.back() + 1};
+        }
+        nearest_.push_back(blocks);
+    }
+
+    /// Sum over the pieces before `place`.
+    [[nodiscard]] std::uint64_t before(Index list, Index place) const noexcept {
+        auto const first = entries_.begin() + static_cast<std::ptrdiff_t>(begin_[static_cast<std::size_t>(list)]);
+        auto const last = entries_.begin() + static_cast<std::ptrdiff_t>(begin_[static_cast<std::size_t>(list) + 1]);
+        auto const found =
+            std::lower_bound(first, last, place, [](Entry const& entry, Index at) { return entry.place < at; });
+        return found == first ? 0 : (found - 1)->sum;
+    }
+    [[nodiscard]] std::uint64_t near_digest(Index list, Index place) const noexcept {
+        std::uint64_t key = combined(before(list, INT64_MAX), 0);
+        for (Index block : blocks_) {
+            Index const begin = place / block * block;
+            key = combined(key, before(list, begin + block) - before(list, begin));
+        }
+        return key | 1U;  // never 0, which means not yet known
+    }
+
+    static constexpr Index memo_limit = 1 << 21;
+
+    AxisPlaces mine_;
+    AxisPlaces other_;
+    InlineList<Index, max_tiers + 1> blocks_;  ///< per level, in places of `other_`
+    std::vector<Entry> entries_;
+    std::vector<std::size_t> begin_;
+    std::vector<std::uint64_t> far_;   ///< per list: its digest from a place that is near none of it
+    std::vector<Interval> nearest_;    ///< per list: the outermost blocks its places span
+    std::vector<Index> block_of_;      ///< per place: its outermost block
+    std::vector<Segment> segments_;    ///< of the list being made
+    std::vector<std::uint64_t> memo_;  ///< near digests that are known; 0: not yet
+};
+
+/// Sizes of what ranks hold along one dimension: part of the picture where no exchange shows them.
+class HeldSizes {
+public:
+    HeldSizes(DynamicMesh const& mesh, Grid const& grid, int dim) : places_(mesh, mask(grid.dims[dim])) {
+        for (Index i = 0; i < places_.size(); ++i) sizes_.push_back(grid.index_set(places_.ordinal(i), dim).size());
+    }
+    [[nodiscard]] Index stride(int axis) const noexcept { return places_.stride(axis); }
+    [[nodiscard]] Index size(Index place) const noexcept { return sizes_[static_cast<std::size_t>(place)]; }
+
+private:
+    static unsigned mask(GridDim const& dim) noexcept {
+        unsigned mask = 0;
+        for (GridCut const& cut : dim.cuts) mask |= 1U << cut.axis;
+        return mask;
+    }
+    AxisPlaces places_;
+    std::vector<Index> sizes_;
+};
+
+/// Classes by key, numbered in the order they are met.
+class KeyTable {
+public:
+    [[nodiscard]] std::size_t size() const noexcept { return keys_.size(); }
+    /// The number of a key's class; size() before the call when the key is new.
+    [[nodiscard]] std::uint32_t number(std::uint64_t key) {
+        if (2 * keys_.size() >= slots_.size()) grow();
+        std::size_t at = key & (slots_.size() - 1);
+        for (; slots_[at] != 0; at = (at + 1) & (slots_.size() - 1)) {
+            if (keys_[slots_[at] - 1] == key) return slots_[at] - 1;
+        }
+        keys_.push_back(key);
+        slots_[at] = static_cast<std::uint32_t>(keys_.size());
+        return slots_[at] - 1;
+    }
+
+private:
+    void grow() {
+        slots_.assign(slots_.empty() ? 256 : 2 * slots_.size(), 0);
+        for (std::size_t i = 0; i != keys_.size(); ++i) {
+            std::size_t at = keys_[i] & (slots_.size() - 1);
+            while (slots_[at] != 0) at = (at + 1) & (slots_.size() - 1);
+            slots_[at] = static_cast<std::uint32_t>(i + 1);
+        }
+    }
+    std::vector<std::uint64_t> keys_;
+    std::vector<std::uint32_t> slots_;  ///< 0: free, else the class + 1
+};
+
+struct RankClasses {
+    bool found = false;             ///< the plan has classes and they are few enough
+    std::vector<std::uint32_t> of;  ///< per mesh ordinal: its class
+    std::vector<Index> ranks;       ///< per class: how many
+    std::vector<Index> first;       ///< per class: the first mesh ordinal
+};
+
+/// The lists and sizes a rank's key is made of.
+class RankKeys {
+public:
+    /// \pre a collective plan on one mesh.
+    RankKeys(Steps const& steps, DynamicDistribution const& from, DynamicDistribution const& to,
+             Topology const& topology, Index budget)
+        : mesh_(from.mesh()) {
+        UnitLevels levels;
+        if (!unit_levels(mesh_, topology, levels)) return;
+        Grid source(from);
+        Grid target(steps.fold ? steps.middle : steps.needed);
+        if (steps.fold) {
+            source.add_dim(steps.addends, steps.resolved);
+            target.add_dim(steps.addends, {});
+        }
+        Owner const nobody;
+        add_owners(source, nobody, target, steps.fold ? steps.middle_owner : steps.needed_owner);
+        if (!add_phase(source, target, levels, budget)) return;
+        if (steps.spread) {
+            Grid middle(steps.middle);
+            Grid needed(steps.needed);
+            add_owners(middle, steps.middle_owner, needed, steps.needed_owner);
+            if (!add_phase(middle, needed, levels, budget)) return;
+        }
+        if (steps.fold || steps.fill) {  // memory and bound count what the phases do not show
+            Grid const before(from);
+            Grid const after(to);
+            for (int dim = 0; dim < from.shape().rank(); ++dim) {
+                sizes_.emplace_back(mesh_, before, dim);
+                sizes_.emplace_back(mesh_, after, dim);
+            }
+        }
+        usable_ = true;
+    }
+    [[nodiscard]] bool usable() const noexcept { return usable_; }
+
+    /// Sorts all ranks into classes; gives up when there are more than `most`.
+    [[nodiscard]] RankClasses classes(std::size_t most) {
+        RankClasses result;
+        KeyTable table;
+        result.of.reserve(static_cast<std::size_t>(mesh_.size()));
+        int const inner = mesh_.axes() - 1;
+        Index const row = mesh_.extent(inner);
+        struct Line {  // what a list needs to know of a row of ranks: its places at the start and the steps along it
+            Index list = 0;
+            Index list_step = 0;
+            Index place = 0;
+            Index place_step = 0;
+        };
+        std::vector<Line> lines(lists_.size());
+        std::vector<Line> held(sizes_.size());
+        for (std::size_t i = 0; i != lists_.size(); ++i) {
+            lines[i].list_step = lists_[i].mine_stride(inner);
+            lines[i].place_step = lists_[i].other_stride(inner);
+        }
+        for (std::size_t i = 0; i != sizes_.size(); ++i) held[i].list_step = sizes_[i].stride(inner);
+        for (Index start = 0; start < mesh_.size(); start += row) {
+            for (std::size_t i = 0; i != lists_.size(); ++i) {
+                lines[i].list = lines[i].place = 0;
+                for (int axis = 0; axis < inner; ++axis) {
+                    Index const at = start / mesh_.stride(axis) % mesh_.extent(axis);
+                    lines[i].list += at * lists_[i].mine_stride(axis);
+                    lines[i].place += at * lists_[i].other_stride(axis);
+                }
+            }
+            for (std::size_t i = 0; i != sizes_.size(); ++i) {
+                held[i].list = 0;
+                for (int axis = 0; axis < inner; ++axis) {
+                    held[i].list += start / mesh_.stride(axis) % mesh_.extent(axis) * sizes_[i].stride(axis);
+                }
+            }
+            for (Index k = 0; k < row; ++k) {
+                std::uint64_t key = 0;
+                for (std::size_t i = 0; i != lists_.size(); ++i) {
+                    Line& line = lines[i];
+                    key = key * 0x9e3779b97f4a7c15U + lists_[i].digest(line.list, line.place);
+                    line.list += line.list_step;
+                    line.place += line.place_step;
+                }
+                for (std::size_t i = 0; i != sizes_.size(); ++i) {
+                    key = combined(key, static_cast<std::uint64_t>(sizes_[i].size(held[i].list)));
+                    held[i].list += held[i].list_step;
+                }
+                std::uint32_t const number = table.number(mixed(key));
+                if (number == result.ranks.size()) {
+                    if (result.ranks.size() == most) return {};
+                    result.ranks.push_back(0);
+                    result.first.push_back(start + k);
+                }
+                ++result.ranks[number];
+                result.of.push_back(number);
+            }
+        }
+        result.found = true;
+        return result;
+    }
+
+private:
+    static void add_owners(Grid& source, Owner const& source_owner, Grid& target, Owner const& target_owner) {
+        if (source_owner.axes.empty() && target_owner.axes.empty()) return;
+        source.add_owner(source_owner);
+        target.add_owner(target_owner);
+    }
+    /// Both directions of every dimension; false when pieces have several holders or there are too many.
+    [[nodiscard]] bool add_phase(Grid const& source, Grid const& target, UnitLevels const& levels, Index& budget) {
+        for (int axis = 0; axis < mesh_.axes(); ++axis) {
+            if (mesh_.extent(axis) > 1 && ((target.cutting & ~source.cutting) >> axis & 1U) != 0) return false;
+        }
+        for (int dim = 0; dim < source.dims.size(); ++dim) {
+            for (bool const receives : {true, false}) {
+                Grid const& mine = receives ? target : source;
+                Grid const& other = receives ? source : target;
+                lists_.emplace_back(mesh_, levels, mine, other, dim, budget);
+                if (budget < 0) return false;
+                if (lists_.back().is_constant()) lists_.pop_back();
+            }
+        }
+        return true;
+    }
+
+    DynamicMesh mesh_;
+    std::vector<MeetingLists> lists_;
+    std::vector<HeldSizes> sizes_;
+    bool usable_ = false;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/simulate.hpp
+/// \brief  A whole world before it exists: what a plan loads on every tier of a topology, and about how long it takes.
+/// \depends cost, detail/rank_classes, detail/world_sum. Not part of the umbrella.
+///
+/// Ranks with the same picture of the plan form a class, and one rank of each class is planned. That is exact
+/// (detail/rank_classes.hpp says when and why; the tests compare with every rank planned). Where a plan has no
+/// classes (copies that share the sending, two meshes, listed ranks, units across mesh rows) all ranks are planned,
+/// and where that is more work than `budget` allows, a sample of them: then `exact` is false and sums are scaled.
+#pragma once
+
+#include <reshard/plan/cost.hpp>
+#include <reshard/plan/detail/rank_classes.hpp>
+#include <reshard/plan/detail/world_sum.hpp>
+
+namespace reshard::inline v0 {
+
+/// How much work a simulation may be.
+struct SimulateOptions {
+    Index budget = 1 << 22;  ///< messages planned rank by rank
+    Index lists = 1 << 24;   ///< pieces listed to find classes
+    bool classes = true;     ///< false: plan rank by rank, to compare
+};
+
+namespace detail {
+
+/// The ranks of both meshes, each once: those of the source by position, then what only the destination has.
+class WorldRanks {
+public:
+    WorldRanks(DynamicMesh const& from, DynamicMesh const& to) : from_(from), to_(to), same_(from == to) {
+        if (same_) return;
+        if (from.ranks().ranks.empty() && to.ranks().ranks.empty()) {
+            Index const low = larger(from.rank_at(0), to.rank_at(0));
+            Index const high = smaller(from.last_rank(), to.last_rank());
+            shared_ = larger<Index>(0, high - low + 1);
+        } else {
+            for (Index i = 0; i < to.size(); ++i) shared_ += from.contains(to.rank_at(i)) ? 1 : 0;
+        }
+    }
+    [[nodiscard]] Index size() const noexcept { return from_.size() + (same_ ? 0 : to_.size() - shared_); }
+    /// Places 0 .. places() - 1 hold every rank once, and -1 where a rank was there before.
+    [[nodiscard]] Index places() const noexcept { return from_.size() + (same_ ? 0 : to_.size()); }
+    [[nodiscard]] Index at(Index place) const noexcept {
+        if (place < from_.size()) return from_.rank_at(place);
+        Index const rank = to_.rank_at(place - from_.size());
+        return from_.contains(rank) ? -1 : rank;
+    }
+
+private:
+    DynamicMesh const& from_;
+    DynamicMesh const& to_;
+    bool same_;
+    Index shared_ = 0;
+};
+
+/// One rank's load and bound.
+template <class P>
+[[nodiscard]] RankFigures rank_figures(P const& plan, Topology const& topology, Index rank, int phases, DType dtype) {
+    RankFigures figures;
+    figures.load = rank_load(plan, topology, rank, phases, dtype);
+    Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
+    figures.bound = bound.known ? bytes_of(bound.elements, dtype) : -1;
+    return figures;
+}
+
+template <class P>
+[[nodiscard]] Simulation simulate_classes(P const& plan, Topology const& topology, DType dtype, int phases,
+                                          RankClasses const& classes) {
+    DynamicMesh const& mesh = plan.from().mesh();
+    WorldSum sum(topology, phases);
+    std::vector<RankFigures> figures;
+    for (std::size_t i = 0; i != classes.ranks.size(); ++i) {
+        Index const rank = mesh.rank_at(classes.first[i]);
+        figures.push_back(rank_figures(plan, topology, rank, phases, dtype));
+        sum.add(figures.back(), rank, classes.ranks[i]);
+    }
+    std::vector<WorldSum::Crossing> crossing(figures.size());
+    for (int phase = 0; phase < phases; ++phase) {
+        for (int i = 0; i + 1 < topology.size(); ++i) {
+            for (std::size_t k = 0; k != figures.size(); ++k) {
+                crossing[k] = WorldSum::crossing(figures[k].load.phases[static_cast<std::size_t>(phase)], i);
+            }
+            sum.add_units(phase, i, mesh.rank_at(0), mesh.size(), [&](Index ordinal) -> WorldSum::Crossing const& {
+                return crossing[classes.of[static_cast<std::size_t>(ordinal)]];
+            });
+        }
+    }
+    return sum.result(mesh.size(), static_cast<Index>(classes.ranks.size()), true);
+}
+
+/// Rank by rank: all of them, or as many as the budget allows.
+template <class P>
+[[nodiscard]] Simulation simulate_ranks(P const& plan, Topology const& topology, DType dtype, int phases,
+                                        Index budget) {
+    WorldRanks const ranks(plan.from().mesh(), plan.to().mesh());
+    // What a rank costs: its messages, and about as much as ten of them whatever it does.
+    auto const work_of = [](RankFigures const& figures) {
+        Index work = 10;
+        for (PhaseLoad const& phase : figures.load.phases)
+            for (TierLoad const& tier : phase) work += tier.messages_sent + tier.messages_received;
+        return work;
+    };
+    WorldSum sum(topology, phases);
+    if (ranks.places() <= budget / 10) {
+        Index work = 0;
+        Index place = 0;
+        for (; place < ranks.places() && work <= budget; ++place) {
+            Index const rank = ranks.at(place);
+            if (rank < 0) continue;
+            RankFigures const figures = rank_figures(plan, topology, rank, phases, dtype);
+            work += work_of(figures);
+            sum.add(figures, rank, 1);
+            sum.add_to_units(figures.load, rank);
+        }
+        if (place == ranks.places()) {
+            sum.finish_units();
+            return sum.result(ranks.size(), ranks.size(), true);
+        }
+    }
+    // A sample: the first and the last place, and places between in the order of a fixed shuffle.
+    WorldSum sample(topology, phases);
+    Index work = 0;
+    Index evaluated = 0;
+    for (Index i = 0; work <= budget / 4 || evaluated < 2; ++i) {
+        auto const dice = mixed(static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15U);
+        Index place = static_cast<Index>(dice % static_cast<std::uint64_t>(ranks.places()));
+        if (i < 2) place = i * (ranks.places() - 1);
+        Index const rank = ranks.at(place);
+        if (rank < 0) continue;
+        RankFigures const figures = rank_figures(plan, topology, rank, phases, dtype);
+        work += work_of(figures);
+        sample.add(figures, rank, 1);
+        ++evaluated;
+    }
+    sample.scale(ranks.size(), evaluated);
+    return sample.result(ranks.size(), evaluated, false);
+}
+
+}  // namespace detail
+
+/// What all ranks of a plan load on the tiers of a topology, and about how long it takes.
+/// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte,
+/// ShapeError when bytes do not fit 64 bits. Cost: a few nanoseconds per rank and list to sort a million ranks into
+/// classes, then one plan per class.
+template <class From, class To>
+[[nodiscard]] Simulation simulate(Plan<From, To> const& typed, Topology const& topology, DType dtype,
+                                  SimulateOptions const& options = {}) {
+    Plan<> const plan = typed;
+    detail::require_covered(plan, topology);
+    int const phases = detail::phases_of(plan);
+    if (options.classes && phases != 0 && !plan.is_across() && plan.from().mesh().size() <= 1 << 28) {
+        detail::RankKeys keys(plan.steps(), plan.from(), plan.to(), topology, options.lists);
+        if (keys.usable()) {
+            detail::RankClasses const classes = keys.classes(1 << 16);
+            if (classes.found) return detail::simulate_classes(plan, topology, dtype, phases, classes);
+        }
+    }
+    return detail::simulate_ranks(plan, topology, dtype, phases, options.budget);
+}
+
+}  // namespace reshard::inline v0

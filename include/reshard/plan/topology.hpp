@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/topology.hpp
+/// \brief  What ranks are connected by, as data: tiers from the innermost (a node) to the outermost (the cluster).
+/// \depends core; <cstdio>, <string>, <vector>. Not part of the umbrella. No presets: numbers belong to a machine.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <cstdio>   // snprintf
+#include <string>   // string
+#include <utility>  // move
+#include <vector>   // vector
+
+namespace reshard::inline v0 {
+
+inline constexpr int max_tiers = 8;
+
+/// One kind of link. Units of a tier are groups of `ranks` consecutive ranks: 0 .. ranks - 1, and so on. Two ranks
+/// meet in the innermost tier that has both in one unit, and talk over that tier's links.
+struct Tier {
+    std::string name;      ///< "node", "rack", "cluster"
+    Index ranks = 0;       ///< per unit; 0, in the outermost tier only: all the ranks there are
+    double latency = 0;    ///< seconds that a message costs whatever its size
+    double bandwidth = 0;  ///< bytes per second that one rank sends here, and receives at the same time
+    /// Bytes per second that a whole unit sends to the ranks outside, and receives from them at the same time: a
+    /// node's NICs together. 0: the ranks' own bandwidth is the only limit.
+    double uplink = 0;
+
+    friend bool operator==(Tier const&, Tier const&) = default;
+};
+
+namespace detail {
+
+/// Three significant digits: 12.3, 0.45, 1.20e+06.
+[[nodiscard]] inline std::string number_text(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g", value);
+    return text;
+}
+
+/// 1.2e-05 -> "12.0 us".
+[[nodiscard]] inline std::string seconds_text(double seconds) {
+    char text[32];
+    if (seconds < 1e-3) {
+        std::snprintf(text, sizeof text, "%.1f us", 1e6 * seconds);
+    } else if (seconds < 1) {
+        std::snprintf(text, sizeof text, "%.1f ms", 1e3 * seconds);
+    } else {
+        std::snprintf(text, sizeof text, "%.2f s", seconds);
+    }
+    return text;
+}
+
+}  // namespace detail
+
+/// Tiers, inner to outer. Throws MeshError when there are none or more than 8, a name is empty, units do not nest
+/// (each outer unit holds a whole number, at least two, of inner ones), latency or uplink is negative or bandwidth is
+/// not positive, or a number is not finite.
+class Topology {
+public:
+    explicit Topology(std::vector<Tier> tiers) : tiers_(std::move(tiers)) {
+        if (tiers_.empty() || size() > max_tiers) {
+            raise(ErrorCode::mesh, concat("reshard::Topology: ", tiers_.size(), " tiers. Fix: give 1 to ", max_tiers,
+                                          ", the innermost first."));
+        }
+        for (int i = 0; i < size(); ++i) check(i);
+    }
+
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(tiers_.size()); }
+    [[nodiscard]] Tier const& tier(int i) const noexcept { return tiers_[static_cast<std::size_t>(i)]; }
+    [[nodiscard]] std::vector<Tier> const& tiers() const noexcept { return tiers_; }
+
+    /// The unit of tier `i` that holds a rank.
+    [[nodiscard]] Index unit(int i, Index rank) const noexcept { return tier(i).ranks == 0 ? 0 : rank / tier(i).ranks; }
+    /// Where two ranks meet. \pre the outermost unit holds both.
+    [[nodiscard]] int tier_of(Index a, Index b) const noexcept {
+        int i = 0;
+        while (i + 1 < size() && unit(i, a) != unit(i, b)) ++i;
+        return i;
+    }
+    /// Throws MeshError when a rank lies outside the outermost tier.
+    void require(Index rank) const {
+        Tier const& last = tiers_.back();
+        if (last.ranks == 0 || rank < last.ranks) return;
+        raise(ErrorCode::mesh, concat("reshard::Topology: rank ", rank, " is outside the outermost tier '", last.name,
+                                      "' of ", last.ranks, " ranks. Fix: make it larger, or 0 for all ranks."));
+    }
+
+    friend bool operator==(Topology const&, Topology const&) = default;
+
+private:
+    void check(int i) const {
+        Tier const& own = tier(i);
+        bool const last = i + 1 == size();
+        if (own.name.empty()) fail(i, "has no name. Fix: name it, \"node\" for example.");
+        if (own.ranks < 0 || (own.ranks == 0 && !last)) {
+            fail(i, concat("has ", own.ranks,
+                           " ranks per unit. Fix: give one or more; 0, all ranks, is for the "
+                           "outermost tier alone."));
+        }
+        if (i > 0 && own.ranks != 0) {
+            Index const inner = tier(i - 1).ranks;
+            if (own.ranks % inner != 0 || own.ranks < 2 * inner) {
+                fail(i, concat("has ", own.ranks, " ranks per unit, the tier inside it ", inner,
+                               ". Fix: a unit holds two or more whole units of the tier inside."));
+            }
+        }
+        // Written so that NaN fails.
+        if (!(own.latency >= 0 && own.latency < most)) fail(i, "has a bad latency. Fix: give seconds, 0 or more.");
+        if (!(own.bandwidth > 0 && own.bandwidth < most)) {
+            fail(i, "has a bad bandwidth. Fix: give bytes per second, more than 0.");
+        }
+        if (!(own.uplink >= 0 && own.uplink < most)) {
+            fail(i, "has a bad uplink. Fix: give bytes per second, or 0 when only the ranks' bandwidth counts.");
+        }
+    }
+    [[noreturn]] void fail(int i, std::string const& what) const {
+        raise(ErrorCode::mesh, concat("reshard::Topology: tier ", i, " '", tier(i).name, "' ", what));
+    }
+
+    static constexpr double most = 1e300;
+    std::vector<Tier> tiers_;
+};
+
+/// One line a tier: `node: 8 ranks, 2.0 us, 450 GB/s a rank, 400 GB/s out of a unit`.
+[[nodiscard]] inline std::string to_string(Topology const& topology) {
+    std::string text;
+    for (Tier const& tier : topology.tiers()) {
+        text +=
+            concat(tier.name, ": ", tier.ranks == 0 ? std::string("all") : std::to_string(tier.ranks), " ranks, ",
+                   detail::seconds_text(tier.latency), ", ", detail::number_text(tier.bandwidth / 1e9), " GB/s a rank");
+        if (tier.uplink > 0) text += concat(", ", detail::number_text(tier.uplink / 1e9), " GB/s out of a unit");
+        text += '\n';
+    }
+    return text;
+}
+
+}  // namespace reshard::inline v0

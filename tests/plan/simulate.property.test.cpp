@@ -68,8 +68,8 @@ Simulation by_every_rank(Plan<> const& plan, Topology const& topology, DType dty
                 sent[rank] += bytes_out[i];
                 received[rank] += bytes_in[i];
                 Tier const& link = topology.tier(static_cast<int>(i));
-                for (auto const& [messages, amount] : {std::pair{count_out[i], bytes_out[i]},
-                                                       std::pair{count_in[i], bytes_in[i]}}) {
+                for (auto const& [messages, amount] :
+                     {std::pair{count_out[i], bytes_out[i]}, std::pair{count_in[i], bytes_in[i]}}) {
                     slowest = std::max(slowest, link.latency * static_cast<double>(messages) +
                                                     static_cast<double>(amount) / link.bandwidth);
                 }

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/relabel.hpp
+/// \brief  Which rank should take which place of a new distribution, so that the fewest bytes move.
+/// \depends algebra, detail/assignment; <vector>. Not part of the umbrella.
+///
+/// Where the program may choose, for instance because ranks are interchangeable after a restart, the places of the
+/// destination's mesh are dealt to ranks by what they hold already. The assignment is exact. Exchanging owners in
+/// pairs, as COSTA does (github.com/eth-cscs/COSTA), misses every longer cycle: owners 1, 2, 3, 0 need four changes
+/// at once.
+#pragma once
+
+#include <reshard/algebra/notation.hpp>
+#include <reshard/plan/detail/assignment.hpp>
+
+#include <reshard/core/dtype.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+/// One tensor that is to move: several of them may share one relabelling.
+struct Relabelled {
+    DynamicDistribution from;
+    DynamicDistribution to;
+    DType dtype = DType::u8;
+};
+
+/// Who takes which place, and what that saves.
+struct Relabelling {
+    std::vector<Index> ranks;  ///< per row-major place of the destination's mesh: the rank that takes it
+    DynamicMesh mesh;          ///< the destination's mesh on those ranks; the one given when nothing can be saved
+    Index bytes_before = 0;    ///< received by all ranks without relabelling
+    Index bytes_after = 0;
+
+    [[nodiscard]] Index saved() const noexcept { return bytes_before - bytes_after; }
+};
+
+/// The same placements and cutting order on another mesh of the same extents. Throws MeshError when extents differ.
+[[nodiscard]] inline DynamicDistribution on_mesh(DynamicDistribution const& distribution, DynamicMesh const& mesh) {
+    if (!(mesh.extents() == distribution.mesh().extents())) {
+        raise(ErrorCode::mesh, concat("reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
+                                      to_string(distribution.mesh()), ". Fix: only the ranks may differ."));
+    }
+    Placements placements;
+    AxisList order;
+    for (int axis = 0; axis < mesh.axes(); ++axis) placements.push_back(distribution.placement(axis));
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim)
+        for (std::int8_t axis : distribution.cuts(dim)) order.push_back(axis);
+    return DynamicDistribution(mesh, distribution.shape(), placements, order);
+}
+
+namespace detail {
+
+/// What the rank at these coordinates holds, dimension by dimension.
+using HeldSets = InlineList<IndexSet, max_rank>;
+
+[[nodiscard]] inline std::vector<HeldSets> held_sets(DynamicDistribution const& distribution) {
+    std::vector<HeldSets> result;
+    DynamicMesh const& mesh = distribution.mesh();
+    for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
+        Indices coordinates;
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            coordinates.push_back(ordinal / mesh.stride(axis) % mesh.extent(axis));
+        }
+        HeldSets sets;
+        for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+            sets.push_back(distribution.index_set(coordinates, dim));
+        }
+        result.push_back(sets);
+    }
+    return result;
+}
+
+[[nodiscard]] inline Index held_size(HeldSets const& sets) noexcept {
+    Index product = 1;
+    for (IndexSet const& set : sets) product *= set.size();
+    return product;
+}
+
+/// Elements that both hold.
+[[nodiscard]] inline Index common_size(HeldSets const& a, HeldSets const& b) noexcept {
+    Index product = 1;
+    for (int dim = 0; dim < a.size() && product != 0; ++dim) {
+        bool const fewer = a[dim].segments() <= b[dim].segments();
+        IndexSet const& walked = fewer ? a[dim] : b[dim];
+        IndexSet const& asked = fewer ? b[dim] : a[dim];
+        Index common = 0;
+        for (Index k = 0; k < walked.segments(); ++k) {
+            common += asked.local_index(walked.segment(k).end) - asked.local_index(walked.segment(k).begin);
+        }
+        product *= common;
+    }
+    return product;
+}
+
+inline constexpr Index most_relabelled = 4096;
+
+inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vector<Index> const& candidates) {
+    if (tensors.empty()) raise(ErrorCode::mismatch, "reshard::relabel: no tensor given. Fix: give one or more.");
+    DynamicMesh const& mesh = tensors[0].to.mesh();
+    for (Relabelled const& tensor : tensors) {
+        if (!(tensor.from.shape() == tensor.to.shape())) {
+            raise(ErrorCode::mismatch,
+                  concat("reshard::relabel: shapes differ: ", to_string(tensor.from.shape()), " and ",
+                         to_string(tensor.to.shape()), ". Fix: both sides describe one tensor."));
+        }
+        if (!(tensor.to.mesh() == mesh)) {
+            raise(ErrorCode::mismatch,
+                  concat("reshard::relabel: destinations on ", to_string(mesh), " and on ", to_string(tensor.to.mesh()),
+                         ". Fix: relabel the tensors of one mesh together."));
+        }
+        for (DynamicDistribution const* side : {&tensor.from, &tensor.to}) {
+            for (int axis = 0; axis < side->mesh().axes(); ++axis) {
+                if (!side->placement(axis).is_partial()) continue;
+                raise(ErrorCode::transition, concat("reshard::relabel: ", to_string(*side),
+                                                    " owes a reduction: no rank holds its values. "
+                                                    "Fix: relabel between placements without Partial."));
+            }
+        }
+        if (!is_byte_sized(tensor.dtype)) {
+            raise(ErrorCode::dtype,
+                  concat("reshard::relabel: elements of ", name(tensor.dtype),
+                         " are smaller than a byte and cannot be cut. Fix: count the storage as U8."));
+        }
+    }
+    auto const count = static_cast<Index>(candidates.size());
+    if (count < mesh.size() || count > most_relabelled) {
+        raise(ErrorCode::mesh,
+              concat("reshard::relabel: ", count, " ranks for the ", mesh.size(), " places of ", to_string(mesh),
+                     ". Fix: give at least one rank per place, at most ", most_relabelled, " in all."));
+    }
+}
+
+/// Bytes, checked: what tensors weigh must fit 64 bits.
+[[nodiscard]] inline Index weighed(Index elements, DType dtype) {
+    Index result = 0;
+    if (!multiply_fits(elements, bytes(dtype), result)) {
+        raise(ErrorCode::shape, "reshard::relabel: a rank's bytes do not fit 64 bits. Fix: relabel a smaller tensor.");
+    }
+    return result;
+}
+
+}  // namespace detail
+
+/// Deals the places of the destination's mesh to `candidates` (ranks; at least as many as there are places, each
+/// once), for all tensors together. Bytes moved are then the fewest possible: what is needed and not held.
+/// Throws MismatchError when shapes or destination meshes differ, TransitionError when something is Partial,
+/// DTypeError for elements smaller than a byte, MeshError for too few, more than 4096 or repeated candidates.
+/// Cost: places^2 x candidates at worst.
+[[nodiscard]] inline Relabelling relabel(std::vector<Relabelled> const& tensors, std::vector<Index> const& candidates) {
+    detail::require_relabelled(tensors, candidates);
+    DynamicMesh const& mesh = tensors[0].to.mesh();
+    auto const count = static_cast<Index>(candidates.size());
+    // The mesh checks that candidates are ranks and listed once.
+    static_cast<void>(DynamicMesh(Indices{count}, RankList{0, IndexList(candidates.data(), count)}));
+    detail::GainTable table(mesh.size(), count);
+    Relabelling result;
+    Index needed = 0;
+    Index held = 0;
+    for (Relabelled const& tensor : tensors) {
+        std::vector<detail::HeldSets> const have = detail::held_sets(tensor.from);
+        std::vector<detail::HeldSets> const want = detail::held_sets(tensor.to);
+        std::vector<Index> ordinals;
+        for (Index rank : candidates) ordinals.push_back(tensor.from.mesh().ordinal(rank));
+        for (Index place = 0; place < mesh.size(); ++place) {
+            detail::HeldSets const& wanted = want[static_cast<std::size_t>(place)];
+            needed += detail::weighed(detail::held_size(wanted), tensor.dtype);
+            auto const common = [&](Index ordinal) {
+                if (ordinal < 0) return Index{0};
+                return detail::weighed(detail::common_size(wanted, have[static_cast<std::size_t>(ordinal)]),
+                                       tensor.dtype);
+            };
+            held += common(tensor.from.mesh().ordinal(mesh.rank_at(place)));
+            for (Index i = 0; i < count; ++i) table.at(place, i) += common(ordinals[static_cast<std::size_t>(i)]);
+        }
+    }
+    std::vector<Index> const chosen = detail::best_assignment(table);
+    Index gained = 0;
+    for (Index place = 0; place < mesh.size(); ++place) {
+        gained += table.at(place, chosen[static_cast<std::size_t>(place)]);
+    }
+    result.bytes_before = needed - held;
+    result.bytes_after = needed - gained;
+    if (result.bytes_after == result.bytes_before) {  // then everybody may stay, if allowed to
+        bool allowed = true;
+        for (Index place = 0; place < mesh.size(); ++place) {
+            bool found = false;
+            for (Index rank : candidates) found = found || rank == mesh.rank_at(place);
+            allowed = allowed && found;
+        }
+        if (allowed) {
+            for (Index place = 0; place < mesh.size(); ++place) result.ranks.push_back(mesh.rank_at(place));
+            result.mesh = mesh;
+            return result;
+        }
+    }
+    for (Index place : chosen) result.ranks.push_back(candidates[static_cast<std::size_t>(place)]);
+    result.mesh = DynamicMesh(mesh.extents(), RankList{0, IndexList(result.ranks.data(), mesh.size())});
+    return result;
+}
+
+/// The same for one tensor, among the ranks of the destination's mesh.
+[[nodiscard]] inline Relabelling relabel(DynamicDistribution const& from, DynamicDistribution const& to, DType dtype) {
+    std::vector<Index> ranks;
+    for (Index place = 0; place < to.mesh().size(); ++place) ranks.push_back(to.mesh().rank_at(place));
+    return relabel({{from, to, dtype}}, ranks);
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/plan/cost.hpp.
+#include <reshard/plan/cost.hpp>
+
+#include <doctest/doctest.h>
+
+#include "support/oracle.hpp"
+#include "support/random.hpp"
+
+namespace {
+using namespace reshard;
+
+Topology two_tiers() { return Topology({{"node", 4, 1e-6, 100e9, 0}, {"cluster", 0, 10e-6, 10e9, 0}}); }
+
+}  // namespace
+
+TEST_SUITE("plan/cost") {
+    TEST_CASE("a rank's messages are counted where it meets the peer") {
+        DynamicShape const shape(Indices{64, 64});
+        DynamicMesh const mesh(Indices{8});
+        auto const move = plan(distribution(mesh, shape, "S0"), distribution(mesh, shape, "S1"));
+        RankLoad const load = load_of(move, two_tiers(), 5, DType::f32);  // boxes of 8 x 8: 256 bytes
+        REQUIRE(load.phases.size() == 1);
+        CHECK(load.phases[0][0] == TierLoad{3, 3, 3 * 256, 3 * 256});
+        CHECK(load.phases[0][1] == TierLoad{4, 4, 4 * 256, 4 * 256});
+        CHECK(load.memory == 2 * 8 * 64 * 4);
+        Estimate const time = estimate(load, two_tiers());
+        // The slower tier decides: both links work at the same time.
+        CHECK(time.seconds == doctest::Approx(4 * 10e-6 + 4 * 256 / 10e9));
+        CHECK(time.phases.size() == 1);
+    }
+
+    TEST_CASE("sends and receives pass each other, messages of one direction do not") {
+        Tier const tier{"node", 8, 1e-6, 1e9, 0};
+        CHECK(seconds_of(TierLoad{2, 1, 1000, 500}, tier) == doctest::Approx(2e-6 + 1e-6));
+        CHECK(seconds_of(TierLoad{1, 2, 500, 1000}, tier) == doctest::Approx(2e-6 + 1e-6));
+        CHECK(seconds_of(TierLoad{}, tier) == 0);
+    }
+
+    TEST_CASE("phases follow each other and scratch is counted") {
+        DynamicShape const shape(Indices{64});
+        DynamicMesh const mesh(Indices{4});
+        auto const move = plan(distribution(mesh, shape, "P+"), distribution(mesh, shape, "R"));
+        RankLoad const load = load_of(move, two_tiers(), 2, DType::f32);
+        REQUIRE(load.phases.size() == 2);
+        CHECK(load.phases[0][0] == TierLoad{3, 3, 192, 192});
+        CHECK(load.phases[1][0] == TierLoad{3, 3, 192, 192});
+        CHECK(load.memory == 4 * (64 + 64 + move.cost(2).workspace));
+        Estimate const time = estimate(load, two_tiers());
+        CHECK(time.seconds == doctest::Approx(time.phases[0] + time.phases[1]));
+    }
+
+    TEST_CASE("loads of random plans are the plan's own cost, tier by tier") {
+        for (std::uint64_t seed : test::seeds(300)) {
+            test::Random random(seed);
+            DynamicMesh const mesh = random.mesh();
+            DynamicShape const shape = random.shape();
+            auto const from = random.distribution(mesh, shape);
+            auto const to = random.distribution(mesh, shape);
+            if (fills_average(from.signature(), to.signature())) continue;
+            INFO(test::reproduction(seed, from, to));
+            Plan<> const move = plan(from, to);
+            for (Index rank : oracle::ranks(from)) {
+                RankLoad const load = load_of(move, two_tiers(), rank, DType::u8);
+                Cost const cost = move.cost(rank);
+                REQUIRE(static_cast<int>(load.phases.size()) == cost.phases);
+                TierLoad sum;
+                for (PhaseLoad const& phase : load.phases) {
+                    for (TierLoad const& tier : phase) {
+                        sum.messages_sent += tier.messages_sent;
+                        sum.messages_received += tier.messages_received;
+                        sum.bytes_sent += tier.bytes_sent;
+                        sum.bytes_received += tier.bytes_received;
+                    }
+                }
+                REQUIRE(sum == TierLoad{cost.messages_sent, cost.messages_received, cost.sent, cost.received});
+                Index const held = from.local_shape(rank).size();
+                Index const after = move.kind() == Kind::view ? 0 : to.local_shape(rank).size();
+                REQUIRE(load.memory == held + after + cost.workspace);
+            }
+        }
+    }
+
+    TEST_CASE("explain shows the tiers below the plan") {
+        DynamicShape const shape(Indices{64, 64});
+        DynamicMesh const mesh(Indices{8});
+        auto const move = plan(distribution(mesh, shape, "S0"), distribution(mesh, shape, "S1"));
+        CHECK(
+            explain(move, two_tiers(), 5, DType::f32) ==
+            explain(move, 5, DType::f32) +
+                "  phase 1, tier node: sends 768 B in 3 messages; receives 768 B in 3 messages; about 3.0 us\n"
+                "  phase 1, tier cluster: sends 1.0 KiB in 4 messages; receives 1.0 KiB in 4 messages; about 40.1 us\n"
+                "  about 40.1 us by its own links\n");
+        auto const view = plan(distribution(mesh, shape, "R"), distribution(mesh, shape, "S0"));
+        CHECK(explain(view, two_tiers(), 5, DType::f32) == explain(view, 5, DType::f32));
+        CHECK(load_of(view, two_tiers(), 5, DType::f32).memory == 64 * 64 * 4);
+    }
+
+    TEST_CASE("ranks outside the topology, and elements that cannot be cut, are errors") {
+        DynamicShape const shape(Indices{64, 64});
+        DynamicMesh const mesh(Indices{8});
+        auto const move = plan(distribution(mesh, shape, "S0"), distribution(mesh, shape, "S1"));
+        Topology const small({{"node", 4, 0, 1e9, 0}});
+        CHECK_THROWS_AS(static_cast<void>(load_of(move, small, 0, DType::f32)), MeshError);
+        CHECK_THROWS_AS(static_cast<void>(load_of(move, two_tiers(), 0, DType::f4)), DTypeError);
+        DynamicShape const huge(Indices{Index{1} << 31, Index{1} << 31});
+        auto const whole = plan(distribution(mesh, huge, "S0"), distribution(mesh, huge, "R"));
+        CHECK_THROWS_AS(static_cast<void>(load_of(whole, two_tiers(), 0, DType::f64)), ShapeError);
+    }
+}

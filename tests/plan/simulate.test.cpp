@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/plan/simulate.hpp: worlds known by hand, large ones, and what is said when they are too
+// large. Random worlds against every rank planned: simulate.property.test.cpp.
+#include <reshard/plan/simulate.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+using namespace reshard;
+
+Topology nodes_of_8() { return Topology({{"node", 8, 2e-6, 400e9, 200e9}, {"cluster", 0, 5e-6, 50e9, 0}}); }
+
+Plan<> move(Indices const& mesh, DynamicShape const& shape, char const* from, char const* to) {
+    return plan(distribution(DynamicMesh(mesh), shape, from), distribution(DynamicMesh(mesh), shape, to));
+}
+
+}  // namespace
+
+TEST_SUITE("plan/simulate") {
+    TEST_CASE("rows to columns over two nodes, by hand") {
+        Index const n = 64;
+        Simulation const world =
+            simulate(move(Indices{16}, DynamicShape(Indices{n, n}), "S0", "S1"), nodes_of_8(), DType::u8);
+        Index const box = n * n / 256;
+        REQUIRE(world.phases.size() == 1);
+        CHECK(world.exact);
+        CHECK(world.ranks == 16);
+        CHECK(world.evaluated == 1);
+        TierSum const& node = world.phases[0].tiers[0];
+        TierSum const& cluster = world.phases[0].tiers[1];
+        CHECK(node == TierSum{16 * 7, 16 * 7 * box, 7, 7 * box, 7 * box, 64 * box, 64 * box});
+        CHECK(cluster == TierSum{16 * 8, 16 * 8 * box, 8, 8 * box, 8 * box, 0, 0});
+        CHECK(world.most_sent == 15 * box);
+        CHECK(world.most_received == 15 * box);
+        CHECK(world.most_memory == 2 * n * n / 16);
+        CHECK(world.bound == 15 * box);
+        CHECK(world.over_bound() == 1);
+        CHECK(world.busiest == 0);
+        CHECK(world.seconds == doctest::Approx(8 * 5e-6 + 8 * static_cast<double>(box) / 50e9));
+    }
+
+    TEST_CASE("a node's uplink is shared by its ranks") {
+        DynamicShape const shape(Indices{1 << 14, 1 << 14});
+        Simulation const world = simulate(move(Indices{16}, shape, "S0", "S1"), nodes_of_8(), DType::f32);
+        Index const box = 4 * (Index{1} << 20);
+        // Eight ranks at 50 GB/s want 400; the node has 200.
+        CHECK(world.seconds == doctest::Approx(64 * static_cast<double>(box) / 200e9));
+    }
+
+    TEST_CASE("views move nothing and take no time") {
+        Simulation const world =
+            simulate(move(Indices{4, 4}, DynamicShape(Indices{64}), "R,R", "R,S0"), nodes_of_8(), DType::f32);
+        CHECK(world.phases.empty());
+        CHECK(world.seconds == 0);
+        CHECK(world.bound == 0);
+        CHECK(world.over_bound() == 1);
+        CHECK(world.most_memory == 256);
+    }
+
+    TEST_CASE("a million ranks by a handful of classes, exactly") {
+        Index const side = 1 << 20;
+        Simulation const world = simulate(
+            move(Indices{1024, 1024}, DynamicShape(Indices{side, side}), "S0,S1", "S1,S0"), nodes_of_8(), DType::u8);
+        CHECK(world.exact);
+        CHECK(world.ranks == 1 << 20);
+        CHECK(world.evaluated <= 8);
+        // Everybody but the diagonal trades its tile with one rank, in another row of the mesh.
+        Index const tile = Index{1} << 20;
+        Index const traders = (1 << 20) - 1024;
+        CHECK(world.phases[0].tiers[0].messages == 0);
+        CHECK(world.phases[0].tiers[1].messages == traders);
+        CHECK(world.phases[0].tiers[1].bytes == traders * tile);
+        CHECK(world.phases[0].tiers[0].most_out == 8 * tile);
+        CHECK(world.busiest == 1);
+    }
+
+    TEST_CASE("a million ranks with short and empty parts are exact too") {
+        DynamicShape const shape(Indices{1000003, 999983});
+        Plan<> const uneven = move(Indices{1024, 1024}, shape, "S0,S1", "S1,S0");
+        Simulation const world = simulate(uneven, nodes_of_8(), DType::u8);
+        CHECK(world.exact);
+        CHECK(world.evaluated < 32);
+        Index keep = 0;  // on the diagonal
+        for (Index i = 0; i < 1024; ++i) keep += uneven.from().box(i * 1025).size();
+        CHECK(world.phases[0].tiers[0].bytes == 0);
+        CHECK(world.phases[0].tiers[1].bytes == shape.size() - keep);
+    }
+
+    TEST_CASE("cuts that drift past each other make every rank a class of its own: a sample") {
+        DynamicShape const shape(Indices{1000003, 999983});
+        Simulation const world =
+            simulate(move(Indices{1024, 1024}, shape, "S0,S1", "S0:bal,S1:bal"), nodes_of_8(), DType::u8);
+        CHECK(!world.exact);
+        CHECK(world.evaluated > 1000);
+    }
+
+    TEST_CASE("what is too much to plan is a sample, and says so") {
+        DynamicShape const shape(Indices{1 << 12, 1 << 12});
+        Plan<> const copies = move(Indices{64, 64}, shape, "R,S0", "S0,R");
+        SimulateOptions options;
+        options.budget = 5000;
+        Simulation const sample = simulate(copies, nodes_of_8(), DType::u8, options);
+        Simulation const all = simulate(copies, nodes_of_8(), DType::u8);
+        CHECK(!sample.exact);
+        CHECK(sample.ranks == 4096);
+        CHECK(sample.evaluated < 4096);
+        CHECK(sample.evaluated > 16);
+        CHECK(all.exact);
+        CHECK(all.evaluated == 4096);
+        double const ratio =
+            static_cast<double>(sample.phases[0].tiers[1].bytes) / static_cast<double>(all.phases[0].tiers[1].bytes);
+        CHECK(ratio > 0.8);
+        CHECK(ratio < 1.25);
+        CHECK(sample.most_received <= all.most_received);
+        CHECK(simulate(copies, nodes_of_8(), DType::u8, options) == sample);  // the sample is always the same
+    }
+
+    TEST_CASE("no classes where units are no boxes of the mesh, and the same sums") {
+        DynamicShape const shape(Indices{60, 60});
+        Plan<> const square = move(Indices{6, 6}, shape, "S0,S1", "S1,S0");
+        Simulation const boxes = simulate(square, Topology({{"row", 6, 0, 1e9, 0}, {"all", 0, 0, 1e9, 0}}), DType::u8);
+        Simulation const across =
+            simulate(square, Topology({{"five", 5, 0, 1e9, 0}, {"all", 0, 0, 1e9, 0}}), DType::u8);
+        CHECK(boxes.evaluated < 36);
+        CHECK(across.evaluated == 36);
+        CHECK(across.exact);
+        CHECK(across.most_received == boxes.most_received);
+    }
+
+    TEST_CASE("ranks outside the topology, elements that cannot be cut and sums beyond 64 bits are errors") {
+        DynamicShape const shape(Indices{64, 64});
+        Plan<> const rows = move(Indices{16}, shape, "S0", "S1");
+        Topology const node({{"node", 8, 0, 1e9, 0}});
+        CHECK_THROWS_AS(static_cast<void>(simulate(rows, node, DType::u8)), MeshError);
+        CHECK_THROWS_AS(static_cast<void>(simulate(rows, nodes_of_8(), DType::f4)), DTypeError);
+        Plan<> const huge = move(Indices{1024}, DynamicShape(Indices{1 << 30, 1 << 30}), "S0", "R");
+        CHECK_THROWS_AS(static_cast<void>(simulate(huge, nodes_of_8(), DType::f32)), ShapeError);
+    }
+}

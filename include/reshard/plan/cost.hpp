@@ -60,7 +60,7 @@ namespace detail {
 /// Exchanges one after the other, the same number for every rank.
 template <class P>
 [[nodiscard]] int phases_of(P const& plan) {
-    return plan.is_local() ? 0 : plan.steps().spread ? 2 : 1;
+    return plan.is_local() ? 0 : plan.steps().phases();
 }
 
 template <class P>

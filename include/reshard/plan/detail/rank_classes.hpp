@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/rank_classes.hpp
 /// \brief  Which ranks of a plan have the same picture of it, so that one of them speaks for all.
-/// \depends grid, steps, topology; <algorithm>, <vector>.
+/// \depends planner, steps, topology; <algorithm>, <vector>.
 ///
 /// What a rank receives is a product over tensor dimensions: along each, the pieces of the source that meet what it
 /// needs. What it sends is such a product too. So its picture is known from one *list* per dimension and direction:
@@ -16,6 +16,7 @@
 #pragma once
 
 #include <reshard/plan/detail/steps.hpp>
+#include <reshard/plan/planner.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <algorithm>  // lower_bound, sort, upper_bound
@@ -93,7 +94,7 @@ class MeetingLists {
 public:
     /// `budget` counts pieces down; below zero the lists are not complete.
     MeetingLists(DynamicMesh const& mesh, UnitLevels const& levels, Grid const& mine, Grid const& other, int dim,
-                 Index& budget)
+                 int repeats, Index& budget)
         : mine_(mesh, mask_of(mine.dims[dim])), other_(mesh, mask_of(other.dims[dim])) {
         for (UnitLevel const& level : levels) blocks_.push_back(other_.block(mesh, level));
         auto const lists = static_cast<std::size_t>(mine_.size());
@@ -105,7 +106,7 @@ public:
         nearest_.reserve(lists);
         begin_.push_back(0);
         for (Index list = 0; list < mine_.size() && budget >= 0; ++list) {
-            fill(mine.index_set(mine_.ordinal(list), dim), other, dim, budget);
+            fill(mine.index_set(mine_.ordinal(list), dim), other, dim, repeats, budget);
         }
         Index memo = 0;
         if (multiply_fits(mine_.size(), other_.size(), memo) && memo <= memo_limit) {
@@ -129,9 +130,9 @@ public:
     }
 
 private:
-    struct Segment {
+    struct Piece {
         Index place = 0;
-        Interval interval;
+        Index size = 0;
     };
     struct Entry {
         Index place = 0;
@@ -144,46 +145,43 @@ private:
         return mask;
     }
 
-    void fill(IndexSet const& set, Grid const& other, int dim, Index& budget) {
-        std::vector<Segment>& segments = segments_;
-        segments.clear();
-        for (Index k = 0; k < set.segments() && budget >= 0; ++k) {
-            other.for_each_piece(dim, set.segment(k), [&](Interval interval, Index ordinal) {
-                segments.push_back({other_.place(ordinal), interval});
+    void fill(IndexSet const& set, Grid const& other, int dim, int repeats, Index& budget) {
+        pieces_.clear();
+        other.for_each_part(dim, set, [&](IndexSet const& part, Index ordinal) {
+            if (--budget < 0) return;
+            for_each_sent(set, part, repeats, [&](Segments const& segments) {
+                pieces_.push_back({other_.place(ordinal), segments.size()});
                 --budget;
             });
-        }
-        std::sort(segments.begin(), segments.end(), [](Segment const& a, Segment const& b) {
-            return a.place != b.place ? a.place < b.place : a.interval.begin < b.interval.begin;
         });
-        // A place's segments count by their sizes and distances: the same ones further along are the same picture.
+        std::sort(pieces_.begin(), pieces_.end(), [](Piece const& a, Piece const& b) {
+            return a.place != b.place ? a.place < b.place : a.size < b.size;
+        });
+        // How far along the dimension a piece lies does not count: the same ones elsewhere are the same picture.
         std::uint64_t sum = 0;
-        for (std::size_t i = 0; i != segments.size();) {
-            std::uint64_t piece = 1;
-            std::size_t const first = i;
-            for (; i != segments.size() && segments[i].place == segments[first].place; ++i) {
-                Index const gap = i == first ? 0 : segments[i].interval.begin - segments[i - 1].interval.end;
-                piece = combined(piece, static_cast<std::uint64_t>(gap));
-                piece = combined(piece, static_cast<std::uint64_t>(segments[i].interval.size()));
+        for (Piece const& piece : pieces_) {
+            sum += combined(1, static_cast<std::uint64_t>(piece.size));
+            if (static_cast<Index>(entries_.size()) > begin_.back() && entries_.back().place == piece.place) {
+                entries_.back().sum = sum;
+            } else {
+                entries_.push_back({piece.place, sum});
             }
-            sum += piece;
-            entries_.push_back({segments[first].place, sum});
         }
-        begin_.push_back(entries_.size());
+        begin_.push_back(static_cast<Index>(entries_.size()));
         std::uint64_t key = combined(sum, 0);
         for (int level = 0; level < blocks_.size(); ++level) key = combined(key, 0);
         far_.push_back(key | 1U);
         Interval blocks;
-        if (!segments.empty()) {
-            blocks = {segments.front().place / blocks_.back(), segments.back().place / blocks_.back() + 1};
+        if (!pieces_.empty()) {
+            blocks = {pieces_.front().place / blocks_.back(), pieces_.back().place / blocks_.back() + 1};
         }
         nearest_.push_back(blocks);
     }
 
     /// Sum over the pieces before `place`.
     [[nodiscard]] std::uint64_t before(Index list, Index place) const noexcept {
-        auto const first = entries_.begin() + static_cast<std::ptrdiff_t>(begin_[static_cast<std::size_t>(list)]);
-        auto const last = entries_.begin() + static_cast<std::ptrdiff_t>(begin_[static_cast<std::size_t>(list) + 1]);
+        auto const first = entries_.begin() + (begin_[static_cast<std::size_t>(list)]);
+        auto const last = entries_.begin() + (begin_[static_cast<std::size_t>(list) + 1]);
         auto const found =
             std::lower_bound(first, last, place, [](Entry const& entry, Index at) { return entry.place < at; });
         return found == first ? 0 : (found - 1)->sum;
@@ -203,11 +201,11 @@ private:
     AxisPlaces other_;
     InlineList<Index, max_tiers + 1> blocks_;  ///< per level, in places of `other_`
     std::vector<Entry> entries_;
-    std::vector<std::size_t> begin_;
+    std::vector<Index> begin_;
     std::vector<std::uint64_t> far_;   ///< per list: its digest from a place that is near none of it
     std::vector<Interval> nearest_;    ///< per list: the outermost blocks its places span
     std::vector<Index> block_of_;      ///< per place: its outermost block
-    std::vector<Segment> segments_;    ///< of the list being made
+    std::vector<Piece> pieces_;        ///< of the list being made
     std::vector<std::uint64_t> memo_;  ///< near digests that are known; 0: not yet
 };
 
@@ -275,20 +273,21 @@ public:
         : mesh_(from.mesh()) {
         UnitLevels levels;
         if (!unit_levels(mesh_, topology, levels)) return;
-        Grid source(from);
-        Grid target(steps.fold ? steps.middle : steps.needed);
-        if (steps.fold) {
-            source.add_dim(steps.addends, steps.resolved);
-            target.add_dim(steps.addends, {});
-        }
-        Owner const nobody;
-        add_owners(source, nobody, target, steps.fold ? steps.middle_owner : steps.needed_owner);
-        if (!add_phase(source, target, levels, budget)) return;
-        if (steps.spread) {
-            Grid middle(steps.middle);
-            Grid needed(steps.needed);
-            add_owners(middle, steps.middle_owner, needed, steps.needed_owner);
-            if (!add_phase(middle, needed, levels, budget)) return;
+        for (int phase = 0; phase < steps.phases(); ++phase) {
+            Stage const& reached = steps.stages[phase];
+            Grid source(phase == 0 ? from : steps.stages[phase - 1].holding);
+            Grid target(reached.holding);
+            if (phase == 0 && steps.fold) {
+                source.add_dim(steps.addends, steps.resolved);
+                target.add_dim(steps.addends, {});
+            }
+            Owner const nobody;
+            Owner const& owner = phase == 0 ? nobody : steps.stages[phase - 1].owner;
+            if (!owner.axes.empty() || !reached.owner.axes.empty()) {
+                source.add_owner(owner);
+                target.add_owner(reached.owner);
+            }
+            if (!add_phase(source, target, levels, budget)) return;
         }
         if (steps.fold || steps.fill) {  // memory and bound count what the phases do not show
             Grid const before(from);
@@ -364,21 +363,17 @@ public:
     }
 
 private:
-    static void add_owners(Grid& source, Owner const& source_owner, Grid& target, Owner const& target_owner) {
-        if (source_owner.axes.empty() && target_owner.axes.empty()) return;
-        source.add_owner(source_owner);
-        target.add_owner(target_owner);
-    }
     /// Both directions of every dimension; false when pieces have several holders or there are too many.
     [[nodiscard]] bool add_phase(Grid const& source, Grid const& target, UnitLevels const& levels, Index& budget) {
         for (int axis = 0; axis < mesh_.axes(); ++axis) {
             if (mesh_.extent(axis) > 1 && ((target.cutting & ~source.cutting) >> axis & 1U) != 0) return false;
         }
+        DimForms const forms = forms_of(source, target);
         for (int dim = 0; dim < source.dims.size(); ++dim) {
             for (bool const receives : {true, false}) {
                 Grid const& mine = receives ? target : source;
                 Grid const& other = receives ? source : target;
-                lists_.emplace_back(mesh_, levels, mine, other, dim, budget);
+                lists_.emplace_back(mesh_, levels, mine, other, dim, forms[dim].levels, budget);
                 if (budget < 0) return false;
                 if (lists_.back().is_constant()) lists_.pop_back();
             }

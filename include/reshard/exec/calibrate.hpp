@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/calibrate.hpp
+/// \brief  A topology measured: latency and bandwidth of every tier from a short run on a communicator.
+/// \depends plan/topology, comm/communicator; <algorithm>, <chrono>, <vector>. Not part of the umbrella.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/plan/topology.hpp>
+
+#include <algorithm>  // sort
+#include <chrono>     // steady_clock
+#include <vector>     // vector
+
+namespace reshard::inline v0 {
+
+/// How long a calibration measures.
+struct CalibrateOptions {
+    Index small_bytes = 8;        ///< a message whose time is all latency
+    Index large_bytes = 4 << 20;  ///< a message whose time is nearly all bandwidth
+    int repeats = 15;             ///< of each; the median counts
+};
+
+namespace detail {
+
+/// Rank 0's clock on exchanges in which some ranks trade one message, both ways at once.
+template <Communicator C>
+class PairClock {
+public:
+    PairClock(C& comm, CalibrateOptions const& options)
+        : comm_(comm),
+          repeats_(options.repeats),
+          sent_(static_cast<std::size_t>(options.large_bytes)),
+          received_(static_cast<std::size_t>(options.large_bytes)) {}
+
+    /// Median seconds while ranks first .. first + count - 1 trade with those `distance` further. Collective.
+    [[nodiscard]] double seconds(Index bytes, Index count, Index distance) {
+        Index const rank = comm_.rank();
+        Index const peer = rank < count                                  ? rank + distance
+                           : rank >= distance && rank < distance + count ? rank - distance
+                                                                         : -1;
+        std::vector<Send> sends;
+        std::vector<Receive> receives;
+        if (peer >= 0) {
+            StridedBox box;
+            box.dims.push_back({bytes, 1});
+            sends.push_back({static_cast<int>(peer), sent_.data(), box});
+            receives.push_back({static_cast<int>(peer), received_.data(), box});
+        }
+        std::vector<double> times;
+        for (int i = 0; i <= repeats_; ++i) {
+            static_cast<void>(comm_.agree({}));  // so that all start together
+            auto const start = std::chrono::steady_clock::now();
+            auto request = comm_.exchange(sends, receives);
+            request.wait();
+            std::chrono::duration<double> const taken = std::chrono::steady_clock::now() - start;
+            if (i > 0) times.push_back(taken.count());  // the first one warms up
+        }
+        std::sort(times.begin(), times.end());
+        return times[times.size() / 2];
+    }
+
+    /// Rank 0's numbers, everywhere. Collective.
+    void share(std::vector<double>& numbers) {
+        auto const bytes = static_cast<Index>(numbers.size() * sizeof(double));
+        StridedBox box;
+        box.dims.push_back({bytes, 1});
+        std::vector<Send> sends;
+        std::vector<Receive> receives;
+        auto* const memory = reinterpret_cast<std::byte*>(numbers.data());
+        if (comm_.rank() == 0) {
+            for (int peer = 1; peer < comm_.size(); ++peer) sends.push_back({peer, memory, box});
+        } else {
+            receives.push_back({0, memory, box});
+        }
+        auto request = comm_.exchange(sends, receives);
+        request.wait();
+    }
+
+private:
+    C& comm_;
+    int repeats_;
+    std::vector<std::byte> sent_;
+    std::vector<std::byte> received_;
+};
+
+/// Throws on every rank alike: all were given the same.
+inline void require_calibration(Topology const& topology, Index ranks, CalibrateOptions const& options) {
+    if (options.small_bytes < 1 || options.large_bytes <= options.small_bytes || options.repeats < 1) {
+        raise(ErrorCode::buffer,
+              concat("reshard::calibrate: messages of ", options.small_bytes, " and ", options.large_bytes, " bytes, ",
+                     options.repeats, " times. Fix: give a small and a larger size, and one repeat or more."));
+    }
+    topology.require(ranks - 1);
+    for (int i = 0; i < topology.size(); ++i) {
+        Index const inner = i == 0 ? 1 : topology.tier(i - 1).ranks;
+        if (inner < ranks && (topology.tier(i).ranks == 0 || inner < topology.tier(i).ranks)) continue;
+        raise(ErrorCode::mesh, concat("reshard::calibrate: no two of ", ranks, " ranks meet in tier '",
+                                      topology.tier(i).name, "'. Fix: leave the tier out, or run on more ranks."));
+    }
+}
+
+}  // namespace detail
+
+/// Measures a topology; collective. Of `tiers` only names and ranks per unit are read, the same on every rank. Per
+/// tier, rank 0 and the nearest rank that it meets there trade a small and a large message: the small one is the
+/// latency, the large one the bandwidth (Hockney). Then a whole unit of the tier inside trades with the next one: what
+/// that reaches, when it is less than its ranks could alone, is the inner tier's uplink. Every rank gets rank 0's
+/// numbers. Throws MeshError for tiers that are no topology or in which no two ranks meet, BufferError for sizes that
+/// make no sense, and what the communicator throws. Memory: twice large_bytes per rank.
+template <Communicator C>
+[[nodiscard]] Topology calibrate(C& comm, std::vector<Tier> tiers, CalibrateOptions const& options = {}) {
+    for (Tier& tier : tiers) {
+        tier.latency = 0;
+        tier.bandwidth = 1;
+        tier.uplink = 0;
+    }
+    Topology const shape(tiers);
+    detail::require_calibration(shape, comm.size(), options);
+    detail::PairClock<C> clock(comm, options);
+    constexpr double least = 1e-12;  // a clock may stand still
+    std::vector<double> numbers;
+    auto const large = static_cast<double>(options.large_bytes);
+    for (int i = 0; i < shape.size(); ++i) {
+        Index const inner = i == 0 ? 1 : shape.tier(i - 1).ranks;
+        double const latency = larger(clock.seconds(options.small_bytes, 1, inner), least);
+        double const seconds = clock.seconds(options.large_bytes, 1, inner);
+        double const bandwidth = large / larger(seconds - latency, seconds / 2 + least);
+        numbers.push_back(latency);
+        numbers.push_back(bandwidth);
+        double uplink = 0;
+        if (i > 0 && 2 * inner <= comm.size()) {
+            double const together = larger(clock.seconds(options.large_bytes, inner, inner) - latency, least);
+            double const rate = large * static_cast<double>(inner) / together;
+            if (rate < bandwidth * static_cast<double>(inner)) uplink = rate;
+        }
+        numbers.push_back(uplink);
+    }
+    clock.share(numbers);
+    for (std::size_t i = 0; i != tiers.size(); ++i) {
+        tiers[i].latency = numbers[3 * i];
+        tiers[i].bandwidth = numbers[3 * i + 1];
+        if (i > 0) tiers[i - 1].uplink = numbers[3 * i + 2];
+    }
+    return Topology(std::move(tiers));
+}
+
+}  // namespace reshard::inline v0

@@ -10,6 +10,7 @@
 #include <chrono>   // steady_clock
 #include <cstring>  // memcpy
 #include <span>     // span
+#include <string_view>
 #include <utility>  // exchange
 #include <vector>
 
@@ -52,6 +53,7 @@ struct TraceGroup {
 struct TraceRecord {
     TraceOperation operation = TraceOperation::exchange;
     ErrorCode error = ErrorCode::none;  ///< what it ended with; its bytes did not count then
+    std::string_view transport;         ///< its name
     int group = 0;                      ///< 0: the communicator that was wrapped; else TraceGroup::id
     Index start = 0;
     Index end = -1;  ///< -1: under way
@@ -62,6 +64,7 @@ struct TraceRecord {
     std::size_t peer_count = 0;
     TraceGroup made;  ///< of a split
 
+    [[nodiscard]] constexpr bool under_way() const noexcept { return end < 0; }
     [[nodiscard]] constexpr bool completed() const noexcept { return end >= 0 && error == ErrorCode::none; }
 };
 

@@ -108,6 +108,7 @@ private:
                                   std::span<Receive const> receives = {}) noexcept {
         TraceRecord record;
         record.operation = operation;
+        record.transport = name;
         record.group = group_;
         record.start = Trace::now();
         return trace_->start(record, sends, receives, rank());

@@ -9,6 +9,9 @@
 #ifdef CONSUMER_HAS_MPI
 #include <reshard/comm/mpi.hpp>
 #endif
+#ifdef CONSUMER_HAS_TRACE
+#include <reshard/comm/trace_json.hpp>
+#endif
 
 int second_unit();
 

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/trace_summary.hpp
+/// \brief  trace_summary(): what one rank did, as a table: per operation, per peer, per phase.
+/// \depends comm/trace.hpp, <algorithm>, <vector>. For people; machines read trace_json.hpp.
+#pragma once
+
+#include <reshard/comm/trace.hpp>
+
+#include <algorithm>  // find_if, stable_sort
+#include <cstdio>     // snprintf
+#include <string>     // string
+#include <vector>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// One line of a table.
+struct TraceLine {
+    std::string title;
+    Index calls = 0;
+    Index messages = 0;  ///< sent and received
+    Index sent = 0;
+    Index received = 0;
+    Index local = 0;
+    Index nanoseconds = 0;
+    int group = 0;
+    int peer = 0;
+};
+
+[[nodiscard]] inline std::string human_bytes(Index bytes) {
+    char const* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    auto amount = static_cast<double>(bytes);
+    int unit = 0;
+    for (; amount >= 1024.0 && unit < 4; ++unit) amount /= 1024.0;
+    char text[32];
+    static_cast<void>(std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", amount, units[unit]));
+    return text;
+}
+
+/// Rate: bytes sent and received per nanosecond, which is GB/s.
+inline void append_line(std::string& text, TraceLine const& line) {
+    char buffer[256];
+    double const rate = line.nanoseconds > 0
+                            ? static_cast<double>(line.sent + line.received) / static_cast<double>(line.nanoseconds)
+                            : 0.0;
+    static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n",
+                                    line.title.c_str(), static_cast<long long>(line.calls),
+                                    static_cast<long long>(line.messages), human_bytes(line.sent).c_str(),
+                                    human_bytes(line.received).c_str(), human_bytes(line.local).c_str(),
+                                    static_cast<double>(line.nanoseconds) * 1e-6, rate));
+    text += buffer;
+}
+
+inline void append_head(std::string& text, char const* title) {
+    char buffer[128];
+    static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-16s %7s %9s %11s %11s %11s %11s %8s\n", title, "calls",
+                                    "messages", "sent", "received", "local", "time ms", "GB/s"));
+    text += buffer;
+}
+
+}  // namespace detail
+
+/// Tables of what completed; what failed, is under way or was dropped is counted below them. GB/s: 10^9 bytes, sent
+/// and received together. The time of a peer is that of all exchanges it took part in, with others or not. Ranks are
+/// in the numbering of their group; phases are the scopes of the trace.
+[[nodiscard]] inline std::string trace_summary(Trace const& trace) {
+    using detail::TraceLine;
+    std::vector<TraceLine> operations;
+    for (TraceOperation const operation : {TraceOperation::exchange, TraceOperation::agree, TraceOperation::split}) {
+        operations.push_back({std::string(name(operation))});
+    }
+    std::vector<TraceLine> peers;
+    std::vector<TraceLine> phases;
+    Index failed = 0;
+    Index under_way = 0;
+    for (TraceRecord const& record : trace.records()) {
+        if (record.under_way()) ++under_way;
+        if (record.error != ErrorCode::none) ++failed;
+        if (!record.completed()) continue;
+        Index const time = record.end - record.start;
+        TraceLine& line = operations[static_cast<std::size_t>(record.operation)];
+        ++line.calls;
+        line.messages += record.sent.messages + record.received.messages;
+        line.sent += record.sent.bytes;
+        line.received += record.received.bytes;
+        line.local += record.bytes_local;
+        line.nanoseconds += time;
+        for (TracePeer const& peer : trace.peers(record)) {
+            auto found = std::find_if(peers.begin(), peers.end(), [&](TraceLine const& known) {
+                return known.group == record.group && known.peer == peer.rank;
+            });
+            if (found == peers.end()) {
+                std::string title = record.group == 0 ? concat("rank ", peer.rank)
+                                                      : concat("rank ", peer.rank, " of split ", record.group);
+                found = peers.insert(peers.end(), {std::move(title)});
+                found->group = record.group;
+                found->peer = peer.rank;
+            }
+            ++found->calls;
+            found->messages += peer.messages_sent + peer.messages_received;
+            found->sent += peer.bytes_sent;
+            found->received += peer.bytes_received;
+            found->nanoseconds += time;
+        }
+    }
+    std::stable_sort(peers.begin(), peers.end(), [](TraceLine const& a, TraceLine const& b) {
+        return a.group != b.group ? a.group < b.group : a.peer < b.peer;
+    });
+    for (TraceLabel const& label : trace.labels()) {
+        if (label.end <= label.start) continue;  // a moment, or still open
+        std::string_view const text = label.text;
+        auto found =
+            std::find_if(phases.begin(), phases.end(), [&](TraceLine const& known) { return known.title == text; });
+        if (found == phases.end()) found = phases.insert(phases.end(), {std::string(text)});
+        ++found->calls;
+        found->nanoseconds += label.end - label.start;
+    }
+
+    std::string text;
+    detail::append_head(text, "operation");
+    for (auto const& line : operations)
+        if (line.calls != 0) detail::append_line(text, line);
+    if (!peers.empty()) detail::append_head(text, "peer");
+    for (auto const& line : peers) detail::append_line(text, line);
+    char buffer[128];
+    if (!phases.empty()) {
+        static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-48s %7s %23s\n", "phase", "calls", "time ms"));
+        text += buffer;
+    }
+    for (auto const& line : phases) {
+        static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-48s %7lld %23.3f\n", line.title.c_str(),
+                                        static_cast<long long>(line.calls),
+                                        static_cast<double>(line.nanoseconds) * 1e-6));
+        text += buffer;
+    }
+    if (failed != 0) text += concat("failed: ", failed, "\n");
+    if (under_way != 0) text += concat("under way: ", under_way, "\n");
+    if (trace.dropped() != 0) text += concat("dropped: ", trace.dropped(), ". Give the trace more room.\n");
+    return text;
+}
+
+}  // namespace reshard::inline v0

@@ -9,6 +9,7 @@ above a block changes that (words combine: `docs: namespace continue`):
     <!-- docs: continue -->        the block goes on where the previous one stopped and sees its names
     <!-- docs: namespace -->       the block stands at namespace scope: for definitions
     <!-- docs: skip REASON -->     the block is not compiled, and the reason says why
+    <!-- docs: from FILE -->       the block is a part of that file, line for line; who builds the file compiles it
 
 usage: check_docs.py [--compiler CXX] (PAGE... | --self-test)
 """
@@ -37,6 +38,13 @@ class PageError(Exception):
     pass
 
 
+def read_source(name, line):
+    try:
+        return (ROOT / name).read_text(encoding="utf-8")
+    except OSError:
+        raise PageError(f"{line}: {name} does not exist") from None
+
+
 class Block:
     def __init__(self, line, directive, lines):
         self.line = line  # of its first line of code
@@ -46,6 +54,11 @@ class Block:
         self.skip = bool(words) and words[0] == "skip"
         if self.skip and len(words) == 1:
             raise PageError(f"{line}: docs: skip needs a reason")
+        self.source = words[1] if len(words) == 2 and words[0] == "from" else ""
+        if self.source:
+            if f"\n{chr(10).join(lines)}\n" not in f"\n{read_source(self.source, line)}":
+                raise PageError(f"{line}: the block is not a part of {self.source}")
+            self.skip, words = True, []
         if not self.skip and not set(words) <= {"continue", "namespace"}:
             raise PageError(f"{line}: unknown docs directive '{directive}'")
         self.follows = not self.skip and "continue" in words
@@ -137,7 +150,7 @@ def check(page, text, compiler):
             done = subprocess.run([compiler, *FLAGS, str(source)], capture_output=True, text=True, errors="replace")
             if done.returncode != 0:
                 complaints.append(done.stderr + done.stdout)
-    return len(blocks), sum(block.skip for block in blocks), complaints
+    return len(blocks), sum(block.skip and not block.source for block in blocks), complaints
 
 
 def self_test(compiler):
@@ -164,6 +177,9 @@ def self_test(compiler):
         (block("int main() { return x; }"), "page.md:2"),
         ("- item\n\n  ```cpp\n  int a = ;\n  ```\n", "page.md:4"),
         ("```cpp\nint a = 1;\n", "not closed"),
+        (block("set(ROOT_IS_HERE", "from scripts/check_docs.py"), "not a part of"),
+        (block("def missing_files(page, text):", "from scripts/check_docs.py"), None),
+        (block("int a;", "from scripts/no_such.py"), "does not exist"),
         ("```sh\nint a = ;\n```\n", None),
         ("see `scripts/check_docs.py` and [the readme](README.md)\n", None),
         ("see `tests/core/no_such.test.cpp`\n", "page.md:1"),

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transport that docs/communicators.md writes, examples/board.hpp: it passes the conformance suite, alone and with
+// policies around it, and keeps the promises that the suite cannot try.
+#include "../../examples/board.hpp"
+
+#include <reshard/comm/communicator.hpp>
+
+#include "policies.hpp"
+
+#include <doctest/doctest.h>
+
+#include <exception>
+#include <thread>
+
+namespace {
+using namespace reshard;
+using board::BoardCommunicator;
+
+/// Runs body(comm) on `ranks` threads; what each of them threw, or null.
+template <class Body>
+std::vector<std::exception_ptr> on_board(int ranks, std::chrono::milliseconds deadline, Body const& body) {
+    auto family = std::make_shared<board::Family>();
+    family->deadline = deadline;
+    auto const shared = std::make_shared<board::Board>(family, ranks);
+    std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
+    std::vector<std::thread> threads;
+    for (int r = 0; r != ranks; ++r) {
+        threads.emplace_back([&, r] {
+            BoardCommunicator comm(shared, r);
+            BoardCommunicator own(shared, r);
+            try {
+                body(comm);
+            } catch (std::exception const& error) {
+                errors[static_cast<std::size_t>(r)] = std::current_exception();
+                own.abort(ErrorCode::user, error.what());
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    return errors;
+}
+
+template <class E>
+void rethrow_as(std::exception_ptr const& error) {
+    REQUIRE(error != nullptr);
+    CHECK_THROWS_AS(std::rethrow_exception(error), E);
+}
+
+constexpr std::chrono::milliseconds long_enough = std::chrono::minutes(5);
+
+}  // namespace
+
+TEST_SUITE("comm/written") {
+    TEST_CASE("the transport of the documentation conforms, alone and with policies") {
+        for (int const ranks : {1, 2, 3, 4, 8}) {
+            CAPTURE(ranks);
+            for (auto const& error : on_board(ranks, long_enough, [](BoardCommunicator& comm) {
+                     test::conforms(comm);
+                     test::conforms_with_policies<test::SomePolicies>(comm);
+                 })) {
+                CHECK(error == nullptr);
+            }
+        }
+    }
+
+    TEST_CASE("payloads that differ are a mismatch for both, PeerFailed for the others, and poison") {
+        auto const errors = on_board(3, long_enough, [](BoardCommunicator& comm) {
+            int value = 0;
+            Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+            Receive const receive{0, reinterpret_cast<std::byte*>(&value), test::box_of(2, {})};
+            std::exception_ptr first;
+            try {
+                comm.exchange(comm.rank() == 0 ? std::span(&send, 1) : std::span<Send const>(),
+                              comm.rank() == 1 ? std::span(&receive, 1) : std::span<Receive const>())
+                    .wait();
+            } catch (...) {
+                first = std::current_exception();
+            }
+            CHECK_THROWS_AS(barrier(comm), Error);
+            std::rethrow_exception(first);
+        });
+        rethrow_as<MismatchError>(errors[0]);
+        rethrow_as<MismatchError>(errors[1]);
+        rethrow_as<PeerFailed>(errors[2]);
+    }
+
+    TEST_CASE("a rank that throws ends the others; one that does not come is named at the deadline") {
+        auto const thrown = on_board(3, long_enough, [](BoardCommunicator& comm) {
+            auto part = comm.split(comm.rank() == 0 ? 1 : 0, 0);
+            if (comm.rank() == 0) raise(ErrorCode::io, "no such file");
+            for (;;) barrier(part);  // poison reaches the parts
+        });
+        rethrow_as<IoError>(thrown[0]);
+        rethrow_as<PeerFailed>(thrown[1]);
+        rethrow_as<PeerFailed>(thrown[2]);
+        auto const late = on_board(2, std::chrono::milliseconds(50), [](BoardCommunicator& comm) {
+            if (comm.rank() == 1) return;
+            barrier(comm);
+        });
+        rethrow_as<DeadlineExceeded>(late[0]);
+        CHECK(late[1] == nullptr);
+    }
+}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: reshard::prepare: a Partial op is not defined for this element type: .* averages need floats
+// expect-error: reshard: a Partial op is not defined for this element type: .* averages need floats
 #include <reshard/comm/self.hpp>
 #include <reshard/exec/prepare.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: Fix: give both the same type; the destination must not be const.
+// expect-error: reshard: the destination is const. Fix: give it elements that can be written.
 #include <reshard/comm/self.hpp>
 #include <reshard/exec/redistribute.hpp>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: reshard::redistribute: source and destination have different element types. Fix: give both the same
-// type
+// expect-error: reshard: source and destination have different element types. .* pass reshard::Casting{} to cast on the way
 #include <reshard/exec/redistribute.hpp>
 
 using namespace reshard;

@@ -7,7 +7,8 @@
 #include <reshard/comm/communicator.hpp>
 #include <reshard/exec/detail/bind.hpp>
 #include <reshard/exec/detail/check.hpp>
-#include <reshard/memory/copy.hpp>
+#include <reshard/exec/detail/value_change.hpp>
+#include <reshard/memory/convert.hpp>
 #include <reshard/memory/fold.hpp>
 
 namespace reshard::inline v0 {
@@ -24,17 +25,36 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Bytes of scratch memory one rank needs for a plan; zero unless a Partial is folded.
-template <class From, class To>
-[[nodiscard]] Index workspace_bytes(Plan<From, To> const& plan, Index rank, DType dtype) {
-    Index const elements = detail::workspace_of(plan.steps(), plan.from(), rank);
-    return detail::padded_bytes(elements, dtype);
-}
-
+/// How a plan is prepared. Casts are asked for with Casting; a factor alone, `PrepareOptions{.factor = 0.5}`.
 struct PrepareOptions {
     /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan; allocated when empty.
     std::span<std::byte> workspace{};
+    /// Every value is multiplied by it on its way; of floats only (f16, bf16, f32, f64), and finite. Where the
+    /// destination is Partial it must commute with the reduction: any factor for sums and averages, positive ones for
+    /// min and max, none for products.
+    double factor = 1.0;
+    /// The element types of source and destination may differ, and count on every rank, also where a view is empty.
+    bool cast = false;
 };
+
+/// The options of a move that casts: a type of its own, so that the compiler can tell whether views of two element
+/// types are meant. `redistribute(plan, comm, floats, halves, Casting{})`, or `Casting{0.5}` to scale as well.
+///
+/// Every value becomes the nearest one of the destination's type to value * factor (memory/convert.hpp), once: addends
+/// are folded in the source's type first. The smaller of the two types travels, except for addends.
+struct Casting : PrepareOptions {
+    constexpr explicit Casting(double by = 1.0, std::span<std::byte> scratch = {}) noexcept
+        : PrepareOptions{scratch, by, true} {}
+};
+
+/// Bytes of scratch memory one rank needs for a plan; zero unless a Partial is folded. `dtype` is the source's.
+template <class From, class To>
+[[nodiscard]] Index workspace_bytes(Plan<From, To> const& plan, Index rank, DType dtype,
+                                    PrepareOptions const& options = {}) {
+    bool const changes = options.cast || options.factor != 1.0;
+    Index const elements = detail::workspace_of(detail::changed_steps(plan.steps(), changes), plan.from(), rank);
+    return detail::padded_bytes(elements, dtype);
+}
 
 namespace detail {
 
@@ -45,11 +65,13 @@ struct BoundExchange {
     std::vector<Transfer<Byte const>> sends;
     std::vector<Transfer<Byte>> receives;
 
-    void bind(Exchange const& exchange, Binding<Byte const> const& source, Binding<Byte> const& target, bool keep) {
+    void bind(Exchange const& exchange, Binding<Byte const> const& source, Binding<Byte> const& target, bool keep,
+              ValueChange const& change = {}) {
         sends.reserve(exchange.sends.size() + exchange.kept.size());
         receives.reserve(exchange.receives.size() + exchange.kept.size());
         // What stays with the rank travels as a transfer to itself, in its place among the peers.
-        auto const merge = [&](std::vector<Message> const& messages, auto const& binding, auto& transfers) {
+        auto const merge = [&](std::vector<Message> const& messages, auto const& binding, auto& transfers,
+                               Conversion const& conversion) {
             std::size_t next = 0;
             std::vector<Message> const& kept = exchange.kept;
             for (Message const& message : messages) {
@@ -59,9 +81,10 @@ struct BoundExchange {
                 transfers.push_back(binding.transfer(message));
             }
             while (keep && next < kept.size()) transfers.push_back(binding.transfer(kept[next++]));
+            for (auto& transfer : transfers) transfer.conversion = conversion;
         };
-        merge(exchange.sends, source, sends);
-        merge(exchange.receives, target, receives);
+        merge(exchange.sends, source, sends, change.send());
+        merge(exchange.receives, target, receives, change.receive());
     }
 };
 
@@ -71,19 +94,24 @@ class BasicJob {
 public:
     BasicJob(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
              DynamicView const& destination, std::span<Byte> workspace)
-        : dtype_(plan.from().contains(rank) ? source.dtype() : destination.dtype()),
+        : BasicJob(plan, steps, rank, source, destination, workspace,
+                   value_change(plan, steps, rank, source, destination, false, 1.0)) {}
+    /// \pre steps are changed_steps(), if there is a change.
+    BasicJob(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
+             DynamicView const& destination, std::span<Byte> workspace, ValueChange const& change)
+        : change_(change),
           divisor_(steps.fold_op == Reduce::avg ? steps.addends : 1),
           addends_(steps.addends),
-          multiply_(steps.multiply),
-          divide_(steps.divide),
+          multiply_(change.active ? 1 : steps.multiply),  // else it is part of the factor
+          divide_(change.active ? 1 : steps.divide),
           fold_op_(steps.fold_op),
           fill_op_(steps.fill_op) {
         bool const gives = plan.from().contains(rank);
         bool const takes = plan.to().contains(rank);
         Memory memory;
-        if (gives) memory.source = {source.data(), dtype_, source.strides(), plan.from(), rank};
+        if (gives) memory.source = {source.data(), change_.from, source.strides(), plan.from(), rank};
         if (takes) {
-            memory.destination = {destination.data(), dtype_, destination.strides(), plan.to(), rank};
+            memory.destination = {destination.data(), change_.to, destination.strides(), plan.to(), rank};
             bind_whole(destination, steps.fill);
         }
         if (steps.kind != Kind::collective) {
@@ -102,21 +130,24 @@ public:
 
     /// Before the first exchange.
     void begin() const noexcept {
-        if (fill_) fill_identity(fill_op_, dtype_, whole_.base, whole_.box);
-        for (std::size_t i = 0; i < local_sends_.size(); ++i) {
-            copy(local_sends_[i].base, local_sends_[i].box, local_receives_[i].base, local_receives_[i].box);
-        }
+        if (fill_) fill_identity(fill_op_, change_.to, whole_.base, whole_.box);
+        for (std::size_t i = 0; i < local_sends_.size(); ++i) deliver(local_sends_[i], local_receives_[i]);
     }
     /// After exchange `phase`.
     void after(int phase) const noexcept {
         if (phase == 0 && fold_) {
-            fold(fold_op_, dtype_, slots_.base, slot_bytes_, addends_, slots_.box, folded_.base, folded_.box, divisor_);
+            fold(fold_op_, change_.from, slots_.base, slot_bytes_, addends_, slots_.box, folded_.base, folded_.box,
+                 divisor_);
+            if (lands_) {
+                convert(folded_.base, folded_.box, change_.from, landing_.base, landing_.box, change_.to,
+                        change_.factor);
+            }
         }
     }
     /// After the last exchange.
     void end() const noexcept {
         if (has_whole_ && (multiply_ != 1 || divide_ != 1)) {
-            scale(dtype_, whole_.base, whole_.box, multiply_, divide_);
+            scale(change_.to, whole_.base, whole_.box, multiply_, divide_);
         }
     }
     void own(std::vector<Byte>&& workspace) noexcept { workspace_ = std::move(workspace); }
@@ -128,7 +159,7 @@ private:
             window.offset.push_back(0);
             window.extents.push_back(destination.extent(dim));
         }
-        whole_ = window_transfer(destination.data(), dtype_, destination.strides(), window);
+        whole_ = window_transfer(destination.data(), change_.to, destination.strides(), window);
         has_whole_ = true;
         fill_ = fill;
     }
@@ -153,6 +184,8 @@ private:
         for (Message const& message : local_messages(plan.from(), plan.to(), rank)) {
             local_sends_.push_back(memory.source.transfer(message));
             local_receives_.push_back(memory.destination.transfer(message));
+            local_sends_.back().conversion = change_.send();
+            local_receives_.back().conversion = change_.receive();
         }
     }
 
@@ -162,13 +195,14 @@ private:
             Place const from = phase == 0 ? Place::source : steps.stages[phase - 1].place;
             Place const to = phase == 0 && steps.fold ? Place::workspace : steps.stages[phase].place;
             // What the rank keeps is copied, unless it already lies where it is needed.
+            bool const arrives = from != Place::destination && to == Place::destination;
             exchanges_[phase].bind(exchange_of(steps, plan.from(), rank, phase), memory.read(from), memory.write(to),
-                                   from != to);
+                                   from != to, arrives ? change_ : ValueChange{});
         }
     }
 
     /// Addends arrive in slots of the workspace. Within a mesh they are folded into their place in the destination;
-    /// across meshes the result waits in the workspace.
+    /// across meshes, or where values change, the result waits in the workspace.
     void bind_fold(Plan<> const& plan, Steps const& steps, int rank, Memory& memory, DynamicView const& destination,
                    std::span<Byte> workspace) {
         Stage const& stage = steps.stages[0];
@@ -176,16 +210,20 @@ private:
         DynamicShape const shape = stage.holding.local_shape(rank);
         Indices const dense = row_major_strides(shape);
         Indices const coordinates = stage.holding.mesh().coordinates(rank);
-        slot_bytes_ = shape.size() * bytes(dtype_);
+        slot_bytes_ = shape.size() * bytes(change_.from);
         Byte* const slots = aligned(workspace.data());
         Byte* const partial = aligned(slots == nullptr ? nullptr : slots + slot_bytes_ * addends_);
-        memory.slots = {slots, dtype_, dense, stage.holding, rank, slot_bytes_};
-        memory.folded = {partial, dtype_, dense, stage.holding, rank};
+        memory.slots = {slots, change_.from, dense, stage.holding, rank, slot_bytes_};
+        memory.folded = {partial, change_.from, dense, stage.holding, rank};
         LocalWindow const slot = local_window(stage.holding, stage.holding, coordinates);
-        LocalWindow const window = waits ? slot : local_window(plan.to(), stage.holding, coordinates);
-        slots_ = window_transfer<Byte const>(slots, dtype_, dense, slot);
-        folded_ = window_transfer(waits ? partial : destination.data(), dtype_, waits ? dense : destination.strides(),
-                                  window);
+        slots_ = window_transfer<Byte const>(slots, change_.from, dense, slot);
+        folded_ = window_transfer(partial, change_.from, dense, slot);
+        lands_ = waits && steps.phases() == 1;
+        if (!waits || lands_) {
+            landing_ = window_transfer(destination.data(), change_.to, destination.strides(),
+                                       local_window(plan.to(), stage.holding, coordinates));
+        }
+        if (!waits) folded_ = landing_;
         fold_ = shape.size() != 0 && owns(stage.owner, stage.holding.mesh(), rank);
     }
 
@@ -200,7 +238,7 @@ private:
         return pointer == nullptr ? nullptr : pointer + ((64 - address % 64) % 64);
     }
 
-    DType dtype_;
+    ValueChange change_;
     Index divisor_;
     Index addends_;
     Index multiply_;
@@ -209,12 +247,14 @@ private:
     Reduce fill_op_;
     bool fill_ = false;
     bool fold_ = false;
+    bool lands_ = false;
     bool has_whole_ = false;
     int phases_ = 0;
     Transfer<Byte> whole_;
     Index slot_bytes_ = 0;
     Transfer<Byte const> slots_;
     Transfer<Byte> folded_;
+    Transfer<Byte> landing_;
     BoundExchange<Byte> exchanges_[max_phases];
     std::vector<Transfer<Byte const>> local_sends_;
     std::vector<Transfer<Byte>> local_receives_;
@@ -338,18 +378,21 @@ private:
 /// type of the views counts.
 ///
 /// Throws MeshError (mesh larger than the communicator), BufferError (shape, null, overlap), DTypeError (an op the
-/// element type does not have), MismatchError (element types or plans differ), OutOfMemory.
+/// element type does not have; a cast or factor that cannot be), MismatchError (element types, plans or options
+/// differ), OutOfMemory.
 template <Communicator C>
 [[nodiscard]] PreparedPlan<C> prepare(Plan<> const& plan, C& comm, ConstDynamicView const& source,
                                       DynamicView const& destination, PrepareOptions const& options = {}) {
     int const rank = comm.rank();
-    DType const dtype = plan.from().contains(rank) ? source.dtype() : destination.dtype();
+    detail::ValueChange change;
     std::vector<std::byte> own;
     std::vector<detail::Job<C>> job;
     Verdict verdict = detail::verdict_of([&] {
-        detail::Steps const steps = plan.steps();
-        detail::check_arguments(plan, steps, rank, comm.size(), source, destination);
-        Index const needed = detail::padded_bytes(detail::workspace_of(steps, plan.from(), rank), dtype);
+        detail::Steps const planned = plan.steps();
+        change = detail::value_change(plan, planned, rank, source, destination, options.cast, options.factor);
+        detail::check_arguments(plan, planned, rank, comm.size(), source, destination, change, options.cast);
+        detail::Steps const steps = detail::changed_steps(planned, change.active);
+        Index const needed = detail::padded_bytes(detail::workspace_of(steps, plan.from(), rank), change.from);
         std::span<std::byte> workspace = options.workspace;
         if (workspace.empty() && needed != 0) {
             own.resize(static_cast<std::size_t>(needed));
@@ -357,16 +400,23 @@ template <Communicator C>
         } else if (static_cast<Index>(workspace.size()) < needed) {
             raise(ErrorCode::buffer,
                   concat("reshard::prepare: the workspace of rank ", rank, " has ", workspace.size(),
-                         " bytes, the plan needs ", needed, ". Fix: ask workspace_bytes(plan, rank, dtype)."));
+                         " bytes, the plan needs ", needed, ". Fix: ask workspace_bytes(plan, rank, dtype",
+                         change.active ? ", options" : "", ")."));
         }
-        job.emplace_back(plan, steps, rank, source, destination, workspace);
+        job.emplace_back(plan, steps, rank, source, destination, workspace, change);
         job.back().own(std::move(own));
     });
-    if (verdict.ok()) {  // what the others show should this rank be the one that differs
-        verdict.reason = concat("prepared ", to_string(plan.from()), " -> ", to_string(plan.to()), " of ",
-                                to_string(plan.from().shape()), " ", name(dtype));
+    Digest digest;
+    digest.add(plan.hash()).add(static_cast<std::uint64_t>(change.from));
+    if (change.active) {
+        digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor));
     }
-    verdict.digest = Digest{}.add(plan.hash()).add(static_cast<std::uint64_t>(dtype)).value();
+    verdict.digest = digest.value();
+    if (verdict.ok()) {  // what the others show should this rank be the one that differs
+        verdict.reason =
+            concat("prepared ", to_string(plan.from()), " -> ", to_string(plan.to()), " of ",
+                   to_string(plan.from().shape()), " ", name(change.from), detail::change_text(change, options.factor));
+    }
     detail::agree_or_raise(comm, std::move(verdict));
     return PreparedPlan<C>(comm, std::move(job.back()));
 }
@@ -384,20 +434,32 @@ consteval bool check_ops() {
     return true;
 }
 
+/// What the compiler can tell about the element types of a move: instantiated with both, so that its trace names them.
+template <class From, class To, class S, class T, class Options>
+consteval bool check_types() {
+    static_assert(!std::is_const_v<T>, "reshard: the destination is const. Fix: give it elements that can be written.");
+    constexpr bool casts = std::derived_from<Options, Casting>;
+    static_assert(casts || std::same_as<std::remove_const_t<S>, std::remove_const_t<T>>,
+                  "reshard: source and destination have different element types. "
+                  "Fix: give both the same type, or pass reshard::Casting{} to cast on the way.");
+    static_assert(!casts || can_convert(dtype_of<S>, dtype_of<T>),
+                  "reshard: there is no cast between these element types. Fix: cast numbers and booleans only.");
+    static_assert(check_ops<From, S>() && check_ops<To, T>(),
+                  "reshard: a Partial op is not defined for this element type: bit operations need integers, "
+                  "averages need floats. Fix: use an op that the element type supports.");
+    return true;
+}
+
 }  // namespace detail
 
-/// The same for typed views.
-template <Communicator C, class From, class To, class S, class T>
+/// The same for typed views. Views of different element types compile with Casting only.
+template <Communicator C, class From, class To, class S, class T,
+          std::derived_from<PrepareOptions> Options = PrepareOptions>
 [[nodiscard]] PreparedPlan<C> prepare(Plan<From, To> const& plan, C& comm, TensorView<S> const& source,
-                                      TensorView<T> const& destination, PrepareOptions const& options = {}) {
-    static_assert(std::same_as<std::remove_const_t<S>, T>,
-                  "reshard::prepare: source and destination have different element types. "
-                  "Fix: give both the same type; the destination must not be const.");
-    static_assert(detail::check_ops<From, T>() && detail::check_ops<To, T>(),
-                  "reshard::prepare: a Partial op is not defined for this element type: bit operations need integers, "
-                  "averages need floats. Fix: use an op that the element type supports.");
+                                      TensorView<T> const& destination, Options const& options = {}) {
+    static_assert(detail::check_types<From, To, S, T, Options>());
     return prepare(static_cast<Plan<> const&>(Plan<>(plan)), comm, ConstDynamicView(source), DynamicView(destination),
-                   options);
+                   static_cast<PrepareOptions const&>(options));
 }
 
 }  // namespace reshard::inline v0

@@ -11,12 +11,15 @@ namespace reshard::inline v0 {
 
 /// prepare + run. Collective over `comm`. Throws what prepare and RunRequest::wait throw.
 template <Communicator C>
-void redistribute(Plan<> const& plan, C& comm, ConstDynamicView const& source, DynamicView const& destination) {
-    prepare(plan, comm, source, destination).run();
+void redistribute(Plan<> const& plan, C& comm, ConstDynamicView const& source, DynamicView const& destination,
+                  PrepareOptions const& options = {}) {
+    prepare(plan, comm, source, destination, options).run();
 }
-template <Communicator C, class From, class To, class S, class T>
-void redistribute(Plan<From, To> const& plan, C& comm, TensorView<S> const& source, TensorView<T> const& destination) {
-    prepare(plan, comm, source, destination).run();
+template <Communicator C, class From, class To, class S, class T,
+          std::derived_from<PrepareOptions> Options = PrepareOptions>
+void redistribute(Plan<From, To> const& plan, C& comm, TensorView<S> const& source, TensorView<T> const& destination,
+                  Options const& options = {}) {
+    prepare(plan, comm, source, destination, options).run();
 }
 
 /// The same into new memory of the destination's local shape (empty on ranks outside its mesh).
@@ -35,42 +38,42 @@ namespace detail {
 /// \pre nothing crosses ranks.
 template <class Byte>
 void run_locally(Plan<> const& plan, ConstDynamicView const& source, BasicDynamicView<Byte> const& destination,
-                 int rank) {
+                 int rank, PrepareOptions const& options) {
     Steps steps = plan.steps();
     if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
-    check_arguments(plan, steps, rank, static_cast<int>(plan.from().mesh().last_rank() + 1), source, destination);
-    BasicJob<Byte> const job(plan, steps, rank, source, destination, {});
+    ValueChange const change = value_change(plan, steps, rank, source, destination, options.cast, options.factor);
+    int const ranks = static_cast<int>(plan.from().mesh().last_rank() + 1);
+    check_arguments(plan, steps, rank, ranks, source, destination, change, options.cast);
+    BasicJob<Byte> const job(plan, steps, rank, source, destination, {}, change);
     job.begin();
     job.end();
 }
 
 }  // namespace detail
 
-/// A transition within one rank: a copy, identities, a factor. There is no communicator to pass, so this call is the
-/// proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
+/// A transition within one rank: a copy or cast, identities, a factor. There is no communicator to pass, so this call
+/// is the proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
 /// run-time plans that are. Throws BufferError and DTypeError like prepare. A rank outside the mesh has nothing to do.
 template <std::convertible_to<DynamicView> Destination>
-void redistribute(Plan<> const& plan, ConstDynamicView const& source, Destination const& destination, int rank) {
+void redistribute(Plan<> const& plan, ConstDynamicView const& source, Destination const& destination, int rank,
+                  PrepareOptions const& options = {}) {
     if (!plan.is_local()) {
         raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
                                             to_string(plan.to()), " needs communication. Fix: pass a communicator."));
     }
-    detail::run_locally(plan, source, DynamicView(destination), rank);
+    detail::run_locally(plan, source, DynamicView(destination), rank, options);
 }
-template <class From, class To, class S, class T>
-void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank) {
-    static_assert(std::same_as<std::remove_const_t<S>, T>,
-                  "reshard::redistribute: source and destination have different element types. "
-                  "Fix: give both the same type; the destination must not be const.");
-    static_assert(detail::check_ops<From, T>() && detail::check_ops<To, T>(),
-                  "reshard::redistribute: a Partial op is not defined for this element type: bit operations need "
-                  "integers, averages need floats. Fix: use an op that the element type supports.");
+template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
+void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank,
+                  Options const& options = {}) {
+    static_assert(detail::check_types<From, To, S, T, Options>());
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally(plan, ConstDynamicView(source), DynamicView(destination), rank);
+        detail::run_locally(plan, ConstDynamicView(source), DynamicView(destination), rank, options);
     } else {
-        redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank);
+        redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank,
+                     static_cast<PrepareOptions const&>(options));
     }
 }
 
@@ -104,16 +107,16 @@ template <Communicator C>
 }
 
 /// From rank `root` to everybody. `source` counts on the root only.
-template <Communicator C, class S, class T>
+template <Communicator C, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
 void distribute(DynamicDistribution const& to, C& comm, int root, TensorView<S> const& source,
-                TensorView<T> const& destination) {
-    redistribute(plan_distribute(to, comm, root), comm, source, destination);
+                TensorView<T> const& destination, Options const& options = {}) {
+    redistribute(plan_distribute(to, comm, root), comm, source, destination, options);
 }
 /// From everybody to rank `root`. `destination` counts on the root only.
-template <Communicator C, class S, class T>
+template <Communicator C, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
 void gather(DynamicDistribution const& from, C& comm, int root, TensorView<S> const& source,
-            TensorView<T> const& destination) {
-    redistribute(plan_gather(from, comm, root), comm, source, destination);
+            TensorView<T> const& destination, Options const& options = {}) {
+    redistribute(plan_gather(from, comm, root), comm, source, destination, options);
 }
 
 }  // namespace reshard::inline v0

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/check.hpp
 /// \brief  What can be wrong with the arguments of prepare, found on each rank before anything is touched.
-/// \depends plan, core.
+/// \depends plan, memory/convert.hpp, core.
 #pragma once
 
 #include <reshard/core/tensor_view.hpp>
+#include <reshard/exec/detail/value_change.hpp>
 #include <reshard/plan/plan.hpp>
 
 namespace reshard::inline v0::detail {
@@ -115,7 +116,58 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
     }
 }
 
-inline void check_dtype(Steps const& steps, DType dtype) {
+/// Factors in messages.
+[[nodiscard]] inline std::string number_text(double number) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.9g", number);
+    return text;
+}
+
+/// " as BF16 times 0.5": what prepare() tells other ranks about a change.
+[[nodiscard]] inline std::string change_text(ValueChange const& change, double factor) {
+    if (!change.active) return {};
+    return concat(change.to == change.from ? std::string() : concat(" as ", name(change.to)),
+                  factor == 1.0 ? std::string() : concat(" times ", number_text(factor)));
+}
+
+/// Casts and factors that have no meaning.
+inline void check_change(Plan<> const& plan, ValueChange const& change) {
+    if (!change.active) return;
+    if (!(change.factor - change.factor == 0.0)) {
+        raise(ErrorCode::dtype, "reshard::prepare: the factor is not a finite number. Fix: scale by a number.");
+    }
+    if (!can_convert(change.from, change.to)) {
+        raise(ErrorCode::dtype,
+              concat("reshard::prepare: there is no cast from ", name(change.from), " to ", name(change.to),
+                     ". Fix: cast numbers and booleans of at least a byte; move "
+                     "other elements as they are."));
+    }
+    if (!can_convert(change.from, change.to, change.factor)) {
+        raise(ErrorCode::dtype,
+              concat("reshard::prepare: a factor of ", number_text(change.factor), " from ", name(change.from), " to ",
+                     name(change.to), ". Fix: scale floats; cast integers to floats in a move of their own first."));
+    }
+    for (int axis = 0; axis < plan.to().mesh().axes(); ++axis) {
+        Placement const& placement = plan.to().placement(axis);
+        if (!placement.is_partial()) continue;
+        Reduce const op = placement.op();
+        if (!supports(op, change.to)) {
+            raise(ErrorCode::dtype, concat("reshard::prepare: ", name(op), " is not defined for ", name(change.to),
+                                           ", which the destination holds addends of. "
+                                           "Fix: cast to a type that has the op, or resolve the Partial first."));
+        }
+        bool const sums = op == Reduce::sum || op == Reduce::avg;
+        bool const ordered = (op == Reduce::min || op == Reduce::max) && change.factor > 0.0;
+        if (change.factor != 1.0 && !sums && !ordered) {
+            raise(ErrorCode::dtype, concat("reshard::prepare: a factor of ", number_text(change.factor),
+                                           " for the addends of a ", name(op), " is not that factor for their ",
+                                           name(op), ". Fix: resolve the Partial, then scale."));
+        }
+    }
+}
+
+inline void check_dtype(Steps const& steps, ValueChange const& change) {
+    DType const dtype = change.from;
     if (!is_byte_sized(dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
                                        " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
@@ -124,9 +176,9 @@ inline void check_dtype(Steps const& steps, DType dtype) {
         raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fold_op), " is not defined for ", name(dtype),
                                        ". Fix: use an op that the element type supports."));
     }
-    if (steps.fill && !supports(steps.fill_op, dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fill_op), " has no identity for ", name(dtype),
-                                       ". Fix: use an op that the element type supports."));
+    if (steps.fill && !supports(steps.fill_op, change.to)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fill_op), " has no identity for ",
+                                       name(change.to), ". Fix: use an op that the element type supports."));
     }
     if ((steps.multiply != 1 || steps.divide != 1) && !is_floating(dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
@@ -136,7 +188,7 @@ inline void check_dtype(Steps const& steps, DType dtype) {
 
 /// Everything about one rank's arguments that does not need the other ranks.
 inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
-                            DynamicView const& destination) {
+                            DynamicView const& destination, ValueChange const& change, bool cast = false) {
     for (DynamicDistribution const* side : {&plan.from(), &plan.to()}) {
         if (side->mesh().last_rank() >= size) {
             raise(ErrorCode::mesh,
@@ -146,12 +198,14 @@ inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, in
     }
     bool const gives = plan.from().contains(rank);
     bool const takes = plan.to().contains(rank);
-    if (gives && takes && source.dtype() != destination.dtype()) {
+    if (!cast && gives && takes && source.dtype() != destination.dtype()) {
         raise(ErrorCode::mismatch,
               concat("reshard::prepare: the source of rank ", rank, " holds ", name(source.dtype()),
-                     ", the destination ", name(destination.dtype()), ". Fix: give both the same element type."));
+                     ", the destination ", name(destination.dtype()),
+                     ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way."));
     }
-    check_dtype(steps, gives ? source.dtype() : destination.dtype());
+    check_dtype(steps, change);
+    check_change(plan, change);
     if (gives) check_view("source", source, plan.from().local_shape(rank), rank, plan.from());
     if (!takes) return;
     check_view("destination", destination, plan.to().local_shape(rank), rank, plan.to());

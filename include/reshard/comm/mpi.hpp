@@ -227,6 +227,7 @@ int run_ranks(MpiOptions const& options, F& body) {
         try {
             body(comm);
             well = true;
+            team->leave();
         } catch (Error const& error) {
             report_end(*team, error.code(), error.message());
         } catch (std::exception const& error) {

@@ -45,7 +45,7 @@ public:
     MpiTeam(MpiTeam const&) = delete;
     MpiTeam& operator=(MpiTeam const&) = delete;
     ~MpiTeam() {
-        if (node_) node_->own().left.store(1, std::memory_order_release);
+        leave();
         if (mpi_is_usable()) MPI_Comm_free(&comm_);
     }
 
@@ -61,11 +61,16 @@ public:
     [[nodiscard]] int local(int rank) const noexcept { return node_ ? locals_[static_cast<std::size_t>(rank)] : -1; }
     [[nodiscard]] int rank_of_local(int local) const noexcept { return ranks_here_[static_cast<std::size_t>(local)]; }
 
+    /// This rank makes no further call: whoever waits for one need not.
+    void leave() noexcept {
+        if (node_) node_->own().left.store(1, std::memory_order_release);
+    }
+
     // ---- Calls and waits -------------------------------------------------------------------------------------
 
     /// Every collective call starts here.
     void enter(MpiCall call) {
-        if (family_->hear()) raise_failure();
+        if (family_->hear()) raise_failure(false);
         call_ = call;
         ++calls_;
         if (node_)
@@ -122,16 +127,15 @@ public:
 
     // ---- Failure ---------------------------------------------------------------------------------------------
 
-    /// Throws the family's failure as this rank must see it. \pre the family is poisoned.
-    [[noreturn]] void raise_failure() {
+    /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
+    /// \pre the family is poisoned.
+    [[noreturn]] void raise_failure(bool waiting = true) {
         MpiFailure const& failure = family_->failure();
         auto const code = static_cast<ErrorCode>(failure.code);
         bool const everyone = failure.first < 0 && failure.second < 0;
         bool const ours = everyone || failure.first == rank_ || failure.second == rank_;
-        if (failure.scope == scope_ && ours && (code == ErrorCode::mismatch || code == ErrorCode::deadline) &&
-            family_->take_report()) {
-            raise(code, failure.reason);
-        }
+        bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
+        if (failure.scope == scope_ && ours && shared && family_->take_report()) raise(code, failure.reason);
         raise(ErrorCode::peer_failed,
               concat("reshard::MpiCommunicator: rank ", failure.rank, " failed: ", failure.reason));
     }
@@ -329,11 +333,20 @@ private:
             raise_failure();
         });
     }
+    /// Calls a rank has made, as far as this one can see: of another node, as many as this one.
+    [[nodiscard]] std::uint64_t calls_of(int rank) const noexcept {
+        int const there = local(rank);
+        return there < 0 ? calls_ : node_->seat(there).entered.load(std::memory_order_acquire) >> 8U;
+    }
     template <class Missing>
     [[noreturn]] void raise_deadline(Missing&& missing) {
+        // Of those who have not come, the ones furthest behind: others may be waiting for them in turn.
+        std::uint64_t furthest = ~std::uint64_t{0};
+        missing([&](int rank) { furthest = smaller(furthest, calls_of(rank)); });
         std::string ranks;
         int culprit = rank_;
         missing([&](int rank) {
+            if (calls_of(rank) != furthest) return;
             if (ranks.empty()) culprit = rank;
             ranks = ranks.empty() ? std::to_string(rank) : concat(ranks, ", ", rank);
         });

@@ -217,18 +217,10 @@ private:
     void copy_to_self() {
         int const me = team_->rank();
         for (std::size_t k = 0; k < larger(self_sends_.size(), self_receives_.size()); ++k) {
-            if (k < self_sends_.size() && k < self_receives_.size() &&
-                sides_meet(self_sends_[k].box, self_sends_[k].conversion, self_receives_[k].box,
-                           self_receives_[k].conversion)) {
-                continue;
-            }
-            raise_different(me, k < self_sends_.size() ? self_sends_[k].payload_bytes() : -1, me,
-                            k < self_receives_.size() ? self_receives_[k].payload_bytes() : -1, k);
+            check_pair(me, k < self_sends_.size() ? &self_sends_[k] : nullptr, me,
+                       k < self_receives_.size() ? &self_receives_[k] : nullptr, k);
         }
-        for (std::size_t k = 0; k < self_sends_.size(); ++k) {
-            mpi_deliver(self_sends_[k].base, self_sends_[k].box, self_sends_[k].conversion, self_receives_[k].base,
-                        self_receives_[k].box, self_receives_[k].conversion, hint_);
-        }
+        for (std::size_t k = 0; k < self_sends_.size(); ++k) deliver(self_sends_[k], self_receives_[k], hint_);
     }
 
     /// Fetches what a rank of this node has published for this one. False if it has not published yet.
@@ -255,17 +247,8 @@ private:
         }
         auto const receives = receives_.subspan(source.first, source.last - source.first);
         for (std::size_t k = 0; k < larger(entries.size(), receives.size()); ++k) {
-            if (k < entries.size() && k < receives.size() &&
-                sides_meet(entries[k].box, entries[k].conversion, receives[k].box, receives[k].conversion)) {
-                continue;
-            }
-            Index sent = -1;
-            if (k < entries.size()) {
-                sent = entries[k].box.elements() * (entries[k].conversion.active ? bytes(entries[k].conversion.wire)
-                                                                                 : entries[k].box.element_bytes);
-            }
-            raise_different(source.rank, sent, team_->rank(), k < receives.size() ? receives[k].payload_bytes() : -1,
-                            k);
+            check_pair(source.rank, k < entries.size() ? &entries[k].send : nullptr, team_->rank(),
+                       k < receives.size() ? &receives[k] : nullptr, k);
         }
         for (std::size_t k = 0; k < receives.size(); ++k) {
             receive_modes_[source.first + k] = entries[k].mode;
@@ -289,9 +272,10 @@ private:
                       concat("reshard::MpiCommunicator: cannot map the shared buffer of rank ", rank,
                              ". Fix: keep buffers of allocate() until all have received from them."));
             }
-            mpi_deliver(memory + sent.address, sent.box, sent.conversion, receive.base, receive.box, receive.conversion,
-                        hint_);
-        } else if (!attach_.read(seat.pid, sent, receive, hint_)) {
+            Send there = sent.send;
+            there.base = memory + sent.offset;
+            deliver(there, receive, hint_);
+        } else if (!attach_.read(seat.pid, sent.send, receive, hint_)) {
             int const error = errno;
             if (team_->family()->hear(true)) team_->raise_failure();
             if (!process_lives(seat.pid)) {
@@ -311,11 +295,14 @@ private:
         };
         if (read()) return true;
         if (node.seat(reader.local).finished.load(std::memory_order_acquire) < epoch_ || read()) return read();
-        raise_different(team_->rank(), sends_[reader.first].payload_bytes(), reader.rank, -1, 0);
+        check_pair(team_->rank(), &sends_[reader.first], reader.rank, nullptr, 0);
+        return false;
     }
-    [[noreturn]] void raise_different(int sender, Index sent, int receiver, Index expected, std::size_t nth) {
+    /// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents and types.
+    void check_pair(int sender, Send const* send, int receiver, Receive const* receive, std::size_t nth) {
+        if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) return;
         team_->raise_mismatch(sender, receiver,
-                              transport::mismatch_text(sender, sent, receiver, expected, static_cast<int>(nth)));
+                              transport::mismatch_text(sender, send, receiver, receive, static_cast<int>(nth)));
     }
 
     template <class Visit>

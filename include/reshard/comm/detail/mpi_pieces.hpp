@@ -84,21 +84,10 @@ struct MpiPiece {
     return run;
 }
 
-/// Moves a box as its two conversions say: at most one of them changes anything.
+/// deliver() for parts of transfers.
 inline void mpi_deliver(std::byte const* from, StridedBox const& from_box, Conversion const& sent, std::byte* to,
                         StridedBox const& to_box, Conversion const& received, CopyHint hint) noexcept {
-    if (sent.is_plain() && received.is_plain()) return copy(from, from_box, to, to_box, hint);
-    convert(from, from_box, sent.memory, to, to_box, received.memory, sent.factor * received.factor);
-}
-
-/// Whether element k of one side is element k of the other.
-[[nodiscard]] constexpr bool sides_meet(StridedBox const& sent, Conversion const& sent_as, StridedBox const& received,
-                                        Conversion const& received_as) noexcept {
-    if (sent_as.active != received_as.active || sent.dims.size() != received.dims.size()) return false;
-    if (sent_as.active ? sent_as.wire != received_as.wire : sent.element_bytes != received.element_bytes) return false;
-    for (int d = 0; d < sent.dims.size(); ++d)
-        if (sent.dims[d].extent != received.dims[d].extent) return false;
-    return true;
+    deliver(Send{0, from, from_box, sent}, Receive{0, to, to_box, received}, hint);
 }
 
 }  // namespace reshard::inline v0::detail

@@ -14,9 +14,8 @@ struct MpiPublished {
     int file = -1;              ///< of its segment
     std::uint64_t segment = 0;  ///< number of its segment
     Index segment_bytes = 0;
-    std::uint64_t address = 0;  ///< in the sender's memory, or from the start of the segment
-    StridedBox box;
-    Conversion conversion;
+    Index offset = 0;  ///< in its segment
+    Send send;         ///< its base is an address of the sender
 };
 static_assert(std::is_trivially_copyable_v<MpiPublished>);
 
@@ -70,16 +69,14 @@ struct MpiReach {
 
 [[nodiscard]] inline MpiPublished mpi_describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
     MpiPublished entry;
-    entry.box = send.box;
-    entry.conversion = send.conversion;
-    entry.address = reinterpret_cast<std::uintptr_t>(send.base);
+    entry.send = send;
     MpiReach const reach = mpi_reach_of(send.base, send.box);
     if (MpiSegment const* const segment = family.segment_with(reach.begin, reach.end)) {
         entry.mode = MpiMode::segment;
         entry.segment = segment->number;
         entry.file = segment->memory.file();
         entry.segment_bytes = segment->memory.bytes();
-        entry.address = static_cast<std::uint64_t>(send.base - segment->memory.data());
+        entry.offset = send.base - segment->memory.data();
     } else if (attach && mpi_has_good_rows(send.box)) {
         entry.mode = MpiMode::attach;
     }
@@ -90,8 +87,8 @@ struct MpiReach {
 class MpiAttach {
 public:
     /// False when the system refused; errno says why.
-    [[nodiscard]] bool read(int pid, MpiPublished const& sent, Receive const& receive, CopyHint hint) {
-        auto const* const from = reinterpret_cast<std::byte const*>(sent.address);
+    [[nodiscard]] bool read(int pid, Send const& sent, Receive const& receive, CopyHint hint) {
+        std::byte const* const from = sent.base;
         if (sent.conversion.is_plain() && receive.conversion.is_plain()) {
             LoopNest nest = loop_nest(sent.box, receive.box);
             if (nest.empty) return true;
@@ -114,7 +111,7 @@ public:
     }
 
 private:
-    [[nodiscard]] bool read_by_pieces(int pid, std::byte const* from, MpiPublished const& sent, Receive const& receive,
+    [[nodiscard]] bool read_by_pieces(int pid, std::byte const* from, Send const& sent, Receive const& receive,
                                       CopyHint hint) {
         MpiPieceRule const rule = mpi_piece_rule(sent.box, sent.box.element_bytes, mpi_piece_bytes);
         if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);

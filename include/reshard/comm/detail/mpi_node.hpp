@@ -137,7 +137,7 @@ private:
 
     /// Everybody maps the block that the first rank of the node makes.
     [[nodiscard]] bool meet(MPI_Comm node) {
-        struct Place {
+        struct Address {
             std::uint64_t nonce;
             int pid;
             int file;

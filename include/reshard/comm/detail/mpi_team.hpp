@@ -78,12 +78,14 @@ public:
     }
 
     /// Calls step() until it is complete. `missing(visit)` visits the ranks it waits for, as far as this rank knows.
-    /// Throws DeadlineExceeded when nothing moves for too long, PeerFailed when somebody fails, leaves or dies.
+    /// Throws DeadlineExceeded when nothing moves for too long, PeerFailed when somebody fails, leaves or dies: then
+    /// only after `patience`, for what may still complete although somebody has gone on and failed.
     template <class Step, class Missing>
-    void await(Step&& step, Missing&& missing) {
+    void await(Step&& step, Missing&& missing, std::chrono::milliseconds patience = {}) {
         using Clock = std::chrono::steady_clock;
         auto since = Clock::now();
         auto looked = since;
+        auto limit = Clock::time_point::max();  // of the patience
         int idle = 0;
         for (;;) {
             switch (step()) {
@@ -91,7 +93,12 @@ public:
                 case MpiStep::moved: idle = 0; break;
                 case MpiStep::idle: ++idle; break;
             }
-            if (family_->hear()) raise_failure();
+            if (family_->hear()) {
+                if (limit == Clock::time_point::max()) limit = Clock::now() + patience;
+                if (Clock::now() >= limit) raise_failure();
+                sched_yield();
+                continue;
+            }
             if (idle == 0) {
                 since = looked = Clock::now();
                 continue;
@@ -241,7 +248,7 @@ private:
 
     /// A collective call of MPI that does not block, waited for as everything is.
     template <class Start>
-    void meet(std::string_view what, Start&& start) {
+    void meet(std::string_view what, Start&& start, std::chrono::milliseconds patience = {}) {
         MPI_Request request = MPI_REQUEST_NULL;
         mpi_check(start(&request), what);
         await(
@@ -256,7 +263,13 @@ private:
                     std::uint64_t const there = node_->seat(l).entered.load(std::memory_order_acquire);
                     if (there >> 8U <= calls_ && there != here) visit(rank_of_local(l));
                 }
-            });
+            },
+            patience);
+    }
+    /// Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
+    /// same error, not PeerFailed.
+    [[nodiscard]] std::chrono::milliseconds verdict_patience() const noexcept {
+        return smaller<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(1));
     }
 
     /// The slow way: somebody fails or differs, so everybody looks at all verdicts and hears the texts that matter.
@@ -266,9 +279,12 @@ private:
         place.line[1] = mine.digest;
         place.line[2] = mine.reason.size();
         place.lines.resize(3 * static_cast<std::size_t>(size_));
-        meet("MPI_Iallgather", [&](MPI_Request* request) {
-            return MPI_Iallgather(place.line, 3, MPI_UINT64_T, place.lines.data(), 3, MPI_UINT64_T, comm_, request);
-        });
+        meet(
+            "MPI_Iallgather",
+            [&](MPI_Request* request) {
+                return MPI_Iallgather(place.line, 3, MPI_UINT64_T, place.lines.data(), 3, MPI_UINT64_T, comm_, request);
+            },
+            verdict_patience());
         auto const line = [&](int rank) { return place.lines.data() + 3 * rank; };
         int failing = 0;
         while (failing < size_ && line(failing)[0] == 0) ++failing;
@@ -295,9 +311,13 @@ private:
         agreement_->text = mine;
         agreement_->text.resize(static_cast<std::size_t>(length));
         if (length != 0) {
-            meet("MPI_Ibcast", [&](MPI_Request* request) {
-                return MPI_Ibcast(agreement_->text.data(), static_cast<int>(length), MPI_CHAR, root, comm_, request);
-            });
+            meet(
+                "MPI_Ibcast",
+                [&](MPI_Request* request) {
+                    return MPI_Ibcast(agreement_->text.data(), static_cast<int>(length), MPI_CHAR, root, comm_,
+                                      request);
+                },
+                verdict_patience());
         }
         return agreement_->text;
     }

@@ -78,7 +78,7 @@ TEST_SUITE("plan/batch") {
                 for (Index i = 0; i < mesh.size(); ++i) {
                     Cost const cost = p.cost(mesh.rank_at(i));
                     REQUIRE(cost.workspace <= bound);
-                    REQUIRE(cost.received <= 2 * bytes);  // two exchanges at most
+                    REQUIRE(cost.received <= steps.phases() * bytes);
                 }
             }
         }

@@ -57,14 +57,18 @@ namespace detail {
 /// Elements of scratch memory that no rank exceeds: workspace_of() for all ranks at once.
 [[nodiscard]] inline Index largest_workspace(Steps const& steps) noexcept {
     if (!steps.fold) return 0;
-    return saturated_product(largest_piece(steps.middle), steps.addends + (steps.across ? 1 : 0));
+    Stage const& stage = steps.stages[0];
+    return saturated_product(largest_piece(stage.holding), steps.addends + (stage.place == Place::workspace ? 1 : 0));
 }
 
 /// \pre the elements have whole bytes.
 [[nodiscard]] inline Index round_bytes(Plan<> const& plan, Steps const& steps, DType dtype) noexcept {
     Index const share = ceil_div(plan.from().shape().size(), plan.from().mesh().size());
-    Index elements = larger(share, largest_piece(steps.needed));
-    if (steps.fold) elements = larger(elements, saturated_product(largest_piece(steps.middle), steps.addends));
+    Index elements = share;
+    for (int phase = 0; phase < steps.phases(); ++phase) {
+        Index const addends = phase == 0 && steps.fold ? steps.addends : 1;
+        elements = larger(elements, saturated_product(largest_piece(steps.stages[phase].holding), addends));
+    }
     return saturated_product(elements, bytes(dtype));
 }
 

@@ -26,25 +26,25 @@ struct Clash {
     bool reads = false;  ///< the other only reads
 };
 [[nodiscard]] inline Clash find_clash(std::vector<Stretch> const& stretches) {
-    struct Place {
+    struct Reach {
         ByteRange range;
         Stretch const* stretch;
     };
-    std::vector<Place> places;
+    std::vector<Reach> places;
     for (Stretch const& stretch : stretches) {
         ByteRange const range = byte_range(stretch.view);
         if (range.begin != range.end) places.push_back({range, &stretch});
     }
     std::sort(places.begin(), places.end(),
-              [](Place const& a, Place const& b) { return a.range.begin < b.range.begin; });
+              [](Reach const& a, Reach const& b) { return a.range.begin < b.range.begin; });
     // Windows of one large tensor lie between each other; what starts later is compared with all that has not ended.
-    std::vector<Place> open[2];  // read, written
-    for (Place const& place : places) {
+    std::vector<Reach> open[2];  // read, written
+    for (Reach const& place : places) {
         for (bool const written : {false, true}) {
-            std::vector<Place>& others = open[written ? 1 : 0];
-            std::erase_if(others, [&](Place const& other) { return other.range.end <= place.range.begin; });
+            std::vector<Reach>& others = open[written ? 1 : 0];
+            std::erase_if(others, [&](Reach const& other) { return other.range.end <= place.range.begin; });
             if (!written && !place.stretch->written) continue;  // reading together is fine
-            for (Place const& other : others) {
+            for (Reach const& other : others) {
                 if (other.stretch->tensor == place.stretch->tensor) continue;
                 if (!overlap(other.stretch->view, place.stretch->view)) continue;
                 Stretch const& writer = place.stretch->written ? *place.stretch : *other.stretch;

@@ -93,23 +93,23 @@ private:
     /// All transfers, by peer, those with one peer in the order of the parts: the same order on both sides.
     template <class T, class Side>
     [[nodiscard]] static std::vector<T> join(std::vector<BoundExchange<Byte>>& parts, Side const& side) {
-        struct Place {
+        struct Origin {
             int peer;
             std::size_t part;
             std::size_t index;
         };
-        std::vector<Place> places;
+        std::vector<Origin> origins;
         for (std::size_t part = 0; part < parts.size(); ++part) {
             auto const& transfers = side(parts[part]);
-            for (std::size_t i = 0; i < transfers.size(); ++i) places.push_back({transfers[i].peer, part, i});
+            for (std::size_t i = 0; i < transfers.size(); ++i) origins.push_back({transfers[i].peer, part, i});
         }
-        std::sort(places.begin(), places.end(), [](Place const& a, Place const& b) {
+        std::sort(origins.begin(), origins.end(), [](Origin const& a, Origin const& b) {
             if (a.peer != b.peer) return a.peer < b.peer;
             return a.part != b.part ? a.part < b.part : a.index < b.index;
         });
         std::vector<T> result;
-        result.reserve(places.size());
-        for (Place const& place : places) result.push_back(side(parts[place.part])[place.index]);
+        result.reserve(origins.size());
+        for (Origin const& origin : origins) result.push_back(side(parts[origin.part])[origin.index]);
         for (auto& part : parts) side(part) = {};  // as much memory again
         return result;
     }

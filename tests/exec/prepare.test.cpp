@@ -438,6 +438,10 @@ TEST_SUITE("exec/prepare") {
                     auto request = job.start();
                     request.wait();
                 });
+                std::vector<float> narrow(destination.size());
+                auto casting = prepare(p, comm, TensorView<double>(source.data(), from),
+                                       TensorView<float>(narrow.data(), to), Casting{0.5});
+                total += allocations_in([&] { casting.run(); });
             });
             CHECK(total == 0);
         }

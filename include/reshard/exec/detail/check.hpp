@@ -188,7 +188,7 @@ inline void check_dtype(Steps const& steps, ValueChange const& change) {
 
 /// Everything about one rank's arguments that does not need the other ranks.
 inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
-                            DynamicView const& destination, ValueChange const& change, bool cast = false) {
+                            DynamicView const& destination, ValueChange const& change, bool cast) {
     for (DynamicDistribution const* side : {&plan.from(), &plan.to()}) {
         if (side->mesh().last_rank() >= size) {
             raise(ErrorCode::mesh,
@@ -218,6 +218,13 @@ inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, in
         raise(ErrorCode::buffer, concat("reshard::prepare: source and destination of rank ", rank,
                                         " overlap. Fix: use separate memory; resharding in place is not supported."));
     }
+}
+
+/// The same where nothing is cast or scaled.
+inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
+                            DynamicView const& destination) {
+    ValueChange const none = value_change(plan, steps, rank, source, destination, false, 1.0);
+    check_arguments(plan, steps, rank, size, source, destination, none, false);
 }
 
 }  // namespace reshard::inline v0::detail

@@ -250,7 +250,7 @@ TEST_SUITE("exec/prepare: casting") {
     TEST_CASE("types that differ are a MismatchError unless a cast is asked for, and ranks agree about the cast") {
         Plan<> const move = plan(distribution(Mesh{2}, Shape{4}, "S0"), distribution(Mesh{2}, Shape{4}, "R"));
         double source[4] = {};
-        double destination[4] = {};
+        double destination[8] = {};
         auto const attempt = [&](DType from, DType to, PrepareOptions const& zero, PrepareOptions const& one) {
             std::string messages[2];
             ErrorCode codes[2] = {ErrorCode::none, ErrorCode::none};
@@ -258,7 +258,7 @@ TEST_SUITE("exec/prepare: casting") {
                 run_on_threads(2, [&](ThreadCommunicator& comm) {
                     try {
                         redistribute(move, comm, ConstDynamicView(source, from, Shape{2}),
-                                     DynamicView(destination + 2 * comm.rank() * 0, to, Shape{4}),
+                                     DynamicView(destination + 4 * comm.rank(), to, Shape{4}),
                                      comm.rank() == 0 ? zero : one);
                     } catch (Error const& error) {
                         messages[comm.rank()] = error.message();
@@ -290,15 +290,17 @@ TEST_SUITE("exec/prepare: casting") {
         CHECK(scaled == ErrorCode::mismatch);
         CHECK(holds(scaled_text, "F32 times 2, but rank 0 prepared"));
 
-        for (auto [from, to, factor] : {std::tuple{DType::c64, DType::f32, 1.0},
-                                        {DType::f8_e4m3, DType::f32, 1.0},
-                                        {DType::f4, DType::f32, 1.0},
-                                        {DType::i32, DType::f32, 0.5},
-                                        {DType::f32, DType::i8, 0.5},
-                                        {DType::boolean, DType::u8, 2.0}}) {
-            CAPTURE(name(from));
-            CAPTURE(name(to));
-            auto const [code, text] = attempt(from, to, Casting{factor}, Casting{factor});
+        struct Case {
+            DType from;
+            DType to;
+            double factor;
+        };
+        for (Case const& c : {Case{DType::c64, DType::f32, 1.0}, Case{DType::f8_e4m3, DType::f32, 1.0},
+                              Case{DType::f4, DType::f32, 1.0}, Case{DType::i32, DType::f32, 0.5},
+                              Case{DType::f32, DType::i8, 0.5}, Case{DType::boolean, DType::u8, 2.0}}) {
+            CAPTURE(name(c.from));
+            CAPTURE(name(c.to));
+            auto const [code, text] = attempt(c.from, c.to, Casting{c.factor}, Casting{c.factor});
             CHECK(code == ErrorCode::dtype);
             CHECK(holds(text, "Fix: "));
         }

@@ -267,6 +267,8 @@ constexpr Placement placement_of_type(Shard<Dim, Rule> const& placement) {
     return Placement::shard(Dim, rule);
 }
 
+struct Typed {};
+
 struct StaticSignature {
     Signature signature;
     SignatureFault fault = SignatureFault::none;
@@ -327,6 +329,8 @@ public:
     constexpr Distribution() requires(M::is_static&& S::is_static) : Distribution(M{}, S{}, P{}...) {}
     constexpr Distribution(M const& mesh, S const& shape, P const&... placements)
         : value_(mesh, shape, list(mesh, shape, placements...), Order::list()) {}
+    /// For functions that know the type of what they made. \pre the value is what the type says.
+    constexpr Distribution(detail::Typed, DynamicDistribution const& value) : value_(value) {}
 
     [[nodiscard]] constexpr operator DynamicDistribution const&() const noexcept { return value_; }
     [[nodiscard]] constexpr DynamicDistribution const& value() const noexcept { return value_; }

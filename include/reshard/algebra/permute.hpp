@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/algebra/permute.hpp
+/// \brief  Dimensions in another order, of shapes, views and distributions: how a tensor is transposed while it moves.
+/// \depends distribution, core/tensor_view. constexpr; nothing is copied.
+///
+/// As numpy.transpose and torch.permute: dimension d of the result is dimension order[d] of the argument. What a rank
+/// holds under permute(x, order) is what it holds under x, with its dimensions in that order. So a tensor distributed
+/// as `from` becomes its transpose, distributed as `to`, by
+///
+///     redistribute(plan(from, permute(to, inverse)), comm, source, permute(destination, inverse));
+///
+/// where inverse = inverse_permutation(order); for two dimensions, {1, 0} is its own inverse. The bytes are those of a
+/// move without transposition, and the copy that places them transposes.
+///
+/// Laws (tests/algebra/permute.test.cpp):
+///     law.inverse    permute(permute(x, order), inverse_permutation(order)) == x
+///     law.boxes      permute(d, order).box(rank) is d.box(rank) with its intervals in that order; holders alike
+#pragma once
+
+#include <reshard/algebra/distribution.hpp>
+#include <reshard/core/tensor_view.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+[[noreturn]] inline void raise_permutation(Indices const& order, int rank) {
+    raise(ErrorCode::shape, concat("reshard::permute: ", to_string(order), " is no permutation of ", rank,
+                                   " dimensions. Fix: name every dimension from 0 to rank - 1 once."));
+}
+constexpr void check_permutation(Indices const& order, int rank) {
+    unsigned seen = 0;
+    for (Index dim : order) {
+        if (dim >= 0 && dim < max_rank) seen |= 1U << dim;
+    }
+    if (order.size() != rank || seen != (1U << rank) - 1U) raise_permutation(order, rank);
+}
+
+[[nodiscard]] constexpr Indices permuted(Indices const& list, Indices const& order) noexcept {
+    Indices result;
+    for (Index dim : order) result.push_back(list[static_cast<int>(dim)]);
+    return result;
+}
+
+}  // namespace detail
+
+/// The order that undoes `order`. Throws ShapeError for a list that is no permutation, as everything here.
+[[nodiscard]] constexpr Indices inverse_permutation(Indices const& order) {
+    detail::check_permutation(order, order.size());
+    Indices result = order;
+    for (int dim = 0; dim < order.size(); ++dim) result[static_cast<int>(order[dim])] = dim;
+    return result;
+}
+
+[[nodiscard]] constexpr DynamicShape permute(DynamicShape const& shape, Indices const& order) {
+    detail::check_permutation(order, shape.rank());
+    return DynamicShape(detail::permuted(shape.extents(), order));
+}
+
+/// The same memory, walked in another order: strides follow their dimensions.
+template <class T>
+[[nodiscard]] constexpr TensorView<T> permute(TensorView<T> const& view, Indices const& order) {
+    return {view.data(), permute(view.shape(), order), detail::permuted(view.strides(), order)};
+}
+template <class Byte>
+[[nodiscard]] BasicDynamicView<Byte> permute(BasicDynamicView<Byte> const& view, Indices const& order) {
+    return {view.data(), view.dtype(), permute(view.shape(), order), detail::permuted(view.strides(), order)};
+}
+
+/// Placements follow their dimensions; the mesh and the order of cuts stay.
+[[nodiscard]] constexpr DynamicDistribution permute(DynamicDistribution const& distribution, Indices const& order) {
+    DynamicShape const shape = permute(distribution.shape(), order);
+    Indices const places = inverse_permutation(order);
+    Placements placements;
+    for (Placement const& placement : distribution.signature().placements) {
+        bool const moves = placement.is_shard();
+        placements.push_back(moves ? Placement::shard(static_cast<int>(places[placement.dim()]), placement.rule())
+                                   : placement);
+    }
+    AxisList cuts;
+    for (int dim = 0; dim < shape.rank(); ++dim)
+        for (std::int8_t axis : distribution.cuts(dim)) cuts.push_back(axis);
+    return DynamicDistribution(distribution.mesh(), shape, placements, cuts);
+}
+
+namespace detail {
+
+/// The place of dimension `dim` in an order; -1 when it has none.
+template <int... Order>
+[[nodiscard]] consteval int place_of(int dim) {
+    int place = 0;
+    int found = -1;
+    ((Order == dim ? static_cast<void>(found = place++) : static_cast<void>(place++)), ...);
+    return found;
+}
+template <int Rank, int... Order>
+consteval bool check_permutation() {
+    bool complete = sizeof...(Order) == static_cast<std::size_t>(Rank);
+    for (int dim = 0; dim < Rank; ++dim) complete = complete && place_of<Order...>(dim) >= 0;
+    return complete;
+}
+
+/// The types of a distribution whose dimension d was dimension Order[d].
+template <class P, int... Order>
+struct PermutedPlacement {
+    using type = P;
+};
+template <int Dim, class Rule, int... Order>
+struct PermutedPlacement<Shard<Dim, Rule>, Order...> {
+    using type = Shard<place_of<Order...>(Dim), Rule>;
+};
+template <class S, int... Order>
+using PermutedShape = Shape<S::static_extent(Order)...>;
+
+}  // namespace detail
+
+/// The same for types: `permute<1, 0>(rows)` has types for whatever the compiler knows of rows.
+template <int... Order, class M, class S, class Axes, class... P>
+[[nodiscard]] constexpr auto permute(Distribution<M, S, Axes, P...> const& distribution) {
+    static_assert(detail::check_permutation<S::rank(), Order...>(),
+                  "reshard::permute: the numbers are no permutation of the dimensions. "
+                  "Fix: name every dimension from 0 to rank - 1 once.");
+    using Result = Distribution<M, detail::PermutedShape<S, Order...>, Axes,
+                                typename detail::PermutedPlacement<P, Order...>::type...>;
+    Indices order;
+    (order.push_back(Order), ...);
+    return Result(detail::Typed{}, permute(distribution.value(), order));
+}
+
+}  // namespace reshard::inline v0

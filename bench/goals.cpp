@@ -11,6 +11,8 @@
 #include "support/team.hpp"
 #include "support/view_case.hpp"
 
+#include <reshard/plan/simulate.hpp>
+
 #include <atomic>   // atomic
 #include <cstdio>   // printf
 #include <cstdlib>  // malloc
@@ -192,6 +194,25 @@ void plan_us_1m(Goals& goals) {
     goals.at_most("plan_us_1m", worst, 1);
 }
 
+void simulate_ms_1m(Goals& goals) {
+    std::printf("worlds of 1024 x 1024 ranks in nodes of 8:\n");
+    Topology const topology({{"node", 8, 3e-6, 450e9, 400e9}, {"cluster", 0, 10e-6, 50e9, 0}});
+    double slowest = 0;
+    for (PlanCase const& world : simulated_plans()) {
+        bool exact = false;
+        Index classes = 0;
+        double const seconds = seconds_of(1, 1, [&] {
+            Simulation const result = simulate(world.plan, topology, DType::bf16);
+            exact = result.exact;
+            classes = result.evaluated;
+        });
+        std::printf("  %-46s %7.1f ms, %lld classes%s\n", world.name.c_str(), 1e3 * seconds,
+                    static_cast<long long>(classes), exact ? "" : "  A SAMPLE");
+        slowest = larger(slowest, exact ? 1e3 * seconds : 1e9);
+    }
+    goals.at_most("simulate_ms_1m", slowest, 1000);
+}
+
 // ---- Compile time ------------------------------------------------------------------------------------------------
 
 void include_ratio(Goals& goals) {
@@ -218,6 +239,7 @@ constexpr Goal all_goals[] = {
     {"threads_latency", threads_latency},
     {"view_ns", view_ns},
     {"plan_us_1m", plan_us_1m},
+    {"simulate_ms_1m", simulate_ms_1m},
     {"include_ratio", include_ratio},
 };
 

@@ -6,8 +6,10 @@ A text block below one of these comments is written by the library itself:
 
     <!-- draw: (2,4):(R,S0) [9,6] -->
     <!-- explain: (2,4):(R,S0) -> (2,4):(R,S1) [8192,1024] F32 rank 3 -->
+    <!-- simulate: chains -->
 
-usage: draw_docs.py PROGRAM [--write] PAGE...      PROGRAM is reshard_print, built from examples/print.cpp
+usage: draw_docs.py PROGRAM [--write] PAGE...
+PROGRAM is reshard_print, for simulate reshard_simulate, both built from examples/
 """
 import argparse
 import pathlib
@@ -15,7 +17,7 @@ import re
 import subprocess
 import sys
 
-BLOCK = re.compile(r"<!-- (draw|explain): (.*?) -->\n```text\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"<!-- (draw|explain|simulate): (.*?) -->\n```text\n(.*?)```", re.DOTALL)
 
 
 def render(program, match):

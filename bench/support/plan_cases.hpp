@@ -77,6 +77,25 @@ struct PlanCase {
     };
 }
 
+/// Whole worlds: tiles that change places, cuts in another order, a gather, and a sum that is copied.
+[[nodiscard]] inline std::vector<PlanCase> simulated_plans() {
+    Mesh const mesh{1024, 1024};
+    Shape const even{1 << 20, 1 << 20};
+    Shape const prime{1000000007, 1000003};
+    return {
+        {"(S0,S1)->(S1,S0)",
+         plan(distribution<Shard<0>, Shard<1>>(mesh, even), distribution<Shard<1>, Shard<0>>(mesh, even))},
+        {"(S0,S1)->(S1,S0) uneven",
+         plan(distribution<Shard<0>, Shard<1>>(mesh, prime), distribution<Shard<1>, Shard<0>>(mesh, prime))},
+        {"(S0,S0)@0,1->(S0,S0)@1,0", plan(distribution<Shard<0>, Shard<0>>(mesh, even),
+                                          distribution<Shard<0>, Shard<0>>(mesh, even, AxisOrder<1, 0>{}))},
+        {"(S0,S1)->(S0,R)",
+         plan(distribution<Shard<0>, Shard<1>>(mesh, even), distribution<Shard<0>, Replicate>(mesh, even))},
+        {"(P+,S0)->(R,S0)",
+         plan(distribution<Partial<>, Shard<0>>(mesh, even), distribution<Replicate, Shard<0>>(mesh, even))},
+    };
+}
+
 /// First, last and three in between: cost depends on where a rank lies.
 inline constexpr std::array<Index, 5> planning_ranks{0, 1, 345678, 524801, 999999};
 

@@ -5,8 +5,9 @@
 ///
 /// Ranks with the same picture of the plan form a class, and one rank of each class is planned. That is exact
 /// (detail/rank_classes.hpp says when and why; the tests compare with every rank planned). Where a plan has no
-/// classes (copies that share the sending, two meshes, listed ranks, units across mesh rows) all ranks are planned,
-/// and where that is more work than `budget` allows, a sample of them: then `exact` is false and sums are scaled.
+/// classes (copies that share the sending, relays, two meshes, listed ranks, units across mesh rows) all ranks are
+/// planned, and where that is more work than `budget` allows, a sample of them: then `exact` is false and sums are
+/// scaled.
 #pragma once
 
 #include <reshard/plan/cost.hpp>
@@ -52,6 +53,13 @@ private:
     bool same_;
     Index shared_ = 0;
 };
+
+/// Whether every stage of the plan follows from its placements alone: relays choose ranks by node.
+template <class P>
+[[nodiscard]] bool is_direct(P const& plan) {
+    if constexpr (requires { plan.ranks_per_node(); }) return plan.ranks_per_node() <= 1;
+    return true;
+}
 
 /// One rank's load and bound.
 template <class P>
@@ -148,7 +156,8 @@ template <class From, class To>
     Plan<> const plan = typed;
     detail::require_covered(plan, topology);
     int const phases = detail::phases_of(plan);
-    if (options.classes && phases != 0 && !plan.is_across() && plan.from().mesh().size() <= 1 << 28) {
+    if (options.classes && phases != 0 && !plan.is_across() && detail::is_direct(plan) &&
+        plan.from().mesh().size() <= 1 << 28) {
         detail::RankKeys keys(plan.steps(), plan.from(), plan.to(), topology, options.lists);
         if (keys.usable()) {
             detail::RankClasses const classes = keys.classes(1 << 16);

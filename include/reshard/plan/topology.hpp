@@ -33,7 +33,7 @@ struct Tier {
 namespace detail {
 
 /// Three significant digits: 12.3, 0.45, 1.20e+06.
-[[nodiscard]] inline std::string number_text(double value) {
+[[nodiscard]] inline std::string figures_text(double value) {
     char text[32];
     std::snprintf(text, sizeof text, "%.3g", value);
     return text;
@@ -127,10 +127,10 @@ private:
 [[nodiscard]] inline std::string to_string(Topology const& topology) {
     std::string text;
     for (Tier const& tier : topology.tiers()) {
-        text +=
-            concat(tier.name, ": ", tier.ranks == 0 ? std::string("all") : std::to_string(tier.ranks), " ranks, ",
-                   detail::seconds_text(tier.latency), ", ", detail::number_text(tier.bandwidth / 1e9), " GB/s a rank");
-        if (tier.uplink > 0) text += concat(", ", detail::number_text(tier.uplink / 1e9), " GB/s out of a unit");
+        text += concat(tier.name, ": ", tier.ranks == 0 ? std::string("all") : std::to_string(tier.ranks), " ranks, ",
+                       detail::seconds_text(tier.latency), ", ", detail::figures_text(tier.bandwidth / 1e9),
+                       " GB/s a rank");
+        if (tier.uplink > 0) text += concat(", ", detail::figures_text(tier.uplink / 1e9), " GB/s out of a unit");
         text += '\n';
     }
     return text;

@@ -161,6 +161,7 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
         std::vector<detail::HeldSets> const have = detail::held_sets(tensor.from);
         std::vector<detail::HeldSets> const want = detail::held_sets(tensor.to);
         std::vector<Index> ordinals;
+        ordinals.reserve(candidates.size());
         for (Index rank : candidates) ordinals.push_back(tensor.from.mesh().ordinal(rank));
         for (Index place = 0; place < mesh.size(); ++place) {
             detail::HeldSets const& wanted = want[static_cast<std::size_t>(place)];

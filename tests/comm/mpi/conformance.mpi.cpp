@@ -3,6 +3,7 @@
 #include <reshard/comm/mpi.hpp>
 
 #include "comm/conformance.hpp"
+#include "comm/policies.hpp"
 
 #include <doctest/doctest.h>
 
@@ -45,6 +46,11 @@ void for_each_way(Body const& body) {
 TEST_SUITE("comm/mpi") {
     TEST_CASE("MpiCommunicator: keeps the contract on every path") {
         for_each_way([](MpiCommunicator& comm) { test::conforms(comm); });
+    }
+
+    TEST_CASE("MpiCommunicator: keeps the contract with policies around it") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        test::conforms_with_policies<test::SomePolicies>(comm);
     }
 
     TEST_CASE("MpiCommunicator: keeps the contract when every exchange is streamed") {

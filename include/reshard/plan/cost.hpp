@@ -57,6 +57,17 @@ namespace detail {
     return result;
 }
 
+/// total += count * value. Throws ShapeError beyond 64 bits.
+inline void add_checked(Index& total, Index value, Index count = 1) {
+    Index product = 0;
+    if (!multiply_fits(value, count, product) || product > INT64_MAX - total) {
+        raise(ErrorCode::shape,
+              "reshard::simulate: the bytes moved are more than 64 bits count. "
+              "Fix: simulate a smaller tensor and scale.");
+    }
+    total += product;
+}
+
 /// Exchanges one after the other, the same number for every rank.
 template <class P>
 [[nodiscard]] int phases_of(P const& plan) {
@@ -71,12 +82,12 @@ template <class P>
     for (Message const& message : exchange.sends) {
         TierLoad& tier = load[topology.tier_of(rank, message.peer)];
         ++tier.messages_sent;
-        tier.bytes_sent += bytes_of(message.elements(), dtype);
+        add_checked(tier.bytes_sent, bytes_of(message.elements(), dtype));
     }
     for (Message const& message : exchange.receives) {
         TierLoad& tier = load[topology.tier_of(rank, message.peer)];
         ++tier.messages_received;
-        tier.bytes_received += bytes_of(message.elements(), dtype);
+        add_checked(tier.bytes_received, bytes_of(message.elements(), dtype));
     }
     return load;
 }
@@ -93,8 +104,8 @@ template <class P>
     }
     load.memory = held_bytes(plan.from(), rank, dtype);
     if (plan.kind() == Kind::view) return load;  // the window is memory the rank already holds
-    load.memory += held_bytes(plan.to(), rank, dtype);
-    if (phases != 0) load.memory += bytes_of(workspace_of(plan.steps(), plan.from(), rank), dtype);
+    add_checked(load.memory, held_bytes(plan.to(), rank, dtype));
+    if (phases != 0) add_checked(load.memory, bytes_of(workspace_of(plan.steps(), plan.from(), rank), dtype));
     return load;
 }
 

@@ -57,17 +57,6 @@ struct RankFigures {
     Index bound = 0;  ///< bytes it must receive; -1: not known
 };
 
-/// total += count * value. Throws ShapeError beyond 64 bits.
-inline void add_checked(Index& total, Index value, Index count = 1) {
-    Index product = 0;
-    if (!multiply_fits(value, count, product) || product > INT64_MAX - total) {
-        raise(ErrorCode::shape,
-              "reshard::simulate: the bytes of all ranks are more than 64 bits count. "
-              "Fix: simulate a smaller tensor and scale.");
-    }
-    total += product;
-}
-
 /// \pre ranks are added once each.
 class WorldSum {
 public:
@@ -184,8 +173,8 @@ public:
                 Index out = 0;
                 Index in = 0;
                 for (int outer = i + 1; outer < topology_.size(); ++outer) {
-                    out += phase.tiers[outer].most_sent;
-                    in += phase.tiers[outer].most_received;
+                    add_checked(out, phase.tiers[outer].most_sent);
+                    add_checked(in, phase.tiers[outer].most_received);
                 }
                 tier.most_out = scaled(out, unit);
                 tier.most_in = scaled(in, unit);

@@ -147,7 +147,7 @@ void check_spoilt(ErrorCode code, std::vector<std::string> const& parts, Spoil c
         BatchOptions mine = options;
         spoil(tensors, mine, comm.rank());
         Batch batch;
-        for (BatchTensor const& t : tensors) batch.add(t.plan, t.source, t.destination, t.name);
+        for (BatchTensor const& t : tensors) batch.add(t.plan, t.source, t.destination, t.name, t.options);
         try {
             prepare(batch, comm, mine).run();
         } catch (...) {
@@ -324,6 +324,47 @@ TEST_SUITE("exec/batch") {
             redistribute(batch, comm);
             CHECK(destination == std::vector<int>{0, 1, 2, 3});
         });
+    }
+
+    TEST_CASE("tensors cast and scale on their way, each as it was asked to") {
+        run_on_threads(2, [](ThreadCommunicator& comm) {
+            std::vector<float> const floats(4, 1.5F);
+            std::vector<BFloat16> halves(8);
+            std::vector<double> doubles(2);
+            std::vector<float> scaled(8);
+            Batch batch;
+            TensorView<float const> const source(floats.data(), Shape{4});
+            batch.add(of("(2):(S0)", "(2):(R)", Shape{8}), source, TensorView<BFloat16>(halves.data(), Shape{8}), "a",
+                      Casting{});
+            batch.add(of("(2):(P+)", "(2):(S0)", Shape{4}), source, TensorView<double>(doubles.data(), Shape{2}), "b",
+                      Casting{2.0});
+            PrepareOptions twice;
+            twice.factor = 2.0;
+            batch.add(of("(2):(S0)", "(2):(R)", Shape{8}), source, TensorView<float>(scaled.data(), Shape{8}), "c",
+                      twice);
+            for (Index budget : {Index{0}, Index{1} << 20}) {
+                BatchOptions options;
+                options.round_bytes = budget;
+                prepare(batch, comm, options).run();
+                for (BFloat16 half : halves) CHECK(static_cast<float>(half) == 1.5F);
+                CHECK(doubles == std::vector<double>(2, 6.0));
+                CHECK(scaled == std::vector<float>(8, 3.0F));
+            }
+        });
+    }
+    TEST_CASE("ranks that cast or scale a tensor differently are told which") {
+        check_spoilt(
+            ErrorCode::mismatch, {"prepared tensor 1 'weight' as", "I64 -> F32, but rank 0", "[6,6] I64. Fix:"},
+            [](Tensors& tensors, BatchOptions&, int rank) {
+                if (rank != 2) return;
+                BatchTensor& weight = tensors[1];
+                weight.options = Casting{};
+                weight.destination = DynamicView(weight.destination.data(), DType::f32, weight.destination.shape());
+            });
+        check_spoilt(ErrorCode::mismatch, {"rank 2 of 3: prepared tensor 0 'bias'", "F32 times 0.5"},
+                     [](Tensors& tensors, BatchOptions&, int rank) {
+                         if (rank == 2) tensors[0].options.factor = 0.5;
+                     });
     }
 
     // ---- Few exchanges ---------------------------------------------------------------------------------------------

@@ -33,27 +33,24 @@ struct BatchTensor {
     ConstDynamicView source;
     DynamicView destination;
     std::string name;  ///< for messages; part of the agreement, so that tensors listed in another order are noticed
+    PrepareOptions options{};  ///< factor and cast; the workspace is the batch's
 };
 
 /// A list of tensors to move together. The same tensors in the same order on every rank.
 class Batch {
 public:
-    void add(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
-             std::string name = {}) {
-        tensors_.push_back({plan, source, destination, std::move(name)});
+    /// `options` cast or scale this tensor, as for prepare of one plan; its workspace is not used.
+    void add(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination, std::string name = {},
+             PrepareOptions const& options = {}) {
+        tensors_.push_back({plan, source, destination, std::move(name), options});
     }
-    /// The same for typed views.
-    template <class From, class To, class S, class T>
+    /// The same for typed views. Views of different element types compile with Casting only.
+    template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
     void add(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination,
-             std::string name = {}) {
-        static_assert(std::same_as<std::remove_const_t<S>, T>,
-                      "reshard::Batch::add: source and destination have different element types. "
-                      "Fix: give both the same type; the destination must not be const.");
-        static_assert(detail::check_ops<From, T>() && detail::check_ops<To, T>(),
-                      "reshard::Batch::add: a Partial op is not defined for this element type: bit operations need "
-                      "integers, averages need floats. Fix: use an op that the element type supports.");
+             std::string name = {}, Options const& options = {}) {
+        static_assert(detail::check_types<From, To, S, T, Options>());
         add(static_cast<Plan<> const&>(Plan<>(plan)), ConstDynamicView(source), DynamicView(destination),
-            std::move(name));
+            std::move(name), static_cast<PrepareOptions const&>(options));
     }
     void reserve(std::size_t tensors) { tensors_.reserve(tensors); }
 
@@ -67,9 +64,23 @@ private:
 
 namespace detail {
 
-[[nodiscard]] inline DType dtype_on(BatchTensor const& tensor, Index rank) noexcept {
-    return tensor.plan.from().contains(rank) ? tensor.source.dtype() : tensor.destination.dtype();
-}
+/// One tensor's plan as one rank carries it out.
+struct TensorSteps {
+    Steps planned;
+    ValueChange change;
+    Steps steps;
+
+    TensorSteps(BatchTensor const& tensor, int rank)
+        : planned(tensor.plan.steps()),
+          change(value_change(tensor.plan, planned, rank, tensor.source, tensor.destination, tensor.options.cast,
+                              tensor.options.factor)),
+          steps(changed_steps(planned, change.active)) {}
+
+    /// Bytes of scratch memory this rank needs.
+    [[nodiscard]] Index workspace(BatchTensor const& tensor, int rank) const {
+        return padded_bytes(workspace_of(steps, tensor.plan.from(), rank), change.from);
+    }
+};
 
 /// "tensor 17 'model.norm.weight'"
 [[nodiscard]] inline std::string label(Batch const& batch, std::size_t i) {
@@ -78,10 +89,12 @@ namespace detail {
 }
 
 /// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.workspace_bytes.
-[[nodiscard]] inline RoundLoad round_load(BatchTensor const& tensor, Steps const& steps, DType dtype,
+[[nodiscard]] inline RoundLoad round_load(BatchTensor const& tensor, TensorSteps const& mine,
                                           BatchOptions const& options) {
-    if (steps.kind != Kind::collective) return {};
-    RoundLoad const load{true, round_bytes(tensor.plan, steps, dtype), padded_bytes(largest_workspace(steps), dtype)};
+    if (mine.steps.kind != Kind::collective) return {};
+    DType const travels = mine.steps.fold ? mine.change.from : mine.change.wire();
+    RoundLoad const load{true, round_bytes(tensor.plan, mine.steps, travels),
+                         padded_bytes(largest_workspace(mine.steps), mine.change.from)};
     if (load.workspace > options.workspace_bytes) {
         raise(ErrorCode::buffer, concat("reshard::prepare: its fold needs ", load.workspace,
                                         " bytes of scratch memory, but a round may use ", options.workspace_bytes,
@@ -131,8 +144,13 @@ inline void check_clashes(Batch const& batch, int rank) {
     result.options = Digest{}.add_signed(options.round_bytes).add_signed(options.workspace_bytes).value();
     result.tensors.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
+        ValueChange const change = TensorSteps(tensor, rank).change;
         Digest digest;
-        digest.add(tensor.plan.hash()).add(static_cast<std::uint64_t>(dtype_on(tensor, rank)));
+        digest.add(tensor.plan.hash()).add(static_cast<std::uint64_t>(change.from));
+        if (change.active) {
+            digest.add(static_cast<std::uint64_t>(change.to));
+            digest.add(__builtin_bit_cast(std::uint64_t, tensor.options.factor));
+        }
         for (char c : tensor.name) digest.add(static_cast<unsigned char>(c));
         result.tensors.push_back(digest.value());
     }
@@ -148,31 +166,35 @@ inline void check_clashes(Batch const& batch, int rank) {
     auto const i = static_cast<std::size_t>(place);
     if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
     BatchTensor const& tensor = batch.tensors()[i];
-    return concat("prepared ", label(batch, i), " as ", to_string(tensor.plan.from()), " -> ",
-                  to_string(tensor.plan.to()), " of ", to_string(tensor.plan.from().shape()), " ",
-                  name(dtype_on(tensor, rank)));
+    ValueChange const change = TensorSteps(tensor, rank).change;
+    std::string text =
+        concat("prepared ", label(batch, i), " as ", to_string(tensor.plan.from()), " -> ", to_string(tensor.plan.to()),
+               " of ", to_string(tensor.plan.from().shape()), " ", name(change.from));
+    if (change.from != change.to) text += concat(" -> ", name(change.to));
+    if (tensor.options.factor != 1.0) text += concat(" times ", number_text(tensor.options.factor));
+    return text;
 }
 
 }  // namespace detail
 
 /// The tensors of each round, by their number in the batch; views and local copies are in none. The same on every rank.
 /// Throws BufferError for a tensor that needs more scratch memory than a round may use.
-[[nodiscard]] inline std::vector<std::vector<std::size_t>> rounds(Batch const& batch, Index rank,
+[[nodiscard]] inline std::vector<std::vector<std::size_t>> rounds(Batch const& batch, int rank,
                                                                   BatchOptions const& options = {}) {
     std::vector<RoundLoad> loads;
     loads.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
-        loads.push_back(detail::round_load(tensor, tensor.plan.steps(), detail::dtype_on(tensor, rank), options));
+        loads.push_back(detail::round_load(tensor, detail::TensorSteps(tensor, rank), options));
     }
     return cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
 }
 
 /// Bytes of scratch memory one rank needs for a batch: of the round that needs most.
-[[nodiscard]] inline Index workspace_bytes(Batch const& batch, Index rank, BatchOptions const& options = {}) {
+[[nodiscard]] inline Index workspace_bytes(Batch const& batch, int rank, BatchOptions const& options = {}) {
     std::vector<Index> needs;
     needs.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
-        needs.push_back(workspace_bytes(tensor.plan, rank, detail::dtype_on(tensor, rank)));
+        needs.push_back(detail::TensorSteps(tensor, rank).workspace(tensor, rank));
     }
     return detail::workspace_of_rounds(rounds(batch, rank, options), needs);
 }
@@ -190,11 +212,11 @@ template <class Byte>
     needs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
-        Steps const steps = tensor.plan.steps();
-        DType const dtype = dtype_on(tensor, rank);
-        check_arguments(tensor.plan, steps, rank, ranks, tensor.source, tensor.destination);
-        loads.push_back(round_load(tensor, steps, dtype, options));
-        needs.push_back(padded_bytes(workspace_of(steps, tensor.plan.from(), rank), dtype));
+        TensorSteps const mine(tensor, rank);
+        check_arguments(tensor.plan, mine.planned, rank, ranks, tensor.source, tensor.destination, mine.change,
+                        tensor.options.cast);
+        loads.push_back(round_load(tensor, mine, options));
+        needs.push_back(mine.workspace(tensor, rank));
     }
     check_clashes(batch, rank);
     auto const rounds = cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
@@ -224,7 +246,8 @@ template <class Byte>
         BatchTensor const& tensor = batch.tensors()[current];
         auto const part =
             workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
-        jobs.emplace_back(tensor.plan, tensor.plan.steps(), rank, tensor.source, tensor.destination, part);
+        TensorSteps const mine(tensor, rank);
+        jobs.emplace_back(tensor.plan, mine.steps, rank, tensor.source, tensor.destination, part, mine.change);
     }
     return BatchJob<Byte>(std::move(jobs), rounds, std::move(own));
 }

@@ -7,7 +7,28 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <new>
 #include <random>  // mt19937
+#include <stdexcept>
+#include <thread>
+
+// ---- Counting allocations ----------------------------------------------------------------------------------------
+
+namespace {
+bool counting = false;
+int allocations = 0;
+}  // namespace
+
+// The forms that are not here call these. Not inlined: the compiler would take new and free() for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+    if (counting) ++allocations;
+    void* const memory = std::malloc(size == 0 ? 1 : size);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 using namespace reshard;
@@ -41,6 +62,119 @@ void for_each_way(Body const& body) {
         body(comm);
     }
 }
+
+/// A random exchange: between each pair a few boxes of up to three dimensions, with gaps at both ends, of up to
+/// `most` bytes; the dimensions lie in memory in another order at the receiver. All from one seed that ranks share.
+class RandomExchange {
+public:
+    RandomExchange(MpiCommunicator& comm, unsigned seed, Index most, bool in_shared)
+        : me_(comm.rank()), ranks_(comm.size()) {
+        std::mt19937 rng(seed);
+        Index from_bytes = 0;
+        Index to_bytes = 0;
+        for (int from = 0; from != ranks_; ++from) {
+            for (int to = 0; to != ranks_; ++to) {
+                int const count = static_cast<int>(rng() % 4U);
+                for (int k = 0; k != count; ++k) {
+                    Box box;
+                    box.from = from;
+                    box.to = to;
+                    box.element = Index{1} << (rng() % 4U);
+                    Index const limit = (rng() % 4U == 0 ? most : smaller<Index>(most, 3000)) / box.element;
+                    box.extents[0] = 1 + static_cast<Index>(rng() % 40U);
+                    box.extents[1] = 1 + static_cast<Index>(rng() % 40U);
+                    box.extents[2] = larger<Index>(1, limit / (box.extents[0] * box.extents[1]));
+                    box.gap = static_cast<Index>(rng() % 3U);
+                    box.turned = rng() % 2U == 0;
+                    if (from == me_) from_bytes = (box.from_at = from_bytes) + box.bytes(false);
+                    if (to == me_) to_bytes = (box.to_at = to_bytes) + box.bytes(box.turned);
+                    boxes_.push_back(box);
+                }
+            }
+        }
+        if (in_shared) {
+            shared_from_ = comm.allocate<std::byte>(from_bytes);
+            shared_to_ = comm.allocate<std::byte>(to_bytes);
+            from_ = shared_from_.data();
+            to_ = shared_to_.data();
+        } else {
+            own_from_.resize(static_cast<std::size_t>(from_bytes));
+            own_to_.resize(static_cast<std::size_t>(to_bytes));
+            from_ = own_from_.data();
+            to_ = own_to_.data();
+        }
+        for (std::size_t i = 0; i != boxes_.size(); ++i) {
+            Box const& box = boxes_[i];
+            if (box.from == me_) {
+                box.each(false, [&](Index k, Index at) {
+                    from_[box.from_at + at] = test::mark(box.from, box.to, static_cast<int>(i), k);
+                });
+                sends_.push_back({box.to, from_ + box.from_at, box.strided(false)});
+            }
+            if (box.to == me_) receives_.push_back({box.from, to_ + box.to_at, box.strided(box.turned)});
+        }
+    }
+    void run(MpiCommunicator& comm) { comm.exchange(sends_, receives_).wait(); }
+    [[nodiscard]] Index wrong() const {
+        Index wrong = 0;
+        for (std::size_t i = 0; i != boxes_.size(); ++i) {
+            Box const& box = boxes_[i];
+            if (box.to != me_) continue;
+            box.each(box.turned, [&](Index k, Index at) {
+                wrong += to_[box.to_at + at] != test::mark(box.from, box.to, static_cast<int>(i), k) ? 1 : 0;
+            });
+        }
+        return wrong;
+    }
+
+private:
+    struct Box {
+        int from = 0;
+        int to = 0;
+        Index element = 1;
+        Index extents[3] = {};
+        Index gap = 0;
+        bool turned = false;
+        Index from_at = 0;
+        Index to_at = 0;
+
+        /// Turned: the first dimension lies innermost.
+        [[nodiscard]] StridedBox strided(bool turn) const {
+            Index const inner = element * (turn ? extents[0] + gap : extents[2] + gap);
+            return turn ? test::box_of(element,
+                                       {{extents[0], element}, {extents[1], inner * extents[2]}, {extents[2], inner}})
+                        : test::box_of(element,
+                                       {{extents[0], inner * extents[1]}, {extents[1], inner}, {extents[2], element}});
+        }
+        [[nodiscard]] Index bytes(bool turn) const {
+            return element *
+                   (turn ? (extents[0] + gap) * extents[1] * extents[2] : (extents[2] + gap) * extents[1] * extents[0]);
+        }
+        template <class Visit>
+        void each(bool turn, Visit visit) const {
+            StridedBox const box = strided(turn);
+            Index k = 0;
+            for (Index a = 0; a != extents[0]; ++a)
+                for (Index b = 0; b != extents[1]; ++b)
+                    for (Index c = 0; c != extents[2]; ++c)
+                        for (Index e = 0; e != element; ++e) {
+                            visit(k++, a * box.dims[0].stride + b * box.dims[1].stride + c * box.dims[2].stride + e);
+                        }
+        }
+    };
+
+    int me_;
+    int ranks_;
+    std::vector<Box> boxes_;
+    std::vector<std::byte> own_from_;
+    std::vector<std::byte> own_to_;
+    MpiBuffer<std::byte> shared_from_;
+    MpiBuffer<std::byte> shared_to_;
+    std::byte* from_ = nullptr;
+    std::byte* to_ = nullptr;
+    std::vector<Send> sends_;
+    std::vector<Receive> receives_;
+};
 }  // namespace
 
 TEST_SUITE("comm/mpi") {
@@ -58,5 +192,196 @@ TEST_SUITE("comm/mpi") {
         options.streaming_threshold = 0;
         MpiCommunicator comm(MPI_COMM_WORLD, options);
         test::conforms(comm);
+    }
+
+    TEST_CASE("MpiCommunicator: random boxes of every size arrive whole, from ordinary and from shared memory") {
+        auto const seed = 4711U;
+        CAPTURE(seed);
+        for_each_way([&](MpiCommunicator& comm) {
+            for (unsigned trial = 0; trial != 12; ++trial) {
+                CAPTURE(trial);
+                RandomExchange exchange(comm, seed + trial, trial % 4 == 0 ? 3'000'000 : 20'000, trial % 2 == 0);
+                exchange.run(comm);
+                CHECK(exchange.wrong() == 0);
+                exchange.run(comm);
+                CHECK(exchange.wrong() == 0);
+            }
+        });
+    }
+
+    TEST_CASE("MpiCommunicator: an exchange that is repeated allocates nothing") {
+        for_each_way([&](MpiCommunicator& comm) {
+            RandomExchange exchange(comm, 5U, 2'000'000, false);
+            for (int round = 0; round != 3; ++round) exchange.run(comm);
+            allocations = 0;
+            counting = true;
+            for (int round = 0; round != 3; ++round) exchange.run(comm);
+            counting = false;
+            CHECK(allocations == 0);
+            CHECK(exchange.wrong() == 0);
+        });
+    }
+
+    TEST_CASE("MpiCommunicator: messages that share the way count once, pieces of a long transfer each") {
+        MpiOptions options;
+        options.ranks_per_node = 1;
+        MpiCommunicator comm(MPI_COMM_WORLD, options);
+        int const next = (comm.rank() + 1) % comm.size();
+        int const previous = (comm.rank() + comm.size() - 1) % comm.size();
+        std::vector<std::byte> from(3 << 20);
+        std::vector<std::byte> to(3 << 20);
+        std::vector<Send> sends;
+        std::vector<Receive> receives;
+        for (int k = 0; k != 1000; ++k) {
+            sends.push_back({next, from.data() + k * 8, test::box_of(8, {})});
+            receives.push_back({previous, to.data() + k * 8, test::box_of(8, {})});
+        }
+        comm.exchange(sends, receives).wait();
+        CHECK(comm.traffic().messages_sent == (comm.size() == 1 ? 0 : 1));
+        Send const send{next, from.data(), test::box_of(1, {{3 << 20, 1}})};
+        Receive const receive{previous, to.data(), test::box_of(1, {{3 << 20, 1}})};
+        comm.exchange({&send, 1}, {&receive, 1}).wait();
+        CHECK(comm.traffic().messages_sent == (comm.size() == 1 ? 0 : 1 + 6));
+    }
+
+    TEST_CASE("MpiBuffer: owns memory that is zero, aligned and usable by views; ranks may have different sizes") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        auto buffer = comm.allocate<float>(100 * (comm.rank() + 1));
+        CHECK(buffer.size() == 100 * (comm.rank() + 1));
+        CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % 4096 == 0);
+        for (float value : buffer.span()) CHECK(value == 0.0F);
+        CHECK(buffer.view(Shape{10, 10}).data() == buffer.data());
+        CHECK_THROWS_AS(static_cast<void>(buffer.view(Shape{100, 100})), BufferError);
+        auto moved = std::move(buffer);
+        CHECK(buffer.data() == nullptr);
+        CHECK(moved.span().size() == static_cast<std::size_t>(100 * (comm.rank() + 1)));
+        CHECK(comm.allocate<float>(0).size() == 0);
+    }
+
+    TEST_CASE("MpiBuffer: what one rank cannot have is an error on all, and poisons nothing") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        int const last = comm.size() - 1;
+        CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(comm.rank() == last ? Index{1} << 55 : 8)),
+                        OutOfMemory);
+        CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(comm.rank() == last ? -1 : 8)), BufferError);
+        CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(INT64_MAX)), BufferError);
+        test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiBuffer: a rank may let go of its buffer while others still send from theirs") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        MpiCommunicator child = comm.split(0, 0);
+        auto buffer = comm.allocate<int>(5);
+        int const root = comm.size() - 1;
+        if (comm.rank() != root) buffer = {};
+        for (int round = 0; round != 2; ++round) {
+            for (int i = 0; i != 5 && comm.rank() == root; ++i) buffer.data()[i] = 10 * round + i;
+            int got[5] = {};
+            std::vector<Send> sends;
+            for (int r = 0; r != comm.size() && comm.rank() == root; ++r) {
+                sends.push_back({r, reinterpret_cast<std::byte const*>(buffer.data()), test::box_of(4, {{5, 4}})});
+            }
+            Receive const receive{root, reinterpret_cast<std::byte*>(got), test::box_of(4, {{5, 4}})};
+            (round == 0 ? comm : child).exchange(sends, {&receive, 1}).wait();
+            for (int i = 0; i != 5; ++i) CHECK(got[i] == 10 * round + i);
+        }
+    }
+
+    TEST_CASE("MpiCommunicator: shares no messages with the communicator it was made from") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        int result = MPI_UNEQUAL;
+        MPI_Comm_compare(comm.native(), MPI_COMM_WORLD, &result);
+        CHECK(result == MPI_CONGRUENT);
+        MPI_Comm half = MPI_COMM_NULL;
+        MPI_Comm_split(MPI_COMM_WORLD, comm.rank() % 2, 0, &half);
+        {
+            MpiCommunicator part(half);
+            test::sends_one_value_to_each_peer(part);
+        }
+        MPI_Comm_free(&half);  // the duplicate has a life of its own, and so has the original
+        test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiCommunicator: what cannot be a communicator is refused on every rank") {
+        CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_NULL), doctest::Contains("MPI_COMM_NULL"), TransportError);
+        int ranks = 0;
+        int rank = 0;
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        if (ranks < 2) return;
+        MPI_Comm side = MPI_COMM_NULL;
+        MPI_Comm both = MPI_COMM_NULL;
+        MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &side);
+        MPI_Intercomm_create(side, 0, MPI_COMM_WORLD, 1 - rank % 2, 9, &both);
+        CHECK_THROWS_WITH_AS(MpiCommunicator{both}, doctest::Contains("MPI_Intercomm_merge"), TransportError);
+        MPI_Comm_free(&both);
+        MPI_Comm_free(&side);
+    }
+
+    TEST_CASE("MpiCommunicator: path() says how ordinary memory is reached, and attach is an error where it is not") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        MpiOptions options;
+        options.path = MpiPath::messages;
+        CHECK(MpiCommunicator(MPI_COMM_WORLD, options).path() == MpiPath::messages);
+        options.path = MpiPath::attach;
+        if (comm.size() == 1 || comm.path() == MpiPath::attach) {
+            MpiCommunicator attached(MPI_COMM_WORLD, options);
+            test::sends_one_value_to_each_peer(attached);
+        }
+        options.ranks_per_node = 1;  // nobody to attach to
+        if (comm.size() > 1)
+            CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD, options), doctest::Contains("attach"), TransportError);
+        test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiCommunicator: an exchange out of order, or before the last is done, is refused") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        std::byte byte{};
+        Send const beyond{comm.size(), &byte, test::box_of(1, {})};
+        CHECK_THROWS_WITH_AS(comm.exchange({&beyond, 1}, {}).wait(), doctest::Contains("sort transfers by peer"),
+                             TransportError);
+        MpiCommunicator other(MPI_COMM_WORLD);
+        auto first = other.exchange({}, {});
+        CHECK_THROWS_WITH_AS(static_cast<void>(other.exchange({}, {})), doctest::Contains("under way"), TransportError);
+        CHECK_THROWS_WITH_AS(static_cast<void>(other.agree({})), doctest::Contains("under way"), TransportError);
+        first.wait();
+        MpiCommunicator moved = std::move(other);
+        test::sends_one_value_to_each_peer(moved);
+    }
+
+    TEST_CASE("MpiCommunicator: abort in a split child poisons the whole family, wherever the others wait") {
+        for_each_way([](MpiCommunicator& comm) {
+            MpiCommunicator child = comm.split(0, 0);
+            MpiCommunicator grandchild = child.split(comm.rank() % 2, 0);
+            int const culprit = comm.size() - 1;
+            std::string text;
+            try {
+                if (comm.rank() == culprit) grandchild.abort(ErrorCode::format, "bad header");
+                if (comm.rank() % 2 == 0) static_cast<void>(comm.agree({}));
+                comm.exchange({}, {}).wait();
+                static_cast<void>(child.agree({}));
+            } catch (PeerFailed const& error) {
+                text = error.message();
+            }
+            CAPTURE(text);
+            CHECK(text.find(concat("rank ", culprit, " failed: bad header")) != std::string::npos);
+            CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
+            CHECK_THROWS_AS(static_cast<void>(child.split(0, 0)), PeerFailed);
+            MPI_Barrier(MPI_COMM_WORLD);
+        });
+    }
+
+    TEST_CASE("MpiCommunicator: a thread that MPI was not initialised for may use it only if MPI allows") {
+        int level = MPI_THREAD_SINGLE;
+        MPI_Query_thread(&level);
+        bool refused = false;
+        std::thread([&] {
+            try {
+                detail::check_mpi_environment(MPI_COMM_WORLD);
+            } catch (TransportError const&) {
+                refused = true;
+            }
+        }).join();
+        CHECK(refused == (level < MPI_THREAD_SERIALIZED));
     }
 }

@@ -11,11 +11,11 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <cstring>  // memcpy
+#include <cstring>  // memcpy, strstr
 #include <utility>  // exchange
 
 #if defined(__linux__)
-#include <fcntl.h>  // open, fallocate
+#include <fcntl.h>  // open
 #include <sys/mman.h>
 #include <sys/uio.h>  // process_vm_readv
 #include <unistd.h>
@@ -25,6 +25,24 @@
 #endif
 
 namespace reshard::inline v0::detail {
+
+#if defined(__linux__)
+/// Bytes the system could still give to somebody; as many as there can be where it does not say.
+[[nodiscard]] inline Index available_memory() noexcept {
+    int const file = ::open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    char text[512] = {};
+    if (file < 0) return INT64_MAX;
+    auto const length = ::read(file, text, sizeof(text) - 1);
+    ::close(file);
+    char const* at = length <= 0 ? nullptr : std::strstr(text, "MemAvailable:");
+    if (at == nullptr) return INT64_MAX;
+    at += 13;
+    while (*at == ' ') ++at;
+    Index kibibytes = 0;
+    while (*at >= '0' && *at <= '9') kibibytes = 10 * kibibytes + (*at++ - '0');
+    return kibibytes * 1024;
+}
+#endif
 
 /// A mapping of a shared file. The process that made it keeps the file open, so that others can still come.
 class SharedMemory {
@@ -50,7 +68,7 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return data_ != nullptr; }
 
 #if defined(__linux__)
-    /// New memory, all zero and really there: a later access cannot fail for want of memory. Empty on failure.
+    /// New memory, all zero. Empty on failure, also when the system does not have as much.
     [[nodiscard]] static SharedMemory create(Index bytes) noexcept {
         SharedMemory made;
         made.file_ = ::memfd_create("reshard", MFD_CLOEXEC);
@@ -68,11 +86,9 @@ public:
     /// More of it, at another address perhaps. The contents stay; \pre this process made it.
     [[nodiscard]] bool grow(Index bytes) noexcept {
         if (bytes <= bytes_) return true;
-        int code = 0;
-        do {
-            code = ::fallocate(file_, 0, 0, static_cast<off_t>(bytes));
-        } while (code != 0 && errno == EINTR);
-        return code == 0 && map(bytes);
+        // Not fallocate: it would take pages until the system starts to kill processes.
+        if (bytes - bytes_ > available_memory() || ::ftruncate(file_, static_cast<off_t>(bytes)) != 0) return false;
+        return map(bytes);
     }
     void close_file() noexcept {
         if (file_ >= 0) ::close(file_);

@@ -99,20 +99,21 @@ public:
         tag_ = static_cast<int>(epoch % 16384U);
         lanes_.clear();
         first_ = 0;
+        wanted_ = 0;
     }
     /// The transfers [first, last) of one peer. Lanes come in the order in which they are served; those behind one
     /// that is not ready wait, so that the order holds. Returns its number.
     std::size_t add(int peer, std::size_t first, std::size_t last, bool ready) {
         Lane lane{peer, first, first, last};
         lane.ready = ready;
-        if (ready) skip(lane);
+        if (ready) prepare(lane);
         lanes_.push_back(lane);
         return lanes_.size() - 1;
     }
     /// From now on the modes of its transfers are known.
     void make_ready(std::size_t number) noexcept {
         lanes_[number].ready = true;
-        skip(lanes_[number]);
+        prepare(lanes_[number]);
     }
     [[nodiscard]] bool complete() const noexcept { return first_ == lanes_.size(); }
     /// Messages since it was last asked.
@@ -179,6 +180,33 @@ private:
         bool packed = false;
     };
 
+    /// Whether MPI cannot be given the memory itself.
+    [[nodiscard]] static bool must_pack(Transfer<Byte> const& transfer) noexcept {
+        int left = 0;
+        Index const run = mpi_run_bytes(transfer.box, left);
+        return !transfer.conversion.is_plain() || (left > 0 && run < mpi_row_bytes);
+    }
+    /// Finds the first message of a lane, and buffers for as many as it may have under way: how many there are at a
+    /// time is a matter of luck, but allocating is not.
+    void prepare(Lane& lane) {
+        skip(lane);
+        Index small = 0;
+        bool packs = false;
+        bool cut = false;
+        for (std::size_t k = lane.at; k < lane.end; ++k) {
+            if (modes_[k] != MpiMode::message) continue;
+            bool const is_long = transfers_[k].payload_bytes() > mpi_piece_bytes;
+            cut = cut || is_long;
+            small += is_long ? 0 : 1;
+            packs = packs || must_pack(transfers_[k]);
+        }
+        if (!packs && small < 2) return;
+        wanted_ += cut ? window : smaller<Index>(window, small);
+        for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
+            spare_.emplace_back(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);
+        }
+        spare_.reserve(slot_count);
+    }
     void skip(Lane& lane) const noexcept {
         while (lane.at < lane.end && modes_[lane.at] != MpiMode::message) ++lane.at;
     }
@@ -231,14 +259,14 @@ private:
         slot.lane = number;
         take(lane, slot);
         int left = 0;
-        Index const run = mpi_run_bytes(slot.piece.box, left);
-        bool const single = slot.last == slot.first + 1 && transfers_[slot.first].conversion.is_plain();
-        slot.packed = !single || (left > 0 && run < mpi_row_bytes);
+        static_cast<void>(mpi_run_bytes(slot.piece.box, left));
+        slot.packed = slot.last != slot.first + 1 || must_pack(transfers_[slot.first]);
         Byte* address = transfers_[slot.first].base + slot.piece.offset;
         MPI_Datatype type = MPI_BYTE;
         int count = static_cast<int>(slot.payload);
         if (slot.packed) {
-            if (!slot.buffer) slot.buffer.reset(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);
+            slot.buffer = std::move(spare_.back());
+            spare_.pop_back();
             address = slot.buffer.get();
             if constexpr (sending) {
                 pack(slot);
@@ -278,6 +306,7 @@ private:
                 check_length(team, lane, slot, status, error);
                 if (slot.packed) unpack(slot);
             }
+            if (slot.packed) spare_.push_back(std::move(slot.buffer));
         }
         return count > 0;
     }
@@ -329,6 +358,9 @@ private:
     std::vector<Slot> slots_;
     std::vector<int> finished_;
     std::vector<MPI_Status> statuses_;
+    std::vector<std::unique_ptr<std::byte[]>> spare_;
+    Index made_ = 0;
+    Index wanted_ = 0;
     std::size_t first_ = 0;
     int flying_ = 0;
     int tag_ = 0;

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/exec/redistribute.hpp over include/reshard/comm/mpi.hpp: law.meaning for random transitions.
+#include <reshard/comm/mpi.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/exec/redistribute.hpp>
+
+#include "support/oracle.hpp"
+#include "support/random.hpp"
+
+namespace {
+using namespace reshard;
+using namespace std::chrono_literals;
+
+DynamicShape shape_at(DynamicDistribution const& side, int rank) {
+    return side.contains(rank) ? side.local_shape(rank) : DynamicShape(Shape<0>{});
+}
+
+/// Memory of a dense local tensor, as every rank has it or as the communicator shares it.
+template <class T>
+struct Local {
+    std::vector<T> own;
+    MpiBuffer<T> shared;
+    TensorView<T> view;
+
+    Local(MpiCommunicator& comm, DynamicShape const& shape, bool in_shared) {
+        if (in_shared) {
+            shared = comm.allocate<T>(shape.size());
+            view = shared.view(shape);
+        } else {
+            own.resize(static_cast<std::size_t>(shape.size()));
+            view = TensorView<T>(own.data(), shape);
+        }
+    }
+};
+
+/// Every rank knows the whole tensor and every local one; it runs the plan on its own and checks what all got.
+template <class T>
+void check_meaning(MpiCommunicator& comm, Plan<> const& plan, std::vector<T> const& global, test::Random& random,
+                   bool shared) {
+    int const me = comm.rank();
+    auto const sources = oracle::scatter(global, plan.from(), random.engine());
+    Local<T> from(comm, shape_at(plan.from(), me), shared);
+    Local<T> to(comm, shape_at(plan.to(), me), shared);
+    if (plan.from().contains(me)) {
+        auto const& mine = sources[static_cast<std::size_t>(me)];
+        std::copy(mine.begin(), mine.end(), from.view.data());
+    }
+    auto job = prepare(plan, comm, from.view, to.view);
+    Traffic const start = comm.traffic();
+    job.run();
+    Traffic const moved = comm.traffic() - start;
+    job.run();  // replay
+    Cost const cost = plan.cost(me);
+    CHECK(moved.bytes_received == cost.received * static_cast<Index>(sizeof(T)));
+    CHECK(moved.bytes_sent == cost.sent * static_cast<Index>(sizeof(T)));
+    // Everybody sees the result of everybody.
+    oracle::Locals<T> results(static_cast<std::size_t>(comm.size()));
+    for (int r = 0; r < comm.size(); ++r) {
+        auto& one = results[static_cast<std::size_t>(r)];
+        one.resize(static_cast<std::size_t>(shape_at(plan.to(), r).size()));
+        if (r == me) std::copy(to.view.data(), to.view.data() + to.view.size(), one.begin());
+        MPI_Bcast(one.data(), static_cast<int>(one.size() * sizeof(T)), MPI_BYTE, r, MPI_COMM_WORLD);
+    }
+    results.resize(static_cast<std::size_t>(oracle::rank_limit(plan.to())));
+    bool const same = oracle::gather(results, plan.to()) == global;
+    CHECK(same);
+}
+
+template <class T>
+void random_transition(MpiCommunicator& comm, std::uint64_t seed, std::vector<Reduce> const& ops, bool across) {
+    test::Limits limits;
+    limits.max_elements = 2000;
+    limits.max_ranks = comm.size();
+    limits.plain_ranks = true;
+    limits.ops = ops;
+    test::Random random(seed, limits);
+    DynamicMesh const mesh = random.mesh();
+    DynamicShape const shape = random.shape();
+    auto const from = random.distribution(mesh, shape);
+    auto const to = random.distribution(across ? random.mesh() : mesh, shape);
+    if (!across && fills_average(from.signature(), to.signature())) return;
+    INFO(test::reproduction(seed, from, to));
+    check_meaning(comm, across ? plan_across(from, to) : plan(from, to), random.values<T>(shape.size()), random,
+                  seed % 3 == 0);
+}
+}  // namespace
+
+TEST_SUITE("comm/mpi") {
+    TEST_CASE("law.meaning over MPI: on one mesh and between meshes, on every path") {
+        for (int ranks_per_node : {0, 1, 2}) {
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            options.deadline = 60s;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            CAPTURE(ranks_per_node);
+            for (std::uint64_t seed : test::seeds(25)) {
+                random_transition<std::int64_t>(comm, seed, {Reduce::sum, Reduce::min, Reduce::bxor}, false);
+                random_transition<BFloat16>(comm, seed, {Reduce::sum, Reduce::max}, false);
+                random_transition<std::uint8_t>(comm, seed, {Reduce::sum}, true);
+            }
+        }
+    }
+}

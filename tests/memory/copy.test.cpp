@@ -132,6 +132,41 @@ TEST_SUITE("memory/copy") {
         }
     }
 
+    TEST_CASE("copy: dense matrices of every size around a tile, transposed between guards") {
+        auto const seed = 99U;
+        CAPTURE(seed);
+        std::mt19937 rng(seed);
+        for (Index bytes : {1, 2, 4, 8}) {
+            Index const side = 64 / bytes;
+            for (Index n : {side - 1, side, side + 1, 2 * side, 3 * side - 1, Index{300}}) {
+                for (Index m : {side - 1, side, 2 * side + 1, Index{130}}) {
+                    CAPTURE(bytes);
+                    CAPTURE(n);
+                    CAPTURE(m);
+                    Index const batch = 1 + static_cast<Index>(rng() % 2);
+                    Index const pitch = n + static_cast<Index>(rng() % 3);  // of the destination's rows
+                    Placed from;
+                    from.box.element_bytes = bytes;
+                    for (StridedDim dim : {StridedDim{batch, n * m * bytes}, {n, m * bytes}, {m, bytes}}) {
+                        from.box.dims.push_back(dim);
+                    }
+                    from.memory.resize(static_cast<std::size_t>(batch * n * m * bytes));
+                    scramble(rng, from.memory);
+                    Placed to;
+                    to.box.element_bytes = bytes;
+                    for (StridedDim dim : {StridedDim{batch, m * pitch * bytes}, {n, bytes}, {m, pitch * bytes}}) {
+                        to.box.dims.push_back(dim);
+                    }
+                    to.first = 1 + static_cast<Index>(rng() % 64);
+                    to.memory.assign(static_cast<std::size_t>(to.first + batch * m * pitch * bytes + 64), guard);
+                    auto const want = expected(from, to);
+                    copy(from.base(), from.box, to.base(), to.box);
+                    REQUIRE(to.memory == want);
+                }
+            }
+        }
+    }
+
     TEST_CASE("copy: a box reversed on both sides is one run") {
         int from[6] = {1, 2, 3, 4, 5, 6};
         int to[6] = {};

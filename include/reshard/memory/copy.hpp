@@ -19,6 +19,9 @@ inline constexpr Index streaming_payload_bytes = Index{16} << 20;
 
 namespace detail {
 
+/// Elements on each side of what is transposed at a time.
+inline constexpr Index transpose_tile = 64;
+
 /// Runs of a size the compiler knows: one to a few register moves each. Reads and writes go through memcpy, so that
 /// neither alignment nor aliasing matters.
 template <std::size_t Bytes>
@@ -27,29 +30,35 @@ void copy_units(LoopNest nest, std::byte const* from, std::byte* to) noexcept {
     int const outer_loops = nest.dims.size() - 2;
     LoopDim second{1, 0, 0};
     Index tile = inner.extent;
+    Index rows = 1;
     if (outer_loops >= 0) {
         int nearest = outer_loops;
         for (int d = 0; d < outer_loops; ++d) {
             if (magnitude(nest.dims[d].from) < magnitude(nest.dims[nearest].from)) nearest = d;
         }
-        // A transposition: neighbours in the source are far apart in the destination. Short tiles of the inner loop
-        // keep the source lines in the first cache until their other elements are asked for.
+        // A transposition: neighbours in the source are far apart in the destination. Square tiles keep the lines of
+        // both sides in the caches until their other elements are asked for; a few lines in a row per row of a tile
+        // are what prefetchers notice.
         if (magnitude(nest.dims[nearest].from) < magnitude(inner.from)) {
             LoopDim const moved = nest.dims[nearest];
             for (int d = nearest; d < outer_loops; ++d) nest.dims[d] = nest.dims[d + 1];
             nest.dims[outer_loops] = moved;
-            tile = 32;
+            tile = transpose_tile;
         }
         second = nest.dims[outer_loops];
+        rows = tile == inner.extent ? second.extent : tile;
     }
     for_each_origin(nest, larger(outer_loops, 0), from, to, [&](std::byte const* source, std::byte* destination) {
         for (Index start = 0; start < inner.extent; start += tile) {
             Index const stop = smaller(start + tile, inner.extent);
-            for (Index j = 0; j < second.extent; ++j) {
-                std::byte const* read = source + j * second.from;
-                std::byte* write = destination + j * second.to;
-                for (Index i = start; i < stop; ++i) {
-                    std::memcpy(write + i * inner.to, read + i * inner.from, Bytes);
+            for (Index row = 0; row < second.extent; row += rows) {
+                Index const last = smaller(row + rows, second.extent);
+                for (Index j = row; j < last; ++j) {
+                    std::byte const* read = source + j * second.from;
+                    std::byte* write = destination + j * second.to;
+                    for (Index i = start; i < stop; ++i) {
+                        std::memcpy(write + i * inner.to, read + i * inner.from, Bytes);
+                    }
                 }
             }
         }

@@ -26,6 +26,7 @@
 #include <reshard/algebra/split.hpp>
 #include <reshard/algebra/transition.hpp>
 
+#include <reshard/memory/convert.hpp>
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/fold.hpp>
 

@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/threads.hpp>
+#include <reshard/plan/relay.hpp>
 
+#include "support/cluster.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
@@ -128,6 +130,38 @@ void random_across(std::uint64_t seed, bool mostly_cyclic = false) {
     check_meaning(plan_across(from, to), random.values<T>(shape.size()), random, true);
 }
 
+template <class T>
+void random_relayed(std::uint64_t seed, std::vector<Reduce> const& ops) {
+    test::Limits limits;
+    limits.max_elements = 2000;
+    limits.max_ranks = 12;
+    limits.ops = ops;
+    test::Random random(seed, limits);
+    test::Cluster const cluster(random);
+    DynamicShape const shape = random.shape();
+    auto const from = random.distribution(cluster.mesh, shape);
+    auto const to = random.distribution(cluster.mesh, shape);
+    if (fills_average(from.signature(), to.signature())) return;
+    INFO(test::reproduction(seed, from, to), ", nodes of ", cluster.ranks_per_node);
+    check_meaning(plan(from, to).relayed(cluster.ranks_per_node), random.values<T>(shape.size()), random, true);
+}
+
+template <class T>
+void random_relayed_across(std::uint64_t seed) {
+    test::Limits limits;
+    limits.max_elements = 2000;
+    limits.max_ranks = 8;
+    limits.ops = {Reduce::sum};
+    test::Random random(seed, limits);
+    test::Cluster const cluster(random);
+    DynamicShape const shape = random.shape();
+    auto const from = random.distribution(random.mesh(), shape);
+    auto const to = random.distribution(cluster.mesh, shape);
+    Index const ranks_per_node = random.chance(30) ? all_ranks : cluster.ranks_per_node;
+    INFO(test::reproduction(seed, from, to), ", nodes of ", ranks_per_node);
+    check_meaning(plan_across(from, to).relayed(ranks_per_node), random.values<T>(shape.size()), random, true);
+}
+
 /// Carries out a plan on dense local arrays, one per rank number.
 oracle::Locals<std::uint64_t> apply(Plan<> const& plan, oracle::Locals<std::uint64_t> const& source) {
     auto const size = static_cast<int>(std::max(oracle::rank_limit(plan.from()), oracle::rank_limit(plan.to())));
@@ -195,6 +229,12 @@ TEST_SUITE("exec/redistribute") {
         for (std::uint64_t seed : test::seeds(400)) {
             random_within<std::int32_t>(seed, {Reduce::sum, Reduce::max}, true);
             random_across<std::int16_t>(seed, true);
+        }
+    }
+    TEST_CASE("law.meaning: relayed, on one mesh and between meshes") {
+        for (std::uint64_t seed : test::seeds(300)) {
+            random_relayed<std::int32_t>(seed, {Reduce::sum, Reduce::max});
+            random_relayed_across<std::int64_t>(seed);
         }
     }
     TEST_CASE("law.adjoint: on one mesh and between meshes, in exact arithmetic") {

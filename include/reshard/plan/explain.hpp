@@ -88,6 +88,16 @@ void explain_reason(std::string& text, Plan<From, To> const& plan) {
     text += '\n';
 }
 
+[[nodiscard]] inline std::string phase_text(Steps const& steps, int phase) {
+    if (phase == 0 && steps.fold) {
+        return concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op), ", in mesh order) as ",
+                      to_string(steps.stages[0].holding));
+    }
+    if (steps.relay.stage < 0 || phase < steps.relay.stage) return "exchange";
+    if (phase > steps.relay.stage) return "exchange among relays";
+    return concat("exchange to relays as ", to_string(steps.stages[phase].holding));
+}
+
 }  // namespace detail
 
 /// One rank's part of a plan as text of a few lines: the kind and the reason, each phase with peers and bytes, and
@@ -110,16 +120,18 @@ template <class From, class To>
         return text + "  the rank is in neither mesh: 0 B\n";
     }
     detail::Steps const steps = plan.steps();
+    Index foreign = 0;  // elements that come from other nodes
+    Index const ranks_per_node = plan.ranks_per_node();
+    if (steps.relay.methods != nullptr) text += steps.relay.methods->explain(steps, plan.to().mesh());
     if (steps.fill) text += concat("  the destination starts as the identity of ", name(steps.fill_op), "\n");
     for (int phase = 0; phase < steps.phases(); ++phase) {
         if (!detail::takes_part(steps, plan.from(), rank, phase)) continue;
-        bool const folds = phase == 0 && steps.fold;
-        detail::explain_exchange(text, detail::exchange_of(steps, plan.from(), rank, phase), phase + 1,
-                                 folds
-                                     ? concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op),
-                                              ", in mesh order) as ", to_string(steps.stages[0].holding))
-                                     : std::string("exchange"),
-                                 dtype);
+        Exchange const exchange = detail::exchange_of(steps, plan.from(), rank, phase);
+        detail::explain_exchange(text, exchange, phase + 1, detail::phase_text(steps, phase), dtype);
+        for (Message const& message : exchange.receives) {
+            bool const enters = ranks_per_node > 1 && message.peer / ranks_per_node != rank / ranks_per_node;
+            foreign += enters ? message.elements() : 0;
+        }
     }
     if (steps.multiply != 1 || steps.divide != 1) {
         text += concat("  then scaled by ", steps.multiply, "/", steps.divide, "\n");
@@ -127,6 +139,7 @@ template <class From, class To>
     Cost const cost = plan.cost(rank);
     Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
     text += concat("  receives ", detail::bytes_text(cost.received, dtype));
+    if (ranks_per_node > 1) text += concat(" (", detail::bytes_text(foreign, dtype), " from other nodes)");
     if (!bound.known) return text + ", no bound is known for this combination of Partial axes\n";
     text += concat(", bound ", detail::bytes_text(bound.elements, dtype), bound.busiest ? " for the busiest rank" : "",
                    "\n");

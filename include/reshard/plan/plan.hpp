@@ -112,6 +112,7 @@ template <std::same_as<DynamicDistribution> D>  // a template for the same reaso
         source.add_owner(source_owner);
         target.add_owner(reached.owner);
     }
+    if (steps.relay.methods != nullptr) return steps.relay.methods->exchange(steps, from, source, target, rank, phase);
     return plan_exchange(source, target, rank, reached.other_mesh);
 }
 
@@ -173,6 +174,17 @@ inline void digest(Digest& digest, DynamicDistribution const& distribution) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// What a plan knows of relays: one rank per node has none.
+struct Relaying {
+    Index ranks_per_node = 0;
+    RelayMethods const* methods = nullptr;
+};
+struct RelayPlanning;  // plan/relay.hpp
+
+}  // namespace detail
+
 /// A plan between two distributions: `plan(from, to)` or, between meshes, `plan_across(from, to)`.
 /// For typed distributions the kind is part of the type; `Plan<>` is the run-time class, to which every plan converts.
 template <class From = DynamicDistribution, class To = From>
@@ -181,18 +193,41 @@ public:
     using from_type = From;
     using to_type = To;
 
-    constexpr Plan(From const& from, To const& to, bool across)
-        : from_(from), to_(to), across_(across), kind_(across ? Kind::collective : kind_within()) {}
+    constexpr Plan(From const& from, To const& to, bool across, detail::Relaying relaying = {})
+        : from_(from),
+          to_(to),
+          relaying_(relaying),
+          across_(across),
+          kind_(across ? Kind::collective : kind_within()) {}
     /// Every plan is also a run-time plan. That one knows no static sizes: an axis of 1 counts like any other.
     template <class OtherFrom, class OtherTo>
         requires(std::same_as<From, DynamicDistribution>&& std::same_as<To, DynamicDistribution> &&
                  !std::same_as<Plan<OtherFrom, OtherTo>, Plan>)
-    constexpr Plan(Plan<OtherFrom, OtherTo> const& plan) : Plan(plan.from(), plan.to(), plan.is_across()) {}
+    constexpr Plan(Plan<OtherFrom, OtherTo> const& plan)
+        : Plan(plan.from(), plan.to(), plan.is_across(), plan.relaying()) {}
 
     [[nodiscard]] constexpr From const& from() const noexcept { return from_; }
     [[nodiscard]] constexpr To const& to() const noexcept { return to_; }
     /// Made by plan_across: between meshes, always collective.
     [[nodiscard]] constexpr bool is_across() const noexcept { return across_; }
+
+    /// The same transition for a cluster whose nodes have so many ranks (rank / ranks_per_node is the node): what
+    /// several ranks of a node need from elsewhere enters the node once and is passed on inside, one exchange later;
+    /// and whoever has a copy in its own node is served by it. Without Partial no rank receives more than before.
+    /// 1 or 0: directly. Ranks of a node that are no block of mesh axes cannot share (explain says so).
+    /// `all_ranks`, between meshes: the replicas of the destination pass everything on, wherever they are.
+    /// Throws MeshError for a negative number. Needs <reshard/plan/relay.hpp>.
+    template <class Planning = detail::RelayPlanning>
+    [[nodiscard]] constexpr Plan relayed(Index ranks_per_node) const {
+        static_assert(
+            requires { sizeof(Planning); },
+            "reshard::Plan::relayed: relays are an include of their own. "
+            "Fix: #include <reshard/plan/relay.hpp>.");
+        return Plan(from_, to_, across_, Planning::relaying(ranks_per_node));
+    }
+    /// What relayed() was given; 0 for a direct plan.
+    [[nodiscard]] constexpr Index ranks_per_node() const noexcept { return relaying_.ranks_per_node; }
+    [[nodiscard]] constexpr detail::Relaying const& relaying() const noexcept { return relaying_; }
 
     [[nodiscard]] constexpr Kind kind() const noexcept { return kind_; }
     /// No data crosses ranks, whatever the sizes.
@@ -236,23 +271,30 @@ public:
     }
 
     /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
-    [[nodiscard]] Plan<> adjoint() const { return Plan<>(detail::dual(target()), detail::dual(source()), across_); }
+    [[nodiscard]] Plan<> adjoint() const {
+        return Plan<>(detail::dual(target()), detail::dual(source()), across_, relaying_);
+    }
 
     /// Equal plans have equal digests: ranks compare them before they start.
     [[nodiscard]] std::uint64_t hash() const noexcept {
         Digest digest;
         detail::digest(digest, source());
         detail::digest(digest, target());
-        return digest.add(across_ ? 1U : 0U).value();
+        return digest.add(across_ ? 1U : 0U).add_signed(relaying_.ranks_per_node).value();
     }
 
     [[nodiscard]] friend constexpr bool operator==(Plan const& a, Plan const& b) noexcept {
-        return a.across_ == b.across_ && a.from_ == b.from_ && a.to_ == b.to_;
+        return a.across_ == b.across_ && a.relaying_.ranks_per_node == b.relaying_.ranks_per_node &&
+               a.from_ == b.from_ && a.to_ == b.to_;
     }
 
     /// How the plan is carried out; for the executor and for explain.
     [[nodiscard]] detail::Steps steps() const {
-        return across_ ? detail::steps_across(source(), target()) : detail::steps_within(source(), target());
+        auto steps = across_ ? detail::steps_across(source(), target()) : detail::steps_within(source(), target());
+        if (relaying_.methods != nullptr && steps.kind == Kind::collective) {
+            relaying_.methods->plan(steps, source(), target(), relaying_.ranks_per_node);
+        }
+        return steps;
     }
 
 private:
@@ -272,6 +314,7 @@ private:
 
     From from_;
     To to_;
+    detail::Relaying relaying_;
     bool across_;
     Kind kind_;
 };

@@ -18,11 +18,17 @@
 /// P(a) -> P(b) | the addends of the rank's share   | fold among identities |
 /// R, S -> P    | what only this rank's place needs | among identities      |
 ///
+/// With relays (plan/relay.hpp) one exchange more may stand before the last.
+///
 /// Addends are folded in mesh order: by coordinate along the partial axes, row-major.
 #pragma once
 
 #include <reshard/algebra/transition.hpp>
 #include <reshard/plan/detail/grid.hpp>
+
+namespace reshard::inline v0 {
+struct Exchange;
+}  // namespace reshard::inline v0
 
 namespace reshard::inline v0::detail {
 
@@ -40,6 +46,28 @@ struct Stage {
     bool other_mesh = false;  ///< the exchange that leads here comes from another mesh
 };
 
+struct Steps;
+
+/// How relayed plans differ. Defined by plan/relay.hpp, so that only those who relay compile it.
+struct RelayMethods {
+    /// Puts relays into the steps of a direct plan.
+    void (*plan)(Steps& steps, DynamicDistribution const& from, DynamicDistribution const& to, Index ranks_per_node);
+    Exchange (*exchange)(Steps const& steps, DynamicDistribution const& from, Grid& source, Grid& target, Index rank,
+                         int phase);
+    std::string (*explain)(Steps const& steps, DynamicMesh const& mesh);
+};
+
+/// What a relayed plan adds to the steps.
+struct RelaySteps {
+    RelayMethods const* methods = nullptr;  ///< null: direct
+    Index ranks_per_node = 0;
+    int stage = -1;       ///< where replicas of one node have a share each, which the next exchange spreads
+    unsigned shared = 0;  ///< that stage's axes along which the shares lie side by side, all of one node
+    bool near = false;    ///< copies serve their own node first
+    DynamicMesh mesh;     ///< when near: axes between and inside nodes told apart
+    unsigned inside = 0;  ///< its axes inside nodes
+};
+
 /// `stages[p]` is what exchange p leaves; exchange 0 starts from the source. The last stage is what the destination
 /// needs from others.
 struct Steps {
@@ -54,6 +82,7 @@ struct Steps {
     Index divide = 1;    ///< Pavg -> P+
 
     AxisList resolved;  ///< the axes folded
+    RelaySteps relay;
     InlineList<Stage, max_phases> stages;
 
     /// Exchanges one after the other; 0 for views and local copies.

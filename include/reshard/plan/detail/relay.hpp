@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/relay.hpp
+/// \brief  What several ranks of one node need enters the node once and is passed on inside.
+/// \depends steps, nodes.
+///
+/// The replicas of a node share what they need: a stage `middle` cuts it along the destination's replica axes inside
+/// nodes. The exchange to it brings every byte to one rank of the node; the exchange from it goes between ranks that
+/// differ in those axes only, so inside nodes. What a rank held before is not sent to it again (detail/held.hpp).
+#pragma once
+
+#include <reshard/plan/detail/nodes.hpp>
+#include <reshard/plan/detail/steps.hpp>
+
+namespace reshard::inline v0 {
+
+/// For Plan::relayed: all ranks count as one node, so that between meshes every byte leaves the source once.
+inline constexpr Index all_ranks = INT32_MAX;
+
+namespace detail {
+
+struct Relay {
+    bool found = false;
+    NodeMesh nodes;       ///< the mesh of both stages
+    unsigned shared = 0;  ///< its axes along which the shares lie side by side
+    Stage middle;
+    Stage needed;
+};
+
+/// Whether anything can leave its node: along each dimension the source's cuts up to the last one between nodes must
+/// be the destination's first cuts, or else a node needs what it does not have.
+[[nodiscard]] inline bool leaves_nodes(DynamicDistribution const& from, DynamicDistribution const& needed,
+                                       Indices const& blocks) {
+    for (int dim = 0; dim < from.shape().rank(); ++dim) {
+        AxisList const& held = from.cuts(dim);
+        AxisList const& wanted = needed.cuts(dim);
+        int count = held.size();
+        while (count > 0 && blocks[held[count - 1]] == from.mesh().extent(held[count - 1])) --count;
+        for (int i = 0; i < count; ++i) {
+            if (i >= wanted.size() || held[i] != wanted[i]) return true;
+            if (!(from.placement(held[i]) == needed.placement(held[i]))) return true;
+        }
+    }
+    return false;
+}
+
+/// The stages of a relay to what `to` needs from others; none where no node has replicas.
+[[nodiscard]] inline Relay relay_of(DynamicDistribution const& to, Stage const& last, Indices const& blocks) {
+    Relay relay;
+    auto const has_copies = [&](int axis) { return to.placement(axis).is_replicate() && blocks[axis] > 1; };
+    for (int axis = 0; axis < to.mesh().axes(); ++axis) relay.found = relay.found || has_copies(axis);
+    if (!relay.found) return relay;
+    relay.nodes = node_mesh(to.mesh(), blocks, has_copies);
+    relay.needed = last;
+    relay.needed.holding = on_node_mesh(last.holding, relay.nodes);
+    for (auto& axis : relay.needed.owner.axes) axis = static_cast<std::int8_t>(relay.nodes.first[axis]);
+    Refinement middle(relay.needed.holding, relay.needed.owner);
+    relay.found = false;
+    for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+        int const inner = relay.nodes.inner(axis);
+        if (!has_copies(axis) || inner < 0) continue;
+        middle.cut_evenly(inner);
+        relay.shared |= 1U << inner;
+        relay.found = true;
+    }
+    relay.middle = {middle.distribution(), middle.owner(), Place::destination, last.other_mesh};
+    relay.needed.other_mesh = false;
+    return relay;
+}
+
+inline void add_relay(Steps& steps, Relay const& relay) {
+    steps.relay.stage = steps.stages.size();
+    steps.relay.shared = relay.shared;
+    steps.stages.push_back(relay.middle);
+    steps.stages.push_back(relay.needed);
+}
+
+/// Where a fold happens when its result is relayed: the shares of the relays, cut further along the other axes by
+/// which the destination's copies came from addends or cuts. Copies in other nodes that the source has as well fold
+/// for themselves: their shares would have to cross.
+inline void relay_fold(Steps& steps, DynamicDistribution const& from, DynamicDistribution const& to,
+                       Relay const& relay) {
+    Refinement middle(relay.middle.holding, relay.middle.owner);
+    bool crosses = false;
+    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+        int const outside = relay.nodes.outside(axis);
+        bool const was_copied = from.placement(axis).is_replicate();
+        if (!to.placement(axis).is_replicate() || was_copied || outside < 0) continue;
+        middle.cut_evenly(outside);
+        crosses = true;
+    }
+    steps.stages = {};
+    steps.stages.push_back({middle.distribution(), middle.owner()});
+    crosses ? add_relay(steps, relay) : steps.stages.push_back(relay.needed);
+}
+
+/// \pre steps is the direct plan on one mesh.
+inline void relay_within(Steps& steps, DynamicDistribution const& from, DynamicDistribution const& to,
+                         Index ranks_per_node) {
+    if (is_one_node(from.mesh(), ranks_per_node)) return;
+    Stage const last = steps.stages.back();
+    Indices const blocks = blocks_inside(from.mesh(), ranks_per_node);
+    Relay relay;
+    if (steps.fold || leaves_nodes(from, last.holding, blocks)) relay = relay_of(to, last, blocks);
+    DynamicMesh const& mesh = relay.found ? relay.nodes.mesh : from.mesh();
+    NodeMesh const nodes = node_mesh(mesh, blocks_inside(mesh, ranks_per_node), [](int) { return true; });
+    steps.relay.near = true;
+    steps.relay.mesh = nodes.mesh;
+    steps.relay.inside = nodes.inside;
+    if (!relay.found) return;
+    if (steps.fold) {
+        relay_fold(steps, from, to, relay);
+    } else {
+        steps.stages = {};
+        add_relay(steps, relay);
+    }
+}
+
+/// \pre steps is the direct plan between meshes.
+inline void relay_across(Steps& steps, DynamicDistribution const& from, DynamicDistribution const& to,
+                         Index ranks_per_node) {
+    bool const one_node = is_one_node(from.mesh(), ranks_per_node) && is_one_node(to.mesh(), ranks_per_node) &&
+                          from.mesh().rank_at(0) / ranks_per_node == to.mesh().rank_at(0) / ranks_per_node;
+    if (one_node && ranks_per_node != all_ranks) return;
+    Relay const relay = relay_of(to, steps.stages.back(), blocks_inside(to.mesh(), ranks_per_node));
+    if (!relay.found) return;
+    steps.stages.pop_back();
+    add_relay(steps, relay);
+}
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

@@ -102,6 +102,16 @@ private:
     DimForms forms_;
 };
 
+/// Whether two products have an element in common.
+[[nodiscard]] inline bool meet(IndexSets const& a, IndexSets const& b) {
+    for (int dim = 0; dim < a.size(); ++dim) {
+        bool met = false;
+        for_each_shared(a[dim], b[dim], [&](Segments const&) { met = true; });
+        if (!met) return false;
+    }
+    return true;
+}
+
 /// What a relay passes on from stage to stage, and what ranks held before all relays.
 struct Passing {
     Stage const& share;
@@ -117,13 +127,11 @@ struct Passing {
         IndexSets known;
         if (!sets_of(share.holding, share.owner, giver, shared)) return;
         if (!sets_of(needed.holding, needed.owner, taker, wanted)) return;
-        if (!sets_of(held, held_owner, taker, known)) {
-            known = {};
-            for (int dim = 0; dim < shared.size(); ++dim) known.push_back(IndexSet(Interval{0, 0}));
-            // Nothing is at home: one dimension outside of nothing is everything. A scalar has no dimension.
-            if (known.empty()) visit(Message{});
+        if (sets_of(held, held_owner, taker, known) && meet(shared, known)) {
+            Products(needed.holding.shape(), shared, known).for_each_outside(visit);
+        } else {
+            Products(needed.holding.shape(), shared, shared).for_each_inside(visit);
         }
-        Products(needed.holding.shape(), shared, known).for_each_outside(visit);
     }
 };
 

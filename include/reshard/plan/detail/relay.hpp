@@ -43,8 +43,90 @@ struct Relay {
     return false;
 }
 
-/// The stages of a relay to what `to` needs from others; none where no node has replicas.
-[[nodiscard]] inline Relay relay_of(DynamicDistribution const& to, Stage const& last, Indices const& blocks) {
+/// Cuts what the replicas of a node need along the axis `inner`, the part of `axis` inside nodes, so that their shares
+/// come in like amounts from every node that has something:
+/// - as the source cuts by this axis: then ranks at one place of their nodes exchange with each other only;
+/// - else along a dimension that no axis between nodes cuts;
+/// - else every node's part by itself, which makes the shares block-cyclic.
+class ShareCut {
+public:
+    ShareCut(DynamicDistribution const& from, DynamicDistribution const& needed, Indices const& blocks)
+        : from_(from), needed_(needed), blocks_(blocks) {}
+
+    void cut(Refinement& middle, int axis, int inner) const {
+        if (cut_like_source(middle, axis, inner)) return;
+        Index const parts = blocks_[axis];
+        int best = -1;
+        for (int dim = 0; dim < from_.shape().rank(); ++dim) {
+            bool const fits = middle.open(dim) && !cut_between(dim, from_.cuts(dim).size()) && extent(dim) >= parts;
+            if (fits && (best < 0 || extent(dim) > extent(best))) best = dim;
+        }
+        SplitRule rule;
+        rule.kind = SplitKind::balanced;
+        if (best >= 0) return middle.cut(inner, best, rule);
+        Index longest = 0;
+        for (int dim = 0; dim < from_.shape().rank(); ++dim) {
+            Index const piece = smaller(level(dim, from_.cuts(dim).size()), extent(dim));
+            if (!middle.open(dim) || piece < parts || piece <= longest) continue;
+            best = dim;
+            longest = piece;
+        }
+        if (best < 0) return middle.cut_evenly(inner);
+        rule.kind = SplitKind::cyclic;
+        rule.block = ceil_div(longest, parts);
+        middle.cut(inner, best, rule);
+    }
+
+private:
+    [[nodiscard]] bool cut_like_source(Refinement& middle, int axis, int inner) const {
+        Placement const& placement = from_.placement(axis);
+        if (!placement.is_shard() || !middle.open(placement.dim())) return false;
+        SplitKind const kind = placement.rule().kind;
+        if (kind != SplitKind::chunk && kind != SplitKind::balanced) return false;
+        int const dim = placement.dim();
+        int count = 1;
+        while (from_.cuts(dim)[count - 1] != axis) ++count;
+        SplitRule rule = placement.rule();
+        if (cut_between(dim, count)) {
+            rule.kind = SplitKind::cyclic;
+            rule.block = level(dim, count);
+            if (rule.block < 1) return false;
+        }
+        middle.cut(inner, dim, rule);
+        return true;
+    }
+    /// Whether one of the source's first `count` cuts of a dimension goes between nodes.
+    [[nodiscard]] bool cut_between(int dim, int count) const {
+        for (int i = 0; i < count; ++i) {
+            int const axis = from_.cuts(dim)[i];
+            if (blocks_[axis] != from_.mesh().extent(axis)) return true;
+        }
+        return false;
+    }
+    /// The first part of a dimension after the source's first `count` cuts.
+    [[nodiscard]] Index level(int dim, int count) const {
+        Index span = from_.shape().extent(dim);
+        for (int i = 0; i < count; ++i) {
+            int const axis = from_.cuts(dim)[i];
+            SplitRule const& rule = from_.placement(axis).rule();
+            span = rule.kind == SplitKind::cyclic ? smaller(span, rule.block)
+                                                  : part(rule, span, from_.mesh().extent(axis), 0).size();
+        }
+        return span;
+    }
+    [[nodiscard]] Index extent(int dim) const {
+        return needed_.index_set(needed_.mesh().coordinates(needed_.mesh().rank_at(0)), dim).size();
+    }
+
+    DynamicDistribution const& from_;
+    DynamicDistribution const& needed_;
+    Indices const& blocks_;
+};
+
+/// The stages of a relay to what `to` needs from others; none where no node has replicas. `from`: what the shares
+/// come from, where it lies on the same mesh.
+[[nodiscard]] inline Relay relay_of(DynamicDistribution const& to, Stage const& last, Indices const& blocks,
+                                    DynamicDistribution const* from = nullptr) {
     Relay relay;
     auto const has_copies = [&](int axis) { return to.placement(axis).is_replicate() && blocks[axis] > 1; };
     for (int axis = 0; axis < to.mesh().axes(); ++axis) relay.found = relay.found || has_copies(axis);
@@ -58,7 +140,11 @@ struct Relay {
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
         int const inner = relay.nodes.inner(axis);
         if (!has_copies(axis) || inner < 0) continue;
-        middle.cut_evenly(inner);
+        if (from == nullptr) {
+            middle.cut_evenly(inner);
+        } else {
+            ShareCut(*from, last.holding, blocks).cut(middle, axis, inner);
+        }
         relay.shared |= 1U << inner;
         relay.found = true;
     }
@@ -100,7 +186,9 @@ inline void relay_within(Steps& steps, DynamicDistribution const& from, DynamicD
     Stage const last = steps.stages.back();
     Indices const blocks = blocks_inside(from.mesh(), ranks_per_node);
     Relay relay;
-    if (steps.fold || leaves_nodes(from, last.holding, blocks)) relay = relay_of(to, last, blocks);
+    if (steps.fold || leaves_nodes(from, last.holding, blocks)) {
+        relay = relay_of(to, last, blocks, steps.fold ? nullptr : &from);
+    }
     DynamicMesh const& mesh = relay.found ? relay.nodes.mesh : from.mesh();
     NodeMesh const nodes = node_mesh(mesh, blocks_inside(mesh, ranks_per_node), [](int) { return true; });
     steps.relay.near = true;

@@ -69,9 +69,13 @@ public:
             Index const position = rank - ranks_.first;
             return position >= 0 && position < size_ ? position : -1;
         }
-        for (Index i = 0; i < size_; ++i)
-            if (ranks_.ranks[i] == rank) return i;
-        return -1;
+        Index low = 0;
+        Index high = size_;  // the rank, if it is there, stands at [low, high) of by_rank_
+        while (high - low > 1) {
+            Index const middle = low + (high - low) / 2;
+            (ranks_.ranks[by_rank_[middle]] <= rank ? low : high) = middle;
+        }
+        return ranks_.ranks[by_rank_[low]] == rank ? by_rank_[low] : -1;
     }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return ordinal(rank) >= 0; }
 
@@ -87,14 +91,20 @@ public:
         result[0] = rest;
         return result;
     }
-    /// The highest rank number in the mesh.
+    /// The lowest rank number in the mesh, and the highest.
+    [[nodiscard]] constexpr Index lowest_rank() const noexcept {
+        return ranks_.ranks.empty() ? ranks_.first : ranks_.ranks[by_rank_[0]];
+    }
     [[nodiscard]] constexpr Index last_rank() const noexcept {
-        Index last = ranks_.first + size_ - 1;
-        if (!ranks_.ranks.empty()) {
-            last = 0;
-            for (Index rank : ranks_.ranks) last = larger(last, rank);
-        }
-        return last;
+        return ranks_.ranks.empty() ? ranks_.first + size_ - 1 : ranks_.ranks[by_rank_.back()];
+    }
+    /// The same ranks in the same order under other extents. Throws MeshError when these do not hold as many.
+    [[nodiscard]] constexpr DynamicMesh reshaped(Indices const& extents) const {
+        DynamicMesh result(extents, first_rank(ranks_.ranks.empty() ? ranks_.first : 0));
+        if (result.size_ != size_) raise_count(size_, result.size_);
+        result.ranks_ = ranks_;
+        result.by_rank_ = by_rank_;
+        return result;
     }
     [[nodiscard]] constexpr RankList const& ranks() const noexcept { return ranks_; }
 
@@ -116,10 +126,7 @@ public:
     /// Same extents and same ranks in the same order; names do not count.
     [[nodiscard]] friend constexpr bool operator==(DynamicMesh const& a, DynamicMesh const& b) noexcept {
         if (!(a.extents_ == b.extents_)) return false;
-        if (a.ranks_.ranks.empty() && b.ranks_.ranks.empty()) return a.ranks_.first == b.ranks_.first;
-        for (Index i = 0; i < a.size_; ++i)
-            if (a.rank_at(i) != b.rank_at(i)) return false;
-        return true;
+        return a.ranks_.first == b.ranks_.first && a.ranks_.ranks == b.ranks_.ranks;
     }
 
 private:
@@ -132,19 +139,52 @@ private:
         if (ranks.first < 0 || ranks.first > INT32_MAX - (size_ - 1)) raise_size();
         if (!ranks.ranks.empty()) {
             if (ranks.ranks.size() != size_) raise_count(ranks.ranks.size(), size_);
-            check_distinct(ranks.ranks);
+            ranks.first = 0;          // says nothing beside a list
             bool consecutive = true;  // then the first rank says it all, and ordinal() needs no search
             for (Index i = 1; i < size_; ++i) consecutive = consecutive && ranks.ranks[i] == ranks.ranks[0] + i;
-            if (consecutive) ranks = {ranks.ranks[0], {}};
+            if (consecutive) {
+                if (ranks.ranks[0] < 0) raise_repeated(ranks.ranks[0]);
+                if (ranks.ranks.back() > INT32_MAX) raise_repeated(ranks.ranks.back());
+                ranks = {ranks.ranks[0], {}};
+            } else {
+                by_rank_ = sorted_places(ranks.ranks);
+                check_distinct(ranks.ranks);
+            }
         }
         ranks_ = static_cast<RankList&&>(ranks);
     }
-    static constexpr void check_distinct(IndexList const& ranks) {
-        for (Index i = 0; i < ranks.size(); ++i) {
-            if (ranks[i] < 0 || ranks[i] > INT32_MAX) raise_repeated(ranks[i]);
-            for (Index j = 0; j < i; ++j)
-                if (ranks[i] == ranks[j]) raise_repeated(ranks[i]);
+    constexpr void check_distinct(IndexList const& ranks) const {
+        for (Index i = 0; i < size_; ++i) {
+            Index const rank = ranks[by_rank_[i]];
+            if (rank < 0 || rank > INT32_MAX) raise_repeated(rank);
+            if (i > 0 && rank == ranks[by_rank_[i - 1]]) raise_repeated(rank);
         }
+    }
+    /// The places of a list in ascending order of what stands there: a heap sort, for lists of any length.
+    static constexpr IndexList sorted_places(IndexList const& list) {
+        Index const count = list.size();
+        Index* const places = new Index[static_cast<std::size_t>(count)]{};
+        for (Index i = 0; i < count; ++i) places[i] = i;
+        auto const sink = [&](Index parent, Index end) {
+            for (Index child = 2 * parent + 1; child < end; child = 2 * parent + 1) {
+                if (child + 1 < end && list[places[child]] < list[places[child + 1]]) ++child;
+                if (list[places[parent]] >= list[places[child]]) return;
+                Index const lower = places[parent];
+                places[parent] = places[child];
+                places[child] = lower;
+                parent = child;
+            }
+        };
+        for (Index i = count / 2; i-- > 0;) sink(i, count);
+        for (Index end = count; end-- > 1;) {
+            Index const last = places[0];
+            places[0] = places[end];
+            places[end] = last;
+            sink(0, end);
+        }
+        IndexList const result(places, count);
+        delete[] places;
+        return result;
     }
     [[noreturn]] static void raise_extent(int axis, Index extent) {
         raise(ErrorCode::mesh,
@@ -179,6 +219,7 @@ private:
     Indices extents_;
     Index size_ = 1;
     RankList ranks_;
+    IndexList by_rank_;  ///< of a list: its places in ascending order of the ranks
     InlineList<AxisName, max_axes> names_;
 };
 

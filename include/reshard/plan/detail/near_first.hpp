@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/near_first.hpp
 /// \brief  Both grids on one mesh whose ranks sit in nodes: who has a copy in its own node is served by that copy.
-/// \depends planner.
+/// \depends meeting, nodes.
 ///
 /// The axes are classified as by SameMesh: X cuts only the destination (the source has copies along it), Y only the
 /// source, Z both; each class has axes inside nodes and axes between them. A copy of a piece lies in the receiver's
@@ -10,8 +10,8 @@
 /// Balance comes second: a byte that a node has does not cross nodes, even where one copy then sends more.
 #pragma once
 
+#include <reshard/plan/detail/meeting.hpp>
 #include <reshard/plan/detail/nodes.hpp>
-#include <reshard/plan/planner.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -90,7 +90,7 @@ template <class MaySplit>
         if (split || block == extent) result.inside |= 1U << extents.size();
         extents.push_back(split ? block : extent);
     }
-    result.mesh = DynamicMesh(extents, mesh.ranks());
+    result.mesh = mesh.reshaped(extents);
     return result;
 }
 

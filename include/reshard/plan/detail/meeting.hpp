@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/meeting.hpp
+/// \brief  The pieces of one grid that meet what a rank has of another, as messages.
+/// \depends share; <algorithm>, <vector>.
+#pragma once
+
+#include <reshard/plan/detail/share.hpp>
+
+#include <algorithm>  // is_sorted, sort
+#include <vector>     // vector
+
+namespace reshard::inline v0::detail {
+
+/// By peer, then by box: the boxes of one exchange with a peer differ in where they begin. Often they lie in order
+/// already; else pointers are sorted, because messages are long.
+template <class Messages>
+void sort_messages(Messages& messages) {
+    auto const before = [](Message const& a, Message const& b) {
+        if (a.peer != b.peer) return a.peer < b.peer;
+        for (int dim = 0; dim < a.box.size(); ++dim) {
+            if (a.box[dim].begin != b.box[dim].begin) return a.box[dim].begin < b.box[dim].begin;
+        }
+        return false;
+    };
+    if (std::is_sorted(messages.begin(), messages.end(), before)) return;
+    std::vector<Message const*> order;
+    order.reserve(messages.size());
+    for (Message const& message : messages) order.push_back(&message);
+    std::sort(order.begin(), order.end(), [&](Message const* a, Message const* b) { return before(*a, *b); });
+    Messages sorted;
+    sorted.reserve(messages.size());
+    for (Message const* message : order) sorted.push_back(*message);
+    messages.swap(sorted);
+}
+
+/// How two grids of the same extents meet, dimension by dimension.
+template <class Grid>
+[[nodiscard]] DimForms forms_of(Grid const& a, Grid const& b) {
+    return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_cyclic(dim) || b.is_cyclic(dim); });
+}
+
+/// What a dimension shares with a part of the other side, and what that side's axes add to the ordinal.
+struct Piece {
+    Segments segments;
+    Index ordinal = 0;
+};
+
+/// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.
+template <class Grid>
+class Meeting {
+public:
+    Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms) {
+        for (int dim = 0; dim < sets.size(); ++dim) {
+            begin_.push_back(static_cast<Index>(pieces_.size()));
+            grid.for_each_part(dim, sets[dim], [&](IndexSet const& part, Index ordinal) {
+                for_each_sent(sets[dim], part, forms[dim].levels, [&](Segments const& segments) {
+                    pieces_.push_back({segments, ordinal});
+                });
+            });
+        }
+        begin_.push_back(static_cast<Index>(pieces_.size()));
+    }
+
+    /// How many messages there are.
+    [[nodiscard]] std::size_t size() const noexcept {
+        Index product = 1;
+        for (int dim = 0; dim + 1 < begin_.size(); ++dim) product *= begin_[dim + 1] - begin_[dim];
+        return static_cast<std::size_t>(product);
+    }
+    /// Calls `visit(message, ordinal)` for every message, row-major. It may change the message's peer.
+    template <class Visit>
+    void for_each(Visit&& visit) const {
+        Message message;
+        walk(0, 0, message, visit);
+    }
+
+private:
+    template <class Visit>
+    void walk(int dim, Index ordinal, Message& message, Visit& visit) const {
+        if (dim + 1 == begin_.size()) {
+            visit(message, ordinal);
+            return;
+        }
+        int const repeats = message.repeats.size();
+        for (Index i = begin_[dim]; i < begin_[dim + 1]; ++i) {
+            Piece const& piece = pieces_[static_cast<std::size_t>(i)];
+            append(message, piece.segments);
+            walk(dim + 1, ordinal + piece.ordinal, message, visit);
+            message.box.pop_back();
+            message.repeats.count = repeats;
+        }
+    }
+
+    std::vector<Piece> pieces_;
+    InlineList<Index, max_grid_dims + 1> begin_;
+};
+
+/// `message`, to or from `peer`.
+inline void add_message(std::vector<Message>& messages, Index peer, Message const& message) {
+    messages.push_back(message);
+    messages.back().peer = peer;
+}
+
+[[nodiscard]] inline InlineList<IndexSet, max_grid_dims> index_sets(Grid const& grid, Index ordinal) {
+    InlineList<IndexSet, max_grid_dims> sets;
+    for (int dim = 0; dim < grid.dims.size(); ++dim) sets.push_back(grid.index_set(ordinal, dim));
+    return sets;
+}
+
+[[nodiscard]] inline Index product_size(InlineList<IndexSet, max_grid_dims> const& sets) noexcept {
+    Index product = 1;
+    for (auto const& set : sets) product *= set.size();
+    return product;
+}
+
+/// Narrows what is visited of a piece to the places [first, last) on its line: cuts the outermost dimension, where
+/// both sides hold intervals, and restores the whole of a box that was cut.
+template <class Grid>
+class Narrowed {
+public:
+    Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Index first,
+             Index last)
+        : to_(to), whole_(sets), sets_(sets), forms_(forms) {
+        possible_ = !sets.empty() && !forms[0].is_cyclic;
+        if (!possible_) return;
+        Index inner = 1;
+        for (int dim = 1; dim < sets.size(); ++dim) inner *= sets[dim].size();
+        Index const origin = sets[0].span().begin;
+        Index const begin = origin + larger<Index>(first, 0) / inner;
+        Index const end = origin + ceil_div(larger<Index>(last, 0), inner);
+        sets_[0] = IndexSet(intersect(sets[0].span(), {begin, end}));
+    }
+
+    /// Calls `visit(message, ordinal)` with whole messages only.
+    template <class Visit>
+    void for_each(Visit&& visit) const {
+        Meeting(to_, sets_, forms_).for_each([&](Message& message, Index destination) {
+            Interval const found = possible_ ? message.box[0] : Interval{};
+            if (possible_) message.box[0] = intersect(whole_[0].span(), to_.index_set(destination, 0).span());
+            visit(message, destination);
+            if (possible_) message.box[0] = found;
+        });
+    }
+
+private:
+    Grid const& to_;
+    InlineList<IndexSet, max_grid_dims> const& whole_;
+    InlineList<IndexSet, max_grid_dims> sets_;
+    DimForms const& forms_;
+    bool possible_ = false;
+};
+
+}  // namespace reshard::inline v0::detail

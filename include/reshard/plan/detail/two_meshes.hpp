@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/two_meshes.hpp
+/// \brief  What one rank sends and receives between grids on two meshes.
+/// \depends meeting; <algorithm>, <vector>.
+#pragma once
+
+#include <reshard/plan/detail/meeting.hpp>
+
+#include <algorithm>  // lower_bound, sort
+#include <vector>     // vector
+
+namespace reshard::inline v0::detail {
+
+/// Grids on two meshes: disjoint, overlapping or equal sets of ranks.
+template <class Grid>
+class TwoMeshes {
+public:
+    TwoMeshes(Grid const& from, Grid const& to)
+        : from_(from),
+          to_(to),
+          copies_(*from.mesh, ~from.cutting & ((1U << from.mesh->axes()) - 1U)),
+          receivers_(*to.mesh, ~to.cutting & ((1U << to.mesh->axes()) - 1U)),
+          forms_(forms_of(from, to)),
+          overlap_(from.mesh->lowest_rank() <= to.mesh->last_rank() &&
+                   to.mesh->lowest_rank() <= from.mesh->last_rank()) {
+        for (DimForm const& form : forms_) any_cyclic_ = any_cyclic_ || form.is_cyclic;
+    }
+
+    void plan(Index rank, Exchange& exchange) const {
+        Index const target = to_.mesh->ordinal(rank);
+        Index const source = from_.mesh->ordinal(rank);
+        if (target >= 0) plan_receives(rank, target, source, exchange);
+        if (source >= 0) plan_sends(rank, source, exchange);
+    }
+
+private:
+    /// A rank that holds a piece and is among its receivers: what it needs of the piece stays at home.
+    struct Holder {
+        Index target = 0;  ///< ordinal on the destination's mesh
+        Index turn = 0;    ///< position among the destination's copies
+        Places places;     ///< of the piece; its own side is this rank's
+        InlineList<Index, max_grid_dims> totals{};
+        Index elements = 1;
+        Index before = 0;  ///< elements of the holders before this one
+    };
+    /// A piece of the source with copies. Its receivers lie end to end, copy by copy of the destination, without what
+    /// is at home.
+    struct Line {
+        Index piece = -1;
+        InlineList<IndexSet, max_grid_dims> sets;
+        Places places;
+        std::vector<Holder> holders;  ///< by turn
+        Index length = 0;
+
+        /// The first holder whose turn is `turn` or later.
+        [[nodiscard]] std::size_t first_holder(Index turn) const noexcept {
+            std::size_t low = 0;
+            for (std::size_t high = holders.size(); low < high;) {
+                std::size_t const middle = low + (high - low) / 2;
+                if (holders[middle].turn < turn) {
+                    low = middle + 1;
+                } else {
+                    high = middle;
+                }
+            }
+            return low;
+        }
+        [[nodiscard]] bool is_holder(Index turn, Index target) const noexcept {
+            auto const before = [](Holder const& a, Index b) { return a.target < b; };
+            auto const first = holders.begin() + static_cast<std::ptrdiff_t>(first_holder(turn));
+            auto const last = holders.begin() + static_cast<std::ptrdiff_t>(first_holder(turn + 1));
+            auto const found = std::lower_bound(first, last, target, before);
+            return found != last && found->target == target;
+        }
+        /// Where the receivers of a turn begin.
+        [[nodiscard]] Index origin(Index turn) const noexcept {
+            std::size_t const next = first_holder(turn);
+            Index const at_home = next < holders.size() ? holders[next].before
+                                  : holders.empty()     ? 0
+                                                        : holders.back().before + holders.back().elements;
+            return turn * places.elements() - at_home;
+        }
+    };
+
+    /// Whether two ranks of the destination have the same part of a dimension.
+    [[nodiscard]] bool same_part(Index a, Index b, int dim) const noexcept {
+        for (GridCut const& cut : to_.dims[dim].cuts)
+            if (to_.coordinate(a, cut) != to_.coordinate(b, cut)) return false;
+        return true;
+    }
+    /// Elements of the piece before `position`, along one dimension, that are at home with a holder.
+    [[nodiscard]] Index home_before(Holder const& holder, int dim, Index position) const noexcept {
+        if (holder.places.is_listed(dim)) return holder.places.tile(dim, position).own_before;
+        Interval const need = to_.index_set(holder.target, dim).span();
+        return intersect(intersect(holder.places.set(dim).span(), need), {0, position}).size();
+    }
+    [[nodiscard]] Line line_of(Index piece) const {
+        auto const sets = index_sets(from_, piece);
+        Line line{piece, sets, Places(to_, sets, forms_, [](int, Index) { return false; }), {}, 0};
+        for (Index copy = 0; overlap_ && copy < copies_.size(); ++copy) {
+            Index const target = to_.mesh->ordinal(from_.mesh->rank_at(piece + copies_.ordinal(copy)));
+            if (target < 0) continue;
+            auto const is_own = [&](int dim, Index other) { return same_part(target, other, dim); };
+            Holder holder{target, receivers_.index(target), Places(to_, sets, forms_, is_own)};
+            for (int dim = 0; dim < sets.size(); ++dim) {
+                holder.totals.push_back(home_before(holder, dim, to_.dims[dim].extent));
+                holder.elements *= holder.totals[dim];
+            }
+            if (holder.elements != 0) line.holders.push_back(std::move(holder));
+        }
+        std::sort(line.holders.begin(), line.holders.end(), [](Holder const& a, Holder const& b) {
+            return a.turn != b.turn ? a.turn < b.turn : a.target < b.target;
+        });
+        Index at_home = 0;
+        for (Holder& holder : line.holders) {
+            holder.before = at_home;
+            at_home += holder.elements;
+        }
+        line.length = receivers_.size() * line.places.elements() - at_home;
+        return line;
+    }
+    /// Where a message to the rank at `target` starts on the line.
+    [[nodiscard]] Index start(Line const& line, Message const& message, Index target) const noexcept {
+        Index const turn = receivers_.index(target);
+        Index result = line.origin(turn) + line.places.place(message);
+        for (std::size_t i = line.first_holder(turn); i < line.holders.size() && line.holders[i].turn == turn; ++i) {
+            Holder const& holder = line.holders[i];
+            Index across = 1;
+            for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
+                Index inner = 1;
+                for (int d = dim + 1; d < message.box.size(); ++d) inner *= holder.totals[d];
+                result -= across * home_before(holder, dim, message.box[dim].begin) * inner;
+                across *= same_part(target, holder.target, dim) ? message.extent(dim) : 0;
+            }
+        }
+        return result;
+    }
+
+    void plan_receives(Index rank, Index target, Index source, Exchange& exchange) const {
+        Index const own_piece = source < 0 ? -1 : from_.cutting_ordinal(source);
+        std::vector<Message> shared;  // from pieces with copies; the piece stands where the peer will
+        Meeting const meeting(from_, index_sets(to_, target), forms_);
+        if (copies_.size() == 1) exchange.receives.reserve(meeting.size());
+        meeting.for_each([&](Message const& message, Index piece) {
+            if (piece == own_piece) {
+                add_message(exchange.kept, rank, message);
+            } else if (copies_.size() == 1) {
+                add_message(exchange.receives, from_.mesh->rank_at(piece), message);
+            } else {
+                add_message(shared, piece, message);
+            }
+        });
+        if (shared.empty()) return;
+        std::sort(shared.begin(), shared.end(), [](Message const& a, Message const& b) { return a.peer < b.peer; });
+        Line line = line_of(shared.front().peer);
+        for (Message const& message : shared) {
+            if (message.peer != line.piece) line = line_of(message.peer);
+            auto const receive = [&](Index copy, Message const& part) {
+                add_message(exchange.receives, from_.mesh->rank_at(line.piece + copies_.ordinal(copy)), part);
+            };
+            share(message, start(line, message, target), line.length, copies_.size(), receive);
+        }
+    }
+
+    void plan_sends(Index rank, Index source, Exchange& exchange) const {
+        auto const sets = index_sets(from_, source);
+        if (product_size(sets) == 0) return;
+        if (copies_.size() > 1) {
+            plan_shared_sends(line_of(from_.cutting_ordinal(source)), copies_.index(source), exchange);
+            return;
+        }
+        Meeting(to_, sets, forms_).for_each([&](Message const& message, Index destination) {
+            for (Index y = 0; y < receivers_.size(); ++y) {
+                Index const receiver = to_.mesh->rank_at(destination + receivers_.ordinal(y));
+                if (receiver != rank) add_message(exchange.sends, receiver, message);
+            }
+        });
+    }
+
+    /// Only the receivers whose messages lie around this copy's span of the line are visited.
+    void plan_shared_sends(Line const& line, Index copy, Exchange& exchange) const {
+        if (line.length == 0) return;
+        Index const copies = copies_.size();
+        Index const first = larger<Index>(multiply_divide(line.length, copy, copies) - 1, 0);
+        Index const last = smaller(multiply_divide(line.length, copy + 1, copies) + 1, line.length);
+        Index turn = 0;  // the first that reaches behind `first`
+        for (Index high = receivers_.size(); turn < high;) {
+            Index const middle = turn + (high - turn) / 2;
+            if (line.origin(middle + 1) <= first) {
+                turn = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        for (; turn < receivers_.size() && line.origin(turn) < last; ++turn) {
+            std::size_t const holder = line.first_holder(turn);
+            bool const at_home = holder < line.holders.size() && line.holders[holder].turn == turn;
+            Index const origin = line.origin(turn);
+            Narrowed const near(to_, line.sets, forms_, at_home ? 0 : first - origin,
+                                at_home ? line.places.elements() : last - origin);
+            Index next = origin;  // without blocks, messages come in the order of the line
+            near.for_each([&](Message const& message, Index destination) {
+                Index const target = destination + receivers_.ordinal(turn);
+                if (at_home && line.is_holder(turn, target)) return;
+                Index const place = at_home && !any_cyclic_ ? next : start(line, message, target);
+                next += message.elements();
+                if (place >= last || place + message.elements() <= first) return;
+                Index const receiver = to_.mesh->rank_at(target);
+                auto const send = [&](Index sender, Message const& part) {
+                    if (sender == copy) add_message(exchange.sends, receiver, part);
+                };
+                share(message, place, line.length, copies, send);
+            });
+        }
+    }
+
+    Grid const& from_;
+    Grid const& to_;
+    AxisSubset copies_;
+    AxisSubset receivers_;
+    DimForms forms_;
+    bool any_cyclic_ = false;
+    bool overlap_;  ///< the meshes may have ranks in common
+};
+
+}  // namespace reshard::inline v0::detail

@@ -133,6 +133,8 @@ std::vector<Published> published() {
          plan_across(distribution(eight, qwen, "S0"), distribution(next_eight, qwen, "R"))},
         {"Kimi-K2, 256 ranks, all to each", "16.04 s",
          plan(distribution(engines, kimi, "S0,S0"), distribution(engines, kimi, "R,R"))},
+        {"Kimi-K2, the same, relayed inside nodes", "16.04 s",
+         plan(distribution(engines, kimi, "S0,S0"), distribution(engines, kimi, "R,R")).relayed(8)},
         {"Kimi-K2, 256 ranks, 16 engines of 16", "-",
          plan(distribution(engines, kimi, "S0,S0"), distribution(engines, kimi, "R,S0"))},
         {"Kimi-K2, 256 -> 128 ranks", "1.3 s",

@@ -91,6 +91,11 @@ TEST_SUITE("plan/cost") {
                 "  phase 1, tier node: sends 768 B in 3 messages; receives 768 B in 3 messages; about 3.0 us\n"
                 "  phase 1, tier cluster: sends 1.0 KiB in 4 messages; receives 1.0 KiB in 4 messages; about 40.1 us\n"
                 "  about 40.1 us by its own links\n");
+        auto const gather = plan(distribution(mesh, shape, "S0"), distribution(mesh, shape, "R"));
+        std::string const direct = explain(gather, two_tiers(), 5, DType::f32);
+        std::string const relayed = explain(gather.relayed(4), two_tiers(), 5, DType::f32);
+        CHECK(direct.find("  about 40.8 us by its own links\n  relayed(4): about") != std::string::npos);
+        CHECK(relayed.find("by its own links\n  directly: about 40.8 us\n") != std::string::npos);
         auto const view = plan(distribution(mesh, shape, "R"), distribution(mesh, shape, "S0"));
         CHECK(explain(view, two_tiers(), 5, DType::f32) == explain(view, 5, DType::f32));
         CHECK(load_of(view, two_tiers(), 5, DType::f32).memory == 64 * 64 * 4);

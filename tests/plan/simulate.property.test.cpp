@@ -182,6 +182,25 @@ TEST_SUITE("plan/simulate") {
         CHECK(classified > 200);
     }
 
+    TEST_CASE("worlds of relayed plans are what all ranks add up to") {
+        Index classified = 0;
+        for (std::uint64_t seed : test::seeds(300)) {
+            test::Limits limits;
+            limits.ops = {Reduce::sum};
+            test::Random random(seed, limits);
+            DynamicMesh const mesh = random.mesh();
+            DynamicShape const shape = random.shape();
+            auto const from = random.distribution(mesh, shape);
+            auto const to = random.distribution(mesh, shape);
+            Index const node = random.between(2, 6);
+            INFO(test::reproduction(seed, from, to));
+            CAPTURE(node);
+            compare(plan(from, to).relayed(node), random_topology(random, mesh.last_rank() + 1), classified);
+            compare(plan_across(from, to).relayed(node), random_topology(random, mesh.last_rank() + 1), classified);
+        }
+        CHECK(classified == 0);
+    }
+
     TEST_CASE("worlds of two meshes are what all ranks add up to") {
         Index classified = 0;
         for (std::uint64_t seed : test::seeds(500)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/cost.hpp
 /// \brief  What one rank's part of a plan loads on each tier of a topology, and about how long that takes.
-/// \depends plan, explain, topology; <vector>. Not part of the umbrella.
+/// \depends plan, explain, relay, topology; <vector>. Not part of the umbrella.
 ///
 /// The model is Hockney's (Parallel Computing 20, 1994): a message of m bytes takes latency + m / bandwidth. A rank
 /// sends and receives at the same time, and uses the links of different tiers at the same time; messages of one tier
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <reshard/plan/explain.hpp>
+#include <reshard/plan/relay.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <vector>  // vector
@@ -152,8 +153,9 @@ template <class From, class To>
     return result;
 }
 
-/// explain(plan, rank, dtype), and below it what each phase loads on each tier and about how long it takes.
-/// Throws like load_of.
+/// explain(plan, rank, dtype), and below it what each phase loads on each tier and about how long it takes: as planned,
+/// and relayed inside units of the innermost tier (or directly, when the plan is relayed) where that makes a
+/// difference. Throws like load_of.
 template <class From, class To>
 [[nodiscard]] std::string explain(Plan<From, To> const& typed, Topology const& topology, Index rank, DType dtype) {
     Plan<> const plan = typed;
@@ -172,8 +174,15 @@ template <class From, class To>
                        detail::seconds_text(seconds_of(tier, topology.tier(i))), "\n");
         }
     }
-    if (!load.phases.empty()) text += concat("  about ", detail::seconds_text(time.seconds), " by its own links\n");
-    return text;
+    if (load.phases.empty()) return text;
+    text += concat("  about ", detail::seconds_text(time.seconds), " by its own links\n");
+    Index const node = topology.tier(0).ranks;
+    if (topology.size() == 1 || node == 1) return text;
+    bool const relayed = plan.ranks_per_node() > 1;
+    RankLoad const other = load_of(plan.relayed(relayed ? 1 : node), topology, rank, dtype);
+    if (other.phases == load.phases) return text;
+    return text + concat("  ", relayed ? std::string("directly") : concat("relayed(", node, ")"), ": about ",
+                         detail::seconds_text(estimate(other, topology).seconds), "\n");
 }
 
 }  // namespace reshard::inline v0

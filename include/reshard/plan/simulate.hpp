@@ -54,13 +54,6 @@ private:
     Index shared_ = 0;
 };
 
-/// Whether every stage of the plan follows from its placements alone: relays choose ranks by node.
-template <class P>
-[[nodiscard]] bool is_direct(P const& plan) {
-    if constexpr (requires { plan.ranks_per_node(); }) return plan.ranks_per_node() <= 1;
-    return true;
-}
-
 /// One rank's load and bound.
 template <class P>
 [[nodiscard]] RankFigures rank_figures(P const& plan, Topology const& topology, Index rank, int phases, DType dtype) {
@@ -156,7 +149,7 @@ template <class From, class To>
     Plan<> const plan = typed;
     detail::require_covered(plan, topology);
     int const phases = detail::phases_of(plan);
-    if (options.classes && phases != 0 && !plan.is_across() && detail::is_direct(plan) &&
+    if (options.classes && phases != 0 && !plan.is_across() && plan.ranks_per_node() <= 1 &&
         plan.from().mesh().size() <= 1 << 28) {
         detail::RankKeys keys(plan.steps(), plan.from(), plan.to(), topology, options.lists);
         if (keys.usable()) {

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+// A job in which something goes wrong, on purpose: faults SCENARIO FOLDER [PLACE]. run_faults.py starts it and judges.
+//
+// Each rank writes what happens to it into a file of its own, line by line, because it may not live to tell:
+//   rank N | outcome TYPE text | later TYPE text | note text | finalize | abort | returned CODE
+#include <reshard/comm/collectives.hpp>
+#include <reshard/comm/mpi.hpp>
+#include <reshard/reshard.hpp>
+
+#include <fcntl.h>         // open
+#include <sys/resource.h>  // setrlimit
+#include <unistd.h>        // _exit, getpid, write
+
+#include <csignal>  // raise, SIGKILL, SIGSTOP
+#include <cstdio>   // fprintf, fopen
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace reshard;
+using namespace std::chrono_literals;
+
+constexpr int culprit = 2;
+constexpr Index extent = 1024;
+
+// ---- The report --------------------------------------------------------------------------------------------------
+
+int report_file = -1;
+
+void report(std::string line) {
+    for (char& each : line)
+        if (each == '\n') each = ' ';
+    line += '\n';
+    if (write(report_file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) _exit(99);
+}
+
+char const* type_of(ErrorCode code) {
+    switch (code) {
+        case ErrorCode::mesh: return "MeshError";
+        case ErrorCode::mismatch: return "MismatchError";
+        case ErrorCode::buffer: return "BufferError";
+        case ErrorCode::dtype: return "DTypeError";
+        case ErrorCode::peer_failed: return "PeerFailed";
+        case ErrorCode::deadline: return "DeadlineExceeded";
+        case ErrorCode::transport: return "TransportError";
+        case ErrorCode::out_of_memory: return "OutOfMemory";
+        default: return "Error";
+    }
+}
+
+/// Runs `body` and writes down what it throws, with `word` in front; whether it threw.
+template <class Body>
+bool reported(char const* word, Body&& body) {
+    try {
+        body();
+    } catch (Error const& error) {
+        report(concat(word, " ", type_of(error.code()), " ", error.message()));
+        return true;
+    } catch (std::exception const& error) {
+        report(concat(word, " exception ", error.what()));
+        return true;
+    }
+    report(concat(word, " none"));
+    return false;
+}
+
+// ---- What the ranks are busy with --------------------------------------------------------------------------------
+
+/// Where the memory lies that ranks exchange, and so how it travels.
+struct Place {
+    MpiPath path = MpiPath::automatic;
+    bool shared = false;     ///< memory of MpiCommunicator::allocate()
+    int ranks_per_node = 0;  ///< 1: no rank shares memory with another, as on a cluster
+};
+Place place_of(std::string const& name) {
+    if (name == "messages") return {MpiPath::messages, false, 0};
+    if (name == "shared") return {MpiPath::automatic, true, 0};
+    if (name == "apart") return {MpiPath::messages, false, 1};
+    if (name == "default") return {};
+    std::fprintf(stderr, "faults: no place is called '%s'\n", name.c_str());
+    std::exit(2);
+}
+
+/// Rows to columns and what it is made of, alive until the rank ends.
+class Work {
+public:
+    Work(MpiCommunicator& comm, Place const& place)
+        : plan_(plan(distribution<Shard<0>>(Mesh{comm.size()}, Shape{extent, extent}),
+                     distribution<Shard<1>>(Mesh{comm.size()}, Shape{extent, extent}))) {
+        Index const elements = extent * extent / comm.size();
+        if (place.shared) {
+            shared_.push_back(comm.allocate<double>(elements));
+            shared_.push_back(comm.allocate<double>(elements));
+            data_[0] = shared_[0].data();
+            data_[1] = shared_[1].data();
+        } else {
+            for (int i = 0; i < 2; ++i) {
+                ordinary_[i].resize(static_cast<std::size_t>(elements));
+                data_[i] = ordinary_[i].data();
+            }
+        }
+        for (Index i = 0; i < elements; ++i) data_[0][i] = value_of(comm.rank(), i);
+        source_ = {data_[0], plan_.from().local_shape(comm.rank())};
+        destination_ = {data_[1], plan_.to().local_shape(comm.rank())};
+    }
+
+    [[nodiscard]] Plan<> const& the_plan() const noexcept { return plan_; }
+    [[nodiscard]] TensorView<double> source() const noexcept { return source_; }
+    [[nodiscard]] TensorView<double> destination() const noexcept { return destination_; }
+    [[nodiscard]] auto prepare(MpiCommunicator& comm) const {
+        return reshard::prepare(plan_, comm, ConstDynamicView(source_), DynamicView(destination_));
+    }
+    /// Whatever happens to destinations, nobody may write to a source.
+    void check_source(int rank) const {
+        bool untouched = true;
+        for (Index i = 0; i < source_.size(); ++i) untouched = untouched && data_[0][i] == value_of(rank, i);
+        report(untouched ? "note source untouched" : "note SOURCE CHANGED");
+    }
+
+private:
+    [[nodiscard]] static double value_of(int rank, Index i) { return static_cast<double>(rank * extent * extent + i); }
+
+    Plan<> plan_;
+    std::vector<MpiBuffer<double>> shared_;
+    std::vector<double> ordinary_[2];
+    double* data_[2] = {};
+    TensorView<double> source_;
+    TensorView<double> destination_;
+};
+
+/// Exchanges until something happens; `strike` is called in the middle of the fourth one.
+template <class Strike>
+void exchange_until(MpiCommunicator& comm, Place const& place, Strike&& strike) {
+    Work const work(comm, place);
+    auto job = work.prepare(comm);
+    auto const run = [&] {
+        for (int round = 0; round < 1000; ++round) {
+            auto request = job.start();
+            if (round == 3) strike();
+            request.wait();
+        }
+    };
+    try {
+        run();
+    } catch (Error const&) {
+        work.check_source(comm.rank());
+        reported("later", [&] { barrier(comm); });  // a failed communicator stays failed
+        throw;
+    }
+}
+
+// ---- The scenarios -----------------------------------------------------------------------------------------------
+
+void healthy(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    auto job = work.prepare(comm);
+    for (int round = 0; round < 10; ++round) job.run();
+}
+
+void throws(MpiCommunicator& comm, Place const& place) {
+    exchange_until(comm, place, [&] {
+        if (comm.rank() == culprit) throw std::runtime_error("the disk is full");
+    });
+}
+void throws_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) raise(ErrorCode::io, "reshard: no such file. Fix: look for it.");
+    barrier(comm);
+}
+/// Everybody else waits somewhere else in the family.
+void throws_in_child(MpiCommunicator& comm, Place const& /*place*/) {
+    MpiCommunicator child = comm.split(comm.rank() % 2, 0);
+    MpiCommunicator grandchild = child.split(0, 0);
+    barrier(comm);
+    if (comm.rank() == culprit) throw std::runtime_error("the disk is full");
+    if (comm.rank() == 0) barrier(grandchild);
+    if (comm.rank() == 1) barrier(child);
+    barrier(comm);
+}
+
+void wrong_shape(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    TensorView<double> destination = work.destination();
+    if (comm.rank() == culprit) destination = {destination.data(), Shape{extent, 7}};
+    redistribute(work.the_plan(), comm, ConstDynamicView(work.source()), DynamicView(destination));
+}
+void other_plan(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    if (comm.rank() == culprit) {
+        // The same local shapes, another plan: only the ranks together can find out.
+        auto const there = work.the_plan();
+        Plan<> const back = plan(there.to(), there.from());
+        redistribute(back, comm, ConstDynamicView(TensorView<double>(work.source().data(), there.to().local_shape(2))),
+                     DynamicView(TensorView<double>(work.destination().data(), there.from().local_shape(2))));
+    }
+    redistribute(work.the_plan(), comm, ConstDynamicView(work.source()), DynamicView(work.destination()));
+}
+
+/// Address space of this process, from Linux.
+Index mapped_bytes() {
+    long pages = 0;
+    std::FILE* const file = std::fopen("/proc/self/statm", "r");
+    if (file == nullptr || std::fscanf(file, "%ld", &pages) != 1) _exit(98);
+    std::fclose(file);
+    return Index{pages} * sysconf(_SC_PAGESIZE);
+}
+void out_of_memory(MpiCommunicator& comm, Place const& /*place*/) {
+    constexpr Index elements = Index{24} << 20;
+    Plan<> const reduce = plan(distribution(Mesh{comm.size()}, Shape{elements}, "P+"),
+                               distribution(Mesh{comm.size()}, Shape{elements}, "S0"));
+    std::vector<float> source(static_cast<std::size_t>(elements), 1.0F);
+    std::vector<float> destination(static_cast<std::size_t>(elements / comm.size()), -7.0F);
+    auto const run = [&] {
+        redistribute(reduce, comm, ConstDynamicView(TensorView<float>(source.data(), Shape{elements})),
+                     DynamicView(TensorView<float>(destination.data(), Shape{elements / comm.size()})));
+    };
+    rlimit before{};
+    getrlimit(RLIMIT_AS, &before);
+    if (comm.rank() == culprit) {
+        // Less than the workspace, and more than anybody else needs meanwhile.
+        rlimit const tight{static_cast<rlim_t>(mapped_bytes() + elements * 2), before.rlim_max};
+        setrlimit(RLIMIT_AS, &tight);
+    }
+    try {
+        run();
+    } catch (...) {
+        setrlimit(RLIMIT_AS, &before);
+        report(destination == std::vector<float>(destination.size(), -7.0F) ? "note destination untouched"
+                                                                            : "note DESTINATION CHANGED");
+        run();  // nothing has been lost but the call
+        report(destination == std::vector<float>(destination.size(), 4.0F) ? "note second try worked"
+                                                                           : "note SECOND TRY WRONG");
+        throw;
+    }
+}
+
+void payloads_differ(MpiCommunicator& comm, Place const& place) {
+    constexpr Index bytes = 4096;
+    std::vector<std::byte> ordinary(2 * bytes);
+    auto shared = comm.allocate<std::byte>(2 * bytes);
+    std::byte* const memory = place.shared ? shared.data() : ordinary.data();
+    auto const box = [](Index size) {
+        StridedBox result;
+        result.dims.push_back({size, 1});
+        return result;
+    };
+    barrier(comm);
+    int const next = (comm.rank() + 1) % comm.size();
+    int const previous = (comm.rank() + comm.size() - 1) % comm.size();
+    // Rank 1 sends less than rank 2 expects.
+    Send const send{next, memory, box(comm.rank() == 1 ? bytes - 8 : bytes)};
+    Receive const receive{previous, memory + bytes, box(bytes)};
+    for (;;) {
+        comm.exchange({&send, 1}, {&receive, 1}).wait();
+        barrier(comm);
+    }
+}
+void other_call(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    auto job = work.prepare(comm);
+    if (comm.rank() == culprit) {
+        barrier(comm);
+    } else {
+        job.run();
+    }
+    barrier(comm);
+}
+
+void exits(MpiCommunicator& comm, Place const& place) {
+    exchange_until(comm, place, [&] {
+        if (comm.rank() == culprit) _exit(3);
+    });
+}
+void killed(MpiCommunicator& comm, Place const& place) {
+    exchange_until(comm, place, [&] {
+        if (comm.rank() == culprit) std::raise(SIGKILL);
+    });
+}
+void killed_before_agree(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) std::raise(SIGKILL);
+    barrier(comm);
+}
+void stopped(MpiCommunicator& comm, Place const& place) {
+    exchange_until(comm, place, [&] {
+        if (comm.rank() == culprit) std::raise(SIGSTOP);
+    });
+}
+/// Never comes; until much later, when all is over.
+void absent(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    auto job = work.prepare(comm);
+    if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
+    try {
+        job.run();
+    } catch (...) {
+        work.check_source(comm.rank());
+        throw;
+    }
+}
+void absent_from_prepare(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
+    work.prepare(comm).run();
+}
+void absent_from_split(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
+    static_cast<void>(comm.split(0, 0));
+}
+void returns_early(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) return;
+    barrier(comm);
+}
+
+/// A request that nobody will ever complete, dropped once its communicator is known to have failed.
+void dropped(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    MpiCommunicator child = comm.split(0, 0);
+    auto job = work.prepare(comm);
+    if (comm.rank() == culprit) {
+        barrier(child);
+        child.abort(ErrorCode::user, "enough");
+        std::this_thread::sleep_for(2s);  // and never comes to the exchange
+        barrier(comm);
+    }
+    {
+        auto request = job.start();
+        reported("later", [&] {
+            for (;;) barrier(child);  // once, or until the news is here
+        });
+    }
+    report("note dropped");
+    barrier(comm);
+}
+/// The same where only the deadline ends the wait: the destructor waits for it, and the next one not at all.
+void dropped_overdue(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    auto job = work.prepare(comm);
+    if (comm.rank() == culprit) std::this_thread::sleep_for(5s);
+    { auto request = job.start(); }
+    report("note dropped");
+    barrier(comm);
+}
+
+struct Scenario {
+    char const* name;
+    void (*run)(MpiCommunicator&, Place const&);
+    std::chrono::milliseconds deadline;
+};
+// Where the deadline is what ends the waiting it is short; where it is not it is far beyond the driver's patience.
+constexpr auto soon = 800ms;
+constexpr auto never = std::chrono::milliseconds(1h);
+constexpr Scenario scenarios[] = {
+    {"healthy", healthy, never},
+    {"throw", throws, never},
+    {"throw_in_agree", throws_in_agree, never},
+    {"throw_in_child", throws_in_child, never},
+    {"wrong_shape", wrong_shape, never},
+    {"other_plan", other_plan, never},
+    {"out_of_memory", out_of_memory, never},
+    {"payloads_differ", payloads_differ, 2s},
+    {"other_call", other_call, 2s},
+    {"exit", exits, 2s},
+    {"kill", killed, 2s},
+    {"kill_before_agree", killed_before_agree, 2s},
+    {"stop", stopped, soon},
+    {"absent", absent, soon},
+    {"absent_from_prepare", absent_from_prepare, soon},
+    {"absent_from_split", absent_from_split, soon},
+    {"return_early", returns_early, 2s},
+    {"dropped", dropped, never},
+    {"dropped_overdue", dropped_overdue, soon},
+};
+
+// ---- Bad input: a program that calls MPI itself ------------------------------------------------------------------
+
+void try_communicator(char const* what, MPI_Comm comm) {
+    reported(concat("bad ", what).c_str(), [&] { MpiCommunicator const made(comm); });
+}
+int bad_input(int argc, char** argv) {
+    try_communicator("before_init", MPI_COMM_WORLD);
+    int level = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    try_communicator("null", MPI_COMM_NULL);
+    if (level < MPI_THREAD_SERIALIZED) {
+        std::thread([] { try_communicator("other_thread", MPI_COMM_WORLD); }).join();
+    } else {
+        report("bad other_thread skipped");  // this MPI gives more than it is asked for
+    }
+    {
+        int rank = 0;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        report(concat("rank ", rank));
+        MPI_Comm half = MPI_COMM_NULL;
+        MPI_Comm inter = MPI_COMM_NULL;
+        MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &half);
+        MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 5, &inter);
+        try_communicator("inter", inter);
+        MPI_Comm_free(&inter);
+        MPI_Comm_free(&half);
+
+        MpiCommunicator comm{MPI_COMM_WORLD};
+        std::vector<float> memory(64);
+        auto const moved = [&](char const* what, DynamicMesh const& mesh) {
+            Plan<> const gather = plan(distribution(mesh, Shape{16}, "S0"), distribution(mesh, Shape{16}, "R"));
+            reported(what, [&] {
+                redistribute(gather, comm, ConstDynamicView(TensorView<float>(memory.data(), Shape{2})),
+                             DynamicView(TensorView<float>(memory.data() + 16, Shape{16})));
+            });
+        };
+        moved("bad too_few_ranks", Mesh{8});
+        moved("bad other_world", Mesh{4}.on(first_rank(4)));
+        reported("bad split_axis", [&] { static_cast<void>(comm.split(Mesh{2, 2}, 2)); });
+        reported("bad split_mesh", [&] { static_cast<void>(comm.split(Mesh{5}, 0)); });
+        std::byte byte{};
+        StridedBox one;
+        Send const to_nobody{4, &byte, one};
+        reported("bad peer", [&] {
+            MpiCommunicator child = comm.split(0, 0);
+            barrier(child);
+            child.exchange({&to_nobody, 1}, {}).wait();
+        });
+    }
+    PMPI_Finalize();
+    try_communicator("after_finalize", MPI_COMM_WORLD);
+    return 0;
+}
+
+}  // namespace
+
+// What MPI is asked for at the end, seen through its profiling interface.
+extern "C" int MPI_Finalize() {
+    report("finalize");
+    return PMPI_Finalize();
+}
+extern "C" int MPI_Abort(MPI_Comm comm, int code) {
+    report("abort");
+    return PMPI_Abort(comm, code);
+}
+
+int main(int argc, char** argv) {
+    if (argc < 3) {
+        std::fprintf(stderr, "usage: faults SCENARIO FOLDER [default|messages|shared|apart]\n");
+        return 2;
+    }
+    std::string const name = argv[1];
+    report_file =
+        open(concat(argv[2], "/", getpid(), ".report").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (report_file < 0) return 2;
+    if (name == "bad_input") return bad_input(argc, argv);
+    Place const place = place_of(argc > 3 ? argv[3] : "default");
+    for (Scenario const& scenario : scenarios) {
+        if (name != scenario.name) continue;
+        MpiOptions options;
+        options.deadline = scenario.deadline;
+        options.path = place.path;
+        options.ranks_per_node = place.ranks_per_node;
+        int const code = run_on_mpi(options, [&](MpiCommunicator& comm) {
+            report(concat("rank ", comm.rank()));
+            std::exception_ptr thrown;
+            reported("outcome", [&] {
+                try {
+                    scenario.run(comm, place);
+                } catch (...) {
+                    thrown = std::current_exception();
+                    throw;
+                }
+            });
+            if (thrown) std::rethrow_exception(thrown);
+        });
+        report(concat("returned ", code));
+        return code;
+    }
+    std::fprintf(stderr, "faults: no scenario is called '%s'\n", name.c_str());
+    return 2;
+}

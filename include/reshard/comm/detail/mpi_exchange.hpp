@@ -278,10 +278,8 @@ private:
         } else if (!attach_.read(seat.pid, sent.send, receive, hint_)) {
             int const error = errno;
             if (team_->family()->hear(true)) team_->raise_failure();
-            if (!process_lives(seat.pid)) {
-                raise(ErrorCode::peer_failed, concat("reshard::MpiCommunicator: rank ", rank, " (process ", seat.pid,
-                                                     ") died while its memory was read."));
-            }
+            // A dying process gives up its memory before it counts as dead.
+            if (error == ESRCH || !process_lives(seat.pid)) team_->raise_death(rank, seat.pid);
             raise(ErrorCode::transport, concat("reshard::MpiCommunicator: reading the memory of rank ", rank,
                                                " failed: ", std::strerror(error), ". Fix: use MpiPath::messages."));
         }

@@ -146,6 +146,14 @@ public:
         raise(ErrorCode::peer_failed,
               concat("reshard::MpiCommunicator: rank ", failure.rank, " failed: ", failure.reason));
     }
+    /// Tells everybody that a process of this node has died, and throws.
+    [[noreturn]] void raise_death(int rank, int pid) {
+        std::string const reason = concat("rank ", rank, " (process ", pid,
+                                          ") has died while others wait for it. Fix: look for what ended it: a "
+                                          "signal, a lack of memory, an exit in the middle.");
+        family_->poison(mpi_failure(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+        raise_failure();
+    }
     /// Tells everybody that the payloads of two ranks differ, and throws.
     [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
         family_->poison(mpi_failure(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
@@ -333,11 +341,8 @@ private:
             std::uint64_t const entered = seat.entered.load(std::memory_order_acquire);
             auto const theirs = static_cast<MpiCall>(entered & 0xffU);
             std::string reason;
-            if (!process_lives(seat.pid)) {
-                reason = concat("rank ", rank, " (process ", seat.pid,
-                                ") has died while others wait for it. Fix: look for "
-                                "what ended it: a signal, a lack of memory, an exit in the middle.");
-            } else if (seat.left.load(std::memory_order_acquire) != 0 && entered >> 8U < calls_) {
+            if (!process_lives(seat.pid)) raise_death(rank, seat.pid);
+            if (seat.left.load(std::memory_order_acquire) != 0 && entered >> 8U < calls_) {
                 reason = concat("rank ", rank,
                                 " has left while others wait for it. Fix: make every rank take part in every "
                                 "collective call.");

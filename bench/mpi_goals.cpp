@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: are the goals met that are about ranks as processes? One line per goal: goal NAME VALUE TARGET ok|short.
+//
+// Started by mpirun with 4 ranks on one machine (scripts/bench does). Every value is the median of 11 pairs, run in
+// turn, the first pair more being thrown away; where a goal has several cases it is their geometric mean, or the least
+// where the line above says so. Arguments: names of goals to measure (default: all).
+#include "support/goal_lines.hpp"
+#include "support/local_matrix.hpp"
+#include "support/mpi_clock.hpp"
+#include "support/mpi_rows.hpp"
+#if RESHARD_HAS_SCALAPACK
+#include "support/scalapack.hpp"
+#endif
+
+#include <reshard/exec/batch.hpp>
+
+#include <cmath>    // exp, log
+#include <cstring>  // strcmp
+
+namespace {
+
+using namespace reshard;
+using namespace reshard::bench;
+
+constexpr int ranks_wanted = 4;
+constexpr int sizes[] = {4096, 8192};
+
+/// What every goal needs: the communicator, the clock, and a voice that only rank 0 has.
+struct Bench {
+    MpiCommunicator& comm;
+    MpiClock clock{MPI_COMM_WORLD};
+    Goals goals{};
+
+    [[nodiscard]] bool speaks() const noexcept { return comm.rank() == 0; }
+};
+
+class GeometricMean {
+public:
+    void add(double value) {
+        logs_ += std::log(value);
+        ++count_;
+    }
+    [[nodiscard]] double value() const { return std::exp(logs_ / count_); }
+
+private:
+    double logs_ = 0;
+    int count_ = 0;
+};
+
+/// One line; the ratio of the pair, or zero where a result was wrong.
+double print_pair(Bench const& bench, char const* name, double bytes, Paired const& pair, bool right) {
+    if (bench.speaks()) {
+        std::printf("  %-34s %5.2f GB/s, reshard %5.2f GB/s, ratio %.2f%s\n", name, bytes / pair.first / 1e9,
+                    bytes / pair.second / 1e9, pair.ratio, right ? "" : "  WRONG RESULT");
+        std::fflush(stdout);
+    }
+    return right ? pair.ratio : 0;
+}
+
+/// A transition of an n x n matrix in this rank's memory, prepared.
+struct Move {
+    Move(Bench& bench, DynamicDistribution const& from, DynamicDistribution const& to, double* source_memory = nullptr,
+         double* destination_memory = nullptr)
+        : source(from, bench.comm.rank(), source_memory),
+          destination(to, bench.comm.rank(), destination_memory),
+          job(prepare(plan(from, to), bench.comm, source.view(), destination.view())),
+          bytes(static_cast<double>(from.shape().size()) * sizeof(double)) {
+        source.fill();
+    }
+
+    /// Runs `reference` and this in turn. Checks once what either leaves behind: `written` is where the reference
+    /// writes to.
+    template <class Reference>
+    double against(Bench& bench, char const* name, LocalMatrix& written, Reference&& reference) {
+        auto const run = [&] { job.run(); };
+        bool const right = is_right(written, reference) && is_right(destination, run);
+        Paired const pair = paired([&] { return bench.clock(reference); }, [&] { return bench.clock(run); });
+        return print_pair(bench, name, bytes, pair, right);
+    }
+    /// The same for a reference from the same source into the same destination.
+    template <class Reference>
+    double against(Bench& bench, char const* name, Reference&& reference) {
+        return against(bench, name, destination, [&] { reference(source.data(), destination.data()); });
+    }
+
+    template <class Task>
+    [[nodiscard]] static bool is_right(LocalMatrix& written, Task&& task) {
+        written.spoil();
+        MPI_Barrier(MPI_COMM_WORLD);
+        task();
+        return on_all_ranks(written.is_right(), MPI_COMM_WORLD);
+    }
+
+    LocalMatrix source;
+    LocalMatrix destination;
+    PreparedPlan<MpiCommunicator> job;
+    double bytes;
+};
+
+[[nodiscard]] DynamicDistribution rows_of(int n) { return distribution<Shard<0>>(Mesh{ranks_wanted}, Shape{n, n}); }
+[[nodiscard]] DynamicDistribution columns_of(int n) { return distribution<Shard<1>>(Mesh{ranks_wanted}, Shape{n, n}); }
+
+void head(Bench const& bench, char const* what, int n) {
+    if (bench.speaks()) std::printf("%s, float64 %d x %d:\n", what, n, n);
+}
+constexpr char const* rows_to_columns = "(4):(S0) -> (4):(S1)";
+
+// ---- Rows to columns ---------------------------------------------------------------------------------------------
+
+void mpi_vs_pack(Bench& bench) {
+    GeometricMean mean;
+    for (int n : sizes) {
+        head(bench, rows_to_columns, n);
+        Move move(bench, rows_of(n), columns_of(n));
+        PackedExchange packed(RowsToColumns(n, MPI_COMM_WORLD));
+        mean.add(move.against(bench, "pack + MPI_Alltoallv + unpack", packed));
+        // Beside the goal: the best case of packing.
+        move.against(bench, "pack + MPI_Alltoallv, no unpack",
+                     [&](double const* source, double* destination) { packed.in_place(source, destination); });
+    }
+    bench.goals.at_least("mpi_vs_pack", mean.value(), 1.8);
+}
+
+void mpi_vs_alltoallw(Bench& bench) {
+    GeometricMean mean;
+    for (int n : sizes) {
+        head(bench, rows_to_columns, n);
+        Move move(bench, rows_of(n), columns_of(n));
+        TypedExchange const typed(RowsToColumns(n, MPI_COMM_WORLD));
+        mean.add(move.against(bench, "MPI_Alltoallw, subarray types", typed));
+    }
+    bench.goals.at_least("mpi_vs_alltoallw", mean.value(), 1.0);
+}
+
+void mpi_vs_scalapack([[maybe_unused]] Bench& bench) {
+#if RESHARD_HAS_SCALAPACK
+    GeometricMean mean;
+    for (int n : sizes) {
+        head(bench, rows_to_columns, n);
+        Move move(bench, rows_of(n), columns_of(n));
+        int const block = n / ranks_wanted;
+        Scalapack const pdgemr2d(n, {ranks_wanted, 1, block, n}, {1, ranks_wanted, n, block});
+        mean.add(move.against(bench, "pdgemr2d", pdgemr2d));
+    }
+    bench.goals.at_least("mpi_vs_scalapack", mean.value(), 3);
+#else
+    if (bench.speaks()) bench.goals.skipped("mpi_vs_scalapack", "built without ScaLAPACK");
+#endif
+}
+
+void mpi_shared_vs_memcpy(Bench& bench) {
+    GeometricMean mean;
+    for (int n : sizes) {
+        head(bench, rows_to_columns, n);
+        Index const elements = Index{n} * n / ranks_wanted;
+        auto source = bench.comm.allocate<double>(elements);
+        auto destination = bench.comm.allocate<double>(elements);
+        Move move(bench, rows_of(n), columns_of(n), source.data(), destination.data());
+        SharedExchange const shared(RowsToColumns(n, MPI_COMM_WORLD));
+        LocalMatrix from(rows_of(n), bench.comm.rank(), shared.source());
+        LocalMatrix to(columns_of(n), bench.comm.rank(), shared.destination());
+        from.fill();
+        mean.add(move.against(bench, "memcpy per row, shared window", to, shared));
+    }
+    bench.goals.at_least("mpi_shared_vs_memcpy", mean.value(), 1.3);
+}
+
+// ---- Block-cyclic ------------------------------------------------------------------------------------------------
+
+void block_cyclic_vs_scalapack([[maybe_unused]] Bench& bench) {
+#if RESHARD_HAS_SCALAPACK
+    constexpr int n = 4096;
+    head(bench, "(2,2):(S0:cycA,S1:cycA) -> (2,2):(S0:cycB,S1:cycB)", n);
+    GeometricMean mean;
+    struct Case {
+        char const* name;
+        int from;
+        int to;
+    };
+    for (Case const& one :
+         {Case{"pdgemr2d, blocks of 64 -> 256", 64, 256}, Case{"pdgemr2d, blocks of 8 -> 32", 8, 32}}) {
+        auto const side = [&](int block) {
+            return distribution(Mesh{2, 2}, Shape{n, n}, concat("S0:cyc", block, ",S1:cyc", block));
+        };
+        Move move(bench, side(one.from), side(one.to));
+        Scalapack const pdgemr2d(n, {2, 2, one.from, one.from}, {2, 2, one.to, one.to});
+        mean.add(move.against(bench, one.name, pdgemr2d));
+    }
+    bench.goals.at_least("block_cyclic_vs_scalapack", mean.value(), 1.7);
+#else
+    if (bench.speaks()) bench.goals.skipped("block_cyclic_vs_scalapack", "built without ScaLAPACK");
+#endif
+}
+
+// ---- Batches -----------------------------------------------------------------------------------------------------
+
+/// Square tensors from rows to columns: each prepared and run by itself, against all of them as one batch.
+double print_batch(Bench& bench, int tensors, int n, int calls) {
+    using Job = PreparedPlan<MpiCommunicator>;
+    std::vector<LocalMatrix> sources;
+    std::vector<LocalMatrix> destinations;
+    Plan<> const move = plan(rows_of(n), columns_of(n));
+    for (int i = 0; i < tensors; ++i) {
+        sources.emplace_back(rows_of(n), bench.comm.rank());
+        destinations.emplace_back(columns_of(n), bench.comm.rank());
+        sources.back().fill();
+    }
+    Batch batch;
+    std::vector<Job> jobs;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        ConstDynamicView const source(sources[i].view());
+        DynamicView const destination(destinations[i].view());
+        batch.add(move, source, destination);
+        jobs.push_back(prepare(move, bench.comm, source, destination));
+    }
+    auto job = prepare(batch, bench.comm, BatchOptions{});
+    auto const one_by_one = [&] {
+        for (Job& each : jobs) each.run();
+    };
+    auto const together = [&] { job.run(); };
+    auto const is_right = [&](auto&& task) {
+        for (LocalMatrix& destination : destinations) destination.spoil();
+        MPI_Barrier(MPI_COMM_WORLD);
+        task();
+        bool right = true;
+        for (LocalMatrix& destination : destinations) right = right && destination.is_right();
+        return on_all_ranks(right, MPI_COMM_WORLD);
+    };
+    bool const right = is_right(one_by_one) && is_right(together);
+    Paired const pair =
+        paired([&] { return bench.clock(calls, one_by_one); }, [&] { return bench.clock(calls, together); });
+    if (bench.speaks()) {
+        std::printf("  %4d tensors of %5lld KiB: one by one %9.1f us, as a batch %9.1f us, ratio %.2f%s\n", tensors,
+                    static_cast<long long>(Index{n} * n * 8 / 1024), 1e6 * pair.first, 1e6 * pair.second, pair.ratio,
+                    right ? "" : "  WRONG RESULT");
+        std::fflush(stdout);
+    }
+    return right ? pair.ratio : 0;
+}
+
+void batch_small(Bench& bench) {
+    if (bench.speaks()) std::printf("%s, float64, many at once:\n", rows_to_columns);
+    bench.goals.at_least("batch_small", print_batch(bench, 256, 32, 4), 3);
+}
+
+void batch_large(Bench& bench) {
+    if (bench.speaks()) std::printf("%s, float64, the least of both:\n", rows_to_columns);
+    double const middle = print_batch(bench, 8, 256, 8);
+    bench.goals.at_least("batch_large", smaller(middle, print_batch(bench, 8, 1024, 1)), 0.95);
+}
+
+struct Goal {
+    char const* name;
+    void (*measure)(Bench&);
+};
+constexpr Goal all_goals[] = {
+    {"mpi_vs_pack", mpi_vs_pack},
+    {"mpi_vs_alltoallw", mpi_vs_alltoallw},
+    {"mpi_vs_scalapack", mpi_vs_scalapack},
+    {"mpi_shared_vs_memcpy", mpi_shared_vs_memcpy},
+    {"block_cyclic_vs_scalapack", block_cyclic_vs_scalapack},
+    {"batch_small", batch_small},
+    {"batch_large", batch_large},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        bool known = false;
+        for (Goal const& goal : all_goals) known = known || std::strcmp(goal.name, argv[i]) == 0;
+        if (known) continue;
+        std::fprintf(stderr, "unknown goal '%s'; there are:", argv[i]);
+        for (Goal const& goal : all_goals) std::fprintf(stderr, " %s", goal.name);
+        std::fprintf(stderr, "\n");
+        return 2;
+    }
+    return run_on_mpi([&](MpiCommunicator& comm) {
+        if (comm.size() != ranks_wanted) {
+            raise(ErrorCode::mesh, concat("reshard_mpi_goals: started with ", comm.size(),
+                                          " ranks. Fix: the goals are about 4 ranks on one machine: mpirun -n 4."));
+        }
+        Bench bench{comm};
+        for (Goal const& goal : all_goals) {
+            bool wanted = argc == 1;
+            for (int i = 1; i < argc; ++i) wanted = wanted || std::strcmp(goal.name, argv[i]) == 0;
+            if (wanted) goal.measure(bench);
+        }
+        if (bench.speaks()) bench.goals.print();
+    });
+}

@@ -8,6 +8,7 @@
 #include <limits>
 #include <set>
 #include <type_traits>
+#include <vector>
 
 using namespace reshard;
 
@@ -110,6 +111,29 @@ TEST_CASE("ranks, ordinals and coordinates are three names of one position") {
         CHECK_FALSE(mesh.contains(-1));
         CHECK_FALSE(mesh.contains(last + 1));
     }
+}
+
+TEST_CASE("a long list of ranks is searched both ways, and keeps its order under other extents") {
+    std::vector<Index> ranks;
+    for (Index i = 0; i < 3000; ++i) ranks.push_back((i * 7919 + 13) % 3001);  // 3001 is prime: one number is left out
+    DynamicMesh const mesh(list({3, 1000}), RankList{0, IndexList(ranks.data(), 3000)});
+    Index absent = 0;
+    for (Index rank = -1; rank <= 3001; ++rank) {
+        Index const ordinal = mesh.ordinal(rank);
+        if (ordinal < 0) ++absent;
+        bool const right = ordinal < 0 || ranks[static_cast<std::size_t>(ordinal)] == rank;
+        CHECK(right);
+    }
+    CHECK(absent == 3);  // -1, the one left out, 3001
+    CHECK(mesh.lowest_rank() == 0);
+    CHECK(mesh.last_rank() == 3000);
+    CHECK(mesh.reshaped(list({3000})) == DynamicMesh(list({3000}), mesh.ranks()));
+    CHECK(mesh.reshaped(list({50, 60})).ordinal(ranks[77]) == 77);
+    CHECK_THROWS_AS(static_cast<void>(mesh.reshaped(list({50, 61}))), MeshError);
+    CHECK(DynamicMesh(list({8}), first_rank(4)).reshaped(list({2, 4})) == DynamicMesh(list({2, 4}), first_rank(4)));
+    ranks[2999] = ranks[0];
+    CHECK_THROWS_AS(static_cast<void>(DynamicMesh(list({3000}), RankList{0, IndexList(ranks.data(), 3000)})),
+                    MeshError);
 }
 
 TEST_CASE("a mesh of a million ranks answers without listing them") {

@@ -237,6 +237,36 @@ TEST_SUITE("exec/redistribute") {
             random_relayed_across<std::int64_t>(seed);
         }
     }
+    TEST_CASE("relays cast on the way in, and pass on what is cast") {
+        for (std::uint64_t seed : test::seeds(150)) {
+            test::Limits limits;
+            limits.max_elements = 500;
+            limits.max_ranks = 12;
+            limits.ops = {Reduce::sum};
+            test::Random random(seed, limits);
+            test::Cluster const cluster(random);
+            DynamicShape const shape = random.shape();
+            auto const from = random.distribution(cluster.mesh, shape);
+            auto const to = random.distribution(cluster.mesh, shape);
+            INFO(test::reproduction(seed, from, to), ", nodes of ", cluster.ranks_per_node);
+            Plan<> const p = plan(from, to).relayed(cluster.ranks_per_node);
+            auto const global = random.values<float>(shape.size());
+            auto sources = oracle::scatter(global, from, random.engine());
+            auto const size = static_cast<int>(oracle::rank_limit(from));
+            oracle::Locals<double> results(static_cast<std::size_t>(size));
+            run_on_threads(size, [&](ThreadCommunicator& comm) {
+                auto const r = static_cast<std::size_t>(comm.rank());
+                auto const shape_of = [&](DynamicDistribution const& side) {
+                    return side.contains(comm.rank()) ? side.local_shape(comm.rank()) : DynamicShape(Shape<0>{});
+                };
+                results[r].resize(static_cast<std::size_t>(shape_of(to).size()));
+                redistribute(p, comm, TensorView<float const>(sources[r].data(), shape_of(from)),
+                             TensorView<double>(results[r].data(), shape_of(to)), Casting{});
+            });
+            bool const same = oracle::gather(results, to) == std::vector<double>(global.begin(), global.end());
+            REQUIRE(same);
+        }
+    }
     TEST_CASE("law.adjoint: on one mesh and between meshes, in exact arithmetic") {
         for (std::uint64_t seed : test::seeds(200)) {
             test::Limits limits;

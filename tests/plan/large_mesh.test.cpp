@@ -140,6 +140,35 @@ TEST_SUITE("plan/large mesh") {
         for (Index rank : sample(million, 20)) CHECK(p.cost(rank).sent <= 2 * 1024);
     }
 
+    TEST_CASE("between meshes that share ranks, copies share what they send: 1,024 ranks, in order and in any order") {
+        // Every rank needs everything, and of each of 32 pieces it asks one of 32 copies.
+        DynamicShape const shape = Shape{1024, 64};
+        std::vector<Index> mixed;
+        for (Index i = 0; i < 1024; ++i) mixed.push_back((i * 333 + 5) % 1024);
+        IndexList const list(mixed.data(), 1024);
+        for (DynamicMesh const& to : {DynamicMesh(Mesh{16, 64}), DynamicMesh(Mesh{16, 64}.on(RankList{0, list}))}) {
+            Plan<> const everything =
+                plan_across(distribution(Mesh{32, 32}, shape, "R,S0"), distribution(to, shape, "R,R"));
+            check_sample(everything, 12, 6);
+            for (Index rank : sample(to, 12)) {
+                Cost const cost = everything.cost(rank);
+                CHECK(cost.received == 31 * 32 * 64);
+                CHECK(cost.messages_received >= 31);
+                CHECK(cost.messages_received <= 33);
+                CHECK(cost.sent <= 2 * 31 * 32 * 64);
+            }
+        }
+        check_sample(plan_across(distribution(Mesh{32, 32}, shape, "S0:cyc3,R"),
+                                 distribution(Mesh{64, 16}.on(first_rank(100)), shape, "R,S0")),
+                     12, 6);
+    }
+
+    TEST_CASE("2^20 ranks to 1,000 x 1,000 of them, with copies: a rank looks at its own pieces' copies only") {
+        DynamicShape const shape = Shape{1 << 20, 8};
+        DynamicMesh const thousand = Mesh{1000, 1000}.on(first_rank(77));
+        check_sample(plan_across(distribution(million, shape, "S0,R"), distribution(thousand, shape, "S0,R")), 10, 4);
+    }
+
     TEST_CASE("2^20 ranks: views and fills need no peers") {
         DynamicShape const shape = Shape{15485863};
         auto const view = of("R,R", "S0,S0", shape);

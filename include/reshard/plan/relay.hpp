@@ -106,7 +106,8 @@ private:
         std::string const start = concat("  relayed, nodes of ", ranks_per_node, " ranks: ");
         if (most_in_one_node(mesh, ranks_per_node) > block) {
             return concat(start, "they are no blocks of the mesh's axes, so a byte enters once for every ",
-                          block == 1 ? std::string("rank") : concat(block, " neighbours"), " that need it\n");
+                          block == 1 ? std::string("rank that needs it") : concat(block, " neighbours that need it"),
+                          "\n");
         }
         if (steps.relay.stage < 0) return concat(start, nothing);
         return concat(start, "what several ranks of a node need from elsewhere enters it once, and they pass it on\n");

@@ -170,6 +170,12 @@ public:
     }
 
     void abort(ErrorCode code, std::string_view reason) noexcept { team().poison(code, reason); }
+    /// Ends the program on all ranks by MPI_Abort: what AbortOnFailure does in the end.
+    [[noreturn]] static void terminate() noexcept {
+        std::fflush(nullptr);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+        std::abort();  // MPI_Abort does not return, but MPI does not say so
+    }
 
     /// Collective: `elements` elements on this rank (other ranks may ask for another number) that the ranks of its node
     /// read in place. Where the system lets processes share nothing, ordinary memory. Throws OutOfMemory on every rank

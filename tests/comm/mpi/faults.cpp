@@ -415,6 +415,12 @@ int bad_input(int argc, char** argv) {
         };
         moved("bad too_few_ranks", Mesh{8});
         moved("bad other_world", Mesh{4}.on(first_rank(4)));
+        reported("bad cast", [&] {  // scaling integers would round them
+            Plan<> const keep = plan(distribution(Mesh{4}, Shape{16}, "S0"), distribution(Mesh{4}, Shape{16}, "R"));
+            std::vector<std::int32_t> integers(4);
+            static_cast<void>(prepare(keep, comm, ConstDynamicView(TensorView<std::int32_t>(integers.data(), Shape{4})),
+                                      DynamicView(TensorView<float>(memory.data(), Shape{16})), Casting(0.5)));
+        });
         reported("bad split_axis", [&] { static_cast<void>(comm.split(Mesh{2, 2}, 2)); });
         reported("bad split_mesh", [&] { static_cast<void>(comm.split(Mesh{5}, 0)); });
         std::byte byte{};

@@ -37,6 +37,7 @@ BAD_INPUT = {
     "inter": r"TransportError .*inter-communicator.*Fix:",
     "too_few_ranks": r"MeshError rank 0 of 4: .*has rank 7, the communicator only 4 ranks.*Fix:",
     "other_world": r"MeshError rank 0 of 4: .*has rank 7, the communicator only 4 ranks.*Fix:",
+    "cast": r"DTypeError rank 0 of 4: .*a factor of 0.5 from I32 to F32.*Fix:",
     "split_axis": r"MeshError .*axis 2 of a mesh with 2 axes.*Fix:",
     "split_mesh": r"MeshError .*rank 4 but the communicator has 4 ranks.*Fix:",
     "peer": r"TransportError .*Fix:",

@@ -132,7 +132,13 @@ private:
         MpiSeat& seat = node.own();
         seat.published.store(2 * epoch_ - 1, std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        std::byte* const list = node.own_list(MpiList::bytes(node.ranks(), sends_.size()));
+        bool const copies = team_->family()->options().path != MpiPath::messages;
+        Index room = 0;
+        for (Send const& send : sends_) room += copies ? mpi_listed_room(send) : 0;
+        room = smaller(room, mpi_listed_total);
+        Index place = MpiList::copies_at(node.ranks(), sends_.size());
+        Index const end = place + room;
+        std::byte* const list = node.own_list(end);
         std::uint32_t* const starts = MpiList::starts(list);
         MpiPublished* const entries = MpiList::entries(list, node.ranks());
         std::uint32_t count = 0;
@@ -143,9 +149,20 @@ private:
             while (at < sends_.size() && sends_[at].peer < rank) ++at;
             if (l == node.me()) continue;
             for (; at < sends_.size() && sends_[at].peer == rank; ++at) {
-                entries[count] = mpi_describe(*team_->family(), team_->attach(), sends_[at]);
-                send_modes_[at] = entries[count].mode;
-                if (entries[count++].mode != MpiMode::message) ++direct_sent_;
+                Send const& send = sends_[at];
+                MpiPublished& entry = entries[count++];
+                entry = mpi_describe(*team_->family(), team_->attach(), send);
+                Index const copied = copies ? mpi_listed_room(send) : 0;
+                if (entry.mode != MpiMode::segment && copied != 0 && place + copied <= end) {
+                    entry.mode = MpiMode::list;
+                    entry.offset = place;
+                    mpi_deliver(send.base, send.box, send.conversion, list + place,
+                                mpi_dense_box(send.box, send.wire_element_bytes()), mpi_on_wire(send.conversion),
+                                CopyHint::cached);
+                    place += copied;
+                }
+                send_modes_[at] = entry.mode;
+                if (entry.mode != MpiMode::message) ++direct_sent_;
             }
         }
         starts[node.ranks()] = count;
@@ -253,7 +270,7 @@ private:
         for (std::size_t k = 0; k < receives.size(); ++k) {
             receive_modes_[source.first + k] = entries[k].mode;
             if (entries[k].mode == MpiMode::message) continue;
-            fetch(seat, source.rank, entries[k], receives[k]);
+            fetch(source, entries[k], receives[k]);
             ++direct_received_;
         }
         // Had the owner of that memory failed meanwhile, it would have said so before it touched the memory again.
@@ -263,8 +280,14 @@ private:
         node.pulled(node.me(), source.local).store(epoch_, std::memory_order_release);
         return true;
     }
-    void fetch(MpiSeat const& seat, int rank, MpiPublished const& sent, Receive const& receive) {
-        if (sent.mode == MpiMode::segment) {
+    void fetch(Neighbour const& source, MpiPublished const& sent, Receive const& receive) {
+        MpiSeat const& seat = team_->node()->seat(source.local);
+        int const rank = source.rank;
+        if (sent.mode == MpiMode::list) {
+            mpi_deliver(team_->node()->list_of(source.local) + sent.offset,
+                        mpi_dense_box(sent.send.box, sent.send.wire_element_bytes()), mpi_on_wire(sent.send.conversion),
+                        receive.base, receive.box, receive.conversion, CopyHint::cached);
+        } else if (sent.mode == MpiMode::segment) {
             std::byte const* const memory =
                 team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);
             if (memory == nullptr) {

@@ -16,8 +16,9 @@
 
 namespace reshard::inline v0::detail {
 
-/// How a transfer gets from rank to rank. Chosen by the sender.
-enum class MpiMode : std::uint8_t { message, segment, attach };
+/// How a transfer gets from rank to rank: as a message, or read by the receiver: in a segment of allocate(), in the
+/// sender's own memory, or in the sender's list, where the sender has copied it. Chosen by the sender.
+enum class MpiMode : std::uint8_t { message, segment, attach, list };
 
 /// Rows from which MPI, and the system, are told of rows instead of being given one packed run.
 inline constexpr Index mpi_row_bytes = 512;
@@ -313,20 +314,15 @@ private:
 
     void pack(Slot const& slot) const noexcept {
         for_each_part(slot, [&](auto const& transfer, StridedBox const& box, Byte* base, Index place) {
-            Conversion wire = transfer.conversion;
-            wire.memory = wire.wire;
-            wire.factor = 1.0;
             mpi_deliver(base, box, transfer.conversion, slot.buffer.get() + place,
-                        mpi_dense_box(box, transfer.wire_element_bytes()), wire, CopyHint::cached);
+                        mpi_dense_box(box, transfer.wire_element_bytes()), mpi_on_wire(transfer.conversion),
+                        CopyHint::cached);
         });
     }
     void unpack(Slot const& slot) const noexcept {
         for_each_part(slot, [&](auto const& transfer, StridedBox const& box, Byte* base, Index place) {
-            Conversion wire = transfer.conversion;
-            wire.memory = wire.wire;
-            wire.factor = 1.0;
-            mpi_deliver(slot.buffer.get() + place, mpi_dense_box(box, transfer.wire_element_bytes()), wire, base, box,
-                        transfer.conversion, CopyHint::cached);
+            mpi_deliver(slot.buffer.get() + place, mpi_dense_box(box, transfer.wire_element_bytes()),
+                        mpi_on_wire(transfer.conversion), base, box, transfer.conversion, CopyHint::cached);
         });
     }
 

@@ -84,6 +84,13 @@ struct MpiPiece {
     return run;
 }
 
+/// Of elements that lie in memory as they travel.
+[[nodiscard]] constexpr Conversion mpi_on_wire(Conversion conversion) noexcept {
+    conversion.memory = conversion.wire;
+    conversion.factor = 1.0;
+    return conversion;
+}
+
 /// deliver() for parts of transfers.
 inline void mpi_deliver(std::byte const* from, StridedBox const& from_box, Conversion const& sent, std::byte* to,
                         StridedBox const& to_box, Conversion const& received, CopyHint hint) noexcept {

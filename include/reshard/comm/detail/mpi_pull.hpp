@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_pull.hpp
-/// \brief  The data plane within a node: senders write down where their boxes lie, receivers fetch them.
+/// \brief  The data plane within a node: senders write down where their boxes lie, or copy small ones beside that;
+/// receivers fetch them.
 /// \depends comm/detail/mpi_messages.hpp.
 #pragma once
 
@@ -14,7 +15,7 @@ struct MpiPublished {
     int file = -1;              ///< of its segment
     std::uint64_t segment = 0;  ///< number of its segment
     Index segment_bytes = 0;
-    Index offset = 0;  ///< in its segment
+    Index offset = 0;  ///< in its segment, or in the list
     Send send;         ///< its base is an address of the sender
 };
 static_assert(std::is_trivially_copyable_v<MpiPublished>);
@@ -27,6 +28,10 @@ public:
     }
     [[nodiscard]] static std::uint32_t* starts(std::byte* list) noexcept {
         return reinterpret_cast<std::uint32_t*>(list);
+    }
+    /// Where `entries` entries end, and copies may begin.
+    [[nodiscard]] static Index copies_at(int ranks, std::size_t entries) noexcept {
+        return ceil_div(bytes(ranks, entries), 64) * 64;
     }
     [[nodiscard]] static MpiPublished* entries(std::byte* list, int ranks) noexcept {
         return reinterpret_cast<MpiPublished*>(list + entries_at(ranks));
@@ -44,6 +49,17 @@ public:
 private:
     [[nodiscard]] static Index entries_at(int ranks) noexcept { return ceil_div(4 * (ranks + 1), 64) * 64; }
 };
+
+/// What is copied into the list: transfers for which a system call, or a message, costs more than another copy, as long
+/// as all of them together stay in a second-level cache.
+inline constexpr Index mpi_listed_bytes = Index{16} << 10;
+inline constexpr Index mpi_listed_total = Index{1} << 20;
+
+/// Room in the list for one of them: every copy begins on a line.
+[[nodiscard]] constexpr Index mpi_listed_room(Send const& send) noexcept {
+    Index const bytes = send.payload_bytes();
+    return bytes > mpi_listed_bytes ? 0 : ceil_div(bytes, 64) * 64;
+}
 
 /// Where a box begins and ends in memory.
 struct MpiReach {

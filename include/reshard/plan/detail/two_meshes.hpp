@@ -36,9 +36,9 @@ public:
 private:
     /// A rank that holds a piece and is among its receivers: what it needs of the piece stays at home.
     struct Holder {
-        Index target = 0;  ///< ordinal on the destination's mesh
-        Index turn = 0;    ///< position among the destination's copies
-        Places places;     ///< of the piece; its own side is this rank's
+        Index target = 0;        ///< ordinal on the destination's mesh
+        Index turn = 0;          ///< position among the destination's copies
+        std::size_t blocks = 0;  ///< where some dimension is block-cyclic, its place in Line::blocks
         InlineList<Index, max_grid_dims> totals{};
         Index elements = 1;
         Index before = 0;  ///< elements of the holders before this one
@@ -50,6 +50,7 @@ private:
         InlineList<IndexSet, max_grid_dims> sets;
         Places places;
         std::vector<Holder> holders;  ///< by turn
+        std::vector<Places> blocks;   ///< of the piece, each with a holder's part as its own
         Index length = 0;
 
         /// The first holder whose turn is `turn` or later.
@@ -89,24 +90,27 @@ private:
         return true;
     }
     /// Elements of the piece before `position`, along one dimension, that are at home with a holder.
-    [[nodiscard]] Index home_before(Holder const& holder, int dim, Index position) const noexcept {
-        if (holder.places.is_listed(dim)) return holder.places.tile(dim, position).own_before;
+    [[nodiscard]] Index home_before(Line const& line, Holder const& holder, int dim, Index position) const noexcept {
+        if (line.places.is_listed(dim)) return line.blocks[holder.blocks].tile(dim, position).own_before;
         Interval const need = to_.index_set(holder.target, dim).span();
-        return intersect(intersect(holder.places.set(dim).span(), need), {0, position}).size();
+        return intersect(intersect(line.sets[dim].span(), need), {0, position}).size();
     }
     [[nodiscard]] Line line_of(Index piece) const {
         auto const sets = index_sets(from_, piece);
-        Line line{piece, sets, Places(to_, sets, forms_, [](int, Index) { return false; }), {}, 0};
+        Line line{piece, sets, Places(to_, sets, forms_, [](int, Index) { return false; }), {}, {}, 0};
         for (Index copy = 0; overlap_ && copy < copies_.size(); ++copy) {
             Index const target = to_.mesh->ordinal(from_.mesh->rank_at(piece + copies_.ordinal(copy)));
             if (target < 0) continue;
-            auto const is_own = [&](int dim, Index other) { return same_part(target, other, dim); };
-            Holder holder{target, receivers_.index(target), Places(to_, sets, forms_, is_own)};
+            Holder holder{target, receivers_.index(target), line.blocks.size()};
+            if (any_cyclic_) {
+                auto const is_own = [&](int dim, Index other) { return same_part(target, other, dim); };
+                line.blocks.push_back(Places(to_, sets, forms_, is_own));
+            }
             for (int dim = 0; dim < sets.size(); ++dim) {
-                holder.totals.push_back(home_before(holder, dim, to_.dims[dim].extent));
+                holder.totals.push_back(home_before(line, holder, dim, to_.dims[dim].extent));
                 holder.elements *= holder.totals[dim];
             }
-            if (holder.elements != 0) line.holders.push_back(std::move(holder));
+            if (holder.elements != 0) line.holders.push_back(holder);
         }
         std::sort(line.holders.begin(), line.holders.end(), [](Holder const& a, Holder const& b) {
             return a.turn != b.turn ? a.turn < b.turn : a.target < b.target;
@@ -129,7 +133,7 @@ private:
             for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
                 Index inner = 1;
                 for (int d = dim + 1; d < message.box.size(); ++d) inner *= holder.totals[d];
-                result -= across * home_before(holder, dim, message.box[dim].begin) * inner;
+                result -= across * home_before(line, holder, dim, message.box[dim].begin) * inner;
                 across *= same_part(target, holder.target, dim) ? message.extent(dim) : 0;
             }
         }

@@ -76,11 +76,15 @@ struct MpiReach {
     return {base + low, base + high};
 }
 
+/// Rows from which the receiver reads them out of the sender's memory one by one: the system looks up the pages of
+/// each.
+inline constexpr Index mpi_attach_row_bytes = 2048;
+
 /// Whether reading a box row by row beats having it packed.
 [[nodiscard]] inline bool mpi_has_good_rows(StridedBox const& box) noexcept {
     int left = 0;
     Index const run = mpi_run_bytes(box, left);
-    return run >= mpi_row_bytes || box.elements() * box.element_bytes <= 16 * run;
+    return run >= mpi_attach_row_bytes || box.elements() * box.element_bytes <= 16 * run;
 }
 
 [[nodiscard]] inline MpiPublished mpi_describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
@@ -113,7 +117,7 @@ public:
                 run *= nest.dims.back().extent;
                 nest.dims.pop_back();
             }
-            if (run >= mpi_row_bytes || sent.box.elements() * sent.box.element_bytes <= 16 * run) {
+            if (run >= mpi_attach_row_bytes || sent.box.elements() * sent.box.element_bytes <= 16 * run) {
                 AttachReader reader(pid);
                 bool good = true;
                 for_each_origin(nest, nest.dims.size(), from + nest.from_offset, receive.base + nest.to_offset,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: reshard: source and destination have different element types. .* pass reshard::Casting{} to cast on the way
+// expect-error: source and destination have different element types. .* pass reshard::Casting\{\} to cast
 #include <reshard/exec/redistribute.hpp>
 
 using namespace reshard;

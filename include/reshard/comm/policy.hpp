@@ -93,9 +93,9 @@ template <class Outer, class C, class Setting>
 }
 
 template <class Outer, class C, class... Settings>
-[[nodiscard]] Outer wrapped(C&& inner, Settings&... settings) {
+[[nodiscard]] Outer wrapped(C inner, Settings&... settings) {
     if constexpr (std::is_same_v<Outer, C>) {
-        return std::move(inner);
+        return inner;
     } else {
         return with_settings<Outer>(wrapped<typename Outer::inner_type>(std::move(inner), settings...), settings...);
     }

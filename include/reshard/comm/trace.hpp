@@ -79,7 +79,7 @@ struct TraceLabel {
 /// How much a trace keeps. What does not fit is counted and left out; nothing is allocated later.
 struct TraceCapacity {
     std::size_t records = 4096;
-    std::size_t peers = 8 * 4096;  ///< entries of all records together: a record has one per peer
+    std::size_t peers = std::size_t{8} * 4096;  ///< entries of all records together: a record has one per peer
     std::size_t labels = 1024;
 };
 

@@ -191,18 +191,18 @@ private:
     /// time is a matter of luck, but allocating is not.
     void prepare(Lane& lane) {
         skip(lane);
-        Index small = 0;
+        Index short_ones = 0;
         bool packs = false;
         bool cut = false;
         for (std::size_t k = lane.at; k < lane.end; ++k) {
             if (modes_[k] != MpiMode::message) continue;
             bool const is_long = transfers_[k].payload_bytes() > mpi_piece_bytes;
             cut = cut || is_long;
-            small += is_long ? 0 : 1;
+            short_ones += is_long ? 0 : 1;
             packs = packs || must_pack(transfers_[k]);
         }
-        if (!packs && small < 2) return;
-        wanted_ += cut ? window : smaller<Index>(window, small);
+        if (!packs && short_ones < 2) return;
+        wanted_ += cut ? window : smaller<Index>(window, short_ones);
         for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
             spare_.emplace_back(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);
         }

@@ -93,6 +93,10 @@ struct Grid {
         descend(dims[dim].cuts, 0, {0, dims[dim].extent}, query, 0, visit);
     }
 
+    /// The axes of the mesh by which a cut cuts: two where the mesh is finer than the cut (lay_on).
+    [[nodiscard]] unsigned axes_of(GridCut const& cut) const noexcept {
+        return (cut.parts > mesh->extent(cut.axis) ? 3U : 1U) << cut.axis;
+    }
     /// Part of the ordinal that the cutting axes contribute.
     [[nodiscard]] Index cutting_ordinal(Index ordinal) const noexcept {
         Index result = 0;

@@ -50,8 +50,11 @@ template <class Grid>
 class Meeting {
 public:
     Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms) {
+        bool any = true;  // a dimension of which nothing is had leaves nothing to meet
+        for (IndexSet const& set : sets) any = any && set.size() != 0;
         for (int dim = 0; dim < sets.size(); ++dim) {
             begin_.push_back(static_cast<Index>(pieces_.size()));
+            if (!any) continue;
             grid.for_each_part(dim, sets[dim], [&](IndexSet const& part, Index ordinal) {
                 for_each_sent(sets[dim], part, forms[dim].levels, [&](Segments const& segments) {
                     pieces_.push_back({segments, ordinal});
@@ -112,42 +115,5 @@ inline void add_message(std::vector<Message>& messages, Index peer, Message cons
     for (auto const& set : sets) product *= set.size();
     return product;
 }
-
-/// Narrows what is visited of a piece to the places [first, last) on its line: cuts the outermost dimension, where
-/// both sides hold intervals, and restores the whole of a box that was cut.
-template <class Grid>
-class Narrowed {
-public:
-    Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Index first,
-             Index last)
-        : to_(to), whole_(sets), sets_(sets), forms_(forms) {
-        possible_ = !sets.empty() && !forms[0].is_cyclic;
-        if (!possible_) return;
-        Index inner = 1;
-        for (int dim = 1; dim < sets.size(); ++dim) inner *= sets[dim].size();
-        Index const origin = sets[0].span().begin;
-        Index const begin = origin + larger<Index>(first, 0) / inner;
-        Index const end = origin + ceil_div(larger<Index>(last, 0), inner);
-        sets_[0] = IndexSet(intersect(sets[0].span(), {begin, end}));
-    }
-
-    /// Calls `visit(message, ordinal)` with whole messages only.
-    template <class Visit>
-    void for_each(Visit&& visit) const {
-        Meeting(to_, sets_, forms_).for_each([&](Message& message, Index destination) {
-            Interval const found = possible_ ? message.box[0] : Interval{};
-            if (possible_) message.box[0] = intersect(whole_[0].span(), to_.index_set(destination, 0).span());
-            visit(message, destination);
-            if (possible_) message.box[0] = found;
-        });
-    }
-
-private:
-    Grid const& to_;
-    InlineList<IndexSet, max_grid_dims> const& whole_;
-    InlineList<IndexSet, max_grid_dims> sets_;
-    DimForms const& forms_;
-    bool possible_ = false;
-};
 
 }  // namespace reshard::inline v0::detail

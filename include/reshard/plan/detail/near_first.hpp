@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/near_first.hpp
 /// \brief  Both grids on one mesh whose ranks sit in nodes: who has a copy in its own node is served by that copy.
-/// \depends meeting, nodes.
+/// \depends meeting, nodes, tally.
 ///
 /// The axes are classified as by SameMesh: X cuts only the destination (the source has copies along it), Y only the
 /// source, Z both; each class has axes inside nodes and axes between them. A copy of a piece lies in the receiver's
@@ -12,6 +12,7 @@
 
 #include <reshard/plan/detail/meeting.hpp>
 #include <reshard/plan/detail/nodes.hpp>
+#include <reshard/plan/detail/tally.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -61,99 +62,42 @@ private:
         bool near;
     };
 
-    /// Some of a piece's elements, by their destination: per dimension those that agree on certain axes.
-    struct Part {
-        Places places;
-        unsigned axes;
-        InlineList<Index, max_grid_dims> totals;
-        Index elements = 1;
-    };
     struct Line {
         Index reference = 0;  ///< coordinates to agree with
-        Part seen;
-        Part left_out;
+        Tally<Grid> seen;
+        Tally<Grid> left_out;
         Index rest = 0;  ///< elements at the end of the line, where some are left out
         Index length = 0;
     };
 
     [[nodiscard]] unsigned all_axes() const noexcept { return (1U << mesh_.axes()) - 1U; }
 
-    /// Whether a destination agrees with the reference on those of the `axes` that cut `dim`.
-    [[nodiscard]] bool agrees(Index destination, Index reference, int dim, unsigned axes) const noexcept {
-        for (GridCut const& cut : to_.dims[dim].cuts) {
-            unsigned const mask = axes_of(to_, cut) & axes;
-            for (int axis = cut.axis; (mask >> axis) != 0; ++axis) {
-                if (((mask >> axis) & 1U) == 0) continue;
-                Index const stride = mesh_.stride(axis);
-                Index const extent = mesh_.extent(axis);
-                if (destination / stride % extent != reference / stride % extent) return false;
-            }
-        }
-        return true;
-    }
-    [[nodiscard]] bool agrees(Index destination, Index reference, unsigned axes) const noexcept {
+    /// Whether a destination agrees with a tally's reference in all dimensions.
+    [[nodiscard]] bool agrees(Index destination, Tally<Grid> const& tally) const noexcept {
         for (int dim = 0; dim < to_.dims.size(); ++dim)
-            if (!agrees(destination, reference, dim, axes)) return false;
+            if (!tally.agrees(destination, dim)) return false;
         return true;
-    }
-    [[nodiscard]] bool cut_by(int dim, unsigned axes) const noexcept {
-        for (GridCut const& cut : to_.dims[dim].cuts)
-            if ((axes_of(to_, cut) & axes) != 0) return true;
-        return false;
-    }
-    /// Elements of a part before `position`, along one dimension.
-    [[nodiscard]] Index count_before(Part const& part, Index reference, int dim, Index position) const {
-        if (part.places.is_listed(dim)) return part.places.tile(dim, position).own_before;
-        IndexSet const& set = part.places.set(dim);
-        if (!cut_by(dim, part.axes)) return set.local_index(position);
-        Index count = 0;
-        Interval const query = intersect(set.span(), {0, position});
-        to_.for_each_part(dim, IndexSet(query), [&](IndexSet const& other, Index ordinal) {
-            if (agrees(ordinal, reference, dim, part.axes)) count += intersect(other.span(), query).size();
-        });
-        return count;
-    }
-    [[nodiscard]] Part part_of(Index piece, Index reference, unsigned axes) const {
-        auto const counts = [&](int dim, Index destination) { return agrees(destination, reference, dim, axes); };
-        Part part{Places(to_, index_sets(from_, piece), forms_, counts), axes, {}, 1};
-        for (int dim = 0; dim < to_.dims.size(); ++dim) {
-            part.totals.push_back(count_before(part, reference, dim, to_.dims[dim].extent));
-            part.elements *= part.totals[dim];
-        }
-        return part;
     }
     /// The line of a piece; for the near group, in the node where `member` is.
     [[nodiscard]] Line line_of(Group const& group, Index piece, Index member) const {
         Index const reference = group.near ? piece + copies_outside_.ordinal(copies_outside_.index(member)) : piece;
-        Line line{reference, part_of(piece, reference, group.visible),
-                  part_of(piece, reference, group.visible | group.home), 0, 0};
-        line.rest = line.seen.elements - line.left_out.elements;
-        line.length = ((group.turning.size() - 1) * line.seen.elements + line.rest) * group.following.size();
+        auto const sets = index_sets(from_, piece);
+        Line line{reference, Tally<Grid>(to_, sets, forms_, reference, group.visible),
+                  Tally<Grid>(to_, sets, forms_, reference, group.visible | group.home), 0, 0};
+        line.rest = line.seen.elements() - line.left_out.elements();
+        line.length = ((group.turning.size() - 1) * line.seen.elements() + line.rest) * group.following.size();
         return line;
     }
 
-    /// Place of a message among the elements of a part: row-major, message by message.
-    [[nodiscard]] Index place_among(Part const& part, Index reference, Message const& message,
-                                    Index destination) const {
-        Index before = 0;
-        Index across = 1;
-        for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
-            Index inner = 1;
-            for (int d = dim + 1; d < message.box.size(); ++d) inner *= part.totals[d];
-            before += across * count_before(part, reference, dim, message.box[dim].begin) * inner;
-            across *= agrees(destination, reference, dim, part.axes) ? message.extent(dim) : 0;
-        }
-        return before;
-    }
     [[nodiscard]] Index start(Group const& group, Line const& line, Message const& message, Index receiver) const {
         Index const count = group.turning.size();
         Index const turn = (group.turning.index(receiver) - group.turning.index(line.reference) + count) % count;
         Index const follower = group.following.index(receiver);
-        Index const elements = line.seen.elements;
-        Index const position = place_among(line.seen, line.reference, message, receiver);
+        Index const elements = line.seen.elements();
+        Index const position = line.seen.place(message, receiver);
         if (turn != 0) return ((turn - 1) * group.following.size() + follower) * elements + position;
         return (count - 1) * group.following.size() * elements + follower * line.rest + position -
-               place_among(line.left_out, line.reference, message, receiver);
+               line.left_out.place(message, receiver);
     }
 
     void plan_receives(Index own, Exchange& exchange) const {
@@ -193,7 +137,7 @@ private:
         Index const first = copies == 1 ? 0 : larger<Index>(multiply_divide(line.length, copy, copies) - 1, 0);
         Index const last =
             copies == 1 ? line.length : smaller(multiply_divide(line.length, copy + 1, copies) + 1, line.length);
-        Index const elements = line.seen.elements;
+        Index const elements = line.seen.elements();
         Index const followers = group.following.size();
         Index const whole = (group.turning.size() - 1) * followers;  // stretches of which nothing is left out
         for (Index stretch = smaller(first / elements, whole); stretch < whole + followers; ++stretch) {
@@ -204,8 +148,8 @@ private:
             Index const turn = (group.turning.index(own) + 1 + stretch / followers) % group.turning.size();
             Index const receivers = same + group.turning.ordinal(turn) + group.following.ordinal(stretch % followers);
             auto const visit = [&](Message const& message, Index destination) {
-                if (group.near && !agrees(destination, line.reference, group.visible)) return;
-                if (at_home && agrees(destination, line.reference, group.home)) return;
+                if (group.near && !agrees(destination, line.seen)) return;
+                if (at_home && agrees(destination, line.left_out)) return;
                 Index const receiver = destination + receivers;
                 auto const send = [&](Index sender, Message const& part) {
                     if (sender == copy) add_message(exchange.sends, mesh_.rank_at(receiver), part);
@@ -216,11 +160,11 @@ private:
                     share(message, start(group, line, message, receiver), line.length, copies, send);
                 }
             };
-            if (group.near) {
-                Meeting(to_, sets, forms_).for_each(visit);
+            Interval const span{first - origin, last - origin};
+            if (at_home) {
+                Narrowed(to_, sets, forms_, line.seen, line.left_out, span).for_each(visit);
             } else {
-                Narrowed(to_, sets, forms_, at_home ? 0 : first - origin, at_home ? elements : last - origin)
-                    .for_each(visit);
+                Narrowed(to_, sets, forms_, line.seen, Nothing{}, span).for_each(visit);
             }
         }
     }

@@ -107,11 +107,6 @@ template <class MaySplit>
     return DynamicDistribution(nodes.mesh, distribution.shape(), placements, order);
 }
 
-/// The axes of its mesh by which a grid's cut cuts: two where the cut is by an axis that was split.
-[[nodiscard]] inline unsigned axes_of(Grid const& grid, GridCut const& cut) noexcept {
-    return (cut.parts > grid.mesh->extent(cut.axis) ? 3U : 1U) << cut.axis;
-}
-
 /// The same grid on a finer mesh of the same ranks: every axis is one or two of the finer axes. \pre `finer` outlives
 /// the grid.
 inline void lay_on(Grid& grid, DynamicMesh const& finer) {
@@ -125,7 +120,7 @@ inline void lay_on(Grid& grid, DynamicMesh const& finer) {
     for (GridDim& dim : grid.dims) {
         for (GridCut& cut : dim.cuts) {
             cut.axis = place[cut.axis];
-            grid.cutting |= axes_of(grid, cut);
+            grid.cutting |= grid.axes_of(cut);
         }
     }
 }

@@ -123,18 +123,26 @@ public:
         return tiles_[static_cast<std::size_t>(low)];
     }
 
+    /// Indices of the piece before `position` along one dimension.
+    [[nodiscard]] Index before(int dim, Index position) const noexcept {
+        return is_listed(dim) ? tile(dim, position).before : sets_[dim].local_index(position);
+    }
+    /// Elements per index of `dim`, in the dimensions behind it.
+    [[nodiscard]] Index inner(int dim) const noexcept {
+        Index product = 1;
+        for (int d = dim + 1; d < sets_.size(); ++d) product *= sets_[d].size();
+        return product;
+    }
+
     /// Row-major, message by message.
     [[nodiscard]] Index place(Message const& message) const noexcept {
-        Index before = 0;
+        Index sum = 0;
         Index across = 1;  // elements of the message in the outer dimensions
         for (int dim = 0; dim < message.box.size(); ++dim) {
-            Index inner = 1;
-            for (int d = dim + 1; d < message.box.size(); ++d) inner *= sets_[d].size();
-            Index const begin = message.box[dim].begin;
-            before += across * (is_listed(dim) ? tile(dim, begin).before : sets_[dim].local_index(begin)) * inner;
+            sum += across * before(dim, message.box[dim].begin) * inner(dim);
             across *= message.extent(dim);
         }
-        return before;
+        return sum;
     }
 
 private:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/two_meshes.hpp
 /// \brief  What one rank sends and receives between grids on two meshes.
-/// \depends meeting; <algorithm>, <vector>.
+/// \depends meeting, tally; <algorithm>, <vector>.
 #pragma once
 
 #include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/detail/tally.hpp>
 
 #include <algorithm>  // lower_bound, sort
 #include <vector>     // vector
@@ -200,8 +201,10 @@ private:
             std::size_t const holder = line.first_holder(turn);
             bool const at_home = holder < line.holders.size() && line.holders[holder].turn == turn;
             Index const origin = line.origin(turn);
-            Narrowed const near(to_, line.sets, forms_, at_home ? 0 : first - origin,
-                                at_home ? line.places.elements() : last - origin);
+            Interval const span =
+                at_home ? Interval{0, line.places.elements()} : Interval{first - origin, last - origin};
+            Everything const all(line.places);
+            Narrowed const near(to_, line.sets, forms_, all, Nothing{}, span);
             Index next = origin;  // without blocks, messages come in the order of the line
             near.for_each([&](Message const& message, Index destination) {
                 Index const target = destination + receivers_.ordinal(turn);

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/tally.hpp
+/// \brief  How many elements of a piece go to destinations that agree with a reference on certain axes.
+/// \depends share.
+///
+/// Parts of a cut have at most two sizes (boundaries apart), so whole parts are counted by multiplication, cut by cut,
+/// and only the one that a position lies in is looked into: a million parts cost what a few cost.
+#pragma once
+
+#include <reshard/plan/detail/share.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// The elements of a piece whose destination agrees with `reference` on `axes`: a product over dimensions.
+template <class Grid>
+class Tally {
+public:
+    /// \pre `to` outlives the tally.
+    Tally(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Index reference,
+          unsigned axes)
+        : to_(&to),
+          reference_(reference),
+          axes_(axes),
+          places_(to, sets, forms, [&](int dim, Index destination) { return agrees(destination, dim); }) {
+        for (int dim = 0; dim < to.dims.size(); ++dim) {
+            int levels = 0;
+            for (int level = 0; level < to.dims[dim].cuts.size(); ++level) {
+                if ((to.axes_of(to.dims[dim].cuts[level]) & axes) != 0) levels = level + 1;
+            }
+            levels_.push_back(levels);
+            skipped_.push_back(places_.is_listed(dim) ? 0 : counted(dim, 0, extent(dim), sets[dim].span().begin));
+            totals_.push_back(before(dim, extent(dim)));
+            elements_ *= totals_[dim];
+        }
+    }
+
+    [[nodiscard]] Places const& places() const noexcept { return places_; }
+    [[nodiscard]] Index reference() const noexcept { return reference_; }
+    [[nodiscard]] Index elements() const noexcept { return elements_; }
+
+    /// Whether a destination agrees with the reference on those of the axes that cut `dim`.
+    [[nodiscard]] bool agrees(Index destination, int dim) const noexcept {
+        for (GridCut const& cut : to_->dims[dim].cuts) {
+            if (!agreeing(cut).has(destination / cut.stride % cut.parts)) return false;
+        }
+        return true;
+    }
+    /// Indices before `position` along one dimension.
+    [[nodiscard]] Index before(int dim, Index position) const noexcept {
+        if (places_.is_listed(dim)) return places_.tile(dim, position).own_before;
+        Interval const span = places_.set(dim).span();
+        return counted(dim, 0, extent(dim), smaller(larger(position, span.begin), span.end)) - skipped_[dim];
+    }
+    /// Elements per index of `dim`, in the dimensions behind it.
+    [[nodiscard]] Index inner(int dim) const noexcept {
+        Index product = 1;
+        for (int d = dim + 1; d < totals_.size(); ++d) product *= totals_[d];
+        return product;
+    }
+    /// Elements before a message: row-major, message by message.
+    [[nodiscard]] Index place(Message const& message, Index destination) const noexcept {
+        Index sum = 0;
+        Index across = 1;
+        for (int dim = 0; dim < message.box.size() && across != 0; ++dim) {
+            sum += across * before(dim, message.box[dim].begin) * inner(dim);
+            across *= agrees(destination, dim) ? message.extent(dim) : 0;
+        }
+        return sum;
+    }
+
+private:
+    /// Which coordinates along a cut agree: those with coordinate / block % count == value. A cut can be by two axes
+    /// of a finer mesh at once, of which the reference may concern one.
+    struct Agreeing {
+        Index block = 1;
+        Index count = 1;
+        Index value = 0;
+
+        [[nodiscard]] bool has(Index coordinate) const noexcept { return coordinate / block % count == value; }
+        /// Of the coordinates 0 .. limit - 1.
+        [[nodiscard]] Index before(Index limit) const noexcept {
+            Index const rest = limit % (block * count) - value * block;
+            return limit / (block * count) * block + smaller(larger<Index>(rest, 0), block);
+        }
+    };
+    [[nodiscard]] Agreeing agreeing(GridCut const& cut) const noexcept {
+        unsigned const of_cut = to_->axes_of(cut);
+        unsigned const wanted = of_cut & axes_;
+        if (wanted == 0) return {};
+        Index const coordinate = reference_ / cut.stride % cut.parts;
+        if (wanted == of_cut) return {1, cut.parts, coordinate};
+        Index const outer = to_->mesh->extent(cut.axis);
+        Index const inner = cut.parts / outer;
+        if (((wanted >> cut.axis) & 1U) != 0) return {inner, outer, coordinate / inner};
+        return {1, inner, coordinate % inner};
+    }
+    [[nodiscard]] Index extent(int dim) const noexcept { return to_->dims[dim].extent; }
+
+    /// Of the first `position` indices of a span that the cuts from `level` on cut further. \pre not block-cyclic.
+    [[nodiscard]] Index counted(int dim, int level, Index size, Index position) const noexcept {
+        if (level >= levels_[dim] || position == 0) return position;
+        GridCut const& cut = to_->dims[dim].cuts[level];
+        Agreeing const those = agreeing(cut);
+        Index const i = part_of(*cut.rule, size, cut.parts, position - 1);
+        auto const whole = [&](Index k) {
+            Index const part_size = part(*cut.rule, size, cut.parts, k).size();
+            return counted(dim, level + 1, part_size, part_size);
+        };
+        Index sum = 0;
+        if (cut.rule->kind == SplitKind::boundaries) {
+            for (Index k = 0; k < i; ++k) sum += those.has(k) ? whole(k) : 0;
+        } else {  // parts before i are as long as the first or, when balanced, as the last
+            Index const longer = cut.rule->kind == SplitKind::balanced ? smaller(size % cut.parts, i) : i;
+            Index const long_ones = those.before(longer);
+            Index const short_ones = those.before(i) - long_ones;
+            if (long_ones != 0) sum += long_ones * whole(0);
+            if (short_ones != 0) sum += short_ones * whole(cut.parts - 1);
+        }
+        if (!those.has((i + cut.shift) % cut.parts)) return sum;  // only cuts of one index are shifted
+        Interval const own = part(*cut.rule, size, cut.parts, i);
+        return sum + counted(dim, level + 1, own.size(), position - own.begin);
+    }
+
+    Grid const* to_;
+    Index reference_;
+    unsigned axes_;
+    Places places_;
+    InlineList<int, max_grid_dims> levels_;     ///< per dimension: cuts up to the last one by any of the axes
+    InlineList<Index, max_grid_dims> skipped_;  ///< per dimension: indices before the piece begins
+    InlineList<Index, max_grid_dims> totals_;
+    Index elements_ = 1;
+};
+
+/// The same face for all elements of a piece.
+class Everything {
+public:
+    explicit Everything(Places const& places) : places_(places) {}
+    [[nodiscard]] bool agrees(Index /*destination*/, int /*dim*/) const noexcept { return true; }
+    [[nodiscard]] Index before(int dim, Index position) const noexcept { return places_.before(dim, position); }
+    [[nodiscard]] Index inner(int dim) const noexcept { return places_.inner(dim); }
+
+private:
+    Places const& places_;
+};
+/// And for none.
+struct Nothing {
+    [[nodiscard]] bool agrees(Index /*destination*/, int /*dim*/) const noexcept { return false; }
+    [[nodiscard]] Index before(int /*dim*/, Index /*position*/) const noexcept { return 0; }
+    [[nodiscard]] Index inner(int /*dim*/) const noexcept { return 0; }
+};
+
+/// Visits those messages from a piece that lie around [first, last) of a line on which the elements `Seen` without
+/// those `LeftOut` lie message by message, row-major. Along each dimension without blocks, what can matter is found by
+/// bisection; of the others everything is visited.
+template <class Grid, class Seen, class LeftOut>
+class Narrowed {
+public:
+    Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Seen const& seen,
+             LeftOut const& left_out, Interval line)
+        : to_(to), sets_(sets), forms_(forms), seen_(seen), left_out_(left_out), line_(line) {}
+
+    /// Calls `visit(message, ordinal)` with whole messages, and perhaps with some outside of the line's interval.
+    template <class Visit>
+    void for_each(Visit&& visit) const {
+        Message message;
+        walk(0, {0, 0, 1, 1}, message, visit);
+    }
+
+private:
+    /// The dimensions passed: what they add to the destination and to the place, and their elements.
+    struct Outer {
+        Index destination = 0;
+        Index place = 0;
+        Index seen = 1;
+        Index left_out = 1;
+    };
+    /// Where on the line the elements from `position` on begin.
+    [[nodiscard]] Index place(int dim, Outer const& outer, Index position) const noexcept {
+        Index result = outer.place;
+        if (outer.seen != 0) result += outer.seen * seen_.before(dim, position) * seen_.inner(dim);
+        if (outer.left_out != 0) result -= outer.left_out * left_out_.before(dim, position) * left_out_.inner(dim);
+        return result;
+    }
+    /// The lowest position of a dimension whose place is beyond `limit`; the span's end when there is none.
+    [[nodiscard]] Index beyond(int dim, Outer const& outer, Interval span, Index limit) const noexcept {
+        while (!span.empty()) {
+            Index const middle = span.begin + span.size() / 2;
+            if (place(dim, outer, middle) > limit) {
+                span.end = middle;
+            } else {
+                span.begin = middle + 1;
+            }
+        }
+        return span.begin;
+    }
+    [[nodiscard]] Interval narrowed(int dim, Outer const& outer) const noexcept {
+        Interval span = sets_[dim].span();
+        if (span.empty()) return span;
+        if (place(dim, outer, span.end) > line_.end - 1) span.end = beyond(dim, outer, span, line_.end - 1);
+        if (span.empty() || place(dim, outer, span.begin) >= line_.begin) return span;
+        return {beyond(dim, outer, span, line_.begin) - 1, span.end};
+    }
+
+    template <class Visit>
+    void walk(int dim, Outer const& outer, Message& message, Visit& visit) const {
+        if (dim == sets_.size()) {
+            visit(message, outer.destination);
+            return;
+        }
+        int const repeats = message.repeats.size();
+        IndexSet const met = forms_[dim].is_cyclic ? sets_[dim] : IndexSet(narrowed(dim, outer));
+        to_.for_each_part(dim, met, [&](IndexSet const& part, Index ordinal) {
+            Index const destination = outer.destination + ordinal;
+            for_each_sent(sets_[dim], part, forms_[dim].levels, [&](Segments const& segments) {
+                append(message, segments);
+                walk(dim + 1,
+                     {destination, place(dim, outer, segments.first.begin),
+                      seen_.agrees(destination, dim) ? outer.seen * segments.size() : 0,
+                      left_out_.agrees(destination, dim) ? outer.left_out * segments.size() : 0},
+                     message, visit);
+                message.box.pop_back();
+                message.repeats.count = repeats;
+            });
+        });
+    }
+
+    Grid const& to_;
+    InlineList<IndexSet, max_grid_dims> const& sets_;
+    DimForms const& forms_;
+    Seen const& seen_;
+    LeftOut const& left_out_;
+    Interval line_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -169,6 +169,44 @@ TEST_SUITE("plan/large mesh") {
         check_sample(plan_across(distribution(million, shape, "S0,R"), distribution(thousand, shape, "S0,R")), 10, 4);
     }
 
+    TEST_CASE("2^20 ranks: copies share what one axis cuts on both sides, and a second axis cuts further") {
+        check_sample(of("R,S0", "S0,S0", Shape{15485863}), 12, 8);
+        check_sample(of("R,S0", "S1,S1", Shape{4099, 15485863}), 12, 8);
+        check_sample(of("R,S0", "S1,S1@1,0", Shape{4099, 15485863}), 12, 8);
+        check_sample(of("S1,R", "S0,S0", Shape{15485863, 5003}), 12, 8);
+        check_sample(of("R,S1", "S0:bal,S0:bal@1,0", Shape{15485863, 5003}), 12, 8);
+    }
+
+    TEST_CASE("2^20 ranks: copies of addends share what they send") {
+        DynamicShape const shape = Shape{15485863, 10007};
+        for (char const* to : {"S0,S0", "S0,S0@1,0", "S1,S1", "R,R", "R,S0", "S0,S1"}) {
+            for (char const* from : {"P+,R", "R,P+"}) {
+                CAPTURE(from);
+                CAPTURE(to);
+                Plan<> const fold = of(from, to, shape);
+                for (Index rank : sample(million, 8)) {
+                    CAPTURE(rank);
+                    Exchange const own = fold.exchange(rank);
+                    Index brought = 0;
+                    for (auto const* list : {&own.receives, &own.kept})
+                        for (Message const& message : *list) brought += message.elements();
+                    detail::Steps const steps = fold.steps();
+                    CHECK(brought == steps.addends * steps.stages[0].holding.local_shape(rank).size());
+                    for (Index peer : some_peers(own.receives, 3)) {
+                        bool const meets =
+                            messages_with(own.receives, peer) == messages_with(fold.exchange(peer).sends, rank);
+                        CHECK(meets);
+                    }
+                    for (Index peer : some_peers(own.sends, 3)) {
+                        bool const meets =
+                            messages_with(own.sends, peer) == messages_with(fold.exchange(peer).receives, rank);
+                        CHECK(meets);
+                    }
+                }
+            }
+        }
+    }
+
     TEST_CASE("2^20 ranks: views and fills need no peers") {
         DynamicShape const shape = Shape{15485863};
         auto const view = of("R,R", "S0,S0", shape);

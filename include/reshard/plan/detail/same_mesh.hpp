@@ -42,8 +42,22 @@ private:
 
     [[nodiscard]] Line line_of(Index piece) const {
         Line line{piece, Tally<Grid>(to_, index_sets(from_, piece), forms_, piece, both_), 0};
-        line.length = receivers_.size() * line.own.places().elements() - line.own.elements();
+        measure(line);
         return line;
+    }
+    /// Goes on to another piece. Messages come dimension by dimension, so most of the line stays as it is.
+    void follow(Line& line, Index piece) const {
+        if (piece == line.piece) return;
+        if (line.own.places().any_listed()) {
+            line = line_of(piece);
+            return;
+        }
+        line.piece = piece;
+        line.own.follow(index_sets(from_, piece), piece);
+        measure(line);
+    }
+    void measure(Line& line) const noexcept {
+        line.length = receivers_.size() * line.own.places().elements() - line.own.elements();
     }
 
     /// Where a receiver's message starts on the line. Receivers with the Y coordinates of the piece come last, without
@@ -62,16 +76,21 @@ private:
         Index const own_piece = from_.cutting_ordinal(own);
         Index const same = kept_.ordinal(kept_.index(own));
         exchange.receives.reserve(meeting.size());
+        if (copies_.size() == 1) {
+            meeting.for_each([&](Message const& message, Index piece) {
+                auto& list = piece == own_piece ? exchange.kept : exchange.receives;
+                add_message(list, from_.mesh->rank_at(piece + same), message);
+            });
+            return;
+        }
+        if (meeting.size() == 0) return;
+        Line line = line_of(own_piece);
         meeting.for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
                 add_message(exchange.kept, from_.mesh->rank_at(own), message);
                 return;
             }
-            if (copies_.size() == 1) {
-                add_message(exchange.receives, from_.mesh->rank_at(piece + same), message);
-                return;
-            }
-            Line const line = line_of(piece);
+            follow(line, piece);
             auto const receive = [&](Index copy, Message const& part) {
                 add_message(exchange.receives, from_.mesh->rank_at(piece + same + copies_.ordinal(copy)), part);
             };

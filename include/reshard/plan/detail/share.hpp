@@ -105,7 +105,15 @@ public:
         begin_.push_back(static_cast<Index>(tiles_.size()));
     }
     [[nodiscard]] IndexSet const& set(int dim) const noexcept { return sets_[dim]; }
+    [[nodiscard]] bool any_listed() const noexcept { return !tiles_.empty(); }
     [[nodiscard]] Index elements() const noexcept { return elements_; }
+
+    /// Goes on to another piece of the same grid. \pre no dimension is listed.
+    void follow(InlineList<IndexSet, max_grid_dims> const& sets) noexcept {
+        sets_ = sets;
+        elements_ = 1;
+        for (IndexSet const& set : sets) elements_ *= set.size();
+    }
 
     [[nodiscard]] bool is_listed(int dim) const noexcept { return begin_[dim] != begin_[dim + 1]; }
     /// The family that begins at `begin`; from the extent on, the end of all. \pre is_listed(dim).

@@ -28,15 +28,32 @@ public:
                 if ((to.axes_of(to.dims[dim].cuts[level]) & axes) != 0) levels = level + 1;
             }
             levels_.push_back(levels);
-            skipped_.push_back(places_.is_listed(dim) ? 0 : counted(dim, 0, extent(dim), sets[dim].span().begin));
-            totals_.push_back(before(dim, extent(dim)));
-            elements_ *= totals_[dim];
+            skipped_.push_back(0);
+            totals_.push_back(0);
+            count_dim(dim);
         }
+    }
+
+    /// Goes on to another piece of the same grid: dimensions in which it is the same are not counted again.
+    /// \pre no dimension is listed.
+    void follow(InlineList<IndexSet, max_grid_dims> const& sets, Index reference) {
+        unsigned changed = 0;
+        for (int dim = 0; dim < sets.size(); ++dim) {
+            if (!(sets[dim] == places_.set(dim)) || !agrees(reference, dim)) changed |= 1U << dim;
+        }
+        reference_ = reference;
+        places_.follow(sets);
+        for (int dim = 0; dim < sets.size(); ++dim)
+            if (((changed >> dim) & 1U) != 0) count_dim(dim);
     }
 
     [[nodiscard]] Places const& places() const noexcept { return places_; }
     [[nodiscard]] Index reference() const noexcept { return reference_; }
-    [[nodiscard]] Index elements() const noexcept { return elements_; }
+    [[nodiscard]] Index elements() const noexcept {
+        Index product = 1;
+        for (Index total : totals_) product *= total;
+        return product;
+    }
 
     /// Whether a destination agrees with the reference on those of the axes that cut `dim`.
     [[nodiscard]] bool agrees(Index destination, int dim) const noexcept {
@@ -94,6 +111,10 @@ private:
         if (((wanted >> cut.axis) & 1U) != 0) return {inner, outer, coordinate / inner};
         return {1, inner, coordinate % inner};
     }
+    void count_dim(int dim) noexcept {
+        skipped_[dim] = places_.is_listed(dim) ? 0 : counted(dim, 0, extent(dim), places_.set(dim).span().begin);
+        totals_[dim] = before(dim, extent(dim));
+    }
     [[nodiscard]] Index extent(int dim) const noexcept { return to_->dims[dim].extent; }
 
     /// Of the first `position` indices of a span that the cuts from `level` on cut further. \pre not block-cyclic.
@@ -128,7 +149,6 @@ private:
     InlineList<int, max_grid_dims> levels_;     ///< per dimension: cuts up to the last one by any of the axes
     InlineList<Index, max_grid_dims> skipped_;  ///< per dimension: indices before the piece begins
     InlineList<Index, max_grid_dims> totals_;
-    Index elements_ = 1;
 };
 
 /// The same face for all elements of a piece.

@@ -66,7 +66,9 @@ public:
     [[nodiscard]] Index before(int dim, Index position) const noexcept {
         if (places_.is_listed(dim)) return places_.tile(dim, position).own_before;
         Interval const span = places_.set(dim).span();
-        return counted(dim, 0, extent(dim), smaller(larger(position, span.begin), span.end)) - skipped_[dim];
+        if (position <= span.begin) return 0;
+        if (position >= span.end) return totals_[dim];
+        return counted(dim, 0, extent(dim), position) - skipped_[dim];
     }
     /// Elements per index of `dim`, in the dimensions behind it.
     [[nodiscard]] Index inner(int dim) const noexcept {
@@ -112,8 +114,13 @@ private:
         return {1, inner, coordinate % inner};
     }
     void count_dim(int dim) noexcept {
-        skipped_[dim] = places_.is_listed(dim) ? 0 : counted(dim, 0, extent(dim), places_.set(dim).span().begin);
-        totals_[dim] = before(dim, extent(dim));
+        if (places_.is_listed(dim)) {
+            totals_[dim] = places_.tile(dim, extent(dim)).own_before;
+            return;
+        }
+        Interval const span = places_.set(dim).span();
+        skipped_[dim] = counted(dim, 0, extent(dim), span.begin);
+        totals_[dim] = counted(dim, 0, extent(dim), span.end) - skipped_[dim];
     }
     [[nodiscard]] Index extent(int dim) const noexcept { return to_->dims[dim].extent; }
 
@@ -183,7 +190,7 @@ public:
     template <class Visit>
     void for_each(Visit&& visit) const {
         Message message;
-        walk(0, {0, 0, 1, 1}, message, visit);
+        walk(0, Outer{}, message, visit);
     }
 
 private:
@@ -223,21 +230,20 @@ private:
 
     template <class Visit>
     void walk(int dim, Outer const& outer, Message& message, Visit& visit) const {
-        if (dim == sets_.size()) {
-            visit(message, outer.destination);
-            return;
-        }
+        if (dim == sets_.size()) return visit(message, outer.destination);
         int const repeats = message.repeats.size();
         IndexSet const met = forms_[dim].is_cyclic ? sets_[dim] : IndexSet(narrowed(dim, outer));
         to_.for_each_part(dim, met, [&](IndexSet const& part, Index ordinal) {
             Index const destination = outer.destination + ordinal;
             for_each_sent(sets_[dim], part, forms_[dim].levels, [&](Segments const& segments) {
                 append(message, segments);
-                walk(dim + 1,
-                     {destination, place(dim, outer, segments.first.begin),
-                      seen_.agrees(destination, dim) ? outer.seen * segments.size() : 0,
-                      left_out_.agrees(destination, dim) ? outer.left_out * segments.size() : 0},
-                     message, visit);
+                Outer next{destination, 0, 1, 1};
+                if (dim + 1 < sets_.size()) {  // else there is nothing left to narrow
+                    next.place = place(dim, outer, segments.first.begin);
+                    next.seen = seen_.agrees(destination, dim) ? outer.seen * segments.size() : 0;
+                    next.left_out = left_out_.agrees(destination, dim) ? outer.left_out * segments.size() : 0;
+                }
+                walk(dim + 1, next, message, visit);
                 message.box.pop_back();
                 message.repeats.count = repeats;
             });

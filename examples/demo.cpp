@@ -8,13 +8,12 @@
 //     mpirun -n 4 reshard_demo folder    the same on four processes
 #include "support/main_job.hpp"
 #include "support/model_lists.hpp"
+#include "support/options.hpp"
 #include "support/progress.hpp"
 #include "support/ranks.hpp"
 #include "support/temporary_folder.hpp"
 
 #include <reshard/checkpoint/safetensors_writer.hpp>
-
-#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <map>
@@ -215,6 +214,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
     app.add_flag("--mmap", arguments.map, "map the files instead of reading them");
-    CLI11_PARSE(app, argc, argv);
+    int status = 0;
+    if (!demo::parse_options(app, argc, argv, status)) return status;
     return demo::run_ranks("reshard_demo", arguments.ranks, 4, [&](auto& comm) { run(arguments, comm); });
 }

@@ -6,6 +6,8 @@
 #include <reshard/algebra/draw.hpp>
 #include <reshard/reshard.hpp>
 
+#include "support/launcher.hpp"
+
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -49,6 +51,7 @@ std::string answer(std::string_view command, std::vector<std::string> const& wor
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (!demo::is_first_process()) return 0;  // no ranks here: under mpirun one answer is enough
     if (argc != 3) usage();
     try {
         std::fputs(answer(argv[1], words_of(argv[2])).c_str(), stdout);

@@ -9,6 +9,8 @@
 #include <reshard/plan/relabel.hpp>
 #include <reshard/plan/simulate.hpp>
 
+#include "support/launcher.hpp"
+
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -238,6 +240,7 @@ void relabelled() {
 }  // namespace
 
 int main(int argc, char** argv) {
+    if (!demo::is_first_process()) return 0;  // no ranks here: under mpirun one answer is enough
     std::string_view const command = argc > 1 ? argv[1] : "";
     std::string_view const table = argc > 2 ? argv[2] : "";
     if (command == "time") {

@@ -3,13 +3,12 @@
 // gradients that are still partial; directly, and with every byte leaving the trainer once. Every value is verified.
 //
 //     reshard_trainer_to_inference                    12 ranks, as threads
-//     mpirun -n 12 reshard_trainer_to_inference       or as processes; 12 or more
+//     mpirun -n 12 reshard_trainer_to_inference       or as processes; of more than 12 the others hold nothing
 #include <reshard/plan/relay.hpp>
 #include <reshard/reshard.hpp>
 
+#include "support/options.hpp"
 #include "support/ranks.hpp"
-
-#include <CLI/CLI.hpp>
 
 #include <cstdio>
 
@@ -133,8 +132,9 @@ void run(Plan<> const& plan, C& comm) {
 template <Communicator C>
 void run_all(C& comm, DynamicShape const& shape) {
     if (comm.size() < ranks_needed) {
-        raise(ErrorCode::mesh, concat("the meshes have ", ranks_needed, " ranks, the communicator ", comm.size(),
-                                      ". Fix: start ", ranks_needed, " or more."));
+        raise(ErrorCode::mesh,
+              concat("the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(), ". Fix: start ",
+                     ranks_needed, " or more, of which ", ranks_needed, " take part."));
     }
     bool const speaks = comm.rank() == 0;
     if (speaks) {
@@ -169,7 +169,8 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 1024));
     app.add_option("--rows", rows, "rows of the matrix")->check(CLI::Range(1, 1 << 20))->capture_default_str();
     app.add_option("--columns", columns, "columns of the matrix")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-    CLI11_PARSE(app, argc, argv);
+    int status = 0;
+    if (!demo::parse_options(app, argc, argv, status)) return status;
     return demo::run_ranks("reshard_trainer_to_inference", ranks, ranks_needed, [&](auto& comm) {
         run_all(comm, DynamicShape(Shape{rows, columns}));
     });

@@ -9,31 +9,31 @@
 #include <reshard/comm/mpi.hpp>
 #endif
 
+#include "launcher.hpp"
+
+#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 namespace demo {
 
-/// Whether a launcher started this process as one of several.
-inline bool started_by_launcher() {
-#ifdef RESHARD_EXAMPLES_MPI
-    return reshard::started_by_mpi();
-#else
-    for (char const* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
-        if (std::getenv(name) != nullptr) return true;
-    return false;
-#endif
-}
+/// What both kinds of ranks can be told.
+struct RankOptions {
+    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait for other ranks
+    bool apart = false;  ///< processes send messages even inside a node, as they do between nodes; threads cannot
+};
 
 /// Runs body(comm) on every rank and returns the program's exit status. `ranks` is the number of threads; 0 asks for
 /// `otherwise` threads, or for as many ranks as the launcher started. Errors are printed, with the rank they belong to.
 template <class Body>
-int run_ranks(char const* program, int ranks, int otherwise, Body&& body) {
+int run_ranks(char const* program, int ranks, int otherwise, RankOptions const& options, Body&& body) {
     if (started_by_launcher()) {
 #ifdef RESHARD_EXAMPLES_MPI
-        return reshard::run_on_mpi([&](reshard::MpiCommunicator& comm) {
+        reshard::MpiOptions mpi;
+        mpi.deadline = options.deadline;
+        if (options.apart) mpi.ranks_per_node = 1;
+        return reshard::run_on_mpi(mpi, [&](reshard::MpiCommunicator& comm) {
             if (ranks != 0 && ranks != comm.size()) {
                 reshard::raise(reshard::ErrorCode::mesh,
                                reshard::concat("--ranks ", ranks, " but the launcher started ", comm.size(),
@@ -50,12 +50,19 @@ int run_ranks(char const* program, int ranks, int otherwise, Body&& body) {
 #endif
     }
     try {
-        reshard::run_on_threads(ranks == 0 ? otherwise : ranks, [&](reshard::ThreadCommunicator& comm) { body(comm); });
+        reshard::ThreadOptions threads;
+        threads.deadline = options.deadline;
+        reshard::run_on_threads(ranks == 0 ? otherwise : ranks, threads,
+                                [&](reshard::ThreadCommunicator& comm) { body(comm); });
         return 0;
     } catch (std::exception const& error) {
         std::fprintf(stderr, "\n%s: %s\n", program, error.what());
         return 1;
     }
+}
+template <class Body>
+int run_ranks(char const* program, int ranks, int otherwise, Body&& body) {
+    return run_ranks(program, ranks, otherwise, RankOptions{}, body);
 }
 
 /// What the ranks of a communicator are, for headings.

@@ -5,6 +5,7 @@
 #   the target reshard_mpi_FLAVOUR        what its compiler wrapper adds, without its C++ bindings
 #   the variable reshard_mpirun_FLAVOUR   the launcher and its options; "-n N PROGRAM" follows
 set(reshard_mpi_flavours "")
+include(${CMAKE_CURRENT_LIST_DIR}/launcher.cmake)
 
 function(reshard_add_mpi_flavour flavour wrapper launcher)
     execute_process(COMMAND ${wrapper} -show OUTPUT_VARIABLE line OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE code)
@@ -29,13 +30,7 @@ function(reshard_add_mpi_flavour flavour wrapper launcher)
             endif()
         endforeach()
     endif()
-    set(command ${launcher})
-    if(flavour STREQUAL "openmpi")
-        # Ranks share the cores of a small machine, and containers run as root. Without a network no other transport
-        # is looked for, which takes seconds.
-        list(APPEND command --allow-run-as-root --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca pml ob1
-             --mca btl self,vader)
-    endif()
+    reshard_launcher_command(command ${launcher})
     set(reshard_mpirun_${flavour} ${command} PARENT_SCOPE)
     set(reshard_mpi_flavours ${reshard_mpi_flavours} ${flavour} PARENT_SCOPE)
 endfunction()

@@ -28,6 +28,7 @@ struct Arguments {
     int ranks = 0;
     int deadline = 1000;  ///< milliseconds
     bool abort = false;
+    bool apart = false;
 };
 
 constexpr Index extent = 512;
@@ -147,9 +148,11 @@ int main(int argc, char** argv) {
         ->check(CLI::Range(1, 3600000))
         ->capture_default_str();
     app.add_flag("--abort", arguments.abort, "with the policy AbortOnFailure");
+    app.add_flag("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
     int status = 0;
     if (!demo::parse_options(app, argc, argv, status)) return status;
     demo::RankOptions options;
     options.deadline = std::chrono::milliseconds(arguments.deadline);
+    options.apart = arguments.apart;
     return demo::run_ranks("reshard_fail", arguments.ranks, 4, options, [&](auto& comm) { run(arguments, comm); });
 }

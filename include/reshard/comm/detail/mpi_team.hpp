@@ -370,11 +370,13 @@ private:
         missing([&](int rank) { furthest = smaller(furthest, calls_of(rank)); });
         std::string ranks;
         int culprit = rank_;
-        missing([&](int rank) {
-            if (calls_of(rank) != furthest) return;
+        for (int rank = 0; rank < size(); ++rank) {
+            bool behind = false;  // it may be visited for what it sends and for what it receives
+            missing([&](int each) { behind = behind || (each == rank && calls_of(each) == furthest); });
+            if (!behind) continue;
             if (ranks.empty()) culprit = rank;
             ranks = ranks.empty() ? std::to_string(rank) : concat(ranks, ", ", rank);
-        });
+        }
         std::string const text = concat(
             "reshard::MpiCommunicator: waited ", static_cast<Index>(family_->options().deadline.count()), " ms in ",
             name(call_), ranks.empty() ? std::string(" for ranks of other nodes") : concat(" for rank ", ranks),

@@ -188,9 +188,12 @@ public:
             std::uint64_t const text = digest_of(mine.reason);
             std::uint64_t const all[5] = {mine.ok() ? 0U : 1U, mine.digest, ~mine.digest, text, ~text};
             std::memcpy(agreement_->own, all, sizeof(all));
-            meet("MPI_Iallreduce", [&](MPI_Request* request) {
-                return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_, request);
-            });
+            meet(
+                "MPI_Iallreduce",
+                [&](MPI_Request* request) {
+                    return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_, request);
+                },
+                first_patience());
             std::uint64_t const* const most = agreement_->all;
             bool const fine = most[0] == 0 && most[1] == ~most[2] && most[3] == ~most[4];
             if (fine) {
@@ -273,6 +276,10 @@ private:
                 }
             },
             patience);
+    }
+    /// Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
+    [[nodiscard]] std::chrono::milliseconds first_patience() const noexcept {
+        return smaller<std::chrono::milliseconds>(family_->options().deadline, std::chrono::milliseconds(100));
     }
     /// Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
     /// same error, not PeerFailed.

@@ -26,8 +26,8 @@
 #include <reshard/algebra/split.hpp>
 #include <reshard/algebra/transition.hpp>
 
-#include <reshard/memory/convert.hpp>
 #include <reshard/memory/copy.hpp>
+#include <reshard/memory/deliver.hpp>
 #include <reshard/memory/fold.hpp>
 
 #include <reshard/plan/explain.hpp>

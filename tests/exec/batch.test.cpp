@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/exec/batch.hpp: what travels together, what is refused, and what all ranks then say.
 #include <reshard/exec/batch.hpp>
+#include <reshard/exec/casting.hpp>
 
 #include <doctest/doctest.h>
 

@@ -6,6 +6,7 @@
 
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/exec/casting.hpp>
 
 #include "support/allocations.hpp"
 

@@ -92,7 +92,7 @@ concept ExchangeRequest =
 ///
 /// The two sides of a transfer also agree on element_bytes, or, where they convert, on the type on the wire; a box
 /// without dimensions is one element. What a rank says to the others (what differs, whose verdict counts) is in
-/// namespace `transport`; memory/copy.hpp copies a box into a box, memory/convert.hpp also from type to type. How a
+/// namespace `transport`; memory/deliver.hpp copies, or converts, a box into a box. How a
 /// deadline is set is the transport's own matter; PeerFailed names the rank in the numbering of the outermost
 /// communicator. A communicator may move between calls, not while a request or prepared plan refers to it. A transport
 /// that must pack keeps its buffers between calls: nothing is allocated once they have their size.
@@ -173,8 +173,8 @@ struct MeshLine {
 /// The same for the two sides of a transfer: also, values travel as the same type, or as they lie in memory on both.
 template <class A, class B>
 [[nodiscard]] constexpr bool same_extents(Transfer<A> const& a, Transfer<B> const& b) noexcept {
-    if (a.conversion.active != b.conversion.active) return false;
-    if (!a.conversion.active) return same_extents(a.box, b.box);
+    if (a.conversion.is_active() != b.conversion.is_active()) return false;
+    if (!a.conversion.is_active()) return same_extents(a.box, b.box);
     StridedBox box = a.box;
     box.element_bytes = b.box.element_bytes;
     return a.conversion.wire == b.conversion.wire && same_extents(box, b.box);
@@ -188,8 +188,8 @@ template <class A, class B>
     if (sent == expected) {
         Conversion const& a = send->conversion;
         Conversion const& b = receive->conversion;
-        if (a.active != b.active || (a.active && a.wire != b.wire)) {
-            auto const text = [](Conversion const& c) { return c.active ? name(c.wire) : "elements as they are"; };
+        if (a.is_active() != b.is_active() || (a.is_active() && a.wire != b.wire)) {
+            auto const text = [](Conversion const& c) { return c.is_active() ? name(c.wire) : "elements as they are"; };
             return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ",
                           sender, " sends ", text(a), ", rank ", receiver, " expects ", text(b),
                           ". Fix: cast on both sides or on neither, to the same type on the way.");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/self.hpp
 /// \brief  SelfCommunicator: a group of one. Programs that usually run on many ranks run on one unchanged.
-/// \depends core, memory/convert.hpp, comm/communicator.hpp.
+/// \depends core, memory/deliver.hpp, comm/communicator.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
-#include <reshard/memory/convert.hpp>
+#include <reshard/memory/deliver.hpp>
 
 #include <utility>  // move
 
@@ -45,7 +45,7 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return traffic_; }
 
     /// Throws MismatchError when a send and its receive differ in number, size or type, before anything is copied.
-    /// A template, so that only files that exchange something compile how it is copied and converted.
+    /// A template, so that only files that exchange something compile how it is copied.
     template <class Byte = std::byte>
     SelfRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
         check_alive();

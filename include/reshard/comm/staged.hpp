@@ -10,7 +10,7 @@
 
 #include <reshard/comm/detail/watched.hpp>
 #include <reshard/comm/policy.hpp>
-#include <reshard/memory/convert.hpp>
+#include <reshard/memory/deliver.hpp>
 
 #include <new>      // align_val_t, nothrow
 #include <utility>  // exchange, move
@@ -91,7 +91,7 @@ template <class Byte>
 inline void move_values(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
                         StridedBox const& to_box, DType to_type, Conversion const& conversion, CopyHint hint) noexcept {
     if (conversion.is_plain()) return copy(from, from_box, to, to_box, hint);
-    convert(from, from_box, from_type, to, to_box, to_type, conversion.factor);
+    conversion.convert(from, from_box, from_type, to, to_box, to_type, conversion.factor);
 }
 
 [[nodiscard]] constexpr Index staging_slot(Index bytes) noexcept {

@@ -31,18 +31,28 @@ struct StridedBox {
     [[nodiscard]] constexpr Index payload_bytes() const noexcept { return elements() * element_bytes; }
 };
 
+/// Element k of `from_box`, times `factor`, becomes element k of `to_box`: convert<std::byte> of memory/convert.hpp.
+using ConvertBox = void (*)(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
+                            StridedBox const& to_box, DType to_type, double factor) noexcept;
+
 /// What becomes of values between memory and the wire: value = round_to_nearest_even(value * factor). Both sides of a
 /// transfer have one or neither has, and `wire` is the same on both; at most one side changes anything, so that values
 /// are rounded once and no transport gets other bits. On the wire an element takes bytes(wire).
+///
+/// Conversions bring the function that carries them out, so that transports need not know it. It is an address of the
+/// process that made the conversion: what comes from another process is converted by the receiver's own.
 struct Conversion {
     DType memory = DType::u8;  ///< element_bytes of the box is bytes(memory)
     DType wire = DType::u8;
-    double factor = 1.0;  ///< of floating types only
-    bool active = false;  ///< false: the elements travel as they are, and the other members say nothing
+    double factor = 1.0;           ///< of floating types only
+    ConvertBox convert = nullptr;  ///< null: the elements travel as they are, and the other members say nothing
 
+    [[nodiscard]] constexpr bool is_active() const noexcept { return convert != nullptr; }
     /// Whether this side moves the bytes as they lie in memory.
-    [[nodiscard]] constexpr bool is_plain() const noexcept { return !active || (memory == wire && factor == 1.0); }
-    friend constexpr bool operator==(Conversion const&, Conversion const&) = default;
+    [[nodiscard]] constexpr bool is_plain() const noexcept { return !is_active() || (memory == wire && factor == 1.0); }
+    friend constexpr bool operator==(Conversion const& a, Conversion const& b) noexcept {
+        return a.memory == b.memory && a.wire == b.wire && a.factor == b.factor && a.is_active() == b.is_active();
+    }
 };
 
 /// A box of this rank's memory and the peer it goes to (Byte = std::byte const) or comes from (std::byte).
@@ -55,7 +65,7 @@ struct Transfer {
 
     /// Bytes of one element on the wire, and of all of them: the same on both sides.
     [[nodiscard]] constexpr Index wire_element_bytes() const noexcept {
-        return conversion.active ? bytes(conversion.wire) : box.element_bytes;
+        return conversion.is_active() ? bytes(conversion.wire) : box.element_bytes;
     }
     [[nodiscard]] constexpr Index payload_bytes() const noexcept { return box.elements() * wire_element_bytes(); }
 };

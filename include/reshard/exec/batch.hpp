@@ -72,9 +72,9 @@ struct TensorSteps {
 
     TensorSteps(BatchTensor const& tensor, int rank)
         : planned(tensor.plan.steps()),
-          change(value_change(tensor.plan, planned, rank, tensor.source, tensor.destination, tensor.options.cast,
-                              tensor.options.factor)),
-          steps(changed_steps(planned, change.active)) {}
+          change(value_change(tensor.plan, planned, rank, tensor.source, tensor.destination, tensor.options.factor,
+                              tensor.options.cast)),
+          steps(changed_steps(planned, change.is_active())) {}
 
     /// Bytes of scratch memory this rank needs.
     [[nodiscard]] Index workspace(BatchTensor const& tensor, int rank) const {
@@ -147,9 +147,9 @@ inline void check_clashes(Batch const& batch, int rank) {
         ValueChange const change = TensorSteps(tensor, rank).change;
         Digest digest;
         digest.add(tensor.plan.hash()).add(static_cast<std::uint64_t>(change.from));
-        if (change.active) {
+        if (change.is_active()) {
             digest.add(static_cast<std::uint64_t>(change.to));
-            digest.add(__builtin_bit_cast(std::uint64_t, tensor.options.factor));
+            digest.add(__builtin_bit_cast(std::uint64_t, tensor.options.factor.value));
         }
         for (char c : tensor.name) digest.add(static_cast<unsigned char>(c));
         result.tensors.push_back(digest.value());
@@ -171,7 +171,8 @@ inline void check_clashes(Batch const& batch, int rank) {
         concat("prepared ", label(batch, i), " as ", to_string(tensor.plan.from()), " -> ", to_string(tensor.plan.to()),
                " of ", to_string(tensor.plan.from().shape()), " ", name(change.from));
     if (change.from != change.to) text += concat(" -> ", name(change.to));
-    if (tensor.options.factor != 1.0) text += concat(" times ", number_text(tensor.options.factor));
+    if (tensor.options.factor != 1.0)
+        text += concat(" times ", tensor.options.factor.methods->number(tensor.options.factor));
     return text;
 }
 

@@ -8,7 +8,7 @@
 #include <reshard/exec/detail/bind.hpp>
 #include <reshard/exec/detail/check.hpp>
 #include <reshard/exec/detail/value_change.hpp>
-#include <reshard/memory/convert.hpp>
+#include <reshard/memory/deliver.hpp>
 #include <reshard/memory/fold.hpp>
 
 namespace reshard::inline v0 {
@@ -25,16 +25,17 @@ namespace detail {
 }
 }  // namespace detail
 
-/// How a plan is prepared. Casts are asked for with Casting; a factor alone, `PrepareOptions{.factor = 0.5}`.
+/// How a plan is prepared. Casts are asked for with Casting; a factor alone, `PrepareOptions{.factor = 0.5}`. Both need
+/// <reshard/exec/casting.hpp>.
 struct PrepareOptions {
     /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan; allocated when empty.
     std::span<std::byte> workspace{};
     /// Every value is multiplied by it on its way; of floats only (f16, bf16, f32, f64), and finite. Where the
     /// destination is Partial it must commute with the reduction: any factor for sums and averages, positive ones for
     /// min and max, none for products.
-    double factor = 1.0;
+    detail::ChangeOption<double> factor{1.0, nullptr};
     /// The element types of source and destination may differ, and count on every rank, also where a view is empty.
-    bool cast = false;
+    detail::ChangeOption<bool> cast{false, nullptr};
 };
 
 /// The options of a move that casts: a type of its own, so that the compiler can tell whether views of two element
@@ -43,8 +44,15 @@ struct PrepareOptions {
 /// Every value becomes the nearest one of the destination's type to value * factor (memory/convert.hpp), once: addends
 /// are folded in the source's type first. The smaller of the two types travels, except for addends.
 struct Casting : PrepareOptions {
+    template <class Changing = detail::ValueChanging>
     constexpr explicit Casting(double by = 1.0, std::span<std::byte> scratch = {}) noexcept
-        : PrepareOptions{scratch, by, true} {}
+        : PrepareOptions{
+              scratch, {by, detail::change_methods<Changing>()}, {true, detail::change_methods<Changing>()}} {}
+    /// Whether there is a cast from one element type to the other.
+    template <class Changing = detail::ValueChanging>
+    [[nodiscard]] static consteval bool can_cast(DType from, DType to) {
+        return Changing::can_cast(from, to);
+    }
 };
 
 /// Bytes of scratch memory one rank needs for a plan; zero unless a Partial is folded. `dtype` is the source's.
@@ -95,15 +103,15 @@ public:
     BasicJob(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
              DynamicView const& destination, std::span<Byte> workspace)
         : BasicJob(plan, steps, rank, source, destination, workspace,
-                   value_change(plan, steps, rank, source, destination, false, 1.0)) {}
+                   value_change(plan, steps, rank, source, destination, {1.0, nullptr}, {false, nullptr})) {}
     /// \pre steps are changed_steps(), if there is a change.
     BasicJob(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
              DynamicView const& destination, std::span<Byte> workspace, ValueChange const& change)
         : change_(change),
           divisor_(steps.fold_op == Reduce::avg ? steps.addends : 1),
           addends_(steps.addends),
-          multiply_(change.active ? 1 : steps.multiply),  // else it is part of the factor
-          divide_(change.active ? 1 : steps.divide),
+          multiply_(change.is_active() ? 1 : steps.multiply),  // else it is part of the factor
+          divide_(change.is_active() ? 1 : steps.divide),
           fold_op_(steps.fold_op),
           fill_op_(steps.fill_op) {
         bool const gives = plan.from().contains(rank);
@@ -138,9 +146,11 @@ public:
         if (phase == 0 && fold_) {
             fold(fold_op_, change_.from, slots_.base, slot_bytes_, addends_, slots_.box, folded_.base, folded_.box,
                  divisor_);
-            if (lands_) {
-                convert(folded_.base, folded_.box, change_.from, landing_.base, landing_.box, change_.to,
-                        change_.factor);
+            if (lands_ && change_.is_active()) {
+                change_.methods->convert(folded_.base, folded_.box, change_.from, landing_.base, landing_.box,
+                                         change_.to, change_.factor);
+            } else if (lands_) {
+                copy(folded_.base, folded_.box, landing_.base, landing_.box);
             }
         }
     }
@@ -389,9 +399,9 @@ template <Communicator C>
     std::vector<detail::Job<C>> job;
     Verdict verdict = detail::verdict_of([&] {
         detail::Steps const planned = plan.steps();
-        change = detail::value_change(plan, planned, rank, source, destination, options.cast, options.factor);
+        change = detail::value_change(plan, planned, rank, source, destination, options.factor, options.cast);
         detail::check_arguments(plan, planned, rank, comm.size(), source, destination, change, options.cast);
-        detail::Steps const steps = detail::changed_steps(planned, change.active);
+        detail::Steps const steps = detail::changed_steps(planned, change.is_active());
         Index const needed = detail::padded_bytes(detail::workspace_of(steps, plan.from(), rank), change.from);
         std::span<std::byte> workspace = options.workspace;
         if (workspace.empty() && needed != 0) {
@@ -401,15 +411,15 @@ template <Communicator C>
             raise(ErrorCode::buffer,
                   concat("reshard::prepare: the workspace of rank ", rank, " has ", workspace.size(),
                          " bytes, the plan needs ", needed, ". Fix: ask workspace_bytes(plan, rank, dtype",
-                         change.active ? ", options" : "", ")."));
+                         change.is_active() ? ", options" : "", ")."));
         }
         job.emplace_back(plan, steps, rank, source, destination, workspace, change);
         job.back().own(std::move(own));
     });
     Digest digest;
     digest.add(plan.hash()).add(static_cast<std::uint64_t>(change.from));
-    if (change.active) {
-        digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor));
+    if (change.is_active()) {
+        digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor.value));
     }
     verdict.digest = digest.value();
     if (verdict.ok()) {  // what the others show should this rank be the one that differs
@@ -442,8 +452,10 @@ consteval bool check_types() {
     static_assert(casts || std::same_as<std::remove_const_t<S>, std::remove_const_t<T>>,
                   "reshard: source and destination have different element types. "
                   "Fix: give both the same type, or pass reshard::Casting{} to cast on the way.");
-    static_assert(!casts || can_convert(dtype_of<S>, dtype_of<T>),
-                  "reshard: there is no cast between these element types. Fix: cast numbers and booleans only.");
+    if constexpr (casts) {
+        static_assert(Options::can_cast(dtype_of<S>, dtype_of<T>),
+                      "reshard: there is no cast between these element types. Fix: cast numbers and booleans only.");
+    }
     static_assert(check_ops<From, S>() && check_ops<To, T>(),
                   "reshard: a Partial op is not defined for this element type: bit operations need integers, "
                   "averages need floats. Fix: use an op that the element type supports.");

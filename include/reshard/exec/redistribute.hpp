@@ -41,7 +41,7 @@ void run_locally(Plan<> const& plan, ConstDynamicView const& source, BasicDynami
                  int rank, PrepareOptions const& options) {
     Steps steps = plan.steps();
     if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
-    ValueChange const change = value_change(plan, steps, rank, source, destination, options.cast, options.factor);
+    ValueChange const change = value_change(plan, steps, rank, source, destination, options.factor, options.cast);
     int const ranks = static_cast<int>(plan.from().mesh().last_rank() + 1);
     check_arguments(plan, steps, rank, ranks, source, destination, change, options.cast);
     BasicJob<Byte> const job(plan, steps, rank, source, destination, {}, change);

@@ -148,14 +148,4 @@ void convert(std::byte const* from, StridedBox const& from_box, DType from_type,
     });
 }
 
-/// From the sender's memory into the receiver's, for transports that reach both: the two conversions as one.
-/// \pre transport::same_extents(send, receive). `hint` is for values that travel as they are.
-template <class Byte>
-void deliver(Send const& send, Transfer<Byte> const& receive, CopyHint hint = CopyHint::cached) noexcept {
-    Conversion const& from = send.conversion;
-    Conversion const& to = receive.conversion;
-    if (from.is_plain() && to.is_plain()) return copy(send.base, send.box, receive.base, receive.box, hint);
-    convert(send.base, send.box, from.memory, receive.base, receive.box, to.memory, from.factor * to.factor);
-}
-
 }  // namespace reshard::inline v0

@@ -8,8 +8,8 @@
 /// travels alone, in pieces of at most that size. So no message comes near the 2^31 bytes that MPI can count.
 #pragma once
 
-#include <reshard/memory/convert.hpp>
 #include <reshard/memory/copy.hpp>
+#include <reshard/memory/deliver.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/check.hpp
 /// \brief  What can be wrong with the arguments of prepare, found on each rank before anything is touched.
-/// \depends plan, memory/convert.hpp, core.
+/// \depends plan, core.
 #pragma once
 
 #include <reshard/core/tensor_view.hpp>
@@ -116,54 +116,11 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
     }
 }
 
-/// Factors in messages.
-[[nodiscard]] inline std::string number_text(double number) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.9g", number);
-    return text;
-}
-
 /// " as BF16 times 0.5": what prepare() tells other ranks about a change.
 [[nodiscard]] inline std::string change_text(ValueChange const& change, double factor) {
-    if (!change.active) return {};
+    if (!change.is_active()) return {};
     return concat(change.to == change.from ? std::string() : concat(" as ", name(change.to)),
-                  factor == 1.0 ? std::string() : concat(" times ", number_text(factor)));
-}
-
-/// Casts and factors that have no meaning.
-inline void check_change(Plan<> const& plan, ValueChange const& change) {
-    if (!change.active) return;
-    if (!(change.factor - change.factor == 0.0)) {
-        raise(ErrorCode::dtype, "reshard::prepare: the factor is not a finite number. Fix: scale by a number.");
-    }
-    if (!can_convert(change.from, change.to)) {
-        raise(ErrorCode::dtype,
-              concat("reshard::prepare: there is no cast from ", name(change.from), " to ", name(change.to),
-                     ". Fix: cast numbers and booleans of at least a byte; move "
-                     "other elements as they are."));
-    }
-    if (!can_convert(change.from, change.to, change.factor)) {
-        raise(ErrorCode::dtype,
-              concat("reshard::prepare: a factor of ", number_text(change.factor), " from ", name(change.from), " to ",
-                     name(change.to), ". Fix: scale floats; cast integers to floats in a move of their own first."));
-    }
-    for (int axis = 0; axis < plan.to().mesh().axes(); ++axis) {
-        Placement const& placement = plan.to().placement(axis);
-        if (!placement.is_partial()) continue;
-        Reduce const op = placement.op();
-        if (!supports(op, change.to)) {
-            raise(ErrorCode::dtype, concat("reshard::prepare: ", name(op), " is not defined for ", name(change.to),
-                                           ", which the destination holds addends of. "
-                                           "Fix: cast to a type that has the op, or resolve the Partial first."));
-        }
-        bool const sums = op == Reduce::sum || op == Reduce::avg;
-        bool const ordered = (op == Reduce::min || op == Reduce::max) && change.factor > 0.0;
-        if (change.factor != 1.0 && !sums && !ordered) {
-            raise(ErrorCode::dtype, concat("reshard::prepare: a factor of ", number_text(change.factor),
-                                           " for the addends of a ", name(op), " is not that factor for their ",
-                                           name(op), ". Fix: resolve the Partial, then scale."));
-        }
-    }
+                  factor == 1.0 ? std::string() : concat(" times ", change.methods->number(factor)));
 }
 
 inline void check_dtype(Steps const& steps, ValueChange const& change) {
@@ -205,7 +162,7 @@ inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, in
                      ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way."));
     }
     check_dtype(steps, change);
-    check_change(plan, change);
+    if (change.is_active()) change.methods->check(plan, change);
     if (gives) check_view("source", source, plan.from().local_shape(rank), rank, plan.from());
     if (!takes) return;
     check_view("destination", destination, plan.to().local_shape(rank), rank, plan.to());
@@ -223,7 +180,7 @@ inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, in
 /// The same where nothing is cast or scaled.
 inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
                             DynamicView const& destination) {
-    ValueChange const none = value_change(plan, steps, rank, source, destination, false, 1.0);
+    ValueChange const none = value_change(plan, steps, rank, source, destination, {1.0, nullptr}, {false, nullptr});
     check_arguments(plan, steps, rank, size, source, destination, none, false);
 }
 

@@ -148,6 +148,44 @@ struct FoldShape {
     return {};
 }
 
+namespace detail {
+
+/// The most elements any rank of the source must send, if nothing is folded. For any two distributions, so that only
+/// files that ask compile lists of boxes.
+template <AnyDistribution From, AnyDistribution To>
+[[nodiscard]] constexpr Index most_copied_out(From const& from, To const& to) {
+    DynamicMesh const& sources = from.mesh();
+    DynamicMesh const& targets = to.mesh();
+    Index most = 0;
+    // Per piece of the source: every element that somebody without it needs leaves one of its copies at least once.
+    for (Index i = 0; i < sources.size(); ++i) {
+        Index const rank = sources.rank_at(i);
+        auto const piece = from.boxes(rank);
+        if (piece.empty()) continue;
+        Index copies = 0;
+        for (Index j = 0; j < sources.size(); ++j) {
+            if (from.boxes(sources.rank_at(j)) == piece) ++copies;
+        }
+        std::vector<decltype(from.boxes(0))> seen;  // the destination's pieces are equal or disjoint
+        Index needed = 0;
+        for (Index j = 0; j < targets.size(); ++j) {
+            Index const receiver = targets.rank_at(j);
+            auto const wanted = to.boxes(receiver);
+            if (from.contains(receiver) && from.boxes(receiver) == piece) continue;
+            bool counted = false;
+            for (auto const& earlier : seen) counted = counted || earlier == wanted;
+            if (counted) continue;
+            seen.push_back(wanted);
+            for (Box const& a : piece)
+                for (Box const& b : wanted) needed += intersect(a, b).size();
+        }
+        most = larger(most, ceil_div(needed, copies));
+    }
+    return most;
+}
+
+}  // namespace detail
+
 /// The fewest elements that must be received and sent, by the busiest rank and in all. Cost: ranks squared; for
 /// tables, tests and small clusters.
 template <AnyDistribution From, AnyDistribution To>
@@ -194,30 +232,7 @@ template <AnyDistribution From, AnyDistribution To>
         result.received = larger(result.received, missing);
         result.total += missing;
     }
-    // Per piece of the source: every element that somebody without it needs leaves one of its copies at least once.
-    for (Index i = 0; i < sources.size(); ++i) {
-        Index const rank = sources.rank_at(i);
-        std::vector<Box> const piece = from.boxes(rank);
-        if (piece.empty()) continue;
-        Index copies = 0;
-        for (Index j = 0; j < sources.size(); ++j) {
-            if (from.boxes(sources.rank_at(j)) == piece) ++copies;
-        }
-        std::vector<std::vector<Box>> seen;  // the destination's pieces are equal or disjoint
-        Index needed = 0;
-        for (Index j = 0; j < targets.size(); ++j) {
-            Index const receiver = targets.rank_at(j);
-            std::vector<Box> const wanted = to.boxes(receiver);
-            if (from.contains(receiver) && from.boxes(receiver) == piece) continue;
-            bool counted = false;
-            for (auto const& earlier : seen) counted = counted || earlier == wanted;
-            if (counted) continue;
-            seen.push_back(wanted);
-            for (Box const& a : piece)
-                for (Box const& b : wanted) needed += intersect(a, b).size();
-        }
-        result.sent = larger(result.sent, ceil_div(needed, copies));
-    }
+    result.sent = detail::most_copied_out(source, target);
     return result;
 }
 

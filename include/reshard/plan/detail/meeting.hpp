@@ -15,6 +15,7 @@ namespace reshard::inline v0::detail {
 /// already; else pointers are sorted, because messages are long.
 template <class Messages>
 void sort_messages(Messages& messages) {
+    using Message = typename Messages::value_type;
     auto const before = [](Message const& a, Message const& b) {
         if (a.peer != b.peer) return a.peer < b.peer;
         for (int dim = 0; dim < a.box.size(); ++dim) {
@@ -38,12 +39,6 @@ template <class Grid>
 [[nodiscard]] DimForms forms_of(Grid const& a, Grid const& b) {
     return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_cyclic(dim) || b.is_cyclic(dim); });
 }
-
-/// What a dimension shares with a part of the other side, and what that side's axes add to the ordinal.
-struct Piece {
-    Segments segments;
-    Index ordinal = 0;
-};
 
 /// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.
 template <class Grid>
@@ -94,12 +89,18 @@ private:
         }
     }
 
+    /// What a dimension shares with a part of the other side, and what that side's axes add to the ordinal.
+    struct Piece {
+        Segments segments;
+        Index ordinal = 0;
+    };
     std::vector<Piece> pieces_;
     InlineList<Index, max_grid_dims + 1> begin_;
 };
 
 /// `message`, to or from `peer`.
-inline void add_message(std::vector<Message>& messages, Index peer, Message const& message) {
+template <class Messages>
+void add_message(Messages& messages, Index peer, Message const& message) {
     messages.push_back(message);
     messages.back().peer = peer;
 }

@@ -139,7 +139,7 @@ private:
                 };
                 share(message, start(line, message, receiver), line.length, copies, send);
             };
-            Everything const all(line.own.places());
+            Everything<Grid> const all(line.own.places());
             if (home) {
                 Narrowed(to_, sets, forms_, all, line.own, span).for_each(visit);
             } else {

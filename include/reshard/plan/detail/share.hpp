@@ -82,19 +82,20 @@ void share(Message const& message, Index start, Index length, Index holders, Vis
     }
 }
 
-/// Where one family of a dimension lies when all of them are laid end to end, by where they begin.
-struct Tile {
-    Index begin = 0;
-    Index before = 0;      ///< elements of the piece in the tiles before this one
-    Index own_before = 0;  ///< of these, the ones the piece's own side needs
-};
-
 /// Numbers the places of a piece: every message from it gets a stretch of its own, [place, place + elements).
 /// Dimensions without blocks count positions; of the others the families are listed.
+template <class Grid>
 class Places {
 public:
+    /// Where one family of a dimension lies when all of them are laid end to end, by where they begin.
+    struct Tile {
+        Index begin = 0;
+        Index before = 0;      ///< elements of the piece in the tiles before this one
+        Index own_before = 0;  ///< of these, the ones the piece's own side needs
+    };
+
     /// `is_own(dim, ordinal)`: whether a part of the other side counts for Tile::own_before.
-    template <class Grid, class IsOwn>
+    template <class IsOwn>
     Places(Grid const& other, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, IsOwn&& is_own)
         : sets_(sets) {
         for (int dim = 0; dim < sets.size(); ++dim) {
@@ -154,7 +155,7 @@ public:
     }
 
 private:
-    template <class Grid, class IsOwn>
+    template <class IsOwn>
     void list(Grid const& other, int dim, int levels, IsOwn& is_own) {
         auto const first = static_cast<std::ptrdiff_t>(tiles_.size());
         other.for_each_part(dim, sets_[dim], [&](IndexSet const& part, Index ordinal) {

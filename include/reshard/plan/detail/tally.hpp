@@ -47,7 +47,7 @@ public:
             if (((changed >> dim) & 1U) != 0) count_dim(dim);
     }
 
-    [[nodiscard]] Places const& places() const noexcept { return places_; }
+    [[nodiscard]] Places<Grid> const& places() const noexcept { return places_; }
     [[nodiscard]] Index reference() const noexcept { return reference_; }
     [[nodiscard]] Index elements() const noexcept {
         Index product = 1;
@@ -152,22 +152,23 @@ private:
     Grid const* to_;
     Index reference_;
     unsigned axes_;
-    Places places_;
+    Places<Grid> places_;
     InlineList<int, max_grid_dims> levels_;     ///< per dimension: cuts up to the last one by any of the axes
     InlineList<Index, max_grid_dims> skipped_;  ///< per dimension: indices before the piece begins
     InlineList<Index, max_grid_dims> totals_;
 };
 
 /// The same face for all elements of a piece.
+template <class Grid>
 class Everything {
 public:
-    explicit Everything(Places const& places) : places_(places) {}
+    explicit Everything(Places<Grid> const& places) : places_(places) {}
     [[nodiscard]] bool agrees(Index /*destination*/, int /*dim*/) const noexcept { return true; }
     [[nodiscard]] Index before(int dim, Index position) const noexcept { return places_.before(dim, position); }
     [[nodiscard]] Index inner(int dim) const noexcept { return places_.inner(dim); }
 
 private:
-    Places const& places_;
+    Places<Grid> const& places_;
 };
 /// And for none.
 struct Nothing {

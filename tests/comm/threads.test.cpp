@@ -271,6 +271,7 @@ TEST_SUITE("comm/threads") {
         // waits outlasts the time limit of the test.
         ThreadOptions options;
         options.deadline = 1h;
+        std::atomic<bool> started = false;  // a poisoned communicator starts nothing
         std::atomic<bool> aborted = false;
         std::atomic<bool> out = false;
         run_on_threads(2, options, [&](ThreadCommunicator& comm) {
@@ -279,11 +280,13 @@ TEST_SUITE("comm/threads") {
                     std::byte byte{};
                     Send const send{1, &byte, box_of(1, {})};
                     auto request = comm.exchange({&send, 1}, {});
+                    started = true;
                     while (!aborted) std::this_thread::yield();
                 }
                 out = true;
                 CHECK_THROWS_AS(barrier(comm), PeerFailed);
             } else {
+                while (!started) std::this_thread::yield();
                 comm.abort(ErrorCode::user, "enough");
                 aborted = true;
                 while (!out) std::this_thread::yield();

@@ -24,7 +24,18 @@ void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_
 }
 }  // namespace
 
-// The forms that are not here call these. Not inlined: the compiler would take new and free() for a mismatch.
+namespace {
+void* try_to_allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) noexcept {
+    try {
+        return allocate(size, alignment);
+    } catch (std::bad_alloc const&) {
+        return nullptr;
+    }
+}
+}  // namespace
+
+// The forms that are not here call these; those that do not throw have operators of their own in sanitisers. Not
+// inlined: the compiler would take new and free() for a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) { return allocate(size); }
 [[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
     return allocate(size, static_cast<std::size_t>(alignment));
@@ -33,3 +44,11 @@ void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void* operator new(std::size_t size, std::nothrow_t const&) noexcept { return try_to_allocate(size); }
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment, std::nothrow_t const&) noexcept {
+    return try_to_allocate(size, static_cast<std::size_t>(alignment));
+}
+[[gnu::noinline]] void operator delete(void* memory, std::nothrow_t const&) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t, std::nothrow_t const&) noexcept {
+    std::free(memory);
+}

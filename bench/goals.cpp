@@ -16,7 +16,6 @@
 #include <atomic>   // atomic
 #include <cstdio>   // printf
 #include <cstdlib>  // malloc
-#include <cstring>  // strcmp
 #include <new>      // operator new
 
 namespace {
@@ -246,20 +245,10 @@ constexpr Goal all_goals[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-    for (int i = 1; i < argc; ++i) {
-        bool known = false;
-        for (Goal const& goal : all_goals) known = known || std::strcmp(goal.name, argv[i]) == 0;
-        if (known) continue;
-        std::fprintf(stderr, "unknown goal '%s'; there are:", argv[i]);
-        for (Goal const& goal : all_goals) std::fprintf(stderr, " %s", goal.name);
-        std::fprintf(stderr, "\n");
-        return 2;
-    }
+    if (!are_known(all_goals, argc, argv)) return 2;
     Goals goals;
     for (Goal const& goal : all_goals) {
-        bool wanted = argc == 1;
-        for (int i = 1; i < argc; ++i) wanted = wanted || std::strcmp(goal.name, argv[i]) == 0;
-        if (!wanted) continue;
+        if (!is_wanted(goal.name, argc, argv)) continue;
         goal.measure(goals);
         std::fflush(stdout);
     }

@@ -14,8 +14,7 @@
 
 #include <reshard/exec/batch.hpp>
 
-#include <cmath>    // exp, log
-#include <cstring>  // strcmp
+#include <cmath>  // exp, log
 
 namespace {
 
@@ -266,15 +265,7 @@ constexpr Goal all_goals[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-    for (int i = 1; i < argc; ++i) {
-        bool known = false;
-        for (Goal const& goal : all_goals) known = known || std::strcmp(goal.name, argv[i]) == 0;
-        if (known) continue;
-        std::fprintf(stderr, "unknown goal '%s'; there are:", argv[i]);
-        for (Goal const& goal : all_goals) std::fprintf(stderr, " %s", goal.name);
-        std::fprintf(stderr, "\n");
-        return 2;
-    }
+    if (!are_known(all_goals, argc, argv)) return 2;
     return run_on_mpi([&](MpiCommunicator& comm) {
         if (comm.size() != ranks_wanted) {
             raise(ErrorCode::mesh, concat("reshard_mpi_goals: started with ", comm.size(),
@@ -282,9 +273,7 @@ int main(int argc, char** argv) {
         }
         Bench bench{comm};
         for (Goal const& goal : all_goals) {
-            bool wanted = argc == 1;
-            for (int i = 1; i < argc; ++i) wanted = wanted || std::strcmp(goal.name, argv[i]) == 0;
-            if (wanted) goal.measure(bench);
+            if (is_wanted(goal.name, argc, argv)) goal.measure(bench);
         }
         if (bench.speaks()) bench.goals.print();
     });

@@ -3,9 +3,10 @@
 /// \brief  What scripts/bench prints at the end: goal NAME VALUE TARGET ok|short|skipped.
 #pragma once
 
-#include <cstdio>  // printf, snprintf
-#include <string>  // string
-#include <vector>  // vector
+#include <cstdio>   // printf, snprintf
+#include <cstring>  // strcmp
+#include <string>   // string
+#include <vector>   // vector
 
 namespace reshard::bench {
 
@@ -32,5 +33,27 @@ private:
 
     std::vector<std::string> lines_;
 };
+
+/// Whether a goal is to be measured: it is named among the program's arguments, or nothing is.
+[[nodiscard]] inline bool is_wanted(char const* name, int argc, char** argv) {
+    bool wanted = argc == 1;
+    for (int i = 1; i < argc; ++i) wanted = wanted || std::strcmp(name, argv[i]) == 0;
+    return wanted;
+}
+
+/// Whether every argument names a goal; says which one does not. `Goals` is an array of things with a name.
+template <class Goals>
+[[nodiscard]] bool are_known(Goals const& goals, int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) {
+        bool known = false;
+        for (auto const& goal : goals) known = known || std::strcmp(goal.name, argv[i]) == 0;
+        if (known) continue;
+        std::fprintf(stderr, "unknown goal '%s'; there are:", argv[i]);
+        for (auto const& goal : goals) std::fprintf(stderr, " %s", goal.name);
+        std::fprintf(stderr, "\n");
+        return false;
+    }
+    return true;
+}
 
 }  // namespace reshard::bench

@@ -3,8 +3,9 @@
 /// \brief  Ranks that are MPI processes: MpiCommunicator, memory they share on a node, run_on_mpi() which runs a
 /// program. \depends comm/communicator.hpp, memory, MPI 3.1 (C interface). Needs exceptions. Link reshard::mpi.
 ///
-/// Between nodes boxes travel as MPI messages. On a node the receiver copies straight from the sender's memory: through
-/// shared memory for buffers of allocate(), by process_vm_readv for others where the system allows it.
+/// Between nodes boxes travel as MPI messages. On a node the receiver copies straight from buffers of allocate(); from
+/// other memory it reads long rows by process_vm_readv, where the system allows it, and takes short ones as messages.
+/// Transfers of a few kilobytes are copied through memory the ranks of the node share.
 #pragma once
 
 #include <reshard/comm/detail/mpi_exchange.hpp>

@@ -27,9 +27,10 @@ namespace reshard::inline v0 {
 /// How ranks of one node reach each other's ordinary memory. Memory of MpiCommunicator::allocate() is read in place,
 /// whatever this says.
 enum class MpiPath : std::uint8_t {
-    automatic,  ///< attach where a trial at construction works between all ranks of the node, otherwise messages
-    messages,   ///< MPI messages
-    attach,     ///< process_vm_readv; the constructor throws TransportError where the system forbids it
+    automatic,  ///< attach where a trial at construction works between all ranks of the node, otherwise messages;
+                ///< transfers of a few kilobytes through shared memory, as with attach
+    messages,   ///< MPI messages, whatever the size
+    attach,     ///< process_vm_readv for long rows; the constructor throws TransportError where the system forbids it
 };
 
 /// How ranks that are MPI processes behave. The same on every rank.

@@ -11,6 +11,7 @@
 
 #include "../../examples/support/model_lists.hpp"
 #include "support/allocations.hpp"
+#include "support/fake_cuda.hpp"
 
 #include <atomic>
 #include <cstring>
@@ -561,6 +562,13 @@ TEST_SUITE("exec/batch") {
                          if (rank == 1) {
                              tensors[0].source = ConstDynamicView(tensors[0].source.data(), DType::u32, Shape{4});
                          }
+                     });
+        test::FakeCuda const cuda;
+        if (!cuda.works()) return;
+        check_spoilt(ErrorCode::buffer,
+                     {"rank 1 of 3: tensor 1 'weight': reshard: the transport 'threads' moves memory of"},
+                     [&](Tensors& tensors, BatchOptions&, int rank) {
+                         if (rank == 1) cuda.claim(tensors[1].source.data(), 8);
                      });
     }
 

@@ -5,10 +5,13 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/self.hpp>
+#include <reshard/comm/staged.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/exec/casting.hpp>
+#include <reshard/exec/redistribute.hpp>
 
 #include "support/allocations.hpp"
+#include "support/fake_cuda.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -148,6 +151,28 @@ TEST_SUITE("exec/prepare") {
                      [](Gather& job) { job.from = TensorView<float>(nullptr, Shape{4}); });
         check_spoilt(ErrorCode::buffer, {"the destination of rank 1 is null"},
                      [](Gather& job) { job.to = TensorView<float>(nullptr, Shape{12}); });
+    }
+
+    TEST_CASE("memory of a device on one rank is a BufferError on all") {
+        test::FakeCuda const cuda;
+        if (!cuda.works()) return;  // a real driver is loaded: it knows what is a device's
+        std::vector<std::string> const parts{
+            "rank 1 of 3: reshard: the transport 'threads' moves memory of the host, and this is memory of a CUDA "
+            "device",
+            "Fix: copy it to the host first"};
+        check_spoilt(ErrorCode::buffer, parts, [&](Gather& job) { cuda.claim(job.source.data(), 16); });
+        check_spoilt(ErrorCode::buffer, parts, [&](Gather& job) { cuda.claim(job.destination.data(), 48); });
+
+        // A policy in between does not hide the transport.
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 Gather job;
+                                 if (comm.rank() == 1) cuda.claim(job.source.data(), 16);
+                                 auto staged = compose<Staged>(comm.split(0, comm.rank()));
+                                 redistribute(gather, staged, job.from, job.to);
+                             }),
+                   ErrorCode::buffer, parts);
     }
 
     TEST_CASE("source and destination that overlap on one rank are a BufferError on all") {

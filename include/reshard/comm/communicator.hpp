@@ -122,6 +122,18 @@ concept Communicator = std::movable<C> && !std::copyable<C> && ExchangeRequest<t
 /// For authors of transports: what every transport must say and decide alike.
 namespace transport {
 
+/// What a transport that cannot reach all memory says of this address, before anything moves: a member
+/// check_memory(pointer) that throws BufferError, which prepare() turns into the same error on all ranks. Policies need
+/// not know: the transport below them is asked.
+template <class C>
+void check_memory(C& comm, void const* memory) {
+    if constexpr (requires { comm.check_memory(memory); }) {
+        comm.check_memory(memory);
+    } else if constexpr (requires { comm.inner(); }) {
+        check_memory(comm.inner(), memory);
+    }
+}
+
 /// Where a rank stands when a communicator is split along a mesh axis: the line it is on, its place there.
 struct MeshLine {
     int colour = -1;

@@ -12,6 +12,7 @@
 #include <reshard/comm/detail/mpi_run.hpp>
 #include <reshard/comm/detail/mpi_shared.hpp>
 #include <reshard/core/tensor_view.hpp>
+#include <reshard/memory/device_memory.hpp>
 
 namespace reshard::inline v0 {
 
@@ -149,8 +150,8 @@ public:
     [[nodiscard]] MpiPath path() const noexcept { return team().attach() ? MpiPath::attach : MpiPath::messages; }
 
     /// Lays the transfers out for the ranks of this node, starts messages to the others, and returns; never blocks.
-    /// Memory is the host's: pointers of a device are for a transport that knows devices. Throws TransportError for
-    /// transfers out of order or an exchange already under way.
+    /// Memory is the host's (prepare() asks check_memory()). Throws TransportError for transfers out of order or an
+    /// exchange already under way.
     MpiRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
         enter(detail::MpiCall::exchange);
         exchange_->start(sends, receives);
@@ -169,6 +170,9 @@ public:
         enter(detail::MpiCall::split);
         return MpiCommunicator(detail::make_mpi_exchange(team().split(colour, key)));
     }
+
+    /// Throws BufferError for memory of a device: this transport moves the host's.
+    void check_memory(void const* memory) const { refuse_device_memory(name, memory); }
 
     void abort(ErrorCode code, std::string_view reason) noexcept { team().poison(code, reason); }
     /// Ends the program on all ranks by MPI_Abort: what AbortOnFailure does in the end.

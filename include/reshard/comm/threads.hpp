@@ -7,6 +7,7 @@
 #pragma once
 
 #include <reshard/comm/detail/thread_exchange.hpp>
+#include <reshard/memory/device_memory.hpp>
 
 #include <algorithm>  // sort
 
@@ -149,6 +150,9 @@ public:
         });
         return {std::move(child), place};
     }
+
+    /// Throws BufferError for memory of a device: this transport moves the host's.
+    void check_memory(void const* memory) const { refuse_device_memory(name, memory); }
 
     void abort(ErrorCode code, std::string_view reason) noexcept {
         try {

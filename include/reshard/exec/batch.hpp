@@ -282,6 +282,10 @@ template <Communicator C>
     Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(batch, rank, options);
         job.push_back(detail::bind_batch<std::byte>(batch, rank, comm.size(), options, current));
+        for (current = 0; current < batch.size(); ++current) {
+            BatchTensor const& tensor = batch.tensors()[current];
+            detail::check_memory(comm, tensor.plan, tensor.source, tensor.destination);
+        }
     });
     if (!verdict.ok() && current < batch.size()) {
         verdict.reason = concat(detail::label(batch, current), ": ", verdict.reason);

@@ -302,6 +302,13 @@ template <class Check>
     return verdict;
 }
 
+/// Throws BufferError for views of memory that the transport cannot reach.
+template <Communicator C>
+void check_memory(C& comm, Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination) {
+    if (plan.from().contains(comm.rank()) && source.size() != 0) transport::check_memory(comm, source.data());
+    if (plan.to().contains(comm.rank()) && destination.size() != 0) transport::check_memory(comm, destination.data());
+}
+
 template <Communicator C>
 void agree_or_raise(C& comm, Verdict mine) {
     Verdict const all = comm.agree(std::move(mine));
@@ -401,6 +408,7 @@ template <Communicator C>
         detail::Steps const planned = plan.steps();
         change = detail::value_change(plan, planned, rank, source, destination, options.factor, options.cast);
         detail::check_arguments(plan, planned, rank, comm.size(), source, destination, change, options.cast);
+        detail::check_memory(comm, plan, source, destination);
         detail::Steps const steps = detail::changed_steps(planned, change.is_active());
         Index const needed = detail::padded_bytes(detail::workspace_of(steps, plan.from(), rank), change.from);
         std::span<std::byte> workspace = options.workspace;

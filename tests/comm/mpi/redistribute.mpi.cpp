@@ -6,6 +6,7 @@
 
 #include <reshard/exec/redistribute.hpp>
 
+#include "support/fake_cuda.hpp"
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
@@ -101,5 +102,28 @@ TEST_SUITE("comm/mpi") {
                 random_transition<std::uint8_t>(comm, seed, {Reduce::sum}, true);
             }
         }
+    }
+
+    TEST_CASE("memory of a device on the last rank is a BufferError on all, and nothing moves") {
+        test::FakeCuda const cuda;
+        if (!cuda.works()) return;  // a real driver is loaded: it knows what is a device's
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        DynamicShape const shape = Shape{Index{4} * comm.size()};
+        auto const gather =
+            plan(distribution(Mesh{comm.size()}, shape, "S0"), distribution(Mesh{comm.size()}, shape, "R"));
+        std::vector<float> source(4, 1.0F);
+        std::vector<float> destination(static_cast<std::size_t>(shape.size()), -7.0F);
+        if (comm.rank() == comm.size() - 1) cuda.claim(source.data(), 16);
+        std::string message;
+        try {
+            redistribute(gather, comm, TensorView<float>(source.data(), Shape{4}),
+                         TensorView<float>(destination.data(), shape));
+        } catch (BufferError const& error) {
+            message = error.message();
+        }
+        CAPTURE(message);
+        CHECK(message.find("the transport 'mpi' moves memory of the host") != std::string::npos);
+        CHECK(message.find(concat("rank ", comm.size() - 1, " of ")) == 0);
+        CHECK(destination == std::vector<float>(destination.size(), -7.0F));
     }
 }

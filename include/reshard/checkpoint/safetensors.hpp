@@ -10,6 +10,21 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
+[[nodiscard]] inline std::uint64_t digest_of(std::string_view text) noexcept {
+    Digest digest;
+    digest.add(text.size());
+    std::size_t i = 0;
+    for (; i + 8 <= text.size(); i += 8) {
+        std::uint64_t word = 0;
+        for (std::size_t k = 0; k < 8; ++k) word |= std::uint64_t{static_cast<unsigned char>(text[i + k])} << (8 * k);
+        digest.add(word);
+    }
+    for (; i < text.size(); ++i) digest.add(static_cast<unsigned char>(text[i]));
+    return digest.value();
+}
+}  // namespace detail
+
 /// How the data section is reached. `pread` is the default: on network file systems page faults of a map are an
 /// order of magnitude slower, and a failed one kills the process. `mmap` adds `view`.
 enum class Access : int { pread, mmap };
@@ -30,6 +45,8 @@ public:
         std::string json(static_cast<std::size_t>(length), '\0');
         detail::read_fully(result.file_, result.path_, 8, std::as_writable_bytes(std::span(json)));
         result.header_ = parse_safetensors_json(json, result.file_bytes_, result.path_);
+        result.header_digest_ = detail::digest_of(json);
+        result.stamp_ = detail::stamp_of(result.file_, result.path_);
         if (access == Access::mmap) result.map_ = detail::FileMap(result.file_, result.file_bytes_, result.path_);
         return result;
     }
@@ -42,6 +59,8 @@ public:
     /// Where the data section begins, in bytes from the start of the file.
     [[nodiscard]] Index data_offset() const noexcept { return header_.data_offset(); }
     [[nodiscard]] Index file_bytes() const noexcept { return file_bytes_; }
+    /// A 64-bit digest of the header: files of different versions almost always differ in it, or in file_bytes().
+    [[nodiscard]] std::uint64_t header_digest() const noexcept { return header_digest_; }
     [[nodiscard]] bool is_mapped() const noexcept { return map_.data() != nullptr; }
 
     /// The tensor of that name, or null.
@@ -72,6 +91,23 @@ public:
         }
         // Also when mapped: a short file is an error here, but would be a signal there.
         detail::read_fully(file_, path_, data_offset() + tensor.begin + byte_begin, out);
+    }
+
+    /// Bytes of the data section from `begin` on into `out`, whatever tensors they belong to. Throws like read_range.
+    void read_data(Index begin, std::span<std::byte> out) const {
+        if (begin < 0 || static_cast<Index>(out.size()) > header_.data_bytes() - begin) {
+            raise(ErrorCode::buffer,
+                  concat("reshard::SafetensorsFile: ", path_, " has no ", out.size(), " bytes at offset ", begin,
+                         " of its data section. Fix: read within its ", header_.data_bytes(), " bytes."));
+        }
+        detail::read_fully(file_, path_, data_offset() + begin, out);
+    }
+    /// Throws IoError if somebody has written to the file, or cut it short, since it was opened.
+    void check_unchanged() const {
+        if (detail::stamp_of(file_, path_) == stamp_) return;
+        raise(ErrorCode::io, concat("IoError: ", path_,
+                                    ": it was written to while it was read. Fix: write checkpoints under another name "
+                                    "and rename them; load again."));
     }
 
     /// The tensor's bytes inside the map. They stay valid until this object is destroyed; it may be moved.
@@ -114,7 +150,9 @@ private:
     detail::FileDescriptor file_;
     detail::FileMap map_;
     SafetensorsHeader header_;
+    detail::FileStamp stamp_;
     Index file_bytes_ = 0;
+    std::uint64_t header_digest_ = 0;
 };
 
 }  // namespace reshard::inline v0

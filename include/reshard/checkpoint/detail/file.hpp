@@ -60,6 +60,21 @@ private:
     int fd_ = -1;
 };
 
+/// What a file was when it was opened: writing to it or cutting it short shows. A file that was replaced by a rename
+/// is another file: what we have open stays as it was.
+struct FileStamp {
+    Index bytes = 0;
+    Index seconds = 0;
+    Index nanoseconds = 0;
+    friend bool operator==(FileStamp const&, FileStamp const&) = default;
+};
+[[nodiscard]] inline FileStamp stamp_of(FileDescriptor const& file, std::string_view path) {
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0) raise_io(path, "cannot stat", errno, "check the file system.");
+    return {static_cast<Index>(status.st_size), static_cast<Index>(status.st_mtim.tv_sec),
+            static_cast<Index>(status.st_mtim.tv_nsec)};
+}
+
 /// One read-only map; unmapped with its owner.
 class FileMap {
 public:

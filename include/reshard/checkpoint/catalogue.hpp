@@ -12,7 +12,7 @@ namespace reshard::inline v0 {
 
 /// One file of a checkpoint, as its header describes it.
 struct CatalogueFile {
-    std::string leaf;  ///< its name inside the checkpoint's folder
+    std::string leaf;  ///< its path inside the checkpoint's folder
     Index file_bytes = 0;
     std::uint64_t header_digest = 0;  ///< 0 for a file that was never written
     friend bool operator==(CatalogueFile const&, CatalogueFile const&) = default;
@@ -76,8 +76,9 @@ private:
     [[nodiscard]] static std::vector<CatalogueFile> files_of(Checkpoint const& checkpoint) {
         std::vector<CatalogueFile> files;
         for (SafetensorsFile const& file : checkpoint.files()) {
-            std::string const& path = file.path();
-            files.push_back({path.substr(path.rfind('/') + 1), file.file_bytes(), file.header_digest()});
+            std::size_t skip = checkpoint.folder().size();  // and the slash behind it
+            while (skip < file.path().size() && skip > 0 && file.path()[skip] == '/') ++skip;
+            files.push_back({file.path().substr(skip), file.file_bytes(), file.header_digest()});
         }
         return files;
     }

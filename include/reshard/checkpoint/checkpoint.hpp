@@ -47,6 +47,8 @@ public:
 
     /// Sorted by file, then by position in it.
     [[nodiscard]] std::span<CheckpointTensor const> tensors() const noexcept { return tensors_; }
+    /// What the files' names are relative to; empty for the working folder.
+    [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
     /// Sorted by name, where an index named them.
     [[nodiscard]] std::span<SafetensorsFile const> files() const noexcept { return files_; }
     [[nodiscard]] SafetensorsFile const& file_of(CheckpointTensor const& tensor) const {
@@ -96,6 +98,7 @@ private:
     Checkpoint() = default;
 
     void open_file(std::string const& path, Access access) {
+        folder_ = path.find('/') == std::string::npos ? "" : detail::folder_of(path);
         files_.push_back(SafetensorsFile::open(path, access));
         for (TensorInfo const& tensor : files_.back().tensors()) tensors_.push_back({tensor, 0});
     }
@@ -159,16 +162,16 @@ private:
 
     void open_index(std::string const& index, Access access) {
         detail::WeightMap const map = detail::parse_weight_map(read_text(index), index);
-        std::string const folder = index.find('/') == std::string::npos ? "" : detail::folder_of(index);
+        folder_ = index.find('/') == std::string::npos ? "" : detail::folder_of(index);
 
         std::vector<std::string> leaves;
         for (auto const& entry : map) leaves.push_back(entry.second);
         std::sort(leaves.begin(), leaves.end());
         leaves.erase(std::unique(leaves.begin(), leaves.end()), leaves.end());
-        refuse_missing(index, folder, leaves);
+        refuse_missing(index, folder_, leaves);
 
         for (std::string const& leaf : leaves) {
-            files_.push_back(SafetensorsFile::open(detail::join_path(folder, leaf), access));
+            files_.push_back(SafetensorsFile::open(detail::join_path(folder_, leaf), access));
         }
         for (auto const& [tensor, leaf] : map) {
             auto const file = std::lower_bound(leaves.begin(), leaves.end(), leaf) - leaves.begin();
@@ -213,6 +216,7 @@ private:
         return text;
     }
 
+    std::string folder_;
     std::vector<SafetensorsFile> files_;
     std::vector<CheckpointTensor> tensors_;
     std::vector<std::size_t> by_name_;

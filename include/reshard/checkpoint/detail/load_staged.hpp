@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/load_staged.hpp
+/// \brief  Reads windows into staging memory and passes them on, window after window.
+/// \depends checkpoint/detail/{load_files,load_match,read_schedule}, comm/collectives, memory/copy.
+#pragma once
+
+#include <reshard/checkpoint/detail/load_files.hpp>
+#include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/load_strategy.hpp>
+#include <reshard/comm/collectives.hpp>
+#include <reshard/memory/copy.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// A view that says where element 0 is and how to go on.
+[[nodiscard]] inline StridedBox run_of_bytes(Index bytes) noexcept {
+    StridedBox box;
+    box.dims.push_back({bytes, 1});
+    return box;
+}
+
+/// What one rank's local tensors need, as boxes of the files.
+[[nodiscard]] inline std::vector<ReadBox> needed_boxes(std::span<WantedTensor const> wanted,
+                                                       std::span<LocalTensor const> targets, int rank) {
+    std::vector<ReadBox> boxes;
+    std::vector<Message> needs;
+    for (WantedTensor const& tensor : wanted) {
+        LocalTensor const& target = targets[tensor.target];
+        if (!target.distribution.contains(rank)) continue;
+        Box const whole(tensor.shape);
+        needs.clear();
+        append_needs(needs, whole, target.distribution, rank);
+        Indices const coordinates = target.distribution.mesh().coordinates(rank);
+        for (Message const& need : needs) {
+            MessagePart const from = part_of_dense(need, tensor.dtype, whole);
+            MessagePart const to = part_of_local(need, target.view, target.distribution, coordinates);
+            boxes.push_back(
+                {tensor.file, tensor.begin + from.offset, from.box, target.view.data() + to.offset, to.box});
+        }
+    }
+    return boxes;
+}
+[[nodiscard]] inline Index payload_of(std::span<ReadBox const> boxes) noexcept {
+    Index sum = 0;
+    for (ReadBox const& box : boxes) sum += box.in_file.payload_bytes();
+    return sum;
+}
+
+/// Memory that the ranks of a node read in place, where the transport has it.
+template <class C>
+[[nodiscard]] auto make_staging(C& comm, Index bytes) {
+    if constexpr (requires { comm.template allocate<unsigned char>(bytes); }) {
+        return comm.template allocate<unsigned char>(bytes);
+    } else {
+        std::vector<unsigned char> memory;
+        agree_or_raise(comm, verdict_of([&] { memory.resize(static_cast<std::size_t>(bytes)); }));
+        return memory;
+    }
+}
+
+/// One rank's part of a schedule. `Spread` tells how a window reaches who needs it.
+enum class Spread : int { scatter, broadcast, exchange };
+
+template <Communicator C>
+class StagedLoad {
+public:
+    StagedLoad(C& comm, std::span<WantedTensor const> wanted, std::span<LocalTensor const> targets,
+               ReadSchedule const& schedule, Spread spread, LoadReport& report)
+        : comm_(comm),
+          wanted_(wanted),
+          targets_(targets),
+          schedule_(schedule),
+          spread_(spread),
+          report_(report),
+          staging_(make_staging(comm, staging_bytes())) {
+        report.extra_bytes = larger(report.extra_bytes, staging_bytes());
+    }
+
+    /// Collective. Throws the error of the lowest rank that fails to read, on every rank.
+    void run(LoadFiles const& files, ReadOptions const& reads) {
+        std::span<Piece const> rest = schedule_.pieces;
+        for (Index window = 0; window < schedule_.windows; ++window) {
+            std::size_t count = 0;
+            while (count < rest.size() && rest[count].window == window) ++count;
+            auto const pieces = rest.first(count);
+            rest = rest.subspan(count);
+            ++report_.collectives.agreements;
+            agree_or_raise(comm_, verdict_of([&] { read(pieces, files, reads); }));
+            if (spread_ == Spread::broadcast) {
+                pass_all(pieces);
+            } else {
+                pass_needs(pieces);
+            }
+        }
+    }
+
+private:
+    [[nodiscard]] Index staging_bytes() const noexcept {
+        if (spread_ == Spread::broadcast) return schedule_.staging_bytes;
+        Index bytes = 0;
+        for (Piece const& piece : schedule_.pieces)
+            if (piece.reader == comm_.rank()) bytes = larger(bytes, piece.place + piece.bytes);
+        return bytes;
+    }
+    [[nodiscard]] std::byte* at(Index place) noexcept { return reinterpret_cast<std::byte*>(staging_.data()) + place; }
+
+    void read(std::span<Piece const> pieces, LoadFiles const& files, ReadOptions const& options) {
+        std::vector<ReadBox> boxes;
+        for (Piece const& piece : pieces) {
+            if (piece.reader != comm_.rank()) continue;
+            int const file = wanted_[piece.wanted].file;
+            if (!boxes.empty()) {  // pieces that touch in the file touch in staging memory: one read
+                ReadBox& last = boxes.back();
+                Index& bytes = last.in_file.dims[0].extent;
+                if (last.file == file && last.offset + bytes == piece.begin && last.to + bytes == at(piece.place)) {
+                    bytes += piece.bytes;
+                    last.in_memory = last.in_file;
+                    continue;
+                }
+            }
+            boxes.push_back({file, piece.begin, run_of_bytes(piece.bytes), at(piece.place), run_of_bytes(piece.bytes)});
+        }
+        ReadTotals const totals = read_boxes(
+            boxes, options, [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
+        report_.reads += totals.reads;
+        report_.bytes_read += totals.bytes_read;
+        report_.extra_bytes = larger(report_.extra_bytes, staging_bytes() + totals.scratch_bytes);
+    }
+
+    void pass_all(std::span<Piece const> pieces) {
+        Index const bytes = pieces.back().place + pieces.back().bytes;
+        ++report_.collectives.broadcasts;
+        broadcast(comm_, {at(0), static_cast<std::size_t>(bytes)}, pieces.front().reader);
+        for (Piece const& piece : pieces) {
+            visit_needs(piece, comm_.rank(), [&](MessagePart const& from, MessagePart const& to, std::byte* base) {
+                copy(at(piece.place) + from.offset, from.box, base + to.offset, to.box);
+                report_.bytes_loaded += from.box.payload_bytes();
+            });
+        }
+    }
+
+    /// Sends to a rank and receives from one are in the order of the sender's pieces.
+    void pass_needs(std::span<Piece const> pieces) {
+        sends_.clear();
+        receives_.clear();
+        for (Piece const& piece : pieces) {
+            if (piece.reader == comm_.rank()) add_sends(piece);
+            visit_needs(piece, comm_.rank(), [&](MessagePart const&, MessagePart const& to, std::byte* base) {
+                receives_.push_back({piece.reader, base + to.offset, to.box});
+                report_.bytes_loaded += to.box.payload_bytes();
+            });
+        }
+        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
+        std::stable_sort(sends_.begin(), sends_.end(), by_peer);
+        std::stable_sort(receives_.begin(), receives_.end(), by_peer);
+        ++(spread_ == Spread::scatter ? report_.collectives.scatters : report_.collectives.exchanges);
+        comm_.exchange(sends_, receives_).wait();
+    }
+
+    void add_sends(Piece const& piece) {
+        WantedTensor const& tensor = wanted_[piece.wanted];
+        DynamicDistribution const& to = targets_[tensor.target].distribution;
+        for (Index i = 0; i < to.mesh().size(); ++i) {
+            Index const rank = to.mesh().rank_at(i);
+            needs_.clear();
+            append_needs(needs_, piece.box, to, rank);
+            for (Message const& need : needs_) {
+                MessagePart const part = part_of_dense(need, tensor.dtype, piece.box);
+                sends_.push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
+            }
+        }
+    }
+
+    template <class Visit>
+    void visit_needs(Piece const& piece, int rank, Visit&& visit) {
+        WantedTensor const& tensor = wanted_[piece.wanted];
+        LocalTensor const& target = targets_[tensor.target];
+        if (!target.distribution.contains(rank)) return;
+        needs_.clear();
+        append_needs(needs_, piece.box, target.distribution, rank);
+        if (needs_.empty()) return;
+        Indices const coordinates = target.distribution.mesh().coordinates(rank);
+        for (Message const& need : needs_) {
+            visit(part_of_dense(need, tensor.dtype, piece.box),
+                  part_of_local(need, target.view, target.distribution, coordinates), target.view.data());
+        }
+    }
+
+    C& comm_;
+    std::span<WantedTensor const> wanted_;
+    std::span<LocalTensor const> targets_;
+    ReadSchedule const& schedule_;
+    Spread spread_;
+    LoadReport& report_;
+    decltype(make_staging(std::declval<C&>(), Index{})) staging_;
+    std::vector<Message> needs_;
+    std::vector<Send> sends_;
+    std::vector<Receive> receives_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/piece_messages.hpp
+/// \brief  What a rank needs of a box that somebody reads, in closed form, and where it lies in the box.
+/// \depends algebra, plan/message.hpp, core/transfer.hpp.
+#pragma once
+
+#include <reshard/algebra/box.hpp>
+#include <reshard/algebra/distribution.hpp>
+#include <reshard/core/tensor_view.hpp>
+#include <reshard/core/transfer.hpp>
+#include <reshard/plan/message.hpp>
+
+#include <vector>
+
+namespace reshard::inline v0::detail {
+
+/// Whether the rank holds values of a tensor that is read, or identities: on Partial axes coordinate 0 has the values.
+[[nodiscard]] inline bool holds_values(DynamicDistribution const& to, Indices const& coordinates) noexcept {
+    for (int axis = 0; axis < to.mesh().axes(); ++axis)
+        if (to.placement(axis).is_partial() && coordinates[axis] != 0) return false;
+    return true;
+}
+
+/// Appends what `rank` needs of the box: the same messages in the same order for whoever asks.
+/// \pre the rank is in the mesh.
+inline void append_needs(std::vector<Message>& messages, Box const& box, DynamicDistribution const& to, Index rank) {
+    Indices const coordinates = to.mesh().coordinates(rank);
+    if (!holds_values(to, coordinates)) return;
+    int const dims = to.shape().rank();
+    std::size_t const first = messages.size();
+    InlineList<IndexSet, max_rank> sets;
+    for (int dim = 0; dim < dims; ++dim) {
+        sets.push_back(to.index_set(coordinates, dim).simplified());
+        if (intersect(sets[dim].span(), box[dim]).empty()) return;
+    }
+    DimForms const forms = dim_forms(dims, dims, [&](int dim) { return !sets[dim].is_interval(); });
+    messages.push_back({rank, {}});
+    for (int dim = 0; dim < dims; ++dim) {
+        std::size_t const last = messages.size();
+        for (std::size_t i = first; i < last; ++i) {
+            Message const prefix = messages[i];
+            for_each_sent(IndexSet(box[dim]), sets[dim], forms[dim].levels, [&](Segments const& segments) {
+                messages.push_back(prefix);
+                append(messages.back(), segments);
+            });
+        }
+        messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(first),
+                       messages.begin() + static_cast<std::ptrdiff_t>(last));
+    }
+}
+
+/// A message as a strided box of memory, or of a file.
+struct MessagePart {
+    Index offset = 0;  ///< bytes from the first element of what it is a part of
+    StridedBox box;
+};
+
+/// `place(dim, i)` is where index i of the global index space lies along a dimension, `strides` are in bytes. What is
+/// regular there is regular here.
+template <class Place>
+[[nodiscard]] MessagePart part_of(Message const& message, DType dtype, Indices const& strides, Place&& place) {
+    MessagePart part;
+    part.box.element_bytes = bytes(dtype);
+    int next = 0;
+    for (int dim = 0; dim < strides.size(); ++dim) {
+        Index const begin = message.box[dim].begin;
+        Index const origin = place(dim, begin);
+        part.offset += origin * strides[dim];
+        for (; next < message.repeats.size() && message.repeats[next].dim == dim; ++next) {
+            BoxRepeat const& repeat = message.repeats[next];
+            part.box.dims.push_back({repeat.count, (place(dim, begin + repeat.pitch) - origin) * strides[dim]});
+        }
+        part.box.dims.push_back({message.box[dim].size(), strides[dim]});
+    }
+    return part;
+}
+
+/// Of a dense row-major box of the index space.
+[[nodiscard]] inline MessagePart part_of_dense(Message const& message, DType dtype, Box const& dense) {
+    Indices strides = row_major_strides(dense.shape());
+    for (Index& stride : strides) stride *= bytes(dtype);
+    return part_of(message, dtype, strides, [&](int dim, Index i) { return i - dense.begin(dim); });
+}
+
+/// Of this rank's local tensor.
+[[nodiscard]] inline MessagePart part_of_local(Message const& message, DynamicView const& view,
+                                               DynamicDistribution const& distribution, Indices const& coordinates) {
+    Indices strides = view.strides();
+    for (Index& stride : strides) stride *= bytes(view.dtype());
+    return part_of(message, view.dtype(), strides,
+                   [&](int dim, Index i) { return distribution.index_set(coordinates, dim).local_index(i); });
+}
+
+}  // namespace reshard::inline v0::detail

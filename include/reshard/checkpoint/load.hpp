@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/load.hpp
+/// \brief  Loads a checkpoint onto any mesh and placements. How is a type: see load_strategy.hpp.
+/// \depends checkpoint/detail/load_*, exec/local_tensor.hpp. Link reshard::checkpoint.
+///
+///     load(checkpoint, tensors, rank);                             // every rank has the file: nothing is sent
+///     load(path, tensors, comm, OneRankReads<Scatter>{});          // one rank has it
+///     load(path, tensors, comm, EachRankReadsItsBoxes{});          // all have it, and agree
+///     load(path, tensors, comm, CooperativeRead{});                // each byte is read once, then exchanged
+///
+/// All leave the same bits in the same tensors. Tensors of the checkpoint that are not in the list stay where they are.
+/// A tensor of 4- or 6-bit elements is loaded as its bytes: U8, of shape [bytes].
+#pragma once
+
+#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
+#include <reshard/checkpoint/detail/load_staged.hpp>
+
+#include <chrono>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+using LoadClock = std::chrono::steady_clock;
+[[nodiscard]] inline double seconds_since(LoadClock::time_point start) {
+    return std::chrono::duration<double>(LoadClock::now() - start).count();
+}
+
+/// Reads what this rank needs, and nothing else.
+inline void read_needs(std::span<ReadBox const> boxes, LoadFiles const& files, ReadOptions const& options,
+                       LoadReport& report) {
+    ReadTotals const totals = read_boxes(
+        boxes, options, [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
+    report.reads += totals.reads;
+    report.bytes_read += totals.bytes_read;
+    report.bytes_loaded += payload_of(boxes);
+    report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
+    report.read_directly = true;
+}
+
+/// Words that every message has once the first byte may have been written.
+[[noreturn]] inline void raise_partly_filled(Error const& error) {
+    raise(error.code(), concat(error.message(), " The tensors are partly filled: load them again."));
+}
+
+}  // namespace detail
+
+/// Loads this rank's part of the tensors from a checkpoint that this rank has. Communicates nothing: a rank that fails
+/// throws alone. Throws IoError, FormatError (TensorNotFound), MismatchError (shape or element type), BufferError,
+/// DTypeError and TransitionError (a Partial without identity); once reading has begun the message says that the
+/// tensors are partly filled. The files are read, not mapped, also when the checkpoint is mapped.
+inline LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, int rank,
+                       EveryRankReads const& strategy = {}) {
+    auto const start = detail::LoadClock::now();
+    LoadReport report;
+    report.strategy = EveryRankReads::name;
+    report.tensors = static_cast<Index>(tensors.size());
+    Catalogue const catalogue(checkpoint);
+    report.files = catalogue.digest();
+    detail::check_local_tensors(tensors, rank, "load");
+    auto const wanted = detail::match(catalogue, tensors);
+    auto const boxes = detail::needed_boxes(wanted, tensors, rank);
+    detail::LoadFiles files(checkpoint);
+    for (detail::ReadBox const& box : boxes) files.open(box.file);
+    static_cast<void>(detail::count_reads(boxes, strategy.reads));  // refuses options before the first byte
+    try {
+        detail::fill_identities(tensors, rank);
+        detail::read_needs(boxes, files, strategy.reads, report);
+        files.check_unchanged();
+    } catch (Error const& error) {
+        detail::raise_partly_filled(error);
+    }
+    report.files_opened = files.count();
+    report.seconds = detail::seconds_since(start);
+    return report;
+}
+
+/// The part of a tensor that this rank holds under a distribution, as a window into the map of the file: no copy, no
+/// communicator, no memory but the page cache. Throws BufferError unless the checkpoint was opened with Access::mmap,
+/// FormatError for a name it does not have, MismatchError for another shape, TransitionError for placements that no
+/// window has (block-cyclic, Partial).
+[[nodiscard]] inline ConstDynamicView local_view(Checkpoint const& checkpoint, std::string_view tensor,
+                                                 DynamicDistribution const& distribution, int rank) {
+    ConstDynamicView const whole = checkpoint.view(checkpoint.at(tensor));
+    Placements replicated;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) replicated.push_back(Placement::replicate());
+    return plan(DynamicDistribution(distribution.mesh(), whole.shape(), replicated), distribution).view(whole, rank);
+}
+
+/// Collective, after load() of EveryRankReads on all ranks: returns when all have loaded, throws MismatchError on all
+/// when they loaded from files that differ in names, sizes or headers. A rank whose load threw does not come here: the
+/// others get PeerFailed, as from any collective.
+template <Communicator C>
+void agree_loaded(C& comm, LoadReport const& report) {
+    Verdict mine;
+    mine.digest = report.files;
+    mine.reason = concat("loaded ", report.tensors, " tensors from files with digest ", report.files);
+    detail::agree_or_raise(comm, std::move(mine));
+}
+
+namespace detail {
+
+/// The parts of a load that all strategies with a communicator share.
+template <Communicator C>
+class LoadSession {
+public:
+    /// Collective. Rank `source` reads the headers and tells the others; all check the list.
+    LoadSession(std::string const& path, std::span<LocalTensor const> tensors, C& comm, int source,
+                std::uint64_t options, ReadOptions const& reads, Index window_bytes)
+        : comm_(comm), tensors_(tensors), start_(LoadClock::now()), before_(comm.traffic()) {
+        Verdict mine = verdict_of([&] {
+            if (source < 0 || source >= comm.size()) {
+                raise(ErrorCode::mesh, concat("reshard::load: source rank ", source, " of ", comm.size(),
+                                              " ranks. Fix: ranks count from 0."));
+            }
+            if (window_bytes < 0) {
+                raise(ErrorCode::buffer,
+                      concat("reshard::load: windows of ", window_bytes, " bytes. Fix: use 0 or more."));
+            }
+            static_cast<void>(count_reads({}, reads));
+            check_meshes();
+            check_local_tensors(tensors, comm.rank(), "load");
+            if (comm.rank() == source) checkpoint_.emplace(Checkpoint::open(path));
+        });
+        agree_on_tensors(comm, std::move(mine), tensors, options, "load");
+        share_catalogue(source);
+        wanted_ = match(catalogue_, tensors);
+        files_.emplace(checkpoint_ ? LoadFiles(*checkpoint_) : LoadFiles(catalogue_, path));
+        report_.collectives.agreements = 1;
+        report_.collectives.broadcasts = 2;
+        report_.tensors = static_cast<Index>(tensors.size());
+        report_.files = catalogue_.digest();
+    }
+
+    [[nodiscard]] std::span<WantedTensor const> wanted() const noexcept { return wanted_; }
+    [[nodiscard]] std::vector<ReadBox> needs() const { return needed_boxes(wanted_, tensors_, comm_.rank()); }
+
+    /// Each rank reads what it needs.
+    void read_directly(ReadOptions const& reads) {
+        std::vector<ReadBox> boxes;
+        agree([&] {
+            boxes = needs();
+            for (ReadBox const& box : boxes) files_->open(box.file);
+        });
+        agree_partly([&] {
+            fill_identities(tensors_, comm_.rank());
+            read_needs(boxes, *files_, reads, report_);
+            files_->check_unchanged();
+        });
+    }
+
+    /// The readers read and pass on.
+    void read_staged(ReadSchedule const& schedule, Spread spread, ReadOptions const& reads) {
+        agree([&] {
+            for (Piece const& piece : schedule.pieces)
+                if (piece.reader == comm_.rank()) files_->open(wanted_[piece.wanted].file);
+        });
+        StagedLoad<C> staged(comm_, wanted_, tensors_, schedule, spread, report_);
+        try {
+            fill_identities(tensors_, comm_.rank());
+            staged.run(*files_, reads);
+        } catch (Error const& error) {
+            raise_partly_filled(error);
+        }
+        agree_partly([&] { files_->check_unchanged(); });
+    }
+
+    [[nodiscard]] LoadReport finish(std::string_view strategy) {
+        report_.strategy = strategy;
+        report_.files_opened = files_->count();
+        report_.traffic = comm_.traffic() - before_;
+        report_.seconds = seconds_since(start_);
+        return report_;
+    }
+    [[nodiscard]] LoadReport& report() noexcept { return report_; }
+
+private:
+    void check_meshes() const {
+        for (LocalTensor const& tensor : tensors_) {
+            if (tensor.distribution.mesh().last_rank() < comm_.size()) continue;
+            raise_wanted(ErrorCode::mesh, tensor.name,
+                         concat("the mesh ", to_string(tensor.distribution.mesh()), " has rank ",
+                                tensor.distribution.mesh().last_rank(), ", the communicator only ", comm_.size(),
+                                " ranks. Fix: use a mesh of ranks that exist."));
+        }
+    }
+    void share_catalogue(int source) {
+        std::vector<std::byte> text;
+        if (checkpoint_) {
+            catalogue_ = Catalogue(*checkpoint_);
+            text = to_bytes(catalogue_);
+        }
+        Index size = static_cast<Index>(text.size());
+        broadcast(comm_, std::as_writable_bytes(std::span(&size, 1)), source);
+        text.resize(static_cast<std::size_t>(size));
+        broadcast(comm_, text, source);
+        if (!checkpoint_) catalogue_ = catalogue_from(text);
+    }
+    template <class Do>
+    void agree(Do&& work) {
+        ++report_.collectives.agreements;
+        agree_or_raise(comm_, verdict_of(work));
+    }
+    template <class Do>
+    void agree_partly(Do&& work) {
+        try {
+            agree(work);
+        } catch (Error const& error) {
+            raise_partly_filled(error);
+        }
+    }
+
+    C& comm_;
+    std::span<LocalTensor const> tensors_;
+    LoadClock::time_point start_;
+    Traffic before_;
+    std::optional<Checkpoint> checkpoint_;
+    Catalogue catalogue_;
+    std::vector<WantedTensor> wanted_;
+    std::optional<LoadFiles> files_;
+    LoadReport report_;
+};
+
+[[nodiscard]] inline Digest options_digest(std::string_view strategy, ReadOptions const&, Index window_bytes) {
+    return Digest{}.add(digest_of(strategy)).add_signed(window_bytes);
+}
+
+/// What the two ways of CooperativeRead would take, by the model. `mine` is this rank's share of each.
+struct LoadShare {
+    Index direct_bytes = 0;
+    Index direct_reads = 0;
+    Index span_bytes = 0;
+    Index received_bytes = 0;
+};
+[[nodiscard]] inline bool exchange_pays(std::span<LoadShare const> shares, Index windows, int in_flight,
+                                        LoadModel const& model) noexcept {
+    LoadShare sum;
+    LoadShare most;
+    for (LoadShare const& share : shares) {
+        sum.direct_bytes += share.direct_bytes;
+        sum.span_bytes += share.span_bytes;
+        most.direct_bytes = larger(most.direct_bytes, share.direct_bytes);
+        most.direct_reads = larger(most.direct_reads, share.direct_reads);
+        most.span_bytes = larger(most.span_bytes, share.span_bytes);
+        most.received_bytes = larger(most.received_bytes, share.received_bytes);
+    }
+    auto const reading = [&](Index all, Index one) {
+        return larger(static_cast<double>(all) / model.storage_bandwidth,
+                      static_cast<double>(one) / model.rank_bandwidth);
+    };
+    double const direct = reading(sum.direct_bytes, most.direct_bytes) +
+                          static_cast<double>(most.direct_reads) * model.read_latency / in_flight;
+    double const together = reading(sum.span_bytes, most.span_bytes) +
+                            static_cast<double>(windows) * (model.read_latency + model.exchange_latency) +
+                            static_cast<double>(most.received_bytes) / model.exchange_bandwidth;
+    return together < direct;
+}
+
+}  // namespace detail
+
+/// Collective over `comm`. Rank strategy.source reads `path` (see Checkpoint::open) and passes it on; other ranks need
+/// no file. All ranks list the same tensors in the same order, and the same options; what differs is the memory.
+///
+/// Throws the same error on every rank, naming the rank it belongs to: IoError, FormatError (TensorNotFound),
+/// MismatchError (lists that differ; shape or element type other than the file's), BufferError, MeshError, DTypeError,
+/// TransitionError, OutOfMemory; until the first read nothing is touched, and later the message says that the tensors
+/// are partly filled. Errors of the transport as from any collective.
+template <Communicator C, class How>
+LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
+                OneRankReads<How> const& strategy) {
+    detail::LoadSession<C> session(path, tensors, comm, strategy.source,
+                                   detail::options_digest(strategy.name, strategy.reads, strategy.window_bytes)
+                                       .add_signed(strategy.source)
+                                       .value(),
+                                   strategy.reads, strategy.window_bytes);
+    auto const schedule = detail::one_reads(session.wanted(), strategy.source, strategy.window_bytes);
+    constexpr bool scatters = std::is_same_v<How, Scatter>;
+    session.read_staged(schedule, scatters ? detail::Spread::scatter : detail::Spread::broadcast, strategy.reads);
+    return session.finish(strategy.name);
+}
+
+/// Collective over `comm`. Every rank has the files; each reads its own part. Errors as above; MismatchError also when
+/// ranks see different versions of a file.
+template <Communicator C>
+LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
+                EachRankReadsItsBoxes const& strategy) {
+    detail::LoadSession<C> session(path, tensors, comm, 0,
+                                   detail::options_digest(strategy.name, strategy.reads, 0).value(), strategy.reads, 0);
+    session.read_directly(strategy.reads);
+    return session.finish(strategy.name);
+}
+
+/// Collective over `comm`. Every wanted byte is read once, by contiguous spans of (file, offset) order, then exchanged;
+/// or read directly, where the model says that this is faster. Errors as above.
+template <Communicator C>
+LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
+                CooperativeRead const& strategy) {
+    detail::LoadSession<C> session(path, tensors, comm, 0,
+                                   detail::options_digest(strategy.name, strategy.reads, strategy.window_bytes)
+                                       .add(static_cast<std::uint64_t>(strategy.cooperation))
+                                       .value(),
+                                   strategy.reads, strategy.window_bytes);
+    auto const schedule = detail::spans_read(session.wanted(), comm.size(), strategy.window_bytes);
+    bool together = strategy.cooperation == Cooperation::always;
+    if (strategy.cooperation == Cooperation::by_model) {
+        detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
+        detail::LoadShare mine{direct.bytes_read, direct.reads, 0, 0};
+        Index kept = 0;
+        for (detail::Piece const& piece : schedule.pieces) {
+            if (piece.reader != comm.rank()) continue;
+            mine.span_bytes += piece.bytes;
+            detail::WantedTensor const& tensor = session.wanted()[piece.wanted];
+            LocalTensor const& target = tensors[tensor.target];
+            std::vector<Message> needs;
+            if (target.distribution.contains(comm.rank())) {
+                detail::append_needs(needs, piece.box, target.distribution, comm.rank());
+            }
+            for (Message const& need : needs) kept += need.elements() * bytes(tensor.dtype);
+        }
+        mine.received_bytes = direct.bytes_wanted - kept;
+        std::vector<detail::LoadShare> shares(static_cast<std::size_t>(comm.size()));
+        all_gather(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(shares)));
+        ++session.report().collectives.exchanges;
+        together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);
+    }
+    if (together) {
+        session.read_staged(schedule, detail::Spread::exchange, strategy.reads);
+    } else {
+        session.read_directly(strategy.reads);
+    }
+    return session.finish(strategy.name);
+}
+
+/// Every rank has the data: there is nothing to send, and so nothing to pass a communicator for.
+template <class Source, Communicator C>
+LoadReport load(Source const&, std::span<LocalTensor const>, C&, EveryRankReads const&) {
+    static_assert(!Communicator<C>,
+                  "reshard::load: with EveryRankReads every rank has the checkpoint, so that nothing is sent. "
+                  "Fix: pass the rank instead of the communicator: load(checkpoint, tensors, comm.rank()).");
+    return {};
+}
+
+}  // namespace reshard::inline v0

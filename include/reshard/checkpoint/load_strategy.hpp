@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/load_strategy.hpp
+/// \brief  The ways to load a checkpoint, as types that say what they need, and what a load reports.
+/// \depends checkpoint/ranged_read.hpp, comm/communicator.hpp. No I/O.
+#pragma once
+
+#include <reshard/checkpoint/ranged_read.hpp>
+#include <reshard/comm/communicator.hpp>
+
+namespace reshard::inline v0 {
+
+/// Bytes that a reader holds at once. Large enough for messages that pay, small enough for any host.
+inline constexpr Index default_window_bytes = Index{32} << 20;
+
+/// Every rank has the file and reads its own part of it. Nothing is sent, so there is no communicator to pass, and a
+/// scatter of what every rank has already cannot be written. It cannot agree either: a rank that fails throws alone
+/// (agree_loaded() tells the others). Memory beyond the local tensors: the scratch of the reads.
+struct EveryRankReads {
+    static constexpr std::string_view name = "every rank reads";
+    static constexpr bool communicates = false;
+    static constexpr bool every_rank_needs_files = true;
+    ReadOptions reads{};
+};
+
+/// How the rank that reads passes on what it has read.
+struct Scatter {
+    static constexpr std::string_view name = "one rank reads, scatter";
+};
+struct Broadcast {
+    static constexpr std::string_view name = "one rank reads, broadcast";
+};
+
+/// One rank has the files. It goes through them in windows and passes each on: with Scatter every rank gets what it
+/// needs of it, with Broadcast all of it, and keeps its part. Memory beyond the local tensors: one window, on the
+/// source (Scatter) or on every rank (Broadcast).
+template <class How>
+struct OneRankReads {
+    static constexpr std::string_view name = How::name;
+    static constexpr bool communicates = true;
+    static constexpr bool every_rank_needs_files = false;
+    int source = 0;  ///< a rank of the communicator
+    /// Tensors share a window while they fit; a larger one is read in slices of at most this, or of one element. 0:
+    /// every tensor has windows of its own, as if it were loaded alone, and is not cut.
+    Index window_bytes = default_window_bytes;
+    ReadOptions reads{};
+};
+
+/// Every rank has the files and reads exactly what it needs, in few large reads, several in flight. Like
+/// EveryRankReads, but the ranks agree: an error of one is the error of all. Memory beyond the local tensors: the
+/// scratch of the reads.
+struct EachRankReadsItsBoxes {
+    static constexpr std::string_view name = "each rank reads its boxes";
+    static constexpr bool communicates = true;
+    static constexpr bool every_rank_needs_files = true;
+    ReadOptions reads{};
+};
+
+/// What reads and exchanges cost, for the choice that CooperativeRead makes. Measure yours; these are a file system
+/// that ranks share over a network.
+struct LoadModel {
+    double storage_bandwidth = 4e9;   ///< bytes a second that the storage gives to all ranks together
+    double rank_bandwidth = 2e9;      ///< bytes a second that one rank gets from it
+    double read_latency = 1e-4;       ///< seconds of one read; several are in flight
+    double exchange_bandwidth = 8e9;  ///< bytes a second that one rank receives
+    double exchange_latency = 5e-5;   ///< seconds of one exchange
+};
+/// Whether CooperativeRead exchanges: as the model says, always, or never.
+enum class Cooperation : int { by_model, always, never };
+
+/// Every wanted byte is read once: each rank reads one contiguous span of the files, in windows, and the ranks exchange
+/// what they have read. Falls back to reading directly when the model says that this is faster. Memory beyond the local
+/// tensors: one window.
+struct CooperativeRead {
+    static constexpr std::string_view name = "cooperative read";
+    static constexpr bool communicates = true;
+    static constexpr bool every_rank_needs_files = true;  ///< the files that hold its span, at least
+    Index window_bytes = default_window_bytes;            ///< as in OneRankReads
+    ReadOptions reads{};
+    Cooperation cooperation = Cooperation::by_model;
+    LoadModel model{};
+};
+
+/// Collective calls, by kind. The payload of a scatter, a broadcast or an exchange is what Traffic counts.
+struct Collectives {
+    Index scatters = 0;
+    Index broadcasts = 0;
+    Index exchanges = 0;
+    Index agreements = 0;
+    friend constexpr bool operator==(Collectives const&, Collectives const&) = default;
+};
+/// `3 scatters, 2 broadcasts, 6 agreements`; `none`.
+[[nodiscard]] inline std::string to_string(Collectives const& collectives) {
+    std::string text;
+    auto const add = [&](Index count, std::string_view what) {
+        if (count != 0) text += concat(text.empty() ? "" : ", ", count, " ", what, count == 1 ? "" : "s");
+    };
+    add(collectives.scatters, "scatter");
+    add(collectives.broadcasts, "broadcast");
+    add(collectives.exchanges, "exchange");
+    add(collectives.agreements, "agreement");
+    return text.empty() ? "none" : text;
+}
+
+/// What one rank did to load its tensors.
+struct LoadReport {
+    std::string_view strategy;
+    Index tensors = 0;
+    Index bytes_loaded = 0;  ///< of the local tensors, without identities
+    Index bytes_read = 0;    ///< from files, gaps that were read along included
+    Index reads = 0;
+    Index files_opened = 0;  ///< for their data
+    Collectives collectives;
+    Traffic traffic;             ///< catalogue included
+    Index extra_bytes = 0;       ///< largest memory beyond the local tensors: staging, scratch
+    bool read_directly = false;  ///< no tensor crossed ranks
+    std::uint64_t files = 0;     ///< a digest of the files' names, sizes and headers
+    double seconds = 0;
+};
+
+}  // namespace reshard::inline v0

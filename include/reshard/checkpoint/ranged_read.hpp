@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/ranged_read.hpp
+/// \brief  From boxes of tensors in files to few large reads, several of them in flight.
+/// \depends checkpoint/detail/file_box.hpp, threads. Knows no file system: the caller brings the function that reads.
+///
+/// Reading each run of a shard by itself is millions of reads when the inner dimension is cut; reading whole tensors
+/// reads everything several times. Between the two lies one rule per gap: it is read as well when it is small, and
+/// when the read stays worth it. The rule decides from shapes alone, so what a load will read can be told in advance.
+#pragma once
+
+#include <reshard/checkpoint/detail/file_box.hpp>
+#include <reshard/core/error.hpp>
+
+#include <algorithm>  // sort, push_heap, lower_bound
+#include <atomic>     // atomic
+#include <cstddef>    // byte
+#include <exception>  // exception_ptr
+#include <memory>     // unique_ptr
+#include <mutex>      // mutex
+#include <span>       // span
+#include <thread>     // thread
+#include <vector>     // vector
+
+namespace reshard::inline v0 {
+
+/// How boxes of files become reads. Gaps of at most 4 KiB are always read: that is a page.
+struct ReadOptions {
+    Index gap_bytes = Index{64} << 10;    ///< two runs are read together when at most this lies between them ...
+    double over_read = 2.0;               ///< ... and the read has at most so many times the bytes that go to memory
+    Index chunk_bytes = Index{8} << 20;   ///< no read is longer; also the scratch memory of each read in flight
+    int in_flight = 4;                    ///< reads at once: threads of this call, its own among them (1: no others)
+    Index direct_bytes = Index{1} << 20;  ///< from here a run that is one run in memory is read there, and alone
+};
+
+namespace detail {
+
+/// What reading comes to.
+struct ReadTotals {
+    Index reads = 0;
+    Index bytes_read = 0;
+    Index bytes_wanted = 0;   ///< bytes that go to memory; what two boxes want counts twice
+    Index scratch_bytes = 0;  ///< of all reads in flight together, at most; 0 when all go straight into their places
+    Index files = 0;          ///< with at least one read
+    friend constexpr bool operator==(ReadTotals const&, ReadTotals const&) = default;
+};
+
+/// One call of `read_at`.
+struct PlannedRead {
+    int file = 0;
+    Index offset = 0;
+    Index bytes = 0;
+    std::byte* to = nullptr;  ///< where all of it belongs, in this order; null: scratch, and a copy per box
+};
+
+inline void check(ReadOptions const& options) {
+    auto const refuse = [](std::string_view what, std::string_view fix) {
+        raise(ErrorCode::buffer, concat("reshard::ReadOptions: ", what, ". Fix: ", fix));
+    };
+    if (options.in_flight < 1) refuse(concat("in_flight is ", options.in_flight), "allow at least one read.");
+    if (options.chunk_bytes < 1) {
+        refuse(concat("chunk_bytes is ", options.chunk_bytes), "allow at least 1 byte; millions are fast.");
+    }
+    if (options.gap_bytes < 0) refuse(concat("gap_bytes is ", options.gap_bytes), "0 reads no gap beyond a page.");
+    if (options.direct_bytes < 1) {
+        refuse(concat("direct_bytes is ", options.direct_bytes), "name a length of at least 1 byte.");
+    }
+    if (!(options.over_read >= 1.0)) refuse("over_read is below 1", "1.0 reads no gap beyond a page.");
+}
+
+/// The boxes in the order of the files, and the reads that cover them.
+class ReadPlan {
+public:
+    /// Calls emit(PlannedRead) in (file, offset) order, so that planning needs no memory per read.
+    template <class Emit>
+    ReadPlan(std::span<ReadBox const> boxes, ReadOptions const& options, Emit&& emit) : options_(options) {
+        check(options);
+        boxes_.reserve(boxes.size());
+        for (ReadBox const& box : boxes) {
+            if (box.in_file.payload_bytes() <= 0) continue;
+            totals_.bytes_wanted += box.in_file.payload_bytes();
+            boxes_.push_back({FileBox(box, options.direct_bytes), 0});
+        }
+        std::sort(boxes_.begin(), boxes_.end(), [](Entry const& a, Entry const& b) {
+            if (a.box.file() != b.box.file()) return a.box.file() < b.box.file();
+            if (a.box.begin() != b.box.begin()) return a.box.begin() < b.box.begin();
+            return a.box.end() > b.box.end();  // what the longer one reads, the shorter one has
+        });
+        for (std::size_t i = 0; i != boxes_.size(); ++i) {
+            bool const same_file = i != 0 && boxes_[i - 1].box.file() == boxes_[i].box.file();
+            boxes_[i].reach = larger(boxes_[i].box.end(), same_file ? boxes_[i - 1].reach : 0);
+        }
+        plan(emit);
+        Index const in_flight = smaller(Index{options.in_flight}, scratch_reads_);
+        totals_.scratch_bytes = in_flight * longest_scratch_;
+    }
+
+    [[nodiscard]] ReadTotals const& totals() const noexcept { return totals_; }
+    [[nodiscard]] Index longest_scratch() const noexcept { return longest_scratch_; }
+
+    /// Copies what a read has brought to all who want it.
+    void deliver(PlannedRead const& read, std::byte const* bytes, CopyHint hint) const noexcept {
+        for (std::size_t i = first_box(read.file, read.offset); i != boxes_.size(); ++i) {
+            FileBox const& box = boxes_[i].box;
+            if (box.file() != read.file || box.begin() >= read.offset + read.bytes) break;
+            box.fill(bytes, read.offset, read.bytes, hint);
+        }
+    }
+
+private:
+    struct Entry {
+        FileBox box;
+        Index reach;  ///< the farthest end of this box and those before it in its file: never less than the last
+    };
+
+    /// What is read as one, but for the length of a read.
+    struct Stretch {
+        int file = 0;
+        Index begin = 0;
+        Index end = 0;
+        Index wanted = 0;
+        std::byte* to = nullptr;  ///< as in PlannedRead
+        [[nodiscard]] Index bytes() const noexcept { return end - begin; }
+        void join(Stretch const& next) noexcept {
+            bool const continues = to != nullptr && next.to == to + bytes() && next.begin == end;
+            bool const has_it = next.end <= end;  // bytes that are wanted twice: copied from where they were read to
+            if (!continues && !has_it) to = nullptr;
+            end = larger(end, next.end);
+            wanted += next.wanted;
+        }
+        [[nodiscard]] bool continued_by(Stretch const& next) const noexcept {
+            return to != nullptr && next.to == to + bytes() && next.begin == end;
+        }
+    };
+
+    /// Boxes before this one end at or before `position`.
+    [[nodiscard]] std::size_t first_box(int file, Index position) const noexcept {
+        auto const found = std::lower_bound(boxes_.begin(), boxes_.end(), position, [&](Entry const& a, Index at) {
+            return a.box.file() != file ? a.box.file() < file : a.reach <= at;
+        });
+        return static_cast<std::size_t>(found - boxes_.begin());
+    }
+
+    /// Merges the units of all boxes into one sequence by (file, begin).
+    template <class Emit>
+    void plan(Emit& emit) {
+        auto const later = [](FileBox::Cursor const& a, FileBox::Cursor const& b) { return a.begin() > b.begin(); };
+        std::vector<FileBox::Cursor> open;  // a heap of the boxes whose units interleave
+        Stretch unit;
+        Stretch solid;
+        Stretch pending;
+        bool has_solid = false;
+        bool has_pending = false;
+        auto const close_solid = [&] {
+            if (has_pending && joins(pending, solid)) {
+                pending.join(solid);
+            } else {
+                if (has_pending) emit_reads(pending, emit);
+                pending = solid;
+                has_pending = true;
+            }
+        };
+        std::size_t next = 0;
+        while (next != boxes_.size() || !open.empty()) {
+            bool const from_open =
+                !open.empty() && (next == boxes_.size() || boxes_[next].box.file() != open.front().box().file() ||
+                                  open.front().begin() <= boxes_[next].box.begin());
+            if (from_open) {
+                std::pop_heap(open.begin(), open.end(), later);
+            } else {
+                open.emplace_back(boxes_[next++].box);
+            }
+            FileBox::Cursor& cursor = open.back();
+            FileBox const& box = cursor.box();
+            unit = {box.file(), cursor.begin(), cursor.begin() + box.unit_bytes(), box.unit_wanted(),
+                    box.unit_is_dense() ? cursor.to() : nullptr};
+            if (cursor.next()) {
+                std::push_heap(open.begin(), open.end(), later);
+            } else {
+                open.pop_back();
+            }
+            if (has_solid && is_solid(solid, unit)) {
+                solid.join(unit);
+            } else {
+                if (has_solid) close_solid();
+                solid = unit;
+                has_solid = true;
+            }
+        }
+        if (has_solid) close_solid();
+        if (has_pending) emit_reads(pending, emit);
+    }
+
+    /// Long runs that go straight to memory stay alone: a copy of all they have costs more than one more read.
+    [[nodiscard]] bool stands_alone(Stretch const& stretch) const noexcept {
+        return stretch.to != nullptr && stretch.bytes() >= options_.direct_bytes;
+    }
+    /// Whether the two are read as one whatever the options say.
+    [[nodiscard]] bool is_solid(Stretch const& before, Stretch const& after) const noexcept {
+        if (before.file != after.file) return false;
+        Index const gap = after.begin - before.end;
+        if (gap < 0 || before.continued_by(after)) return true;
+        return gap <= FileBox::page_bytes && !stands_alone(before) && !stands_alone(after);
+    }
+    [[nodiscard]] bool joins(Stretch const& before, Stretch const& after) const noexcept {
+        if (before.file != after.file || stands_alone(before) || stands_alone(after)) return false;
+        Index const bytes = after.end - before.begin;
+        return after.begin - before.end <= options_.gap_bytes && bytes <= options_.chunk_bytes &&
+               static_cast<double>(bytes) <= options_.over_read * static_cast<double>(before.wanted + after.wanted);
+    }
+
+    /// One read, or several when it is too long; none begins or ends with bytes that nobody wants.
+    template <class Emit>
+    void emit_reads(Stretch const& stretch, Emit& emit) {
+        if (totals_.reads == 0 || stretch.file != last_file_) ++totals_.files;
+        last_file_ = stretch.file;
+        for (Index begin = stretch.begin; begin < stretch.end;) {
+            Index end = stretch.end;
+            Index next = end;
+            if (end - begin > options_.chunk_bytes) {
+                end = begin + options_.chunk_bytes;
+                next = end;
+                if (stretch.to == nullptr) trim(stretch.file, begin, end, next);
+            }
+            PlannedRead read{stretch.file, begin, end - begin, nullptr};
+            if (stretch.to != nullptr) {
+                read.to = stretch.to + (begin - stretch.begin);
+            } else {
+                ++scratch_reads_;
+                longest_scratch_ = larger(longest_scratch_, read.bytes);
+            }
+            ++totals_.reads;
+            totals_.bytes_read += read.bytes;
+            emit(read);
+            begin = next;
+        }
+    }
+
+    /// Moves a cut back to the end of wanted bytes, and the next read to where more begin. The search stops at boxes
+    /// that cannot do better.
+    void trim(int file, Index begin, Index& end, Index& next) const noexcept {
+        Index const cut = end;
+        Index last = begin;
+        Index first = FileBox::none_after;
+        for (std::size_t i = first_box(file, begin); i != boxes_.size(); ++i) {
+            FileBox const& box = boxes_[i].box;
+            if (box.file() != file || box.begin() >= first) break;
+            first = smaller(first, box.first_from(cut));
+            last = larger(last, box.end_before(cut));
+        }
+        end = last;
+        next = first;
+    }
+
+    ReadOptions options_;
+    std::vector<Entry> boxes_;
+    ReadTotals totals_;
+    Index longest_scratch_ = 0;
+    Index scratch_reads_ = 0;
+    int last_file_ = 0;
+};
+
+/// What read_boxes would do, without doing it: exactly the same numbers. Throws BufferError for options that mean
+/// nothing.
+[[nodiscard]] inline ReadTotals count_reads(std::span<ReadBox const> boxes, ReadOptions const& options) {
+    return ReadPlan(boxes, options, [](PlannedRead const&) {}).totals();
+}
+
+/// Reads all boxes; read_at(int file, Index offset, std::span<std::byte> bytes) fills `bytes` or throws. It is called
+/// from up to in_flight threads at once, in (file, offset) order when that is 1; otherwise reads start in that order.
+///
+/// After a failure no read is started but those of threads that have chosen theirs. The exception of the failed read
+/// that is first in (file, offset) order is thrown once all reads have ended; the boxes are partly filled then. Throws
+/// BufferError for options that mean nothing and std::bad_alloc when there is no memory for scratch.
+/// \pre Boxes do not overlap in memory. In files they may.
+template <class ReadAt>
+ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options, ReadAt&& read_at) {
+    std::vector<PlannedRead> reads;
+    ReadPlan const plan(boxes, options, [&](PlannedRead const& read) { reads.push_back(read); });
+    ReadTotals const& totals = plan.totals();
+    std::unique_ptr<std::byte[]> const scratch(new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);
+    CopyHint const hint = totals.bytes_wanted >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
+
+    std::atomic<std::size_t> next_read{0};
+    std::atomic<std::size_t> failed_read{reads.size()};  // the first one that failed, so far
+    std::atomic<Index> scratch_used{0};
+    std::exception_ptr failure;
+    std::mutex failing;
+    auto const work = [&]() noexcept {
+        std::byte* own = nullptr;
+        for (;;) {
+            // A chosen read goes ahead although a later one failed: so the first failure in order is always found.
+            std::size_t const i = next_read.fetch_add(1, std::memory_order_relaxed);
+            if (i >= failed_read.load(std::memory_order_acquire)) return;
+            PlannedRead const& read = reads[i];
+            std::byte* to = read.to;
+            if (to == nullptr) {
+                if (own == nullptr) {
+                    own = scratch.get() + scratch_used.fetch_add(plan.longest_scratch(), std::memory_order_relaxed);
+                }
+                to = own;
+            }
+            try {
+                read_at(read.file, read.offset, std::span<std::byte>(to, static_cast<std::size_t>(read.bytes)));
+            } catch (...) {
+                std::lock_guard<std::mutex> const lock(failing);
+                if (i < failed_read.load(std::memory_order_relaxed)) {
+                    failed_read.store(i, std::memory_order_release);
+                    failure = std::current_exception();
+                }
+                return;
+            }
+            plan.deliver(read, to, hint);
+        }
+    };
+
+    std::size_t const workers = smaller(static_cast<std::size_t>(options.in_flight), reads.size());
+    std::vector<std::thread> threads;
+    threads.reserve(workers);
+    try {
+        while (threads.size() + 1 < workers) threads.emplace_back(work);
+    } catch (...) {
+        // The system gives no more threads: those that there are read everything.
+    }
+    work();
+    for (std::thread& thread : threads) thread.join();
+    if (failure) std::rethrow_exception(failure);
+    return totals;
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

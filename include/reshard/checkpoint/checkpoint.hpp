@@ -173,6 +173,7 @@ private:
         for (std::string const& leaf : leaves) {
             files_.push_back(SafetensorsFile::open(detail::join_path(folder_, leaf), access));
         }
+        refuse_twice_stored(index, map, leaves);
         for (auto const& [tensor, leaf] : map) {
             auto const file = std::lower_bound(leaves.begin(), leaves.end(), leaf) - leaves.begin();
             TensorInfo const* const info = files_[static_cast<std::size_t>(file)].find(tensor);
@@ -201,6 +202,23 @@ private:
         if (missing > 8) list += ", ...";
         raise(ErrorCode::io, concat("IoError: ", index, ": ", missing, " of the ", leaves.size(),
                                     " files it names are missing: ", list, ". Fix: fetch them."));
+    }
+
+    /// A tensor of the index that a second of its files has as well: two versions in one folder, most likely.
+    void refuse_twice_stored(std::string const& index, detail::WeightMap const& map,
+                             std::vector<std::string> const& leaves) const {
+        for (std::size_t file = 0; file < files_.size(); ++file) {
+            for (TensorInfo const& tensor : files_[file].tensors()) {
+                auto const entry = std::lower_bound(map.begin(), map.end(), tensor.name,
+                                                    [](auto const& a, std::string const& b) { return a.first < b; });
+                if (entry == map.end() || entry->first != tensor.name || entry->second == leaves[file]) continue;
+                detail::raise_rule(
+                    SafetensorsRule::invalid_index,
+                    concat(index, ": tensor ", detail::quote_name(tensor.name), " is in ",
+                           detail::quote_name(leaves[file]), " as well as in ", detail::quote_name(entry->second),
+                           ", where the index puts it. Fix: fetch the index and the files of one version."));
+            }
+        }
     }
 
     static std::string read_text(std::string const& path) {

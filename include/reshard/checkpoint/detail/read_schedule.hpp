@@ -44,7 +44,7 @@ struct ReadSchedule {
     Index staging_bytes = 0;  ///< of the reader that needs most
 };
 
-/// Cuts boxes of tensors, each one run of its file, into the windows of one reader.
+/// Cuts boxes of tensors, each one run of its file, into the windows of one reader. 0 bytes: a window per box.
 class WindowCutter {
 public:
     WindowCutter(ReadSchedule& schedule, int reader, Index window_bytes) noexcept
@@ -54,7 +54,7 @@ public:
     void add(std::size_t number, WantedTensor const& tensor, Box const& box) {
         Index const bytes = box.size() * reshard::bytes(tensor.dtype);
         if (bytes == 0) return;
-        if (bytes > window_bytes_) {
+        if (window_bytes_ != 0 && bytes > window_bytes_) {
             int dim = 0;
             while (dim < box.rank() && box.extent(dim) == 1) ++dim;
             if (dim < box.rank()) return cut(number, tensor, box, dim, bytes / box.extent(dim));
@@ -97,7 +97,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
     });
 }
 
-/// One rank reads everything. With `window_bytes` 0, tensor by tensor.
+/// One rank reads everything.
 /// \pre `wanted` is sorted by (file, begin)
 [[nodiscard]] inline ReadSchedule one_reads(std::span<WantedTensor const> wanted, int reader, Index window_bytes) {
     ReadSchedule schedule;

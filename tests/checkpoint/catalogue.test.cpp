@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/catalogue.hpp and checkpoint/detail/catalogue_bytes.hpp.
+#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/checkpoint/safetensors_writer.hpp>
+
+#include "support.hpp"
+
+namespace {
+using namespace checkpoint_test;
+
+std::vector<TensorSpec> specs() {
+    return {{"a", DType::f32, Shape{3, 4}},
+            {"b", DType::bf16, Shape{5}},
+            {"scalar", DType::i64, DynamicShape(Shape<>{})},
+            {"none", DType::u8, Shape{0, 7}}};
+}
+}  // namespace
+
+TEST_SUITE("checkpoint/catalogue") {
+    TEST_CASE("a catalogue of a checkpoint that might be written is that of the one that is") {
+        TempFolder const folder;
+        write_checkpoint(
+            folder.path(), specs(), [](auto const&, Index, std::span<std::byte>) {}, 50);
+        for (std::string const& path : {folder.path(), folder.path() + "//", folder / "model.safetensors.index.json"}) {
+            Catalogue const written(Checkpoint::open(path));
+            Catalogue const planned = Catalogue::of(specs(), 50);
+            CHECK(std::equal(written.tensors().begin(), written.tensors().end(), planned.tensors().begin(),
+                             planned.tensors().end()));
+            REQUIRE(written.files().size() == planned.files().size());
+            for (std::size_t i = 0; i < written.files().size(); ++i) {
+                CHECK(written.files()[i].leaf == planned.files()[i].leaf);
+                CHECK(written.files()[i].file_bytes == planned.files()[i].file_bytes);
+            }
+        }
+    }
+
+    TEST_CASE("it is found by name, and arrives elsewhere as it was") {
+        Catalogue const catalogue = Catalogue::of(specs(), 50);
+        REQUIRE(catalogue.find("b") != nullptr);
+        CHECK(catalogue.find("b")->shape == DynamicShape(Shape{5}));
+        CHECK(catalogue.find("c") == nullptr);
+        auto const bytes = detail::to_bytes(catalogue);
+        Catalogue const copy = detail::catalogue_from(bytes);
+        CHECK(copy == catalogue);
+        CHECK(copy.digest() == catalogue.digest());
+        CHECK(copy.find("scalar")->bytes() == 8);
+        CHECK(detail::catalogue_from(detail::to_bytes(Catalogue())) == Catalogue());
+    }
+
+    TEST_CASE("other names, sizes, places or headers are another digest") {
+        auto const base = specs();
+        std::uint64_t const digest = Catalogue::of(base, 50).digest();
+        auto changed = base;
+        changed[0].name = "z";
+        CHECK(Catalogue::of(changed, 50).digest() != digest);
+        changed = base;
+        changed[1].shape = Shape{6};
+        CHECK(Catalogue::of(changed, 50).digest() != digest);
+        CHECK(Catalogue::of(base, 1000).digest() != digest);
+
+        TempFolder const folder;  // same names and sizes, but dtypes change places
+        write_safetensors(folder / "x.safetensors", {{"a", DType::f32, Shape{2}}, {"b", DType::i32, Shape{2}}},
+                          fill_expected);
+        write_safetensors(folder / "y.safetensors", {{"a", DType::i32, Shape{2}}, {"b", DType::f32, Shape{2}}},
+                          fill_expected);
+        CHECK(SafetensorsFile::open(folder / "x.safetensors").header_digest() !=
+              SafetensorsFile::open(folder / "y.safetensors").header_digest());
+    }
+}

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/load.hpp: what is loaded, what is refused, and what all ranks then say.
+#include <reshard/checkpoint/load.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
+#include <reshard/comm/traced.hpp>
+
+#include "load_support.hpp"
+
+#include <filesystem>
+
+namespace {
+using namespace checkpoint_test;
+
+struct Thrown {
+    ErrorCode code = ErrorCode::none;
+    std::string message;
+    friend bool operator==(Thrown const&, Thrown const&) = default;
+};
+
+/// Runs body(comm) on every rank and returns what each threw; errors do not end the run.
+template <class Body>
+std::vector<Thrown> thrown_by(int ranks, Body const& body) {
+    std::vector<Thrown> result(static_cast<std::size_t>(ranks));
+    run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+        try {
+            body(comm);
+        } catch (Error const& error) {
+            result[static_cast<std::size_t>(comm.rank())] = {error.code(), error.message()};
+        }
+    });
+    return result;
+}
+
+void check_same(std::vector<Thrown> const& thrown, ErrorCode code, std::vector<std::string> const& parts) {
+    CAPTURE(thrown[0].message);
+    for (Thrown const& each : thrown) {
+        CHECK((each == thrown[0]));
+        CHECK(each.code == code);
+    }
+    for (std::string const& part : parts) {
+        CAPTURE(part);
+        CHECK(contains(thrown[0].message, part));
+    }
+    CHECK(contains(thrown[0].message, "Fix: "));
+}
+
+/// Three tensors in two files, onto three ranks.
+std::vector<Goal> three() {
+    return {goal("embed", DType::f32, "(3):(S0)", Shape{10, 4}), goal("norm", DType::bf16, "(3):(R)", Shape{7}),
+            goal("head", DType::f32, "(3):(S1)", Shape{5, 6})};
+}
+
+constexpr Index small_files = 200;  // bytes: `embed` in a file of its own
+
+/// Every strategy with a communicator fails alike on all ranks, before anything is written.
+template <class Spoil>
+void check_refused(ErrorCode code, std::vector<std::string> const& parts, Spoil const& spoil) {
+    TempFolder const folder;
+    auto const goals = three();
+    write(folder.path(), goals, small_files);
+    auto const attempt = [&](auto const& strategy) {
+        CAPTURE(strategy.name);
+        std::atomic<int> touched{0};
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 LocalTensors tensors(goals, comm.rank());
+                                 std::string path = folder.path();
+                                 auto mine = strategy;
+                                 spoil(tensors.list(), path, mine, comm.rank());
+                                 try {
+                                     static_cast<void>(load(path, tensors.list(), comm, mine));
+                                 } catch (...) {
+                                     if (!tensors.untouched()) ++touched;
+                                     throw;
+                                 }
+                             }),
+                   code, parts);
+        CHECK(touched == 0);
+    };
+    attempt(OneRankReads<Scatter>{});
+    attempt(OneRankReads<Broadcast>{});
+    attempt(EachRankReadsItsBoxes{});
+    attempt(CooperativeRead{});
+}
+}  // namespace
+
+TEST_SUITE("checkpoint/load") {
+    // ---- What is loaded --------------------------------------------------------------------------------------------
+
+    TEST_CASE("every rank has the file: a part is read, nothing is sent, and memory stays a shard's") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("w", DType::f32, "(4):(S0)", Shape{4096, 256})};
+        write(folder.path(), goals);
+        Checkpoint const checkpoint = Checkpoint::open(folder.path());
+        LocalTensors tensors(goals, 2);
+        LoadReport const report = load(checkpoint, tensors.list(), 2);  // no communicator to be found
+        CHECK(tensors.wrong() == "");
+        CHECK(report.bytes_read == 1024 * 256 * 4);
+        CHECK(report.bytes_loaded == report.bytes_read);
+        CHECK(report.reads == 1);
+        CHECK(report.extra_bytes == 0);  // straight into its place
+        CHECK(report.traffic == Traffic{});
+        CHECK(report.collectives == Collectives{});
+        static_assert(!EveryRankReads::communicates);
+    }
+
+    TEST_CASE("a mapped checkpoint gives the part as a window: no copy, no memory") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("w", DType::f32, "(2,2):(R,S1)", Shape{6, 8})};
+        write(folder.path(), goals);
+        Checkpoint const checkpoint = Checkpoint::open(folder.path(), Access::mmap);
+        ConstDynamicView const window = local_view(checkpoint, "w", goals[0].to, 3);
+        CHECK(window.shape() == DynamicShape(Shape{6, 4}));
+        CHECK(window.stride(0) == 8);
+        CHECK(window.data() == checkpoint.view(checkpoint.at("w")).data() + 4 * 4);
+        CHECK_THROWS_AS(static_cast<void>(local_view(checkpoint, "w", parse("(2):(S0:cyc1)", Shape{6, 8}), 0)),
+                        TransitionError);
+        CHECK_THROWS_AS(static_cast<void>(local_view(checkpoint, "v", goals[0].to, 0)), FormatError);
+        CHECK_THROWS_AS(static_cast<void>(local_view(checkpoint, "w", parse("(2):(S0)", Shape{6, 9}), 0)),
+                        MismatchError);
+        Checkpoint const unmapped = Checkpoint::open(folder.path());
+        CHECK_THROWS_AS(static_cast<void>(local_view(unmapped, "w", goals[0].to, 0)), BufferError);
+        LocalTensors tensors(goals, 1);  // and it can be read like any other
+        load(checkpoint, tensors.list(), 1);
+        CHECK(tensors.wrong() == "");
+    }
+
+    TEST_CASE("one rank has the files: the others give a path that does not exist") {
+        TempFolder const folder;
+        auto const goals = three();
+        write(folder.path(), goals, small_files);
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            std::string const path = comm.rank() == 1 ? folder.path() : "/no/such/folder";
+            for (Index window : {Index{0}, Index{40}, Index{1} << 20}) {
+                LocalTensors scattered(goals, comm.rank());
+                auto const report = load(path, scattered.list(), comm, OneRankReads<Scatter>{1, window});
+                CHECK(scattered.wrong() == "");
+                CHECK(report.bytes_read == (comm.rank() == 1 ? 160 + 14 + 120 : 0));
+                if (window == 0) CHECK(report.collectives.scatters == 3);        // tensor by tensor
+                if (window == 1 << 20) CHECK(report.collectives.scatters == 1);  // all in one
+                if (window == 40) CHECK(report.extra_bytes <= 40 + 160);
+                LocalTensors copied(goals, comm.rank());
+                load(path, copied.list(), comm, OneRankReads<Broadcast>{1, window});
+                CHECK(copied.wrong() == "");
+            }
+        });
+    }
+
+    TEST_CASE("a scatter sends what is needed, once; a broadcast all of it") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("w", DType::f32, "(4):(S0)", Shape{4096, 16})};
+        write(folder.path(), goals);
+        Index const bytes = 4096 * 16 * 4;
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            auto const scatter = load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{});
+            auto const all = load(folder.path(), tensors.list(), comm, OneRankReads<Broadcast>{});
+            auto const catalogue = load(folder.path(), {}, comm, OneRankReads<Scatter>{}).traffic;
+            if (comm.rank() == 0) {
+                CHECK((scatter.traffic - catalogue).bytes_sent == bytes / 4 * 3);
+                CHECK((all.traffic - catalogue).bytes_sent == bytes * 3);
+            }
+        });
+    }
+
+    TEST_CASE("together every byte is read once, and files are opened files + ranks - 1 times at most") {
+        TempFolder const folder;
+        std::vector<Goal> goals;
+        for (int i = 0; i < 40; ++i) goals.push_back(goal(concat("layer.", i), DType::f32, "(4):(R)", Shape{16, 16}));
+        write(folder.path(), goals, 5 * 16 * 16 * 4);
+        std::atomic<Index> read{0};
+        std::atomic<Index> opened{0};
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            auto const report =
+                load(folder.path(), tensors.list(), comm, CooperativeRead{4096, {}, Cooperation::always, {}});
+            CHECK(tensors.wrong() == "");
+            CHECK(report.bytes_read == 10 * 16 * 16 * 4);  // a quarter each
+            CHECK(report.collectives.exchanges == 3);      // windows of four tensors
+            CHECK_FALSE(report.read_directly);
+            read += report.bytes_read;
+            opened += report.files_opened;
+        });
+        CHECK(read == 40 * 16 * 16 * 4);
+        CHECK(opened <= 8 + 4 - 1);
+    }
+
+    TEST_CASE("the model decides: replicas are read together, shards by whom they belong to") {
+        TempFolder const folder;
+        std::vector<Goal> const replicas{goal("w", DType::f32, "(4):(R)", Shape{1024, 256})};
+        std::vector<Goal> const shards{goal("w", DType::f32, "(4):(S0)", Shape{1024, 256})};
+        write(folder.path(), replicas);
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            CooperativeRead strategy;
+            strategy.model = {1e9, 1e9, 1e-6, 1e12, 1e-6};  // exchanges cost next to nothing
+            LocalTensors whole(replicas, comm.rank());
+            CHECK_FALSE(load(folder.path(), whole.list(), comm, strategy).read_directly);
+            LocalTensors parts(shards, comm.rank());
+            CHECK(load(folder.path(), parts.list(), comm, strategy).read_directly);
+            strategy.model = {1e12, 1e12, 1e-6, 1e6, 1e-6};  // exchanges cost more than reads
+            CHECK(load(folder.path(), whole.list(), comm, strategy).read_directly);
+            CHECK(whole.wrong() == "");
+            CHECK(parts.wrong() == "");
+            strategy.cooperation = Cooperation::always;
+            CHECK_FALSE(load(folder.path(), parts.list(), comm, strategy).read_directly);
+            strategy.cooperation = Cooperation::never;
+            CHECK(load(folder.path(), parts.list(), comm, strategy).read_directly);
+        });
+    }
+
+    TEST_CASE("elements smaller than a byte are loaded as their bytes") {
+        TempFolder const folder;
+        write_checkpoint(folder.path(), {{"q", DType::f4, Shape{6, 4}}},
+                         [](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
+                             fill_expected(tensor, begin, out);
+                         });
+        std::vector<Goal> const goals{goal("q", DType::u8, "(2):(S0)", Shape{12})};
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            load(folder.path(), tensors.list(), comm, EachRankReadsItsBoxes{});
+            CHECK(tensors.wrong() == "");
+        });
+        LocalTensors wrong({goal("q", DType::u8, "(2):(S0)", Shape{6, 4})}, 0);
+        Caught const error = caught([&] { load(Checkpoint::open(folder.path()), wrong.list(), 0); });
+        CHECK(error.code == ErrorCode::mismatch);
+        CHECK(contains(error.message, "loaded as bytes"));
+    }
+
+    TEST_CASE("a group of one, a policy around it, an empty list, ranks without a tensor") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("w", DType::f32, "(1):(R)", Shape{3, 5})};
+        write(folder.path(), goals);
+        SelfCommunicator alone;
+        for (int i = 0; i < 2; ++i) {
+            LocalTensors tensors(goals, 0);
+            if (i == 0) load(folder.path(), tensors.list(), alone, OneRankReads<Scatter>{});
+            if (i == 1) load(folder.path(), tensors.list(), alone, CooperativeRead{});
+            CHECK(tensors.wrong() == "");
+        }
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            Trace trace(1000);
+            auto traced = compose<Traced>(comm.split(0, comm.rank()), trace);
+            LocalTensors tensors(goals, comm.rank());
+            load(folder.path(), tensors.list(), traced, OneRankReads<Broadcast>{2, 8});
+            CHECK(tensors.wrong() == "");
+            CHECK(load(folder.path(), {}, traced, CooperativeRead{}).bytes_read == 0);
+        });
+    }
+
+    // ---- Errors: the same on every rank ----------------------------------------------------------------------------
+
+    using Tensors = std::vector<LocalTensor>;
+
+    TEST_CASE("what is wrong with the list is said on all ranks before anything is touched") {
+        check_refused(ErrorCode::format, {"TensorNotFound", "none of the 3 tensors of the checkpoint is called 'tail'"},
+                      [](Tensors& tensors, std::string&, auto&, int) { tensors[2].name = "tail"; });
+        check_refused(ErrorCode::mismatch, {"tensor 'head'", "the checkpoint has shape [5,6], the list says [6,5]"},
+                      [](Tensors& tensors, std::string&, auto&, int rank) {
+                          tensors[2].distribution = parse("(3):(S0)", Shape{6, 5});
+                          auto const local = tensors[2].distribution.local_shape(rank);
+                          tensors[2].view = DynamicView(tensors[2].view.data(), DType::f32, local);
+                      });
+        check_refused(ErrorCode::mismatch, {"tensor 'norm'", "the checkpoint has BF16 elements, the list says F16"},
+                      [](Tensors& tensors, std::string&, auto&, int) {
+                          tensors[1].view = DynamicView(tensors[1].view.data(), DType::f16, Shape{7});
+                      });
+        check_refused(ErrorCode::transition, {"tensor 'norm'", "Pavg has no identity"},
+                      [](Tensors& tensors, std::string&, auto&, int) {
+                          tensors[1].distribution = parse("(3):(Pavg)", Shape{7});
+                      });
+        check_refused(
+            ErrorCode::dtype, {"tensor 'norm'", "bor is not defined for BF16"},
+            [](Tensors& tensors, std::string&, auto&, int) { tensors[1].distribution = parse("(3):(P|)", Shape{7}); });
+        check_refused(
+            ErrorCode::mesh, {"tensor 'norm'", "the mesh (4) has rank 3, the communicator only 3 ranks"},
+            [](Tensors& tensors, std::string&, auto&, int) { tensors[1].distribution = parse("(4):(R)", Shape{7}); });
+    }
+
+    TEST_CASE("what is wrong on one rank is said on all") {
+        check_refused(ErrorCode::buffer, {"rank 2 of 3: reshard::load: tensor 'norm' on rank 2: the view is null"},
+                      [](Tensors& tensors, std::string&, auto&, int rank) {
+                          if (rank == 2) tensors[1].view = DynamicView(nullptr, DType::bf16, Shape{7});
+                      });
+        check_refused(ErrorCode::buffer,
+                      {"rank 1 of 3: reshard::load: on rank 1 the tensors 'embed' and 'norm' overlap"},
+                      [](Tensors& tensors, std::string&, auto&, int rank) {
+                          if (rank == 1) tensors[1].view = DynamicView(tensors[0].view.data(), DType::bf16, Shape{7});
+                      });
+        check_refused(ErrorCode::mismatch, {"rank 1 of 3: lists tensor 0 'norm'", "but rank 0 lists tensor 0 'embed'"},
+                      [](Tensors& tensors, std::string&, auto&, int rank) {
+                          if (rank == 1) std::swap(tensors[0], tensors[1]);
+                      });
+        check_refused(ErrorCode::buffer, {"rank 1 of 3: reshard::ReadOptions: in_flight is 0"},
+                      [](Tensors&, std::string&, auto& strategy, int rank) {
+                          if (rank == 1) strategy.reads.in_flight = 0;
+                      });
+    }
+
+    TEST_CASE("a checkpoint that is not there, or whose index names a missing file, is an IoError on all") {
+        check_refused(ErrorCode::io, {"rank 0 of 3: IoError: /no/such/folder: cannot open the checkpoint"},
+                      [](Tensors&, std::string& path, auto&, int) { path = "/no/such/folder"; });
+        TempFolder const folder;
+        auto const goals = three();
+        write(folder.path(), goals, small_files);
+        std::filesystem::remove(folder / "model-00002-of-00002.safetensors");
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 LocalTensors tensors(goals, comm.rank());
+                                 load(folder.path(), tensors.list(), comm, CooperativeRead{});
+                             }),
+                   ErrorCode::io,
+                   {"rank 0 of 3", "1 of the 2 files it names are missing: 'model-00002-of-00002.safetensors'"});
+    }
+
+    TEST_CASE("a source or a window that cannot be is refused by all") {
+        TempFolder const folder;
+        auto const goals = three();
+        write(folder.path(), goals);
+        for (auto const& [source, window] : {std::pair{3, Index{1}}, {-1, Index{1}}, {0, Index{-1}}}) {
+            check_same(thrown_by(3,
+                                 [&](ThreadCommunicator& comm) {
+                                     LocalTensors tensors(goals, comm.rank());
+                                     load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{source, window});
+                                 }),
+                       window < 0 ? ErrorCode::buffer : ErrorCode::mesh, {"reshard::load: "});
+        }
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 LocalTensors tensors(goals, comm.rank());
+                                 load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{comm.rank() / 2, 1});
+                             }),
+                   ErrorCode::mismatch, {"rank 2 of 3: called reshard::load with other options"});
+    }
+
+    TEST_CASE("a file that one rank does not have, or has in another version, is an error on all") {
+        TempFolder const folder;
+        TempFolder const poor;
+        TempFolder const other;
+        auto const goals = three();
+        write(folder.path(), goals, small_files);
+        auto changed = goals;
+        changed[2].stored.name = "heal";
+        write(other.path(), changed, small_files);
+        auto const attempt = [&](std::string const& path, auto const& strategy) {
+            return thrown_by(3, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                load(comm.rank() == 1 ? path : folder.path(), tensors.list(), comm, strategy);
+            });
+        };
+        for (auto const& thrown : {attempt(poor.path(), EachRankReadsItsBoxes{}),
+                                   attempt(poor.path(), CooperativeRead{1 << 20, {}, Cooperation::always, {}})}) {
+            check_same(thrown, ErrorCode::io, {"rank 1 of 3: IoError: " + poor.path() + "/model-0000", "cannot open"});
+        }
+        check_same(attempt(other.path(), EachRankReadsItsBoxes{}), ErrorCode::mismatch,
+                   {"rank 1 of 3: reshard::load: " + other.path(), "saw another version of it"});
+
+        // Without a communicator nobody else can know; afterwards all can.
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 bool const odd = comm.rank() == 2;
+                                 LocalTensors tensors(odd ? changed : goals, comm.rank());
+                                 agree_loaded(comm, load(Checkpoint::open(odd ? other.path() : folder.path()),
+                                                         tensors.list(), comm.rank()));
+                             }),
+                   ErrorCode::mismatch, {"rank 2 of 3: loaded 3 tensors from files with digest"});
+    }
+
+    TEST_CASE("a tensor in two files of the index is refused") {
+        TempFolder const folder;
+        write_safetensors(folder / "a.safetensors", {{"w", DType::u8, Shape{4}}}, fill_expected);
+        write_safetensors(folder / "b.safetensors", {{"w", DType::u8, Shape{4}}, {"v", DType::u8, Shape{4}}},
+                          fill_expected);
+        write_text(folder / "model.safetensors.index.json",
+                   R"({"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}})");
+        check_rule(SafetensorsRule::invalid_index, [&] { static_cast<void>(Checkpoint::open(folder.path())); });
+        write_text(folder / "model.safetensors.index.json",
+                   R"({"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}})");
+        check_rule(SafetensorsRule::duplicate_key, [&] { static_cast<void>(Checkpoint::open(folder.path())); });
+    }
+
+    TEST_CASE("a file that is cut short half-way fails all ranks, and they say that tensors are partly filled") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("a", DType::u8, "(3):(R)", Shape{64, 64}),
+                                      goal("b", DType::u8, "(3):(S0)", Shape{64, 64})};
+        write(folder.path(), goals);
+        check_same(thrown_by(3,
+                             [&](ThreadCommunicator& comm) {
+                                 Checkpoint const checkpoint = Checkpoint::open(folder.path());
+                                 barrier(comm);  // all have opened it, and now rank 0 cuts it
+                                 if (comm.rank() == 0) {
+                                     std::filesystem::resize_file(
+                                         folder / "model.safetensors",
+                                         static_cast<std::uintmax_t>(checkpoint.files()[0].data_offset() + 5000));
+                                 }
+                                 barrier(comm);
+                                 LocalTensors tensors(goals, comm.rank());
+                                 auto const wanted = detail::match(Catalogue(checkpoint), tensors.list());
+                                 auto const schedule = detail::one_reads(wanted, 1, 1024);
+                                 detail::LoadFiles files(checkpoint);
+                                 files.open(0);
+                                 LoadReport report;
+                                 detail::StagedLoad<ThreadCommunicator> load(comm, wanted, tensors.list(), schedule,
+                                                                             detail::Spread::scatter, report);
+                                 try {
+                                     load.run(files, {});
+                                 } catch (Error const& error) {
+                                     CHECK(report.collectives.scatters == 4);  // the windows that were whole
+                                     detail::raise_partly_filled(error);
+                                 }
+                             }),
+                   ErrorCode::io,
+                   {"rank 1 of 3: IoError: ", "it was cut short while open", "The tensors are partly filled"});
+    }
+
+    TEST_CASE("a file that is written to, or cut, under an open or mapped checkpoint fails the rank that reads it") {
+        for (Access access : {Access::pread, Access::mmap}) {
+            TempFolder const folder;
+            std::vector<Goal> const goals{goal("a", DType::u8, "(1):(R)", Shape{64, 64})};
+            write(folder.path(), goals);
+            Checkpoint const checkpoint = Checkpoint::open(folder.path(), access);
+            LocalTensors tensors(goals, 0);
+            load(checkpoint, tensors.list(), 0);
+            std::string text = read_text(folder / "model.safetensors");
+            text.back() = static_cast<char>(text.back() + 1);
+            std::filesystem::last_write_time(folder / "model.safetensors",
+                                             std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+            write_text(folder / "model.safetensors", text);
+            check_io("it was written to while it was read", [&] { load(checkpoint, tensors.list(), 0); });
+            std::filesystem::resize_file(folder / "model.safetensors", text.size() - 1);
+            Caught const error = caught([&] { load(checkpoint, tensors.list(), 0); });
+            CHECK(error.code == ErrorCode::io);
+            CHECK(contains(error.message, "The tensors are partly filled: load them again."));
+        }
+    }
+
+    TEST_CASE("without a communicator the rank that fails throws alone, and the others hear of it when they agree") {
+        TempFolder const folder;
+        auto const goals = three();
+        write(folder.path(), goals);
+        auto const thrown = thrown_by(3, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            try {
+                auto const report =
+                    load(Checkpoint::open(comm.rank() == 1 ? "/no/such" : folder.path()), tensors.list(), comm.rank());
+                CHECK(tensors.wrong() == "");
+                agree_loaded(comm, report);
+            } catch (IoError const& error) {
+                comm.abort(error.code(), error.message());
+                throw;
+            }
+        });
+        CHECK(thrown[1].code == ErrorCode::io);
+        for (std::size_t r : {0U, 2U}) {
+            CHECK(thrown[r].code == ErrorCode::peer_failed);
+            CHECK(contains(thrown[r].message, "cannot open the checkpoint"));
+        }
+    }
+}

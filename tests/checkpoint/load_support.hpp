@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/checkpoint/load_support.hpp
+/// \brief  Local tensors with memory of their own, what they should hold, and checkpoints to load them from.
+#pragma once
+
+#include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/safetensors_writer.hpp>
+
+#include "../support/oracle.hpp"
+#include "support.hpp"
+
+#include <deque>
+
+namespace checkpoint_test {
+
+/// A tensor to load: as it is stored, and where it goes.
+struct Goal {
+    TensorSpec stored;
+    DynamicDistribution to;
+};
+
+inline Goal goal(std::string name, DType dtype, std::string const& to, DynamicShape const& shape) {
+    return {{std::move(name), dtype, shape}, parse(to, shape)};
+}
+
+inline void write(std::string const& folder, std::vector<Goal> const& goals, Index max_file_bytes = 1 << 30) {
+    std::vector<TensorSpec> specs;
+    for (Goal const& goal : goals) specs.push_back(goal.stored);
+    write_checkpoint(
+        folder, specs,
+        [](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
+            fill_expected(tensor, begin, out);
+        },
+        max_file_bytes);
+}
+
+/// One rank's local tensors: dense, or with a gap after every row; every byte spoilt at first.
+class LocalTensors {
+public:
+    LocalTensors(std::vector<Goal> const& goals, int rank, bool gaps = false) : goals_(&goals), rank_(rank) {
+        for (Goal const& goal : goals) {
+            DynamicShape const shape = goal.to.contains(rank) ? goal.to.local_shape(rank) : DynamicShape(Shape{0});
+            Indices strides = row_major_strides(shape);
+            if (gaps && shape.rank() >= 2) {
+                strides[shape.rank() - 2] += 3;
+                for (int dim = shape.rank() - 3; dim >= 0; --dim)
+                    strides[dim] = strides[dim + 1] * (shape.extent(dim + 1) + 1);
+            }
+            Index reach = 1;
+            for (int dim = 0; dim < shape.rank(); ++dim)
+                reach += larger<Index>(shape.extent(dim) - 1, 0) * strides[dim];
+            memory_.emplace_back(static_cast<std::size_t>(reach * bytes(goal.stored.dtype)), std::byte{0xEE});
+            list_.push_back(
+                {goal.stored.name, goal.to, DynamicView(memory_.back().data(), goal.stored.dtype, shape, strides)});
+        }
+    }
+    [[nodiscard]] std::vector<LocalTensor>& list() noexcept { return list_; }
+
+    /// The values of the whole tensor that the placements give this rank, by the oracle; identities where others have
+    /// the values. Only a sum's identity is known here.
+    [[nodiscard]] std::string wrong() const {
+        for (std::size_t i = 0; i < list_.size(); ++i) {
+            Goal const& goal = (*goals_)[i];
+            if (!goal.to.contains(rank_)) continue;
+            auto const elements = oracle::elements(goal.to, rank_);
+            auto const width = static_cast<std::size_t>(bytes(goal.stored.dtype));
+            bool const values = oracle::addend_of(goal.to, rank_) == 0;
+            for (std::size_t k = 0; k < elements.size(); ++k) {
+                std::byte const* const at = element(list_[i].view, static_cast<Index>(k));
+                for (std::size_t b = 0; b < width; ++b) {
+                    std::byte const expected =
+                        values ? expected_byte(goal.stored.name,
+                                               elements[k] * static_cast<Index>(width) + static_cast<Index>(b))
+                               : identity_byte(goal.stored.dtype, b);
+                    if (at[b] != expected) {
+                        return concat("tensor ", i, " '", goal.stored.name, "' under ", to_string(goal.to), " of ",
+                                      to_string(goal.stored.shape), " on rank ", rank_, ", local element ", k);
+                    }
+                }
+            }
+        }
+        return {};
+    }
+    [[nodiscard]] bool untouched() const {
+        for (auto const& memory : memory_)
+            for (std::byte b : memory)
+                if (b != std::byte{0xEE}) return false;
+        return true;
+    }
+    [[nodiscard]] Index bytes_of_values() const {
+        Index sum = 0;
+        for (std::size_t i = 0; i < list_.size(); ++i) {
+            DynamicDistribution const& to = (*goals_)[i].to;
+            if (to.contains(rank_) && oracle::addend_of(to, rank_) == 0)
+                sum += list_[i].view.size() * bytes(list_[i].view.dtype());
+        }
+        return sum;
+    }
+
+private:
+    static std::byte const* element(DynamicView const& view, Index k) {
+        Index offset = 0;
+        for (int dim = view.rank() - 1; dim >= 0; --dim) {
+            offset += k % view.extent(dim) * view.stride(dim);
+            k /= view.extent(dim);
+        }
+        return view.data() + offset * bytes(view.dtype());
+    }
+    /// Of a sum: -0.0, or 0 for integers. Little-endian.
+    static std::byte identity_byte(DType dtype, std::size_t b) {
+        bool const sign = is_floating(dtype) && b + 1 == static_cast<std::size_t>(bytes(dtype));
+        return sign ? std::byte{0x80} : std::byte{0};
+    }
+
+    std::vector<Goal> const* goals_;
+    int rank_;
+    std::deque<std::vector<std::byte>> memory_;
+    std::vector<LocalTensor> list_;
+};
+
+}  // namespace checkpoint_test

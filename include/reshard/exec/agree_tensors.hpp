@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/agree_tensors.hpp
+/// \brief  agree_on_tensors(): all ranks list the same tensors and every view fits, or the same typed error everywhere.
+/// \depends exec/local_tensor, exec/detail/batch_check. Opt-in: not part of the umbrella.
+#pragma once
+
+#include <reshard/exec/detail/batch_check.hpp>
+#include <reshard/exec/local_tensor.hpp>
+
+namespace reshard::inline v0 {
+
+/// What a list of tensors is for, in the words of messages.
+struct TensorTask {
+    std::string_view function;   ///< that was called: "verify_replicas"
+    std::string_view verb;       ///< "verifies", for "rank 3 of 4: verifies 2 tensors, ..., but rank 0 ..."
+    std::uint64_t options = 0;   ///< a digest of the options that must be equal on all ranks
+    std::string options_text{};  ///< those options, after the verb: "with mode warn, ..."
+};
+
+namespace detail {
+
+/// Throws MeshError for a mesh of ranks that the communicator does not have, DTypeError for elements smaller than a
+/// byte, BufferError for a view that is not what the distribution gives this rank. All name the tensor.
+inline void check_tensors(std::span<LocalTensor const> tensors, int rank, int ranks, std::string_view function) {
+    for (LocalTensor const& tensor : tensors) {
+        DynamicMesh const& mesh = tensor.distribution.mesh();
+        if (mesh.last_rank() >= ranks) {
+            raise(ErrorCode::mesh, concat("reshard::", function, ": tensor '", tensor.name, "': the mesh ",
+                                          to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
+                                          ranks, " ranks. Fix: use a mesh of ranks that exist."));
+        }
+        if (!is_byte_sized(tensor.view.dtype())) {
+            raise(ErrorCode::dtype,
+                  concat("reshard::", function, ": tensor '", tensor.name, "': elements of ", name(tensor.view.dtype()),
+                         " are smaller than a byte and have no address. Fix: view the storage as U8."));
+        }
+        check_local_tensor(tensor, rank, function);
+    }
+}
+
+[[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, std::uint64_t options) {
+    BatchDigest result;
+    result.options = options;
+    result.tensors.reserve(tensors.size());
+    for (LocalTensor const& tensor : tensors) {
+        Digest one;
+        digest(one, tensor.distribution);
+        one.add(static_cast<std::uint64_t>(tensor.view.dtype()));
+        for (char c : tensor.name) one.add(static_cast<unsigned char>(c));
+        result.tensors.push_back(one.value());
+    }
+    return result;
+}
+
+/// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
+[[nodiscard]] inline std::string describe(std::span<LocalTensor const> tensors, Index place, TensorTask const& task) {
+    if (place < 0) return concat(task.verb, " ", task.options_text);
+    auto const i = static_cast<std::size_t>(place);
+    if (i >= tensors.size()) return concat(task.verb, " ", tensors.size(), " tensors, without a tensor ", place);
+    LocalTensor const& tensor = tensors[i];
+    return concat(task.verb, " tensor ", place, " '", tensor.name, "' as ", to_string(tensor.distribution), " of ",
+                  to_string(tensor.distribution.shape()), " ", name(tensor.view.dtype()));
+}
+
+}  // namespace detail
+
+/// Collective over `comm`; one agreement, before any tensor is touched. Names, distributions, element types and order
+/// must be the same on every rank; ranks outside a tensor's mesh list it too. `check()` is what else a rank can find
+/// wrong, or allocates: it runs first, and what it throws reaches every rank.
+///
+/// Throws, the same on every rank: what check() threw on the lowest rank where it did; MeshError, DTypeError,
+/// BufferError as detail::check_tensors says; MismatchError, naming the first tensor that is listed differently.
+template <Communicator C, class Check>
+void agree_on_tensors(C& comm, std::span<LocalTensor const> tensors, TensorTask const& task, Check&& check) {
+    detail::BatchDigest digest;
+    Verdict verdict = detail::verdict_of([&] {
+        digest = detail::digest_of(tensors, task.options);
+        check();
+        detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);
+    });
+    detail::agree_on_batch(comm, std::move(verdict), digest,
+                           [&](Index place) { return detail::describe(tensors, place, task); });
+}
+
+}  // namespace reshard::inline v0

@@ -290,7 +290,7 @@ TEST_SUITE("checkpoint/load") {
                       [](Tensors& tensors, std::string&, auto&, int rank) {
                           if (rank == 1) tensors[1].view = DynamicView(tensors[0].view.data(), DType::bf16, Shape{7});
                       });
-        check_refused(ErrorCode::mismatch, {"rank 1 of 3: lists tensor 0 'norm'", "but rank 0 lists tensor 0 'embed'"},
+        check_refused(ErrorCode::mismatch, {"rank 1 of 3: loads tensor 0 'norm'", "but rank 0 loads tensor 0 'embed'"},
                       [](Tensors& tensors, std::string&, auto&, int rank) {
                           if (rank == 1) std::swap(tensors[0], tensors[1]);
                       });
@@ -333,7 +333,9 @@ TEST_SUITE("checkpoint/load") {
                                  LocalTensors tensors(goals, comm.rank());
                                  load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{comm.rank() / 2, 1});
                              }),
-                   ErrorCode::mismatch, {"rank 2 of 3: called reshard::load with other options"});
+                   ErrorCode::mismatch,
+                   {"rank 2 of 3: loads with 'one rank reads, scatter', source rank 1, windows of 1 bytes, but rank 0 "
+                    "loads with"});
     }
 
     TEST_CASE("a file that one rank does not have, or has in another version, is an error on all") {

@@ -57,7 +57,8 @@ inline LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const
     report.tensors = static_cast<Index>(tensors.size());
     Catalogue const catalogue(checkpoint);
     report.files = catalogue.digest();
-    detail::check_local_tensors(tensors, rank, "load");
+    for (LocalTensor const& tensor : tensors) detail::check_local_tensor(tensor, rank, "load");
+    detail::check_apart(tensors, rank, "load");
     auto const wanted = detail::match(catalogue, tensors);
     auto const boxes = detail::needed_boxes(wanted, tensors, rank);
     detail::LoadFiles files(checkpoint);
@@ -100,30 +101,42 @@ void agree_loaded(C& comm, LoadReport const& report) {
 
 namespace detail {
 
+/// What all ranks must say alike of a load, and what each may say for itself.
+struct LoadTerms {
+    std::string_view strategy;
+    int source = 0;
+    Index window_bytes = 0;
+    std::uint64_t others = 0;  ///< a digest of what else must be equal
+    ReadOptions reads{};
+
+    [[nodiscard]] TensorTask task() const {
+        return {"load", "loads",
+                Digest{}.add(digest_of(strategy)).add_signed(source).add_signed(window_bytes).add(others).value(),
+                concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes")};
+    }
+};
+
 /// The parts of a load that all strategies with a communicator share.
 template <Communicator C>
 class LoadSession {
 public:
-    /// Collective. Rank `source` reads the headers and tells the others; all check the list.
-    LoadSession(std::string const& path, std::span<LocalTensor const> tensors, C& comm, int source,
-                std::uint64_t options, ReadOptions const& reads, Index window_bytes)
+    /// Collective. Rank terms.source reads the headers and tells the others; all check the list.
+    LoadSession(std::string const& path, std::span<LocalTensor const> tensors, C& comm, LoadTerms const& terms)
         : comm_(comm), tensors_(tensors), start_(LoadClock::now()), before_(comm.traffic()) {
-        Verdict mine = verdict_of([&] {
-            if (source < 0 || source >= comm.size()) {
-                raise(ErrorCode::mesh, concat("reshard::load: source rank ", source, " of ", comm.size(),
+        agree_on_tensors(comm, tensors, terms.task(), [&] {
+            if (terms.source < 0 || terms.source >= comm.size()) {
+                raise(ErrorCode::mesh, concat("reshard::load: source rank ", terms.source, " of ", comm.size(),
                                               " ranks. Fix: ranks count from 0."));
             }
-            if (window_bytes < 0) {
+            if (terms.window_bytes < 0) {
                 raise(ErrorCode::buffer,
-                      concat("reshard::load: windows of ", window_bytes, " bytes. Fix: use 0 or more."));
+                      concat("reshard::load: windows of ", terms.window_bytes, " bytes. Fix: use 0 or more."));
             }
-            static_cast<void>(count_reads({}, reads));
-            check_meshes();
-            check_local_tensors(tensors, comm.rank(), "load");
-            if (comm.rank() == source) checkpoint_.emplace(Checkpoint::open(path));
+            static_cast<void>(count_reads({}, terms.reads));
+            check_apart(tensors, comm.rank(), "load");
+            if (comm.rank() == terms.source) checkpoint_.emplace(Checkpoint::open(path));
         });
-        agree_on_tensors(comm, std::move(mine), tensors, options, "load");
-        share_catalogue(source);
+        share_catalogue(terms.source);
         wanted_ = match(catalogue_, tensors);
         files_.emplace(checkpoint_ ? LoadFiles(*checkpoint_) : LoadFiles(catalogue_, path));
         report_.collectives.agreements = 1;
@@ -175,15 +188,6 @@ public:
     [[nodiscard]] LoadReport& report() noexcept { return report_; }
 
 private:
-    void check_meshes() const {
-        for (LocalTensor const& tensor : tensors_) {
-            if (tensor.distribution.mesh().last_rank() < comm_.size()) continue;
-            raise_wanted(ErrorCode::mesh, tensor.name,
-                         concat("the mesh ", to_string(tensor.distribution.mesh()), " has rank ",
-                                tensor.distribution.mesh().last_rank(), ", the communicator only ", comm_.size(),
-                                " ranks. Fix: use a mesh of ranks that exist."));
-        }
-    }
     void share_catalogue(int source) {
         std::vector<std::byte> text;
         if (checkpoint_) {
@@ -221,8 +225,15 @@ private:
     LoadReport report_;
 };
 
-[[nodiscard]] inline Digest options_digest(std::string_view strategy, ReadOptions const&, Index window_bytes) {
-    return Digest{}.add(digest_of(strategy)).add_signed(window_bytes);
+/// What the choice depends on.
+[[nodiscard]] inline std::uint64_t digest_of(Cooperation cooperation, LoadModel const& model, int in_flight) noexcept {
+    Digest digest;
+    digest.add(static_cast<std::uint64_t>(cooperation)).add_signed(in_flight);
+    for (double number : {model.storage_bandwidth, model.rank_bandwidth, model.read_latency, model.exchange_bandwidth,
+                          model.exchange_latency}) {
+        digest.add(__builtin_bit_cast(std::uint64_t, number));
+    }
+    return digest.value();
 }
 
 /// What the two ways of CooperativeRead would take, by the model. `mine` is this rank's share of each.
@@ -268,11 +279,8 @@ struct LoadShare {
 template <Communicator C, class How>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 OneRankReads<How> const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm, strategy.source,
-                                   detail::options_digest(strategy.name, strategy.reads, strategy.window_bytes)
-                                       .add_signed(strategy.source)
-                                       .value(),
-                                   strategy.reads, strategy.window_bytes);
+    detail::LoadSession<C> session(path, tensors, comm,
+                                   {strategy.name, strategy.source, strategy.window_bytes, 0, strategy.reads});
     auto const schedule = detail::one_reads(session.wanted(), strategy.source, strategy.window_bytes);
     constexpr bool scatters = std::is_same_v<How, Scatter>;
     session.read_staged(schedule, scatters ? detail::Spread::scatter : detail::Spread::broadcast, strategy.reads);
@@ -284,8 +292,7 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
 template <Communicator C>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 EachRankReadsItsBoxes const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm, 0,
-                                   detail::options_digest(strategy.name, strategy.reads, 0).value(), strategy.reads, 0);
+    detail::LoadSession<C> session(path, tensors, comm, {strategy.name, 0, 0, 0, strategy.reads});
     session.read_directly(strategy.reads);
     return session.finish(strategy.name);
 }
@@ -295,11 +302,10 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
 template <Communicator C>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 CooperativeRead const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm, 0,
-                                   detail::options_digest(strategy.name, strategy.reads, strategy.window_bytes)
-                                       .add(static_cast<std::uint64_t>(strategy.cooperation))
-                                       .value(),
-                                   strategy.reads, strategy.window_bytes);
+    detail::LoadSession<C> session(
+        path, tensors, comm,
+        {strategy.name, 0, strategy.window_bytes,
+         detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight), strategy.reads});
     auto const schedule = detail::spans_read(session.wanted(), comm.size(), strategy.window_bytes);
     bool together = strategy.cooperation == Cooperation::always;
     if (strategy.cooperation == Cooperation::by_model) {

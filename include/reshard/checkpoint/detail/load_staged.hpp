@@ -8,6 +8,7 @@
 #include <reshard/checkpoint/detail/load_match.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/comm/collectives.hpp>
+#include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/copy.hpp>
 
 namespace reshard::inline v0::detail {

@@ -274,7 +274,8 @@ private:
 /// The one job type, by a name that depends on C: nothing of it is compiled until somebody prepares a plan.
 template <class C>
 struct JobOf {
-    using type = BasicJob<std::byte>;
+    using byte = std::byte;
+    using type = BasicJob<byte>;
 };
 template <class C>
 using Job = typename JobOf<C>::type;
@@ -402,7 +403,7 @@ template <Communicator C>
                                       DynamicView const& destination, PrepareOptions const& options = {}) {
     int const rank = comm.rank();
     detail::ValueChange change;
-    std::vector<std::byte> own;
+    std::vector<typename detail::JobOf<C>::byte> own;
     std::vector<detail::Job<C>> job;
     Verdict verdict = detail::verdict_of([&] {
         detail::Steps const planned = plan.steps();
@@ -414,7 +415,7 @@ template <Communicator C>
         std::span<std::byte> workspace = options.workspace;
         if (workspace.empty() && needed != 0) {
             own.resize(static_cast<std::size_t>(needed));
-            workspace = own;
+            workspace = {own.data(), own.size()};
         } else if (static_cast<Index>(workspace.size()) < needed) {
             raise(ErrorCode::buffer,
                   concat("reshard::prepare: the workspace of rank ", rank, " has ", workspace.size(),

@@ -105,9 +105,10 @@ void append(std::string& text, Integer number) { text += std::to_string(number);
 
 }  // namespace detail
 
-/// Joins texts and integers: the one way messages are put together.
+/// Joins texts and integers: the one way messages are put together. By value, so that literals of all lengths are one
+/// type, and messages that differ in their words only are one function.
 template <class... Parts>
-[[nodiscard]] std::string concat(Parts const&... parts) {
+[[nodiscard]] std::string concat(Parts... parts) {
     std::string text;
     (detail::append(text, parts), ...);
     return text;

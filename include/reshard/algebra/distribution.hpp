@@ -337,13 +337,23 @@ public:
     [[nodiscard]] constexpr DynamicMesh const& mesh() const noexcept { return value_.mesh(); }
     [[nodiscard]] constexpr DynamicShape const& shape() const noexcept { return value_.shape(); }
     [[nodiscard]] constexpr Box box(Index rank) const { return value_.box(rank); }
-    [[nodiscard]] constexpr std::vector<Box> boxes(Index rank) const { return value_.boxes(rank); }
+    // Lists of any length are templates here as well: only their users compile them.
+    template <class Boxes = std::vector<Box>>
+    [[nodiscard]] constexpr Boxes boxes(Index rank) const {
+        return value_.template boxes<Boxes>(rank);
+    }
     [[nodiscard]] constexpr DynamicShape local_shape(Index rank) const { return value_.local_shape(rank); }
     [[nodiscard]] constexpr Indices offset(Index rank) const { return value_.offset(rank); }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return value_.contains(rank); }
     [[nodiscard]] constexpr bool holds(Index rank, Box const& box) const { return value_.holds(rank, box); }
-    [[nodiscard]] constexpr std::vector<Index> holders(Box const& box) const { return value_.holders(box); }
-    [[nodiscard]] constexpr std::vector<Index> holders(Indices const& index) const { return value_.holders(index); }
+    template <class Ranks = std::vector<Index>>
+    [[nodiscard]] constexpr Ranks holders(Box const& box) const {
+        return value_.template holders<Ranks>(box);
+    }
+    template <class Ranks = std::vector<Index>>
+    [[nodiscard]] constexpr Ranks holders(Indices const& index) const {
+        return value_.template holders<Ranks>(index);
+    }
 
     [[nodiscard]] friend constexpr bool operator==(Distribution const& a, Distribution const& b) noexcept {
         return a.value_ == b.value_;

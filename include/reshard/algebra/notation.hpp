@@ -53,10 +53,14 @@ inline AxisList printed_order(Signature const& signature) {
     return result;
 }
 
-/// Reads the notation left to right; every complaint shows the text and the position.
+/// Reads the notation left to right; every complaint shows the text and the position. `Text` is std::string_view:
+/// templates, here and below, so that only files that parse compile it.
+template <class Text>
 class NotationReader {
 public:
-    explicit NotationReader(std::string_view text) : text_(text) {}
+    using Numbers = std::vector<Index>;
+
+    explicit NotationReader(Text text) : text_(text) {}
 
     [[nodiscard]] bool at_end() {
         skip();
@@ -93,12 +97,13 @@ private:
         while (position_ < text_.size() && text_[position_] == ' ') ++position_;
     }
 
-    std::string_view text_;
+    Text text_;
     std::size_t position_ = 0;
 };
 
-inline IndexList read_numbers(NotationReader& reader, std::string_view close) {
-    std::vector<Index> values;
+template <class Reader>
+IndexList read_numbers(Reader& reader, std::string_view close) {
+    typename Reader::Numbers values;
     do {
         values.push_back(reader.number());
     } while (reader.take(","));
@@ -106,7 +111,8 @@ inline IndexList read_numbers(NotationReader& reader, std::string_view close) {
     return IndexList(values.data(), static_cast<Index>(values.size()));
 }
 
-inline Placement read_placement(NotationReader& reader) {
+template <class Reader>
+Placement read_placement(Reader& reader) {
     if (reader.take("R")) return Placement::replicate();
     if (reader.take("P")) {
         for (int op = reduce_count - 1; op >= 0; --op) {
@@ -131,7 +137,8 @@ inline Placement read_placement(NotationReader& reader) {
 }
 
 /// `R,S0` or `(R,S0)`, then an optional order.
-inline void read_placements(NotationReader& reader, Placements& placements, AxisList& order) {
+template <class Reader>
+void read_placements(Reader& reader, Placements& placements, AxisList& order) {
     bool const bracketed = reader.take("(");
     do {
         if (placements.size() == max_axes) reader.fail("a mesh has at most 8 axes");
@@ -203,9 +210,10 @@ template <class M, class S, class Order, class... P>
 }
 
 /// Placements from text: `distribution(mesh, shape, "S0,R")`. Throws NotationError or PlacementError.
-[[nodiscard]] inline DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
-                                                      std::string_view placements) {
-    detail::NotationReader reader(placements);
+template <std::same_as<std::string_view> Text = std::string_view>
+[[nodiscard]] DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
+                                               std::string_view placements) {
+    detail::NotationReader<Text> reader(placements);
     Placements list;
     AxisList order;
     detail::read_placements(reader, list, order);
@@ -213,8 +221,9 @@ template <class M, class S, class Order, class... P>
 }
 
 /// The whole notation; the shape is not part of it. Throws NotationError, MeshError or PlacementError.
-[[nodiscard]] inline DynamicDistribution parse(std::string_view text, DynamicShape const& shape) {
-    detail::NotationReader reader(text);
+template <std::same_as<std::string_view> Text = std::string_view>
+[[nodiscard]] DynamicDistribution parse(std::string_view text, DynamicShape const& shape) {
+    detail::NotationReader<Text> reader(text);
     reader.expect("(");
     IndexList const extents = detail::read_numbers(reader, ")");
     if (extents.size() > max_axes) reader.fail("a mesh has at most 8 axes");
@@ -234,8 +243,9 @@ template <class M, class S, class Order, class... P>
 }
 
 /// `[8192,1024]`; `[]` is a scalar. Throws NotationError or ShapeError. parse_shape(to_string(s)) == s.
-[[nodiscard]] inline DynamicShape parse_shape(std::string_view text) {
-    detail::NotationReader reader(text);
+template <std::same_as<std::string_view> Text = std::string_view>
+[[nodiscard]] DynamicShape parse_shape(std::string_view text) {
+    detail::NotationReader<Text> reader(text);
     reader.expect("[");
     Indices extents;
     if (!reader.take("]")) {

@@ -98,10 +98,14 @@ template <ErrorCode Code>
 #endif
 }
 
-inline void append(std::string& text, std::string_view part) { text += part; }
-template <class Integer>
-    requires std::is_integral_v<Integer>
-void append(std::string& text, Integer number) { text += std::to_string(number); }
+template <class Part>
+void append(std::string& text, Part const& part) {
+    if constexpr (std::is_integral_v<Part>) {
+        text += std::to_string(part);
+    } else {
+        text += part;
+    }
+}
 
 }  // namespace detail
 

@@ -123,7 +123,8 @@ template <std::same_as<DynamicDistribution> D>  // a template for the same reaso
     return folded * steps.addends + (steps.stages[0].place == Place::workspace ? folded : 0);
 }
 
-inline void add_cost(Cost& cost, Exchange const& exchange) {
+template <class Exchange>  // a template for the same reason
+void add_cost(Cost& cost, Exchange const& exchange) {
     ++cost.phases;
     cost.messages_sent += static_cast<Index>(exchange.sends.size());
     cost.messages_received += static_cast<Index>(exchange.receives.size());

@@ -7,6 +7,9 @@
 #include <reshard/memory/detail/loop_nest.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
+#include <concepts>     // same_as
+#include <type_traits>  // type_identity
+
 namespace reshard::inline v0 {
 
 /// Whether the destination should end up in the caches. `streaming` pays when everything that moves at the same
@@ -66,7 +69,8 @@ void copy_units(LoopNest nest, std::byte const* from, std::byte* to) noexcept {
 }
 
 /// Runs of any size.
-inline void copy_runs(LoopNest const& nest, std::byte const* from, std::byte* to, Index run) noexcept {
+template <class Byte>
+void copy_runs(LoopNest const& nest, Byte const* from, Byte* to, Index run) noexcept {
     LoopDim const inner = nest.dims.back();
     for_each_origin(nest, nest.dims.size() - 1, from, to, [&](std::byte const* source, std::byte* destination) {
         for (Index i = 0; i < inner.extent; ++i) {
@@ -87,8 +91,11 @@ inline void copy_runs(LoopNest const& nest, std::byte const* from, std::byte* to
 /// Element k of `from_box` becomes element k of `to_box`.
 /// \pre Both boxes have the same extents and element_bytes; strides are free, but elements of the destination do not
 ///      overlap each other, nor the source. Bases may be aligned to nothing. A zero extent copies nothing.
-inline void copy(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
-                 CopyHint hint = CopyHint::cached) noexcept {
+/// A template, so that only files that copy compile the loops of all sizes; `Byte` is not deduced, so that any pointer
+/// to bytes will do.
+template <std::same_as<std::byte> Byte = std::byte>
+void copy(std::type_identity_t<Byte> const* from, StridedBox const& from_box, std::type_identity_t<Byte>* to,
+          StridedBox const& to_box, CopyHint hint = CopyHint::cached) noexcept {
     detail::LoopNest nest = detail::loop_nest(from_box, to_box);
     if (nest.empty) return;
     from += nest.from_offset;
@@ -121,7 +128,7 @@ inline void copy(std::byte const* from, StridedBox const& from_box, std::byte* t
         case 16: return detail::copy_units<16>(nest, from, to);
         case 32: return detail::copy_units<32>(nest, from, to);
         case 64: return detail::copy_units<64>(nest, from, to);
-        default: return detail::copy_runs(nest, from, to, run);
+        default: return detail::copy_runs<Byte>(nest, from, to, run);
     }
 }
 

@@ -161,7 +161,9 @@ struct MeshLine {
 }
 
 /// The message of a payload mismatch, the same words on both ranks and on every transport. -1 bytes: no transfer.
-[[nodiscard]] inline std::string mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {
+/// (Templates, so that only files that run a transport compile the texts.)
+template <class Text = std::string>
+[[nodiscard]] Text mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {
     if (sent == expected) {
         return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver,
                       ": both sides move ", sent,
@@ -193,8 +195,8 @@ template <class A, class B>
 }
 
 /// mismatch_text() of two transfers that lie open; nullptr where a side has none.
-[[nodiscard]] inline std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive,
-                                               int nth) {
+template <class Text = std::string>
+[[nodiscard]] Text mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth) {
     Index const sent = send != nullptr ? send->payload_bytes() : -1;
     Index const expected = receive != nullptr ? receive->payload_bytes() : -1;
     if (sent == expected) {

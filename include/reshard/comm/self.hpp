@@ -68,7 +68,8 @@ public:
 
     [[nodiscard]] Verdict agree(Verdict mine) {
         check_alive();
-        return transport::joint_verdict(1, [&](int) -> Verdict const& { return mine; });
+        mine.rank = 0;  // what transport::joint_verdict says of one
+        return mine;
     }
 
     [[nodiscard]] SelfCommunicator split(int, int) {

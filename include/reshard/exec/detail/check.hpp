@@ -103,8 +103,11 @@ struct ByteRange {
     return !disjoint_windows(a, b);
 }
 
-inline void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
-                       DynamicDistribution const& distribution) {
+/// `D` is DynamicDistribution, `S` below is Steps: templates, so that only files that prepare a plan compile the
+/// messages.
+template <class D>
+void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
+                D const& distribution) {
     if (!(view.shape() == wanted)) {
         raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has shape ",
                                         to_string(view.shape()), ", but under ", to_string(distribution), " it holds ",
@@ -123,7 +126,8 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
                   factor == 1.0 ? std::string() : concat(" times ", change.methods->number(factor)));
 }
 
-inline void check_dtype(Steps const& steps, ValueChange const& change) {
+template <class S>
+void check_dtype(S const& steps, ValueChange const& change) {
     DType const dtype = change.from;
     if (!is_byte_sized(dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
@@ -144,8 +148,9 @@ inline void check_dtype(Steps const& steps, ValueChange const& change) {
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.
-inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
-                            DynamicView const& destination, ValueChange const& change, bool cast) {
+template <class S>
+void check_arguments(Plan<> const& plan, S const& steps, int rank, int size, ConstDynamicView const& source,
+                     DynamicView const& destination, ValueChange const& change, bool cast) {
     for (DynamicDistribution const* side : {&plan.from(), &plan.to()}) {
         if (side->mesh().last_rank() >= size) {
             raise(ErrorCode::mesh,
@@ -178,8 +183,9 @@ inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, in
 }
 
 /// The same where nothing is cast or scaled.
-inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
-                            DynamicView const& destination) {
+template <class S>
+void check_arguments(Plan<> const& plan, S const& steps, int rank, int size, ConstDynamicView const& source,
+                     DynamicView const& destination) {
     ValueChange const none = value_change(plan, steps, rank, source, destination, {1.0, nullptr}, {false, nullptr});
     check_arguments(plan, steps, rank, size, source, destination, none, false);
 }

@@ -6,6 +6,10 @@
 #ifdef CONSUMER_HAS_CHECKPOINT
 #include <nlohmann/json.hpp>
 #endif
+#ifdef CONSUMER_HAS_VERIFY
+#include <reshard/checkpoint/verify_replicas.hpp>
+#include <reshard/comm/self.hpp>
+#endif
 #ifdef CONSUMER_HAS_MPI
 #include <reshard/comm/mpi.hpp>
 #endif
@@ -16,6 +20,10 @@
 int second_unit();
 
 int main() {
+#ifdef CONSUMER_HAS_VERIFY  // its library is linked, not only found
+    reshard::SelfCommunicator self;
+    if (!reshard::verify_replicas({}, self).equal()) return 1;
+#endif
     reshard::Mesh mesh{2, 4};
     auto rows = reshard::distribution<reshard::Replicate, reshard::Shard<0>>(mesh, reshard::Shape{8, 4});
     return rows.box(1).begin(0) == 2 ? second_unit() : 1;

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/replica_compare.hpp
+/// \brief  Who differs from whom, by hashes: one per replica group, and one per tensor where these differ.
+/// \depends replica_groups, replica_hash, replica_mail, replica_report.
+#pragma once
+
+#include <reshard/checkpoint/detail/replica_groups.hpp>
+#include <reshard/checkpoint/detail/replica_hash.hpp>
+#include <reshard/checkpoint/detail/replica_mail.hpp>
+#include <reshard/checkpoint/replica_report.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Equal numbers for equal hashes, counting from 0 in order of appearance.
+[[nodiscard]] inline std::vector<int> number_contents(std::span<Hash128 const> hashes) {
+    std::vector<int> contents;
+    int next = 0;
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+        auto const known = std::find(hashes.begin(), hashes.begin() + static_cast<std::ptrdiff_t>(i), hashes[i]);
+        auto const at = static_cast<std::size_t>(known - hashes.begin());
+        contents.push_back(at == i ? next++ : contents[at]);
+    }
+    return contents;
+}
+
+/// Fills in who is odd and which two ranks are compared element by element.
+inline void judge(ReplicaDifference& difference) {
+    std::vector<int> const& contents = difference.contents;
+    std::vector<Index> votes(contents.size(), 0);
+    for (int content : contents) ++votes[static_cast<std::size_t>(content)];
+    auto const most = std::max_element(votes.begin(), votes.end());
+    bool const tie = std::count(votes.begin(), votes.end(), *most) > 1;
+    auto const reference = tie ? 0 : static_cast<int>(most - votes.begin());
+    for (std::size_t i = contents.size(); i-- > 0;) {
+        int& lowest = contents[i] == reference ? difference.spot.reference : difference.spot.rank;
+        lowest = difference.ranks[i];
+    }
+    for (std::size_t i = 0; i < contents.size() && !tie; ++i) {
+        if (contents[i] != reference) difference.odd.push_back(difference.ranks[i]);
+    }
+}
+
+/// What the leaders found, as numbers: tensor, how many ranks, the ranks, the contents of each.
+[[nodiscard]] inline std::vector<ReplicaDifference> parse_differences(std::span<Index const> words,
+                                                                      std::span<LocalTensor const> tensors) {
+    std::vector<ReplicaDifference> result;
+    for (std::size_t at = 0; at < words.size();) {
+        ReplicaDifference difference;
+        difference.tensor = static_cast<std::size_t>(words[at]);
+        difference.name = tensors[difference.tensor].name;
+        difference.dtype = tensors[difference.tensor].view.dtype();
+        auto const count = static_cast<std::size_t>(words[at + 1]);
+        for (std::size_t i = 0; i < count; ++i) {
+            difference.ranks.push_back(static_cast<int>(words[at + 2 + i]));
+            difference.contents.push_back(static_cast<int>(words[at + 2 + count + i]));
+        }
+        judge(difference);
+        result.push_back(std::move(difference));
+        at += 2 + 2 * count;
+    }
+    std::sort(result.begin(), result.end(), [](ReplicaDifference const& a, ReplicaDifference const& b) {
+        return a.tensor != b.tensor ? a.tensor < b.tensor : a.ranks.front() < b.ranks.front();
+    });
+    return result;
+}
+
+/// Collective. All differences, the same on every rank; where there are none, 16 bytes per rank and group have moved.
+template <Communicator C>
+[[nodiscard]] std::vector<ReplicaDifference> compare(C& comm, std::span<LocalTensor const> tensors,
+                                                     ReplicaHasher& hasher) {
+    int const rank = comm.rank();
+    std::vector<ReplicaGroup> const groups = replica_groups(tensors, rank);
+    struct Findings {
+        std::vector<Hash128> own;     // of each tensor
+        Hash128 whole;                // of all of them
+        std::vector<Hash128> wholes;  // the leader: of each rank
+        bool differs = false;
+    };
+    std::vector<Findings> findings(groups.size());
+    ReplicaMail mail;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+        ReplicaGroup const& group = groups[g];
+        Findings& found = findings[g];
+        for (std::size_t i : group.tensors) found.own.push_back(hasher.hash(tensors[i].view));
+        found.whole = hash_of(std::as_bytes(std::span(found.own)));
+        if (rank != group.leader()) {
+            mail.send(group.leader(), std::span<Hash128 const>(&found.whole, 1));
+            continue;
+        }
+        found.wholes.resize(group.ranks.size(), found.whole);
+        for (std::size_t m = 1; m < group.ranks.size(); ++m) {
+            mail.receive(group.ranks[m], std::span(found.wholes).subspan(m, 1));
+        }
+    }
+    mail.deliver(comm);
+    bool here = false;
+    for (Findings& found : findings) {
+        for (Hash128 const& whole : found.wholes) found.differs = found.differs || !(whole == found.whole);
+        here = here || found.differs;
+    }
+    if (!is_anywhere(comm, here)) return {};
+
+    for (std::size_t g = 0; g < groups.size(); ++g) {  // members learn whether their group differs
+        bool& differs = findings[g].differs;
+        for (int member : groups[g].ranks) {
+            if (rank == groups[g].leader() && member != rank) mail.send(member, std::span<bool const>(&differs, 1));
+        }
+        if (rank != groups[g].leader()) mail.receive(groups[g].leader(), std::span<bool>(&differs, 1));
+    }
+    mail.deliver(comm);
+
+    std::vector<std::vector<Hash128>> tables(groups.size());  // the leader: a row of hashes per rank
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+        ReplicaGroup const& group = groups[g];
+        if (!findings[g].differs) continue;
+        if (rank != group.leader()) {
+            mail.send(group.leader(), std::span<Hash128 const>(findings[g].own));
+            continue;
+        }
+        std::size_t const row = group.tensors.size();
+        tables[g] = findings[g].own;
+        tables[g].resize(row * group.ranks.size());
+        for (std::size_t m = 1; m < group.ranks.size(); ++m) {
+            mail.receive(group.ranks[m], std::span(tables[g]).subspan(m * row, row));
+        }
+    }
+    mail.deliver(comm);
+
+    std::vector<Index> words;
+    std::vector<Hash128> column;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+        ReplicaGroup const& group = groups[g];
+        std::size_t const row = group.tensors.size();
+        for (std::size_t t = 0; t < row && !tables[g].empty(); ++t) {
+            column.clear();
+            for (std::size_t m = 0; m < group.ranks.size(); ++m) column.push_back(tables[g][m * row + t]);
+            std::vector<int> const contents = number_contents(column);
+            if (*std::max_element(contents.begin(), contents.end()) == 0) continue;
+            words.push_back(static_cast<Index>(group.tensors[t]));
+            words.push_back(static_cast<Index>(group.ranks.size()));
+            words.insert(words.end(), group.ranks.begin(), group.ranks.end());
+            words.insert(words.end(), contents.begin(), contents.end());
+        }
+    }
+    return parse_differences(join_lists(comm, words), tensors);
+}
+
+}  // namespace reshard::inline v0::detail

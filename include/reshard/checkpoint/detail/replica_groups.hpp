@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/replica_groups.hpp
+/// \brief  Which ranks should hold the same bytes of a tensor, derived from its placements.
+/// \depends exec/local_tensor.hpp, <algorithm>. No communication: every rank derives any rank's groups.
+#pragma once
+
+#include <reshard/checkpoint/detail/replica_range.hpp>
+#include <reshard/exec/local_tensor.hpp>
+
+#include <algorithm>  // sort, find_if
+
+namespace reshard::inline v0::detail {
+
+/// The ranks, ascending, that hold what `rank` holds: those that differ from it along Replicate axes only. Ranks that
+/// differ along a Shard axis hold other elements, along a Partial axis other addends. \pre the rank is in the mesh.
+[[nodiscard]] inline std::vector<int> replica_group(DynamicDistribution const& distribution, Index rank) {
+    DynamicMesh const& mesh = distribution.mesh();
+    Index const own = mesh.ordinal(rank);
+    Indices const at = mesh.coordinates(rank);
+    std::vector<Index> ordinals{own};
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        if (!distribution.placement(axis).is_replicate()) continue;
+        std::size_t const so_far = ordinals.size();
+        for (Index step = 0; step < mesh.extent(axis); ++step) {
+            if (step == at[axis]) continue;
+            for (std::size_t i = 0; i < so_far; ++i) {
+                ordinals.push_back(ordinals[i] + (step - at[axis]) * mesh.stride(axis));
+            }
+        }
+    }
+    std::vector<int> ranks;
+    ranks.reserve(ordinals.size());
+    for (Index ordinal : ordinals) ranks.push_back(static_cast<int>(mesh.rank_at(ordinal)));
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+}
+
+/// The member of a replica group that belongs to the same replica as `rank` does: which stands where that stands along
+/// the Replicate axes, and where the group stands along the others. \pre both ranks are in the mesh.
+[[nodiscard]] inline int same_replica(DynamicDistribution const& distribution, Index member, Index rank) {
+    DynamicMesh const& mesh = distribution.mesh();
+    Indices const group = mesh.coordinates(member);
+    Indices const replica = mesh.coordinates(rank);
+    Index ordinal = 0;
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        bool const free = distribution.placement(axis).is_replicate();
+        ordinal = ordinal * mesh.extent(axis) + (free ? replica : group)[axis];
+    }
+    return static_cast<int>(mesh.rank_at(ordinal));
+}
+
+/// Whether any two ranks hold the same elements of a tensor. The same answer on every rank.
+[[nodiscard]] inline bool has_replicas(DynamicDistribution const& distribution) noexcept {
+    if (distribution.shape().size() == 0) return false;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        if (distribution.placement(axis).is_replicate() && distribution.mesh().extent(axis) > 1) return true;
+    }
+    return false;
+}
+
+/// The global index of an element of a rank's local tensor. \pre it has that element.
+[[nodiscard]] inline Indices global_index(DynamicDistribution const& distribution, Index rank, Indices const& local) {
+    Indices const coordinates = distribution.mesh().coordinates(rank);
+    Indices result = local;
+    for (int dim = 0; dim < local.size(); ++dim) {
+        IndexSet const set = distribution.index_set(coordinates, dim);
+        Index const length = set.segment(0).size();  // of all segments but the last
+        result[dim] = set.segment(local[dim] / length).begin + local[dim] % length;
+    }
+    return result;
+}
+
+/// Two ranks or more, and the tensors, by number, of which they should hold the same bytes.
+struct ReplicaGroup {
+    std::vector<int> ranks;  ///< ascending; the first one compares
+    std::vector<std::size_t> tensors;
+
+    [[nodiscard]] int leader() const noexcept { return ranks.front(); }
+};
+
+/// The groups that a rank belongs to, in the order of their first tensors: ranks that share several list these alike.
+[[nodiscard]] inline std::vector<ReplicaGroup> replica_groups(std::span<LocalTensor const> tensors, int rank) {
+    std::vector<ReplicaGroup> groups;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        DynamicDistribution const& distribution = tensors[i].distribution;
+        if (!has_replicas(distribution) || !distribution.contains(rank)) continue;
+        if (distribution.local_shape(rank).size() == 0) continue;
+        std::vector<int> ranks = replica_group(distribution, rank);
+        auto const known =
+            std::find_if(groups.begin(), groups.end(), [&](ReplicaGroup const& group) { return group.ranks == ranks; });
+        if (known == groups.end()) {
+            groups.push_back({std::move(ranks), {i}});
+        } else {
+            known->tensors.push_back(i);
+        }
+    }
+    return groups;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/replica_range.hpp
+/// \brief  Runs of a view's elements in row-major order, wherever they lie: as boxes, and as dense bytes.
+/// \depends core, algebra/box.hpp, memory/copy.hpp. Allocates nothing.
+#pragma once
+
+#include <reshard/algebra/box.hpp>
+#include <reshard/core/tensor_view.hpp>
+#include <reshard/memory/copy.hpp>
+
+#include <span>  // span
+
+namespace reshard::inline v0::detail {
+
+/// The index of the element at a row-major position. \pre the position is one of the shape's.
+[[nodiscard]] constexpr Indices unravel(DynamicShape const& shape, Index position) noexcept {
+    Indices index = shape.extents();
+    for (int dim = shape.rank() - 1; dim >= 0; --dim) {
+        index[dim] = position % shape.extent(dim);
+        position /= shape.extent(dim);
+    }
+    return index;
+}
+
+/// Calls visit(Box) for few boxes that hold the elements [begin, end) of a shape's row-major order, in that order. They
+/// depend on the three arguments alone: two ranks list the same. At most one box less than twice the dimensions.
+template <class Visit>
+constexpr void for_each_box(DynamicShape const& shape, Index begin, Index end, Visit&& visit) {
+    while (begin < end) {
+        Box box;
+        Indices const at = unravel(shape, begin);
+        int dim = shape.rank() - 1;  // the outermost dimension that the box has more than one index of
+        Index step = 1;              // elements per index of that dimension
+        while (dim > 0 && at[dim] == 0 && shape.extent(dim) * step <= end - begin) step *= shape.extent(dim--);
+        for (int d = 0; d < dim; ++d) box.push_back({at[d], at[d] + 1});
+        if (dim >= 0) {
+            box.push_back({at[dim], at[dim] + smaller(shape.extent(dim) - at[dim], (end - begin) / step)});
+        }
+        for (int d = dim + 1; d < shape.rank(); ++d) box.push_back({0, shape.extent(d)});
+        visit(static_cast<Box const&>(box));
+        begin += box.size();
+    }
+}
+
+/// The window of a view that is a box of it. \pre elements of whole bytes.
+template <class Byte>
+[[nodiscard]] BasicDynamicView<Byte> window_of(BasicDynamicView<Byte> const& view, Box const& box) noexcept {
+    return view.window([&](int dim) { return box[dim]; });
+}
+
+/// A view as a transport or copy() sees it. \pre elements of whole bytes.
+[[nodiscard]] inline StridedBox strided_box(ConstDynamicView const& view) noexcept {
+    StridedBox box;
+    box.element_bytes = bytes(view.dtype());
+    for (int dim = 0; dim < view.rank(); ++dim) {
+        box.dims.push_back({view.extent(dim), view.stride(dim) * box.element_bytes});
+    }
+    return box;
+}
+
+/// Whether the elements lie in memory as in row-major order, without gaps.
+[[nodiscard]] inline bool is_dense(ConstDynamicView const& view) noexcept {
+    Indices const strides = row_major_strides(view.shape());
+    for (int dim = 0; dim < view.rank(); ++dim) {
+        if (view.extent(dim) > 1 && view.stride(dim) != strides[dim]) return false;
+    }
+    return true;
+}
+
+/// Copies the elements [begin, end) to `to`, dense.
+inline void gather(ConstDynamicView const& view, Index begin, Index end, std::byte* to) noexcept {
+    for_each_box(view.shape(), begin, end, [&](Box const& box) {
+        ConstDynamicView const from = window_of(view, box);
+        ConstDynamicView const dense(to, view.dtype(), from.shape());
+        copy(from.data(), strided_box(from), to, strided_box(dense));
+        to += box.size() * bytes(view.dtype());
+    });
+}
+
+/// Calls change(elements) and then visit(bytes) for the elements [begin, end), so many at a time as `buffer` holds.
+/// \pre the buffer holds one element or more.
+template <class Change, class Visit>
+void for_each_piece(ConstDynamicView const& view, Index begin, Index end, std::span<std::byte> buffer, Change&& change,
+                    Visit&& visit) {
+    Index const element = bytes(view.dtype());
+    Index const most = static_cast<Index>(buffer.size()) / element;
+    for (; begin < end; begin += most) {
+        Index const last = smaller(begin + most, end);
+        auto const piece = buffer.first(static_cast<std::size_t>((last - begin) * element));
+        gather(view, begin, last, piece.data());
+        change(piece);
+        visit(std::span<std::byte const>(piece));
+    }
+}
+
+}  // namespace reshard::inline v0::detail

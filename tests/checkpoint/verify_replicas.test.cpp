@@ -388,16 +388,26 @@ TEST_CASE("a view that is null, a tensor that only one rank lists, options that 
     CHECK(verify(2, {}, build(nothing)).code == ErrorCode::mesh);
     CHECK(verify(3, {.source = 3}, build(nothing)).code == ErrorCode::mesh);
     CHECK(verify(3, {.block_bytes = 0}, build(nothing)).code == ErrorCode::buffer);
-    run_on_threads(2, [](ThreadCommunicator& comm) {
-        VerifyOptions options;
-        options.canonicalise = comm.rank() == 1;
-        try {
-            verify_replicas({}, comm, options);
-            CHECK(false);
-        } catch (MismatchError const& error) {
-            CHECK(error.message().find("rank 1 of 2: verifies with mode error, canonicalise true") == 0);
-        }
-    });
+}
+
+TEST_CASE("options are part of what ranks agree on, each of them") {
+    auto const check = [](VerifyOptions const& other) {
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            try {
+                verify_replicas({}, comm, comm.rank() == 1 ? other : VerifyOptions{});
+                CHECK(false);
+            } catch (MismatchError const& error) {
+                CHECK(error.message().find("rank 1 of 2: verifies with mode ") == 0);
+                CHECK(error.message().find(", but rank 0 verifies with mode error, canonicalise false, source -1") !=
+                      std::string::npos);
+            }
+        });
+    };
+    check({.mode = VerifyMode::warn});
+    check({.canonicalise = true});
+    check({.source = 0});
+    check({.block_bytes = 1});
+    check({.bucket_bytes = 1});
 }
 
 TEST_CASE("a rank that throws before the call fails the others in the transport's words") {

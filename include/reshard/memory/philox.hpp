@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/philox.hpp
+/// \brief  Philox4x32-10: random words from a counter and a key. Word n of a stream costs the same for every n.
+/// \depends core only. Opt-in: not part of the umbrella. No state, no memory, no floating point.
+///
+/// Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC '11. Checked against the known answers
+/// of Random123 (github.com/DEShawResearch/random123, tests/kat_vectors).
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+namespace reshard::inline v0 {
+
+/// Four words: what a counter is, and what becomes of it.
+struct PhiloxBlock {
+    std::uint32_t words[4]{};
+    friend constexpr bool operator==(PhiloxBlock const& a, PhiloxBlock const& b) noexcept {
+        return a.words[0] == b.words[0] && a.words[1] == b.words[1] && a.words[2] == b.words[2] &&
+               a.words[3] == b.words[3];
+    }
+};
+
+namespace detail {
+inline constexpr int philox_rounds = 10;
+inline constexpr std::uint32_t philox_multipliers[] = {0xD2511F53U, 0xCD9E8D57U};
+inline constexpr std::uint32_t philox_weyl[] = {0x9E3779B9U, 0xBB67AE85U};  // golden ratio, sqrt(3) - 1
+}  // namespace detail
+
+/// The words that belong to a counter. The key's first word is its lower half. A bijection of the counter for every
+/// key, so that two counters never give the same block.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint64_t key) noexcept {
+    auto k0 = static_cast<std::uint32_t>(key);
+    auto k1 = static_cast<std::uint32_t>(key >> 32U);
+    for (int round = 0; round < detail::philox_rounds; ++round) {
+        std::uint64_t const a = std::uint64_t{detail::philox_multipliers[0]} * counter.words[0];
+        std::uint64_t const b = std::uint64_t{detail::philox_multipliers[1]} * counter.words[2];
+        counter = {{static_cast<std::uint32_t>(b >> 32U) ^ counter.words[1] ^ k0, static_cast<std::uint32_t>(b),
+                    static_cast<std::uint32_t>(a >> 32U) ^ counter.words[3] ^ k1, static_cast<std::uint32_t>(a)}};
+        k0 += detail::philox_weyl[0];
+        k1 += detail::philox_weyl[1];
+    }
+    return counter;
+}
+
+/// Block `block` of stream `stream`: the counter's lower half is the block, its upper half the stream.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr PhiloxBlock philox4x32(std::uint64_t block, std::uint64_t stream,
+                                                                   std::uint64_t key) noexcept {
+    return philox4x32({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32U),
+                        static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32U)}},
+                      key);
+}
+
+/// The words of blocks first, first + 1, ... of a stream, four for each of `blocks`, one after the other into `words`.
+constexpr void philox4x32_blocks(std::uint64_t first, Index blocks, std::uint64_t stream, std::uint64_t key,
+                                 std::uint32_t* words) noexcept {
+    constexpr int lanes = 8;  // blocks at a time, word by word: loops that become vector instructions
+    for (; blocks >= lanes; blocks -= lanes, first += lanes, words += 4 * lanes) {
+        std::uint32_t x[4][lanes]{};
+        for (int i = 0; i < lanes; ++i) {
+            std::uint64_t const block = first + static_cast<std::uint64_t>(i);
+            x[0][i] = static_cast<std::uint32_t>(block);
+            x[1][i] = static_cast<std::uint32_t>(block >> 32U);
+            x[2][i] = static_cast<std::uint32_t>(stream);
+            x[3][i] = static_cast<std::uint32_t>(stream >> 32U);
+        }
+        auto k0 = static_cast<std::uint32_t>(key);
+        auto k1 = static_cast<std::uint32_t>(key >> 32U);
+        for (int round = 0; round < detail::philox_rounds; ++round) {
+            for (int i = 0; i < lanes; ++i) {
+                std::uint64_t const a = std::uint64_t{detail::philox_multipliers[0]} * x[0][i];
+                std::uint64_t const b = std::uint64_t{detail::philox_multipliers[1]} * x[2][i];
+                x[0][i] = static_cast<std::uint32_t>(b >> 32U) ^ x[1][i] ^ k0;
+                x[1][i] = static_cast<std::uint32_t>(b);
+                x[2][i] = static_cast<std::uint32_t>(a >> 32U) ^ x[3][i] ^ k1;
+                x[3][i] = static_cast<std::uint32_t>(a);
+            }
+            k0 += detail::philox_weyl[0];
+            k1 += detail::philox_weyl[1];
+        }
+        for (int i = 0; i < lanes; ++i)
+            for (int word = 0; word < 4; ++word) words[4 * i + word] = x[word][i];
+    }
+    for (; blocks > 0; --blocks, ++first, words += 4) {
+        PhiloxBlock const block = philox4x32(first, stream, key);
+        for (int word = 0; word < 4; ++word) words[word] = block.words[word];
+    }
+}
+
+}  // namespace reshard::inline v0

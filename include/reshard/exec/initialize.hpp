@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/initialize.hpp
+/// \brief  Every rank fills its own part of a tensor, and the whole is the same for every mesh, placement and world.
+/// \depends exec/initializer, exec/detail; memory. Opt-in: not part of the umbrella. There is no communicator to pass.
+///
+///     initialize(tensor, rank, 42, xavier_uniform(tensor));
+///
+/// The contract (a change of any of it is a change of everybody's weights): a value depends on the seed, the tensor's
+/// name, its own row-major index in the whole tensor, the element type and the initializer, and on nothing else.
+///
+///     words     Philox4x32-10; the key is the seed; the counter's lower half is index / 4 (of doubles, index / 2), its
+///               upper half FNV-1a, 64 bits, of the name's bytes; word index % 4 (words 2 (index % 2) and the next)
+///     values    as in exec/detail/random_values.hpp: a uniform value is low + u (high - low), a normal one comes from
+///               the inverse of the distribution function, so that one word (two) makes one value
+///     types     F32, BF16 and F16 are computed alike: the 16-bit ones are the F32 values, rounded once to nearest even
+///               (and kept within the bounds, where there are any); F64 is computed in double
+///
+/// The bits are the same on all machines and compilers that keep to IEEE 754: only its correctly rounded operations
+/// are used, and contraction to fused operations cannot change them (exec/detail/normal_quantile.hpp). -ffast-math does
+/// not compile. Doubles need fma: where the compiler's target has none it is a call, several times slower.
+///
+/// A Partial axis holds what plan(R, P) leaves: the values at coordinate 0 and the identity of the op elsewhere; where
+/// the op is idempotent (min, max), the values everywhere.
+#pragma once
+
+#include <reshard/exec/detail/global_runs.hpp>
+#include <reshard/exec/detail/random_values.hpp>
+#include <reshard/memory/convert.hpp>
+#include <reshard/memory/fold.hpp>
+#include <reshard/plan/plan.hpp>
+
+#include <cstdio>  // snprintf
+#include <span>    // span
+
+namespace reshard::inline v0 {
+
+/// The stream of random words that belongs to a tensor's name: FNV-1a, 64 bits.
+[[nodiscard]] constexpr std::uint64_t name_stream(std::string_view name) noexcept {
+    std::uint64_t state = 0xcbf29ce484222325U;
+    for (char c : name) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    return state;
+}
+
+namespace detail {
+
+template <class Body>
+void with_float(DType dtype, Body&& body) {
+    switch (dtype) {
+        case DType::f16: return body.template operator()<Float16>();
+        case DType::bf16: return body.template operator()<BFloat16>();
+        case DType::f32: return body.template operator()<float>();
+        case DType::f64: return body.template operator()<double>();
+        default: return;
+    }
+}
+
+/// A view as a strided box.
+[[nodiscard]] inline StridedBox box_of(DynamicView const& view) noexcept {
+    StridedBox box;
+    box.element_bytes = bytes(view.dtype());
+    for (int dim = 0; dim < view.rank(); ++dim) {
+        box.dims.push_back({view.extent(dim), view.stride(dim) * bytes(view.dtype())});
+    }
+    return box;
+}
+
+/// What can be wrong with the numbers of an initializer, for one tensor.
+class InitializerCheck {
+public:
+    InitializerCheck(std::string_view tensor, DType dtype) : tensor_(tensor), dtype_(dtype) {}
+
+    void operator()(Uniform const& uniform) const {
+        require_floating();
+        double const range = uniform.high - uniform.low;
+        require_bounds(uniform.low, uniform.high, uniform.low < uniform.high, ")");
+        with_float(dtype_, [&]<class T>() {
+            bool const within = uniform.low >= -largest_number<T>() && uniform.high <= largest_number<T>() &&
+                                range <= largest_number<Computed<T>>();
+            if (!within) {
+                refuse(interval(uniform.low, uniform.high, ")"), " is beyond ", name(dtype_),
+                       ". Fix: choose bounds that it can hold.");
+            }
+            require_number<T>(least_from<T>(uniform.low), greatest_below<T>(uniform.high), uniform.low, uniform.high,
+                              ")");
+        });
+    }
+    void operator()(Normal const& normal) const {
+        require_floating();
+        require_deviation(normal.mean, normal.deviation, normal.deviation >= 0.0);
+    }
+    void operator()(TruncatedNormal const& normal) const {
+        require_floating();
+        require_deviation(normal.mean, normal.deviation, normal.deviation > 0.0);
+        require_bounds(normal.low, normal.high, normal.low < normal.high, "]");
+        with_float(dtype_, [&]<class T>() {
+            require_number<T>(least_from<T>(normal.low), greatest_to<T>(normal.high), normal.low, normal.high, "]");
+            if (!TruncatedNormalValues<T>(normal).has_mass()) {
+                refuse(interval(normal.low, normal.high, "]"), " is more than 37 deviations from the mean. ",
+                       "Fix: choose bounds that values are near to.");
+            }
+        });
+    }
+    void operator()(Constant const& constant) const {
+        if (!can_convert(DType::f64, dtype_)) refuse(name(dtype_), " elements cannot be set. Fix: use numbers.");
+        if (is_floating(dtype_)) return;
+        std::byte stored[8]{};
+        double again = 0.0;
+        StridedBox one;
+        StridedBox wide;
+        one.element_bytes = bytes(dtype_);
+        wide.element_bytes = 8;
+        auto const* value = reinterpret_cast<std::byte const*>(&constant.value);
+        convert<std::byte>(value, wide, DType::f64, stored, one, dtype_, 1.0);
+        convert<std::byte>(stored, one, dtype_, reinterpret_cast<std::byte*>(&again), wide, DType::f64, 1.0);
+        if (again != constant.value) {
+            refuse(name(dtype_), " has no ", text(constant.value), ". Fix: give it a value it has, or use F32.");
+        }
+    }
+
+private:
+    template <class... Parts>
+    [[noreturn]] void refuse(Parts const&... parts) const {
+        raise(ErrorCode::dtype, concat("reshard::initialize: tensor '", tensor_, "': ", parts...));
+    }
+    [[nodiscard]] static std::string text(double value) {
+        char digits[32];
+        std::snprintf(digits, sizeof digits, "%.9g", value);
+        return digits;
+    }
+    [[nodiscard]] static std::string interval(double low, double high, char const* end) {
+        return concat("[", text(low), ", ", text(high), end);
+    }
+    void require_floating() const {
+        if (is_floating(dtype_)) return;
+        refuse("random values for elements of ", name(dtype_),
+               ". Fix: use F64, F32, BF16 or F16, or initialise with Constant.");
+    }
+    void require_bounds(double low, double high, bool ascending, char const* end) const {
+        if (ascending) return;
+        refuse(interval(low, high, end), " is empty. Fix: low must be less than high; for one value use Constant.");
+    }
+    template <class T>
+    void require_number(T first, T last, double low, double high, char const* end) const {
+        double const largest = largest_number<T>();
+        if (number(first) <= number(last) && number(first) <= largest && number(last) >= -largest) return;
+        refuse("no ", name(dtype_), " lies in ", interval(low, high, end), ". Fix: choose wider bounds.");
+    }
+    void require_deviation(double mean, double deviation, bool in_range) const {
+        bool fits = in_range && mean - mean == 0.0 && deviation - deviation == 0.0;
+        with_float(dtype_, [&]<class T>() {
+            fits = fits && deviation <= largest_number<Computed<T>>() && nearest<Computed<T>>(deviation) >= 0;
+        });
+        if (fits) return;
+        refuse("a normal distribution with mean ", text(mean), " and deviation ", text(deviation),
+               ". Fix: both must be finite, the deviation positive.");
+    }
+
+    std::string_view tensor_;
+    DType dtype_;
+};
+
+/// What this rank has of a tensor's Partial axes.
+struct PartialPart {
+    bool has_values = true;
+    bool is_filled = false;
+    Reduce op = Reduce::sum;
+};
+[[nodiscard]] inline PartialPart partial_part(DynamicDistribution const& distribution, Index rank) {
+    PartialPart part;
+    Indices const coordinates = distribution.mesh().coordinates(rank);
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        Placement const& placement = distribution.placement(axis);
+        if (axis_change(Placement::replicate(), placement) != AxisChange::fill) continue;
+        part.is_filled = true;
+        part.op = placement.op();
+        part.has_values = part.has_values && coordinates[axis] == 0;
+    }
+    return part;
+}
+
+inline void check_partial(LocalTensor const& tensor) {
+    for (int axis = 0; axis < tensor.distribution.mesh().axes(); ++axis) {
+        Placement const& placement = tensor.distribution.placement(axis);
+        if (!placement.is_partial()) continue;
+        if (!has_identity(placement.op())) {
+            raise(ErrorCode::transition,
+                  concat("reshard::initialize: tensor '", tensor.name, "' is ", to_string(tensor.distribution),
+                         ": values cannot become Partial<avg>: an average has no identity to fill with. "
+                         "Fix: use Partial<> (sum), or initialise it whole or sharded."));
+        }
+        if (!supports(placement.op(), tensor.view.dtype())) {
+            raise(ErrorCode::dtype, concat("reshard::initialize: tensor '", tensor.name, "': ", name(placement.op()),
+                                           " is not defined for ", name(tensor.view.dtype()),
+                                           ". Fix: use an op that the element type supports."));
+        }
+    }
+}
+
+template <Initializer Law>
+void check_initialize(LocalTensor const& tensor, int rank, Law const& initializer) {
+    InitializerCheck(tensor.name, tensor.view.dtype())(initializer);
+    check_partial(tensor);
+    check_local_tensor(tensor, rank, "initialize");
+}
+
+/// \pre check_initialize() has passed.
+template <Initializer Law>
+void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& initializer) {
+    if (!tensor.distribution.contains(rank)) return;
+    DynamicView const& view = tensor.view;
+    PartialPart const part = partial_part(tensor.distribution, rank);
+    if (!part.has_values) return fill_identity(part.op, view.dtype(), view.data(), box_of(view));
+    if constexpr (std::same_as<Law, Constant>) {
+        StridedBox const to = box_of(view);
+        StridedBox from = to;  // one value, read again and again
+        from.element_bytes = sizeof(double);
+        for (StridedDim& dim : from.dims.values) dim.stride = 0;
+        auto const* value = reinterpret_cast<std::byte const*>(&initializer.value);
+        convert<std::byte>(value, from, DType::f64, view.data(), to, view.dtype(), 1.0);
+    } else {
+        std::uint64_t const stream = name_stream(tensor.name);
+        with_float(view.dtype(), [&]<class T>() {
+            auto const values = values_of<T>(initializer);
+            for_each_global_run(tensor.distribution, rank, view.strides(), [&](GlobalRun const& run) {
+                constexpr Index size = sizeof(T);
+                write_values<T>(values, seed, stream, run.first, run.count, view.data() + run.offset * size,
+                                run.step * size);
+            });
+        });
+    }
+}
+
+}  // namespace detail
+
+/// Fills what `rank` holds of each tensor. All are checked before the first is written. Nothing to do for ranks outside
+/// a tensor's mesh.
+///
+/// Throws, naming the tensor: DTypeError for element types other than F64, F32, BF16 and F16 (Constant: for values the
+/// type does not have) and for bounds or deviations without a meaning; TransitionError for Partial<avg>; BufferError
+/// for a view that is not what the rank holds.
+template <Initializer Law>
+void initialize(std::span<LocalTensor const> tensors, int rank, std::uint64_t seed, Law const& initializer) {
+    for (LocalTensor const& tensor : tensors) detail::check_initialize(tensor, rank, initializer);
+    for (LocalTensor const& tensor : tensors) detail::fill(tensor, rank, seed, initializer);
+}
+template <Initializer Law>
+void initialize(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& initializer) {
+    initialize(std::span<LocalTensor const>(&tensor, 1), rank, seed, initializer);
+}
+
+/// The same for a typed view.
+template <class T, Initializer Law>
+void initialize(std::string_view name, DynamicDistribution const& distribution, TensorView<T> const& view, int rank,
+                std::uint64_t seed, Law const& initializer) {
+    static_assert(std::same_as<Law, Constant> || is_floating(dtype_of<T>),
+                  "reshard::initialize: random values need floats. Fix: use double, float, BFloat16 or Float16, or "
+                  "initialise with Constant.");
+    initialize(LocalTensor{std::string(name), distribution, view}, rank, seed, initializer);
+}
+
+}  // namespace reshard::inline v0

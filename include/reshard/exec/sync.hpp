@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/sync.hpp
+/// \brief  One rank's tensors become everybody's: a module's parameters and buffers, in place, in few large messages.
+/// \depends exec/batch, exec/local_tensor, plan/relay. Opt-in: not part of the umbrella.
+///
+///     sync(module, comm);                                          // what rank 0 holds is the truth
+///     sync(module, comm, SyncOptions{.source = 3});
+///
+/// A tensor that is cut along some mesh axes and copied along others is made equal along the copied ones: the truth for
+/// a rank is what the rank with the source's coordinates on those axes, and its own on the others, holds. A tensor
+/// without copies has nothing to be made equal.
+///
+/// Every byte leaves its source once; the other replicas pass it on (plan/relay.hpp), so that each receives the
+/// tensor's bytes once and no rank sends much more than that. Ranks that hold the truth write nothing.
+#pragma once
+
+#include <reshard/exec/batch.hpp>
+#include <reshard/exec/local_tensor.hpp>
+#include <reshard/plan/relay.hpp>
+
+namespace reshard::inline v0 {
+
+/// The same on every rank.
+struct SyncOptions {
+    int source = 0;  ///< whose values count, a rank of the communicator
+    /// Tensors travel together while they are at most this many bytes. 0: every tensor alone.
+    Index bucket_bytes = Index{1} << 20;
+};
+
+namespace detail {
+
+/// The axes of a mesh that copy a tensor, and those that cut it.
+struct SyncAxes {
+    AxisList copies;
+    AxisList cuts;
+    Index replicas = 1;
+
+    explicit SyncAxes(DynamicDistribution const& distribution) {
+        for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+            bool const copied = distribution.placement(axis).is_replicate();
+            (copied ? copies : cuts).push_back(static_cast<std::int8_t>(axis));
+            if (copied) replicas *= distribution.mesh().extent(axis);
+        }
+    }
+};
+
+/// The distance, in ordinals, that the i-th of all combinations of coordinates along some axes has from the first.
+[[nodiscard]] inline Index combination(DynamicMesh const& mesh, AxisList const& axes, Index i) {
+    Index ordinal = 0;
+    for (int k = axes.size() - 1; k >= 0; --k) {
+        ordinal += i % mesh.extent(axes[k]) * mesh.stride(axes[k]);
+        i /= mesh.extent(axes[k]);
+    }
+    return ordinal;
+}
+
+/// The plan that makes the replicas of a tensor what those of the source are: from the replica that the source is part
+/// of, a mesh of the axes that cut, to the others, with an axis in front that counts them. The two share no rank, so
+/// that memory may be source and destination. \pre no Partial; more than one replica; the mesh has the source.
+[[nodiscard]] inline Plan<> replica_plan(DynamicDistribution const& distribution, Index source) {
+    DynamicMesh const& mesh = distribution.mesh();
+    SyncAxes const axes(distribution);
+    Indices const at = mesh.coordinates(source);
+    Index truth = 0;
+    for (int axis : axes.copies) truth += at[axis] * mesh.stride(axis);
+    Index const pieces = mesh.size() / axes.replicas;
+    std::vector<Index> holders;
+    std::vector<Index> others;
+    for (Index replica = 0; replica < axes.replicas; ++replica) {
+        Index const first = combination(mesh, axes.copies, replica);
+        for (Index piece = 0; piece < pieces; ++piece) {
+            Index const rank = mesh.rank_at(first + combination(mesh, axes.cuts, piece));
+            (first == truth ? holders : others).push_back(rank);
+        }
+    }
+    AxisList order;
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+        for (std::int8_t axis : distribution.cuts(dim)) {
+            std::int8_t place = 1;
+            while (axes.cuts[place - 1] != axis) ++place;
+            order.push_back(place);
+        }
+    }
+    auto const side = [&](Index copies, std::vector<Index> const& ranks) {
+        Indices extents{copies};
+        Placements placements;
+        placements.push_back(Placement::replicate());
+        for (int axis : axes.cuts) {
+            extents.push_back(mesh.extent(axis));
+            placements.push_back(distribution.placement(axis));
+        }
+        DynamicMesh const part(extents, RankList{0, IndexList(ranks.data(), static_cast<Index>(ranks.size()))});
+        return DynamicDistribution(part, distribution.shape(), placements, order);
+    };
+    return plan_across(side(1, holders), side(axes.replicas - 1, others)).relayed(all_ranks);
+}
+
+/// "tensor 17 'model.norm.weight'"
+[[nodiscard]] inline std::string label(std::span<LocalTensor const> tensors, std::size_t i) {
+    return concat("tensor ", i, " '", tensors[i].name, "'");
+}
+
+/// What is wrong with a tensor that needs no other rank to be seen.
+inline void check_sync(LocalTensor const& tensor, int rank, int ranks, int source) {
+    DynamicDistribution const& distribution = tensor.distribution;
+    auto const refuse = [&](ErrorCode code, auto const&... parts) {
+        raise(code, concat("reshard::sync: tensor '", tensor.name, "' ", parts...));
+    };
+    if (!is_byte_sized(tensor.view.dtype())) {
+        refuse(ErrorCode::dtype, "has elements of ", name(tensor.view.dtype()),
+               ", which are smaller than a byte. Fix: list its storage as U8.");
+    }
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        if (!distribution.placement(axis).is_partial()) continue;
+        refuse(ErrorCode::placement, "is ", to_string(distribution),
+               ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
+               "out.");
+    }
+    if (distribution.mesh().last_rank() >= ranks) {
+        refuse(ErrorCode::mesh, "is on the mesh ", to_string(distribution.mesh()), " with rank ",
+               distribution.mesh().last_rank(), ", the communicator has ", ranks,
+               " ranks. Fix: use a mesh of ranks that exist.");
+    }
+    if (!distribution.contains(source)) {
+        refuse(ErrorCode::mesh, "has no part on the source, rank ", source, ": its mesh is ",
+               to_string(distribution.mesh()),
+               ". Fix: choose a source in the mesh, or sync such tensors on their own.");
+    }
+    check_local_tensor(tensor, rank, "sync");
+}
+
+/// Two names for the same memory, on a rank that writes it.
+inline void check_shared(std::span<LocalTensor const> tensors, std::vector<Stretch> const& stretches, int rank) {
+    Clash const clash = find_clash(stretches);
+    if (clash.writer == clash.other) return;
+    raise(ErrorCode::buffer,
+          concat("reshard::sync: on rank ", rank, " the memory of ", label(tensors, clash.writer), " overlaps that of ",
+                 label(tensors, clash.other), ". Fix: list what two names share under one of them."));
+}
+
+inline void check_options(SyncOptions const& options, int ranks) {
+    if (options.source < 0 || options.source >= ranks) {
+        raise(ErrorCode::mesh, concat("reshard::sync: the source is rank ", options.source, " of a communicator of ",
+                                      ranks, " ranks. Fix: ranks count from 0."));
+    }
+    if (options.bucket_bytes < 0) {
+        raise(ErrorCode::buffer, concat("reshard::sync: buckets of ", options.bucket_bytes,
+                                        " bytes. Fix: no size is negative; 0 sends every tensor alone."));
+    }
+}
+
+/// What this rank brings to the agreement.
+[[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, SyncOptions const& options) {
+    BatchDigest result;
+    result.options = Digest{}.add_signed(options.source).add_signed(options.bucket_bytes).value();
+    result.tensors.reserve(tensors.size());
+    for (LocalTensor const& tensor : tensors) {
+        Digest one;
+        digest(one, tensor.distribution);
+        one.add(static_cast<std::uint64_t>(tensor.view.dtype()));
+        for (char c : tensor.name) one.add(static_cast<unsigned char>(c));
+        result.tensors.push_back(one.value());
+    }
+    return result;
+}
+
+/// Completes "rank 3 ... , but rank 0 ...".
+[[nodiscard]] inline std::string describe(std::span<LocalTensor const> tensors, Index place,
+                                          SyncOptions const& options) {
+    if (place < 0) {
+        return concat("syncs from rank ", options.source, " in buckets of ", options.bucket_bytes, " bytes");
+    }
+    auto const i = static_cast<std::size_t>(place);
+    if (i >= tensors.size()) return concat("syncs ", tensors.size(), " tensors, without a tensor ", place);
+    LocalTensor const& tensor = tensors[i];
+    return concat("syncs ", label(tensors, i), " of ", to_string(tensor.distribution.shape()), " ",
+                  name(tensor.view.dtype()), " as ", to_string(tensor.distribution));
+}
+
+}  // namespace detail
+
+/// Collective over `comm`: every rank lists the same tensors in the same order. Checks and agrees first, the same error
+/// everywhere, naming rank and tensor; until then nothing is written. A failure later on leaves tensors of ranks other
+/// than the source's unspecified.
+///
+/// Throws MismatchError when names, shapes, element types, distributions, numbers of tensors or options differ between
+/// ranks, naming the first tensor that does and both ranks; BufferError for a view that is not what the rank holds, or
+/// memory of two tensors that overlaps; PlacementError for Partial; DTypeError for elements smaller than a byte;
+/// MeshError for a source or mesh that does not fit; what prepare and RunRequest::wait throw.
+template <Communicator C>
+void sync(std::span<LocalTensor const> tensors, C& comm, SyncOptions const& options = {}) {
+    using J = typename detail::BatchJobOf<C>::type;
+    int const rank = comm.rank();
+    Batch batch;
+    std::vector<detail::Stretch> stretches;
+    std::size_t current = SIZE_MAX;
+    std::vector<J> job;
+    detail::BatchDigest digest;
+    Verdict verdict = detail::verdict_of([&] {
+        detail::check_options(options, comm.size());
+        digest = detail::digest_of(tensors, options);
+        batch.reserve(tensors.size());
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            LocalTensor const& tensor = tensors[i];
+            detail::check_sync(tensor, rank, comm.size(), options.source);
+            if (detail::SyncAxes(tensor.distribution).replicas == 1) continue;
+            Plan<> const plan = detail::replica_plan(tensor.distribution, options.source);
+            batch.add(plan, tensor.view, tensor.view, tensor.name);
+            if (plan.from().contains(rank)) stretches.push_back({tensor.view, i, false});
+            if (plan.to().contains(rank)) stretches.push_back({tensor.view, i, true});
+        }
+        detail::check_shared(tensors, stretches, rank);
+        job.push_back(detail::bind_batch<std::byte>(batch, rank, comm.size(),
+                                                    BatchOptions{.round_bytes = options.bucket_bytes}, current));
+    });
+    if (!verdict.ok() && current < batch.size()) {
+        verdict.reason = concat("tensor '", batch.tensors()[current].name, "': ", verdict.reason);
+    }
+    detail::agree_on_batch(comm, std::move(verdict), digest,
+                           [&](Index place) { return detail::describe(tensors, place, options); });
+    PreparedBatch<C>(comm, std::move(job.back())).run();
+}
+
+}  // namespace reshard::inline v0

@@ -137,6 +137,21 @@ TEST_CASE("the bits are those of every other compiler and machine") {
     CHECK(digest_of(values<double>(tail, 10000)) == 0x91f533c8289bb111U);
 }
 
+TEST_CASE("what floats are rounded from is the same bits too: there a contraction would show first") {
+    Digest logs;
+    Digest full_logs;
+    Digest polynomials;
+    for (int i = 1; i <= 10000; ++i) {
+        double const x = static_cast<double>(i) * 7.4e-6;
+        logs.add(__builtin_bit_cast(std::uint64_t, detail::log_short(x)));
+        full_logs.add(__builtin_bit_cast(std::uint64_t, detail::log_full(x)));
+        polynomials.add(__builtin_bit_cast(std::uint64_t, detail::polynomial(static_cast<float>(x), 1.1, -0.3, 0.7)));
+    }
+    CHECK(logs.value() == 0x0e54332719c96a7cU);
+    CHECK(full_logs.value() == 0x53226e3fe3c4befeU);
+    CHECK(polynomials.value() == 0xff38cb74641397dbU);
+}
+
 TEST_CASE("16-bit floats are the floats, rounded once") {
     auto const check = [](auto const& initializer) {
         auto const floats = values<float>(initializer, 5000);

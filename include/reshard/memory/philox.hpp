@@ -53,10 +53,10 @@ inline constexpr std::uint32_t philox_weyl[] = {0x9E3779B9U, 0xBB67AE85U};  // g
 /// The words of blocks first, first + 1, ... of a stream, four for each of `blocks`, one after the other into `words`.
 constexpr void philox4x32_blocks(std::uint64_t first, Index blocks, std::uint64_t stream, std::uint64_t key,
                                  std::uint32_t* words) noexcept {
-    constexpr int lanes = 8;  // blocks at a time, word by word: loops that become vector instructions
-    for (; blocks >= lanes; blocks -= lanes, first += lanes, words += 4 * lanes) {
+    constexpr Index lanes = 8;  // blocks at a time, word by word: loops that become vector instructions
+    for (; blocks >= lanes; blocks -= lanes, first += std::uint64_t{lanes}, words += 4 * lanes) {
         std::uint32_t x[4][lanes]{};
-        for (int i = 0; i < lanes; ++i) {
+        for (Index i = 0; i < lanes; ++i) {
             std::uint64_t const block = first + static_cast<std::uint64_t>(i);
             x[0][i] = static_cast<std::uint32_t>(block);
             x[1][i] = static_cast<std::uint32_t>(block >> 32U);
@@ -66,7 +66,7 @@ constexpr void philox4x32_blocks(std::uint64_t first, Index blocks, std::uint64_
         auto k0 = static_cast<std::uint32_t>(key);
         auto k1 = static_cast<std::uint32_t>(key >> 32U);
         for (int round = 0; round < detail::philox_rounds; ++round) {
-            for (int i = 0; i < lanes; ++i) {
+            for (Index i = 0; i < lanes; ++i) {
                 std::uint64_t const a = std::uint64_t{detail::philox_multipliers[0]} * x[0][i];
                 std::uint64_t const b = std::uint64_t{detail::philox_multipliers[1]} * x[2][i];
                 x[0][i] = static_cast<std::uint32_t>(b >> 32U) ^ x[1][i] ^ k0;
@@ -77,8 +77,8 @@ constexpr void philox4x32_blocks(std::uint64_t first, Index blocks, std::uint64_
             k0 += detail::philox_weyl[0];
             k1 += detail::philox_weyl[1];
         }
-        for (int i = 0; i < lanes; ++i)
-            for (int word = 0; word < 4; ++word) words[4 * i + word] = x[word][i];
+        for (Index i = 0; i < lanes; ++i)
+            for (Index word = 0; word < 4; ++word) words[4 * i + word] = x[word][i];
     }
     for (; blocks > 0; --blocks, ++first, words += 4) {
         PhiloxBlock const block = philox4x32(first, stream, key);

@@ -18,8 +18,10 @@
 
 namespace reshard::inline v0::detail {
 
-#if defined(__FAST_MATH__)
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
 #error "reshard: <reshard/exec/initialize.hpp> promises the same bits everywhere, -ffast-math does not. Fix: drop it."
+#elif defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
+#error "reshard: <reshard/exec/initialize.hpp> needs floats that are computed as floats. Fix: -msse2 -mfpmath=sse."
 #endif
 
 /// The first 53 - Dropped digits of a double, towards zero.

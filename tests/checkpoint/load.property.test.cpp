@@ -101,7 +101,7 @@ TEST_SUITE("checkpoint/load") {
             limits.max_elements = 3000;
             limits.max_ranks = 6;
             limits.plain_ranks = true;
-            limits.ops = {Reduce::sum};
+            limits.ops = {Reduce::sum, Reduce::max};
             test::Random random(seed, limits);
             int const ranks = static_cast<int>(random.between(1, 6));
             limits.max_ranks = ranks;

@@ -64,7 +64,7 @@ public:
             if (!goal.to.contains(rank_)) continue;
             auto const elements = oracle::elements(goal.to, rank_);
             auto const width = static_cast<std::size_t>(bytes(goal.stored.dtype));
-            bool const values = oracle::addend_of(goal.to, rank_) == 0;
+            bool const values = holds_values(goal.to);
             for (std::size_t k = 0; k < elements.size(); ++k) {
                 std::byte const* const at = element(list_[i].view, static_cast<Index>(k));
                 for (std::size_t b = 0; b < width; ++b) {
@@ -91,13 +91,16 @@ public:
         Index sum = 0;
         for (std::size_t i = 0; i < list_.size(); ++i) {
             DynamicDistribution const& to = (*goals_)[i].to;
-            if (to.contains(rank_) && oracle::addend_of(to, rank_) == 0)
-                sum += list_[i].view.size() * bytes(list_[i].view.dtype());
+            if (to.contains(rank_) && holds_values(to)) sum += list_[i].view.size() * bytes(list_[i].view.dtype());
         }
         return sum;
     }
 
 private:
+    [[nodiscard]] bool holds_values(DynamicDistribution const& to) const {
+        Reduce const op = oracle::owed(to).op;
+        return op == Reduce::min || op == Reduce::max || oracle::addend_of(to, rank_) == 0;
+    }
     static std::byte const* element(DynamicView const& view, Index k) {
         Index offset = 0;
         for (int dim = view.rank() - 1; dim >= 0; --dim) {

@@ -71,7 +71,7 @@ inline WantedTensor match(Catalogue const& catalogue, LocalTensor const& target,
     return wanted;
 }
 
-/// Values come on coordinate 0 of Partial axes; the other ranks hold identities, which nobody has to send.
+/// Where a rank holds identities: nobody has to send them.
 inline void fill_identities(std::span<LocalTensor const> targets, int rank) {
     for (LocalTensor const& target : targets) {
         DynamicDistribution const& to = target.distribution;

@@ -14,10 +14,13 @@
 
 namespace reshard::inline v0::detail {
 
-/// Whether the rank holds values of a tensor that is read, or identities: on Partial axes coordinate 0 has the values.
+/// Whether the rank holds values of a tensor that is read, or identities. As plan(R, P) has it: on Partial axes
+/// coordinate 0 has the values, and where the op is idempotent (min, max) all have them.
 [[nodiscard]] inline bool holds_values(DynamicDistribution const& to, Indices const& coordinates) noexcept {
-    for (int axis = 0; axis < to.mesh().axes(); ++axis)
-        if (to.placement(axis).is_partial() && coordinates[axis] != 0) return false;
+    for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+        Placement const& placement = to.placement(axis);
+        if (placement.is_partial() && !is_idempotent(placement.op()) && coordinates[axis] != 0) return false;
+    }
     return true;
 }
 

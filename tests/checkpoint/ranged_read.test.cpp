@@ -83,6 +83,18 @@ std::string message_of(ReadOptions const& options) {
     return {};
 }
 
+/// A thread that has failed says when it has ended.
+std::atomic<bool> ended{false};
+struct EndMark {
+    bool set = false;
+    ~EndMark() {
+        if (!set) return;
+        ended = true;
+        ended.notify_all();
+    }
+};
+thread_local EndMark mark;
+
 }  // namespace
 
 TEST_CASE("no boxes, boxes without elements and options that mean nothing") {
@@ -153,6 +165,10 @@ TEST_CASE("a gap is read when it is a page, or short and worth it") {
     };
     CHECK(reads(1, 4096, 0, 1.0) == 1);
     CHECK(reads(1, 4097, 0, 1.0) == 10);
+    ReadOptions strict;
+    strict.gap_bytes = 0;
+    CHECK(reads_of({plain(0, 0, 1), plain(0, 4097, 1)}, strict) == 1);
+    CHECK(reads_of({plain(0, 0, 1), plain(0, 4098, 1)}, strict) == 2);
     CHECK(reads(1, 4097, 4096, any) == 10);
     CHECK(reads(1, 4097, 4097, any) == 1);
     CHECK(reads(1, 4097, 4097, 2.0) == 10);
@@ -392,4 +408,23 @@ TEST_CASE("the first failure in the order of the file is the one that is reporte
         CHECK(calls >= 38);
         CHECK(calls <= 37 + in_flight);  // all that are read from there on fail, and each fails a thread
     }
+}
+
+TEST_CASE("after a failure no more reads are started") {
+    ended = false;  // until the other thread has ended, this one stays in its read
+    std::vector<std::byte> memory(100000);
+    std::vector<ReadBox> const boxes{plain(0, 0, 100000, memory.data())};
+    ReadOptions options;
+    options.chunk_bytes = 1000;
+    options.in_flight = 2;
+    std::thread::id const here = std::this_thread::get_id();
+    std::atomic<int> calls{0};
+    auto const read_at = [&](int, Index, std::span<std::byte>) {
+        ++calls;
+        if (std::this_thread::get_id() == here) return ended.wait(false);
+        mark.set = true;
+        throw std::runtime_error("the disk is gone");
+    };
+    CHECK_THROWS_AS(read_boxes(boxes, options, read_at), std::runtime_error);
+    CHECK(calls <= 2);
 }

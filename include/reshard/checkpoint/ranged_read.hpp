@@ -114,21 +114,21 @@ private:
 
     /// What is read as one, but for the length of a read.
     struct Stretch {
-        int file = 0;
+        int file = -1;
         Index begin = 0;
         Index end = 0;
         Index wanted = 0;
         std::byte* to = nullptr;  ///< as in PlannedRead
         [[nodiscard]] Index bytes() const noexcept { return end - begin; }
-        void join(Stretch const& next) noexcept {
-            bool const continues = to != nullptr && next.to == to + bytes() && next.begin == end;
-            bool const has_it = next.end <= end;  // bytes that are wanted twice: copied from where they were read to
-            if (!continues && !has_it) to = nullptr;
-            end = larger(end, next.end);
-            wanted += next.wanted;
-        }
+        /// Whether the next one goes on where this one ends, in the file and in memory.
         [[nodiscard]] bool continued_by(Stretch const& next) const noexcept {
             return to != nullptr && next.to == to + bytes() && next.begin == end;
+        }
+        void join(Stretch const& next) noexcept {
+            bool const has_it = next.end <= end;  // bytes that are wanted twice: copied from where they were read to
+            if (!has_it && !continued_by(next)) to = nullptr;
+            end = larger(end, next.end);
+            wanted += next.wanted;
         }
     };
 
@@ -145,18 +145,14 @@ private:
     void plan(Emit& emit) {
         auto const later = [](FileBox::Cursor const& a, FileBox::Cursor const& b) { return a.begin() > b.begin(); };
         std::vector<FileBox::Cursor> open;  // a heap of the boxes whose units interleave
-        Stretch unit;
-        Stretch solid;
+        Stretch solid;                      // empty at first, in no file: joining or reading it does nothing
         Stretch pending;
-        bool has_solid = false;
-        bool has_pending = false;
         auto const close_solid = [&] {
-            if (has_pending && joins(pending, solid)) {
+            if (joins(pending, solid)) {
                 pending.join(solid);
             } else {
-                if (has_pending) emit_reads(pending, emit);
+                emit_reads(pending, emit);
                 pending = solid;
-                has_pending = true;
             }
         };
         std::size_t next = 0;
@@ -171,23 +167,22 @@ private:
             }
             FileBox::Cursor& cursor = open.back();
             FileBox const& box = cursor.box();
-            unit = {box.file(), cursor.begin(), cursor.begin() + box.unit_bytes(), box.unit_wanted(),
-                    box.unit_is_dense() ? cursor.to() : nullptr};
+            Stretch const unit{box.file(), cursor.begin(), cursor.begin() + box.unit_bytes(), box.unit_wanted(),
+                               box.unit_is_dense() ? cursor.to() : nullptr};
             if (cursor.next()) {
                 std::push_heap(open.begin(), open.end(), later);
             } else {
                 open.pop_back();
             }
-            if (has_solid && is_solid(solid, unit)) {
+            if (is_solid(solid, unit)) {
                 solid.join(unit);
             } else {
-                if (has_solid) close_solid();
+                close_solid();
                 solid = unit;
-                has_solid = true;
             }
         }
-        if (has_solid) close_solid();
-        if (has_pending) emit_reads(pending, emit);
+        close_solid();
+        emit_reads(pending, emit);
     }
 
     /// Long runs that go straight to memory stay alone: a copy of all they have costs more than one more read.
@@ -211,7 +206,7 @@ private:
     /// One read, or several when it is too long; none begins or ends with bytes that nobody wants.
     template <class Emit>
     void emit_reads(Stretch const& stretch, Emit& emit) {
-        if (totals_.reads == 0 || stretch.file != last_file_) ++totals_.files;
+        if (stretch.file >= 0 && stretch.file != last_file_) ++totals_.files;
         last_file_ = stretch.file;
         for (Index begin = stretch.begin; begin < stretch.end;) {
             Index end = stretch.end;
@@ -256,7 +251,7 @@ private:
     ReadTotals totals_;
     Index longest_scratch_ = 0;
     Index scratch_reads_ = 0;
-    int last_file_ = 0;
+    int last_file_ = -1;
 };
 
 /// What read_boxes would do, without doing it: exactly the same numbers. Throws BufferError for options that mean

@@ -91,6 +91,9 @@ void agree_on_tensors(C& comm, std::span<LocalTensor const> tensors, TensorTask 
         digest = detail::digest_of(tensors, task.options);
         check();
         detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);
+        for (LocalTensor const& tensor : tensors) {
+            if (tensor.distribution.contains(comm.rank())) transport::check_memory(comm, tensor.view.data());
+        }
     });
     detail::agree_on_batch(comm, std::move(verdict), digest,
                            [&](Index place) { return detail::describe(tensors, place, task); });

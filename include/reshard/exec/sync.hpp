@@ -203,6 +203,7 @@ void sync(std::span<LocalTensor const> tensors, C& comm, SyncOptions const& opti
         for (std::size_t i = 0; i < tensors.size(); ++i) {
             LocalTensor const& tensor = tensors[i];
             detail::check_sync(tensor, rank, comm.size(), options.source);
+            if (tensor.distribution.contains(rank)) transport::check_memory(comm, tensor.view.data());
             if (detail::SyncAxes(tensor.distribution).replicas == 1) continue;
             Plan<> const plan = detail::replica_plan(tensor.distribution, options.source);
             batch.add(plan, tensor.view, tensor.view, tensor.name);

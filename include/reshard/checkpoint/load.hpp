@@ -13,7 +13,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/catalogue_bytes.hpp>
-#include <reshard/checkpoint/detail/load_staged.hpp>
+#include <reshard/checkpoint/detail/load_choice.hpp>
 
 #include <chrono>
 
@@ -124,14 +124,8 @@ public:
     LoadSession(std::string const& path, std::span<LocalTensor const> tensors, C& comm, LoadTerms const& terms)
         : comm_(comm), tensors_(tensors), start_(LoadClock::now()), before_(comm.traffic()) {
         agree_on_tensors(comm, tensors, terms.task(), [&] {
-            if (terms.source < 0 || terms.source >= comm.size()) {
-                raise(ErrorCode::mesh, concat("reshard::load: source rank ", terms.source, " of ", comm.size(),
-                                              " ranks. Fix: ranks count from 0."));
-            }
-            if (terms.window_bytes < 0) {
-                raise(ErrorCode::buffer,
-                      concat("reshard::load: windows of ", terms.window_bytes, " bytes. Fix: use 0 or more."));
-            }
+            check_source(terms.source, comm.size());
+            check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));
             check_apart(tensors, comm.rank(), "load");
             if (comm.rank() == terms.source) checkpoint_.emplace(Checkpoint::open(path));
@@ -236,37 +230,6 @@ private:
     return digest.value();
 }
 
-/// What the two ways of CooperativeRead would take, by the model. `mine` is this rank's share of each.
-struct LoadShare {
-    Index direct_bytes = 0;
-    Index direct_reads = 0;
-    Index span_bytes = 0;
-    Index received_bytes = 0;
-};
-[[nodiscard]] inline bool exchange_pays(std::span<LoadShare const> shares, Index windows, int in_flight,
-                                        LoadModel const& model) noexcept {
-    LoadShare sum;
-    LoadShare most;
-    for (LoadShare const& share : shares) {
-        sum.direct_bytes += share.direct_bytes;
-        sum.span_bytes += share.span_bytes;
-        most.direct_bytes = larger(most.direct_bytes, share.direct_bytes);
-        most.direct_reads = larger(most.direct_reads, share.direct_reads);
-        most.span_bytes = larger(most.span_bytes, share.span_bytes);
-        most.received_bytes = larger(most.received_bytes, share.received_bytes);
-    }
-    auto const reading = [&](Index all, Index one) {
-        return larger(static_cast<double>(all) / model.storage_bandwidth,
-                      static_cast<double>(one) / model.rank_bandwidth);
-    };
-    double const direct = reading(sum.direct_bytes, most.direct_bytes) +
-                          static_cast<double>(most.direct_reads) * model.read_latency / in_flight;
-    double const together = reading(sum.span_bytes, most.span_bytes) +
-                            static_cast<double>(windows) * (model.read_latency + model.exchange_latency) +
-                            static_cast<double>(most.received_bytes) / model.exchange_bandwidth;
-    return together < direct;
-}
-
 }  // namespace detail
 
 /// Collective over `comm`. Rank strategy.source reads `path` (see Checkpoint::open) and passes it on; other ranks need
@@ -282,8 +245,7 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
     detail::LoadSession<C> session(path, tensors, comm,
                                    {strategy.name, strategy.source, strategy.window_bytes, 0, strategy.reads});
     auto const schedule = detail::one_reads(session.wanted(), strategy.source, strategy.window_bytes);
-    constexpr bool scatters = std::is_same_v<How, Scatter>;
-    session.read_staged(schedule, scatters ? detail::Spread::scatter : detail::Spread::broadcast, strategy.reads);
+    session.read_staged(schedule, detail::spread_of<How>, strategy.reads);
     return session.finish(strategy.name);
 }
 
@@ -310,20 +272,7 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
     bool together = strategy.cooperation == Cooperation::always;
     if (strategy.cooperation == Cooperation::by_model) {
         detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
-        detail::LoadShare mine{direct.bytes_read, direct.reads, 0, 0};
-        Index kept = 0;
-        for (detail::Piece const& piece : schedule.pieces) {
-            if (piece.reader != comm.rank()) continue;
-            mine.span_bytes += piece.bytes;
-            detail::WantedTensor const& tensor = session.wanted()[piece.wanted];
-            LocalTensor const& target = tensors[tensor.target];
-            std::vector<Message> needs;
-            if (target.distribution.contains(comm.rank())) {
-                detail::append_needs(needs, piece.box, target.distribution, comm.rank());
-            }
-            for (Message const& need : needs) kept += need.elements() * bytes(tensor.dtype);
-        }
-        mine.received_bytes = direct.bytes_wanted - kept;
+        detail::LoadShare const mine = detail::share_of(direct, schedule, session.wanted(), tensors, comm.rank());
         std::vector<detail::LoadShare> shares(static_cast<std::size_t>(comm.size()));
         all_gather(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(shares)));
         ++session.report().collectives.exchanges;

@@ -15,6 +15,17 @@ namespace reshard::inline v0::detail {
     raise(code, concat("reshard::load: tensor ", quote_name(tensor), ": ", why));
 }
 
+/// Throws MeshError for a tensor that lives on ranks which do not exist.
+inline void check_meshes(std::span<LocalTensor const> targets, int ranks) {
+    for (LocalTensor const& target : targets) {
+        DynamicMesh const& mesh = target.distribution.mesh();
+        if (mesh.last_rank() < ranks) continue;
+        raise_wanted(ErrorCode::mesh, target.name,
+                     concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
+                            ranks, " ranks. Fix: use a mesh of ranks that exist."));
+    }
+}
+
 /// Only what all ranks know alike is looked at, so that all throw alike: name, distribution and element type.
 inline WantedTensor match(Catalogue const& catalogue, LocalTensor const& target, std::size_t place) {
     CheckpointTensor const* const stored = catalogue.find(target.name);

@@ -59,9 +59,54 @@ template <class C>
     }
 }
 
-/// One rank's part of a schedule. `Spread` tells how a window reaches who needs it.
+/// How a window reaches who needs it.
 enum class Spread : int { scatter, broadcast, exchange };
 
+/// Staging memory of one rank.
+[[nodiscard]] inline Index staging_bytes(ReadSchedule const& schedule, Spread spread, int rank) noexcept {
+    if (spread == Spread::broadcast) return schedule.staging_bytes;
+    Index bytes = 0;
+    for (Piece const& piece : schedule.pieces)
+        if (piece.reader == rank) bytes = larger(bytes, piece.place + piece.bytes);
+    return bytes;
+}
+
+/// The pieces of one window that this rank reads, as boxes of the files. `staging` is its staging memory.
+[[nodiscard]] inline std::vector<ReadBox> staging_boxes(std::span<Piece const> pieces,
+                                                        std::span<WantedTensor const> wanted, int rank,
+                                                        std::byte* staging) {
+    std::vector<ReadBox> boxes;
+    for (Piece const& piece : pieces) {
+        if (piece.reader != rank) continue;
+        int const file = wanted[piece.wanted].file;
+        std::byte* const to = staging + piece.place;
+        if (!boxes.empty()) {  // pieces that touch in the file touch in staging memory: one read
+            ReadBox& last = boxes.back();
+            Index& bytes = last.in_file.dims[0].extent;
+            if (last.file == file && last.offset + bytes == piece.begin && last.to + bytes == to) {
+                bytes += piece.bytes;
+                last.in_memory = last.in_file;
+                continue;
+            }
+        }
+        boxes.push_back({file, piece.begin, run_of_bytes(piece.bytes), to, run_of_bytes(piece.bytes)});
+    }
+    return boxes;
+}
+
+/// Visits the pieces window by window: visit(pieces of the window).
+template <class Visit>
+void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
+    std::span<Piece const> rest = schedule.pieces;
+    for (Index window = 0; window < schedule.windows; ++window) {
+        std::size_t count = 0;
+        while (count < rest.size() && rest[count].window == window) ++count;
+        visit(rest.first(count));
+        rest = rest.subspan(count);
+    }
+}
+
+/// One rank's part of a schedule.
 template <Communicator C>
 class StagedLoad {
 public:
@@ -79,12 +124,7 @@ public:
 
     /// Collective. Throws the error of the lowest rank that fails to read, on every rank.
     void run(LoadFiles const& files, ReadOptions const& reads) {
-        std::span<Piece const> rest = schedule_.pieces;
-        for (Index window = 0; window < schedule_.windows; ++window) {
-            std::size_t count = 0;
-            while (count < rest.size() && rest[count].window == window) ++count;
-            auto const pieces = rest.first(count);
-            rest = rest.subspan(count);
+        for_each_window(schedule_, [&](std::span<Piece const> pieces) {
             ++report_.collectives.agreements;
             agree_or_raise(comm_, verdict_of([&] { read(pieces, files, reads); }));
             if (spread_ == Spread::broadcast) {
@@ -92,35 +132,17 @@ public:
             } else {
                 pass_needs(pieces);
             }
-        }
+        });
     }
 
 private:
     [[nodiscard]] Index staging_bytes() const noexcept {
-        if (spread_ == Spread::broadcast) return schedule_.staging_bytes;
-        Index bytes = 0;
-        for (Piece const& piece : schedule_.pieces)
-            if (piece.reader == comm_.rank()) bytes = larger(bytes, piece.place + piece.bytes);
-        return bytes;
+        return detail::staging_bytes(schedule_, spread_, comm_.rank());
     }
     [[nodiscard]] std::byte* at(Index place) noexcept { return reinterpret_cast<std::byte*>(staging_.data()) + place; }
 
     void read(std::span<Piece const> pieces, LoadFiles const& files, ReadOptions const& options) {
-        std::vector<ReadBox> boxes;
-        for (Piece const& piece : pieces) {
-            if (piece.reader != comm_.rank()) continue;
-            int const file = wanted_[piece.wanted].file;
-            if (!boxes.empty()) {  // pieces that touch in the file touch in staging memory: one read
-                ReadBox& last = boxes.back();
-                Index& bytes = last.in_file.dims[0].extent;
-                if (last.file == file && last.offset + bytes == piece.begin && last.to + bytes == at(piece.place)) {
-                    bytes += piece.bytes;
-                    last.in_memory = last.in_file;
-                    continue;
-                }
-            }
-            boxes.push_back({file, piece.begin, run_of_bytes(piece.bytes), at(piece.place), run_of_bytes(piece.bytes)});
-        }
+        auto const boxes = staging_boxes(pieces, wanted_, comm_.rank(), at(0));
         ReadTotals const totals = read_boxes(
             boxes, options, [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
         report_.reads += totals.reads;

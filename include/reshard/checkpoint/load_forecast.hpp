@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/load_forecast.hpp
+/// \brief  A dry run: what a load would read, send and hold, without data, without files and without ranks.
+/// \depends checkpoint/detail/{catalogue_bytes,load_choice}, plan/{explain,topology}. Link reshard::checkpoint.
+///
+///     auto catalogue = Catalogue::of(specs);                        // or Catalogue(checkpoint): headers only
+///     LoadForecast f = forecast_load(catalogue, targets, 64, OneRankReads<Scatter>{});
+///     explain(f);                                                   // a string
+///
+/// The figures are those of the LoadReports of all ranks, added up: the load and its forecast share the schedule, the
+/// rules for reads and the choice of CooperativeRead. Local tensors are taken to be dense, each in memory of its own.
+#pragma once
+
+#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
+#include <reshard/checkpoint/detail/load_choice.hpp>
+#include <reshard/plan/explain.hpp>
+#include <reshard/plan/topology.hpp>
+
+namespace reshard::inline v0 {
+
+/// A tensor that is to be loaded: a LocalTensor of any rank, without its memory.
+struct LoadTarget {
+    std::string name;
+    DynamicDistribution distribution;
+    DType dtype = DType::f32;
+};
+/// What a list of local tensors is on any rank.
+[[nodiscard]] inline std::vector<LoadTarget> load_targets(std::span<LocalTensor const> tensors) {
+    std::vector<LoadTarget> targets;
+    targets.reserve(tensors.size());
+    for (LocalTensor const& tensor : tensors) {
+        targets.push_back({tensor.name, tensor.distribution, tensor.view.dtype()});
+    }
+    return targets;
+}
+
+/// What all ranks together would do. Bytes, unless it says otherwise.
+struct LoadForecast {
+    std::string_view strategy;
+    int ranks = 0;
+    Index tensors = 0;
+    Index bytes_loaded = 0;     ///< of all local tensors, without identities
+    Collectives collectives;    ///< the same on every rank
+    Index bytes_passed = 0;     ///< of tensors that collectives deliver to ranks, the rank that sends them included
+    Index bytes_on_wire = 0;    ///< of these, what crosses ranks
+    Index bytes_of_lists = 0;   ///< cross ranks besides: the list of tensors, figures for a choice
+    Index bytes_in_files = 0;   ///< of the wanted tensors, each counted once
+    Index bytes_read = 0;       ///< from files, gaps that are read along included
+    Index most_bytes_read = 0;  ///< by one rank
+    Index reads = 0;
+    Index most_reads = 0;        ///< of one rank
+    Index files_opened = 0;      ///< for their data: once for each rank that does
+    Index extra_bytes = 0;       ///< largest memory of one rank beyond its local tensors: staging, scratch
+    bool read_directly = false;  ///< no tensor crosses ranks
+    double seconds = 0;          ///< by the LoadModel
+};
+
+namespace detail {
+
+/// Adds up what the ranks would do.
+class LoadForecaster {
+public:
+    LoadForecaster(Catalogue const& catalogue, std::span<LoadTarget const> targets, int ranks, ReadOptions const& reads,
+                   std::string_view strategy)
+        : reads_(reads) {
+        if (ranks < 1) {
+            raise(ErrorCode::mesh, concat("reshard::forecast_load: ", ranks, " ranks. Fix: name at least one."));
+        }
+        static_cast<void>(count_reads({}, reads));  // refuses options
+        targets_.reserve(targets.size());
+        for (LoadTarget const& target : targets) {
+            targets_.push_back({target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0})});
+        }
+        check_meshes(targets_, ranks);
+        wanted_ = match(catalogue, targets_);
+        result_.strategy = strategy;
+        result_.ranks = ranks;
+        result_.tensors = static_cast<Index>(targets.size());
+        WantedTensor const* last = nullptr;
+        for (WantedTensor const& tensor : wanted_) {
+            bool const again = last != nullptr && last->file == tensor.file && last->begin == tensor.begin;
+            if (!again) result_.bytes_in_files += tensor.bytes();
+            last = &tensor;
+        }
+        for (int rank = 0; rank < ranks; ++rank) {
+            loaded_.push_back(loaded_by(rank));
+            result_.bytes_loaded += loaded_.back();
+        }
+    }
+
+    /// One agreement about the list; the source's catalogue, its size first.
+    void add_session(Catalogue const& catalogue) {
+        result_.collectives.agreements = 1;
+        result_.collectives.broadcasts = 2;
+        result_.bytes_of_lists = (result_.ranks - 1) * static_cast<Index>(sizeof(Index) + to_bytes(catalogue).size());
+    }
+    void add_shares() {
+        ++result_.collectives.exchanges;
+        result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(LoadShare));
+    }
+
+    /// What each rank would read by itself.
+    [[nodiscard]] std::vector<ReadTotals> direct_reads() {
+        std::vector<ReadTotals> totals;
+        for (int rank = 0; rank < result_.ranks; ++rank) {
+            // Addresses that nobody reads: no two tensors touch.
+            auto* next = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20U);
+            for (LocalTensor& target : targets_) {
+                if (!target.distribution.contains(rank)) continue;
+                target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
+                next += target.view.size() * bytes(target.view.dtype()) + 64;
+            }
+            totals.push_back(count_reads(needed_boxes(wanted_, targets_, rank), reads_));
+        }
+        return totals;
+    }
+
+    /// Each rank reads what it needs.
+    void read_directly(std::span<ReadTotals const> totals, LoadModel const& model) {
+        for (ReadTotals const& rank : totals) {
+            add_reads(rank.bytes_read, rank.reads);
+            result_.files_opened += rank.files;
+            result_.extra_bytes = larger(result_.extra_bytes, rank.scratch_bytes);
+        }
+        result_.read_directly = true;
+        result_.seconds =
+            direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads, reads_.in_flight, model);
+    }
+
+    /// The readers read and pass on.
+    void read_staged(ReadSchedule const& schedule, Spread spread, LoadModel const& model) {
+        auto const ranks = static_cast<std::size_t>(result_.ranks);
+        std::vector<Index> reads(ranks);
+        std::vector<Index> bytes_read(ranks);
+        std::vector<Index> kept(ranks);
+        std::vector<Message> scratch;
+        Index staged = 0;
+        for (int rank = 0; rank < result_.ranks; ++rank) {
+            result_.extra_bytes = larger(result_.extra_bytes, staging_bytes(schedule, spread, rank));
+        }
+        for_each_window(schedule, [&](std::span<Piece const> pieces) {
+            for (std::size_t i = 0; i < pieces.size();) {
+                int const reader = pieces[i].reader;
+                std::size_t end = i;
+                for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
+                    WantedTensor const& tensor = wanted_[pieces[end].wanted];
+                    staged += pieces[end].bytes;
+                    kept[static_cast<std::size_t>(reader)] +=
+                        needed_bytes(pieces[end], tensor, targets_[tensor.target].distribution, reader, scratch);
+                }
+                auto* const staging = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20U);  // nobody reads it
+                ReadTotals const totals =
+                    count_reads(staging_boxes(pieces.subspan(i, end - i), wanted_, reader, staging), reads_);
+                reads[static_cast<std::size_t>(reader)] += totals.reads;
+                bytes_read[static_cast<std::size_t>(reader)] += totals.bytes_read;
+                result_.extra_bytes =
+                    larger(result_.extra_bytes, staging_bytes(schedule, spread, reader) + totals.scratch_bytes);
+                i = end;
+            }
+        });
+        for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
+        result_.files_opened = opens(schedule, wanted_);
+        add_windows(schedule.windows, spread);
+
+        Index busiest = 0;  // bytes that one rank sends, or receives
+        if (spread == Spread::broadcast) {
+            result_.bytes_passed = staged * result_.ranks;
+            result_.bytes_on_wire = staged * (result_.ranks - 1);
+            busiest = result_.bytes_on_wire;
+        } else {
+            result_.bytes_passed = result_.bytes_loaded;
+            for (std::size_t rank = 0; rank < ranks; ++rank) {
+                result_.bytes_on_wire += loaded_[rank] - kept[rank];
+                busiest = larger(busiest, loaded_[rank] - kept[rank]);
+            }
+            if (spread == Spread::scatter) busiest = result_.bytes_on_wire;
+        }
+        result_.seconds = staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model);
+    }
+
+    void add_agreements(Index count) noexcept { result_.collectives.agreements += count; }
+    [[nodiscard]] std::span<WantedTensor const> wanted() const noexcept { return wanted_; }
+    [[nodiscard]] std::span<LocalTensor const> targets() const noexcept { return targets_; }
+    [[nodiscard]] LoadForecast const& result() const noexcept { return result_; }
+
+private:
+    [[nodiscard]] Index loaded_by(int rank) const {
+        Index sum = 0;
+        for (WantedTensor const& tensor : wanted_) {
+            DynamicDistribution const& to = targets_[tensor.target].distribution;
+            if (!to.contains(rank) || !holds_values(to, to.mesh().coordinates(rank))) continue;
+            sum += to.local_shape(rank).size() * bytes(tensor.dtype);
+        }
+        return sum;
+    }
+    void add_reads(Index bytes_read, Index reads) noexcept {
+        result_.bytes_read += bytes_read;
+        result_.most_bytes_read = larger(result_.most_bytes_read, bytes_read);
+        result_.reads += reads;
+        result_.most_reads = larger(result_.most_reads, reads);
+    }
+    void add_windows(Index windows, Spread spread) noexcept {
+        Collectives& all = result_.collectives;
+        (spread == Spread::scatter     ? all.scatters
+         : spread == Spread::broadcast ? all.broadcasts
+                                       : all.exchanges) += windows;
+        all.agreements += windows;
+    }
+
+    ReadOptions reads_;
+    std::vector<LocalTensor> targets_;
+    std::vector<WantedTensor> wanted_;
+    std::vector<Index> loaded_;
+    LoadForecast result_;
+};
+
+/// Before the first read and after the last one, whether staged or not.
+inline constexpr Index agreements_of_reading = 2;
+
+}  // namespace detail
+
+/// What load(checkpoint, tensors, rank) comes to on ranks 0 to ranks - 1. Throws what a load throws before it reads:
+/// FormatError (TensorNotFound), MismatchError, MeshError, BufferError for options that mean nothing, DTypeError,
+/// TransitionError.
+[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
+                                                int ranks, EveryRankReads const& strategy,
+                                                LoadModel const& model = {}) {
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, EveryRankReads::name);
+    forecaster.read_directly(forecaster.direct_reads(), model);
+    return forecaster.result();
+}
+
+/// The same for a load over a communicator of `ranks` ranks. Throws as above.
+[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
+                                                int ranks, EachRankReadsItsBoxes const& strategy,
+                                                LoadModel const& model = {}) {
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, EachRankReadsItsBoxes::name);
+    forecaster.add_session(catalogue);
+    forecaster.add_agreements(detail::agreements_of_reading);
+    forecaster.read_directly(forecaster.direct_reads(), model);
+    return forecaster.result();
+}
+template <class How>
+[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets, int ranks,
+                                         OneRankReads<How> const& strategy, LoadModel const& model = {}) {
+    detail::check_source(strategy.source, ranks);
+    detail::check_window(strategy.window_bytes);
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, How::name);
+    forecaster.add_session(catalogue);
+    forecaster.add_agreements(detail::agreements_of_reading);
+    forecaster.read_staged(detail::one_reads(forecaster.wanted(), strategy.source, strategy.window_bytes),
+                           detail::spread_of<How>, model);
+    return forecaster.result();
+}
+/// With the choice that the load would make, by strategy.model.
+[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
+                                                int ranks, CooperativeRead const& strategy) {
+    detail::check_window(strategy.window_bytes);
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, CooperativeRead::name);
+    forecaster.add_session(catalogue);
+    forecaster.add_agreements(detail::agreements_of_reading);
+    auto const schedule = detail::spans_read(forecaster.wanted(), ranks, strategy.window_bytes);
+    std::vector<detail::ReadTotals> direct;
+    if (strategy.cooperation != Cooperation::always) direct = forecaster.direct_reads();
+    bool together = strategy.cooperation == Cooperation::always;
+    if (strategy.cooperation == Cooperation::by_model) {
+        std::vector<detail::LoadShare> shares;
+        for (int rank = 0; rank < ranks; ++rank) {
+            shares.push_back(detail::share_of(direct[static_cast<std::size_t>(rank)], schedule, forecaster.wanted(),
+                                              forecaster.targets(), rank));
+        }
+        forecaster.add_shares();
+        together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);
+    }
+    if (together) {
+        forecaster.read_staged(schedule, detail::Spread::exchange, strategy.model);
+    } else {
+        forecaster.read_directly(direct, strategy.model);
+    }
+    return forecaster.result();
+}
+
+/// A forecast in words.
+[[nodiscard]] inline std::string explain(LoadForecast const& forecast) {
+    using detail::bytes_text;
+    using detail::count_text;
+    std::string text = concat(forecast.strategy, ": ", count_text(forecast.tensors, "tensor"), ", ",
+                              bytes_text(forecast.bytes_in_files), " in files, ", bytes_text(forecast.bytes_loaded),
+                              " on ", count_text(forecast.ranks, "rank"), "\n");
+    text += concat("  collectives: ", to_string(forecast.collectives), "\n");
+    text += concat("  pass ", bytes_text(forecast.bytes_passed), " of tensors, of which ",
+                   bytes_text(forecast.bytes_on_wire), " cross ranks; lists of tensors and figures ",
+                   bytes_text(forecast.bytes_of_lists), "\n");
+    text += concat("  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
+                   count_text(forecast.files_opened, "open file"), "; a rank at most ",
+                   bytes_text(forecast.most_bytes_read), " in ", count_text(forecast.most_reads, "read"), "\n");
+    text += concat("  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n");
+    text += concat("  about ", detail::seconds_text(forecast.seconds), " by the model\n");
+    return text;
+}
+
+}  // namespace reshard::inline v0

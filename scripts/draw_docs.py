@@ -7,22 +7,26 @@ A text block below one of these comments is written by the library itself:
     <!-- draw: (2,4):(R,S0) [9,6] -->
     <!-- explain: (2,4):(R,S0) -> (2,4):(R,S1) [8192,1024] F32 rank 3 -->
     <!-- simulate: chains -->
+    <!-- run: --dry-run --model all -->
 
 usage: draw_docs.py PROGRAM [--write] PAGE...
-PROGRAM is reshard_print, for simulate reshard_simulate, both built from examples/
+PROGRAM is reshard_print, for simulate reshard_simulate, for run any program with those arguments; all are built from
+examples/
 """
 import argparse
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 
-BLOCK = re.compile(r"<!-- (draw|explain|simulate): (.*?) -->\n```text\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"<!-- (draw|explain|simulate|run): (.*?) -->\n```text\n(.*?)```", re.DOTALL)
 
 
 def render(program, match):
     command, arguments = match.group(1), match.group(2)
-    result = subprocess.run([program, command, arguments], capture_output=True, text=True)
+    words = shlex.split(arguments) if command == "run" else [command, arguments]
+    result = subprocess.run([program, *words], capture_output=True, text=True)
     if result.returncode != 0:
         sys.exit(f"{command}: {arguments}\n{result.stderr}")
     return f"<!-- {command}: {arguments} -->\n```text\n{result.stdout}```"

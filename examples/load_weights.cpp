@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads a checkpoint onto any mesh and placements, with every strategy, and says what each one cost. All must leave the
+// same bits, and those of the file. Without data, and for as many ranks as you like, it says what a load would cost.
+//
+//     reshard_load_weights                                   makes a checkpoint, loads it on 2 ranks that are threads
+//     reshard_load_weights folder --to "(2,2):(R,S0)"        yours, on 4 ranks
+//     mpirun -n 4 reshard_load_weights folder                the same on four processes
+//     reshard_load_weights --dry-run --ranks 64              what it would be for Qwen1.5-MoE-A2.7B on 64
+//     reshard_load_weights --dry-run --model all             what the redundant scatter sends of five models
+#include "support/model_lists.hpp"
+#include "support/options.hpp"
+#include "support/progress.hpp"
+#include "support/ranks.hpp"
+#include "support/redundant_scatter.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <reshard/algebra/notation.hpp>
+#include <reshard/checkpoint/safetensors_writer.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+namespace {
+using namespace reshard;
+
+struct Arguments {
+    std::string path;
+    std::string to;
+    std::string strategy = "all";
+    std::string model = "Qwen1.5-MoE-A2.7B";
+    int ranks = 0;
+    int layers = 4;
+    int repeat = 3;
+    Index window = default_window_bytes;
+    bool apart = false;
+    bool keep = false;
+    bool dry_run = false;
+};
+
+// ---- The strategies ----------------------------------------------------------------------------------------------
+
+/// A flag chooses among types: calls visit(strategy) with each that is wanted.
+template <class Visit>
+void for_each_strategy(Arguments const& arguments, Visit&& visit) {
+    auto const offer = [&](char const* name, auto const& strategy) {
+        if (arguments.strategy == "all" || arguments.strategy == name) visit(strategy);
+    };
+    struct Redundant {};
+    offer("redundant-scatter", Redundant{});
+    offer("every-rank", EveryRankReads{});
+    offer("boxes", EachRankReadsItsBoxes{});
+    offer("scatter", OneRankReads<Scatter>{0, arguments.window});
+    offer("broadcast", OneRankReads<Broadcast>{0, arguments.window});
+    offer("cooperative", CooperativeRead{arguments.window});
+}
+std::vector<std::string> const strategy_names{"all",     "redundant-scatter", "every-rank", "boxes",
+                                              "scatter", "broadcast",         "cooperative"};
+
+/// What all have in common: a load over a communicator, and its forecast.
+template <Communicator C, class Strategy>
+LoadReport load_with(Strategy const& strategy, std::string const& path, std::span<LocalTensor const> tensors, C& comm) {
+    if constexpr (std::is_same_v<Strategy, EveryRankReads>) {
+        return load(Checkpoint::open(path), tensors, comm.rank(), strategy);
+    } else if constexpr (requires { Strategy::name; }) {
+        return load(path, tensors, comm, strategy);
+    } else {
+        return demo::redundant_scatter(path, tensors, comm);
+    }
+}
+template <class Strategy>
+LoadForecast forecast_with(Strategy const& strategy, Catalogue const& catalogue, std::span<LoadTarget const> targets,
+                           int ranks) {
+    if constexpr (requires { Strategy::name; }) {
+        return forecast_load(catalogue, targets, ranks, strategy);
+    } else {
+        return demo::forecast_redundant_scatter(catalogue, targets, ranks);
+    }
+}
+
+// ---- Where tensors go --------------------------------------------------------------------------------------------
+
+/// The notation without a tensor: mesh, placements, order.
+class Target {
+public:
+    Target(std::string text, int ranks) : text_(text.empty() ? concat("(", ranks, "):(S0)") : std::move(text)) {
+        Indices extents;
+        for (int dim = 0; dim < max_rank; ++dim) extents.push_back(1);
+        any_ = parse(text_, DynamicShape(extents));
+    }
+    [[nodiscard]] std::string const& text() const noexcept { return text_; }
+    [[nodiscard]] int ranks() const noexcept { return static_cast<int>(any_.mesh().last_rank()) + 1; }
+
+    /// Axes that cut a dimension the tensor does not have hold copies.
+    [[nodiscard]] DynamicDistribution of(DynamicShape const& shape) const {
+        Placements placements;
+        AxisList order;
+        for (int axis = 0; axis < any_.mesh().axes(); ++axis) {
+            Placement const& placement = any_.placement(axis);
+            bool const fits = !placement.is_shard() || placement.dim() < shape.rank();
+            placements.push_back(fits ? placement : Placement::replicate());
+        }
+        for (int dim = 0; dim < max_rank; ++dim)
+            for (int axis : any_.cuts(dim)) order.push_back(static_cast<std::int8_t>(axis));
+        for (int axis = 0; axis < any_.mesh().axes(); ++axis)
+            if (!any_.placement(axis).is_shard()) order.push_back(static_cast<std::int8_t>(axis));
+        return DynamicDistribution(any_.mesh(), shape, placements, order);
+    }
+
+private:
+    std::string text_;
+    DynamicDistribution any_;
+};
+
+/// Every tensor of a catalogue. Elements smaller than a byte are loaded as bytes.
+std::vector<LoadTarget> targets_of(Catalogue const& catalogue, Target const& to) {
+    std::vector<LoadTarget> targets;
+    for (CheckpointTensor const& tensor : catalogue.tensors()) {
+        bool const bytes = !is_byte_sized(tensor.dtype);
+        DynamicShape const shape = bytes ? DynamicShape(Shape{tensor.bytes()}) : tensor.shape;
+        targets.push_back({tensor.name, to.of(shape), bytes ? DType::u8 : tensor.dtype});
+    }
+    return targets;
+}
+
+// ---- One rank's part ---------------------------------------------------------------------------------------------
+
+/// Local tensors, each apart from the others.
+class ModelPart {
+public:
+    ModelPart(std::vector<LoadTarget> const& targets, int rank) : rank_(rank) {
+        Index size = 0;
+        std::vector<Index> places;
+        auto const shape_of = [&](LoadTarget const& target) {
+            return target.distribution.contains(rank) ? target.distribution.local_shape(rank) : DynamicShape(Shape{0});
+        };
+        for (LoadTarget const& target : targets) {
+            places.push_back(size);
+            size += ceil_div(shape_of(target).size() * bytes(target.dtype), Index{64}) * 64 + 64;
+        }
+        memory_.resize(static_cast<std::size_t>(size / 8));
+        auto* const base = reinterpret_cast<std::byte*>(memory_.data());
+        for (std::size_t i = 0; i < targets.size(); ++i) {
+            tensors_.push_back({targets[i].name, targets[i].distribution,
+                                DynamicView(base + places[i], targets[i].dtype, shape_of(targets[i]))});
+        }
+    }
+
+    [[nodiscard]] std::span<LocalTensor const> tensors() const noexcept { return tensors_; }
+    void forget() { std::fill(memory_.begin(), memory_.end(), 0xdeadbeefdeadbeefU); }
+    /// Of every byte, in order.
+    [[nodiscard]] std::uint64_t hash() const noexcept {
+        std::uint64_t hash = 0;
+        for (std::uint64_t const word : memory_) {
+            hash = (hash ^ word) * 0x9e3779b97f4a7c15U;
+            hash ^= hash >> 29U;
+        }
+        return hash;
+    }
+
+    /// Throws for the first row that is not the file's.
+    void compare(Checkpoint const& checkpoint) const {
+        std::vector<std::byte> whole;
+        for (LocalTensor const& tensor : tensors_) {
+            DynamicDistribution const& to = tensor.distribution;
+            if (!to.contains(rank_)) continue;
+            CheckpointTensor const& stored = checkpoint.at(tensor.name);
+            whole.resize(static_cast<std::size_t>(stored.bytes()));
+            checkpoint.read(stored, whole);
+            for (Box const& box : to.boxes(rank_)) compare_box(tensor, box, whole.data());
+        }
+    }
+
+private:
+    /// Row by row of the last dimension.
+    void compare_box(LocalTensor const& tensor, Box const& box, std::byte const* whole) const {
+        DynamicDistribution const& to = tensor.distribution;
+        Indices const coordinates = to.mesh().coordinates(rank_);
+        bool owes = false;  // identities, which no file has
+        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+            owes = owes || (to.placement(axis).is_partial() && coordinates[axis] != 0);
+        }
+        if (box.empty() || owes) return;
+        Index const width = bytes(tensor.view.dtype());
+        int const last = box.rank() - 1;
+        Index const run = last < 0 ? width : box.extent(last) * width;
+        Indices at;
+        for (int dim = 0; dim < box.rank(); ++dim) at.push_back(box.begin(dim));
+        for (;;) {
+            Index in_file = 0;
+            Index in_memory = 0;
+            for (int dim = 0; dim < box.rank(); ++dim) {
+                in_file = in_file * to.shape().extent(dim) + at[dim];
+                in_memory = in_memory * tensor.view.extent(dim) + to.index_set(coordinates, dim).local_index(at[dim]);
+            }
+            if (std::memcmp(tensor.view.data() + in_memory * width, whole + in_file * width,
+                            static_cast<std::size_t>(run)) != 0) {
+                raise(ErrorCode::user,
+                      concat("rank ", rank_, ": '", tensor.name, "' is not the file's at ", to_string(at)));
+            }
+            int dim = last - 1;
+            while (dim >= 0 && ++at[dim] == box.end(dim)) {
+                at[dim] = box.begin(dim);
+                --dim;
+            }
+            if (dim < 0) return;
+        }
+    }
+
+    int rank_;
+    std::vector<std::uint64_t> memory_;
+    std::vector<LocalTensor> tensors_;
+};
+
+// ---- The table ---------------------------------------------------------------------------------------------------
+
+std::string size_text(Index count) {
+    char text[32];
+    if (count == 0) return "0";
+    auto const value = static_cast<double>(count);
+    if (count < 1'000'000) {
+        std::snprintf(text, sizeof(text), "%.1f kB", value / 1e3);
+    } else if (count < 1'000'000'000) {
+        std::snprintf(text, sizeof(text), "%.1f MB", value / 1e6);
+    } else {
+        std::snprintf(text, sizeof(text), "%.2f GB", value / 1e9);
+    }
+    return text;
+}
+
+void print_heading(char const* last) {
+    std::printf("  %-26s %8s %10s %9s %10s %12s %11s %8s %6s %10s %10s\n", "", "scatters", "broadcasts", "exchanges",
+                "agreements", "on the wire", "read", "reads", "opens", "extra", last);
+}
+void print_row(std::string_view name, Collectives const& collectives, Index wire, Index read, Index reads, Index opens,
+               Index extra, std::string const& time) {
+    std::printf("  %-26s %8lld %10lld %9lld %10lld %12s %11s %8lld %6lld %10s %10s\n", std::string(name).c_str(),
+                static_cast<long long>(collectives.scatters), static_cast<long long>(collectives.broadcasts),
+                static_cast<long long>(collectives.exchanges), static_cast<long long>(collectives.agreements),
+                size_text(wire).c_str(), size_text(read).c_str(), static_cast<long long>(reads),
+                static_cast<long long>(opens), size_text(extra).c_str(), time.c_str());
+}
+
+/// All ranks together; `extra` and `seconds` of the rank that has most.
+struct Sum {
+    Index wire = 0;
+    Index read = 0;
+    Index reads = 0;
+    Index opens = 0;
+    Index extra = 0;
+    double seconds = 0;
+};
+template <Communicator C>
+Sum sum_of(C& comm, LoadReport const& mine) {
+    Sum sum;
+    Sum const own{mine.traffic.bytes_sent, mine.bytes_read,  mine.reads,
+                  mine.files_opened,       mine.extra_bytes, mine.seconds};
+    for (Sum const& one : demo::gather_records(comm, std::vector<Sum>{own})) {
+        sum.wire += one.wire;
+        sum.read += one.read;
+        sum.reads += one.reads;
+        sum.opens += one.opens;
+        sum.extra = larger(sum.extra, one.extra);
+        sum.seconds = larger(sum.seconds, one.seconds);
+    }
+    return sum;
+}
+
+// ---- Loading -----------------------------------------------------------------------------------------------------
+
+/// Bytes of files up to which every local tensor is compared with its file, too.
+constexpr Index small_checkpoint = Index{2} << 30;
+
+void make_checkpoint(std::string const& folder, int layers) {
+    auto const list = demo::model_list(demo::qwen2_5_0_5b(layers));
+    demo::Progress progress(demo::total_bytes(list));
+    Index done = 0;
+    write_checkpoint(folder, list, [&](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
+        Digest seed;
+        for (char c : tensor.name) seed.add(static_cast<unsigned char>(c));
+        for (std::size_t i = 0; i < out.size(); i += 8) {  // splitmix64 of name and position
+            std::uint64_t x = seed.value() + static_cast<std::uint64_t>(begin) + i;
+            x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+            x ^= x >> 31U;
+            std::memcpy(out.data() + i, &x, std::min<std::size_t>(8, out.size() - i));
+        }
+        done += static_cast<Index>(out.size());
+        progress.update(done, "writing " + tensor.name);
+    });
+}
+
+template <Communicator C>
+void run(Arguments const& arguments, C& comm) {
+    bool const speaks = comm.rank() == 0;
+    Target const to(arguments.to, comm.size());
+    if (to.ranks() > comm.size()) {
+        raise(ErrorCode::mesh, concat("the mesh of ", to.text(), " needs ", to.ranks(), " ranks, not ", comm.size(),
+                                      ". Fix: start as many, or leave --ranks out."));
+    }
+    demo::TemporaryFolder made;  // removed by rank 0 when all are done with it, also after an error
+    std::string path = arguments.path;
+    if (path.empty()) {
+        if (speaks) {
+            made.make(arguments.keep);
+            make_checkpoint(made.path(), arguments.layers);
+        }
+        path = demo::share_text(comm, made.path());
+    }
+    Checkpoint const checkpoint = Checkpoint::open(path);
+    ModelPart part(targets_of(Catalogue(checkpoint), to), comm.rank());
+    if (speaks) {
+        std::printf("%s: %zu tensors, %s, onto %s of %s; median of %d\n", path.c_str(), checkpoint.tensors().size(),
+                    size_text(checkpoint.total_bytes()).c_str(), to.text().c_str(), demo::ranks_text(comm).c_str(),
+                    arguments.repeat);
+        print_heading("time");
+    }
+
+    std::vector<std::uint64_t> hashes;  // of every rank, as the first strategy leaves its tensors
+    bool const small = checkpoint.total_bytes() <= small_checkpoint;
+    for_each_strategy(arguments, [&](auto const& strategy) {
+        Sum sum;
+        LoadReport report;
+        std::vector<double> times;
+        for (int turn = 0; turn < arguments.repeat; ++turn) {
+            part.forget();
+            barrier(comm);
+            report = load_with(strategy, path, part.tensors(), comm);
+            sum = sum_of(comm, report);
+            times.push_back(sum.seconds);
+        }
+        std::sort(times.begin(), times.end());
+        if (speaks) {
+            char time[32];
+            std::snprintf(time, sizeof(time), "%.1f ms", times[times.size() / 2] * 1e3);
+            print_row(report.strategy, report.collectives, sum.wire, sum.read, sum.reads, sum.opens, sum.extra, time);
+            std::fflush(stdout);
+        }
+        auto const now = demo::gather_records(comm, std::vector<std::uint64_t>{part.hash()});
+        if (hashes.empty()) hashes = now;
+        for (std::size_t rank = 0; rank < now.size(); ++rank) {
+            if (now[rank] == hashes[rank]) continue;
+            raise(ErrorCode::user, concat(report.strategy, " leaves other bits on rank ", rank, " than the first one"));
+        }
+        if (small) part.compare(checkpoint);
+    });
+    barrier(comm);  // nobody's files go before all have read them
+    if (speaks) {
+        std::printf("\n%s%s\n",
+                    arguments.strategy == "all" ? "All strategies leave the same bits on every rank" : "Done",
+                    small ? ", and those of the file." : ".");
+    }
+}
+
+// ---- Forecasts ---------------------------------------------------------------------------------------------------
+
+demo::ModelConfig config_of(std::string const& model) {
+    std::string known;
+    for (demo::ModelConfig const& config : demo::models()) {
+        if (config.name == model) return config;
+        known += concat(known.empty() ? "" : ", ", config.name);
+    }
+    raise(ErrorCode::user, concat("no model is called '", model, "'. Fix: 'all', or one of ", known, "."));
+}
+
+/// What is scattered although every rank has it, model by model.
+void print_models(Target const& to, int ranks) {
+    auto const gigabytes = [](Index count) { return static_cast<double>(count) / 1e9; };
+    std::printf("%s on %d ranks\n", to.text().c_str(), ranks);
+    std::printf("%-20s %7s   %-37s %s\n", "", "", "redundant scatter", "every rank reads");
+    std::printf("%-20s %7s   %8s %12s %12s    %8s %10s\n", "model", "tensors", "scatters", "GB passed", "GB on wire",
+                "scatters", "GB on wire");
+    for (demo::ModelConfig const& config : demo::models()) {
+        Catalogue const catalogue = Catalogue::of(demo::model_list(config));
+        auto const targets = targets_of(catalogue, to);
+        LoadForecast const bug = demo::forecast_redundant_scatter(catalogue, targets, ranks);
+        LoadForecast const every = forecast_load(catalogue, targets, ranks, EveryRankReads{});
+        std::printf("%-20s %7lld   %8lld %12.3f %12.3f    %8lld %10lld\n", config.name.c_str(),
+                    static_cast<long long>(bug.tensors), static_cast<long long>(bug.collectives.scatters),
+                    gigabytes(bug.bytes_passed), gigabytes(bug.bytes_on_wire),
+                    static_cast<long long>(every.collectives.scatters), static_cast<long long>(every.bytes_on_wire));
+    }
+}
+
+void forecast(Arguments const& arguments) {
+    int const ranks = arguments.ranks != 0   ? arguments.ranks
+                      : arguments.to.empty() ? 2
+                                             : Target(arguments.to, 1).ranks();
+    Target const to(arguments.to, ranks);
+    if (arguments.path.empty() && arguments.model == "all") return print_models(to, ranks);
+    Catalogue const catalogue = arguments.path.empty() ? Catalogue::of(demo::model_list(config_of(arguments.model)))
+                                                       : Catalogue(Checkpoint::open(arguments.path));
+    auto const targets = targets_of(catalogue, to);
+    std::string const& what = arguments.path.empty() ? arguments.model : arguments.path;
+    bool first = true;
+    for_each_strategy(arguments, [&](auto const& strategy) {
+        LoadForecast const all = forecast_with(strategy, catalogue, targets, ranks);
+        if (first) {
+            std::printf("%s: %lld tensors, %s, onto %s of %d ranks: a forecast\n", what.c_str(),
+                        static_cast<long long>(all.tensors), size_text(all.bytes_in_files).c_str(), to.text().c_str(),
+                        ranks);
+            print_heading("by model");
+            first = false;
+        }
+        print_row(all.strategy, all.collectives, all.bytes_on_wire + all.bytes_of_lists, all.bytes_read, all.reads,
+                  all.files_opened, all.extra_bytes, detail::seconds_text(all.seconds));
+    });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Arguments arguments;
+    CLI::App app("Loads a checkpoint onto any mesh and placements, and says what each strategy cost or would cost.");
+    app.add_option("path", arguments.path, "a .safetensors file, or a folder; without it a checkpoint is made");
+    app.add_option("--to", arguments.to,
+                   "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R "
+                   "(default: S0 over all ranks)");
+    app.add_option("--strategy", arguments.strategy, "which one")
+        ->check(CLI::IsMember(strategy_names))
+        ->capture_default_str();
+    app.add_option("--ranks", arguments.ranks,
+                   "number of threads (default: as many as --to needs, else 2; under mpirun the launcher decides)")
+        ->check(CLI::Range(1, 1 << 20));
+    app.add_option("--window", arguments.window, "bytes that a reader holds at once; 0: a window per tensor")
+        ->check(CLI::Range(Index{0}, Index{1} << 40))
+        ->capture_default_str();
+    app.add_option("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
+        ->check(CLI::Range(1, 24))
+        ->capture_default_str();
+    app.add_option("--repeat", arguments.repeat, "loads per strategy, of which the median is shown")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    app.add_flag("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
+    app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
+    app.add_flag("--dry-run", arguments.dry_run, "load nothing: say what each strategy would do");
+    app.add_option("--model", arguments.model, "what a dry run without a path loads: a model's name, or all")
+        ->capture_default_str();
+    int status = 0;
+    if (!demo::parse_options(app, argc, argv, status)) return status;
+    try {
+        if (arguments.dry_run) {
+            if (demo::is_first_process()) forecast(arguments);  // no ranks: one answer is enough
+            return 0;
+        }
+        int const otherwise = arguments.to.empty() ? 2 : Target(arguments.to, 1).ranks();
+        demo::RankOptions options;
+        options.apart = arguments.apart;
+        return demo::run_ranks("reshard_load_weights", arguments.ranks, otherwise, options,
+                               [&](auto& comm) { run(arguments, comm); });
+    } catch (Error const& error) {
+        std::fprintf(stderr, "reshard_load_weights: %s\n", error.what());
+        return 1;
+    }
+}

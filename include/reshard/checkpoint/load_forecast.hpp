@@ -204,7 +204,7 @@ private:
         (spread == Spread::scatter     ? all.scatters
          : spread == Spread::broadcast ? all.broadcasts
                                        : all.exchanges) += windows;
-        all.agreements += windows;
+        all.agreements += 1 + windows;  // about the staging memory, and about each window
     }
 
     ReadOptions reads_;

@@ -16,12 +16,11 @@ public:
     /// For a rank that has opened the whole checkpoint. \pre it outlives this.
     explicit LoadFiles(Checkpoint const& checkpoint) : checkpoint_(&checkpoint), opened_(checkpoint.files().size()) {}
     /// For a rank that knows the catalogue only. `path` is as in Checkpoint::open(). \pre the catalogue outlives this.
-    LoadFiles(Catalogue const& catalogue, std::string const& path)
-        : catalogue_(&catalogue), own_(catalogue.files().size()), opened_(catalogue.files().size()) {
-        folder_ = path_kind(path) == PathKind::folder   ? path
-                  : path.find('/') == std::string::npos ? std::string()
-                                                        : folder_of(path);
-    }
+    LoadFiles(Catalogue const& catalogue, std::string path)
+        : catalogue_(&catalogue),
+          path_(std::move(path)),
+          own_(catalogue.files().size()),
+          opened_(catalogue.files().size()) {}
 
     /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file.
     void open(int file) {
@@ -30,7 +29,7 @@ public:
         opened_[i] = true;
         if (checkpoint_ != nullptr || own_[i]) return;
         CatalogueFile const& meant = catalogue_->files()[i];
-        own_[i] = SafetensorsFile::open(join_path(folder_, meant.leaf));
+        own_[i] = SafetensorsFile::open(join_path(folder(), meant.leaf));
         if (own_[i]->file_bytes() == meant.file_bytes && own_[i]->header_digest() == meant.header_digest) return;
         raise(ErrorCode::mismatch,
               concat("reshard::load: ", own_[i]->path(), " has ", own_[i]->file_bytes(),
@@ -46,6 +45,11 @@ public:
     }
 
 private:
+    /// Looked at by who opens a file only: others may have none.
+    [[nodiscard]] std::string folder() const {
+        if (path_kind(path_) == PathKind::folder) return path_;
+        return path_.find('/') == std::string::npos ? std::string() : folder_of(path_);
+    }
     [[nodiscard]] SafetensorsFile const& at(int file) const {
         auto const i = static_cast<std::size_t>(file);
         return checkpoint_ != nullptr ? checkpoint_->files()[i] : *own_[i];
@@ -53,7 +57,7 @@ private:
 
     Checkpoint const* checkpoint_ = nullptr;
     Catalogue const* catalogue_ = nullptr;
-    std::string folder_;
+    std::string path_;
     std::vector<std::optional<SafetensorsFile>> own_;
     std::vector<bool> opened_;
     Index count_ = 0;

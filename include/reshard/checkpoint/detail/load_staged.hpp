@@ -120,6 +120,7 @@ public:
           report_(report),
           staging_(make_staging(comm, staging_bytes())) {
         report.extra_bytes = larger(report.extra_bytes, staging_bytes());
+        ++report.collectives.agreements;  // about the memory
     }
 
     /// Collective. Throws the error of the lowest rank that fails to read, on every rank.

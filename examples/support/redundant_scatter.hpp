@@ -46,13 +46,11 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
     Traffic const before = comm.traffic();
     std::optional<Checkpoint> checkpoint;
     std::vector<parts::WantedTensor> wanted;
-    parts::agree_on_tensors(comm, parts::verdict_of([&] {
-                                parts::check_meshes(tensors, comm.size());
-                                parts::check_local_tensors(tensors, comm.rank(), redundant_scatter_name);
-                                checkpoint.emplace(Checkpoint::open(path));
-                                wanted = parts::match(Catalogue(*checkpoint), tensors);
-                            }),
-                            tensors, 0, redundant_scatter_name);
+    agree_on_tensors(comm, tensors, {redundant_scatter_name, "scatters", 0, ""}, [&] {
+        parts::check_apart(tensors, comm.rank(), redundant_scatter_name);
+        checkpoint.emplace(Checkpoint::open(path));
+        wanted = parts::match(Catalogue(*checkpoint), tensors);
+    });
 
     LoadReport report;
     report.strategy = redundant_scatter_name;

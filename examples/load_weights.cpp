@@ -8,6 +8,7 @@
 //     reshard_load_weights --dry-run --ranks 64              what it would be for Qwen1.5-MoE-A2.7B on 64
 //     reshard_load_weights --dry-run --model all             what the redundant scatter sends of five models
 #include "support/model_lists.hpp"
+#include "support/model_part.hpp"
 #include "support/options.hpp"
 #include "support/progress.hpp"
 #include "support/ranks.hpp"
@@ -19,8 +20,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
-#include <iterator>
 
 namespace {
 using namespace reshard;
@@ -124,95 +123,6 @@ std::vector<LoadTarget> targets_of(Catalogue const& catalogue, Target const& to)
     return targets;
 }
 
-// ---- One rank's part ---------------------------------------------------------------------------------------------
-
-/// Local tensors, each apart from the others.
-class ModelPart {
-public:
-    ModelPart(std::vector<LoadTarget> const& targets, int rank) : rank_(rank) {
-        Index size = 0;
-        std::vector<Index> places;
-        auto const shape_of = [&](LoadTarget const& target) {
-            return target.distribution.contains(rank) ? target.distribution.local_shape(rank) : DynamicShape(Shape{0});
-        };
-        for (LoadTarget const& target : targets) {
-            places.push_back(size);
-            size += ceil_div(shape_of(target).size() * bytes(target.dtype), Index{64}) * 64 + 64;
-        }
-        memory_.resize(static_cast<std::size_t>(size / 8));
-        auto* const base = reinterpret_cast<std::byte*>(memory_.data());
-        for (std::size_t i = 0; i < targets.size(); ++i) {
-            tensors_.push_back({targets[i].name, targets[i].distribution,
-                                DynamicView(base + places[i], targets[i].dtype, shape_of(targets[i]))});
-        }
-    }
-
-    [[nodiscard]] std::span<LocalTensor const> tensors() const noexcept { return tensors_; }
-    void forget() { std::fill(memory_.begin(), memory_.end(), 0xdeadbeefdeadbeefU); }
-    /// Of every byte, in order.
-    [[nodiscard]] std::uint64_t hash() const noexcept {
-        std::uint64_t hash = 0;
-        for (std::uint64_t const word : memory_) {
-            hash = (hash ^ word) * 0x9e3779b97f4a7c15U;
-            hash ^= hash >> 29U;
-        }
-        return hash;
-    }
-
-    /// Throws for the first row that is not the file's.
-    void compare(Checkpoint const& checkpoint) const {
-        std::vector<std::byte> whole;
-        for (LocalTensor const& tensor : tensors_) {
-            DynamicDistribution const& to = tensor.distribution;
-            if (!to.contains(rank_)) continue;
-            CheckpointTensor const& stored = checkpoint.at(tensor.name);
-            whole.resize(static_cast<std::size_t>(stored.bytes()));
-            checkpoint.read(stored, whole);
-            for (Box const& box : to.boxes(rank_)) compare_box(tensor, box, whole.data());
-        }
-    }
-
-private:
-    /// Row by row of the last dimension.
-    void compare_box(LocalTensor const& tensor, Box const& box, std::byte const* whole) const {
-        DynamicDistribution const& to = tensor.distribution;
-        Indices const coordinates = to.mesh().coordinates(rank_);
-        bool owes = false;  // identities, which no file has
-        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-            owes = owes || (to.placement(axis).is_partial() && coordinates[axis] != 0);
-        }
-        if (box.empty() || owes) return;
-        Index const width = bytes(tensor.view.dtype());
-        int const last = box.rank() - 1;
-        Index const run = last < 0 ? width : box.extent(last) * width;
-        Indices at;
-        for (int dim = 0; dim < box.rank(); ++dim) at.push_back(box.begin(dim));
-        for (;;) {
-            Index in_file = 0;
-            Index in_memory = 0;
-            for (int dim = 0; dim < box.rank(); ++dim) {
-                in_file = in_file * to.shape().extent(dim) + at[dim];
-                in_memory = in_memory * tensor.view.extent(dim) + to.index_set(coordinates, dim).local_index(at[dim]);
-            }
-            if (std::memcmp(tensor.view.data() + in_memory * width, whole + in_file * width,
-                            static_cast<std::size_t>(run)) != 0) {
-                raise(ErrorCode::user,
-                      concat("rank ", rank_, ": '", tensor.name, "' is not the file's at ", to_string(at)));
-            }
-            int dim = last - 1;
-            while (dim >= 0 && ++at[dim] == box.end(dim)) {
-                at[dim] = box.begin(dim);
-                --dim;
-            }
-            if (dim < 0) return;
-        }
-    }
-
-    int rank_;
-    std::vector<std::uint64_t> memory_;
-    std::vector<LocalTensor> tensors_;
-};
-
 // ---- The table ---------------------------------------------------------------------------------------------------
 
 std::string size_text(Index count) {
@@ -277,14 +187,7 @@ void make_checkpoint(std::string const& folder, int layers) {
     demo::Progress progress(demo::total_bytes(list));
     Index done = 0;
     write_checkpoint(folder, list, [&](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
-        Digest seed;
-        for (char c : tensor.name) seed.add(static_cast<unsigned char>(c));
-        for (std::size_t i = 0; i < out.size(); i += 8) {  // splitmix64 of name and position
-            std::uint64_t x = seed.value() + static_cast<std::uint64_t>(begin) + i;
-            x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
-            x ^= x >> 31U;
-            std::memcpy(out.data() + i, &x, std::min<std::size_t>(8, out.size() - i));
-        }
+        demo::fill_made(tensor, begin, out);
         done += static_cast<Index>(out.size());
         progress.update(done, "writing " + tensor.name);
     });
@@ -308,7 +211,7 @@ void run(Arguments const& arguments, C& comm) {
         path = demo::share_text(comm, made.path());
     }
     Checkpoint const checkpoint = Checkpoint::open(path);
-    ModelPart part(targets_of(Catalogue(checkpoint), to), comm.rank());
+    demo::ModelPart part(targets_of(Catalogue(checkpoint), to), comm.rank());
     if (speaks) {
         std::printf("%s: %zu tensors, %s, onto %s of %s; median of %d\n", path.c_str(), checkpoint.tensors().size(),
                     size_text(checkpoint.total_bytes()).c_str(), to.text().c_str(), demo::ranks_text(comm).c_str(),

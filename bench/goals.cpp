@@ -6,6 +6,7 @@
 // Arguments: names of goals to measure, as the lines print them (default: all).
 #include "support/goal_lines.hpp"
 #include "support/include_cost.hpp"
+#include "support/load_case.hpp"
 #include "support/plan_cases.hpp"
 #include "support/row_exchange.hpp"
 #include "support/team.hpp"
@@ -212,6 +213,32 @@ void simulate_ms_1m(Goals& goals) {
     goals.at_most("simulate_ms_1m", slowest, 1000);
 }
 
+// ---- Loading -----------------------------------------------------------------------------------------------------
+
+void view_vs_redundant_scatter(Goals& goals) {
+    auto const list = demo::model_list(demo::qwen2_5_0_5b());
+    std::printf("Qwen2.5-0.5B from files in the page cache, (n):(S0), the least of both:\n");
+    MadeCheckpoint const files(list);
+    double least = 1e9;
+    for (int ranks : {2, 4}) {
+        TeamClock clock(ranks);
+        Paired result;
+        std::atomic<bool> right{true};
+        run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+            Loader<ThreadCommunicator> loader(comm, files.path(), list);
+            auto const redundant = [&] { loader.redundant_scatter(); };
+            auto const every = [&] { loader(EveryRankReads{}); };
+            if (!loader.is_right(redundant) || !loader.is_right(every)) right = false;
+            Paired const own = paired([&] { return clock(redundant); }, [&] { return clock(every); });
+            if (comm.rank() == 0) result = own;
+        });
+        std::printf("  %d threads: redundant scatter %.0f ms, every rank reads %.0f ms, ratio %.2f%s\n", ranks,
+                    1e3 * result.first, 1e3 * result.second, result.ratio, right ? "" : "  WRONG RESULT");
+        least = smaller(least, right ? result.ratio : 0);
+    }
+    goals.at_least("view_vs_redundant_scatter", least, 1.2);
+}
+
 // ---- Compile time ------------------------------------------------------------------------------------------------
 
 void include_ratio(Goals& goals) {
@@ -239,6 +266,7 @@ constexpr Goal all_goals[] = {
     {"view_ns", view_ns},
     {"plan_us_1m", plan_us_1m},
     {"simulate_ms_1m", simulate_ms_1m},
+    {"view_vs_redundant_scatter", view_vs_redundant_scatter},
     {"include_ratio", include_ratio},
 };
 

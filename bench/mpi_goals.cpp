@@ -4,7 +4,9 @@
 // Started by mpirun with 4 ranks on one machine (scripts/bench does). Every value is the median of 11 pairs, run in
 // turn, the first pair more being thrown away; where a goal has several cases it is their geometric mean, or the least
 // where the line above says so. Arguments: names of goals to measure (default: all).
+#include "../examples/support/ranks.hpp"
 #include "support/goal_lines.hpp"
+#include "support/load_case.hpp"
 #include "support/local_matrix.hpp"
 #include "support/mpi_clock.hpp"
 #include "support/mpi_rows.hpp"
@@ -14,7 +16,10 @@
 
 #include <reshard/exec/batch.hpp>
 
-#include <cmath>  // exp, log
+#include <unistd.h>  // usleep
+
+#include <cmath>     // exp, log
+#include <optional>  // optional
 
 namespace {
 
@@ -248,6 +253,96 @@ void batch_large(Bench& bench) {
     bench.goals.at_least("batch_large", smaller(middle, print_batch(bench, 8, 1024, 1)), 0.95);
 }
 
+// ---- Loading -----------------------------------------------------------------------------------------------------
+
+/// Rank 0 makes and removes the files; all know where they are.
+class SharedCheckpoint {
+public:
+    SharedCheckpoint(Bench& bench, std::vector<TensorSpec> const& list) {
+        if (bench.speaks()) made_.emplace(list);
+        path_ = demo::share_text(bench.comm, made_ ? made_->path() : std::string());
+    }
+    SharedCheckpoint(SharedCheckpoint const&) = delete;
+    SharedCheckpoint& operator=(SharedCheckpoint const&) = delete;
+    ~SharedCheckpoint() { MPI_Barrier(MPI_COMM_WORLD); }
+    [[nodiscard]] std::string const& path() const noexcept { return path_; }
+
+private:
+    std::optional<MadeCheckpoint> made_;
+    std::string path_;
+};
+
+/// A barrier for ranks that have nothing to do: they sleep, so that the others have their cores.
+void wait_asleep() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    for (int done = 0;;) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done != 0) return;
+        usleep(10'000);
+    }
+}
+
+void view_vs_redundant_scatter(Bench& bench) {
+    auto const list = demo::model_list(demo::qwen2_5_0_5b());
+    if (bench.speaks()) std::printf("Qwen2.5-0.5B from files in the page cache, (n):(S0), the least of both:\n");
+    SharedCheckpoint const files(bench, list);
+    double least = 1e9;
+    for (int ranks : {2, ranks_wanted}) {
+        int const part = bench.comm.rank() < ranks ? 0 : MPI_UNDEFINED;
+        MPI_Comm world = MPI_COMM_NULL;
+        MPI_Comm_split(MPI_COMM_WORLD, part, bench.comm.rank(), &world);
+        if (world != MPI_COMM_NULL) {
+            {
+                MpiCommunicator comm(world);
+                MpiClock clock(world);
+                Loader<MpiCommunicator> loader(comm, files.path(), list);
+                auto const redundant = [&] { loader.redundant_scatter(); };
+                auto const every = [&] { loader(EveryRankReads{}); };
+                bool const right = on_all_ranks(loader.is_right(redundant) && loader.is_right(every), world);
+                Paired const result = paired([&] { return clock(redundant); }, [&] { return clock(every); });
+                if (bench.speaks()) {
+                    std::printf("  %d ranks: redundant scatter %.0f ms, every rank reads %.0f ms, ratio %.2f%s\n",
+                                ranks, 1e3 * result.first, 1e3 * result.second, result.ratio,
+                                right ? "" : "  WRONG RESULT");
+                    std::fflush(stdout);
+                }
+                least = smaller(least, right ? result.ratio : 0);
+            }
+            MPI_Comm_free(&world);
+        }
+        wait_asleep();
+    }
+    bench.goals.at_least("view_vs_redundant_scatter_mpi", least, 1.2);
+}
+
+/// One rank reads, and passes on window by window, or tensor by tensor: by the same code, and in the leanest way there
+/// is (an exchange without an agreement; the tensors are in rank 0's page cache, so that reads are copies).
+void moe_batched_vs_single(Bench& bench, char const* name, Index divisor, double target) {
+    auto const list = divided(demo::model_list(demo::qwen1_5_moe_a2_7b()), divisor);
+    SharedCheckpoint const files(bench, list);
+    Loader<MpiCommunicator> loader(bench.comm, files.path(), list);
+    auto const batched = [&] { loader(OneRankReads<Scatter>{}); };
+    auto const single = [&] { loader(OneRankReads<Scatter>{0, 0}); };
+    auto const lean = [&] { loader.redundant_scatter(); };
+    bool const right =
+        on_all_ranks(loader.is_right(batched) && loader.is_right(single) && loader.is_right(lean), MPI_COMM_WORLD);
+    Paired const result = paired([&] { return bench.clock(single); }, [&] { return bench.clock(batched); });
+    Paired const other = paired([&] { return bench.clock(lean); }, [&] { return bench.clock(batched); });
+    if (bench.speaks()) {
+        std::printf("Qwen1.5-MoE-A2.7B, extents / %lld: %zu tensors, %.1f MB, one rank reads, (4):(S0):\n",
+                    static_cast<long long>(divisor), list.size(), static_cast<double>(demo::total_bytes(list)) / 1e6);
+        std::printf("  a scatter per tensor %.1f ms, windows %.1f ms, ratio %.2f%s\n", 1e3 * result.first,
+                    1e3 * result.second, result.ratio, right ? "" : "  WRONG RESULT");
+        std::printf("  redundant scatter %.1f ms, windows %.1f ms, ratio %.2f\n", 1e3 * other.first, 1e3 * other.second,
+                    other.ratio);
+        std::fflush(stdout);
+    }
+    bench.goals.at_least(name, right ? result.ratio : 0, target);
+}
+void moe_batched_vs_single_64(Bench& bench) { moe_batched_vs_single(bench, "moe_batched_vs_single_64", 64, 5); }
+void moe_batched_vs_single_32(Bench& bench) { moe_batched_vs_single(bench, "moe_batched_vs_single_32", 32, 3); }
+
 struct Goal {
     char const* name;
     void (*measure)(Bench&);
@@ -260,6 +355,9 @@ constexpr Goal all_goals[] = {
     {"block_cyclic_vs_scalapack", block_cyclic_vs_scalapack},
     {"batch_small", batch_small},
     {"batch_large", batch_large},
+    {"view_vs_redundant_scatter_mpi", view_vs_redundant_scatter},
+    {"moe_batched_vs_single_64", moe_batched_vs_single_64},
+    {"moe_batched_vs_single_32", moe_batched_vs_single_32},
 };
 
 }  // namespace

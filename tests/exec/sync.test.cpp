@@ -192,17 +192,18 @@ TEST_CASE("ranks that list different tensors all hear which one, from whom, and 
         module.tensors[i].view = DynamicView(module.memory[i].data(), dtype, shape);
     };
     check_refused(ErrorCode::mismatch,
-                  {"rank 2 of 3: syncs tensor 1 'layer.1' of [3] F32 as (3):(R)",
-                   "but rank 0 syncs tensor 1 'layer.1' of [6] F32 as (3):(R)", "Fix: "},
+                  {"rank 2 of 3: syncs tensor 1 'layer.1' as (3):(R) of [3] F32",
+                   "but rank 0 syncs tensor 1 'layer.1' as (3):(R) of [6] F32", "Fix: "},
                   [&](Module& module, SyncOptions&, int rank) {
                       if (rank == 2) relist(module, 1, Shape{3}, DType::f32);
                   });
-    check_refused(ErrorCode::mismatch, {"rank 1 of 3: syncs tensor 1 'layer.1' of [6] I32", "rank 0 syncs", "F32"},
+    check_refused(ErrorCode::mismatch,
+                  {"rank 1 of 3: syncs tensor 1 'layer.1' as (3):(R) of [6] I32", "rank 0 syncs", "F32"},
                   [&](Module& module, SyncOptions&, int rank) {
                       if (rank != 0) relist(module, 1, Shape{6}, DType::i32);
                   });
     check_refused(ErrorCode::mismatch,
-                  {"rank 1 of 3: syncs tensor 2 'odd' of [5]", "but rank 0 syncs tensor 2 'layer.2'"},
+                  {"rank 1 of 3: syncs tensor 2 'odd' as (3):(R) of [5]", "but rank 0 syncs tensor 2 'layer.2'"},
                   [](Module& module, SyncOptions&, int rank) {
                       if (rank == 1) module.tensors[2].name = "odd";
                   });
@@ -232,16 +233,15 @@ TEST_CASE("what one rank cannot do all ranks hear of, and nothing is written") {
                   [](Module& module, SyncOptions&, int rank) {
                       if (rank == 2) module.tensors[0].view = TensorView<float>(nullptr, Shape{4});
                   });
-    check_refused(
-        ErrorCode::buffer,
-        {"rank 1 of 3: ", "the memory of tensor 0 'layer.0' overlaps that of tensor 1 'layer.1'", "Fix: list"},
-        [](Module& module, SyncOptions&, int) {
-            module.tensors[0].view = TensorView<float>(module.memory[1].data() + 1, Shape{4});
-        });
+    check_refused(ErrorCode::buffer,
+                  {"rank 1 of 3: ", "the memory of tensor 'layer.0' overlaps that of 'layer.1'", "Fix: list"},
+                  [](Module& module, SyncOptions&, int) {
+                      module.tensors[0].view = TensorView<float>(module.memory[1].data() + 1, Shape{4});
+                  });
     check_refused(
         ErrorCode::placement, {"tensor 'layer.1' is (3):(P+)", "addends", "Fix: redistribute it"},
         [](Module& module, SyncOptions&, int) { module.tensors[1].distribution = parse("(3):(P+)", Shape{6}); });
-    check_refused(ErrorCode::dtype, {"tensor 'layer.1' has elements of F4", "Fix: list its storage as U8"},
+    check_refused(ErrorCode::dtype, {"tensor 'layer.1': elements of F4", "Fix: view the storage as U8"},
                   [](Module& module, SyncOptions&, int) {
                       module.tensors[1].view = DynamicView(module.memory[1].data(), DType::f4, Shape{6});
                   });
@@ -255,7 +255,7 @@ TEST_CASE("what one rank cannot do all ranks hear of, and nothing is written") {
                   [](Module& module, SyncOptions&, int) {
                       module.tensors[2].distribution = distribution(DynamicMesh({2}, first_rank(1)), Shape{5}, "R");
                   });
-    check_refused(ErrorCode::mesh, {"tensor 'layer.2' is on the mesh", "rank 3, the communicator has 3 ranks"},
+    check_refused(ErrorCode::mesh, {"tensor 'layer.2': the mesh", "rank 3, the communicator only 3 ranks"},
                   [](Module& module, SyncOptions&, int) {
                       module.tensors[2].distribution = distribution(Mesh{4}, Shape{5}, "R");
                   });

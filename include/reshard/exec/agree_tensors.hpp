@@ -80,20 +80,20 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
 
 /// Collective over `comm`; one agreement, before any tensor is touched. Names, distributions, element types and order
 /// must be the same on every rank; ranks outside a tensor's mesh list it too. `check()` is what else a rank can find
-/// wrong, or allocates: it runs first, and what it throws reaches every rank.
+/// wrong, or allocates: it runs after the checks of this function, and what it throws reaches every rank.
 ///
-/// Throws, the same on every rank: what check() threw on the lowest rank where it did; MeshError, DTypeError,
-/// BufferError as detail::check_tensors says; MismatchError, naming the first tensor that is listed differently.
+/// Throws, the same on every rank: the error of the lowest rank that has one, MeshError, DTypeError or BufferError as
+/// detail::check_tensors says or what check() threw; else MismatchError, naming the first tensor listed differently.
 template <Communicator C, class Check>
 void agree_on_tensors(C& comm, std::span<LocalTensor const> tensors, TensorTask const& task, Check&& check) {
     detail::BatchDigest digest;
     Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(tensors, task.options);
-        check();
         detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);
         for (LocalTensor const& tensor : tensors) {
             if (tensor.distribution.contains(comm.rank())) transport::check_memory(comm, tensor.view.data());
         }
+        check();
     });
     detail::agree_on_batch(comm, std::move(verdict), digest,
                            [&](Index place) { return detail::describe(tensors, place, task); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/sync.hpp
 /// \brief  One rank's tensors become everybody's: a module's parameters and buffers, in place, in few large messages.
-/// \depends exec/batch, exec/local_tensor, plan/relay. Opt-in: not part of the umbrella.
+/// \depends exec/batch, exec/agree_tensors, plan/relay. Opt-in: not part of the umbrella.
 ///
 ///     sync(module, comm);                                          // what rank 0 holds is the truth
 ///     sync(module, comm, SyncOptions{.source = 3});
@@ -14,8 +14,8 @@
 /// tensor's bytes once and no rank sends much more than that. Ranks that hold the truth write nothing.
 #pragma once
 
+#include <reshard/exec/agree_tensors.hpp>
 #include <reshard/exec/batch.hpp>
-#include <reshard/exec/local_tensor.hpp>
 #include <reshard/plan/relay.hpp>
 
 namespace reshard::inline v0 {
@@ -95,47 +95,32 @@ struct SyncAxes {
     return plan_across(side(1, holders), side(axes.replicas - 1, others)).relayed(all_ranks);
 }
 
-/// "tensor 17 'model.norm.weight'"
-[[nodiscard]] inline std::string label(std::span<LocalTensor const> tensors, std::size_t i) {
-    return concat("tensor ", i, " '", tensors[i].name, "'");
-}
-
-/// What is wrong with a tensor that needs no other rank to be seen.
-inline void check_sync(LocalTensor const& tensor, int rank, int ranks, int source) {
+/// What only sync minds.
+inline void check_sync(LocalTensor const& tensor, int source) {
     DynamicDistribution const& distribution = tensor.distribution;
     auto const refuse = [&](ErrorCode code, auto const&... parts) {
         raise(code, concat("reshard::sync: tensor '", tensor.name, "' ", parts...));
     };
-    if (!is_byte_sized(tensor.view.dtype())) {
-        refuse(ErrorCode::dtype, "has elements of ", name(tensor.view.dtype()),
-               ", which are smaller than a byte. Fix: list its storage as U8.");
-    }
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         if (!distribution.placement(axis).is_partial()) continue;
         refuse(ErrorCode::placement, "is ", to_string(distribution),
                ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
                "out.");
     }
-    if (distribution.mesh().last_rank() >= ranks) {
-        refuse(ErrorCode::mesh, "is on the mesh ", to_string(distribution.mesh()), " with rank ",
-               distribution.mesh().last_rank(), ", the communicator has ", ranks,
-               " ranks. Fix: use a mesh of ranks that exist.");
-    }
     if (!distribution.contains(source)) {
         refuse(ErrorCode::mesh, "has no part on the source, rank ", source, ": its mesh is ",
                to_string(distribution.mesh()),
                ". Fix: choose a source in the mesh, or sync such tensors on their own.");
     }
-    check_local_tensor(tensor, rank, "sync");
 }
 
 /// Two names for the same memory, on a rank that writes it.
 inline void check_shared(std::span<LocalTensor const> tensors, std::vector<Stretch> const& stretches, int rank) {
     Clash const clash = find_clash(stretches);
     if (clash.writer == clash.other) return;
-    raise(ErrorCode::buffer,
-          concat("reshard::sync: on rank ", rank, " the memory of ", label(tensors, clash.writer), " overlaps that of ",
-                 label(tensors, clash.other), ". Fix: list what two names share under one of them."));
+    raise(ErrorCode::buffer, concat("reshard::sync: on rank ", rank, " the memory of tensor '",
+                                    tensors[clash.writer].name, "' overlaps that of '", tensors[clash.other].name,
+                                    "'. Fix: list what two names share under one of them."));
 }
 
 inline void check_options(SyncOptions const& options, int ranks) {
@@ -149,32 +134,9 @@ inline void check_options(SyncOptions const& options, int ranks) {
     }
 }
 
-/// What this rank brings to the agreement.
-[[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, SyncOptions const& options) {
-    BatchDigest result;
-    result.options = Digest{}.add_signed(options.source).add_signed(options.bucket_bytes).value();
-    result.tensors.reserve(tensors.size());
-    for (LocalTensor const& tensor : tensors) {
-        Digest one;
-        digest(one, tensor.distribution);
-        one.add(static_cast<std::uint64_t>(tensor.view.dtype()));
-        for (char c : tensor.name) one.add(static_cast<unsigned char>(c));
-        result.tensors.push_back(one.value());
-    }
-    return result;
-}
-
-/// Completes "rank 3 ... , but rank 0 ...".
-[[nodiscard]] inline std::string describe(std::span<LocalTensor const> tensors, Index place,
-                                          SyncOptions const& options) {
-    if (place < 0) {
-        return concat("syncs from rank ", options.source, " in buckets of ", options.bucket_bytes, " bytes");
-    }
-    auto const i = static_cast<std::size_t>(place);
-    if (i >= tensors.size()) return concat("syncs ", tensors.size(), " tensors, without a tensor ", place);
-    LocalTensor const& tensor = tensors[i];
-    return concat("syncs ", label(tensors, i), " of ", to_string(tensor.distribution.shape()), " ",
-                  name(tensor.view.dtype()), " as ", to_string(tensor.distribution));
+[[nodiscard]] inline TensorTask task_of(SyncOptions const& options) {
+    return {"sync", "syncs", Digest{}.add_signed(options.source).add_signed(options.bucket_bytes).value(),
+            concat("from rank ", options.source, " in buckets of ", options.bucket_bytes, " bytes")};
 }
 
 }  // namespace detail
@@ -193,17 +155,13 @@ void sync(std::span<LocalTensor const> tensors, C& comm, SyncOptions const& opti
     int const rank = comm.rank();
     Batch batch;
     std::vector<detail::Stretch> stretches;
-    std::size_t current = SIZE_MAX;
     std::vector<J> job;
-    detail::BatchDigest digest;
-    Verdict verdict = detail::verdict_of([&] {
+    agree_on_tensors(comm, tensors, detail::task_of(options), [&] {
         detail::check_options(options, comm.size());
-        digest = detail::digest_of(tensors, options);
         batch.reserve(tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {
             LocalTensor const& tensor = tensors[i];
-            detail::check_sync(tensor, rank, comm.size(), options.source);
-            if (tensor.distribution.contains(rank)) transport::check_memory(comm, tensor.view.data());
+            detail::check_sync(tensor, options.source);
             if (detail::SyncAxes(tensor.distribution).replicas == 1) continue;
             Plan<> const plan = detail::replica_plan(tensor.distribution, options.source);
             batch.add(plan, tensor.view, tensor.view, tensor.name);
@@ -211,14 +169,10 @@ void sync(std::span<LocalTensor const> tensors, C& comm, SyncOptions const& opti
             if (plan.to().contains(rank)) stretches.push_back({tensor.view, i, true});
         }
         detail::check_shared(tensors, stretches, rank);
+        std::size_t current = 0;
         job.push_back(detail::bind_batch<std::byte>(batch, rank, comm.size(),
                                                     BatchOptions{.round_bytes = options.bucket_bytes}, current));
     });
-    if (!verdict.ok() && current < batch.size()) {
-        verdict.reason = concat("tensor '", batch.tensors()[current].name, "': ", verdict.reason);
-    }
-    detail::agree_on_batch(comm, std::move(verdict), digest,
-                           [&](Index place) { return detail::describe(tensors, place, options); });
     PreparedBatch<C>(comm, std::move(job.back())).run();
 }
 

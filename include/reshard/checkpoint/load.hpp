@@ -242,11 +242,11 @@ private:
 template <Communicator C, class How>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 OneRankReads<How> const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm,
-                                   {strategy.name, strategy.source, strategy.window_bytes, 0, strategy.reads});
+    detail::LoadSession<C> session(
+        path, tensors, comm, {OneRankReads<How>::name, strategy.source, strategy.window_bytes, 0, strategy.reads});
     auto const schedule = detail::one_reads(session.wanted(), strategy.source, strategy.window_bytes);
     session.read_staged(schedule, detail::spread_of<How>, strategy.reads);
-    return session.finish(strategy.name);
+    return session.finish(OneRankReads<How>::name);
 }
 
 /// Collective over `comm`. Every rank has the files; each reads its own part. Errors as above; MismatchError also when
@@ -254,9 +254,9 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
 template <Communicator C>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 EachRankReadsItsBoxes const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm, {strategy.name, 0, 0, 0, strategy.reads});
+    detail::LoadSession<C> session(path, tensors, comm, {EachRankReadsItsBoxes::name, 0, 0, 0, strategy.reads});
     session.read_directly(strategy.reads);
-    return session.finish(strategy.name);
+    return session.finish(EachRankReadsItsBoxes::name);
 }
 
 /// Collective over `comm`. Every wanted byte is read once, by contiguous spans of (file, offset) order, then exchanged;
@@ -266,7 +266,7 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
                 CooperativeRead const& strategy) {
     detail::LoadSession<C> session(
         path, tensors, comm,
-        {strategy.name, 0, strategy.window_bytes,
+        {CooperativeRead::name, 0, strategy.window_bytes,
          detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight), strategy.reads});
     auto const schedule = detail::spans_read(session.wanted(), comm.size(), strategy.window_bytes);
     bool together = strategy.cooperation == Cooperation::always;
@@ -283,7 +283,7 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
     } else {
         session.read_directly(strategy.reads);
     }
-    return session.finish(strategy.name);
+    return session.finish(CooperativeRead::name);
 }
 
 /// Every rank has the data: there is nothing to send, and so nothing to pass a communicator for.

@@ -16,6 +16,8 @@
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/topology.hpp>
 
+#include <bit>  // bit_cast
+
 namespace reshard::inline v0 {
 
 /// A tensor that is to be loaded: a LocalTensor of any rank, without its memory.
@@ -56,6 +58,9 @@ struct LoadForecast {
 };
 
 namespace detail {
+
+/// Of memory that nobody reads: plans of reads look at addresses only.
+[[nodiscard]] inline std::byte* some_address() noexcept { return std::bit_cast<std::byte*>(std::uintptr_t{1} << 20U); }
 
 /// Adds up what the ranks would do.
 class LoadForecaster {
@@ -103,8 +108,7 @@ public:
     [[nodiscard]] std::vector<ReadTotals> direct_reads() {
         std::vector<ReadTotals> totals;
         for (int rank = 0; rank < result_.ranks; ++rank) {
-            // Addresses that nobody reads: no two tensors touch.
-            auto* next = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20U);
+            std::byte* next = some_address();  // no two tensors touch
             for (LocalTensor& target : targets_) {
                 if (!target.distribution.contains(rank)) continue;
                 target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
@@ -148,7 +152,7 @@ public:
                     kept[static_cast<std::size_t>(reader)] +=
                         needed_bytes(pieces[end], tensor, targets_[tensor.target].distribution, reader, scratch);
                 }
-                auto* const staging = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20U);  // nobody reads it
+                std::byte* const staging = some_address();
                 ReadTotals const totals =
                     count_reads(staging_boxes(pieces.subspan(i, end - i), wanted_, reader, staging), reads_);
                 reads[static_cast<std::size_t>(reader)] += totals.reads;
@@ -265,6 +269,7 @@ template <class How>
     bool together = strategy.cooperation == Cooperation::always;
     if (strategy.cooperation == Cooperation::by_model) {
         std::vector<detail::LoadShare> shares;
+        shares.reserve(direct.size());
         for (int rank = 0; rank < ranks; ++rank) {
             shares.push_back(detail::share_of(direct[static_cast<std::size_t>(rank)], schedule, forecaster.wanted(),
                                               forecaster.targets(), rank));

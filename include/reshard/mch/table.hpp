@@ -67,11 +67,11 @@ struct MchColumn {
 }
 
 /// Z slots cut by TorchRec's row-wise rule: the chunk rule, on a mesh of one axis.
-[[nodiscard]] inline DynamicDistribution mch_slots(DynamicMesh const& mesh, Index slots) {
+[[nodiscard]] constexpr DynamicDistribution mch_slots(DynamicMesh const& mesh, Index slots) {
     return DynamicDistribution(mesh, DynamicShape(Indices{slots}), Placements{Placement::shard(0)});
 }
 /// Slots cut where a saved table says: W + 1 offsets, 0 first, Z last. Throws PlacementError for others.
-[[nodiscard]] inline DynamicDistribution mch_slots(DynamicMesh const& mesh, IndexList const& offsets) {
+[[nodiscard]] constexpr DynamicDistribution mch_slots(DynamicMesh const& mesh, IndexList const& offsets) {
     Index const slots = offsets.empty() ? 0 : offsets.back();
     SplitRule rule{SplitKind::boundaries, 0, offsets};
     return DynamicDistribution(mesh, DynamicShape(Indices{larger<Index>(slots, 0)}),

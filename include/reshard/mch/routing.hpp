@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/routing.hpp
+/// \brief  Which part of a table a raw id is looked up in, and which part owns a slot: one value for host and kernels.
+/// \depends mch/table, <span>. The router allocates nothing and is constexpr; only its making can throw.
+///
+/// The rule for ids is that of fbgemm's _block_bucketize_sparse_features as TorchRec's RwSparseFeaturesDist calls it
+/// (github.com/pytorch/FBGEMM, fbgemm_gpu/src/sparse_ops): unsigned arithmetic, so that negative ids are large ones.
+#pragma once
+
+#include <reshard/mch/table.hpp>
+
+#include <concepts>  // unsigned_integral
+#include <span>      // span
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// The upper 64 bits of a * b.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint64_t high_product(std::uint64_t a, std::uint64_t b) noexcept {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::uint64_t>(static_cast<Wide>(a) * b >> 64);
+}
+
+}  // namespace detail
+
+/// Division by one number, exact for every 64-bit dividend and divisor: two multiplications instead of a division. With
+/// m = floor((2^64 - 1) / d) the upper half of v * m is v / d or one less, because 2^64 - m * d <= d.
+class Divider {
+public:
+    constexpr Divider() = default;  ///< by 1
+    /// \pre divisor > 0.
+    RESHARD_HOST_DEVICE constexpr explicit Divider(std::uint64_t divisor) noexcept
+        : divisor_(divisor), inverse_(UINT64_MAX / divisor) {}
+
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint64_t operator()(std::uint64_t value) const noexcept {
+        std::uint64_t const quotient = detail::high_product(value, inverse_);
+        return quotient + (value - quotient * divisor_ >= divisor_ ? 1 : 0);
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint64_t divisor() const noexcept { return divisor_; }
+
+private:
+    std::uint64_t divisor_ = 1;
+    std::uint64_t inverse_ = UINT64_MAX;
+};
+
+/// Which part of the cut owns a slot: a closed form for the chunk and the balanced rule, a search in the offsets for
+/// others. Offsets that say the chunk rule are treated as such.
+class SlotRouter {
+public:
+    constexpr SlotRouter() = default;
+    /// `slots` as check_table() wants it. `offsets`: W + 1 of them, where the search reads, for kernels that cannot
+    /// read the host's; null: those in `slots`, copied up to 8 parts, else in memory that lives as long as the program.
+    constexpr explicit SlotRouter(DynamicDistribution const& slots, Index const* offsets = nullptr)
+        : parts_(static_cast<std::int32_t>(slots.mesh().size())) {
+        Index const extent = slots.shape().extent(0);
+        Placement const& placement = slots.placement(0);
+        if (parts_ == 1 || !placement.is_shard()) return;
+        SplitRule const& rule = placement.rule();
+        Index const chunk = larger<Index>(ceil_div(extent, parts_), 1);
+        if (rule.kind == SplitKind::chunk || is_chunked(rule, extent, chunk)) {
+            long_ = short_ = Divider(static_cast<std::uint64_t>(chunk));
+        } else if (rule.kind == SplitKind::balanced) {
+            Index const quotient = extent / parts_;
+            longer_ = extent % parts_;
+            begin_of_short_ = longer_ * (quotient + 1);
+            long_ = Divider(static_cast<std::uint64_t>(quotient + 1));
+            short_ = Divider(static_cast<std::uint64_t>(larger<Index>(quotient, 1)));
+        } else {
+            offsets_ = offsets;
+            search_ = true;
+            list_ = rule.boundaries;
+        }
+    }
+
+    /// The part that owns a slot. \pre 0 <= slot < Z.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t operator()(Index slot) const noexcept {
+        if (search_) return search(slot);
+        if (parts_ == 1) return 0;
+        if (slot < begin_of_short_) return static_cast<std::int32_t>(long_(static_cast<std::uint64_t>(slot)));
+        Index const rest = slot - begin_of_short_;
+        return static_cast<std::int32_t>(longer_ + static_cast<Index>(short_(static_cast<std::uint64_t>(rest))));
+    }
+
+private:
+    [[nodiscard]] constexpr bool is_chunked(SplitRule const& rule, Index extent, Index chunk) const noexcept {
+        if (rule.kind != SplitKind::boundaries) return false;
+        for (Index p = 0; p <= parts_; ++p) {
+            Index chunked = 0;
+            if (!multiply_fits(chunk, p, chunked) || chunked > extent) chunked = extent;
+            if (rule.boundaries[p] != chunked) return false;
+        }
+        return true;
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t search(Index slot) const noexcept {
+        Index const* const offsets = offsets_ != nullptr ? offsets_ : list_.data();
+        std::int32_t low = 0;
+        std::int32_t high = parts_;  // offsets[low] <= slot < offsets[high]
+        while (high - low > 1) {
+            std::int32_t const middle = low + (high - low) / 2;
+            (offsets[middle] <= slot ? low : high) = middle;
+        }
+        return low;
+    }
+
+    Divider long_;  ///< parts before begin_of_short_ have this many slots
+    Divider short_;
+    Index begin_of_short_ = 0;
+    Index longer_ = 0;
+    Index const* offsets_ = nullptr;
+    IndexList list_;
+    std::int32_t parts_ = 1;
+    bool search_ = false;
+};
+
+/// Both questions of one table. A part is a place in the table's mesh: `table.slots.mesh().rank_at(part)` is the rank.
+/// Trivially copyable.
+class Router {
+public:
+    constexpr Router() = default;
+    /// Throws what check_table() throws. `offsets` as for SlotRouter.
+    explicit Router(MchTable const& table, Index const* offsets = nullptr) {
+        check_table(table);
+        *this = Router(table.slots, table.hash_size, table.buckets,
+                       table.layout == MchLayout::buckets ? table.size() / table.buckets : 0, offsets);
+    }
+    /// \pre a hash size and a number of buckets of at least 1, and a whole number of buckets per part unless
+    /// `bucket_slots`, the slots of one bucket, is given.
+    constexpr Router(DynamicDistribution const& slots, Index hash_size, Index buckets, Index bucket_slots = 0,
+                     Index const* offsets = nullptr)
+        : slots_(slots, offsets), bucket_slots_(bucket_slots), buckets_(static_cast<std::uint64_t>(buckets)) {
+        auto const local = static_cast<std::uint64_t>(larger<Index>(buckets / slots.mesh().size(), 1));
+        auto const block = static_cast<std::uint64_t>(ceil_div(hash_size, buckets));
+        limit_ = block * buckets_;  // < hash_size + buckets: fits 64 bits, not 63
+        by_block_ = Divider(block);
+        by_span_ = Divider(block * local);
+        by_buckets_ = Divider(buckets_);
+        by_local_ = Divider(local);
+    }
+
+    /// The part that looks an id up. With blocks of ceil(H / nb) ids and l = nb / W buckets a part, ids are counted off
+    /// in blocks up to nb of them and dealt out by `id mod nb` beyond, as unsigned numbers:
+    /// `id < block * nb ? id / (block * l) : (id mod nb) / l`.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_id(Index raw) const noexcept {
+        if (bucket_slots_ != 0) return slots_(bucket_of_id(raw) * bucket_slots_);
+        auto const id = static_cast<std::uint64_t>(raw);
+        if (id < limit_) return static_cast<std::int32_t>(by_span_(id));
+        return static_cast<std::int32_t>(by_local_(id - by_buckets_(id) * buckets_));
+    }
+    /// The bucket an id falls into, 0 to nb - 1.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index bucket_of_id(Index raw) const noexcept {
+        auto const id = static_cast<std::uint64_t>(raw);
+        return static_cast<Index>(id < limit_ ? by_block_(id) : id - by_buckets_(id) * buckets_);
+    }
+    /// The part that owns a slot. \pre 0 <= slot < Z.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_slot(Index slot) const noexcept {
+        return slots_(slot);
+    }
+
+private:
+    SlotRouter slots_;
+    Index bucket_slots_ = 0;
+    std::uint64_t limit_ = 1;  ///< ids below it are counted off
+    std::uint64_t buckets_ = 1;
+    Divider by_block_;
+    Divider by_span_;  ///< the ids of one part
+    Divider by_buckets_;
+    Divider by_local_;
+};
+
+namespace detail {
+
+template <class Part>
+void check_parts(MchTable const& table, std::size_t entries, std::size_t room) {
+    if (entries != room) {
+        refuse_table(ErrorCode::buffer, table,
+                     concat("a list of ", room, " parts for ", entries, " entries. Fix: one part per entry."));
+    }
+    if (static_cast<std::uint64_t>(table.parts() - 1) > static_cast<std::uint64_t>(static_cast<Part>(-1))) {
+        refuse_table(
+            ErrorCode::buffer, table,
+            concat("parts up to ", table.parts() - 1, " do not fit ", sizeof(Part), " bytes. Fix: a wider type."));
+    }
+}
+
+}  // namespace detail
+
+/// The part that looks up every id (empty places included, as if they were ids). `Part` is an unsigned integer type.
+/// Throws what check_table() throws; BufferError for lists of different lengths or parts that do not fit the type.
+template <std::unsigned_integral Part>
+void parts_of_ids(MchTable const& table, std::span<Index const> ids, std::span<Part> parts) {
+    Router const router(table);
+    detail::check_parts<Part>(table, ids.size(), parts.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) parts[i] = static_cast<Part>(router.part_of_id(ids[i]));
+}
+
+/// The part that owns every slot. Throws as parts_of_ids(), and MismatchError for a slot the table does not have,
+/// naming its position; then `parts` is unspecified.
+template <std::unsigned_integral Part>
+void parts_of_slots(MchTable const& table, std::span<Index const> slots, std::span<Part> parts) {
+    Router const router(table);
+    detail::check_parts<Part>(table, slots.size(), parts.size());
+    Index const size = table.size();
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+        if (slots[i] < 0 || slots[i] >= size) {
+            detail::refuse_table(ErrorCode::mismatch, table,
+                                 concat("entry ", i, " has slot ", slots[i], " of ", size,
+                                        ". Fix: the state is corrupt, or not of this table."));
+        }
+        parts[i] = static_cast<Part>(router.part_of_slot(slots[i]));
+    }
+}
+
+}  // namespace reshard::inline v0

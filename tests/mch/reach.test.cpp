@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/mch/reach.hpp.
+#include <reshard/mch/reach.hpp>
+
+#include <doctest/doctest.h>
+
+#include <mch/support/state.hpp>
+
+#include <map>
+#include <set>
+
+namespace {
+using namespace reshard;
+namespace sim = test::torchrec;
+
+Reach reach_of(sim::World& world) {
+    MchTable const table = sim::table_of(world);
+    Reach all;
+    for (std::size_t r = 0; r < world.ranks.size(); ++r) {
+        all = all + reach(table, sim::state_of(world.ranks[r]), static_cast<Index>(r));
+    }
+    return all;
+}
+double percent(Reach const& reach) {
+    return 100.0 * static_cast<double>(reach.live - reach.unreachable) / static_cast<double>(reach.live);
+}
+
+TEST_CASE("a state that has trained for 64 eviction intervals is reachable, id by id") {
+    for (sim::Policy policy : {sim::Policy::lfu, sim::Policy::lru, sim::Policy::distance_lfu}) {
+        for (sim::Kind kind : {sim::Kind::small, sim::Kind::hash63, sim::Kind::any}) {
+            sim::World world = sim::trained(7, 600, 3, policy, kind, 2.0);
+            CHECK(reach_of(world).unreachable == 0);
+            auto const live = world.live();
+            CHECK(reach_of(world).live == static_cast<Index>(live.size()));
+            for (auto const& [id, slot] : live) CHECK(world.look_up(id) == slot);
+            CHECK(world.look_up(sim::no_id) == -1);
+            // Full, but for the miss row; small ids all go to rank 0.
+            CHECK(live.size() == (kind == sim::Kind::small ? 199U : 597U));
+        }
+    }
+}
+
+TEST_CASE("rows that stay on the owner of their slot are mostly out of reach on other ranks") {
+    struct Case {
+        sim::Id from;
+        sim::Id to;
+        double percent;
+    };
+    std::map<sim::Id, sim::World> saved;
+    for (Case const& one : {Case{1, 2, 50.0}, Case{2, 4, 50.0}, Case{1, 8, 12.5}, Case{6, 4, 250.0 / 3},
+                            Case{4, 3, 700.0 / 9}, Case{4, 2, 100.0}}) {
+        CAPTURE(one.from);
+        CAPTURE(one.to);
+        auto const found = saved.try_emplace(one.from, sim::trained(1, 48'000, one.from, sim::Policy::lfu)).first;
+        sim::World const& before = found->second;
+        sim::World after = before.by_slot_owner(one.to);
+        Reach const now = reach_of(after);
+        CHECK(now.live == static_cast<Index>(before.live().size()));
+        CHECK(std::abs(percent(now) - one.percent) < 1.0);
+
+        // The same, asked of the saved state: whether the owner of the slot is who looks the id up.
+        Router const router(sim::table_of(after));
+        Index reachable = 0;
+        for (auto const& [id, slot] : before.live()) {
+            reachable += router.part_of_id(id) == router.part_of_slot(slot) ? 1 : 0;
+        }
+        CHECK(reachable == now.live - now.unreachable);
+        // And of the look-up that shares no code with the library.
+        Index hits = 0;
+        for (auto const& [id, slot] : before.live()) hits += after.look_up(id) == slot ? 1 : 0;
+        CHECK(hits == reachable);
+    }
+}
+
+TEST_CASE("negative ids are dealt out by remainder, so that even halving the ranks loses some") {
+    sim::World const before = sim::trained(3, 4'000, 4, sim::Policy::lfu, sim::Kind::any);
+    sim::World after = before.by_slot_owner(2);
+    double const share = percent(reach_of(after));
+    CHECK(share > 70.0);
+    CHECK(share < 80.0);
+}
+
+TEST_CASE("positions may be kept when every boundary is a saved one, which no divisibility says") {
+    auto const table = [](Index slots, Index ranks) { return mch_table("user", Mesh{ranks}, slots, MchEviction::lfu); };
+    CHECK(position_ok(table(12, 4), table(12, 2)));
+    CHECK(position_ok(table(12, 4), table(12, 4)));
+    CHECK_FALSE(position_ok(table(12, 2), table(12, 4)));
+    CHECK_FALSE(position_ok(table(378801, 4), table(378801, 2)));
+    CHECK(position_ok(table(10, 8), table(10, 5)));  // trailing shards are empty
+    MchTable cut = table(10, 3);
+    cut.slots = mch_slots(Mesh{3}, IndexList{0, 4, 6, 10});
+    CHECK(position_ok(cut, table(10, 1)));
+    CHECK_FALSE(position_ok(cut, table(10, 2)));
+    CHECK_THROWS_AS(static_cast<void>(position_ok(table(10, 2), table(12, 2))), MismatchError);
+
+    // Every pair, against sets.
+    int unsafe = 0;
+    int pairs = 0;
+    for (Index slots : {5, 10, 12, 100, 1000, 378801}) {
+        for (Index saved = 1; saved <= 16; ++saved) {
+            for (Index current = 1; current <= 16; ++current) {
+                std::vector<Index> const a = table(slots, saved).offsets();
+                std::vector<Index> const b = table(slots, current).offsets();
+                std::set<Index> const has(a.begin(), a.end());
+                bool inside = true;
+                for (Index offset : b) inside = inside && has.count(offset) == 1;
+                CAPTURE(slots);
+                CAPTURE(saved);
+                CAPTURE(current);
+                CHECK(position_ok(table(slots, saved), table(slots, current)) == inside);
+                if (saved % current != 0) continue;
+                ++pairs;
+                unsafe += inside ? 0 : 1;
+            }
+        }
+    }
+    CHECK(unsafe > pairs / 10);
+}
+
+TEST_CASE("an id counts as out of reach when another part looks it up, wherever the ranks are") {
+    MchTable table = mch_table("user", Mesh{2}.on({0, {7, 3}}), 8, MchEviction::none);
+    table.hash_size = 100;
+    sim::Ids ids{-1, 10, 60, sim::no_id};  // 2^64 - 1 is odd: part 1
+    sim::Ids slots{0, 1, 2, 3};
+    sim::Ids segments{0, 4, 8};
+    sim::Ids iteration{0};
+    MchState state;
+    state.ids = sim::view_of(ids);
+    state.slots = sim::view_of(slots);
+    state.segments = sim::view_of(segments);
+    state.iteration = sim::view_of(iteration);
+    CHECK(reach(table, state, 7) == Reach{3, 2});
+    CHECK(reach(table, state, 3) == Reach{3, 1});
+    CHECK_FALSE(reach_ok(table, state, 3));
+    CHECK(reach(table, MchState{}, 5) == Reach{0, 0});
+    CHECK(reach_ok(table, MchState{}, 5));
+    CHECK_THROWS_AS(static_cast<void>(reach(table, MchState{}, 3)), BufferError);
+}
+
+}  // namespace

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/scan.hpp
+/// \brief  What one rank can see of the faults of its own shard.
+/// \depends mch/report, mch/routing, mch/state, memory/device_memory, <algorithm>, <cstring>.
+#pragma once
+
+#include <reshard/mch/report.hpp>
+#include <reshard/mch/routing.hpp>
+#include <reshard/mch/state.hpp>
+#include <reshard/memory/device_memory.hpp>
+
+#include <algorithm>  // sort
+#include <cstring>    // memcpy
+
+namespace reshard::inline v0::detail {
+
+/// shard_of(), and BufferError for columns that the host cannot read.
+[[nodiscard]] inline MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank) {
+    MchShard shard = shard_of(table, state, rank);
+    std::vector<void const*> buffers(shard.metadata.begin(), shard.metadata.end());
+    buffers.insert(buffers.end(), {shard.ids, shard.slots, shard.segments, shard.iteration});
+    for (void const* buffer : buffers) {
+        if (!is_device_memory(buffer)) continue;
+        refuse_table(ErrorCode::buffer, table,
+                     concat("on rank ", rank, ": a buffer lies in device memory. Fix: copy the shard to the host."));
+    }
+    return shard;
+}
+
+/// An id that this rank holds and another one looks up.
+struct MchStray {
+    Index id = 0;
+    Index position = 0;
+};
+
+class MchScan {
+public:
+    MchScan(MchTable const& table, MchShard const& shard, Index rank)
+        : table_(table), shard_(shard), rank_(rank), empty_(empty_id(table.layout)) {}
+
+    /// All faults of the shard. Strays, by the part that looks them up, if somebody wants them.
+    [[nodiscard]] MchReport run(std::vector<std::vector<MchStray>>* strays = nullptr) {
+        if (is_zero()) {
+            add(MchFault::never_loaded, 0, 0, 0);
+            return report_;
+        }
+        if (table_.layout == MchLayout::sorted) {
+            scan_order();
+            scan_slots();
+            scan_segments();
+        } else {
+            sort_and_scan_repeats();
+        }
+        scan_counts();
+        scan_access();
+        scan_empties();
+        scan_routes(strays);
+        report_.sort();
+        return report_;
+    }
+
+private:
+    void add(MchFault fault, Index position, Index value, Index other) {
+        report_.add({fault, rank_, position, value, other});
+    }
+    [[nodiscard]] bool is_live(Index i) const noexcept { return shard_.ids[i] != empty_; }
+    [[nodiscard]] bool is_sorted() const noexcept { return table_.layout == MchLayout::sorted; }
+
+    [[nodiscard]] bool is_zero() const noexcept {
+        if (shard_.entries < (is_sorted() ? 1 : 2)) return false;  // one bucketed id may be 0
+        for (Index i = 0; i < shard_.entries; ++i) {
+            if (shard_.ids[i] != 0 || (is_sorted() && shard_.slots[i] != 0)) return false;
+        }
+        return true;
+    }
+    void scan_order() {
+        bool ascend = true;
+        for (Index i = 1; i < shard_.entries; ++i) {
+            if (shard_.ids[i] >= shard_.ids[i - 1]) continue;
+            ascend = false;
+            add(MchFault::id_order, i, shard_.ids[i], shard_.ids[i - 1]);
+        }
+        if (!ascend) return sort_and_scan_repeats();
+        Index first = 0;
+        for (Index i = 1; i < shard_.entries && is_live(i); ++i) {
+            if (shard_.ids[i] != shard_.ids[first]) {
+                first = i;
+            } else {
+                add(MchFault::id_repeated, i, shard_.ids[i], first);
+            }
+        }
+    }
+    void sort_and_scan_repeats() {
+        std::vector<MchStray> live;
+        for (Index i = 0; i < shard_.entries; ++i)
+            if (is_live(i)) live.push_back({shard_.ids[i], i});
+        std::sort(live.begin(), live.end(), [](MchStray const& a, MchStray const& b) {
+            return a.id != b.id ? a.id < b.id : a.position < b.position;
+        });
+        std::size_t first = 0;
+        for (std::size_t i = 1; i < live.size(); ++i) {
+            if (live[i].id != live[first].id) {
+                first = i;
+            } else {
+                add(MchFault::id_repeated, live[i].position, live[i].id, live[first].position);
+            }
+        }
+    }
+    void scan_slots() {
+        Index const z = shard_.entries;
+        if (z == 0) return;
+        Interval const range = shard_.range();
+        constexpr Index nowhere = -1;
+        std::vector<Index> holder(static_cast<std::size_t>(z), nowhere);
+        for (Index i = 0; i < z; ++i) {
+            Index const slot = shard_.slots[i];
+            if (!range.contains(slot)) {
+                add(MchFault::slot_range, i, slot, range.begin);
+                continue;
+            }
+            Index& first = holder[static_cast<std::size_t>(slot - range.begin)];
+            if (first == nowhere) {
+                first = i;
+            } else {
+                add(MchFault::slot_repeated, i, slot, first);
+            }
+        }
+        Index const last = shard_.slots[z - 1];
+        if (is_live(z - 1)) add(MchFault::reserved_live, z - 1, shard_.ids[z - 1], last);
+        if (last != range.end - 1) add(MchFault::reserved_slot, z - 1, last, holder.back());
+    }
+    void scan_segments() {
+        if (shard_.segments == nullptr) return;
+        Index const parts = table_.parts();
+        for (Index i = 0; i < shard_.segment_count; ++i) {
+            Index const expected = i > parts ? -1 : i == parts ? table_.size() : table_.part_range(i).begin;
+            if (shard_.segments[i] != expected) add(MchFault::stale_segments, i, shard_.segments[i], expected);
+        }
+    }
+    /// The column of that name as integers; null where the table has none.
+    [[nodiscard]] Index const* integers(std::string_view name) const noexcept {
+        for (std::size_t c = 0; c < table_.metadata.size(); ++c) {
+            MchColumn const& column = table_.metadata[c];
+            if (column.name == name && column.bytes == 8) return reinterpret_cast<Index const*>(shard_.metadata[c]);
+        }
+        return nullptr;
+    }
+    void scan_counts() {
+        Index const* const counts = integers(mch_counts);
+        for (Index i = 0; counts != nullptr && i < shard_.entries; ++i) {
+            if (counts[i] < 0) add(MchFault::count_negative, i, counts[i], shard_.ids[i]);
+            if (counts[i] == INT64_MAX && is_live(i)) add(MchFault::count_pinned, i, counts[i], shard_.ids[i]);
+        }
+    }
+    void scan_access() {
+        Index const* const access = shard_.iteration == nullptr ? nullptr : integers(mch_last_access);
+        for (Index i = 0; access != nullptr && i < shard_.entries; ++i) {
+            if (access[i] > *shard_.iteration) add(MchFault::access_late, i, access[i], *shard_.iteration);
+        }
+    }
+    /// TorchRec itself writes the best of all scores beside the miss row, so that it is never evicted; a bucketed table
+    /// keeps what an evicted id left.
+    void scan_empties() {
+        if (!is_sorted()) return;
+        for (std::size_t c = 0; c < table_.metadata.size(); ++c) {
+            MchColumn const& column = table_.metadata[c];
+            for (Index i = 0; i + 1 < shard_.entries; ++i) {
+                if (is_live(i)) continue;
+                std::byte const* const entry = shard_.metadata[c] + i * column.bytes;
+                Index b = 0;
+                while (b < column.bytes && entry[b] == std::byte{column.empty}) ++b;
+                if (b == column.bytes) continue;
+                add(MchFault::stale_metadata, i, static_cast<Index>(c), static_cast<Index>(entry[0]));
+            }
+        }
+    }
+    void scan_routes(std::vector<std::vector<MchStray>>* strays) {
+        Router const router(table_);
+        DynamicMesh const& mesh = table_.slots.mesh();
+        Index const mine = mesh.ordinal(rank_);
+        for (Index i = 0; i < shard_.entries; ++i) {
+            if (!is_live(i)) continue;
+            std::int32_t const part = router.part_of_id(shard_.ids[i]);
+            if (part == mine) continue;
+            add(MchFault::unreachable, i, shard_.ids[i], mesh.rank_at(part));
+            if (strays != nullptr) (*strays)[static_cast<std::size_t>(part)].push_back({shard_.ids[i], i});
+        }
+    }
+
+    MchTable const& table_;
+    MchShard const& shard_;
+    Index rank_;
+    Index empty_;
+    MchReport report_;
+};
+
+}  // namespace reshard::inline v0::detail

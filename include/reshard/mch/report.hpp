@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/report.hpp
+/// \brief  MchReport: everything that is wrong with the state of a table, counted by kind, with places.
+/// \depends core, <algorithm>, <array>, <string>, <vector>.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <algorithm>  // sort
+#include <array>      // array
+#include <string>     // string
+#include <tuple>      // tie
+#include <vector>     // vector
+
+namespace reshard::inline v0 {
+
+/// What can be wrong with a state. `value` and `other` say what stands at `position` of the rank's buffers.
+///
+/// fault            | what holds in a healthy state                                | value         | other
+/// -----------------|--------------------------------------------------------------|---------------|------------------
+/// never_loaded     | not everything is zero (then nothing else is looked at)      | -             | -
+/// id_order         | I1 ids ascend                                                | the id        | the id before it
+/// id_repeated      | I1 live ids are distinct                                     | the id        | another position
+/// slot_range       | I2 slots are the shard's                                     | the slot      | the shard's first
+/// slot_repeated    | I2 slots are distinct                                        | the slot      | another position
+/// reserved_live    | I3 the last position holds no id: misses are sent there      | the id        | its slot
+/// reserved_slot    | I3 the last position holds the last slot                     | the slot      | position of the
+/// last count_negative   | I4 counts are not negative                                   | the count     | the id
+/// count_pinned     | I4 only an empty place counts INT64_MAX: it is never evicted | the count     | the id
+/// access_late      | I4 nothing was accessed after the current iteration          | the iteration | the current one
+/// stale_metadata   | empty places but the last have empty metadata: they may fill | the column    | its first byte
+/// stale_segments   | segments are the table's offsets, then -1                    | the offset    | what belongs there
+/// unreachable      | I5 ids are where they are looked up                          | the id        | rank that looks
+/// iteration        | I6 all ranks are at the same iteration                       | the iteration | the first rank's
+/// id_on_two_ranks  | I7 an id is on one rank                                      | the id        | the other rank
+enum class MchFault : std::uint8_t {
+    never_loaded,
+    id_order,
+    id_repeated,
+    slot_range,
+    slot_repeated,
+    reserved_live,
+    reserved_slot,
+    count_negative,
+    count_pinned,
+    access_late,
+    stale_metadata,
+    stale_segments,
+    unreachable,
+    iteration,
+    id_on_two_ranks,
+};
+inline constexpr int mch_fault_count = 15;
+
+[[nodiscard]] constexpr std::string_view name(MchFault fault) noexcept {
+    constexpr std::array<std::string_view, mch_fault_count> names{
+        "never loaded: all zeros",
+        "I1 ids do not ascend",
+        "I1 id repeated",
+        "I2 slot of another shard",
+        "I2 slot repeated",
+        "I3 the miss row's position holds an id",
+        "I3 the miss row's position holds another slot",
+        "I4 negative count",
+        "I4 live id pinned by its count",
+        "I4 accessed after the current iteration",
+        "metadata of an empty place is not empty",
+        "segments are not the table's offsets",
+        "I5 id is looked up on another rank",
+        "I6 current iteration differs between ranks",
+        "I7 id is on two ranks",
+    };
+    return names[static_cast<std::size_t>(fault)];
+}
+
+/// One place of one fault.
+struct MchViolation {
+    MchFault fault = MchFault::never_loaded;
+    Index rank = 0;
+    Index position = 0;
+    Index value = 0;
+    Index other = 0;
+
+    [[nodiscard]] friend bool operator==(MchViolation const&, MchViolation const&) = default;
+    [[nodiscard]] friend bool operator<(MchViolation const& a, MchViolation const& b) noexcept {
+        return std::tie(a.fault, a.rank, a.position, a.value, a.other) <
+               std::tie(b.fault, b.rank, b.position, b.value, b.other);
+    }
+};
+
+/// All faults of a state: how many of each kind there are, exactly, and where, up to `listed` places per kind and rank.
+class MchReport {
+public:
+    static constexpr Index listed = 8;
+
+    [[nodiscard]] bool sound() const noexcept { return total() == 0; }
+    [[nodiscard]] Index total() const noexcept {
+        Index sum = 0;
+        for (Index count : totals_) sum += count;
+        return sum;
+    }
+    [[nodiscard]] Index total(MchFault fault) const noexcept { return totals_[static_cast<std::size_t>(fault)]; }
+    /// By fault, rank, position.
+    [[nodiscard]] std::vector<MchViolation> const& violations() const noexcept { return violations_; }
+
+    /// For one rank's violations, kind by kind in any order.
+    void add(MchViolation const& violation) {
+        if (totals_[static_cast<std::size_t>(violation.fault)]++ < listed) violations_.push_back(violation);
+    }
+    /// Adds another rank's.
+    void add(MchReport const& other) {
+        for (std::size_t i = 0; i < totals_.size(); ++i) totals_[i] += other.totals_[i];
+        violations_.insert(violations_.end(), other.violations_.begin(), other.violations_.end());
+    }
+    /// What arrives from another rank: some of `total` violations of one kind.
+    void add_total(MchFault fault, Index total) noexcept { totals_[static_cast<std::size_t>(fault)] += total; }
+    void add_listed(MchViolation const& violation) { violations_.push_back(violation); }
+    void reserve(std::size_t more) { violations_.reserve(violations_.size() + more); }
+    void sort() noexcept { std::sort(violations_.begin(), violations_.end()); }
+
+    [[nodiscard]] friend bool operator==(MchReport const&, MchReport const&) = default;
+
+private:
+    std::vector<MchViolation> violations_;
+    std::array<Index, mch_fault_count> totals_{};
+};
+
+/// `rank 1, position 5: id 7 after 9`.
+[[nodiscard]] inline std::string to_string(MchViolation const& violation) {
+    std::string const place = concat("rank ", violation.rank, ", position ", violation.position, ": ");
+    Index const value = violation.value;
+    Index const other = violation.other;
+    switch (violation.fault) {
+        case MchFault::never_loaded: return concat("rank ", violation.rank);
+        case MchFault::id_order: return concat(place, "id ", value, " after ", other);
+        case MchFault::id_repeated: return concat(place, "id ", value, ", as at position ", other);
+        case MchFault::slot_range: return concat(place, "slot ", value, ", the shard begins at ", other);
+        case MchFault::slot_repeated: return concat(place, "slot ", value, ", as at position ", other);
+        case MchFault::reserved_live: return concat(place, "id ", value, " with slot ", other);
+        case MchFault::reserved_slot:
+            if (other < 0) return concat(place, "slot ", value, ", the last slot is nowhere");
+            return concat(place, "slot ", value, ", the last slot is at position ", other);
+        case MchFault::count_negative: return concat(place, "count ", value, " of id ", other);
+        case MchFault::count_pinned: return concat(place, "id ", other);
+        case MchFault::access_late: return concat(place, "iteration ", value, ", the current one is ", other);
+        case MchFault::stale_metadata: return concat(place, "column ", value, " begins with byte ", other);
+        case MchFault::stale_segments: return concat(place, value, " instead of ", other);
+        case MchFault::unreachable: return concat(place, "id ", value, ", looked up on rank ", other);
+        case MchFault::iteration: return concat("rank ", violation.rank, ": ", value, " instead of ", other);
+        case MchFault::id_on_two_ranks: return concat(place, "id ", value, ", also on rank ", other);
+    }
+    return place;
+}
+
+/// `sound`, or one line per kind: its name, how many, and the places.
+[[nodiscard]] inline std::string to_string(MchReport const& report) {
+    if (report.sound()) return "sound";
+    std::string text;
+    for (int i = 0; i < mch_fault_count; ++i) {
+        auto const fault = static_cast<MchFault>(i);
+        if (report.total(fault) == 0) continue;
+        text += concat(text.empty() ? "" : "\n", name(fault), ": ", report.total(fault));
+        Index places = 0;
+        for (MchViolation const& violation : report.violations()) {
+            if (violation.fault != fault) continue;
+            text += concat(places == 0 ? " (" : "; ", to_string(violation));
+            ++places;
+        }
+        if (places != 0) text += places < report.total(fault) ? "; ...)" : ")";
+    }
+    return text;
+}
+
+}  // namespace reshard::inline v0

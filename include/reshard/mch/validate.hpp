@@ -183,7 +183,8 @@ private:
     void find_shared(std::vector<MchClaim>& claims) {
         if (claims.empty()) return;
         Index const here = comm_.rank();
-        for (Index i = 0; i < shard_.entries; ++i) {
+        bool const loaded = report_.total(MchFault::never_loaded) == 0;  // else its zeros are no ids
+        for (Index i = 0; loaded && i < shard_.entries; ++i) {
             if (shard_.ids[i] != empty_id(table_.layout)) claims.push_back({shard_.ids[i], here, i});
         }
         std::sort(claims.begin(), claims.end());

@@ -128,7 +128,7 @@ private:
 
 /// `rank 1, position 5: id 7 after 9`.
 [[nodiscard]] inline std::string to_string(MchViolation const& violation) {
-    std::string const place = concat("rank ", violation.rank, ", position ", violation.position, ": ");
+    std::string place = concat("rank ", violation.rank, ", position ", violation.position, ": ");
     Index const value = violation.value;
     Index const other = violation.other;
     switch (violation.fault) {

@@ -73,9 +73,8 @@ struct MchColumn {
 /// Slots cut where a saved table says: W + 1 offsets, 0 first, Z last. Throws PlacementError for others.
 [[nodiscard]] constexpr DynamicDistribution mch_slots(DynamicMesh const& mesh, IndexList const& offsets) {
     Index const slots = offsets.empty() ? 0 : offsets.back();
-    SplitRule rule{SplitKind::boundaries, 0, offsets};
     return DynamicDistribution(mesh, DynamicShape(Indices{larger<Index>(slots, 0)}),
-                               Placements{Placement::shard(0, std::move(rule))});
+                               Placements{Placement::shard(0, {SplitKind::boundaries, 0, offsets})});
 }
 
 /// One table. Plain data: check_table() says what is wrong with it.

@@ -16,6 +16,9 @@
 #ifdef CONSUMER_HAS_TRACE
 #include <reshard/comm/trace_json.hpp>
 #endif
+#ifdef CONSUMER_HAS_MCH
+#include <reshard/mch/validate.hpp>
+#endif
 
 int second_unit();
 

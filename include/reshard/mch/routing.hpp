@@ -67,9 +67,14 @@ public:
             long_ = Divider(static_cast<std::uint64_t>(quotient + 1));
             short_ = Divider(static_cast<std::uint64_t>(larger<Index>(quotient, 1)));
         } else {
-            offsets_ = offsets;
             search_ = true;
-            list_ = rule.boundaries;
+            many_ = offsets;
+            if (many_ != nullptr) return;
+            if (rule.boundaries.size() > IndexList::inline_capacity) {
+                many_ = rule.boundaries.data();  // interned
+            } else {
+                for (Index p = 0; p <= parts_; ++p) few_[p] = rule.boundaries[p];
+            }
         }
     }
 
@@ -93,7 +98,7 @@ private:
         return true;
     }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t search(Index slot) const noexcept {
-        Index const* const offsets = offsets_ != nullptr ? offsets_ : list_.data();
+        Index const* const offsets = many_ != nullptr ? many_ : few_;
         std::int32_t low = 0;
         std::int32_t high = parts_;  // offsets[low] <= slot < offsets[high]
         while (high - low > 1) {
@@ -107,8 +112,8 @@ private:
     Divider short_;
     Index begin_of_short_ = 0;
     Index longer_ = 0;
-    Index const* offsets_ = nullptr;
-    IndexList list_;
+    Index const* many_ = nullptr;
+    Index few_[IndexList::inline_capacity]{};
     std::int32_t parts_ = 1;
     bool search_ = false;
 };

@@ -28,7 +28,7 @@ double percent(Reach const& reach) {
 
 TEST_CASE("a state that has trained for 64 eviction intervals is reachable, id by id") {
     for (sim::Policy policy : {sim::Policy::lfu, sim::Policy::lru, sim::Policy::distance_lfu}) {
-        for (sim::Kind kind : {sim::Kind::small, sim::Kind::hash63, sim::Kind::any}) {
+        for (sim::Kind kind : {sim::Kind::low, sim::Kind::hash63, sim::Kind::any}) {
             sim::World world = sim::trained(7, 600, 3, policy, kind, 2.0);
             CHECK(reach_of(world).unreachable == 0);
             auto const live = world.live();
@@ -36,7 +36,7 @@ TEST_CASE("a state that has trained for 64 eviction intervals is reachable, id b
             for (auto const& [id, slot] : live) CHECK(world.look_up(id) == slot);
             CHECK(world.look_up(sim::no_id) == -1);
             // Full, but for the miss row; small ids all go to rank 0.
-            CHECK(live.size() == (kind == sim::Kind::small ? 199U : 597U));
+            CHECK(live.size() == (kind == sim::Kind::low ? 199U : 597U));
         }
     }
 }
@@ -129,6 +129,36 @@ TEST_CASE("positions may be kept when every boundary is a saved one, which no di
         }
     }
     CHECK(unsafe > pairs / 10);
+}
+
+TEST_CASE("a bucketed table is reachable however its buckets are cut") {
+    for (sim::Kind kind : {sim::Kind::low, sim::Kind::hash63, sim::Kind::any}) {
+        sim::BucketWorld world(96, 12, {0, 24, 48, 72, 96}, kind == sim::Kind::low ? 50'000 : INT64_MAX);
+        std::mt19937_64 random(5);
+        sim::Ids ids;
+        for (std::int32_t hour = 0; hour < 80; ++hour) {
+            ids.push_back(sim::random_id(random, kind));
+            world.admit(ids.back(), hour);
+        }
+        for (sim::Ids const& cut : {sim::Ids{0, 24, 48, 72, 96}, sim::Ids{0, 32, 64, 96}, sim::Ids{0, 96},
+                                    sim::Ids{0, 8, 8, 80, 96}, sim::Ids{0, 88, 96}}) {
+            sim::BucketWorld other = world.cut_at(cut);
+            MchTable const table = sim::table_of(other);
+            CHECK(position_ok(table, sim::table_of(world)) == (cut.size() == 5 && cut[1] == 24));
+            Reach all;
+            for (std::size_t r = 0; r + 1 < cut.size(); ++r) {
+                all = all + reach(table, sim::state_of(other, r), static_cast<Index>(r));
+            }
+            CHECK(all.unreachable == 0);
+            CHECK(all.live > 50);
+            Index hits = 0;
+            for (sim::Id id : std::set<sim::Id>(ids.begin(), ids.end())) {
+                CHECK(other.look_up(id) == world.look_up(id));
+                hits += other.look_up(id) >= 0 ? 1 : 0;
+            }
+            CHECK(hits == all.live);
+        }
+    }
 }
 
 TEST_CASE("an id counts as out of reach when another part looks it up, wherever the ranks are") {

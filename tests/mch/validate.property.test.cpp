@@ -145,7 +145,7 @@ TEST_CASE("damage is counted and placed exactly, on all ranks alike") {
         auto const policy = static_cast<sim::Policy>(random.between(0, 2));
         auto const kind = static_cast<sim::Kind>(random.between(0, 2));
         double const fill = random.pick(std::vector<double>{0.0, 0.3, 1.0, 3.0});
-        Index const hash_size = kind == sim::Kind::small ? random.between(1, 100'000) : INT64_MAX;
+        Index const hash_size = kind == sim::Kind::low ? random.between(1, 100'000) : INT64_MAX;
         sim::World world = sim::trained(seed, slots, ranks, policy, kind, fill, 8, hash_size);
         damage(world, random);
         Oracle const oracle(world);

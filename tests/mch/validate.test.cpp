@@ -55,7 +55,7 @@ TEST_CASE("the sample is what the tests say it is, and sound") {
 
 TEST_CASE("states that real training leaves are sound, whatever the policy, the ids and the fill") {
     for (sim::Policy policy : {sim::Policy::lfu, sim::Policy::lru, sim::Policy::distance_lfu}) {
-        for (sim::Kind kind : {sim::Kind::small, sim::Kind::hash63, sim::Kind::any}) {
+        for (sim::Kind kind : {sim::Kind::low, sim::Kind::hash63, sim::Kind::any}) {
             for (sim::Id ranks : {1, 3, 4, 8}) {
                 for (double fill : {0.0, 0.5, 3.0}) {
                     sim::World world = sim::trained(static_cast<std::uint64_t>(ranks), 203, ranks, policy, kind, fill);
@@ -152,6 +152,26 @@ TEST_CASE("a bucketed shard has distinct ids where they are looked up") {
     CHECK(validate(table, state, 1).violations() == Violations{{id_repeated, 1, 2, 60, 1}});
     identities.assign(6, 0);
     CHECK(validate(table, state, 1).violations() == Violations{{never_loaded, 1, 0, 0, 0}});
+}
+
+TEST_CASE("a bucketed table is sound on all its ranks, also cut elsewhere") {
+    sim::BucketWorld whole(96, 12, {0, 96});
+    std::mt19937_64 random(2);
+    for (std::int32_t hour = 0; hour < 200; ++hour) whole.admit(sim::random_id(random, sim::Kind::any), hour);
+    sim::BucketWorld world = whole.cut_at({0, 16, 16, 96});
+    run_on_threads(3, [&](ThreadCommunicator& comm) {
+        MchReport const report =
+            validate(sim::table_of(world), sim::state_of(world, static_cast<std::size_t>(comm.rank())), comm);
+        CHECK_MESSAGE(report.sound(), to_string(report));
+    });
+    sim::BucketWorld broken = world;
+    broken.identities[2][5] = broken.identities[0][3];
+    REQUIRE(broken.identities[2][5] != -1);
+    run_on_threads(3, [&](ThreadCommunicator& comm) {
+        Index const id = broken.identities[0][3];
+        CHECK(validate(sim::table_of(broken), sim::state_of(broken, static_cast<std::size_t>(comm.rank())), comm)
+                  .violations() == Violations{{unreachable, 2, 5, id, 0}, {id_on_two_ranks, 2, 5, id, 0}});
+    });
 }
 
 TEST_CASE("a shard in device memory is refused, not read") {

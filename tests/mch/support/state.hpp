@@ -5,6 +5,7 @@
 
 #include <reshard/mch/state.hpp>
 
+#include <mch/support/hash_zch.hpp>
 #include <mch/support/torchrec.hpp>
 
 namespace reshard::test::torchrec {
@@ -34,6 +35,27 @@ inline MchState state_of(Module& module) {
     if (has_access(module.policy)) state.metadata.push_back({std::string(mch_last_access), view_of(module.last)});
     state.segments = view_of(module.segments);
     state.iteration = view_of(module.iteration);
+    return state;
+}
+
+inline MchTable table_of(BucketWorld const& world, std::string name = "item") {
+    MchTable table;
+    table.name = std::move(name);
+    table.slots = mch_slots(Mesh{static_cast<Index>(world.identities.size())},
+                            IndexList(world.offsets.data(), static_cast<Index>(world.offsets.size())));
+    table.hash_size = world.hash_size;
+    table.buckets = world.buckets;
+    table.eviction = MchEviction::none;
+    table.layout = MchLayout::buckets;
+    table.metadata = {{"metadata", 4, 0xff}};
+    return table;
+}
+
+inline MchState state_of(BucketWorld& world, std::size_t rank) {
+    auto const size = static_cast<Index>(world.identities[rank].size());
+    MchState state;
+    state.ids = TensorView<Index>(world.identities[rank].data(), Shape{size, 1});
+    state.metadata = {{"metadata", TensorView<std::int32_t>(world.hours[rank].data(), Shape{size, 1})}};
     return state;
 }
 

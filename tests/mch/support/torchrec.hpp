@@ -226,10 +226,10 @@ struct World {
 };
 
 /// Ids of one kind.
-enum class Kind { small, hash63, any };
+enum class Kind { low, hash63, any };
 inline Id random_id(std::mt19937_64& random, Kind kind) {
     std::uint64_t const bits = random();
-    if (kind == Kind::small) return static_cast<Id>(bits % 100'000);
+    if (kind == Kind::low) return static_cast<Id>(bits % 100'000);
     Id const id = static_cast<Id>(kind == Kind::hash63 ? bits >> 1 : bits);
     return id == no_id ? 0 : id;
 }

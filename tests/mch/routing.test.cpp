@@ -25,6 +25,7 @@ TEST_CASE("ids are unsigned: negative ones are beyond the last block or in it") 
         CHECK(router(4).part_of_id(ids[i]) == of_4[i]);
         CHECK(router(1).part_of_id(ids[i]) == 0);
     }
+    CHECK(router(5).part_of_id(INT64_MIN) == 4);          // 5 blocks reach 2^63 + 2; by remainder it would be 3
     static_assert(router(3).part_of_id(INT64_MIN) == 2);  // a constant, where the arguments are
     static_assert(std::is_trivially_copyable_v<Router>);
 }

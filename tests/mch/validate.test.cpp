@@ -252,8 +252,11 @@ TEST_CASE("every rank has the faults of all, by rank and position") {
     world.ranks[1].counts[0] = -5;
     world.ranks[2].mapping[0] = 0;
     world.ranks[0].counts[1] = -7;
-    CHECK(together(world, nothing).report.violations() ==
-          Violations{{slot_range, 2, 0, 0, 6}, {count_negative, 0, 1, -7, 2}, {count_negative, 1, 0, -5, 30}});
+    world.ranks[1].counts[1] = -6;
+    CHECK(together(world, nothing).report.violations() == Violations{{slot_range, 2, 0, 0, 6},
+                                                                     {count_negative, 0, 1, -7, 2},
+                                                                     {count_negative, 1, 0, -5, 30},
+                                                                     {count_negative, 1, 1, -6, 40}});
 }
 
 TEST_CASE("I6: a rank at another iteration is named") {

@@ -9,7 +9,7 @@
 #include <reshard/mch/state.hpp>
 #include <reshard/memory/device_memory.hpp>
 
-#include <algorithm>  // sort
+#include <algorithm>  // find, sort
 #include <cstring>    // memcpy
 
 namespace reshard::inline v0::detail {
@@ -110,14 +110,33 @@ private:
         Index const z = shard_.entries;
         if (z == 0) return;
         Interval const range = shard_.range();
-        constexpr Index nowhere = -1;
-        std::vector<Index> holder(static_cast<std::size_t>(z), nowhere);
+        std::vector<std::uint64_t> seen(static_cast<std::size_t>(ceil_div(z, 64)));  // a bit per slot
+        bool repeats = false;
         for (Index i = 0; i < z; ++i) {
             Index const slot = shard_.slots[i];
             if (!range.contains(slot)) {
                 add(MchFault::slot_range, i, slot, range.begin);
                 continue;
             }
+            std::uint64_t& word = seen[static_cast<std::size_t>((slot - range.begin) / 64)];
+            std::uint64_t const bit = std::uint64_t{1} << ((slot - range.begin) % 64);
+            repeats = repeats || (word & bit) != 0;
+            word |= bit;
+        }
+        if (repeats) scan_repeated_slots();
+        Index const last = shard_.slots[z - 1];
+        if (is_live(z - 1)) add(MchFault::reserved_live, z - 1, shard_.ids[z - 1], last);
+        if (last == range.end - 1) return;
+        Index const* const holder = std::find(shard_.slots, shard_.slots + z, range.end - 1);
+        add(MchFault::reserved_slot, z - 1, last, holder == shard_.slots + z ? -1 : holder - shard_.slots);
+    }
+    void scan_repeated_slots() {
+        Interval const range = shard_.range();
+        constexpr Index nowhere = -1;
+        std::vector<Index> holder(static_cast<std::size_t>(shard_.entries), nowhere);
+        for (Index i = 0; i < shard_.entries; ++i) {
+            Index const slot = shard_.slots[i];
+            if (!range.contains(slot)) continue;
             Index& first = holder[static_cast<std::size_t>(slot - range.begin)];
             if (first == nowhere) {
                 first = i;
@@ -125,9 +144,6 @@ private:
                 add(MchFault::slot_repeated, i, slot, first);
             }
         }
-        Index const last = shard_.slots[z - 1];
-        if (is_live(z - 1)) add(MchFault::reserved_live, z - 1, shard_.ids[z - 1], last);
-        if (last != range.end - 1) add(MchFault::reserved_slot, z - 1, last, holder.back());
     }
     void scan_segments() {
         if (shard_.segments == nullptr) return;

@@ -17,23 +17,23 @@ namespace reshard::inline v0 {
 
 /// What can be wrong with a state. `value` and `other` say what stands at `position` of the rank's buffers.
 ///
-/// fault            | what holds in a healthy state                                | value         | other
-/// -----------------|--------------------------------------------------------------|---------------|------------------
-/// never_loaded     | not everything is zero (then nothing else is looked at)      | -             | -
-/// id_order         | I1 ids ascend                                                | the id        | the id before it
-/// id_repeated      | I1 live ids are distinct                                     | the id        | another position
-/// slot_range       | I2 slots are the shard's                                     | the slot      | the shard's first
-/// slot_repeated    | I2 slots are distinct                                        | the slot      | another position
-/// reserved_live    | I3 the last position holds no id: misses are sent there      | the id        | its slot
-/// reserved_slot    | I3 the last position holds the last slot                     | the slot      | position of the
-/// last count_negative   | I4 counts are not negative                                   | the count     | the id
-/// count_pinned     | I4 only an empty place counts INT64_MAX: it is never evicted | the count     | the id
-/// access_late      | I4 nothing was accessed after the current iteration          | the iteration | the current one
-/// stale_metadata   | empty places but the last have empty metadata: they may fill | the column    | its first byte
-/// stale_segments   | segments are the table's offsets, then -1                    | the offset    | what belongs there
-/// unreachable      | I5 ids are where they are looked up                          | the id        | rank that looks
-/// iteration        | I6 all ranks are at the same iteration                       | the iteration | the first rank's
-/// id_on_two_ranks  | I7 an id is on one rank                                      | the id        | the other rank
+/// fault           | what holds in a healthy state                           | value         | other
+/// ----------------|---------------------------------------------------------|---------------|----------------
+/// never_loaded    | not everything is zero (then nothing else is looked at) | -             | -
+/// id_order        | I1 ids ascend                                           | the id        | the id before
+/// id_repeated     | I1 live ids are distinct                                | the id        | another place
+/// slot_range      | I2 slots are the shard's                                | the slot      | first slot
+/// slot_repeated   | I2 slots are distinct                                   | the slot      | another place
+/// reserved_live   | I3 the last place holds no id: misses go there          | the id        | its slot
+/// reserved_slot   | I3 the last place holds the last slot                   | the slot      | where that is
+/// count_negative  | I4 counts are not negative                              | the count     | the id
+/// count_pinned    | I4 no live id counts INT64_MAX: it would stay forever   | the count     | the id
+/// access_late     | I4 nothing was accessed after the current iteration     | the iteration | current one
+/// stale_metadata  | empty places but the last have empty metadata           | the column    | first byte
+/// stale_segments  | segments are the table's offsets, then -1               | the offset    | what belongs
+/// unreachable     | I5 ids are where they are looked up                     | the id        | rank that looks
+/// iteration       | I6 all ranks are at the same iteration                  | the iteration | first rank's
+/// id_on_two_ranks | I7 an id is on one rank                                 | the id        | the other rank
 enum class MchFault : std::uint8_t {
     never_loaded,
     id_order,

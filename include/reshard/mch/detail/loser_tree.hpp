@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/loser_tree.hpp
+/// \brief  The inner loops of the merge: two runs without a branch, many through a tree of losers.
+/// \depends core. Source: D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.1 (selection trees).
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+#include <cstdint>  // uint16_t
+
+namespace reshard::inline v0 {
+
+/// Keys in ascending order, equal ones allowed.
+struct SortedRun {
+    Index const* keys = nullptr;
+    Index count = 0;
+};
+
+namespace detail {
+
+/// A run that takes part in a match: its next key, and its number to settle ties; exhausted ones number higher.
+struct Contender {
+    Index key;
+    Index run;
+};
+inline constexpr Index exhausted = Index{1} << 32;
+
+[[nodiscard]] inline bool comes_first(Contender const& a, Contender const& b) noexcept {
+    return (a.key < b.key) | ((a.key == b.key) & (a.run < b.run));  // no branch: which run is next is anyone's guess
+}
+
+[[nodiscard]] inline Contender contender(SortedRun const* runs, Index run, Index at, Index end) noexcept {
+    return at < end ? Contender{runs[run].keys[at], run} : Contender{INT64_MAX, run + exhausted};
+}
+
+/// Counts how often a key repeats the one before it.
+class RepeatCounter {
+public:
+    RepeatCounter(bool has_previous, Index previous) noexcept : previous_(previous), has_previous_(has_previous) {}
+    void add(Index key) noexcept {
+        repeats_ += static_cast<Index>((key == previous_) & has_previous_);
+        previous_ = key;
+        has_previous_ = true;
+    }
+    [[nodiscard]] Index repeats() const noexcept { return repeats_; }
+
+private:
+    Index previous_;
+    Index repeats_ = 0;
+    bool has_previous_;
+};
+
+/// Merges positions [at[r], end[r]) of every run into `order`, the run of each entry in turn; moves `at` to `end`.
+/// `tree` has room for `count` contenders.
+inline void merge_many(SortedRun const* runs, Index count, Index* at, Index const* end, Contender* tree,
+                       std::uint16_t* order, RepeatCounter& repeats) noexcept {
+    // Leaf r hangs below node (r + count) / 2; node 0 keeps the winner. Runs enter one after the other: the first to
+    // come to an empty node waits there for the one it has to play.
+    for (Index node = 0; node < count; ++node) tree[node] = {0, -1};
+    Index total = 0;
+    for (Index run = 0; run < count; ++run) {
+        total += end[run] - at[run];
+        Contender winner = contender(runs, run, at[run], end[run]);
+        Index node = (run + count) / 2;
+        for (; node > 0; node /= 2) {
+            if (tree[node].run < 0) break;
+            if (comes_first(tree[node], winner)) {
+                Contender const loser = winner;
+                winner = tree[node];
+                tree[node] = loser;
+            }
+        }
+        tree[node] = winner;
+    }
+    Contender winner = tree[0];
+    for (Index i = 0; i < total; ++i) {
+        Index const run = winner.run;
+        order[i] = static_cast<std::uint16_t>(run);
+        repeats.add(winner.key);
+        winner = contender(runs, run, ++at[run], end[run]);
+        for (Index node = (run + count) / 2; node > 0; node /= 2) {
+            Contender const other = tree[node];
+            bool const swap = comes_first(other, winner);
+            tree[node].key = swap ? winner.key : other.key;
+            tree[node].run = swap ? winner.run : other.run;
+            winner.key = swap ? other.key : winner.key;
+            winner.run = swap ? other.run : winner.run;
+        }
+    }
+}
+
+/// The same for two runs. Equal keys: run 0 first.
+inline void merge_two(SortedRun const* runs, Index* at, Index const* end, std::uint16_t* order,
+                      RepeatCounter& repeats) noexcept {
+    Index const* const a = runs[0].keys;
+    Index const* const b = runs[1].keys;
+    Index i = at[0];
+    Index j = at[1];
+    while (i < end[0] && j < end[1]) {
+        Index const left = a[i];
+        Index const right = b[j];
+        bool const second = right < left;
+        *order++ = static_cast<std::uint16_t>(second);
+        repeats.add(second ? right : left);
+        i += static_cast<Index>(!second);
+        j += static_cast<Index>(second);
+    }
+    for (; i < end[0]; ++i) {
+        *order++ = 0;
+        repeats.add(a[i]);
+    }
+    for (; j < end[1]; ++j) {
+        *order++ = 1;
+        repeats.add(b[j]);
+    }
+    at[0] = end[0];
+    at[1] = end[1];
+}
+
+/// The first position in [0, count) whose key is not below `key` (or, with `past_equal`, is above it).
+[[nodiscard]] inline Index key_bound(SortedRun const& run, Index key, bool past_equal) noexcept {
+    Index low = 0;
+    Index high = run.count;
+    while (low < high) {
+        Index const middle = low + (high - low) / 2;
+        bool const below = past_equal ? run.keys[middle] <= key : run.keys[middle] < key;
+        if (below) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/// Where each run stands once the first `target` entries of the merge are taken: the cut is found among the 2^64 keys
+/// by halving, equal keys are then taken in the order of the runs. \pre 0 <= target <= entries of all runs.
+inline void merge_cut(SortedRun const* runs, Index count, Index target, Index* cut) noexcept {
+    auto const not_above = [&](Index key) {
+        Index sum = 0;
+        for (Index r = 0; r < count; ++r) sum += key_bound(runs[r], key, true);
+        return sum;
+    };
+    // The least key with at least `target` entries not above it. Halved as unsigned numbers with the sign bit turned.
+    constexpr std::uint64_t sign = std::uint64_t{1} << 63;
+    std::uint64_t low = 0;
+    std::uint64_t high = ~std::uint64_t{0};
+    while (low < high) {
+        std::uint64_t const middle = low + (high - low) / 2;
+        if (not_above(static_cast<Index>(middle ^ sign)) >= target) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    auto const key = static_cast<Index>(low ^ sign);
+    Index left = target;
+    for (Index r = 0; r < count; ++r) {
+        cut[r] = key_bound(runs[r], key, false);
+        left -= cut[r];
+    }
+    for (Index r = 0; r < count; ++r) {
+        Index const equal = smaller(left, key_bound(runs[r], key, true) - cut[r]);
+        cut[r] += equal;
+        left -= equal;
+    }
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/scatter.hpp
+/// \brief  The inner loops of the partition: entry by entry for few destinations, tile by tile for many.
+/// \depends core, <cstring>; SSE2 streaming stores where the compiler has them.
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+#include <cstdint>  // uint16_t, uintptr_t
+#include <cstring>  // memcpy
+
+#if defined(__SSE2__)
+#include <emmintrin.h>  // _mm_stream_si128, _mm_set_epi64x, _mm_sfence
+#endif
+
+namespace reshard::inline v0 {
+
+/// A column of entries: `width` bytes an entry, one after the other.
+struct PartitionColumn {
+    std::byte const* data = nullptr;
+    Index width = 8;
+};
+
+namespace detail {
+
+/// Entries of a tile: its columns of 8 bytes stay in a second-level cache of 512 KiB, and 64 destinations still get
+/// runs of 1 KiB.
+inline constexpr Index tile_entries = 8192;
+
+/// Up to this many streams (destinations x columns) are written entry by entry. Beyond, each store meets a line that
+/// no cache holds and a page that few translations remember: tiles win from about 100 streams.
+inline constexpr Index most_streams = 96;
+
+/// How far ahead of its cursor a stream asks for the lines it will write: processors follow few streams by themselves.
+inline constexpr Index prefetch_bytes = 256;
+
+/// Packed bytes from which tiles are written past the caches; below, the transport reads them from there.
+inline constexpr Index streaming_partition_bytes = Index{8} << 20;
+
+[[nodiscard]] inline std::int64_t load_word(std::byte const* from) noexcept {
+    std::int64_t word = 0;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
+inline void store_word(std::byte* to, std::int64_t word) noexcept { std::memcpy(to, &word, sizeof word); }
+
+inline void prefetch_to_write(std::byte const* address) noexcept {
+#if defined(__GNUC__)
+    __builtin_prefetch(address, 1);
+#else
+    static_cast<void>(address);
+#endif
+}
+
+/// Where the next entry for one destination goes. What is dropped goes to a word nobody reads: stride and step 0.
+struct StreamCursor {
+    std::byte* at;  ///< column 0
+    Index stride;   ///< bytes from a column to the next
+    Index step;     ///< 8 bytes
+    Index unused;   ///< a cursor is half a line
+};
+
+template <int Columns>
+inline void place_words(std::byte const* const* columns, Index entry, StreamCursor& cursor) noexcept {
+    std::byte* to = cursor.at;
+    Index const stride = cursor.stride;
+    cursor.at = to + cursor.step;
+    for (int c = 0; c < Columns; ++c) {
+        store_word(to, load_word(columns[c] + 8 * entry));
+        prefetch_to_write(to + prefetch_bytes);
+        to += stride;
+    }
+}
+
+/// Entries [begin, end), all columns 8 bytes wide. `bin(entry)` is in [0, bins].
+template <int Columns, class Bin>
+void scatter_words(Bin const& bin, PartitionColumn const* list, Index begin, Index end, StreamCursor* cursors) {
+    std::byte const* columns[Columns];
+    for (int c = 0; c < Columns; ++c) columns[c] = list[c].data;
+    Index entry = begin;
+    for (; entry + 4 <= end; entry += 4) {  // four bins first: their loads and products overlap
+        Index const a = bin(entry);
+        Index const b = bin(entry + 1);
+        Index const c = bin(entry + 2);
+        Index const d = bin(entry + 3);
+        place_words<Columns>(columns, entry, cursors[a]);
+        place_words<Columns>(columns, entry + 1, cursors[b]);
+        place_words<Columns>(columns, entry + 2, cursors[c]);
+        place_words<Columns>(columns, entry + 3, cursors[d]);
+    }
+    for (; entry < end; ++entry) place_words<Columns>(columns, entry, cursors[bin(entry)]);
+}
+
+/// The order of a tile by bin: order[first[b] ... first[b + 1]) are the entries of bin b, ascending. Four quarters are
+/// counted and placed in turn, each with counters of its own, so that neighbours of one bin do not wait for each other.
+inline void order_tile(std::uint16_t const* bins, Index count, Index bin_count, std::uint32_t* lanes,
+                       std::uint32_t* first, std::uint16_t* order) noexcept {
+    Index const quarter = count / 4;
+    std::uint32_t* lane[4];
+    for (int q = 0; q < 4; ++q) lane[q] = lanes + q * bin_count;
+    std::memset(lanes, 0, static_cast<std::size_t>(4 * bin_count) * sizeof *lanes);
+    for (Index i = 0; i < quarter; ++i) {
+        for (int q = 0; q < 4; ++q) ++lane[q][bins[q * quarter + i]];
+    }
+    for (Index i = 4 * quarter; i < count; ++i) ++lane[3][bins[i]];
+    std::uint32_t at = 0;
+    for (Index b = 0; b < bin_count; ++b) {
+        first[b] = at;
+        for (auto& counters : lane) {
+            std::uint32_t const here = counters[b];
+            counters[b] = at;
+            at += here;
+        }
+    }
+    first[bin_count] = at;
+    for (Index i = 0; i < quarter; ++i) {
+        for (int q = 0; q < 4; ++q) {
+            Index const entry = q * quarter + i;
+            order[lane[q][bins[entry]]++] = static_cast<std::uint16_t>(entry);
+        }
+    }
+    for (Index i = 4 * quarter; i < count; ++i) order[lane[3][bins[i]]++] = static_cast<std::uint16_t>(i);
+}
+
+/// to[i] = from[order[i]] for elements of `Width` bytes; Width 0 means `width`.
+template <Index Width>
+inline void gather_run(std::byte const* from, Index width, std::uint16_t const* order, Index count,
+                       std::byte* to) noexcept {
+    Index const bytes = Width != 0 ? Width : width;
+    for (Index i = 0; i < count; ++i) {
+        std::memcpy(to + i * bytes, from + order[i] * bytes, static_cast<std::size_t>(bytes));
+    }
+}
+
+/// The same for words, past the caches: whole lines only, so that no line is written in two goes. Needs a fence.
+inline void stream_run(std::byte const* from, std::uint16_t const* order, Index count, std::byte* to) noexcept {
+    Index i = 0;
+#if defined(__SSE2__)
+    auto const word = [&](Index at) { return load_word(from + 8 * order[at]); };
+    if (reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
+        while (i < count && reinterpret_cast<std::uintptr_t>(to + 8 * i) % 64 != 0) {
+            store_word(to + 8 * i, word(i));
+            ++i;
+        }
+        for (; i + 8 <= count; i += 8) {
+            auto* const line = reinterpret_cast<__m128i*>(to + 8 * i);
+            __m128i const a = _mm_set_epi64x(word(i + 1), word(i));
+            __m128i const b = _mm_set_epi64x(word(i + 3), word(i + 2));
+            __m128i const c = _mm_set_epi64x(word(i + 5), word(i + 4));
+            __m128i const d = _mm_set_epi64x(word(i + 7), word(i + 6));
+            _mm_stream_si128(line, a);
+            _mm_stream_si128(line + 1, b);
+            _mm_stream_si128(line + 2, c);
+            _mm_stream_si128(line + 3, d);
+        }
+    }
+#endif
+    gather_run<8>(from, 8, order + i, count - i, to + 8 * i);
+}
+
+/// Streaming stores become visible to other threads in order only after this.
+inline void partition_fence() noexcept {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
+/// One column of an ordered tile. `place(bin)` is where the bin's first entry goes.
+template <class Place>
+void scatter_tile_column(PartitionColumn const& column, Index tile_begin, std::uint16_t const* order,
+                         std::uint32_t const* first, Index destinations, bool streaming, Place const& place) {
+    std::byte const* const from = column.data + tile_begin * column.width;
+    auto const each = [&](auto const& run) {
+        for (Index d = 0; d < destinations; ++d) {
+            Index const count = first[d + 1] - first[d];
+            if (count != 0) run(order + first[d], count, place(d));
+        }
+    };
+    auto const gather = [&](auto const& kernel) {
+        each([&](std::uint16_t const* part, Index count, std::byte* to) {
+            kernel(from, column.width, part, count, to);
+        });
+    };
+    switch (column.width) {
+        case 1: return gather(gather_run<1>);
+        case 2: return gather(gather_run<2>);
+        case 4: return gather(gather_run<4>);
+        case 8:
+            if (!streaming) return gather(gather_run<8>);
+            return each(
+                [&](std::uint16_t const* part, Index count, std::byte* to) { stream_run(from, part, count, to); });
+        case 16: return gather(gather_run<16>);
+        default: return gather(gather_run<0>);
+    }
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

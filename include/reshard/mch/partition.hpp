@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/partition.hpp
+/// \brief  Entries sorted into one packed block per destination rank: stable, threaded, two passes, no allocation.
+/// \depends core, mch/packed.hpp, mch/detail.
+///
+///     Partition partition(entries, ranks, workers.threads());
+///     std::vector<std::byte> workspace(partition.workspace_bytes());
+///     partition.count(rule, workspace, workers);                    // rule(entry): a rank; anything else drops it
+///     std::vector<std::byte> packed(partition.lay_out(columns));    // counts(), begins(), blocks() are known
+///     partition.scatter(rule, columns, packed, workers);
+///
+/// Pass 1 counts per part and destination; a prefix over (destination, part) gives every part its first row in every
+/// block; pass 2 moves. Entries keep their order, so the result is the same, bit for bit, for any number of parts.
+/// Destinations are worked out in both passes: the columns a rule reads are read anyway, and a table of destinations
+/// would cost memory with every entry. A rule that is slow (a search) is better run into an array first.
+#pragma once
+
+#include <reshard/mch/detail/parts.hpp>
+#include <reshard/mch/detail/scatter.hpp>
+#include <reshard/mch/packed.hpp>
+
+namespace reshard::inline v0 {
+
+/// A partition of `entries` entries among `destinations` ranks, worked on in `parts` pieces.
+class Partition {
+public:
+    static constexpr Index max_destinations = 65535;
+
+    /// Throws ShapeError when entries are negative, or destinations or parts are out of range.
+    Partition(Index entries, Index destinations, int parts = 1)
+        : entries_(entries), destinations_(destinations), parts_(parts) {
+        if (entries < 0 || destinations < 1 || destinations > max_destinations) {
+            raise(ErrorCode::shape,
+                  concat("reshard::Partition: ", entries, " entries for ", destinations,
+                         " destinations. Fix: give 0 or more entries and 1 to ", max_destinations, " destinations."));
+        }
+        detail::check_parts("reshard::Partition", parts);
+    }
+
+    [[nodiscard]] Index entries() const noexcept { return entries_; }
+    [[nodiscard]] Index destinations() const noexcept { return destinations_; }
+    [[nodiscard]] int parts() const noexcept { return parts_; }
+
+    /// Bytes that count() asks for. They grow with parts x destinations, not with the entries.
+    [[nodiscard]] Index workspace_bytes() const {
+        Index const bins = destinations_ + 1;
+        detail::CarvedBytes part;
+        part.add(bins, 8).add(4 * bins, 8).add(bins, 8).add(bins, 8).add(bins + 1, 4).add(tile(), 2).add(tile(), 2);
+        detail::CarvedBytes all = part.repeat(parts_);
+        all.add(destinations_, 8).add(bins, 8).add(bins, 8);
+        if (all.value() < 0) {
+            raise(ErrorCode::shape,
+                  concat("reshard::Partition: the workspace of ", parts_, " parts for ", destinations_,
+                         " destinations has more bytes than 64 bits count. Fix: use fewer parts."));
+        }
+        return all.value();
+    }
+
+    /// Pass 1. `rule(entry)` is an integer, the same whenever it is asked: a destination, or anything outside
+    /// [0, destinations) to drop the entry. It must not throw and is called from all threads of the team.
+    /// The workspace must stay until scatter() is over. Throws BufferError when it is too small.
+    template <class Rule, class Team = InOrder>
+    void count(Rule const& rule, std::span<std::byte> workspace, Team&& team = {}) {
+        detail::check_workspace("reshard::Partition::count", workspace, workspace_bytes());
+        carve(workspace.data());
+        team(parts_, [&](int part) { count_part(rule, part); });
+        Index total = 0;
+        for (Index d = 0; d < destinations_; ++d) {
+            Index rows = 0;
+            for (int part = 0; part < parts_; ++part) {
+                Index& start = scratch(part).starts[d];
+                Index const counted = start;
+                start = rows;
+                rows += counted;
+            }
+            counts_[d] = rows;
+            begins_[d] = total;
+            total += rows;
+        }
+        begins_[destinations_] = total;
+    }
+
+    /// Entries for each destination. Empty before count(), as are the others.
+    [[nodiscard]] std::span<Index const> counts() const noexcept { return list(counts_, destinations_); }
+    /// Their exclusive prefix and, behind it, the entries kept.
+    [[nodiscard]] std::span<Index const> begins() const noexcept { return list(begins_, destinations_ + 1); }
+    [[nodiscard]] Index kept() const noexcept { return begins_ != nullptr ? begins_[destinations_] : 0; }
+    [[nodiscard]] Index dropped() const noexcept { return begins_ != nullptr ? entries_ - kept() : 0; }
+
+    /// Bytes of all packed blocks of such columns; fills blocks(). Throws ShapeError when they do not fit 64 bits,
+    /// TransitionError before count().
+    Index lay_out(std::span<PartitionColumn const> columns) {
+        check_counted("reshard::Partition::lay_out");
+        Index at = 0;
+        for (Index d = 0; d < destinations_; ++d) {
+            blocks_[d] = at;
+            for (PartitionColumn const& column : columns) {
+                Index const bytes = packed_block_bytes(counts_[d], {&column.width, 1});
+                if (bytes > INT64_MAX - at) {
+                    raise(ErrorCode::shape,
+                          concat("reshard::Partition: the blocks of ", kept(), " entries and ", columns.size(),
+                                 " columns have more bytes than 64 bits count. Fix: move fewer entries at once."));
+                }
+                at += bytes;
+            }
+        }
+        blocks_[destinations_] = at;
+        return at;
+    }
+    /// The first byte of each destination's block and, behind them, the end. Column c of a block of n rows starts
+    /// after packed_column_bytes(n, width) of each column before it: with words only, at 8 (R begins[d] + c n).
+    [[nodiscard]] std::span<Index const> blocks() const noexcept { return list(blocks_, destinations_ + 1); }
+
+    /// Pass 2. `rule` and what it reads must be as they were in count(). Writes every byte of [0, lay_out(columns)),
+    /// padding included, and no other. Throws BufferError when a column is null or `packed` is too small,
+    /// TransitionError before count(); then nothing is written.
+    template <class Rule, class Team = InOrder>
+    void scatter(Rule const& rule, std::span<PartitionColumn const> columns, std::span<std::byte> packed,
+                 Team&& team = {}) {
+        Index const needed = lay_out(columns);
+        if (static_cast<Index>(packed.size()) < needed) {
+            raise(ErrorCode::buffer,
+                  concat("reshard::Partition::scatter: the packed blocks have ", needed, " bytes, the buffer ",
+                         packed.size(), ". Fix: allocate lay_out(columns) bytes."));
+        }
+        bool words = true;
+        for (std::size_t c = 0; c != columns.size(); ++c) {
+            words = words && columns[c].width == 8;
+            if (columns[c].data != nullptr || entries_ == 0) continue;
+            raise(ErrorCode::buffer, concat("reshard::Partition::scatter: column ", c,
+                                            " is null. Fix: give every column the address of its entries."));
+        }
+        if (needed == 0) return;
+        std::byte* const to = packed.data();
+        Index const streams = destinations_ * static_cast<Index>(columns.size());
+        if (words && streams <= detail::most_streams && columns.size() <= 8) {
+            team(parts_, [&](int part) { scatter_streams(rule, columns, to, part); });
+            return;
+        }
+        bool const streaming = needed >= detail::streaming_partition_bytes;
+        team(parts_, [&](int part) {
+            scatter_tiles(rule, columns, to, streaming, part);
+            if (!words) zero_padding(columns, to, part);
+        });
+    }
+
+private:
+    /// One part's share of the workspace.
+    struct Scratch {
+        Index* starts;         ///< per bin: the count of pass 1, then the part's first row in the block
+        Index* lanes;          ///< 4 per bin: counters of pass 1, cursors of streams, counters of a tile
+        Index* rows;           ///< per destination: next row of a tile
+        Index* places;         ///< per destination: where a column begins
+        std::uint32_t* first;  ///< per bin: its first entry in the order of a tile
+        std::uint16_t* bins;   ///< per entry of a tile
+        std::uint16_t* order;  ///< the same
+    };
+
+    [[nodiscard]] Index tile() const noexcept { return smaller(entries_ / parts_ + 1, detail::tile_entries); }
+
+    [[nodiscard]] static std::span<Index const> list(Index const* first, Index count) noexcept {
+        return {first, first != nullptr ? static_cast<std::size_t>(count) : 0};
+    }
+
+    void check_counted(char const* who) const {
+        if (counts_ != nullptr) return;
+        raise(ErrorCode::transition, concat(who, ": nothing is counted yet. Fix: call count() first."));
+    }
+
+    void carve(std::byte* workspace) noexcept {
+        detail::Carver carver(workspace);
+        counts_ = carver.take<Index>(destinations_);
+        begins_ = carver.take<Index>(destinations_ + 1);
+        blocks_ = carver.take<Index>(destinations_ + 1);
+        parts_at_ = carver.take<std::byte>(0);
+        static_cast<void>(scratch(0, &part_bytes_));
+    }
+
+    [[nodiscard]] Scratch scratch(int part, Index* bytes = nullptr) const noexcept {
+        std::byte* const base = parts_at_ + part * part_bytes_;
+        Index const bins = destinations_ + 1;
+        detail::Carver carver(base);
+        Scratch result{};
+        result.starts = carver.take<Index>(bins);
+        result.lanes = carver.take<Index>(4 * bins);
+        result.rows = carver.take<Index>(bins);
+        result.places = carver.take<Index>(bins);
+        result.first = carver.take<std::uint32_t>(bins + 1);
+        result.bins = carver.take<std::uint16_t>(tile());
+        result.order = carver.take<std::uint16_t>(tile());
+        if (bytes != nullptr) *bytes = static_cast<Index>(carver.take<std::byte>(0) - base);
+        return result;
+    }
+
+    /// The destination, or the bin behind the last one for what is dropped. Negative numbers wrap to large ones.
+    template <class Rule>
+    [[nodiscard]] auto binned(Rule const& rule) const noexcept {
+        return [rule = rule, last = static_cast<std::uint64_t>(destinations_)](Index entry) {
+            auto const to = static_cast<std::uint64_t>(static_cast<Index>(rule(entry)));
+            return static_cast<Index>(smaller(to, last));
+        };
+    }
+
+    template <class Rule>
+    void count_part(Rule const& rule, int part) const {
+        Scratch const own = scratch(part);
+        Index const bins = destinations_ + 1;
+        Index* const lanes[4] = {own.lanes, own.lanes + bins, own.lanes + 2 * bins, own.lanes + 3 * bins};
+        std::memset(own.lanes, 0, static_cast<std::size_t>(4 * bins) * sizeof(Index));
+        auto const bin = binned(rule);
+        Index entry = detail::part_begin(entries_, parts_, part);
+        Index const end = detail::part_begin(entries_, parts_, part + 1);
+        for (; entry + 4 <= end; entry += 4) {  // four counters each: neighbours of one bin do not wait for each other
+            ++lanes[0][bin(entry)];
+            ++lanes[1][bin(entry + 1)];
+            ++lanes[2][bin(entry + 2)];
+            ++lanes[3][bin(entry + 3)];
+        }
+        for (; entry < end; ++entry) ++lanes[0][bin(entry)];
+        for (Index b = 0; b < bins; ++b) own.starts[b] = lanes[0][b] + lanes[1][b] + lanes[2][b] + lanes[3][b];
+    }
+
+    template <class Rule>
+    void scatter_streams(Rule const& rule, std::span<PartitionColumn const> columns, std::byte* packed,
+                         int part) const {
+        Scratch const own = scratch(part);
+        auto* const cursors = reinterpret_cast<detail::StreamCursor*>(own.lanes);
+        static_assert(sizeof(detail::StreamCursor) == 4 * sizeof(Index));
+        for (Index d = 0; d < destinations_; ++d) {
+            cursors[d] = {packed + blocks_[d] + 8 * own.starts[d], 8 * counts_[d], 8, 0};
+        }
+        cursors[destinations_] = {reinterpret_cast<std::byte*>(own.rows), 0, 0, 0};
+        Index const begin = detail::part_begin(entries_, parts_, part);
+        Index const end = detail::part_begin(entries_, parts_, part + 1);
+        auto const bin = binned(rule);
+        PartitionColumn const* const list = columns.data();
+        switch (columns.size()) {
+            case 1: return detail::scatter_words<1>(bin, list, begin, end, cursors);
+            case 2: return detail::scatter_words<2>(bin, list, begin, end, cursors);
+            case 3: return detail::scatter_words<3>(bin, list, begin, end, cursors);
+            case 4: return detail::scatter_words<4>(bin, list, begin, end, cursors);
+            case 5: return detail::scatter_words<5>(bin, list, begin, end, cursors);
+            case 6: return detail::scatter_words<6>(bin, list, begin, end, cursors);
+            case 7: return detail::scatter_words<7>(bin, list, begin, end, cursors);
+            default: return detail::scatter_words<8>(bin, list, begin, end, cursors);
+        }
+    }
+
+    template <class Rule>
+    void scatter_tiles(Rule const& rule, std::span<PartitionColumn const> columns, std::byte* packed, bool streaming,
+                       int part) const {
+        Scratch const own = scratch(part);
+        auto* const lanes = reinterpret_cast<std::uint32_t*>(own.lanes);
+        auto const bin = binned(rule);
+        Index const end = detail::part_begin(entries_, parts_, part + 1);
+        for (Index d = 0; d < destinations_; ++d) own.rows[d] = own.starts[d];
+        for (Index at = detail::part_begin(entries_, parts_, part); at < end; at += tile()) {
+            Index const count = smaller(tile(), end - at);
+            for (Index i = 0; i < count; ++i) own.bins[i] = static_cast<std::uint16_t>(bin(at + i));
+            detail::order_tile(own.bins, count, destinations_ + 1, lanes, own.first, own.order);
+            for (Index d = 0; d < destinations_; ++d) own.places[d] = blocks_[d];
+            for (PartitionColumn const& column : columns) {
+                detail::scatter_tile_column(column, at, own.order, own.first, destinations_, streaming, [&](Index d) {
+                    return packed + own.places[d] + own.rows[d] * column.width;
+                });
+                for (Index d = 0; d < destinations_; ++d) {
+                    own.places[d] += packed_column_bytes(counts_[d], column.width);
+                }
+            }
+            for (Index d = 0; d < destinations_; ++d) own.rows[d] += own.first[d + 1] - own.first[d];
+        }
+        if (streaming) detail::partition_fence();
+    }
+
+    /// The bytes behind the rows of columns that are not words, of this part's share of the destinations.
+    void zero_padding(std::span<PartitionColumn const> columns, std::byte* packed, int part) const noexcept {
+        Index const end = detail::part_begin(destinations_, parts_, part + 1);
+        for (Index d = detail::part_begin(destinations_, parts_, part); d < end; ++d) {
+            Index at = blocks_[d];
+            for (PartitionColumn const& column : columns) {
+                Index const rows = counts_[d] * column.width;
+                Index const bytes = packed_column_bytes(counts_[d], column.width);
+                std::memset(packed + at + rows, 0, static_cast<std::size_t>(bytes - rows));
+                at += bytes;
+            }
+        }
+    }
+
+    Index entries_;
+    Index destinations_;
+    int parts_;
+    Index* counts_ = nullptr;
+    Index* begins_ = nullptr;
+    Index* blocks_ = nullptr;
+    std::byte* parts_at_ = nullptr;
+    Index part_bytes_ = 0;
+};
+
+}  // namespace reshard::inline v0

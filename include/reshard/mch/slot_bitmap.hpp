@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/slot_bitmap.hpp
+/// \brief  Which slots of [first, first + count) are taken: finds slots taken twice or out of range, lists the free
+/// ones. \depends core, mch/detail, <atomic>, <bit>.
+#pragma once
+
+#include <reshard/mch/detail/parts.hpp>
+
+#include <atomic>   // atomic_ref
+#include <bit>      // popcount, countr_zero
+#include <cstring>  // memset
+
+namespace reshard::inline v0 {
+
+/// What went wrong while slots were marked. Counts do not depend on the number of threads.
+struct SlotFaults {
+    Index out_of_range = 0;
+    Index duplicates = 0;  ///< marks of a slot that was marked already, by this call or an earlier one
+
+    [[nodiscard]] bool none() const noexcept { return out_of_range == 0 && duplicates == 0; }
+};
+
+/// A bit per slot, in memory of the caller's.
+class SlotBitmap {
+public:
+    /// Slots [first, first + count). Throws ShapeError when they are negative or do not fit 64 bits.
+    SlotBitmap(Index first, Index count) : first_(first), count_(count) {
+        if (first < 0 || count < 0 || first > INT64_MAX - count || count > INT64_MAX - 4096) {
+            raise(ErrorCode::shape, concat("reshard::SlotBitmap: ", count, " slots from ", first,
+                                           ". Fix: give a range of slots within 0 ... 2^63 - 1."));
+        }
+    }
+    [[nodiscard]] static constexpr Index workspace_bytes(Index count) noexcept {
+        return detail::rounded_to_part(ceil_div(count, 64) * 8) + detail::part_alignment;
+    }
+    [[nodiscard]] Index workspace_bytes() const noexcept { return workspace_bytes(count_); }
+
+    [[nodiscard]] Index first() const noexcept { return first_; }
+    [[nodiscard]] Index count() const noexcept { return count_; }
+    [[nodiscard]] bool contains(Index slot) const noexcept { return slot >= first_ && slot - first_ < count_; }
+
+    /// Takes the memory and frees all slots. Throws BufferError when it is too small.
+    void clear(std::span<std::byte> workspace) {
+        detail::check_workspace("reshard::SlotBitmap::clear", workspace, workspace_bytes());
+        words_ = detail::Carver(workspace.data()).take<std::uint64_t>(word_count());
+        if (word_count() != 0) std::memset(words_, 0, static_cast<std::size_t>(word_count()) * 8);
+    }
+
+    /// Marks slots as taken; safe from several threads at once. \pre clear() was called.
+    [[nodiscard]] SlotFaults mark(std::span<Index const> slots) noexcept {
+        SlotFaults faults;
+        for (Index slot : slots) {
+            if (!contains(slot)) {
+                ++faults.out_of_range;
+                continue;
+            }
+            std::uint64_t const bit = bit_of(slot);
+            std::atomic_ref<std::uint64_t> word(words_[(slot - first_) / 64]);
+            if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) ++faults.duplicates;
+        }
+        return faults;
+    }
+    /// The same by a team. `team` returns only when all parts are done, so what they marked is visible afterwards.
+    template <class Team>
+    [[nodiscard]] SlotFaults mark(std::span<Index const> slots, int parts, Team&& team) {
+        detail::check_parts("reshard::SlotBitmap::mark", parts);
+        Index out_of_range = 0;
+        Index duplicates = 0;
+        auto const count = static_cast<Index>(slots.size());
+        team(parts, [&](int part) {
+            Index const begin = detail::part_begin(count, parts, part);
+            Index const end = detail::part_begin(count, parts, part + 1);
+            SlotFaults const own =
+                mark(slots.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+            std::atomic_ref<Index>(out_of_range).fetch_add(own.out_of_range, std::memory_order_relaxed);
+            std::atomic_ref<Index>(duplicates).fetch_add(own.duplicates, std::memory_order_relaxed);
+        });
+        return {out_of_range, duplicates};
+    }
+    /// Calls f(position, slot, is_duplicate) for every faulty slot of a list, in order: what a report needs once
+    /// mark() has counted faults. One thread; begins with all slots free, and leaves marked what the list holds.
+    template <class F>
+    void for_each_fault(std::span<Index const> slots, F&& f) {
+        if (word_count() != 0) std::memset(words_, 0, static_cast<std::size_t>(word_count()) * 8);
+        Index position = 0;
+        for (Index slot : slots) {
+            bool const inside = contains(slot);
+            bool const taken = inside && is_taken(slot);
+            if (!inside || taken) f(position, slot, taken);
+            if (inside) words_[(slot - first_) / 64] |= bit_of(slot);
+            ++position;
+        }
+    }
+
+    /// \pre contains(slot).
+    [[nodiscard]] bool is_taken(Index slot) const noexcept {
+        return (words_[(slot - first_) / 64] & bit_of(slot)) != 0;
+    }
+    [[nodiscard]] Index taken() const noexcept {
+        Index total = 0;
+        for (Index w = 0; w < word_count(); ++w) total += std::popcount(words_[w]);
+        return total;
+    }
+    [[nodiscard]] Index free() const noexcept { return count_ - taken(); }
+
+    /// Writes the free slots in ascending order, as many as `list` has room for; returns how many it wrote.
+    Index free_slots(std::span<Index> list) const noexcept {
+        Index written = 0;
+        auto const room = static_cast<Index>(list.size());
+        for (Index w = 0; w < word_count() && written < room; ++w) {
+            std::uint64_t open = ~words_[w];
+            Index const rest = count_ - 64 * w;
+            if (rest < 64) open &= (std::uint64_t{1} << rest) - 1;
+            for (; open != 0 && written < room; open &= open - 1) {
+                list[static_cast<std::size_t>(written++)] = first_ + 64 * w + std::countr_zero(open);
+            }
+        }
+        return written;
+    }
+
+private:
+    [[nodiscard]] Index word_count() const noexcept { return ceil_div(count_, 64); }
+    [[nodiscard]] std::uint64_t bit_of(Index slot) const noexcept {
+        return std::uint64_t{1} << (static_cast<std::uint64_t>(slot - first_) % 64);
+    }
+
+    Index first_;
+    Index count_;
+    std::uint64_t* words_ = nullptr;
+};
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/support/mch_kernels.hpp
+/// \brief  Partition and merge as plain functions of vectors: what the tests of every implementation share.
+///
+/// An implementation is a type with
+///     static PartitionResult partition(PartitionCase const&);
+///     static MergeResult merge(MergeCase const&);
+/// The oracles know nothing of parts, tiles or trees.
+#pragma once
+
+#include "support/random.hpp"
+
+#include <reshard/mch/merge.hpp>
+#include <reshard/mch/partition.hpp>
+#include <reshard/mch/workers.hpp>
+
+#include <algorithm>  // stable_sort
+#include <cstring>    // memcpy, memset
+#include <utility>    // pair
+#include <vector>
+
+namespace reshard::test {
+
+using Bytes = std::vector<std::byte>;
+
+/// Random bytes, none of them the same from element to element for long.
+inline Bytes random_bytes(Random& random, Index count) {
+    Bytes bytes(static_cast<std::size_t>(count));
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.engine()() >> 56);
+    return bytes;
+}
+
+// ---- Memory with guards ------------------------------------------------------------------------------------------
+
+/// `size` bytes at an address that is `shift` past a multiple of 64, with known bytes on both sides.
+class Guarded {
+public:
+    static constexpr std::size_t guard = 256;
+    explicit Guarded(Index size, int shift = 0) : memory_(static_cast<std::size_t>(size) + 2 * guard + 128, fill) {
+        auto const address = reinterpret_cast<std::uintptr_t>(memory_.data() + guard);
+        begin_ = guard + (64 - address % 64) % 64 + static_cast<std::size_t>(shift);
+        size_ = static_cast<std::size_t>(size);
+        std::memset(memory_.data() + begin_, 0x77, size_);
+    }
+    [[nodiscard]] std::span<std::byte> span() { return {memory_.data() + begin_, size_}; }
+    [[nodiscard]] bool is_intact() const {
+        for (std::size_t i = 0; i != memory_.size(); ++i)
+            if ((i < begin_ || i >= begin_ + size_) && memory_[i] != fill) return false;
+        return true;
+    }
+
+private:
+    static constexpr std::byte fill{0xa5};
+    std::vector<std::byte> memory_;
+    std::size_t begin_ = 0;
+    std::size_t size_ = 0;
+};
+
+// ---- Partition ---------------------------------------------------------------------------------------------------
+
+struct PartitionCase {
+    Index entries = 0;
+    Index world = 1;
+    int parts = 1;
+    std::vector<Index> widths;
+    std::vector<Bytes> columns;
+    std::vector<Index> destinations;  ///< per entry; outside [0, world) is dropped
+    int shift = 0;                    ///< of the packed blocks' address
+};
+
+struct PartitionResult {
+    std::vector<Index> counts;
+    std::vector<Index> begins;
+    std::vector<Index> blocks;
+    Bytes packed;
+    bool guards_intact = true;
+
+    friend bool operator==(PartitionResult const&, PartitionResult const&) = default;
+};
+
+/// For each destination, each column, each entry in order: the layout as mch/packed.hpp describes it.
+inline PartitionResult partition_oracle(PartitionCase const& given) {
+    PartitionResult result;
+    result.begins.push_back(0);
+    result.blocks.push_back(0);
+    for (Index d = 0; d < given.world; ++d) {
+        Index count = 0;
+        for (Index to : given.destinations) count += to == d;
+        for (std::size_t c = 0; c != given.columns.size(); ++c) {
+            Index const width = given.widths[c];
+            for (Index i = 0; i < given.entries; ++i) {
+                if (given.destinations[static_cast<std::size_t>(i)] != d) continue;
+                auto const from = given.columns[c].begin() + i * width;
+                result.packed.insert(result.packed.end(), from, from + width);
+            }
+            while (width != 8 && (result.packed.size() - static_cast<std::size_t>(result.blocks.back())) % 8 != 0) {
+                result.packed.push_back(std::byte{0});
+            }
+            if (width != 8 && count * width % 16 > 0 && count * width % 16 <= 8) {
+                result.packed.insert(result.packed.end(), 8, std::byte{0});
+            }
+        }
+        result.counts.push_back(count);
+        result.begins.push_back(result.begins.back() + count);
+        result.blocks.push_back(static_cast<Index>(result.packed.size()));
+    }
+    return result;
+}
+
+enum class Skew { even, to_one, few, blocks, none_kept };
+
+inline PartitionCase random_partition(Random& random, Index entries, Index world, std::vector<Index> widths,
+                                      Skew skew) {
+    PartitionCase made;
+    made.entries = entries;
+    made.world = world;
+    made.widths = std::move(widths);
+    made.shift = random.chance(30) ? static_cast<int>(random.between(0, 40)) : 0;
+    for (Index width : made.widths) made.columns.push_back(random_bytes(random, entries * width));
+    Index const favourite = random.between(0, world - 1);
+    for (Index i = 0; i < entries; ++i) {
+        Index to = random.between(0, world - 1);
+        if (skew == Skew::to_one) to = favourite;
+        if (skew == Skew::few) to = random.chance(50) ? favourite : world - 1;
+        if (skew == Skew::blocks) to = i * world / entries;
+        if (skew == Skew::none_kept || random.chance(5)) {
+            to = random.pick(std::vector<Index>{-1, world, INT64_MIN, INT64_MAX, world + 7});
+        }
+        made.destinations.push_back(to);
+    }
+    return made;
+}
+
+// ---- Merge -------------------------------------------------------------------------------------------------------
+
+struct MergeCase {
+    std::vector<std::vector<Index>> runs;     ///< ascending keys
+    std::vector<Index> widths;                ///< of further columns
+    std::vector<std::vector<Bytes>> columns;  ///< [run][column]
+    std::vector<Index> drops;                 ///< merged positions
+    int parts = 1;
+};
+
+struct MergeResult {
+    std::vector<Index> keys;
+    std::vector<Bytes> columns;
+    std::vector<Index> duplicates;  ///< merged positions whose key repeats
+    bool guards_intact = true;
+
+    friend bool operator==(MergeResult const&, MergeResult const&) = default;
+};
+
+/// Concatenate, sort stably by key, gather.
+inline MergeResult merge_oracle(MergeCase const& given) {
+    struct Entry {
+        Index key;
+        std::size_t run;
+        Index row;
+    };
+    std::vector<Entry> entries;
+    for (std::size_t r = 0; r != given.runs.size(); ++r) {
+        for (std::size_t i = 0; i != given.runs[r].size(); ++i) {
+            entries.push_back({given.runs[r][i], r, static_cast<Index>(i)});
+        }
+    }
+    std::stable_sort(entries.begin(), entries.end(), [](Entry const& a, Entry const& b) { return a.key < b.key; });
+    MergeResult result;
+    result.columns.resize(given.widths.size());
+    for (std::size_t i = 0; i != entries.size(); ++i) {
+        if (i > 0 && entries[i].key == entries[i - 1].key) result.duplicates.push_back(static_cast<Index>(i));
+        if (std::count(given.drops.begin(), given.drops.end(), static_cast<Index>(i)) != 0) continue;
+        result.keys.push_back(entries[i].key);
+        for (std::size_t c = 0; c != given.widths.size(); ++c) {
+            auto const from = given.columns[entries[i].run][c].begin() + entries[i].row * given.widths[c];
+            result.columns[c].insert(result.columns[c].end(), from, from + given.widths[c]);
+        }
+    }
+    return result;
+}
+
+inline MergeCase random_merge(Random& random, Index runs, Index longest, std::vector<Index> widths, Index key_range) {
+    MergeCase made;
+    made.widths = std::move(widths);
+    for (Index r = 0; r < runs; ++r) {
+        Index const count = random.chance(15) ? 0 : random.between(0, longest);
+        std::vector<Index> keys;
+        for (Index i = 0; i < count; ++i) {
+            keys.push_back(key_range != 0 ? random.between(-key_range, key_range)
+                                          : static_cast<Index>(random.engine()()));
+        }
+        if (count > 0 && random.chance(10)) keys.back() = INT64_MAX;
+        if (count > 0 && random.chance(10)) keys.front() = INT64_MIN;
+        std::sort(keys.begin(), keys.end());
+        made.columns.emplace_back();
+        for (Index width : made.widths) made.columns.back().push_back(random_bytes(random, count * width));
+        made.runs.push_back(std::move(keys));
+    }
+    return made;
+}
+
+// ---- Implementations ---------------------------------------------------------------------------------------------
+
+/// The host kernels with the team that `Team::make(parts)` returns.
+template <class Team>
+struct HostKernels {
+    static PartitionResult partition(PartitionCase const& given) {
+        auto&& team = Team::make(given.parts);
+        Partition partition(given.entries, given.world, given.parts);
+        Guarded workspace(partition.workspace_bytes(), given.shift);
+        auto const rule = [to = given.destinations.data()](Index entry) { return to[entry]; };
+        partition.count(rule, workspace.span(), team);
+        std::vector<PartitionColumn> columns;
+        for (std::size_t c = 0; c != given.columns.size(); ++c) {
+            columns.push_back({given.columns[c].data(), given.widths[c]});
+        }
+        Guarded packed(partition.lay_out(columns), given.shift);
+        partition.scatter(rule, columns, packed.span(), team);
+        PartitionResult result;
+        result.counts.assign(partition.counts().begin(), partition.counts().end());
+        result.begins.assign(partition.begins().begin(), partition.begins().end());
+        result.blocks.assign(partition.blocks().begin(), partition.blocks().end());
+        result.packed.assign(packed.span().begin(), packed.span().end());
+        result.guards_intact = workspace.is_intact() && packed.is_intact();
+        return result;
+    }
+
+    static MergeResult merge(MergeCase const& given) {
+        auto&& team = Team::make(given.parts);
+        std::vector<SortedRun> runs;
+        for (auto const& keys : given.runs) runs.push_back({keys.data(), static_cast<Index>(keys.size())});
+        Merge merge(runs, given.parts);
+        Guarded workspace(merge.workspace_bytes(), given.parts);
+        merge.order(workspace.span(), team);
+        for (Index position : given.drops) merge.drop(position);
+        merge.settle();
+        MergeResult result;
+        merge.for_each_duplicate([&](Index position, Index, Index, Index) { result.duplicates.push_back(position); });
+        std::vector<std::byte const*> addresses;
+        for (SortedRun const& run : runs) addresses.push_back(reinterpret_cast<std::byte const*>(run.keys));
+        Guarded keys(8 * merge.kept());
+        merge.gather(8, addresses, keys.span().data(), team);
+        result.guards_intact = keys.is_intact();
+        result.keys.resize(static_cast<std::size_t>(merge.kept()));
+        if (merge.kept() != 0) std::memcpy(result.keys.data(), keys.span().data(), keys.span().size());
+        for (std::size_t c = 0; c != given.widths.size(); ++c) {
+            for (std::size_t r = 0; r != runs.size(); ++r) addresses[r] = given.columns[r][c].data();
+            Guarded out(given.widths[c] * merge.kept(), given.parts);
+            merge.gather(given.widths[c], addresses, out.span().data(), team);
+            result.columns.emplace_back(out.span().begin(), out.span().end());
+            result.guards_intact = result.guards_intact && out.is_intact();
+        }
+        result.guards_intact = result.guards_intact && workspace.is_intact() &&
+                               merge.duplicates() == static_cast<Index>(result.duplicates.size());
+        return result;
+    }
+};
+
+struct OneThread {
+    static InOrder make(int /*parts*/) { return {}; }
+};
+struct ThreadPerPart {
+    static Workers make(int parts) { return Workers(parts); }
+};
+
+using HostInOrder = HostKernels<OneThread>;
+using HostWorkers = HostKernels<ThreadPerPart>;
+
+}  // namespace reshard::test

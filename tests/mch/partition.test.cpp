@@ -158,8 +158,8 @@ TEST_CASE("partition: bad input is named with its remedy") {
     CHECK_THROWS_WITH_AS(Partition(1, 1, 0),
                          "reshard::Partition: 0 parts. Fix: give 1 to 65536, such as one per thread.", ShapeError);
     Partition partition(10, 2);
-    Bytes small(static_cast<std::size_t>(partition.workspace_bytes() - 1));
-    CHECK_THROWS_AS(partition.count(all_to_zero, small), BufferError);
+    Bytes too_short(static_cast<std::size_t>(partition.workspace_bytes() - 1));
+    CHECK_THROWS_AS(partition.count(all_to_zero, too_short), BufferError);
     std::vector<std::int64_t> column(10);
     auto const* const data = reinterpret_cast<std::byte const*>(column.data());
     std::vector<PartitionColumn> columns{{data, 8}};

@@ -65,8 +65,8 @@ TEST_CASE("slot bitmap: an empty range has no slots, and bad ranges are errors")
     CHECK_THROWS_AS(SlotBitmap(0, -4), ShapeError);
     CHECK_THROWS_AS(SlotBitmap(INT64_MAX, 4), ShapeError);
     SlotBitmap bitmap(0, 64);
-    std::vector<std::byte> small(static_cast<std::size_t>(bitmap.workspace_bytes() - 1));
-    CHECK_THROWS_AS(bitmap.clear(small), BufferError);
+    std::vector<std::byte> too_short(static_cast<std::size_t>(bitmap.workspace_bytes() - 1));
+    CHECK_THROWS_AS(bitmap.clear(too_short), BufferError);
 }
 
 TEST_CASE("slot bitmap: equals a set for random slots, marked by several threads") {

@@ -66,12 +66,12 @@ public:
     [[nodiscard]] Index entries() const noexcept { return entries_; }
     [[nodiscard]] int parts() const noexcept { return parts_; }
 
-    /// Bytes that order() asks for: 2 an entry, and 40 a run and part.
+    /// Bytes that order() asks for: 2 an entry, and about 128 a run and part.
     [[nodiscard]] Index workspace_bytes() const {
         detail::CarvedBytes part;
-        part.add(run_count(), 8).add(run_count(), sizeof(detail::Contender)).repeat(parts_);
+        part.add(run_count(), 8).add(run_count(), sizeof(detail::Contender)).repeat(pieces());
         detail::CarvedBytes cuts;
-        cuts.add(run_count(), 8).repeat(parts_).add(run_count(), 8);
+        cuts.add(run_count(), 8).repeat(pieces()).add(run_count(), 8);
         detail::CarvedBytes all;
         all.add(entries_, 2).add(parts_, sizeof(Tally)).add(part).add(cuts);
         if (all.value() < 0) {
@@ -88,8 +88,10 @@ public:
         detail::check_workspace("reshard::Merge::order", workspace, workspace_bytes());
         carve(workspace.data());
         team(parts_, [&](int part) {
-            detail::merge_cut(runs_.data(), run_count(), detail::part_begin(entries_, parts_, part), cut(part));
-            if (part + 1 == parts_) detail::merge_cut(runs_.data(), run_count(), entries_, cut(parts_));
+            int const last = part + 1 < parts_ ? detail::merge_lanes : detail::merge_lanes + 1;
+            for (int piece = detail::merge_lanes * part; piece < detail::merge_lanes * part + last; ++piece) {
+                detail::merge_cut(runs_.data(), run_count(), piece_begin(piece), cut(piece));
+            }
         });
         team(parts_, [&](int part) { order_part(part); });
         duplicates_ = 0;
@@ -182,14 +184,23 @@ private:
     };
 
     [[nodiscard]] Index run_count() const noexcept { return static_cast<Index>(runs_.size()); }
-    /// Where part `part` begins in each run.
-    [[nodiscard]] Index* cut(int part) const noexcept {
-        return cuts_ + part * (detail::rounded_to_part(run_count() * 8) / 8);
+    [[nodiscard]] int pieces() const noexcept { return parts_ * detail::merge_lanes; }
+    /// The merged position where a piece of a part begins.
+    [[nodiscard]] Index piece_begin(int piece) const noexcept {
+        int const part = piece / detail::merge_lanes;
+        if (part == parts_) return entries_;
+        Index const begin = detail::part_begin(entries_, parts_, part);
+        Index const end = detail::part_begin(entries_, parts_, part + 1);
+        return begin + detail::part_begin(end - begin, detail::merge_lanes, piece % detail::merge_lanes);
     }
-    [[nodiscard]] Scratch scratch(int part) const noexcept {
+    /// Where a piece begins in each run.
+    [[nodiscard]] Index* cut(int piece) const noexcept {
+        return cuts_ + piece * (detail::rounded_to_part(run_count() * 8) / 8);
+    }
+    [[nodiscard]] Scratch scratch(int piece) const noexcept {
         Index const bytes = detail::rounded_to_part(run_count() * 8) +
                             detail::rounded_to_part(run_count() * static_cast<Index>(sizeof(detail::Contender)));
-        detail::Carver carver(scratch_ + part * bytes);
+        detail::Carver carver(scratch_ + piece * bytes);
         Scratch result{};
         result.rows = carver.take<Index>(run_count());
         result.tree = carver.take<detail::Contender>(run_count());
@@ -200,31 +211,48 @@ private:
         order_ = carver.take<std::uint16_t>(entries_);
         tallies_ = carver.take<Tally>(parts_);
         cuts_ = carver.take<Index>(0);
-        for (int part = 0; part <= parts_; ++part) static_cast<void>(carver.take<Index>(run_count()));
+        for (int piece = 0; piece <= pieces(); ++piece) static_cast<void>(carver.take<Index>(run_count()));
         scratch_ = carver.take<std::byte>(0);
     }
 
-    void order_part(int part) const noexcept {
-        Index const count = run_count();
-        Index const* const begin = cut(part);
-        Index const* const end = cut(part + 1);
-        Scratch const own = scratch(part);
+    /// The key before a piece, and whether there is one.
+    [[nodiscard]] detail::RepeatCounter repeats_from(int piece) const noexcept {
         bool has_previous = false;
         Index previous = INT64_MIN;
-        for (Index r = 0; r < count; ++r) {
-            own.rows[r] = begin[r];
+        Index const* const begin = cut(piece);
+        for (Index r = 0; r < run_count(); ++r) {
             if (begin[r] == 0) continue;
             has_previous = true;
             previous = larger(previous, runs_[static_cast<std::size_t>(r)].keys[begin[r] - 1]);
         }
-        detail::RepeatCounter repeats(has_previous, previous);
-        std::uint16_t* const order = order_ + detail::part_begin(entries_, parts_, part);
-        if (count == 2) {
-            detail::merge_two(runs_.data(), own.rows, end, order, repeats);
-        } else if (count != 0) {
-            detail::merge_many(runs_.data(), count, own.rows, end, own.tree, order, repeats);
+        return {has_previous, previous};
+    }
+
+    void order_part(int part) const noexcept {
+        Index const count = run_count();
+        int const first = part * detail::merge_lanes;
+        tallies_[part].repeats = 0;
+        if (count == 0) return;
+        for (int piece = first; piece < first + detail::merge_lanes; ++piece) {
+            for (Index r = 0; r < count; ++r) scratch(piece).rows[r] = cut(piece)[r];
         }
-        tallies_[part].repeats = repeats.repeats();
+        if (count == 2) {
+            auto repeats = repeats_from(first);
+            Index const* const end = cut(first + detail::merge_lanes);
+            detail::merge_two(runs_.data(), scratch(first).rows, end, order_ + piece_begin(first), repeats);
+            tallies_[part].repeats = repeats.repeats();
+            return;
+        }
+        detail::MergePiece lanes[detail::merge_lanes];
+        for (int lane = 0; lane < detail::merge_lanes; ++lane) {
+            int const piece = first + lane;
+            Scratch const own = scratch(piece);
+            lanes[lane] = {detail::LoserTree(runs_.data(), count, own.rows, cut(piece + 1), own.tree),
+                           order_ + piece_begin(piece), piece_begin(piece + 1) - piece_begin(piece),
+                           repeats_from(piece)};
+        }
+        detail::merge_many(lanes);
+        for (detail::MergePiece const& piece : lanes) tallies_[part].repeats += piece.repeats.repeats();
     }
 
     template <Index Width>
@@ -232,8 +260,8 @@ private:
         Index const bytes = Width != 0 ? Width : width;
         Index const begin = detail::part_begin(entries_, parts_, part);
         Index const end = detail::part_begin(entries_, parts_, part + 1);
-        Index const* const rows = cut(part);
-        auto* const next = reinterpret_cast<std::byte const**>(scratch(part).tree);
+        Index const* const rows = cut(part * detail::merge_lanes);
+        auto* const next = reinterpret_cast<std::byte const**>(scratch(part * detail::merge_lanes).tree);
         for (Index r = 0; r < run_count(); ++r) {
             next[r] = columns[r] != nullptr ? columns[r] + rows[r] * bytes : nullptr;
         }

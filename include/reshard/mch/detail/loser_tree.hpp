@@ -10,7 +10,8 @@
 
 namespace reshard::inline v0 {
 
-/// Keys in ascending order, equal ones allowed.
+/// Keys in ascending order, equal ones allowed. Aligned to 8 bytes, as the columns of a packed block are if its buffer
+/// is.
 struct SortedRun {
     Index const* keys = nullptr;
     Index count = 0;
@@ -33,6 +34,16 @@ inline constexpr Index exhausted = Index{1} << 32;
     return at < end ? Contender{runs[run].keys[at], run} : Contender{INT64_MAX, run + exhausted};
 }
 
+/// Asks for a key that a run comes to later; it may lie behind the last one.
+inline void prefetch_key(Index const* keys, Index at) noexcept {
+#if defined(__GNUC__)
+    __builtin_prefetch(keys + at);
+#else
+    static_cast<void>(keys);
+    static_cast<void>(at);
+#endif
+}
+
 /// Counts how often a key repeats the one before it.
 class RepeatCounter {
 public:
@@ -50,46 +61,99 @@ private:
     bool has_previous_;
 };
 
-/// Merges positions [at[r], end[r]) of every run into `order`, the run of each entry in turn; moves `at` to `end`.
-/// `tree` has room for `count` contenders.
-inline void merge_many(SortedRun const* runs, Index count, Index* at, Index const* end, Contender* tree,
-                       std::uint16_t* order, RepeatCounter& repeats) noexcept {
-    // Leaf r hangs below node (r + count) / 2; node 0 keeps the winner. Runs enter one after the other: the first to
-    // come to an empty node waits there for the one it has to play.
-    for (Index node = 0; node < count; ++node) tree[node] = {0, -1};
-    Index total = 0;
-    for (Index run = 0; run < count; ++run) {
-        total += end[run] - at[run];
-        Contender winner = contender(runs, run, at[run], end[run]);
-        Index node = (run + count) / 2;
-        for (; node > 0; node /= 2) {
-            if (tree[node].run < 0) break;
-            if (comes_first(tree[node], winner)) {
+/// A part of a merge is cut into this many pieces that take turns, entry by entry: each entry waits for the one before
+/// it through the whole tree, and the pieces do not wait for each other.
+inline constexpr int merge_lanes = 4;
+
+/// Merges positions [at[r], end[r]) of every run, one entry a step; moves `at` to `end`. `tree` has room for `count`
+/// contenders.
+class LoserTree {
+public:
+    LoserTree() = default;
+    LoserTree(SortedRun const* runs, Index count, Index* at, Index const* end, Contender* tree) noexcept
+        : runs_(runs), at_(at), end_(end), tree_(tree), count_(count) {
+        // Leaf r hangs below node (r + count) / 2; node 0 gets the winner. Runs enter one after the other: the first
+        // to come to an empty node waits there for the one it has to play.
+        for (Index node = 0; node < count; ++node) tree[node] = {0, -1};
+        for (Index run = 0; run < count; ++run) {
+            Contender winner = contender(runs, run, at[run], end[run]);
+            Index node = (run + count) / 2;
+            for (; node > 0 && tree[node].run >= 0; node /= 2) {
+                if (!comes_first(tree[node], winner)) continue;
                 Contender const loser = winner;
                 winner = tree[node];
                 tree[node] = loser;
             }
+            tree[node] = winner;
         }
-        tree[node] = winner;
+        winner_ = tree[0];
     }
-    Contender winner = tree[0];
-    for (Index i = 0; i < total; ++i) {
-        Index const run = winner.run;
-        order[i] = static_cast<std::uint16_t>(run);
-        repeats.add(winner.key);
-        winner = contender(runs, run, ++at[run], end[run]);
-        for (Index node = (run + count) / 2; node > 0; node /= 2) {
-            Contender const other = tree[node];
-            bool const swap = comes_first(other, winner);
-            tree[node].key = swap ? winner.key : other.key;
-            tree[node].run = swap ? winner.run : other.run;
-            winner.key = swap ? other.key : winner.key;
-            winner.run = swap ? other.run : winner.run;
+
+    [[nodiscard]] Contender const& winner() const noexcept { return winner_; }
+
+    /// Moves past the winner. \pre there are entries left.
+    void step() noexcept {
+        Index const run = winner_.run;
+        Index const next = ++at_[run];
+        prefetch_key(runs_[run].keys, next + 16);
+        Contender winner = contender(runs_, run, next, end_[run]);
+        for (Index node = (run + count_) / 2; node > 0; node /= 2) {
+            Contender const other = tree_[node];
+            auto const swap = static_cast<Index>(comes_first(other, winner));
+            Index const key = (winner.key ^ other.key) & -swap;
+            Index const number = (winner.run ^ other.run) & -swap;
+            tree_[node] = {other.key ^ key, other.run ^ number};
+            winner = {winner.key ^ key, winner.run ^ number};
         }
+        winner_ = winner;
+    }
+
+private:
+    SortedRun const* runs_ = nullptr;
+    Index* at_ = nullptr;
+    Index const* end_ = nullptr;
+    Contender* tree_ = nullptr;
+    Index count_ = 0;
+    Contender winner_{};
+};
+
+/// A piece of a merge: where its order goes, how long it is, and what precedes it.
+struct MergePiece {
+    LoserTree tree;
+    std::uint16_t* order = nullptr;
+    Index entries = 0;
+    RepeatCounter repeats{false, 0};
+
+    void step(Index i) noexcept {
+        order[i] = static_cast<std::uint16_t>(tree.winner().run);
+        repeats.add(tree.winner().key);
+        tree.step();
+    }
+};
+
+inline void merge_many(MergePiece (&pieces)[merge_lanes]) noexcept {
+    Index together = pieces[0].entries;
+    for (MergePiece const& piece : pieces) together = smaller(together, piece.entries);
+    MergePiece a = pieces[0];
+    MergePiece b = pieces[1];
+    MergePiece c = pieces[2];
+    MergePiece d = pieces[3];
+    for (Index i = 0; i < together; ++i) {
+        a.step(i);
+        b.step(i);
+        c.step(i);
+        d.step(i);
+    }
+    pieces[0] = a;
+    pieces[1] = b;
+    pieces[2] = c;
+    pieces[3] = d;
+    for (MergePiece& piece : pieces) {
+        for (Index i = together; i < piece.entries; ++i) piece.step(i);
     }
 }
 
-/// The same for two runs. Equal keys: run 0 first.
+/// Merges two runs, positions [at[r], end[r]) of each. Equal keys: run 0 first.
 inline void merge_two(SortedRun const* runs, Index* at, Index const* end, std::uint16_t* order,
                       RepeatCounter& repeats) noexcept {
     Index const* const a = runs[0].keys;

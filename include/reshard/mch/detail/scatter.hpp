@@ -137,7 +137,7 @@ inline void gather_run(std::byte const* from, Index width, std::uint16_t const* 
 inline void stream_run(std::byte const* from, std::uint16_t const* order, Index count, std::byte* to) noexcept {
     Index i = 0;
 #if defined(__SSE2__)
-    auto const word = [&](Index at) { return load_word(from + 8 * order[at]); };
+    auto const word = [&](Index at) { return load_word(from + Index{8} * order[at]); };
     if (reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
         while (i < count && reinterpret_cast<std::uintptr_t>(to + 8 * i) % 64 != 0) {
             store_word(to + 8 * i, word(i));

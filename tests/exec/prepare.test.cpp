@@ -161,7 +161,9 @@ TEST_SUITE("exec/prepare") {
             "device",
             "Fix: copy it to the host first"};
         check_spoilt(ErrorCode::buffer, parts, [&](Gather& job) { cuda.claim(job.source.data(), 16); });
+        cuda.claim(nullptr, 0);  // its memory is somebody else's by now
         check_spoilt(ErrorCode::buffer, parts, [&](Gather& job) { cuda.claim(job.destination.data(), 48); });
+        cuda.claim(nullptr, 0);
 
         // A policy in between does not hide the transport.
         Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});

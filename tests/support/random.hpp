@@ -60,7 +60,9 @@ public:
     [[nodiscard]] std::mt19937_64& engine() noexcept { return rng_; }
     /// A whole number, both ends included.
     [[nodiscard]] Index between(Index low, Index high) {
-        return low + static_cast<Index>(rng_() % static_cast<std::uint64_t>(high - low + 1));
+        std::uint64_t const first = static_cast<std::uint64_t>(low);
+        std::uint64_t const count = static_cast<std::uint64_t>(high) - first + 1;  // 0: all there are
+        return static_cast<Index>(first + (count == 0 ? rng_() : rng_() % count));
     }
     [[nodiscard]] bool chance(int percent) { return between(1, 100) <= percent; }
     template <class T>

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/mch/redistribute.hpp and row_moves.hpp: simulated trainers save, change their number of
+// ranks, and ask for every id by a look-up that shares no code with the library.
+#include <reshard/mch/row_moves.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
+#include <reshard/mch/validate.hpp>
+
+#include <mch/support/worlds.hpp>
+
+#include <map>
+#include <set>
+#include <string>
+
+namespace {
+using namespace reshard;
+using namespace reshard::test::torchrec;
+namespace torchrec = reshard::test::torchrec;
+
+/// What the row of a slot holds before the change.
+double mark(Id slot, int column) { return static_cast<double>(slot) * 3.0 + column; }
+
+/// A change of the number of ranks, and what all ranks said of it.
+struct Outcome {
+    World world;
+    std::vector<std::vector<double>> rows;  ///< of each rank, two columns
+    std::vector<MchChange> changes;
+    std::vector<std::string> errors;
+    std::string report;
+};
+
+template <class Spoil>
+Outcome change(World const& saved, Id count, MchOptions const& options, Spoil const& spoil) {
+    Outcome result{loaded_by_position(saved, count), {}, {}, {}, {}};
+    auto const ranks = static_cast<std::size_t>(count);
+    result.changes.resize(ranks);
+    result.errors.resize(ranks);
+    for (Module const& module : result.world.ranks) {
+        result.rows.emplace_back();
+        for (Id slot = module.o; slot < module.o + module.z; ++slot) {
+            for (int c : {0, 1}) result.rows.back().push_back(mark(slot, c));
+        }
+    }
+    MchTable const before = table_of(saved);
+    MchTable const after = table_of(result.world);
+    run_on_threads(static_cast<int>(count), [&](ThreadCommunicator& comm) {
+        auto const r = static_cast<std::size_t>(comm.rank());
+        MchTable from = before;
+        MchTable to = after;
+        spoil(result.world, from, to, comm.rank());
+        try {
+            MchState const state = state_of(result.world.ranks[r]);
+            result.changes[r] = redistribute(from, to, state, comm, options);
+            auto& rows = result.rows[r];
+            TensorView<double> const view(rows.data(), Shape{static_cast<Index>(rows.size()) / 2, 2});
+            apply_row_moves(result.changes[r].moves, to, view, comm);
+            auto const report = validate(to, state, comm);
+            if (comm.rank() == 0 && !report.sound()) result.report = to_string(report);
+        } catch (Error const& error) {
+            result.errors[r] = error.message();
+        }
+    });
+    return result;
+}
+Outcome change(World const& saved, Id count, MchOptions const& options = {}) {
+    return change(saved, count, options, [](World&, MchTable&, MchTable&, int) {});
+}
+
+template <class Get>
+Index total(Outcome const& outcome, Get const& get) {
+    Index sum = 0;
+    for (MchChange const& one : outcome.changes) sum += get(one);
+    return sum;
+}
+
+/// Every id that was live is found and has the row it had, unless it is listed as evicted.
+void check_found(World const& saved, Outcome const& outcome) {
+    std::set<Id> evicted;
+    for (MchChange const& one : outcome.changes) evicted.insert(one.evicted.begin(), one.evicted.end());
+    Index lost = 0;
+    Index wrong = 0;
+    for (auto const& [id, slot] : saved.live()) {
+        Id const row = outcome.world.look_up(id);
+        if (row < 0) {
+            lost += evicted.count(id) == 0 ? 1 : 0;
+            continue;
+        }
+        std::size_t const rank = outcome.world.rank_of(id);
+        auto const at = static_cast<std::size_t>(row - outcome.world.ranks[rank].o) * 2;
+        wrong += outcome.rows[rank][at] == mark(slot, 0) && outcome.rows[rank][at + 1] == mark(slot, 1) ? 0 : 1;
+    }
+    CHECK(lost == 0);
+    CHECK(wrong == 0);
+    CHECK(total(outcome, [](MchChange const& c) { return c.live_before; }) ==
+          total(outcome, [](MchChange const& c) { return c.live_after; }) + total(outcome, [](MchChange const& c) {
+              return static_cast<Index>(c.evicted.size() + c.left_out.size());
+          }));
+}
+
+constexpr std::pair<Id, Id> changes_of_ranks[] = {{1, 2}, {2, 4}, {1, 8}, {6, 4}, {4, 3},
+                                                  {4, 2}, {3, 1}, {4, 4}, {2, 7}};
+
+}  // namespace
+
+TEST_SUITE("mch/redistribute") {
+    TEST_CASE(
+        "route: every id is found where it is looked up, with the row it had, for any policy and change of ranks") {
+        for (Policy policy : {Policy::lfu, Policy::lru, Policy::distance_lfu}) {
+            for (auto const& pair : changes_of_ranks) {
+                Id const from = pair.first;
+                Id const to = pair.second;
+                CAPTURE(static_cast<int>(policy));
+                CAPTURE(from);
+                CAPTURE(to);
+                World const saved = trained(17, 1003, from, policy, torchrec::Kind::any, 0.9);
+                Outcome const outcome = change(saved, to);
+                CHECK(outcome.errors[0] == "");
+                CHECK(outcome.report == "");
+                check_found(saved, outcome);
+                CHECK(total(outcome, [](MchChange const& c) { return c.unreachable; }) == 0);
+                for (Module const& module : outcome.world.ranks) CHECK(module.iteration == saved.ranks[0].iteration);
+            }
+        }
+    }
+
+    TEST_CASE("slot_owner: what was kept is reachable as the algorithm that moves entries to their slots leaves it") {
+        MchOptions options;
+        options.mode = MchMode::slot_owner;
+        options.drop_unreachable = false;
+        struct Row {
+            Id from, to;
+            double share;
+        };
+        for (Row const& row : {Row{1, 2, 0.5}, {2, 4, 0.5}, {1, 8, 0.125}, {6, 4, 0.833}, {4, 3, 0.778}, {4, 2, 1.0}}) {
+            CAPTURE(row.from);
+            CAPTURE(row.to);
+            World const saved = trained(5, 24000, row.from, Policy::lfu);
+            Outcome const outcome = change(saved, row.to, options);
+            CHECK(outcome.errors[0] == "");
+            Index const live = total(outcome, [](MchChange const& c) { return c.live_after; });
+            Index const dead = total(outcome, [](MchChange const& c) { return c.unreachable; });
+            double const share = 1.0 - static_cast<double>(dead) / static_cast<double>(live);
+            CHECK(share > row.share - 0.01);
+            CHECK(share < row.share + 0.01);
+            Index const evicted =
+                total(outcome, [](MchChange const& c) { return static_cast<Index>(c.evicted.size()); });
+            CHECK(live + evicted == static_cast<Index>(saved.live().size()));
+            World const expected = saved.by_slot_owner(row.to);  // but for the slots that misses need
+            for (std::size_t r = 0; r < outcome.world.ranks.size(); ++r) {
+                MchChange const& one = outcome.changes[r];
+                Module const& is = outcome.world.ranks[r];
+                Module const& was = expected.ranks[r];
+                CHECK(one.evicted.size() == (was.live() == was.z ? 1U : 0U));  // a full shard has no row for misses
+                CHECK(one.moves.size() <= 1);
+                if (!one.evicted.empty()) continue;
+                CHECK(is.raw == was.raw);
+                CHECK(is.counts == was.counts);
+                Index moved = 0;
+                for (std::size_t i = 0; i < is.raw.size(); ++i)
+                    moved += is.raw[i] != no_id && is.mapping[i] != was.mapping[i];
+                CHECK(moved == static_cast<Index>(one.moves.size()));
+            }
+        }
+    }
+
+    TEST_CASE("slot_owner: ids that no look-up finds are left out, and listed") {
+        MchOptions options;
+        options.mode = MchMode::slot_owner;
+        World const saved = trained(9, 2000, 2, Policy::lru);
+        Outcome const outcome = change(saved, 4, options);
+        CHECK(outcome.report == "");
+        CHECK(total(outcome, [](MchChange const& c) { return c.unreachable; }) == 0);
+        Index const left = total(outcome, [](MchChange const& c) { return static_cast<Index>(c.left_out.size()); });
+        CHECK(left > 800);
+        CHECK(left + total(outcome, [](MchChange const& c) { return c.live_after; }) ==
+              static_cast<Index>(saved.live().size()));
+        for (MchChange const& one : outcome.changes) {
+            for (Index id : one.left_out) CHECK(outcome.world.look_up(id) == -1);
+        }
+    }
+
+    TEST_CASE("small ids are all looked up on rank 0: what its capacity forces out is listed, the worst first") {
+        World const saved = trained(3, 800, 1, Policy::lfu, torchrec::Kind::low, 0.9);
+        Outcome const outcome = change(saved, 4);
+        CHECK(outcome.report == "");
+        check_found(saved, outcome);
+        std::size_t const room = 200 - 1;
+        CHECK(outcome.changes[0].live_after == static_cast<Index>(room));
+        CHECK(outcome.changes[0].evicted.size() == saved.live().size() - room);
+        std::map<Id, Id> counts;
+        Module const& old = saved.ranks[0];
+        for (std::size_t i = 0; i < old.raw.size(); ++i) counts[old.raw[i]] = old.counts[i];
+        Id previous = 0;
+        for (Index id : outcome.changes[0].evicted) {
+            CHECK(counts[id] >= previous);
+            previous = counts[id];
+        }
+        for (Id id : outcome.world.ranks[0].raw) CHECK((id == no_id || counts[id] >= previous));
+    }
+
+    TEST_CASE("the slot that misses read is nobody's: a live id on it gets another, and its row follows") {
+        for (MchMode mode : {MchMode::route, MchMode::slot_owner}) {
+            World const saved = trained(23, 64, 1, Policy::lfu, torchrec::Kind::hash63, 1.5);  // full: 63 ids
+            MchOptions options;
+            options.mode = mode;
+            options.drop_unreachable = false;
+            Outcome const outcome = change(saved, 4, options);
+            if (mode == MchMode::route) CHECK(outcome.report == "");
+            if (mode == MchMode::route) check_found(saved, outcome);
+            CHECK(total(outcome, [](MchChange const& c) { return static_cast<Index>(c.moves.size()); }) > 0);
+            for (Module const& module : outcome.world.ranks) {
+                CHECK(module.raw.back() == no_id);
+                CHECK(module.mapping.back() == module.o + module.z - 1);
+            }
+        }
+    }
+
+    TEST_CASE("law: any policy, ids, fill, slots and change of ranks: found with its row, or listed") {
+        for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+            CAPTURE(seed);
+            std::mt19937_64 random(seed);
+            auto const pick = [&](auto... choices) {
+                std::vector const list{choices...};
+                return list[random() % list.size()];
+            };
+            Policy const policy = pick(Policy::lfu, Policy::lru, Policy::distance_lfu);
+            Id const from = pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{6}, Id{8});
+            Id const to = pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{6}, Id{8});
+            Id const slots = pick(Id{8}, Id{10}, Id{97}, Id{1000});
+            double const fill = pick(0.0, 0.01, 0.5, 0.95, 1.3);
+            auto const kind = pick(torchrec::Kind::low, torchrec::Kind::hash63, torchrec::Kind::any);
+            World const saved = trained(seed, slots, from, policy, kind, fill, 16);
+            Outcome const outcome = change(saved, to);
+            for (auto const& error : outcome.errors) CHECK(error == "");
+            CHECK(outcome.report == "");
+            check_found(saved, outcome);
+        }
+    }
+
+    TEST_CASE("a second time nothing changes, and nothing crosses ranks") {
+        World const saved = trained(31, 500, 3, Policy::distance_lfu, torchrec::Kind::any);
+        World const once = change(saved, 5).world;
+        Outcome const again = change(once, 5);
+        CHECK(buffers(again.world) == buffers(once));
+        CHECK(total(again, [](MchChange const& c) { return c.sent + static_cast<Index>(c.moves.size()); }) == 0);
+    }
+
+    TEST_CASE("shards without slots, more ranks than slots, empty tables and one id") {
+        for (double fill : {0.0, 0.08, 1.5}) {
+            for (auto const& pair : {std::pair<Id, Id>{2, 8}, {8, 3}, {1, 10}}) {
+                Id const from = pair.first;
+                Id const to = pair.second;
+                CAPTURE(fill);
+                CAPTURE(from);
+                CAPTURE(to);
+                World const saved = trained(2, 10, from, Policy::lfu, torchrec::Kind::any, fill, 8);
+                Outcome const outcome = change(saved, to);
+                for (auto const& error : outcome.errors) CHECK(error == "");
+                CHECK(outcome.report == "");
+                check_found(saved, outcome);
+            }
+        }
+    }
+
+    TEST_CASE("one rank: a table is put in order without a collective call") {
+        World const saved = trained(4, 300, 3, Policy::lfu);
+        World world = loaded_by_position(saved, 1);
+        SelfCommunicator comm;
+        MchChange const one = redistribute(table_of(saved), table_of(world), state_of(world.ranks[0]), comm);
+        CHECK(comm.traffic() == Traffic{});
+        CHECK(one.live_after == static_cast<Index>(saved.live().size()));
+        for (auto const& [id, slot] : saved.live()) CHECK(world.look_up(id) >= 0);
+        std::vector<float> rows(300);
+        for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i);
+        apply_row_moves(one.moves, table_of(world), TensorView<float>(rows.data(), Shape{300}), comm);
+        for (auto const& [id, slot] : saved.live()) {
+            CHECK(rows[static_cast<std::size_t>(world.look_up(id))] == static_cast<float>(slot));
+        }
+    }
+
+    TEST_CASE("bytes that cross ranks are the entries that change owner, and headers") {
+        World const saved = trained(6, 4000, 2, Policy::distance_lfu);
+        Outcome const outcome = change(saved, 4);
+        Index const sent = total(outcome, [](MchChange const& c) { return c.sent; });
+        CHECK(sent == total(outcome, [](MchChange const& c) { return c.received; }));
+        CHECK(total(outcome, [](MchChange const& c) { return c.bytes_sent; }) == sent * 32 + 4 * 3 * 16);
+    }
+
+    // ---- Errors: the same on every rank, and nothing written
+    // ---------------------------------------------------------
+
+    TEST_CASE("what is wrong on one rank is said on all, and no buffer is touched") {
+        World const saved = trained(8, 400, 2, Policy::lfu);
+        auto const refused = [&](std::vector<std::string> const& parts, auto const& spoil) {
+            Outcome const outcome = change(saved, 4, {}, spoil);
+            for (std::string const& error : outcome.errors) {
+                CHECK(error == outcome.errors[0]);
+                CHECK(error.find("Fix: ") != std::string::npos);
+            }
+            CAPTURE(outcome.errors[0]);
+            for (std::string const& part : parts) {
+                CAPTURE(part);
+                CHECK(outcome.errors[0].find(part) != std::string::npos);
+            }
+            return buffers(outcome.world);
+        };
+        auto const plain = buffers(loaded_by_position(saved, 4));
+
+        CHECK(refused({"rank 2 of 4: reshard::mch: table 'user': the number of slots differs: saved 401, current 400"},
+                      [](World&, MchTable& from, MchTable&, int rank) {
+                          if (rank == 2) from.slots = mch_slots(Mesh{2}, 401);
+                      }) == plain);
+        CHECK(refused({"rank 1 of 4: disagrees with rank 0"}, [](World&, MchTable&, MchTable& to, int rank) {
+                  if (rank == 1) to.name = "item";
+              }) == plain);
+        CHECK(refused({"table 'user'", "hash size differs", "saved 9223372036854775807, current 1000"},
+                      [](World&, MchTable&, MchTable& to, int) { to.hash_size = 1000; }) == plain);
+
+        auto expected = loaded_by_position(saved, 4);  // a slot of another shard
+        expected.ranks[3].mapping[0] = 5;
+        CHECK(refused({"rank 3 of 4: reshard::mch: table 'user': position 300",
+                       "with slot 5, outside its saved shard of slots "
+                       "200 to 400"},
+                      [](World& world, MchTable&, MchTable&, int rank) {
+                          if (rank == 3) world.ranks[3].mapping[0] = 5;
+                      }) == buffers(expected));
+
+        expected = loaded_by_position(saved, 4);  // an id twice
+        expected.ranks[0].raw[1] = expected.ranks[0].raw[0];
+        CHECK(refused({"1 ids arrive at slots", "more than once"}, [](World& world, MchTable&, MchTable&, int rank) {
+                  if (rank == 0) world.ranks[0].raw[1] = world.ranks[0].raw[0];
+              }) == buffers(expected));
+
+        expected = loaded_by_position(saved, 4);  // a slot twice
+        expected.ranks[0].mapping[1] = expected.ranks[0].mapping[0];
+        CHECK(refused({"two ids hold slot"}, [](World& world, MchTable&, MchTable&, int rank) {
+                  if (rank == 0) world.ranks[0].mapping[1] = world.ranks[0].mapping[0];
+              }) == buffers(expected));
+
+        expected = loaded_by_position(saved, 4);  // another checkpoint's iteration
+        expected.ranks[1].iteration[0] += 7;
+        CHECK(refused({"is at iteration", "Fix: load the states of one checkpoint."},
+                      [](World& world, MchTable&, MchTable&, int rank) {
+                          if (rank == 1) world.ranks[1].iteration[0] += 7;
+                      }) == buffers(expected));
+    }
+
+    TEST_CASE("the iteration reaches ranks that start anew") {
+        World const saved = trained(12, 90, 2, Policy::lru);
+        Outcome const outcome = change(saved, 3, {}, [](World& world, MchTable&, MchTable&, int rank) {
+            if (rank == 2) world.ranks[2].iteration[0] = 0;
+        });
+        for (Module const& module : outcome.world.ranks) CHECK(module.iteration == saved.ranks[0].iteration);
+        CHECK(outcome.report == "");
+    }
+
+    TEST_CASE("moves that are not this rank's are refused on all ranks") {
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            MchTable const table = mch_table("user", Mesh{2}, 10, MchEviction::lfu);
+            std::vector<float> rows(5, 1.0F);
+            TensorView<float> const view(rows.data(), Shape{5});
+            for (MchRowMove const move : {MchRowMove{3, 7}, MchRowMove{10, 1}, MchRowMove{-1, 2}}) {
+                std::vector<MchRowMove> moves;
+                if (comm.rank() == 0) moves.push_back(move);
+                CHECK_THROWS_AS(apply_row_moves(moves, table, view, comm), MismatchError);
+            }
+            TensorView<float> const wrong(rows.data(), Shape{4});
+            CHECK_THROWS_AS(apply_row_moves({}, table, comm.rank() == 1 ? wrong : view, comm), BufferError);
+            CHECK(rows == std::vector<float>(5, 1.0F));
+        });
+    }
+}

@@ -286,7 +286,131 @@ TEST_SUITE("mch/redistribute") {
         Outcome const outcome = change(saved, 4);
         Index const sent = total(outcome, [](MchChange const& c) { return c.sent; });
         CHECK(sent == total(outcome, [](MchChange const& c) { return c.received; }));
-        CHECK(total(outcome, [](MchChange const& c) { return c.bytes_sent; }) == sent * 32 + 4 * 3 * 16);
+        CHECK(total(outcome, [](MchChange const& c) { return c.bytes_sent; }) == sent * 32);
+    }
+
+    TEST_CASE("many tables travel in one message for each pair of ranks, and end as each by itself") {
+        std::vector<World> const saved{trained(41, 700, 2, Policy::lfu), trained(42, 300, 3, Policy::distance_lfu),
+                                       trained(43, 90, 6, Policy::lru), trained(44, 500, 4, Policy::lfu)};
+        std::vector<World> loaded;
+        std::vector<Outcome> alone;
+        for (World const& world : saved) {
+            loaded.push_back(loaded_by_position(world, 4));
+            alone.push_back(change(world, 4));
+        }
+        BucketWorld buckets(24, 12, {0, 6, 12, 18, 24});
+        for (Id id : {3, 500, -7, 12345}) buckets.admit(id, 9);
+        BucketWorld const before = buckets;
+        std::vector<Traffic> traffic(4);
+        std::vector<std::vector<MchChange>> changes(4);
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            std::vector<MchTransition> tables;
+            for (std::size_t t = 0; t < saved.size(); ++t) {
+                std::string const name = concat("table ", t);
+                tables.push_back({table_of(saved[t], name), table_of(loaded[t], name), state_of(loaded[t].ranks[r])});
+            }
+            tables.push_back({table_of(before), table_of(buckets), state_of(buckets, r)});
+            Traffic const start = comm.traffic();
+            changes[r] = redistribute(tables, comm);
+            traffic[r] = comm.traffic() - start;
+        });
+        CHECK(buckets.identities == before.identities);
+        CHECK(buckets.hours == before.hours);
+        Index entries = 0;
+        Index live = 0;
+        for (std::size_t r = 0; r < 4; ++r) {
+            REQUIRE(changes[r].size() == 5);
+            for (std::size_t t = 0; t < saved.size(); ++t) {
+                CHECK(changes[r][t].moves == alone[t].changes[r].moves);
+                CHECK(changes[r][t].sent == alone[t].changes[r].sent);
+                CHECK(changes[r][t].bytes_sent == alone[t].changes[r].bytes_sent);
+                entries += changes[r][t].bytes_sent;
+            }
+            live += changes[r][4].live_after;
+            CHECK(traffic[r].messages_sent <= 2 * 3);  // headers, and entries for those who get any
+        }
+        Index held = 0;
+        for (Ids const& part : before.identities)
+            held += std::count_if(part.begin(), part.end(), [](Id id) { return id != -1; });
+        CHECK(live == held);
+        for (std::size_t t = 0; t < saved.size(); ++t) CHECK(buffers(loaded[t]) == buffers(alone[t].world));
+        Index bytes = 0;
+        for (Traffic const& one : traffic) bytes += one.bytes_sent;
+        CHECK(bytes == entries + 4 * 3 * 5 * 16);  // a header a pair of ranks and table
+    }
+
+    TEST_CASE("tables on other ranks than one another's, and ranks without any") {
+        World const saved = trained(51, 200, 2, Policy::lfu);
+        World loaded = loaded_by_position(saved, 3);
+        World const alone = change(saved, 3).world;
+        run_on_threads(5, [&](ThreadCommunicator& comm) {
+            MchTable const from = table_of(saved);
+            MchTable const to = from.on(mch_slots(DynamicMesh({3}, first_rank(2)), 200));
+            bool const here = comm.rank() >= 2;
+            MchState const state =
+                here ? state_of(loaded.ranks[static_cast<std::size_t>(comm.rank() - 2)]) : MchState{};
+            MchChange const one = redistribute(from, to, state, comm);
+            CHECK((here || one.live_after == 0));
+            CHECK(one.unreachable == 0);
+        });
+        CHECK(buffers(loaded) == buffers(alone));
+    }
+
+    TEST_CASE("any number of threads gives the same bits") {
+        World const saved = trained(61, 3000, 3, Policy::distance_lfu, torchrec::Kind::any);
+        for (MchMode mode : {MchMode::route, MchMode::slot_owner}) {
+            MchOptions options;
+            options.mode = mode;
+            Outcome const one = change(saved, 4, options);
+            for (int threads : {2, 3}) {
+                options.threads = threads;
+                Outcome const other = change(saved, 4, options);
+                CHECK(buffers(other.world) == buffers(one.world));
+                for (std::size_t r = 0; r < 4; ++r) {
+                    CHECK(other.changes[r].moves == one.changes[r].moves);
+                    CHECK(other.changes[r].left_out == one.changes[r].left_out);
+                }
+            }
+        }
+    }
+
+    TEST_CASE("where a load by position was enough nothing is sent, and shards are put in order") {
+        World const saved = trained(71, 800, 4, Policy::lfu);
+        Outcome const outcome = change(saved, 2);  // 200 slots a shard, then 400
+        CHECK(outcome.report == "");
+        check_found(saved, outcome);
+        CHECK(total(outcome, [](MchChange const& c) { return c.sent + c.bytes_sent; }) == 0);
+        CHECK(position_ok(table_of(saved), table_of(outcome.world)));
+    }
+
+    TEST_CASE("weights and optimizer states follow in one exchange, of any width") {
+        World const saved = trained(81, 300, 1, Policy::lfu);
+        World world = loaded_by_position(saved, 3);
+        std::vector<std::vector<float>> weights(3);
+        std::vector<std::vector<std::uint8_t>> momentum(3);
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            Module& module = world.ranks[r];
+            MchTable const to = table_of(world);
+            auto const one = redistribute(table_of(saved), to, state_of(module), comm);
+            for (Id slot = module.o; slot < module.o + module.z; ++slot) {
+                for (int c : {0, 1, 2}) weights[r].push_back(static_cast<float>(slot * 3 + c));
+                momentum[r].push_back(static_cast<std::uint8_t>(slot % 251));
+            }
+            std::vector<DynamicView> const rows{TensorView<float>(weights[r].data(), Shape{module.z, 3}),
+                                                TensorView<std::uint8_t>(momentum[r].data(), Shape{module.z})};
+            Traffic const start = comm.traffic();
+            apply_row_moves(one.moves, to, rows, comm);
+            CHECK((comm.traffic() - start).messages_sent <= 3 * 2);  // counts, numbers, rows
+        });
+        for (auto const& [id, slot] : saved.live()) {
+            std::size_t const rank = world.rank_of(id);
+            if (world.look_up(id) < 0) continue;  // evicted
+            auto const at = static_cast<std::size_t>(world.look_up(id) - world.ranks[rank].o);
+            CHECK(weights[rank][at * 3 + 2] == static_cast<float>(slot * 3 + 2));
+            CHECK(momentum[rank][at] == slot % 251);
+        }
     }
 
     // ---- Errors: the same on every rank, and nothing written
@@ -340,6 +464,16 @@ TEST_SUITE("mch/redistribute") {
                   if (rank == 0) world.ranks[0].mapping[1] = world.ranks[0].mapping[0];
               }) == buffers(expected));
 
+        expected = loaded_by_position(saved, 4);  // nothing was loaded
+        expected.ranks[2].raw.assign(100, 0);
+        expected.ranks[2].mapping.assign(100, 0);
+        CHECK(refused({"rank 2 of 4: reshard::mch: table 'user': all 100 ids and slots", "never loaded"},
+                      [](World& world, MchTable&, MchTable&, int rank) {
+                          if (rank != 2) return;
+                          world.ranks[2].raw.assign(100, 0);
+                          world.ranks[2].mapping.assign(100, 0);
+                      }) == buffers(expected));
+
         expected = loaded_by_position(saved, 4);  // another checkpoint's iteration
         expected.ranks[1].iteration[0] += 7;
         CHECK(refused({"is at iteration", "Fix: load the states of one checkpoint."},
@@ -370,6 +504,60 @@ TEST_SUITE("mch/redistribute") {
             TensorView<float> const wrong(rows.data(), Shape{4});
             CHECK_THROWS_AS(apply_row_moves({}, table, comm.rank() == 1 ? wrong : view, comm), BufferError);
             CHECK(rows == std::vector<float>(5, 1.0F));
+        });
+    }
+
+    TEST_CASE("slot_owner: a shard that would be full does not hide that two ids hold a slot") {
+        World saved = trained(91, 64, 1, Policy::lfu, torchrec::Kind::hash63, 1.5);  // full: an id has to go
+        saved.ranks[0].mapping[0] = saved.ranks[0].mapping[1];
+        MchOptions options;
+        options.mode = MchMode::slot_owner;
+        options.drop_unreachable = false;
+        Outcome const outcome = change(saved, 2, options);
+        for (std::string const& error : outcome.errors) {
+            CHECK(error == outcome.errors[0]);
+            CHECK(error.find("two ids hold slot") != std::string::npos);
+        }
+        CHECK(buffers(outcome.world) == buffers(loaded_by_position(saved, 2)));
+    }
+
+    TEST_CASE("lists that make no sense are refused on all ranks") {
+        World const saved = trained(8, 100, 2, Policy::lfu);
+        World world = loaded_by_position(saved, 2);
+        auto const before = buffers(world);
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            MchTransition const one{table_of(saved), table_of(world), state_of(world.ranks[r])};
+            std::vector<MchTransition> tables(comm.rank() == 1 ? 1 : 2, one);
+            if (comm.rank() == 0) tables[1].current.name = tables[1].saved.name = "item";
+            CHECK_THROWS_WITH_AS(redistribute(tables, comm), doctest::Contains("disagrees with rank 0"), MismatchError);
+            tables.assign(2, one);
+            CHECK_THROWS_WITH_AS(redistribute(tables, comm),
+                                 doctest::Contains("table 'user': is in the list twice. Fix: "), MismatchError);
+            MchOptions options;
+            options.threads = comm.rank();
+            CHECK_THROWS_WITH_AS(redistribute(one.saved, one.current, one.state, comm, options),
+                                 doctest::Contains("rank 0 of 2: reshard::Workers: 0 threads"), MeshError);
+            CHECK(redistribute(std::span<MchTransition const>{}, comm).empty());
+        });
+        CHECK(buffers(world) == before);
+    }
+
+    TEST_CASE("rows of another width on another rank are refused on all ranks") {
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            MchTable const table = mch_table("user", Mesh{2}, 10, MchEviction::lfu);
+            std::vector<float> memory(10, 1.0F);
+            DynamicView const rows = TensorView<float>(memory.data(), Shape{5, comm.rank() + 1});
+            std::vector<MchRowMove> moves;
+            if (comm.rank() == 1) moves.push_back({2, 8});
+            CHECK_THROWS_WITH_AS(apply_row_moves(moves, table, rows, comm),
+                                 doctest::Contains("rows have 4 bytes on rank 0, 8 on rank 1. Fix: "), MismatchError);
+            std::vector<float> state(5);
+            std::vector<DynamicView> lists{TensorView<float>(state.data(), Shape{5})};
+            if (comm.rank() == 0) lists.push_back(rows);
+            CHECK_THROWS_WITH_AS(apply_row_moves({}, table, lists, comm), doctest::Contains("disagrees with rank 0"),
+                                 MismatchError);
+            CHECK(memory == std::vector<float>(10, 1.0F));
         });
     }
 }

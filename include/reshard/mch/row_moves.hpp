@@ -10,127 +10,173 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// What each rank asks of each other: one exchange of counts, one of lists.
-struct RowRequests {
-    std::vector<Index> wanted;        ///< rows that this rank wants, by the rank that holds them
-    std::vector<Index> wanted_begin;  ///< per rank, and the end
-    std::vector<Index> asked;         ///< rows that others want of this rank, by who wants them
-    std::vector<Index> asked_begin;
+/// How many rows a rank wants of another, and how wide they are there.
+struct MchRowCount {
+    Index rows = 0;
+    Index row_bytes = 0;
 };
 
-template <Communicator C>
-[[nodiscard]] RowRequests exchange_requests(C& comm, std::vector<std::vector<Index>> const& by_rank) {
-    auto const ranks = static_cast<std::size_t>(comm.size());
-    RowRequests requests;
-    std::vector<Index> counts(ranks);
-    std::vector<Index> theirs(ranks);
-    requests.wanted_begin.push_back(0);
-    for (std::size_t r = 0; r < ranks; ++r) {
-        requests.wanted.insert(requests.wanted.end(), by_rank[r].begin(), by_rank[r].end());
-        requests.wanted_begin.push_back(static_cast<Index>(requests.wanted.size()));
-        counts[r] = static_cast<Index>(by_rank[r].size());
-    }
-    all_to_all(comm, std::as_bytes(std::span(counts)), std::as_writable_bytes(std::span(theirs)));
-    requests.asked_begin.push_back(0);
-    for (Index count : theirs) requests.asked_begin.push_back(requests.asked_begin.back() + count);
-    requests.asked.resize(static_cast<std::size_t>(requests.asked_begin.back()));
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    for (std::size_t r = 0; r < ranks; ++r) {
-        if (counts[r] != 0) {
-            sends.push_back({static_cast<int>(r),
-                             reinterpret_cast<std::byte const*>(requests.wanted.data() + requests.wanted_begin[r]),
-                             byte_box(counts[r] * 8)});
-        }
-        if (theirs[r] != 0) {
-            receives.push_back({static_cast<int>(r),
-                                reinterpret_cast<std::byte*>(requests.asked.data() + requests.asked_begin[r]),
-                                byte_box(theirs[r] * 8)});
-        }
-    }
-    comm.exchange(sends, receives).wait();
-    return requests;
-}
-
-}  // namespace detail
-
-/// Collective over `comm`. `rows` is this rank's part of the table's weights, or of an optimizer state: one row per
-/// slot of its shard, [z] or [z, ...], dense, of any element type with whole bytes, loaded by position. Row `move.from`
-/// of the whole becomes row `move.to`, all at once: what is overwritten has been read. Rows that no move names stay.
-///
-/// Throws the same error on every rank before anything is written: BufferError for rows that are not the shard's,
-/// MismatchError for a move from a row the table does not have, or into another rank's shard; DTypeError.
-template <Communicator C>
-void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, DynamicView const& rows, C& comm) {
-    int const rank = comm.rank();
-    Interval range{};
-    Index row_bytes = 0;
-    std::vector<std::vector<Index>> by_rank(static_cast<std::size_t>(comm.size()));
-    std::vector<std::vector<Index>> targets(by_rank.size());
-    std::vector<std::byte> arriving;
-    std::vector<std::byte> leaving;
-    Digest digest;
-    reshard::digest(digest, table);
-    detail::agree_after(comm, digest.value(), [&] {
-        check_table(table);
-        range = table.range(rank);
-        detail::MchBuffers buffers(table, rank);
-        row_bytes = bytes(rows.dtype());
-        for (int d = 1; d < rows.rank(); ++d) row_bytes *= rows.extent(d);
-        static_cast<void>(buffers.column(rows, "the rows of weights", range.size(), row_bytes));
+/// Moves of one rank, grouped by the rank that holds the rows. `wanted` and `asked` are grouped alike by rank.
+class MchRowMoves {
+public:
+    /// Throws MismatchError for moves that are not this rank's.
+    void sort(std::span<MchRowMove const> moves, MchTable const& table, Index rank, std::size_t ranks) {
+        Interval const range = table.range(rank);
         SlotRouter const owner(table.slots);
+        begin_.assign(ranks + 1, 0);
+        auto const holder = [&](MchRowMove const& move) {
+            return static_cast<std::size_t>(table.slots.mesh().rank_at(owner(move.from)));
+        };
         for (MchRowMove const& move : moves) {
             if (move.from < 0 || move.from >= table.size() || !range.contains(move.to)) {
-                detail::refuse_table(
+                refuse_table(
                     ErrorCode::mismatch, table,
                     concat("on rank ", rank, ": a move from row ", move.from, " to row ", move.to,
                            ", but the table has ", table.size(), " rows, this rank those from ", range.begin, " to ",
                            range.end, ". Fix: pass the moves that redistribute() returned on this rank."));
             }
-            auto const from = static_cast<std::size_t>(table.slots.mesh().rank_at(owner(move.from)));
-            by_rank[from].push_back(move.from);
-            targets[from].push_back(move.to);
+            ++begin_[holder(move) + 1];
         }
-        arriving.resize(moves.size() * static_cast<std::size_t>(row_bytes));
+        for (std::size_t r = 0; r < ranks; ++r) begin_[r + 1] += begin_[r];
+        wanted.resize(moves.size());
+        targets.resize(moves.size());
+        std::vector<Index> next(begin_.begin(), begin_.end() - 1);
+        for (MchRowMove const& move : moves) {
+            auto const at = static_cast<std::size_t>(next[holder(move)]++);
+            wanted[at] = move.from;
+            targets[at] = move.to;
+        }
+    }
+    [[nodiscard]] Index begin(std::size_t rank) const noexcept { return begin_[rank]; }
+    [[nodiscard]] Index count(std::size_t rank) const noexcept { return begin_[rank + 1] - begin_[rank]; }
+
+    std::vector<Index> wanted;   ///< rows of the whole that this rank wants
+    std::vector<Index> targets;  ///< and where they go
+
+private:
+    std::vector<Index> begin_;  ///< per rank, and the end
+};
+
+}  // namespace detail
+
+/// Collective over `comm`. `rows` are this rank's parts of the table's weights and of its optimizer states, all of
+/// which follow the ids: one row per slot of its shard, [z] or [z, ...], dense, of any element type with whole bytes,
+/// loaded by position. Row `move.from` of each whole becomes row `move.to`, all at once: what is overwritten has been
+/// read. Rows that no move names stay. The same number of views in the same order on all ranks; a rank without slots
+/// may leave them null.
+///
+/// One exchange of counts, one of row numbers, one of rows, however many views; with one rank no collective call.
+/// Memory beside the rows: those that leave this rank, those that come, and their numbers.
+///
+/// Throws the same error on every rank before anything is written: BufferError for rows that are not the shard's,
+/// MismatchError for a move from a row the table does not have, or into another rank's shard, and for rows that are of
+/// another width on another rank; DTypeError; OutOfMemory.
+template <Communicator C>
+void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, std::span<DynamicView const> rows,
+                     C& comm) {
+    int const rank = comm.rank();
+    auto const ranks = static_cast<std::size_t>(comm.size());
+    Interval range{};
+    detail::MchRowMoves mine;
+    std::vector<Index> widths(rows.size(), 0);
+    std::vector<std::byte*> own(rows.size(), nullptr);
+    Index row_bytes = 0;
+    std::vector<detail::MchRowCount> counts(ranks);
+    std::vector<detail::MchRowCount> theirs(ranks);
+    Digest digest;
+    reshard::digest(digest, table);
+    digest.add(rows.size());
+    detail::agree_after(comm, digest.value(), [&] {
+        check_table(table);
+        range = table.range(rank);
+        detail::MchBuffers buffers(table, rank);
+        for (std::size_t v = 0; v < rows.size(); ++v) {
+            widths[v] = bytes(rows[v].dtype());
+            for (int d = 1; d < rows[v].rank(); ++d) widths[v] *= rows[v].extent(d);
+            own[v] = buffers.column(rows[v], rows.size() == 1 ? "the rows" : concat("the rows of view ", v),
+                                    range.size(), widths[v]);
+            row_bytes += widths[v];
+        }
+        mine.sort(moves, table, rank, ranks);
+        for (std::size_t r = 0; r < ranks; ++r) counts[r] = {mine.count(r), row_bytes};
+        theirs = counts;
     });
-    std::byte* const own = rows.data();
-    if (comm.size() == 1) {
-        for (std::size_t i = 0; i < moves.size(); ++i) {
-            std::memcpy(arriving.data() + static_cast<Index>(i) * row_bytes, own + moves[i].from * row_bytes,
-                        static_cast<std::size_t>(row_bytes));
+    if (ranks != 1) all_to_all(comm, std::as_bytes(std::span(counts)), std::as_writable_bytes(std::span(theirs)));
+
+    std::vector<Index> asked;
+    std::vector<Index> asked_begin{0};
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    std::vector<std::byte> arriving;
+    std::vector<std::byte> leaving;
+    detail::agree_after(comm, digest.value(), [&] {
+        for (std::size_t r = 0; r < ranks; ++r) {
+            bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
+            if (meet && theirs[r].row_bytes != row_bytes) {
+                detail::refuse_table(ErrorCode::mismatch, table,
+                                     concat("rows have ", row_bytes, " bytes on rank ", rank, ", ", theirs[r].row_bytes,
+                                            " on rank ", r, ". Fix: pass the same weights and states on every rank."));
+            }
+            asked_begin.push_back(asked_begin.back() + theirs[r].rows);
         }
-    } else {
-        auto const requests = detail::exchange_requests(comm, by_rank);
-        detail::agree_after(comm, digest.value(), [&] {
-            leaving.resize(requests.asked.size() * static_cast<std::size_t>(row_bytes));
-            for (std::size_t i = 0; i < requests.asked.size(); ++i) {
-                std::memcpy(leaving.data() + static_cast<Index>(i) * row_bytes,
-                            own + (requests.asked[i] - range.begin) * row_bytes, static_cast<std::size_t>(row_bytes));
+        asked.resize(static_cast<std::size_t>(asked_begin.back()));
+        arriving.resize(mine.wanted.size() * static_cast<std::size_t>(row_bytes));
+        leaving.resize(asked.size() * static_cast<std::size_t>(row_bytes));
+        for (std::size_t r = 0; r < ranks; ++r) {
+            if (counts[r].rows != 0) {
+                sends.push_back({static_cast<int>(r),
+                                 reinterpret_cast<std::byte const*>(mine.wanted.data() + mine.begin(r)),
+                                 detail::byte_box(counts[r].rows * 8)});
             }
-        });
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
-        for (std::size_t r = 0; r < by_rank.size(); ++r) {
-            Index const out = requests.asked_begin[r + 1] - requests.asked_begin[r];
-            Index const in = requests.wanted_begin[r + 1] - requests.wanted_begin[r];
-            if (out * row_bytes != 0) {
-                sends.push_back({static_cast<int>(r), leaving.data() + requests.asked_begin[r] * row_bytes,
-                                 detail::byte_box(out * row_bytes)});
-            }
-            if (in * row_bytes != 0) {
-                receives.push_back({static_cast<int>(r), arriving.data() + requests.wanted_begin[r] * row_bytes,
-                                    detail::byte_box(in * row_bytes)});
+            if (theirs[r].rows != 0) {
+                receives.push_back({static_cast<int>(r), reinterpret_cast<std::byte*>(asked.data() + asked_begin[r]),
+                                    detail::byte_box(theirs[r].rows * 8)});
             }
         }
+    });
+    if (ranks != 1) {
         comm.exchange(sends, receives).wait();
+    } else {
+        asked = mine.wanted;
     }
-    std::byte const* row = arriving.data();
-    for (std::vector<Index> const& list : targets) {
-        for (Index to : list) {
-            std::memcpy(own + (to - range.begin) * row_bytes, row, static_cast<std::size_t>(row_bytes));
-            row += row_bytes;
+
+    std::byte* to = leaving.data();
+    for (Index row : asked) {
+        for (std::size_t v = 0; v < rows.size(); ++v) {
+            std::memcpy(to, own[v] + (row - range.begin) * widths[v], static_cast<std::size_t>(widths[v]));
+            to += widths[v];
         }
     }
+    sends.clear();
+    receives.clear();
+    for (std::size_t r = 0; r < ranks && row_bytes != 0; ++r) {
+        if (theirs[r].rows != 0) {
+            sends.push_back({static_cast<int>(r), leaving.data() + asked_begin[r] * row_bytes,
+                             detail::byte_box(theirs[r].rows * row_bytes)});
+        }
+        if (counts[r].rows != 0) {
+            receives.push_back({static_cast<int>(r), arriving.data() + mine.begin(r) * row_bytes,
+                                detail::byte_box(counts[r].rows * row_bytes)});
+        }
+    }
+    if (ranks != 1) {
+        comm.exchange(sends, receives).wait();
+    } else {
+        arriving.swap(leaving);
+    }
+    std::byte const* from = arriving.data();
+    for (Index row : mine.targets) {
+        for (std::size_t v = 0; v < rows.size(); ++v) {
+            std::memcpy(own[v] + (row - range.begin) * widths[v], from, static_cast<std::size_t>(widths[v]));
+            from += widths[v];
+        }
+    }
+}
+
+/// The same for one view.
+template <Communicator C>
+void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, DynamicView const& rows, C& comm) {
+    apply_row_moves(moves, table, std::span<DynamicView const>(&rows, 1), comm);
 }
 
 }  // namespace reshard::inline v0

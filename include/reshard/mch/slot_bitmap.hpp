@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/slot_bitmap.hpp
-/// \brief  Which slots of [first, first + count) are taken: finds slots taken twice or out of range, lists the free
-/// ones. \depends core, mch/detail, <atomic>, <bit>.
+/// \brief  Which slots of a range are taken: finds those taken twice or out of range, lists the free ones.
+/// \depends core, mch/detail, <atomic>, <bit>.
 #pragma once
 
 #include <reshard/mch/detail/parts.hpp>
@@ -60,7 +60,15 @@ public:
         }
         return faults;
     }
-    /// The same by a team. `team` returns only when all parts are done, so what they marked is visible afterwards.
+    /// Marks one slot; false when it was taken. \pre contains(slot); no other thread marks.
+    [[nodiscard]] bool take(Index slot) noexcept {
+        std::uint64_t& word = words_[(slot - first_) / 64];
+        std::uint64_t const bit = bit_of(slot);
+        bool const was_free = (word & bit) == 0;
+        word |= bit;
+        return was_free;
+    }
+    /// mark() by a team. `team` returns only when all parts are done, so what they marked is visible afterwards.
     template <class Team>
     [[nodiscard]] SlotFaults mark(std::span<Index const> slots, int parts, Team&& team) {
         detail::check_parts("reshard::SlotBitmap::mark", parts);

@@ -1,82 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{state,partition,merge,slot_bitmap}.
+/// \depends mch/{state,merge,packed,slot_bitmap}.
 #pragma once
 
 #include <reshard/mch/merge.hpp>
-#include <reshard/mch/partition.hpp>
+#include <reshard/mch/packed.hpp>
 #include <reshard/mch/slot_bitmap.hpp>
 #include <reshard/mch/state.hpp>
 
 #include <algorithm>  // sort, nth_element
+#include <optional>   // optional
 
 namespace reshard::inline v0 {
 
 namespace detail {
 
-/// The columns of a shard as they travel: ids, slots, metadata in the table's order.
-[[nodiscard]] inline std::vector<PartitionColumn> columns_of(MchTable const& table, MchShard const& shard) {
-    std::vector<PartitionColumn> columns{{reinterpret_cast<std::byte const*>(shard.ids), 8},
-                                         {reinterpret_cast<std::byte const*>(shard.slots), 8}};
-    for (std::size_t c = 0; c < table.metadata.size(); ++c) {
-        columns.push_back({shard.metadata[c], table.metadata[c].bytes});
-    }
-    return columns;
-}
+/// A block of entries from one rank.
+struct MchBlock {
+    int rank = 0;
+    Index entries = 0;
+    Index bytes = 0;
+    Index begin = 0;                 ///< in the memory for what arrives
+    std::byte const* own = nullptr;  ///< where it lies already, when it is this rank's
+};
 
 class MchIncoming {
 public:
-    /// \pre both outlive this.
-    MchIncoming(MchTable const& table, MchShard const& shard) : table_(table), shard_(shard) {
+    /// \pre `table` outlives this. `parts` as Merge's.
+    MchIncoming(MchTable const& table, MchShard const& shard, int parts)
+        : table_(&table), shard_(shard), parts_(parts) {
         widths_ = {8, 8};
         for (MchColumn const& column : table.metadata) widths_.push_back(column.bytes);
+        columns_.resize(widths_.size());
     }
 
     /// In the order of ranks. Throws MismatchError for iterations that differ; a rank that starts anew has 0.
-    void expect(int rank, Index entries, Index iteration) {
-        Source source{rank, entries, total_, packed_block_bytes(entries, widths_)};
-        if (source.bytes > INT64_MAX - total_) {
-            refuse_table(ErrorCode::shape, table_, "more bytes arrive than 64 bits count. Fix: use more ranks.");
+    void expect(int rank, Index entries, Index iteration, std::byte const* own) {
+        MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
+        if (own == nullptr) {
+            if (block.bytes > INT64_MAX - total_) {
+                refuse_table(ErrorCode::shape, *table_, "more bytes arrive than 64 bits count. Fix: use more ranks.");
+            }
+            total_ += block.bytes;
         }
-        total_ += source.bytes;
-        if (entries != 0) sources_.push_back(source);
+        if (entries != 0) blocks_.push_back(block);
         if (iteration == 0 || iteration == iteration_) return;
         if (iteration_ != 0) {
-            refuse_table(ErrorCode::mismatch, table_,
+            refuse_table(ErrorCode::mismatch, *table_,
                          concat("rank ", rank, " is at iteration ", iteration, ", another at ", iteration_,
                                 ". Fix: load the states of one checkpoint."));
         }
         iteration_ = iteration;
     }
     void allocate() { memory_.resize(static_cast<std::size_t>(total_)); }
-    [[nodiscard]] std::byte* block(int rank) noexcept { return memory_.data() + source_of(rank).begin; }
-    [[nodiscard]] Index block_bytes(int rank) const noexcept { return source_of(rank).bytes; }
+    [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
+    /// Where to receive a block that is not this rank's own.
+    [[nodiscard]] std::byte* memory(MchBlock const& block) noexcept { return memory_.data() + block.begin; }
 
     /// Throws MismatchError for an id that arrives twice.
-    void order() {
-        for (Source const& source : sources_) {
-            std::byte const* const base = memory_.data() + source.begin;
+    template <class Team>
+    void order(Team&& team) {
+        for (MchBlock const& block : blocks_) {
+            std::byte const* const base = entries_of(block);
             auto const* const ids = reinterpret_cast<Index const*>(base);
-            for_each_sorted_run({ids, static_cast<std::size_t>(source.entries)}, [&](Index begin, Index end) {
+            for_each_sorted_run({ids, static_cast<std::size_t>(block.entries)}, [&](Index begin, Index end) {
                 runs_.push_back({ids + begin, end - begin});
                 std::byte const* column = base;
-                for (Index width : widths_) {
-                    addresses_.push_back(column + begin * width);
-                    column += packed_column_bytes(source.entries, width);
+                for (std::size_t c = 0; c < widths_.size(); ++c) {
+                    columns_[c].push_back(column + begin * widths_[c]);
+                    column += packed_column_bytes(block.entries, widths_[c]);
                 }
             });
         }
-        merge_.emplace_back(runs_);
-        merge_memory_.resize(static_cast<std::size_t>(merge_[0].workspace_bytes()));
-        merge_[0].order(merge_memory_);
-        if (merge_[0].duplicates() == 0) return;
+        merge_.emplace(runs_, parts_);
+        merge_memory_.resize(static_cast<std::size_t>(merge_->workspace_bytes()));
+        merge_->order(merge_memory_, team);
+        if (merge_->duplicates() == 0) return;
         std::string first;
-        merge_[0].for_each_duplicate([&](Index, Index id, Index, Index) {
+        merge_->for_each_duplicate([&](Index, Index id, Index, Index) {
             if (first.empty()) first = concat(id);
         });
-        refuse_table(ErrorCode::mismatch, table_,
-                     concat(merge_[0].duplicates(), " ids arrive at slots ", shard_.range().begin, " to ",
+        refuse_table(ErrorCode::mismatch, *table_,
+                     concat(merge_->duplicates(), " ids arrive at slots ", shard_.range().begin, " to ",
                             shard_.range().end, " more than once, the first of them ", first,
                             ". Fix: the saved state is corrupt; validate() says where."));
     }
@@ -84,123 +90,128 @@ public:
     /// Gives every entry a slot of the shard, but not the last one, which is the row of misses: its own where it can
     /// keep it, else the lowest free one. What finds no room is evicted, lowest score first. Throws MismatchError for a
     /// slot that two ids hold and, where slots stay, for one that is not of the shard.
-    template <class Move>
-    void assign(bool may_move, std::vector<Index>& evicted, std::vector<Move>& moves) {
-        evict(evicted);
+    template <class Move, class Team>
+    void assign(bool may_move, std::vector<Index>& evicted, std::vector<Move>& moves, Team&& team) {
         Index const z = shard_.entries;
         Index const reserved = shard_.offset + z - 1;
         SlotBitmap taken(shard_.offset, z);
         bitmap_memory_.resize(static_cast<std::size_t>(taken.workspace_bytes()));
         taken.clear(bitmap_memory_);
-        if (z > 0) static_cast<void>(taken.mark({&reserved, 1}));
-        slots_.clear();
-        slots_.reserve(static_cast<std::size_t>(merge_[0].kept()));
+        if (!may_move) {
+            check_slots(taken, team);
+            taken.clear(bitmap_memory_);
+        }
+        evict(evicted);
+        slots_.resize(static_cast<std::size_t>(merge_->kept()));
+        gather(1, reinterpret_cast<std::byte*>(slots_.data()), team);
         std::vector<std::size_t> homeless;
-        for_each_kept([&](Index, Index run, Index row) {
-            Index const slot = slot_of(run, row);
-            bool const here = taken.contains(slot);
-            if (!here && !may_move) {
-                refuse_table(ErrorCode::mismatch, table_,
-                             concat("slot ", slot, " arrives at the owner of ", shard_.range().begin, " to ",
-                                    shard_.range().end, ". Fix: the saved state is corrupt; validate() says where."));
+        for (std::size_t i = 0; i < slots_.size(); ++i) {
+            Index const slot = slots_[i];
+            if (!taken.contains(slot) || slot == reserved) {
+                homeless.push_back(i);
+            } else if (!taken.take(slot)) {
+                refuse_twice(slot);
             }
-            if (here && slot != reserved) {
-                if (taken.mark({&slot, 1}).duplicates != 0) {
-                    refuse_table(ErrorCode::mismatch, table_,
-                                 concat("two ids hold slot ", slot,
-                                        ". Fix: the saved state is corrupt; validate() says where."));
-                }
-            } else {
-                homeless.push_back(slots_.size());
-            }
-            slots_.push_back(slot);
-        });
+        }
+        if (z == 0) return;
+        static_cast<void>(taken.take(reserved));
+        free_.reserve(static_cast<std::size_t>(taken.free()) + 1);
         free_.resize(static_cast<std::size_t>(taken.free()));
         taken.free_slots(free_);
-        for (std::size_t i = 0; i < homeless.size(); ++i) {
-            moves.push_back(Move{slots_[homeless[i]], free_[i]});
-            slots_[homeless[i]] = free_[i];
+        moves.reserve(homeless.size());
+        for (std::size_t i : homeless) {
+            Index const to = free_[static_cast<std::size_t>(used_)];
+            ++used_;
+            moves.push_back(Move{slots_[i], to});
+            slots_[i] = to;
         }
-        free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(homeless.size()));
-        if (z > 0) free_.push_back(reserved);  // the last, behind all others
+        free_.push_back(reserved);  // the last, behind all others
     }
 
     /// Writes the shard. \pre all ranks have agreed.
-    void commit() {
-        Index const kept = merge_[0].kept();
-        gather(0, reinterpret_cast<std::byte*>(shard_.ids));
+    template <class Team>
+    void commit(Team&& team) {
+        Index const kept = merge_->kept();
+        gather(0, reinterpret_cast<std::byte*>(shard_.ids), team);
         std::copy(slots_.begin(), slots_.end(), shard_.slots);
-        for (std::size_t c = 0; c < table_.metadata.size(); ++c) {
-            Index const width = table_.metadata[c].bytes;
+        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
+            Index const width = table_->metadata[c].bytes;
             if (shard_.metadata[c] == nullptr) continue;
-            gather(c + 2, shard_.metadata[c]);
-            std::memset(shard_.metadata[c] + kept * width, table_.metadata[c].empty,
+            gather(c + 2, shard_.metadata[c], team);
+            std::memset(shard_.metadata[c] + kept * width, table_->metadata[c].empty,
                         static_cast<std::size_t>((shard_.entries - kept) * width));
         }
         for (Index i = kept; i < shard_.entries; ++i) {
-            shard_.ids[i] = empty_id(table_.layout);
-            shard_.slots[i] = free_[static_cast<std::size_t>(i - kept)];
+            shard_.ids[i] = empty_id(table_->layout);
+            shard_.slots[i] = free_[static_cast<std::size_t>(used_ + i - kept)];
         }
         if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
         if (shard_.segments == nullptr) return;
-        std::vector<Index> const offsets = table_.offsets();
         for (Index i = 0; i < shard_.segment_count; ++i) {
-            auto const at = static_cast<std::size_t>(i);
-            shard_.segments[i] = at < offsets.size() ? offsets[at] : -1;
+            shard_.segments[i] = i < table_->parts()    ? table_->part_range(i).begin
+                                 : i == table_->parts() ? table_->size()
+                                                        : -1;
         }
     }
-    [[nodiscard]] Index live() const noexcept { return merge_[0].kept(); }
+    [[nodiscard]] Index live() const noexcept { return merge_->kept(); }
 
 private:
-    struct Source {
-        int rank = 0;
-        Index entries = 0;
-        Index begin = 0;  ///< of its block in memory
-        Index bytes = 0;
-    };
-    struct Candidate {
-        double score = 0;
-        Index id = 0;
-        Index position = 0;  ///< in the merged order
-    };
-
-    [[nodiscard]] Source source_of(int rank) const noexcept {
-        for (Source const& source : sources_)
-            if (source.rank == rank) return source;
-        return {};
-    }
-    [[nodiscard]] Index slot_of(Index run, Index row) const noexcept { return number(run, 1, row); }
     /// An entry of a column of 8-byte integers.
     [[nodiscard]] Index number(Index run, std::size_t column, Index row) const noexcept {
         Index value = 0;
-        std::memcpy(&value, addresses_[static_cast<std::size_t>(run) * widths_.size() + column] + row * 8, 8);
+        std::memcpy(&value, columns_[column][static_cast<std::size_t>(run)] + row * 8, 8);
         return value;
     }
-    template <class F>
-    void for_each_kept(F&& f) const {
-        auto const order = merge_[0].runs_in_order();
-        merge_[0].for_each([&](Index position, Index run, Index row) {
-            if (order[static_cast<std::size_t>(position)] < Merge::dropped_bit) f(position, run, row);
-        });
+    template <class Team>
+    void gather(std::size_t column, std::byte* to, Team&& team) const {
+        merge_->gather(widths_[column], columns_[column], to, team);
     }
-    void gather(std::size_t column, std::byte* to) const {
-        std::vector<std::byte const*> of_runs;
-        of_runs.reserve(runs_.size());
-        for (std::size_t run = 0; run < runs_.size(); ++run)
-            of_runs.push_back(addresses_[run * widths_.size() + column]);
-        merge_[0].gather(widths_[column], of_runs, to);
+    [[nodiscard]] std::byte const* entries_of(MchBlock const& block) const noexcept {
+        return block.own != nullptr ? block.own : memory_.data() + block.begin;
+    }
+
+    /// Where slots stay: all arrive at their owner, none twice.
+    template <class Team>
+    void check_slots(SlotBitmap& taken, Team&& team) {
+        SlotFaults faults;
+        for (MchBlock const& block : blocks_) {
+            SlotFaults const one = taken.mark(slots_of(block), parts_, team);
+            faults.out_of_range += one.out_of_range;
+            faults.duplicates += one.duplicates;
+        }
+        if (faults.none()) return;
+        taken.clear(bitmap_memory_);
+        for (MchBlock const& block : blocks_) {
+            for (Index slot : slots_of(block)) {
+                if (!taken.contains(slot)) {
+                    refuse_table(
+                        ErrorCode::mismatch, *table_,
+                        concat("slot ", slot, " arrives at the owner of ", shard_.range().begin, " to ",
+                               shard_.range().end, ". Fix: the saved state is corrupt; validate() says where."));
+                }
+                if (!taken.take(slot)) refuse_twice(slot);
+            }
+        }
+    }
+    [[nodiscard]] std::span<Index const> slots_of(MchBlock const& block) const noexcept {
+        auto const* const words = reinterpret_cast<Index const*>(entries_of(block));
+        return {words + block.entries, static_cast<std::size_t>(block.entries)};
+    }
+    [[noreturn]] void refuse_twice(Index slot) const {
+        refuse_table(ErrorCode::mismatch, *table_,
+                     concat("two ids hold slot ", slot, ". Fix: the saved state is corrupt; validate() says where."));
     }
 
     /// Which goes first when a shard is full: TorchRec's scores, with its default decay exponent of 1.
-    [[nodiscard]] double score(Index run, Index row) const {
+    [[nodiscard]] double score(Index run, Index row) const noexcept {
         double counts = 0;
         double age = 1;
-        for (std::size_t c = 0; c < table_.metadata.size(); ++c) {
-            std::string_view const name = table_.metadata[c].name;
+        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
+            std::string_view const name = table_->metadata[c].name;
             if (name == mch_counts) counts = static_cast<double>(number(run, c + 2, row));
             if (name == mch_last_access) age = static_cast<double>(iteration_ - number(run, c + 2, row) + 1);
         }
-        switch (table_.eviction) {
+        switch (table_->eviction) {
             case MchEviction::lfu: return counts;
             case MchEviction::lru: return -age;
             case MchEviction::distance_lfu: return counts / larger(age, 1.0);
@@ -208,42 +219,61 @@ private:
         }
         return 0;
     }
+    /// What does not fit goes: the lowest scores and, among equals, the largest ids. Of what stays no list is made.
     void evict(std::vector<Index>& evicted) {
         Index const room = larger<Index>(shard_.entries - 1, 0);
-        Index const surplus = merge_[0].entries() - room;
+        Index const surplus = merge_->entries() - room;
         if (surplus <= 0) return;
-        std::vector<Candidate> candidates;
-        candidates.reserve(static_cast<std::size_t>(merge_[0].entries()));
-        merge_[0].for_each([&](Index position, Index run, Index row) {
-            candidates.push_back({score(run, row), number(run, 0, row), position});
-        });
-        auto const worse = [](Candidate const& a, Candidate const& b) {
-            return a.score != b.score ? a.score < b.score : a.id > b.id;
-        };
-        auto const end = candidates.begin() + static_cast<std::ptrdiff_t>(surplus);
-        std::nth_element(candidates.begin(), end - 1, candidates.end(), worse);
-        std::sort(candidates.begin(), end, worse);
-        for (auto it = candidates.begin(); it != end; ++it) {
-            merge_[0].drop(it->position);
-            evicted.push_back(it->id);
+        std::vector<double> scores;
+        scores.reserve(static_cast<std::size_t>(merge_->entries()));
+        merge_->for_each([&](Index, Index run, Index row) { scores.push_back(score(run, row)); });
+        std::vector<double> ranked = scores;
+        std::nth_element(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(surplus - 1), ranked.end());
+        double const limit = ranked[static_cast<std::size_t>(surplus - 1)];
+        ranked = {};
+        Index below = 0;
+        Index equal = 0;
+        for (double one : scores) {
+            below += one < limit ? 1 : 0;
+            equal += one == limit ? 1 : 0;
         }
-        merge_[0].settle();
+        Index stay = equal - (surplus - below);  // of those at the limit: the smallest ids, which come first
+        struct Candidate {
+            double score;
+            Index id;
+        };
+        std::vector<Candidate> list;
+        list.reserve(static_cast<std::size_t>(surplus));
+        merge_->for_each([&](Index position, Index run, Index row) {
+            double const one = scores[static_cast<std::size_t>(position)];
+            if (one > limit || (one == limit && stay-- > 0)) return;
+            list.push_back({one, number(run, 0, row)});
+            merge_->drop(position);
+        });
+        merge_->settle();
+        std::sort(list.begin(), list.end(), [](Candidate const& a, Candidate const& b) {
+            return a.score != b.score ? a.score < b.score : a.id > b.id;
+        });
+        evicted.reserve(list.size());
+        for (Candidate const& one : list) evicted.push_back(one.id);
     }
 
-    MchTable const& table_;
-    MchShard const& shard_;
+    MchTable const* table_;
+    MchShard shard_;
+    int parts_;
     std::vector<Index> widths_;
-    std::vector<Source> sources_;
+    std::vector<MchBlock> blocks_;
     Index total_ = 0;
     Index iteration_ = 0;
     std::vector<std::byte> memory_;
     std::vector<SortedRun> runs_;
-    std::vector<std::byte const*> addresses_;  ///< of each run, of each of its columns
-    std::vector<Merge> merge_;                 ///< one, once there are runs
+    std::vector<std::vector<std::byte const*>> columns_;  ///< of each, where each run begins
+    std::optional<Merge> merge_;                          ///< once there are runs
     std::vector<std::byte> merge_memory_;
     std::vector<std::byte> bitmap_memory_;
     std::vector<Index> slots_;  ///< of what is kept, by ascending id
     std::vector<Index> free_;   ///< the others, ascending, the last slot last
+    Index used_ = 0;            ///< free slots that were given away
 };
 
 }  // namespace detail

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/transition.hpp
+/// \brief  MchTransition, MchOptions and MchChange: what redistribute() is given and what it says it did, as values.
+/// \depends mch/state.
+#pragma once
+
+#include <reshard/mch/state.hpp>
+
+namespace reshard::inline v0 {
+
+enum class MchMode : std::uint8_t {
+    route,       ///< ids go to where they are looked up; slots are given anew there, and rows follow (MchChange::moves)
+    slot_owner,  ///< ids go to the owner of their slot; rows stay
+};
+
+struct MchOptions {
+    MchMode mode = MchMode::route;
+    /// slot_owner: ids that no look-up will find are left out. They are never hit and, with high counts, never evicted.
+    bool drop_unreachable = true;
+    int threads = 1;  ///< of this rank, that sort and merge; results do not depend on it
+};
+
+/// One table on one rank, as it was saved and as it is to be.
+struct MchTransition {
+    MchTable saved;
+    MchTable current;
+    MchState state;  ///< this rank's shard of `current`, loaded by position from the columns of `saved`
+};
+
+/// A row of the table's weights that goes with its id: global row numbers, which are slots.
+struct MchRowMove {
+    Index from = 0;
+    Index to = 0;
+    friend constexpr bool operator==(MchRowMove const&, MchRowMove const&) = default;
+};
+
+/// What became of one rank's shard.
+struct MchChange {
+    Index live_before = 0;          ///< ids among the entries it was loaded with
+    Index live_after = 0;           ///< ids in its shard now
+    Index sent = 0;                 ///< entries that went to other ranks
+    Index received = 0;             ///< entries that came from other ranks
+    Index unreachable = 0;          ///< ids that look-ups do not find, of those it has now
+    std::vector<Index> left_out;    ///< ids it had and sent nowhere: unreachable ones that were to be dropped
+    std::vector<Index> evicted;     ///< ids that found no slot on it, lowest score first
+    std::vector<MchRowMove> moves;  ///< into its slots, by ascending id
+    Index bytes_sent = 0;           ///< of entries, to other ranks
+};
+
+}  // namespace reshard::inline v0

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{state,merge,packed,slot_bitmap}.
+/// \depends mch/{state,merge,packed,slot_bitmap}, memory/scratch.
 #pragma once
 
 #include <reshard/mch/merge.hpp>
 #include <reshard/mch/packed.hpp>
 #include <reshard/mch/slot_bitmap.hpp>
 #include <reshard/mch/state.hpp>
+#include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // sort, nth_element
 #include <optional>   // optional
@@ -53,7 +54,7 @@ public:
         }
         iteration_ = iteration;
     }
-    void allocate() { memory_.resize(static_cast<std::size_t>(total_)); }
+    void allocate() { memory_ = Scratch(total_); }
     [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
     /// Where to receive a block that is not this rank's own.
     [[nodiscard]] std::byte* memory(MchBlock const& block) noexcept { return memory_.data() + block.begin; }
@@ -74,8 +75,8 @@ public:
             });
         }
         merge_.emplace(runs_, parts_);
-        merge_memory_.resize(static_cast<std::size_t>(merge_->workspace_bytes()));
-        merge_->order(merge_memory_, team);
+        merge_memory_ = Scratch(merge_->workspace_bytes());
+        merge_->order(merge_memory_.bytes(), team);
         if (merge_->duplicates() == 0) return;
         std::string first;
         merge_->for_each_duplicate([&](Index, Index id, Index, Index) {
@@ -95,37 +96,39 @@ public:
         Index const z = shard_.entries;
         Index const reserved = shard_.offset + z - 1;
         SlotBitmap taken(shard_.offset, z);
-        bitmap_memory_.resize(static_cast<std::size_t>(taken.workspace_bytes()));
-        taken.clear(bitmap_memory_);
+        bitmap_memory_ = Scratch(taken.workspace_bytes());
+        taken.clear(bitmap_memory_.bytes());
         if (!may_move) {
             check_slots(taken, team);
-            taken.clear(bitmap_memory_);
+            taken.clear(bitmap_memory_.bytes());
         }
         evict(evicted);
-        slots_.resize(static_cast<std::size_t>(merge_->kept()));
+        slots_memory_ = Scratch(merge_->kept() * 8);
+        slots_ = slots_memory_.words();
         gather(1, reinterpret_cast<std::byte*>(slots_.data()), team);
-        std::vector<std::size_t> homeless;
-        for (std::size_t i = 0; i < slots_.size(); ++i) {
-            Index const slot = slots_[i];
-            if (!taken.contains(slot) || slot == reserved) {
-                homeless.push_back(i);
-            } else if (!taken.take(slot)) {
-                refuse_twice(slot);
-            }
-        }
         if (z == 0) return;
         static_cast<void>(taken.take(reserved));
-        free_.reserve(static_cast<std::size_t>(taken.free()) + 1);
-        free_.resize(static_cast<std::size_t>(taken.free()));
-        taken.free_slots(free_);
-        moves.reserve(homeless.size());
-        for (std::size_t i : homeless) {
-            Index const to = free_[static_cast<std::size_t>(used_)];
-            ++used_;
-            moves.push_back(Move{slots_[i], to});
-            slots_[i] = to;
+        Index homeless = 0;
+        bool twice = false;
+        for (Index slot : slots_) {  // without branches: which entries move follows no pattern
+            bool const stays = can_stay(slot);
+            bool const was_free = taken.take(stays ? slot : reserved);
+            homeless += stays ? 0 : 1;
+            twice = twice || (stays && !was_free);
         }
-        free_.push_back(reserved);  // the last, behind all others
+        if (twice) find_twice(taken);
+        auto const open = static_cast<std::size_t>(taken.free());
+        free_memory_ = Scratch((taken.free() + 1) * 8);
+        free_ = free_memory_.words();
+        taken.free_slots(free_.first(open));
+        free_[open] = reserved;  // the last, behind all others
+        moves.reserve(static_cast<std::size_t>(homeless));
+        for (Index& slot : slots_) {
+            if (can_stay(slot)) continue;
+            Index const to = free_[static_cast<std::size_t>(used_++)];
+            moves.push_back(Move{slot, to});
+            slot = to;
+        }
     }
 
     /// Writes the shard. \pre all ranks have agreed.
@@ -170,6 +173,18 @@ private:
         return block.own != nullptr ? block.own : memory_.data() + block.begin;
     }
 
+    /// Whether a slot is the shard's, and not that of misses.
+    [[nodiscard]] bool can_stay(Index slot) const noexcept {
+        return slot >= shard_.offset && slot - shard_.offset < shard_.entries - 1;
+    }
+    [[noreturn]] void find_twice(SlotBitmap& taken) const {
+        taken.clear(bitmap_memory_.bytes());
+        Index found = 0;
+        for (Index slot : slots_) {
+            if (can_stay(slot) && !taken.take(slot)) found = slot;
+        }
+        refuse_twice(found);
+    }
     /// Where slots stay: all arrive at their owner, none twice.
     template <class Team>
     void check_slots(SlotBitmap& taken, Team&& team) {
@@ -180,7 +195,7 @@ private:
             faults.duplicates += one.duplicates;
         }
         if (faults.none()) return;
-        taken.clear(bitmap_memory_);
+        taken.clear(bitmap_memory_.bytes());
         for (MchBlock const& block : blocks_) {
             for (Index slot : slots_of(block)) {
                 if (!taken.contains(slot)) {
@@ -265,15 +280,17 @@ private:
     std::vector<MchBlock> blocks_;
     Index total_ = 0;
     Index iteration_ = 0;
-    std::vector<std::byte> memory_;
+    Scratch memory_;
     std::vector<SortedRun> runs_;
     std::vector<std::vector<std::byte const*>> columns_;  ///< of each, where each run begins
     std::optional<Merge> merge_;                          ///< once there are runs
-    std::vector<std::byte> merge_memory_;
-    std::vector<std::byte> bitmap_memory_;
-    std::vector<Index> slots_;  ///< of what is kept, by ascending id
-    std::vector<Index> free_;   ///< the others, ascending, the last slot last
-    Index used_ = 0;            ///< free slots that were given away
+    Scratch merge_memory_;
+    Scratch bitmap_memory_;
+    Scratch slots_memory_;
+    std::span<Index> slots_;  ///< of what is kept, by ascending id
+    Scratch free_memory_;
+    std::span<Index> free_;  ///< the others, ascending, the last slot last
+    Index used_ = 0;         ///< free slots that were given away
 };
 
 }  // namespace detail

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/outgoing.hpp
 /// \brief  Entries that leave a shard: checked, counted by destination, and packed into one block for each.
-/// \depends mch/{state,routing,partition}.
+/// \depends mch/{state,routing,partition}, memory/scratch.
 #pragma once
 
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/state.hpp>
+#include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // upper_bound
 
@@ -67,8 +68,8 @@ public:
     template <class Team>
     void pack(Team&& team) {
         auto const columns = columns_of(*current_, shard_);
-        packed_.resize(static_cast<std::size_t>(partition_.lay_out(columns)));
-        partition_.scatter(destination_, columns, packed_, team);
+        packed_ = Scratch(partition_.lay_out(columns));
+        partition_.scatter(destination_, columns, packed_.bytes(), team);
     }
 
     [[nodiscard]] Router const& router() const noexcept { return destination_.router; }
@@ -166,7 +167,7 @@ private:
     Partition partition_;
     Index live_ = 0;
     std::vector<std::byte> memory_;  ///< of the partition
-    std::vector<std::byte> packed_;
+    Scratch packed_;
 };
 
 }  // namespace detail

@@ -19,7 +19,7 @@ void steps(benchmark::State& state, PlanCase const& plan_case) {
 }
 void one_rank(benchmark::State& state, PlanCase const& plan_case) {
     Index const rank = state.range(0);
-    Index const peers = peers_of(plan_case.plan, rank);
+    Index const peers = peers_of(plan_one_rank(plan_case.plan, rank));
     for (auto _ : state) {
         auto result = plan_one_rank(plan_case.plan, rank);
         benchmark::DoNotOptimize(&result);

@@ -5,10 +5,11 @@
 
 #include <reshard/reshard.hpp>
 
-#include <array>   // array
-#include <set>     // set
-#include <string>  // string
-#include <vector>  // vector
+#include <algorithm>  // sort, unique
+#include <array>      // array
+#include <span>       // span
+#include <string>     // string
+#include <vector>     // vector
 
 namespace reshard::bench {
 
@@ -27,14 +28,15 @@ struct PlanCase {
     return exchanges;
 }
 
-/// Ranks this one sends to or receives from.
-[[nodiscard]] inline Index peers_of(Plan<> const& plan, Index rank) {
-    std::set<Index> peers;
-    for (Exchange const& exchange : plan_one_rank(plan, rank)) {
-        for (Message const& message : exchange.sends) peers.insert(message.peer);
-        for (Message const& message : exchange.receives) peers.insert(message.peer);
+/// How many ranks a rank with these exchanges sends to or receives from.
+[[nodiscard]] inline Index peers_of(std::span<Exchange const> exchanges) {
+    std::vector<Index> peers;
+    for (Exchange const& exchange : exchanges) {
+        for (Message const& message : exchange.sends) peers.push_back(message.peer);
+        for (Message const& message : exchange.receives) peers.push_back(message.peer);
     }
-    return static_cast<Index>(peers.size());
+    std::sort(peers.begin(), peers.end());
+    return std::unique(peers.begin(), peers.end()) - peers.begin();
 }
 
 /// 20 us, and 250 ns for each peer above 8.

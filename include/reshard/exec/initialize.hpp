@@ -23,6 +23,7 @@
 /// the op is idempotent (min, max), the values everywhere.
 #pragma once
 
+#include <reshard/core/view_box.hpp>
 #include <reshard/exec/detail/global_runs.hpp>
 #include <reshard/exec/detail/random_values.hpp>
 #include <reshard/memory/convert.hpp>
@@ -52,16 +53,6 @@ void with_float(DType dtype, Body&& body) {
         case DType::f64: return body.template operator()<double>();
         default: return;
     }
-}
-
-/// A view as a strided box.
-[[nodiscard]] inline StridedBox box_of(DynamicView const& view) noexcept {
-    StridedBox box;
-    box.element_bytes = bytes(view.dtype());
-    for (int dim = 0; dim < view.rank(); ++dim) {
-        box.dims.push_back({view.extent(dim), view.stride(dim) * bytes(view.dtype())});
-    }
-    return box;
 }
 
 /// What can be wrong with the numbers of an initializer, for one tensor.
@@ -209,9 +200,9 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
     if (!tensor.distribution.contains(rank)) return;
     DynamicView const& view = tensor.view;
     PartialPart const part = partial_part(tensor.distribution, rank);
-    if (!part.has_values) return fill_identity(part.op, view.dtype(), view.data(), box_of(view));
+    if (!part.has_values) return fill_identity(part.op, view.dtype(), view.data(), strided_box(view));
     if constexpr (std::same_as<Law, Constant>) {
-        StridedBox const to = box_of(view);
+        StridedBox const to = strided_box(view);
         StridedBox from = to;  // one value, read again and again
         from.element_bytes = sizeof(double);
         for (StridedDim& dim : from.dims.values) dim.stride = 0;

@@ -6,6 +6,7 @@
 
 #include <reshard/checkpoint/detail/piece_messages.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
+#include <reshard/core/view_box.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/memory/fold.hpp>
 
@@ -90,12 +91,7 @@ inline void fill_identities(std::span<LocalTensor const> targets, int rank) {
         Reduce op = Reduce::sum;
         for (int axis = 0; axis < to.mesh().axes(); ++axis)
             if (to.placement(axis).is_partial()) op = to.placement(axis).op();
-        StridedBox box;
-        box.element_bytes = bytes(target.view.dtype());
-        for (int dim = 0; dim < target.view.rank(); ++dim) {
-            box.dims.push_back({target.view.extent(dim), target.view.stride(dim) * box.element_bytes});
-        }
-        fill_identity(op, target.view.dtype(), target.view.data(), box);
+        fill_identity(op, target.view.dtype(), target.view.data(), strided_box(target.view));
     }
 }
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <reshard/algebra/box.hpp>
-#include <reshard/core/tensor_view.hpp>
+#include <reshard/core/view_box.hpp>
 #include <reshard/memory/copy.hpp>
 
 #include <span>  // span
@@ -46,16 +46,6 @@ constexpr void for_each_box(DynamicShape const& shape, Index begin, Index end, V
 template <class Byte>
 [[nodiscard]] BasicDynamicView<Byte> window_of(BasicDynamicView<Byte> const& view, Box const& box) noexcept {
     return view.window([&](int dim) { return box[dim]; });
-}
-
-/// A view as a transport or copy() sees it. \pre elements of whole bytes.
-[[nodiscard]] inline StridedBox strided_box(ConstDynamicView const& view) noexcept {
-    StridedBox box;
-    box.element_bytes = bytes(view.dtype());
-    for (int dim = 0; dim < view.rank(); ++dim) {
-        box.dims.push_back({view.extent(dim), view.stride(dim) * box.element_bytes});
-    }
-    return box;
 }
 
 /// Whether the elements lie in memory as in row-major order, without gaps.

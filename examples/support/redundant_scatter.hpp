@@ -71,7 +71,7 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
     std::vector<Send> sends;
     std::vector<Receive> receives;
     for (parts::WantedTensor const& tensor : wanted) {
-        StridedBox const run = parts::run_of_bytes(tensor.bytes());
+        StridedBox const run = parts::byte_box(tensor.bytes());
         parts::ReadBox const box{tensor.file, tensor.begin, run, whole, run};
         parts::ReadTotals const totals =
             parts::read_boxes(std::span(&box, 1), reads,

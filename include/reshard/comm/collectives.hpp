@@ -14,6 +14,7 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
+/// So many bytes in a row.
 [[nodiscard]] inline StridedBox byte_box(Index bytes) noexcept {
     StridedBox box;
     box.dims.push_back({bytes, 1});

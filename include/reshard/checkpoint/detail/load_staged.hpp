@@ -13,13 +13,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// A view that says where element 0 is and how to go on.
-[[nodiscard]] inline StridedBox run_of_bytes(Index bytes) noexcept {
-    StridedBox box;
-    box.dims.push_back({bytes, 1});
-    return box;
-}
-
 /// What one rank's local tensors need, as boxes of the files.
 [[nodiscard]] inline std::vector<ReadBox> needed_boxes(std::span<WantedTensor const> wanted,
                                                        std::span<LocalTensor const> targets, int rank) {
@@ -89,7 +82,7 @@ enum class Spread : int { scatter, broadcast, exchange };
                 continue;
             }
         }
-        boxes.push_back({file, piece.begin, run_of_bytes(piece.bytes), to, run_of_bytes(piece.bytes)});
+        boxes.push_back({file, piece.begin, byte_box(piece.bytes), to, byte_box(piece.bytes)});
     }
     return boxes;
 }

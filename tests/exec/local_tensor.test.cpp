@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/algebra/notation.hpp>
 #include <reshard/core/tensor_view.hpp>
 
 #include <string>
@@ -35,6 +36,25 @@ TEST_CASE("a local tensor fits its distribution, or the message names tensor, ra
     CHECK(refusal(tensor, 0).find("the view is null") != std::string::npos);
     tensor.view = TensorView<float>(memory.data(), Shape{3, 4}, {1, 1});
     CHECK(refusal(tensor, 0).find("overlap") != std::string::npos);
+}
+
+TEST_CASE("coordinate 0 of Partial axes has the values, others the identity; of min and max all have the values") {
+    auto const part = [](char const* text, Indices const& coordinates) {
+        return detail::partial_part(parse(text, Shape{4}), coordinates);
+    };
+    CHECK(part("(2,3):(R,S0)", {1, 2}).has_values);
+    CHECK(part("(2,3):(P*,S0)", {0, 2}).has_values);
+    CHECK_FALSE(part("(2,3):(P*,S0)", {1, 0}).has_values);
+    CHECK(part("(2,3):(P*,S0)", {1, 0}).op == Reduce::product);
+    CHECK(part("(2,3):(P+,P+)", {0, 0}).has_values);
+    CHECK_FALSE(part("(2,3):(P+,P+)", {0, 1}).has_values);
+    CHECK_FALSE(part("(2,3):(P+,P+)", {1, 0}).has_values);
+    CHECK(part("(2,3):(P+,P+)", {1, 0}).op == Reduce::sum);
+    for (char const* text : {"(2):(P<)", "(2):(P>)", "(2):(P&)", "(2):(P|)"}) {
+        CAPTURE(text);
+        CHECK(part(text, {1}).has_values);
+    }
+    CHECK_FALSE(part("(2):(P^)", {1}).has_values);
 }
 
 }  // namespace

@@ -192,7 +192,7 @@ private:
         Index sum = 0;
         for (WantedTensor const& tensor : wanted_) {
             DynamicDistribution const& to = targets_[tensor.target].distribution;
-            if (!to.contains(rank) || !holds_values(to, to.mesh().coordinates(rank))) continue;
+            if (!to.contains(rank) || !partial_part(to, to.mesh().coordinates(rank)).has_values) continue;
             sum += to.local_shape(rank).size() * bytes(tensor.dtype);
         }
         return sum;

@@ -150,25 +150,6 @@ private:
     DType dtype_;
 };
 
-/// What this rank has of a tensor's Partial axes.
-struct PartialPart {
-    bool has_values = true;
-    bool is_filled = false;
-    Reduce op = Reduce::sum;
-};
-[[nodiscard]] inline PartialPart partial_part(DynamicDistribution const& distribution, Index rank) {
-    PartialPart part;
-    Indices const coordinates = distribution.mesh().coordinates(rank);
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        Placement const& placement = distribution.placement(axis);
-        if (axis_change(Placement::replicate(), placement) != AxisChange::fill) continue;
-        part.is_filled = true;
-        part.op = placement.op();
-        part.has_values = part.has_values && coordinates[axis] == 0;
-    }
-    return part;
-}
-
 inline void check_partial(LocalTensor const& tensor) {
     for (int axis = 0; axis < tensor.distribution.mesh().axes(); ++axis) {
         Placement const& placement = tensor.distribution.placement(axis);
@@ -199,7 +180,7 @@ template <Initializer Law>
 void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& initializer) {
     if (!tensor.distribution.contains(rank)) return;
     DynamicView const& view = tensor.view;
-    PartialPart const part = partial_part(tensor.distribution, rank);
+    PartialPart const part = partial_part(tensor.distribution, tensor.distribution.mesh().coordinates(rank));
     if (!part.has_values) return fill_identity(part.op, view.dtype(), view.data(), strided_box(view));
     if constexpr (std::same_as<Law, Constant>) {
         StridedBox const to = strided_box(view);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/local_tensor.hpp
 /// \brief  LocalTensor: one rank's part of a named, distributed tensor. What is loaded, initialised, synchronised and
-/// verified is a list of them. \depends exec/detail/check.hpp, <string>. Opt-in: not part of the umbrella.
+/// verified is a list of them. \depends algebra/transition.hpp, exec/detail/check.hpp, <string>. Opt-in: not part of
+/// the umbrella.
 #pragma once
 
+#include <reshard/algebra/transition.hpp>
 #include <reshard/exec/detail/check.hpp>
 
 #include <string>  // string
@@ -18,6 +20,24 @@ struct LocalTensor {
 };
 
 namespace detail {
+
+/// What a rank has of a tensor that is read or made whole, as plan(R, P) has it: on Partial axes coordinate 0 has the
+/// values and the others the identity of `op`; where the op is idempotent (min, max) all have the values.
+struct PartialPart {
+    bool has_values = true;
+    Reduce op = Reduce::sum;  ///< of the axes along which others have identities
+};
+[[nodiscard]] inline PartialPart partial_part(DynamicDistribution const& distribution,
+                                              Indices const& coordinates) noexcept {
+    PartialPart part;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        Placement const& placement = distribution.placement(axis);
+        if (axis_change(Placement::replicate(), placement) != AxisChange::fill) continue;
+        part.op = placement.op();
+        part.has_values = part.has_values && coordinates[axis] == 0;
+    }
+    return part;
+}
 
 /// Throws BufferError, naming the tensor, unless the view is what the distribution gives this rank: its shape, memory
 /// behind it, and an element for every index. `who` is the function that was called.

@@ -87,11 +87,10 @@ inline WantedTensor match(Catalogue const& catalogue, LocalTensor const& target,
 inline void fill_identities(std::span<LocalTensor const> targets, int rank) {
     for (LocalTensor const& target : targets) {
         DynamicDistribution const& to = target.distribution;
-        if (!to.contains(rank) || holds_values(to, to.mesh().coordinates(rank))) continue;
-        Reduce op = Reduce::sum;
-        for (int axis = 0; axis < to.mesh().axes(); ++axis)
-            if (to.placement(axis).is_partial()) op = to.placement(axis).op();
-        fill_identity(op, target.view.dtype(), target.view.data(), strided_box(target.view));
+        if (!to.contains(rank)) continue;
+        PartialPart const part = partial_part(to, to.mesh().coordinates(rank));
+        if (part.has_values) continue;
+        fill_identity(part.op, target.view.dtype(), target.view.data(), strided_box(target.view));
     }
 }
 

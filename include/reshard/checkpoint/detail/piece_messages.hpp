@@ -1,34 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/piece_messages.hpp
 /// \brief  What a rank needs of a box that somebody reads, in closed form, and where it lies in the box.
-/// \depends algebra, plan/message.hpp, core/transfer.hpp.
+/// \depends algebra, plan/message.hpp, core/transfer.hpp, exec/local_tensor.hpp.
 #pragma once
 
 #include <reshard/algebra/box.hpp>
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/core/transfer.hpp>
+#include <reshard/exec/local_tensor.hpp>
 #include <reshard/plan/message.hpp>
 
 #include <vector>
 
 namespace reshard::inline v0::detail {
 
-/// Whether the rank holds values of a tensor that is read, or identities. As plan(R, P) has it: on Partial axes
-/// coordinate 0 has the values, and where the op is idempotent (min, max) all have them.
-[[nodiscard]] inline bool holds_values(DynamicDistribution const& to, Indices const& coordinates) noexcept {
-    for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-        Placement const& placement = to.placement(axis);
-        if (placement.is_partial() && !is_idempotent(placement.op()) && coordinates[axis] != 0) return false;
-    }
-    return true;
-}
-
 /// Appends what `rank` needs of the box: the same messages in the same order for whoever asks.
 /// \pre the rank is in the mesh.
 inline void append_needs(std::vector<Message>& messages, Box const& box, DynamicDistribution const& to, Index rank) {
     Indices const coordinates = to.mesh().coordinates(rank);
-    if (!holds_values(to, coordinates)) return;
+    if (!partial_part(to, coordinates).has_values) return;
     int const dims = to.shape().rank();
     std::size_t const first = messages.size();
     InlineList<IndexSet, max_rank> sets;

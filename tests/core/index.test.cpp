@@ -74,3 +74,17 @@ TEST_CASE("a digest depends on the values and on their order") {
     for (int byte = 0; byte < 8; ++byte) expected *= 0x100000001b3U;
     CHECK(Digest{}.add(0).value() == expected);
 }
+
+TEST_CASE("a digest of text depends on its letters, and on where it ends") {
+    CHECK(Digest{}.add_text("ab").value() == Digest{}.add_text("ab").value());
+    CHECK(Digest{}.add_text("ab").value() != Digest{}.add_text("ba").value());
+    CHECK(Digest{}.add_text("").value() != Digest{}.value());
+    CHECK(Digest{}.add_text("ab").add_text("c").value() != Digest{}.add_text("a").add_text("bc").value());
+    CHECK(Digest{}.add_text(std::string_view("a\0", 2)).value() != Digest{}.add_text("a").value());
+    CHECK(Digest{}.add_text("\xff").value() != Digest{}.add_text("\x7f").value());
+    // FNV-1a of the length, 8 bytes, and of the letters, from the algorithm's definition.
+    std::uint64_t expected = Digest{}.add(2).value();
+    for (unsigned letter : {0xe4U, 0x62U}) expected = (expected ^ letter) * 0x100000001b3U;
+    CHECK(Digest{}.add_text("\xe4\x62").value() == expected);
+    static_assert(Digest{}.add_text("constant").value() != 0);
+}

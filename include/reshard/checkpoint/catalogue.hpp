@@ -61,10 +61,10 @@ public:
     [[nodiscard]] std::uint64_t digest() const noexcept {
         Digest digest;
         for (CatalogueFile const& file : files_) {
-            digest.add(detail::digest_of(file.leaf)).add_signed(file.file_bytes).add(file.header_digest);
+            digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest);
         }
         for (CheckpointTensor const& tensor : tensors_) {  // an index may name some of a file's tensors only
-            digest.add(detail::digest_of(tensor.name)).add_signed(tensor.file).add_signed(tensor.begin);
+            digest.add_text(tensor.name).add_signed(tensor.file).add_signed(tensor.begin);
         }
         return digest.value();
     }

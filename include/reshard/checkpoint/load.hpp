@@ -111,7 +111,7 @@ struct LoadTerms {
 
     [[nodiscard]] TensorTask task() const {
         return {"load", "loads",
-                Digest{}.add(digest_of(strategy)).add_signed(source).add_signed(window_bytes).add(others).value(),
+                Digest{}.add_text(strategy).add_signed(source).add_signed(window_bytes).add(others).value(),
                 concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes")};
     }
 };

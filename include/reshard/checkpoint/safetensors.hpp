@@ -10,21 +10,6 @@
 
 namespace reshard::inline v0 {
 
-namespace detail {
-[[nodiscard]] inline std::uint64_t digest_of(std::string_view text) noexcept {
-    Digest digest;
-    digest.add(text.size());
-    std::size_t i = 0;
-    for (; i + 8 <= text.size(); i += 8) {
-        std::uint64_t word = 0;
-        for (std::size_t k = 0; k < 8; ++k) word |= std::uint64_t{static_cast<unsigned char>(text[i + k])} << (8 * k);
-        digest.add(word);
-    }
-    for (; i < text.size(); ++i) digest.add(static_cast<unsigned char>(text[i]));
-    return digest.value();
-}
-}  // namespace detail
-
 /// How the data section is reached. `pread` is the default: on network file systems page faults of a map are an
 /// order of magnitude slower, and a failed one kills the process. `mmap` adds `view`.
 enum class Access : int { pread, mmap };
@@ -45,7 +30,7 @@ public:
         std::string json(static_cast<std::size_t>(length), '\0');
         detail::read_fully(result.file_, result.path_, 8, std::as_writable_bytes(std::span(json)));
         result.header_ = parse_safetensors_json(json, result.file_bytes_, result.path_);
-        result.header_digest_ = detail::digest_of(json);
+        result.header_digest_ = Digest{}.add_text(json).value();
         result.stamp_ = detail::stamp_of(result.file_, result.path_);
         if (access == Access::mmap) result.map_ = detail::FileMap(result.file_, result.file_bytes_, result.path_);
         return result;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/index.hpp
 /// \brief  The integer of the library, a list of a few of them kept inline, and exact integer helpers.
-/// \depends <cstdint>, <cstddef>, <type_traits>. No allocation: everything here is constexpr and callable from kernels.
+/// \depends <cstdint>, <cstddef>, <string_view>, <type_traits>. No allocation: everything here is constexpr and
+/// callable from kernels.
 #pragma once
 
 #include <reshard/core/config.hpp>
 
 #include <cstddef>      // size_t
 #include <cstdint>      // int64_t
+#include <string_view>  // string_view
 #include <type_traits>  // is_convertible
 
 namespace reshard::inline v0 {
@@ -92,15 +94,21 @@ using Indices = InlineList<Index, max_rank>;
 class Digest {
 public:
     constexpr Digest& add(std::uint64_t value) noexcept {
-        for (int byte = 0; byte < 8; ++byte) {
-            state_ = (state_ ^ ((value >> (8 * byte)) & 0xffU)) * 0x100000001b3U;
-        }
+        for (int byte = 0; byte < 8; ++byte) add_byte((value >> (8 * byte)) & 0xffU);
         return *this;
     }
     constexpr Digest& add_signed(Index value) noexcept { return add(static_cast<std::uint64_t>(value)); }
+    /// Its length and its bytes: where one text ends and the next begins counts.
+    constexpr Digest& add_text(std::string_view text) noexcept {
+        add(text.size());
+        for (char c : text) add_byte(static_cast<unsigned char>(c));
+        return *this;
+    }
     [[nodiscard]] constexpr std::uint64_t value() const noexcept { return state_; }
 
 private:
+    constexpr void add_byte(std::uint64_t byte) noexcept { state_ = (state_ ^ byte) * 0x100000001b3U; }
+
     std::uint64_t state_ = 0xcbf29ce484222325U;
 };
 

@@ -60,8 +60,7 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
         Digest one;
         digest(one, tensor.distribution);
         one.add(static_cast<std::uint64_t>(tensor.view.dtype()));
-        for (char c : tensor.name) one.add(static_cast<unsigned char>(c));
-        result.tensors.push_back(one.value());
+        result.tensors.push_back(one.add_text(tensor.name).value());
     }
     return result;
 }

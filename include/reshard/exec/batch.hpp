@@ -151,8 +151,7 @@ inline void check_clashes(Batch const& batch, int rank) {
             digest.add(static_cast<std::uint64_t>(change.to));
             digest.add(__builtin_bit_cast(std::uint64_t, tensor.options.factor.value));
         }
-        for (char c : tensor.name) digest.add(static_cast<unsigned char>(c));
-        result.tensors.push_back(digest.value());
+        result.tensors.push_back(digest.add_text(tensor.name).value());
     }
     return result;
 }

@@ -185,7 +185,7 @@ public:
     [[nodiscard]] Verdict agree(Verdict const& mine) {
         Verdict joint;
         guarded([&] {
-            std::uint64_t const text = digest_of(mine.reason);
+            std::uint64_t const text = Digest{}.add_text(mine.reason).value();
             std::uint64_t const all[5] = {mine.ok() ? 0U : 1U, mine.digest, ~mine.digest, text, ~text};
             std::memcpy(agreement_->own, all, sizeof(all));
             meet(
@@ -219,11 +219,6 @@ private:
         std::string text;
     };
 
-    [[nodiscard]] static std::uint64_t digest_of(std::string const& text) noexcept {
-        Digest digest;
-        for (char letter : text) digest.add(static_cast<unsigned char>(letter));
-        return digest.value();
-    }
     [[nodiscard]] int spins() const noexcept { return node_ && crowded_ ? 0 : 100; }
 
     void share_node(MpiOptions const& options) {

@@ -6,14 +6,11 @@
 //     reshard_demo model.safetensors     one file
 //     reshard_demo folder                a folder with model.safetensors.index.json, or one file
 //     mpirun -n 4 reshard_demo folder    the same on four processes
+#include "support/made_checkpoint.hpp"
 #include "support/main_job.hpp"
-#include "support/model_lists.hpp"
 #include "support/options.hpp"
 #include "support/progress.hpp"
 #include "support/ranks.hpp"
-#include "support/temporary_folder.hpp"
-
-#include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include <cstdio>
 #include <map>
@@ -28,30 +25,6 @@ struct Arguments {
     bool keep = false;
     bool map = false;
 };
-
-/// Deterministic bytes: every run and every machine makes the same file.
-void fill(std::uint64_t seed, Index begin, std::span<std::byte> out) {
-    for (std::size_t i = 0; i < out.size(); i += 8) {
-        std::uint64_t x = seed + static_cast<std::uint64_t>(begin) + i;  // splitmix64 of the position
-        x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
-        x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
-        x ^= x >> 31U;
-        std::memcpy(out.data() + i, &x, std::min<std::size_t>(8, out.size() - i));
-    }
-}
-
-void make_checkpoint(std::string const& folder, int layers) {
-    auto const list = demo::model_list(demo::qwen2_5_0_5b(layers));
-    demo::Progress progress(demo::total_bytes(list));
-    Index done = 0;
-    write_checkpoint(folder, list, [&](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
-        Digest seed;
-        for (char c : tensor.name) seed.add(static_cast<unsigned char>(c));
-        fill(seed.value(), begin, out);
-        done += static_cast<Index>(out.size());
-        progress.update(done, "writing " + tensor.name);
-    });
-}
 
 /// `model.layers.*.mlp.up_proj.weight`: names that differ in numbers only belong together.
 std::string group_name(std::string const& name) {
@@ -172,15 +145,8 @@ void print_table(Checkpoint const& checkpoint, std::string const& path, std::str
 template <Communicator C>
 void run(Arguments const& arguments, C& comm) {
     bool const first = comm.rank() == 0;
-    demo::TemporaryFolder made;  // removed by rank 0 when all are done with it, also after an error
-    std::string path = arguments.path;
-    if (path.empty()) {
-        if (first) {
-            made.make(arguments.keep);
-            make_checkpoint(made.path(), arguments.layers);
-        }
-        path = demo::share_text(comm, made.path());
-    }
+    demo::TemporaryFolder made;
+    std::string const path = demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers);
     Checkpoint const checkpoint = Checkpoint::open(path, arguments.map ? Access::mmap : Access::pread);
     auto const tensors = checkpoint.tensors();
     auto const steps = static_cast<std::size_t>(demo::Chain::steps());

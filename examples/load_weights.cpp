@@ -7,16 +7,14 @@
 //     mpirun -n 4 reshard_load_weights folder                the same on four processes
 //     reshard_load_weights --dry-run --ranks 64              what it would be for Qwen1.5-MoE-A2.7B on 64
 //     reshard_load_weights --dry-run --model all             what the redundant scatter sends of five models
+#include "support/made_checkpoint.hpp"
 #include "support/model_lists.hpp"
 #include "support/model_part.hpp"
 #include "support/options.hpp"
-#include "support/progress.hpp"
 #include "support/ranks.hpp"
 #include "support/redundant_scatter.hpp"
-#include "support/temporary_folder.hpp"
 
 #include <reshard/algebra/notation.hpp>
-#include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -182,17 +180,6 @@ Sum sum_of(C& comm, LoadReport const& mine) {
 /// Bytes of files up to which every local tensor is compared with its file, too.
 constexpr Index small_checkpoint = Index{2} << 30;
 
-void make_checkpoint(std::string const& folder, int layers) {
-    auto const list = demo::model_list(demo::qwen2_5_0_5b(layers));
-    demo::Progress progress(demo::total_bytes(list));
-    Index done = 0;
-    write_checkpoint(folder, list, [&](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
-        demo::fill_made(tensor, begin, out);
-        done += static_cast<Index>(out.size());
-        progress.update(done, "writing " + tensor.name);
-    });
-}
-
 template <Communicator C>
 void run(Arguments const& arguments, C& comm) {
     bool const speaks = comm.rank() == 0;
@@ -201,15 +188,8 @@ void run(Arguments const& arguments, C& comm) {
         raise(ErrorCode::mesh, concat("the mesh of ", to.text(), " needs ", to.ranks(), " ranks, not ", comm.size(),
                                       ". Fix: start as many, or leave --ranks out."));
     }
-    demo::TemporaryFolder made;  // removed by rank 0 when all are done with it, also after an error
-    std::string path = arguments.path;
-    if (path.empty()) {
-        if (speaks) {
-            made.make(arguments.keep);
-            make_checkpoint(made.path(), arguments.layers);
-        }
-        path = demo::share_text(comm, made.path());
-    }
+    demo::TemporaryFolder made;
+    std::string const path = demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers);
     Checkpoint const checkpoint = Checkpoint::open(path);
     demo::ModelPart part(targets_of(Catalogue(checkpoint), to), comm.rank());
     if (speaks) {

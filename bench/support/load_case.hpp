@@ -3,13 +3,12 @@
 /// \brief  A checkpoint in a temporary folder, rows of every tensor on every rank, and the ways to load it.
 #pragma once
 
+#include "../../examples/support/made_checkpoint.hpp"
 #include "../../examples/support/model_lists.hpp"
 #include "../../examples/support/model_part.hpp"
 #include "../../examples/support/redundant_scatter.hpp"
-#include "../../examples/support/temporary_folder.hpp"
 
 #include <reshard/algebra/notation.hpp>
-#include <reshard/checkpoint/safetensors_writer.hpp>
 
 namespace reshard::bench {
 

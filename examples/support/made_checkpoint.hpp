@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   examples/support/made_checkpoint.hpp
+/// \brief  A checkpoint to try things on, for who brings none: the tensors of Qwen2.5-0.5B, the same bytes every time.
+/// \depends reshard/checkpoint/safetensors_writer.hpp.
+#pragma once
+
+#include "model_lists.hpp"
+#include "progress.hpp"
+#include "ranks.hpp"
+#include "temporary_folder.hpp"
+
+#include <reshard/checkpoint/safetensors_writer.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace demo {
+
+/// What a checkpoint that is made for a demo holds: every run and every machine makes the same file.
+inline void fill_made(reshard::TensorInfo const& tensor, reshard::Index begin, std::span<std::byte> out) {
+    std::uint64_t const seed = reshard::Digest{}.add_text(tensor.name).value();
+    for (std::size_t i = 0; i < out.size(); i += 8) {  // splitmix64 of name and position
+        std::uint64_t x = seed + static_cast<std::uint64_t>(begin) + i;
+        x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+        x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+        x ^= x >> 31U;
+        std::memcpy(out.data() + i, &x, std::min<std::size_t>(8, out.size() - i));
+    }
+}
+
+/// Writes it, with `layers` of the model's 24, and shows how far it is.
+inline void make_checkpoint(std::string const& folder, int layers) {
+    auto const list = model_list(qwen2_5_0_5b(layers));
+    Progress progress(total_bytes(list));
+    reshard::Index done = 0;
+    reshard::write_checkpoint(
+        folder, list, [&](reshard::CheckpointTensor const& tensor, reshard::Index begin, std::span<std::byte> out) {
+            fill_made(tensor, begin, out);
+            done += static_cast<reshard::Index>(out.size());
+            progress.update(done, "writing " + tensor.name);
+        });
+}
+
+/// The path of the checkpoint to work on, on every rank: `given`, or, where it is empty, of one that rank 0 makes. Rank
+/// 0's `made` removes it when it goes, also after an error, unless it is to be kept.
+template <reshard::Communicator C>
+std::string given_or_made(C& comm, std::string const& given, TemporaryFolder& made, bool keep, int layers) {
+    if (!given.empty()) return given;
+    if (comm.rank() == 0) {
+        made.make(keep);
+        make_checkpoint(made.path(), layers);
+    }
+    return share_text(comm, made.path());
+}
+
+}  // namespace demo

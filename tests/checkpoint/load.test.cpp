@@ -9,44 +9,14 @@
 #include <reshard/comm/traced.hpp>
 
 #include "load_support.hpp"
+#include "support/thrown.hpp"
 
 #include <filesystem>
 
 namespace {
 using namespace checkpoint_test;
-
-struct Thrown {
-    ErrorCode code = ErrorCode::none;
-    std::string message;
-    friend bool operator==(Thrown const&, Thrown const&) = default;
-};
-
-/// Runs body(comm) on every rank and returns what each threw; errors do not end the run.
-template <class Body>
-std::vector<Thrown> thrown_by(int ranks, Body const& body) {
-    std::vector<Thrown> result(static_cast<std::size_t>(ranks));
-    run_on_threads(ranks, [&](ThreadCommunicator& comm) {
-        try {
-            body(comm);
-        } catch (Error const& error) {
-            result[static_cast<std::size_t>(comm.rank())] = {error.code(), error.message()};
-        }
-    });
-    return result;
-}
-
-void check_same(std::vector<Thrown> const& thrown, ErrorCode code, std::vector<std::string> const& parts) {
-    CAPTURE(thrown[0].message);
-    for (Thrown const& each : thrown) {
-        CHECK((each == thrown[0]));
-        CHECK(each.code == code);
-    }
-    for (std::string const& part : parts) {
-        CAPTURE(part);
-        CHECK(contains(thrown[0].message, part));
-    }
-    CHECK(contains(thrown[0].message, "Fix: "));
-}
+using test::check_same;
+using test::thrown_by;
 
 /// Three tensors in two files, onto three ranks.
 std::vector<Goal> three() {

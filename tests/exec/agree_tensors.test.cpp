@@ -4,27 +4,21 @@
 
 #include <doctest/doctest.h>
 
-#include <reshard/comm/threads.hpp>
+#include "support/thrown.hpp"
 
 #include <string>
 #include <vector>
 
 namespace {
 using namespace reshard;
+using test::Thrown;
 
 constexpr int ranks = 3;
 
-struct Answer {
-    ErrorCode code = ErrorCode::none;
-    std::string text;
-    friend bool operator==(Answer const&, Answer const&) = default;
-};
-
 /// What all ranks are told when rank 1 does something of its own to its list.
 template <class Change>
-Answer answer_when_rank_1(Change const& change, int of_ranks = ranks) {
-    std::vector<Answer> answers(static_cast<std::size_t>(of_ranks));
-    run_on_threads(of_ranks, [&](ThreadCommunicator& comm) {
+Thrown answer_when_rank_1(Change const& change, int of_ranks = ranks) {
+    auto const answers = test::thrown_by(of_ranks, [&](ThreadCommunicator& comm) {
         std::vector<float> memory(12);
         std::vector<LocalTensor> tensors{
             {"a", distribution(Mesh{ranks}, Shape{12}, "R"), TensorView<float>(memory.data(), Shape{12})},
@@ -32,59 +26,56 @@ Answer answer_when_rank_1(Change const& change, int of_ranks = ranks) {
         TensorTask task{"load", "loads", 7, "with option 7"};
         auto check = [] {};
         if (comm.rank() == 1) change(tensors, task);
-        try {
-            agree_on_tensors(comm, tensors, task, check);
-        } catch (Error const& error) {
-            answers[static_cast<std::size_t>(comm.rank())] = {error.code(), error.message()};
-        }
+        agree_on_tensors(comm, tensors, task, check);
     });
-    for (Answer const& answer : answers) CHECK(answer == answers[0]);
+    for (Thrown const& answer : answers) CHECK(answer == answers[0]);
     return answers[0];
 }
 
 TEST_CASE("ranks that list the same tensors agree, inside and outside a tensor's mesh") {
     CHECK(answer_when_rank_1([](auto&, auto&) {}).code == ErrorCode::none);
-    CHECK(
-        answer_when_rank_1([](auto& tensors, auto&) { tensors[1].view = TensorView<float>(nullptr, Shape{2}); }).text ==
-        "rank 1 of 3: reshard::load: tensor 'b' on rank 1: the view is null. Fix: pass memory for [2] elements.");
+    CHECK(answer_when_rank_1([](auto& tensors, auto&) {
+              tensors[1].view = TensorView<float>(nullptr, Shape{2});
+          }).message ==
+          "rank 1 of 3: reshard::load: tensor 'b' on rank 1: the view is null. Fix: pass memory for [2] elements.");
 }
 
 TEST_CASE("the first tensor that a rank lists differently is named on every rank") {
     CHECK(answer_when_rank_1([](auto& tensors, auto&) { tensors[1].name = "c"; }) ==
-          Answer{ErrorCode::mismatch,
+          Thrown{ErrorCode::mismatch,
                  "rank 1 of 3: loads tensor 1 'c' as (2):(S0) of [4] F32, but rank 0 loads tensor 1 'b' as (2):(S0) of "
                  "[4] F32. Fix: give every rank the same arguments."});
-    CHECK(answer_when_rank_1([](auto& tensors, auto&) { tensors.pop_back(); }).text ==
+    CHECK(answer_when_rank_1([](auto& tensors, auto&) { tensors.pop_back(); }).message ==
           "rank 1 of 3: loads 1 tensors, without a tensor 1, but rank 0 loads tensor 1 'b' as (2):(S0) of [4] F32. "
           "Fix: give every rank the same arguments.");
     CHECK(answer_when_rank_1([](auto& tensors, auto&) {
               std::swap(tensors[0], tensors[1]);
-          }).text.find("tensor 0 'b'") != std::string::npos);
+          }).message.find("tensor 0 'b'") != std::string::npos);
     CHECK(answer_when_rank_1([](auto&, auto& task) {
               task.options = 8;
               task.options_text = "with option 8";
-          }).text ==
+          }).message ==
           "rank 1 of 3: loads with option 8, but rank 0 loads with option 7. Fix: give every rank the same arguments.");
 }
 
 TEST_CASE("an element type counts also where there is no view of it") {
     std::vector<std::int32_t> memory(12);
-    Answer const answer = answer_when_rank_1(
+    Thrown const answer = answer_when_rank_1(
         [&](auto& tensors, auto&) { tensors[0].view = TensorView<std::int32_t>(memory.data(), Shape{12}); });
     CHECK(answer.code == ErrorCode::mismatch);
-    CHECK(answer.text.find("tensor 0 'a' as (3):(R) of [12] I32") != std::string::npos);
+    CHECK(answer.message.find("tensor 0 'a' as (3):(R) of [12] I32") != std::string::npos);
 }
 
 TEST_CASE("a mesh beyond the communicator and elements smaller than a byte are refused by name") {
-    Answer const mesh = answer_when_rank_1([](auto&, auto&) {}, 2);
+    Thrown const mesh = answer_when_rank_1([](auto&, auto&) {}, 2);
     CHECK(mesh.code == ErrorCode::mesh);
-    CHECK(mesh.text ==
+    CHECK(mesh.message ==
           "rank 0 of 2: reshard::load: tensor 'a': the mesh (3) has rank 2, the communicator only 2 ranks. "
           "Fix: use a mesh of ranks that exist.");
-    Answer const dtype = answer_when_rank_1(
+    Thrown const dtype = answer_when_rank_1(
         [](auto& tensors, auto&) { tensors[0].view = DynamicView(tensors[0].view.data(), DType::f4, Shape{12}); });
     CHECK(dtype.code == ErrorCode::dtype);
-    CHECK(dtype.text ==
+    CHECK(dtype.message ==
           "rank 1 of 3: reshard::load: tensor 'a': elements of F4 are smaller than a byte and have no "
           "address. Fix: view the storage as U8.");
 }

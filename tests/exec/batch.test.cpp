@@ -12,6 +12,7 @@
 #include "../../examples/support/model_lists.hpp"
 #include "support/allocations.hpp"
 #include "support/fake_cuda.hpp"
+#include "support/thrown.hpp"
 
 #include <atomic>
 #include <cstring>
@@ -20,6 +21,9 @@
 
 namespace {
 using namespace reshard;
+using test::check_same;
+using test::Thrown;
+using test::thrown_by;
 
 Plan<> of(std::string const& from, std::string const& to, DynamicShape const& shape) {
     return plan(parse(from, shape), parse(to, shape));
@@ -98,39 +102,6 @@ std::vector<TraceRecord> seen(Trace const& trace, TraceOperation operation) {
         if (record.operation == operation) result.push_back(record);
     }
     return result;
-}
-
-/// What one rank threw.
-struct Thrown {
-    ErrorCode code = ErrorCode::none;
-    std::string message;
-    friend bool operator==(Thrown const&, Thrown const&) = default;
-};
-std::ostream& operator<<(std::ostream& out, Thrown const& thrown) {
-    return out << "error " << static_cast<int>(thrown.code) << ": " << thrown.message;
-}
-template <class Body>
-std::vector<Thrown> thrown_by(int ranks, Body const& body) {
-    std::vector<Thrown> result(static_cast<std::size_t>(ranks));
-    run_on_threads(ranks, [&](ThreadCommunicator& comm) {
-        try {
-            body(comm);
-        } catch (Error const& error) {
-            result[static_cast<std::size_t>(comm.rank())] = {error.code(), error.message()};
-        }
-    });
-    return result;
-}
-void check_same(std::vector<Thrown> const& thrown, ErrorCode code, std::vector<std::string> const& parts) {
-    for (Thrown const& each : thrown) {
-        CHECK(each == thrown[0]);
-        CHECK(each.code == code);
-    }
-    CAPTURE(thrown[0]);
-    for (std::string const& part : parts) {
-        CAPTURE(part);
-        CHECK(thrown[0].message.find(part) != std::string::npos);
-    }
 }
 
 /// Three tensors on three ranks; `spoil(batch tensors, rank)` changes what one rank lists. Nothing may be written.

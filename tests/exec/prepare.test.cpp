@@ -12,6 +12,7 @@
 
 #include "support/allocations.hpp"
 #include "support/fake_cuda.hpp"
+#include "support/thrown.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -22,6 +23,9 @@
 
 namespace {
 using namespace reshard;
+using test::check_same;
+using test::Thrown;
+using test::thrown_by;
 using namespace std::chrono_literals;
 
 using test::allocations_in;
@@ -58,43 +62,6 @@ private:
     int left_;
 };
 static_assert(Communicator<Failing>);
-
-/// What one rank threw.
-struct Thrown {
-    ErrorCode code = ErrorCode::none;
-    std::string message;
-    friend bool operator==(Thrown const&, Thrown const&) = default;
-};
-std::ostream& operator<<(std::ostream& out, Thrown const& thrown) {
-    return out << "error " << static_cast<int>(thrown.code) << ": " << thrown.message;
-}
-
-/// Runs `body` on every rank and returns what each threw; errors do not end the run.
-template <class Body>
-std::vector<Thrown> thrown_by(int ranks, Body const& body, ThreadOptions const& options = {}) {
-    std::vector<Thrown> result(static_cast<std::size_t>(ranks));
-    run_on_threads(ranks, options, [&](ThreadCommunicator& comm) {
-        try {
-            body(comm);
-        } catch (Error const& error) {
-            result[static_cast<std::size_t>(comm.rank())] = {error.code(), error.message()};
-        }
-    });
-    return result;
-}
-
-/// The same error on every rank, and a message with these parts.
-void check_same(std::vector<Thrown> const& thrown, ErrorCode code, std::vector<std::string> const& parts) {
-    for (Thrown const& each : thrown) {
-        CHECK(each == thrown[0]);
-        CHECK(each.code == code);
-    }
-    CAPTURE(thrown[0]);
-    for (std::string const& part : parts) {
-        CAPTURE(part);
-        CHECK(thrown[0].message.find(part) != std::string::npos);
-    }
-}
 
 /// S0 -> R of 12 elements on 3 ranks: what each rank passes can be spoilt.
 struct Gather {

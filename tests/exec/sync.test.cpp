@@ -10,7 +10,9 @@
 
 #include "support/oracle.hpp"
 #include "support/random.hpp"
+#include "support/thrown.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -39,41 +41,28 @@ Module copies(int rank, int ranks, std::vector<Shape<dynamic>> const& shapes) {
     return module;
 }
 
-struct Thrown {
-    ErrorCode code = ErrorCode::none;
-    std::string message;
-    bool touched = false;
-};
 /// Every rank builds a module of three tensors, spoils it and calls sync; all must report the same and write nothing.
 void check_refused(ErrorCode code, std::vector<std::string> const& parts,
                    std::function<void(Module&, SyncOptions&, int)> const& spoil) {
     constexpr int ranks = 3;
-    std::vector<Thrown> thrown(ranks);
-    run_on_threads(ranks, [&](ThreadCommunicator& comm) {
-        Thrown& mine = thrown[static_cast<std::size_t>(comm.rank())];
+    std::atomic<int> touched{0};
+    auto const thrown = test::thrown_by(ranks, [&](ThreadCommunicator& comm) {
         Module module = copies(comm.rank(), ranks, {Shape{4}, Shape{6}, Shape{5}});
         SyncOptions options;
         spoil(module, options, comm.rank());
         auto const before = module.memory;
+        test::Thrown mine;
         try {
             sync(module.tensors, comm, options);
         } catch (Error const& error) {
-            mine.code = error.code();
-            mine.message = error.message();
+            mine = {error.code(), error.message()};
         }
-        mine.touched = module.memory != before;
+        if (module.memory != before) ++touched;
         barrier(comm);  // the communicator is as good as before
+        if (mine.code != ErrorCode::none) raise(mine.code, mine.message);
     });
-    for (Thrown const& each : thrown) {
-        CAPTURE(each.message);
-        CHECK(each.code == code);
-        CHECK(each.message == thrown[0].message);
-        CHECK_FALSE(each.touched);
-        for (std::string const& part : parts) {
-            CAPTURE(part);
-            CHECK(each.message.find(part) != std::string::npos);
-        }
-    }
+    test::check_same(thrown, code, parts);
+    CHECK(touched == 0);
 }
 
 TEST_CASE("after sync every rank has what the source had, whichever rank that is") {

@@ -53,16 +53,10 @@ void floor_mt19937(benchmark::State& state) {
 template <class I, class Distribution>
 void ratio(benchmark::State& state) {
     std::vector<float> values(elements);
-    auto const seconds = [&](auto&& body) {
-        double const start = bench::thread_seconds();
-        body();
-        benchmark::ClobberMemory();
-        return bench::thread_seconds() - start;
-    };
     bench::Paired pair;
     for (auto _ : state) {
-        pair = bench::paired([&] { return seconds([&] { fill_serially(values, Distribution()); }); },
-                             [&] { return seconds([&] { fill(values, I{}); }); });
+        pair = bench::paired([&] { return bench::thread_seconds_of([&] { fill_serially(values, Distribution()); }); },
+                             [&] { return bench::thread_seconds_of([&] { fill(values, I{}); }); });
     }
     state.counters["times_faster"] = pair.ratio;
 }

@@ -27,16 +27,11 @@ void hash_matrix(benchmark::State& state, DType dtype, Layout layout, bool canon
     Indices const strides = layout == Layout::turned ? Indices{1, rows} : Indices{pitch, 1};
     ConstDynamicView const view(source.data(), dtype, Shape{rows, columns}, strides);
     detail::ReplicaHasher hasher(canonical);
-    auto const timed = [](auto&& body) {
-        double const start = bench::thread_seconds();
-        body();
-        benchmark::ClobberMemory();
-        return bench::thread_seconds() - start;
-    };
     bench::Paired pair;
     for (auto _ : state) {
-        pair = bench::paired([&] { return timed([&] { std::memcpy(target.data(), source.data(), target.size()); }); },
-                             [&] { return timed([&] { benchmark::DoNotOptimize(hasher.hash(view)); }); });
+        pair = bench::paired(
+            [&] { return bench::thread_seconds_of([&] { std::memcpy(target.data(), source.data(), target.size()); }); },
+            [&] { return bench::thread_seconds_of([&] { benchmark::DoNotOptimize(hasher.hash(view)); }); });
         state.SetIterationTime(pair.second);
     }
     state.SetBytesProcessed(state.iterations() * payload);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>  // nth_element
+#include <atomic>     // atomic_signal_fence
 #include <chrono>     // steady_clock
 #include <ctime>      // clock_gettime
 #include <vector>     // vector
@@ -22,6 +23,15 @@ inline constexpr int repetitions = 11;
     timespec time{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// Processor time of this thread for one task. What the task writes counts as read: the compiler may not drop it.
+template <class Task>
+[[nodiscard]] double thread_seconds_of(Task&& task) {
+    double const start = thread_seconds();
+    task();
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return thread_seconds() - start;
 }
 
 [[nodiscard]] inline double median(std::vector<double> values) {

@@ -292,7 +292,9 @@ template <class Check>
         verdict.reason = error.message();
     } catch (std::bad_alloc const&) {
         verdict.code = ErrorCode::out_of_memory;
-        verdict.reason = "reshard::prepare: out of memory. Fix: pass a workspace, or move fewer tensors at once.";
+        verdict.reason =
+            "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, "
+            "smaller rounds or windows.";
     } catch (std::exception const& error) {
         verdict.code = ErrorCode::user;
         verdict.reason = error.what();

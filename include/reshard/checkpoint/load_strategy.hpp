@@ -18,7 +18,6 @@ inline constexpr Index default_window_bytes = Index{32} << 20;
 struct EveryRankReads {
     static constexpr std::string_view name = "every rank reads";
     static constexpr bool communicates = false;
-    static constexpr bool every_rank_needs_files = true;
     ReadOptions reads{};
 };
 
@@ -37,7 +36,6 @@ template <class How>
 struct OneRankReads {
     static constexpr std::string_view name = How::name;
     static constexpr bool communicates = true;
-    static constexpr bool every_rank_needs_files = false;
     int source = 0;  ///< a rank of the communicator
     /// Tensors share a window while they fit; a larger one is read in slices of at most this, or of one element. 0:
     /// every tensor has windows of its own, as if it were loaded alone, and is not cut.
@@ -51,7 +49,6 @@ struct OneRankReads {
 struct EachRankReadsItsBoxes {
     static constexpr std::string_view name = "each rank reads its boxes";
     static constexpr bool communicates = true;
-    static constexpr bool every_rank_needs_files = true;
     ReadOptions reads{};
 };
 
@@ -68,13 +65,12 @@ struct LoadModel {
 enum class Cooperation : int { by_model, always, never };
 
 /// Every wanted byte is read once: each rank reads one contiguous span of the files, in windows, and the ranks exchange
-/// what they have read. Falls back to reading directly when the model says that this is faster. Memory beyond the local
-/// tensors: one window.
+/// what they have read. Falls back to reading directly when the model says that this is faster. Every rank has the
+/// files; for an exchange those that hold its span are enough. Memory beyond the local tensors: one window.
 struct CooperativeRead {
     static constexpr std::string_view name = "cooperative read";
     static constexpr bool communicates = true;
-    static constexpr bool every_rank_needs_files = true;  ///< the files that hold its span, at least
-    Index window_bytes = default_window_bytes;            ///< as in OneRankReads
+    Index window_bytes = default_window_bytes;  ///< as in OneRankReads
     ReadOptions reads{};
     Cooperation cooperation = Cooperation::by_model;
     LoadModel model{};

@@ -99,21 +99,11 @@ template <class View>
 /// One rank's part of exchange `phase`. \pre takes_part
 template <std::same_as<DynamicDistribution> D>  // a template for the same reason as the planner
 [[nodiscard]] Exchange exchange_of(Steps const& steps, D const& from, Index rank, int phase) {
-    Stage const& reached = steps.stages[phase];
-    Grid source(phase == 0 ? from : steps.stages[phase - 1].holding);
-    Grid target(reached.holding);
-    if (phase == 0 && steps.fold) {
-        source.add_dim(steps.addends, steps.resolved);
-        target.add_dim(steps.addends, {});
+    PhaseGrids grids(steps, from, phase);
+    if (steps.relay.methods != nullptr) {
+        return steps.relay.methods->exchange(steps, from, grids.source, grids.target, rank, phase);
     }
-    Owner const nobody;
-    Owner const& source_owner = phase == 0 ? nobody : steps.stages[phase - 1].owner;
-    if (!source_owner.axes.empty() || !reached.owner.axes.empty()) {
-        source.add_owner(source_owner);
-        target.add_owner(reached.owner);
-    }
-    if (steps.relay.methods != nullptr) return steps.relay.methods->exchange(steps, from, source, target, rank, phase);
-    return plan_exchange(source, target, rank, reached.other_mesh);
+    return plan_exchange(grids.source, grids.target, rank, steps.stages[phase].other_mesh);
 }
 
 /// Elements of scratch memory: every addend of what the rank folds, and across meshes the result.

@@ -274,20 +274,8 @@ public:
         UnitLevels levels;
         if (!unit_levels(mesh_, topology, levels)) return;
         for (int phase = 0; phase < steps.phases(); ++phase) {
-            Stage const& reached = steps.stages[phase];
-            Grid source(phase == 0 ? from : steps.stages[phase - 1].holding);
-            Grid target(reached.holding);
-            if (phase == 0 && steps.fold) {
-                source.add_dim(steps.addends, steps.resolved);
-                target.add_dim(steps.addends, {});
-            }
-            Owner const nobody;
-            Owner const& owner = phase == 0 ? nobody : steps.stages[phase - 1].owner;
-            if (!owner.axes.empty() || !reached.owner.axes.empty()) {
-                source.add_owner(owner);
-                target.add_owner(reached.owner);
-            }
-            if (!add_phase(source, target, levels, budget)) return;
+            PhaseGrids const grids(steps, from, phase);
+            if (!add_phase(grids.source, grids.target, levels, budget)) return;
         }
         if (steps.fold || steps.fill) {  // memory and bound count what the phases do not show
             Grid const before(from);

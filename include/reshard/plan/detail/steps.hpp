@@ -89,6 +89,29 @@ struct Steps {
     [[nodiscard]] int phases() const noexcept { return stages.size(); }
 };
 
+/// The two sides of exchange `phase`, laid out for the planner. \pre `steps` and `from` outlive it: cuts point at their
+/// rules.
+struct PhaseGrids {
+    Grid source;
+    Grid target;
+
+    template <std::same_as<DynamicDistribution> D>  // so that only files that plan an exchange compile it
+    PhaseGrids(Steps const& steps, D const& from, int phase)
+        : source(phase == 0 ? from : steps.stages[phase - 1].holding), target(steps.stages[phase].holding) {
+        if (phase == 0 && steps.fold) {
+            source.add_dim(steps.addends, steps.resolved);
+            target.add_dim(steps.addends, {});
+        }
+        Owner const nobody;
+        Owner const& before = phase == 0 ? nobody : steps.stages[phase - 1].owner;
+        Owner const& after = steps.stages[phase].owner;
+        if (!before.axes.empty() || !after.axes.empty()) {
+            source.add_owner(before);
+            target.add_owner(after);
+        }
+    }
+};
+
 /// Grows a distribution by one cut at a time, each behind the cuts already there.
 class Refinement {
 public:

@@ -294,7 +294,8 @@ TEST_SUITE("exec/prepare") {
                 throw;
             }
         });
-        check_same(thrown, ErrorCode::out_of_memory, {"rank 2 of 3: reshard: out of memory. Fix: free some on this rank, or do less"});
+        check_same(thrown, ErrorCode::out_of_memory,
+                   {"rank 2 of 3: reshard: out of memory. Fix: free some on this rank, or do less"});
         CHECK(untouched == 3);
     }
 

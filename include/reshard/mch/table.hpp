@@ -151,23 +151,18 @@ struct MchTable {
 }
 
 namespace detail {
-inline void digest(Digest& digest, std::string_view text) {
-    digest.add(text.size());
-    for (char c : text) digest.add(static_cast<unsigned char>(c));
-}
+inline void digest(Digest& digest, std::string_view text) { digest.add_text(text); }
 }  // namespace detail
 
 /// Equal tables have equal digests: what ranks compare.
 inline void digest(Digest& digest, MchTable const& table) {
-    detail::digest(digest, std::string_view(table.name));
+    digest.add_text(table.name);
     detail::digest(digest, table.slots);
-    digest.add_signed(table.hash_size).add_signed(table.buckets);
-    detail::digest(digest, std::string_view(table.hash_function));
+    digest.add_signed(table.hash_size).add_signed(table.buckets).add_text(table.hash_function);
     digest.add(static_cast<std::uint64_t>(table.eviction)).add(static_cast<std::uint64_t>(table.layout));
     digest.add(table.metadata.size());
     for (MchColumn const& column : table.metadata) {
-        detail::digest(digest, std::string_view(column.name));
-        digest.add_signed(column.bytes).add(column.empty);
+        digest.add_text(column.name).add_signed(column.bytes).add(column.empty);
     }
 }
 [[nodiscard]] inline std::uint64_t digest(MchTable const& table) {

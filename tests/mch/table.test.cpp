@@ -58,6 +58,11 @@ TEST_CASE("a shard belongs to a rank of the mesh, whatever the ranks are called"
     CHECK(table.range(7) == Interval{4, 9});
     CHECK(table.range(0) == Interval{9, 9});
     CHECK(table.offsets() == std::vector<Index>{0, 1, 4, 9});
+    table.slots = mch_slots(ranks(5), IndexList{0, 0, 4, 4, 9, 9});  // empty parts, the first one included
+    CHECK(table.offsets() == std::vector<Index>{0, 0, 4, 4, 9, 9});
+    CHECK(table.range(0) == Interval{0, 0});
+    CHECK(table.range(2) == Interval{4, 4});
+    CHECK(table.range(4) == Interval{9, 9});
     CHECK_THROWS_AS(static_cast<void>(mch_slots(ranks(2), IndexList{0, 5, 4})), PlacementError);
     CHECK_THROWS_AS(static_cast<void>(mch_slots(ranks(2), IndexList{})), PlacementError);
     CHECK_THROWS_AS(static_cast<void>(mch_slots(ranks(2), IndexList{0, 5})), PlacementError);

@@ -96,11 +96,15 @@ struct MchTable {
     [[nodiscard]] Index size() const noexcept { return slots.shape().extent(0); }
     /// W.
     [[nodiscard]] Index parts() const noexcept { return slots.mesh().size(); }
-    /// The slots of part p. An empty part lies at Z.
+    /// The slots of part p. An empty part lies where it is cut: behind the part before it.
     [[nodiscard]] Interval part_range(Index p) const noexcept {
         Indices coordinates;
         coordinates.push_back(p);
-        return slots.index_set(coordinates, 0).span();
+        Interval const range = slots.index_set(coordinates, 0).span();
+        Placement const& placement = slots.placement(0);
+        if (range.size() != 0 || !placement.is_shard() || placement.rule().kind != SplitKind::boundaries) return range;
+        Index const at = placement.rule().boundaries[p];
+        return {at, at};
     }
     /// The slots of a rank: none, at Z, for a rank outside the mesh.
     [[nodiscard]] Interval range(Index rank) const noexcept {

@@ -10,6 +10,7 @@
 #include <reshard/mch/validate.hpp>
 
 #include <mch/support/worlds.hpp>
+#include <support/fake_cuda.hpp>
 
 #include <map>
 #include <set>
@@ -474,6 +475,12 @@ TEST_SUITE("mch/redistribute") {
                           world.ranks[2].mapping.assign(100, 0);
                       }) == buffers(expected));
 
+        expected = loaded_by_position(saved, 4);  // a count that is none
+        expected.ranks[1].counts[0] = -3;
+        CHECK(refused({"from rank 1 has count -3"}, [](World& world, MchTable&, MchTable&, int rank) {
+                  if (rank == 1) world.ranks[1].counts[0] = -3;
+              }) == buffers(expected));
+
         expected = loaded_by_position(saved, 4);  // another checkpoint's iteration
         expected.ranks[1].iteration[0] += 7;
         CHECK(refused({"is at iteration", "Fix: load the states of one checkpoint."},
@@ -519,6 +526,62 @@ TEST_SUITE("mch/redistribute") {
             CHECK(error.find("two ids hold slot") != std::string::npos);
         }
         CHECK(buffers(outcome.world) == buffers(loaded_by_position(saved, 2)));
+    }
+
+    TEST_CASE("accesses before the first iteration and after the current one are refused on all ranks") {
+        World const saved = trained(14, 200, 2, Policy::lru);
+        Id const now = saved.ranks[0].iteration[0];
+        for (Id access : {Id{-1}, Id{INT64_MIN}, now + 1, Id{INT64_MAX}}) {
+            Outcome const outcome = change(saved, 3, {}, [&](World& world, MchTable&, MchTable&, int rank) {
+                if (rank == 0) world.ranks[0].last[0] = access;
+            });
+            for (std::string const& error : outcome.errors) {
+                CHECK(error == outcome.errors[0]);
+                CHECK(error.find(concat("from rank 0 was last accessed at ", access, ", at iteration ", now)) !=
+                      std::string::npos);
+            }
+        }
+    }
+
+    TEST_CASE("an id that a full shard left pinned can be evicted again") {
+        World const saved = trained(15, 40, 1, Policy::lfu, torchrec::Kind::hash63, 3.0);
+        World full = saved;
+        Module& module = full.ranks[0];
+        module.raw.back() = INT64_MAX - 1;  // an id on the last position, and the count that TorchRec gives it there
+        module.counts.back() = INT64_MAX;
+        Id const largest = *std::max_element(module.counts.begin(), module.counts.end() - 1);
+        Outcome const outcome = change(full, 1);
+        CHECK(outcome.errors[0] == "");
+        CHECK(outcome.changes[0].unpinned == 1);
+        CHECK(outcome.report == "");
+        Module const& now = outcome.world.ranks[0];
+        CHECK(*std::max_element(now.counts.begin(), now.counts.end()) == largest);
+        CHECK(now.hits(INT64_MAX - 1));
+    }
+
+    TEST_CASE("memory of a device is refused on all ranks, ids and rows") {
+        World const saved = trained(16, 40, 2, Policy::lfu);
+        World world = loaded_by_position(saved, 2);
+        std::vector<float> rows(40);
+        test::FakeCuda const cuda;
+        if (!cuda.works()) return;  // the real driver does not know our memory
+        auto const refused = [&](auto const& call) {
+            run_on_threads(2, [&](ThreadCommunicator& comm) {
+                CHECK_THROWS_WITH_AS(call(comm), doctest::Contains("on rank 1: a buffer lies in device memory. Fix: "),
+                                     BufferError);
+            });
+        };
+        MchTable const table = table_of(world);
+        cuda.claim(world.ranks[1].counts.data(), 24);
+        refused([&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            static_cast<void>(redistribute(table_of(saved), table, state_of(world.ranks[r]), comm));
+        });
+        cuda.claim(rows.data() + 20, 24);
+        refused([&](ThreadCommunicator& comm) {
+            TensorView<float> const view(rows.data() + 20 * comm.rank(), Shape{20});
+            apply_row_moves({}, table, view, comm);
+        });
     }
 
     TEST_CASE("lists that make no sense are refused on all ranks") {

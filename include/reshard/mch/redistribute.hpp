@@ -43,15 +43,16 @@ void agree_after(C& comm, std::uint64_t digest, Work&& work) {
 /// ranks that has any, however many tables; agreements before each and before anything is written. With one rank, no
 /// collective call. All or nothing: every buffer is as it was when any rank throws, and all throw alike: MismatchError
 /// for tables that differ in more than ranks, states that were never loaded, ids or slots held twice, slots outside the
-/// shard they were saved in; BufferError and DTypeError for buffers, as shard_of(); MeshError for less than one thread
-/// and for ranks that do not exist; OutOfMemory. In mode `route` a slot held twice is noticed by the rank that would
-/// keep it for both ids; validate() notices any.
+/// shard they were saved in, counts below 0, accesses after the iteration; BufferError and DTypeError for buffers, as
+/// shard_of(), and for device memory; MeshError for less than one thread and for ranks that do not exist; OutOfMemory.
+/// In mode `route` a slot held twice is noticed by the rank that would keep it for both ids; validate() notices any.
 ///
 /// Where a load by position was enough (position_ok(), and reach_ok() on every rank) nothing is sent, and shards are
 /// put in order where they are. Bucketed tables keep their places, which are slots: nothing moves or is written.
 ///
 /// Where more ids come than a shard has slots (all small ids are looked up on rank 0), those of the lowest score are
-/// evicted, as the policy would; they are listed.
+/// evicted, as the policy would; they are listed. An id whose count is INT64_MAX (TorchRec gives it to the last
+/// position of a shard, where a full shard has an id) would never be: it gets the largest other count of its new shard.
 ///
 /// Memory beside the states: the entries a rank had, those that come from others, and 10 to 26 bytes for each.
 ///

@@ -95,6 +95,7 @@ void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, s
             for (int d = 1; d < rows[v].rank(); ++d) widths[v] *= rows[v].extent(d);
             own[v] = buffers.column(rows[v], rows.size() == 1 ? "the rows" : concat("the rows of view ", v),
                                     range.size(), widths[v]);
+            detail::refuse_device_buffer(table, rank, own[v]);
             row_bytes += widths[v];
         }
         mine.sort(moves, table, rank, ranks);

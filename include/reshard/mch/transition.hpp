@@ -36,13 +36,14 @@ struct MchRowMove {
 
 /// What became of one rank's shard.
 struct MchChange {
-    Index live_before = 0;          ///< ids among the entries it was loaded with
-    Index live_after = 0;           ///< ids in its shard now
-    Index sent = 0;                 ///< entries that went to other ranks
-    Index received = 0;             ///< entries that came from other ranks
-    Index unreachable = 0;          ///< ids that look-ups do not find, of those it has now
-    std::vector<Index> left_out;    ///< ids it had and sent nowhere: unreachable ones that were to be dropped
-    std::vector<Index> evicted;     ///< ids that found no slot on it, lowest score first
+    Index live_before = 0;        ///< ids among the entries it was loaded with
+    Index live_after = 0;         ///< ids in its shard now
+    Index sent = 0;               ///< entries that went to other ranks
+    Index received = 0;           ///< entries that came from other ranks
+    Index unreachable = 0;        ///< ids that look-ups do not find, of those it has now
+    Index unpinned = 0;           ///< ids whose count was INT64_MAX, which nothing could have evicted (redistribute())
+    std::vector<Index> left_out;  ///< ids it had and sent nowhere: unreachable ones that were to be dropped
+    std::vector<Index> evicted;   ///< ids that found no slot on it, lowest score first
     std::vector<MchRowMove> moves;  ///< into its slots, by ascending id
     Index bytes_sent = 0;           ///< of entries, to other ranks
 };

@@ -10,7 +10,7 @@
 #include <reshard/mch/state.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // sort, nth_element
+#include <algorithm>  // replace, sort, nth_element
 #include <optional>   // optional
 
 namespace reshard::inline v0 {
@@ -22,8 +22,8 @@ struct MchBlock {
     int rank = 0;
     Index entries = 0;
     Index bytes = 0;
-    Index begin = 0;                 ///< in the memory for what arrives
-    std::byte const* own = nullptr;  ///< where it lies already, when it is this rank's
+    Index begin = 0;           ///< in the memory for what arrives
+    std::byte* own = nullptr;  ///< where it lies already, when it is this rank's
 };
 
 class MchIncoming {
@@ -37,7 +37,7 @@ public:
     }
 
     /// In the order of ranks. Throws MismatchError for iterations that differ; a rank that starts anew has 0.
-    void expect(int rank, Index entries, Index iteration, std::byte const* own) {
+    void expect(int rank, Index entries, Index iteration, std::byte* own) {
         MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
         if (own == nullptr) {
             if (block.bytes > INT64_MAX - total_) {
@@ -58,6 +58,40 @@ public:
     [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
     /// Where to receive a block that is not this rank's own.
     [[nodiscard]] std::byte* memory(MchBlock const& block) noexcept { return memory_.data() + block.begin; }
+
+    /// Throws MismatchError for counts below 0, and accesses that are before iteration 0 or still to come.
+    void check_metadata() const {
+        for_each_column(mch_last_access, [&](MchBlock const& block, Index const* access) {
+            for (Index i = 0; i < block.entries; ++i) {
+                if (access[i] < 0 || access[i] > iteration_) refuse_entry(block, i, "was last accessed at", access[i]);
+            }
+        });
+        for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
+            for (Index i = 0; i < block.entries; ++i) {
+                if (counts[i] < 0) refuse_entry(block, i, "has count", counts[i]);
+            }
+        });
+    }
+    /// A shard that was full once left its last id the count of the row for misses, which none surpasses: it gets the
+    /// largest other one. Returns how many there are.
+    Index unpin() {
+        Index largest = 0;
+        Index pinned = 0;
+        for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
+            for (Index i = 0; i < block.entries; ++i) {
+                if (counts[i] != INT64_MAX) {
+                    largest = larger(largest, counts[i]);
+                } else {
+                    ++pinned;
+                }
+            }
+        });
+        if (pinned == 0) return 0;
+        for_each_column(mch_counts, [&](MchBlock const& block, Index* counts) {
+            std::replace(counts, counts + block.entries, Index{INT64_MAX}, largest);
+        });
+        return pinned;
+    }
 
     /// Throws MismatchError for an id that arrives twice.
     template <class Team>
@@ -169,8 +203,28 @@ private:
     void gather(std::size_t column, std::byte* to, Team&& team) const {
         merge_->gather(widths_[column], columns_[column], to, team);
     }
-    [[nodiscard]] std::byte const* entries_of(MchBlock const& block) const noexcept {
+    [[nodiscard]] std::byte* entries_of(MchBlock const& block) const noexcept {
         return block.own != nullptr ? block.own : memory_.data() + block.begin;
+    }
+    /// Calls f(block, entries) for a column of 8-byte integers, if the table has it.
+    template <class F>
+    void for_each_column(std::string_view name, F&& f) const {
+        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
+            if (table_->metadata[c].name != name || table_->metadata[c].bytes != 8) continue;
+            for (MchBlock const& block : blocks_) {
+                std::byte* column = entries_of(block);
+                for (std::size_t before = 0; before < c + 2; ++before) {
+                    column += packed_column_bytes(block.entries, widths_[before]);
+                }
+                f(block, reinterpret_cast<Index*>(column));
+            }
+        }
+    }
+    [[noreturn]] void refuse_entry(MchBlock const& block, Index entry, std::string_view what, Index value) const {
+        refuse_table(ErrorCode::mismatch, *table_,
+                     concat("id ", reinterpret_cast<Index const*>(entries_of(block))[entry], " from rank ", block.rank,
+                            " ", what, " ", value, ", at iteration ", iteration_,
+                            ". Fix: load all columns and the iteration of one checkpoint; validate() says where."));
     }
 
     /// Whether a slot is the shard's, and not that of misses.

@@ -79,7 +79,7 @@ public:
         return partition_.counts()[static_cast<std::size_t>(part)];
     }
     /// What pack() made for a part of the mesh.
-    [[nodiscard]] std::byte const* block(Index part) const noexcept {
+    [[nodiscard]] std::byte* block(Index part) const noexcept {
         return packed_.data() + partition_.blocks()[static_cast<std::size_t>(part)];
     }
     [[nodiscard]] Index block_bytes(Index part) const noexcept {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/passages.hpp
 /// \brief  The tables of one call of redistribute() on one rank: all of it that does not communicate.
-/// \depends mch/detail/{incoming,outgoing}, mch/{reach,transition,workers}, comm/collectives (byte_box).
+/// \depends mch/detail/{host_shard,incoming,outgoing}, mch/{reach,transition,workers}, comm/collectives (byte_box).
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
+#include <reshard/mch/detail/host_shard.hpp>
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/outgoing.hpp>
 #include <reshard/mch/reach.hpp>
@@ -39,7 +40,7 @@ public:
     /// \pre `transition` outlives this.
     MchPassage(MchTransition const& transition, MchOptions const& options, int rank)
         : current(transition.current),
-          shard(shard_of(current, transition.state, rank)),
+          shard(host_shard_of(current, transition.state, rank)),
           part(current.slots.mesh().ordinal(rank)),
           incoming(current, shard, options.threads) {
         if (stays()) {
@@ -144,7 +145,9 @@ public:
     void assign(MchMode mode) {
         for (MchPassage& one : list_) {
             if (one.stays()) continue;
+            one.incoming.check_metadata();
             one.incoming.order(team());
+            one.change.unpinned = one.incoming.unpin();
             one.incoming.assign(mode == MchMode::route, one.change.evicted, one.change.moves, team());
         }
         result_.reserve(list_.size());

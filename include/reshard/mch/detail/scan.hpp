@@ -1,31 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/scan.hpp
 /// \brief  What one rank can see of the faults of its own shard.
-/// \depends mch/report, mch/routing, mch/state, memory/device_memory, <algorithm>, <cstring>.
+/// \depends mch/report, mch/routing, mch/detail/host_shard, <algorithm>, <cstring>.
 #pragma once
 
+#include <reshard/mch/detail/host_shard.hpp>
 #include <reshard/mch/report.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/state.hpp>
-#include <reshard/memory/device_memory.hpp>
 
 #include <algorithm>  // find, sort
 #include <cstring>    // memcpy
 
 namespace reshard::inline v0::detail {
-
-/// shard_of(), and BufferError for columns that the host cannot read.
-[[nodiscard]] inline MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank) {
-    MchShard shard = shard_of(table, state, rank);
-    std::vector<void const*> buffers(shard.metadata.begin(), shard.metadata.end());
-    buffers.insert(buffers.end(), {shard.ids, shard.slots, shard.segments, shard.iteration});
-    for (void const* buffer : buffers) {
-        if (!is_device_memory(buffer)) continue;
-        refuse_table(ErrorCode::buffer, table,
-                     concat("on rank ", rank, ": a buffer lies in device memory. Fix: copy the shard to the host."));
-    }
-    return shard;
-}
 
 /// An id that this rank holds and another one looks up.
 struct MchStray {

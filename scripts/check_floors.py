@@ -23,8 +23,8 @@ ROOMS = {  # room: the rooms it may use
     "comm": ["core", "algebra", "memory"],
     "exec": ["core", "algebra", "memory", "plan", "comm"],
     "cuda": ["core", "algebra", "memory", "plan", "comm"],
-    "mch": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda"],
     "checkpoint": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda"],
+    "mch": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda", "checkpoint"],
 }
 UMBRELLA = "reshard/reshard.hpp"
 UMBRELLA_REACHES = re.compile(r"reshard/((core|algebra|memory|plan|exec)/|comm/(communicator|self)\.hpp$|comm/detail/)")
@@ -142,6 +142,8 @@ def self_test():
         ({"core/a.hpp": "#include <reshard/plan/p.hpp>"}, "core may not use plan"),
         ({"core/a.hpp": '#include "../plan/p.hpp"'}, "core may not use plan"),
         ({"comm/self.hpp": "# include <reshard/plan/p.hpp>"}, "comm may not use plan"),
+        ({"mch/m.hpp": "#include <reshard/checkpoint/c.hpp>", "checkpoint/c.hpp": ""}, None),
+        ({"checkpoint/c.hpp": "#include <reshard/mch/m.hpp>", "mch/m.hpp": ""}, "checkpoint may not use mch"),
         ({"exec/e.hpp": "#include <reshard/plan/detail/q.hpp>"}, "private to plan"),
         ({"exec/e.hpp": "#include <reshard/plan/missing.hpp>"}, "does not exist"),
         ({"core/a.hpp": "#include <reshard/reshard.hpp>"}, "includes the umbrella"),

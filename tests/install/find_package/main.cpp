@@ -19,6 +19,9 @@
 #ifdef CONSUMER_HAS_MCH
 #include <reshard/mch/validate.hpp>
 #endif
+#ifdef CONSUMER_HAS_MCH_CHECKPOINT
+#include <reshard/mch/checkpoint.hpp>
+#endif
 
 int second_unit();
 

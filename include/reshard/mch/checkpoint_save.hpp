@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/checkpoint_save.hpp
+/// \brief  save_mch(): the shards of managed-collision tables into one folder, all of them or none.
+/// \depends mch/detail/checkpoint_shard, comm/collectives, exec/prepare (agreements), POSIX.
+///
+/// Each rank writes one safetensors file; rank 0 then writes `mch.index.json`, which names them. Until that name is
+/// there the folder holds the save that it held before. docs/mch-format.md describes both.
+#pragma once
+
+#include <reshard/comm/collectives.hpp>
+#include <reshard/exec/prepare.hpp>
+#include <reshard/mch/detail/checkpoint_shard.hpp>
+
+#include <random>  // random_device
+
+namespace reshard::inline v0 {
+
+/// One table to save: this rank's shard of it and, if they are to be saved as well, its rows.
+struct MchSaving {
+    MchTable table;
+    MchState state;
+    std::vector<MchRows> rows{};  ///< the same names, types and shapes of a row on all ranks, also where z is 0
+};
+
+struct MchSaveOptions {
+    std::uint64_t id = 0;  ///< of the save, part of the files' names; it must be new to the folder. 0: a random one
+};
+
+namespace detail {
+
+/// What ranks tell each other of a table before they write.
+struct MchSaveHeader {
+    Index has_iteration = 0;
+    Index iteration = 0;
+    MchIdBounds ids{};
+};
+
+template <Communicator C>
+class MchSaver {
+public:
+    MchSaver(std::string folder, std::span<MchSaving const> tables, C& comm)
+        : folder_(std::move(folder)), tables_(tables), comm_(comm) {}
+
+    std::string run(MchSaveOptions const& options) {
+        std::vector<std::byte> mine;
+        std::vector<std::byte> all;
+        agree([&] {
+            mine = describe(options);
+            all.resize(mine.size() * static_cast<std::size_t>(comm_.size()));
+        });
+        if (comm_.size() == 1) {
+            all = mine;
+        } else {
+            all_gather(comm_, mine, all);
+        }
+        agree([&] {
+            read_headers(all, mine.size());
+            write();
+        });
+        // From here on this rank's file is visible. It goes again when a rank says that it failed, but not when the
+        // agreement itself breaks down: rank 0 may know more, and the index may name the file already.
+        agree([&] { publish(); }, true);
+        agree([&] { commit(); }, true);
+        agree([&] { tidy(); });
+        return index_.save;
+    }
+
+private:
+    /// As agree_or_raise(); a world of one rank calls nobody.
+    template <class Work>
+    void agree(Work&& work, bool take_back = false) {
+        Verdict verdict = verdict_of(work);
+        if (comm_.size() > 1) {
+            if (verdict.ok()) verdict.reason = summary_;
+            verdict.digest = digest_.value();
+            verdict = comm_.agree(std::move(verdict));
+            if (!verdict.ok())
+                verdict.reason = concat("rank ", verdict.rank, " of ", comm_.size(), ": ", verdict.reason);
+        }
+        if (verdict.ok()) return;
+        if (take_back && published_) static_cast<void>(::unlink(path().c_str()));
+        raise(verdict.code, std::move(verdict.reason));
+    }
+
+    [[nodiscard]] std::string path() const {
+        return join_path(folder_, index_.files[static_cast<std::size_t>(comm_.rank())]);
+    }
+
+    /// Checks what this rank has, and says it in a block of the same size on all ranks: the id of rank 0, and a header
+    /// per table.
+    std::vector<std::byte> describe(MchSaveOptions const& options) {
+        int const rank = comm_.rank();
+        std::vector<MchSaveHeader> headers(tables_.size());
+        summary_ = concat("saves ", tables_.size(), " tables");
+        digest_.add(tables_.size()).add(options.id);
+        for (std::size_t t = 0; t < tables_.size(); ++t) {
+            MchSaving const& one = tables_[t];
+            summary_ += concat(t == 0 ? ": " : ", ", to_string(one.table));
+            reshard::digest(digest_, one.table);
+            MchSavedTable saved;
+            saved.table = one.table;
+            for (MchRows const& rows : one.rows) {
+                saved.rows.push_back(info_of(rows));
+                describe_rows(saved.rows.back());
+            }
+            index_.tables.push_back(std::move(saved));
+        }
+        for (std::size_t t = 0; t < tables_.size(); ++t) {
+            MchSaving const& one = tables_[t];
+            check_names(t);
+            shards_.push_back(host_shard_of(one.table, one.state, rank));
+            MchShard const& shard = shards_.back();
+            for (MchRows const& rows : one.rows) check_rows(one.table, rank, rows);
+            DynamicMesh const& mesh = one.table.slots.mesh();
+            if (mesh.last_rank() >= comm_.size()) {
+                refuse_table(
+                    ErrorCode::mesh, one.table,
+                    concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
+                           comm_.size(), " ranks. Fix: use a mesh of ranks that exist."));
+            }
+            if (never_loaded(shard.ids, shard.slots, shard.entries)) {
+                refuse_table(ErrorCode::mismatch, one.table,
+                             concat("on rank ", rank, ": the state was ", name(MchFault::never_loaded),
+                                    ". Fix: load or initialise it before it is saved."));
+            }
+            if (shard.iteration != nullptr) {
+                headers[t].has_iteration = 1;
+                headers[t].iteration = *shard.iteration;
+            }
+            headers[t].ids = id_bounds(one.table, shard);
+        }
+        std::uint64_t id = options.id;
+        std::random_device random;
+        while (id == 0) id = (std::uint64_t{random()} << 32U) | random();
+        std::vector<std::byte> block(8 + headers.size() * sizeof(MchSaveHeader));
+        std::memcpy(block.data(), &id, 8);
+        if (!headers.empty()) std::memcpy(block.data() + 8, headers.data(), block.size() - 8);
+        make_folder();
+        return block;
+    }
+    void describe_rows(MchRowsInfo const& rows) {
+        summary_ +=
+            concat(" with ", name(rows.dtype), " rows '", rows.name, "' ", to_string(DynamicShape(rows.row_shape)));
+        reshard::detail::digest(digest_, std::string_view(rows.name));
+        digest_.add(static_cast<std::uint64_t>(rows.dtype)).add_signed(rows.row_shape.size());
+        for (Index extent : rows.row_shape) digest_.add_signed(extent);
+    }
+    void check_names(std::size_t t) const {
+        MchTable const& table = tables_[t].table;
+        for (std::size_t other = 0; other < t; ++other) {
+            if (tables_[other].table.name != table.name) continue;
+            refuse_table(ErrorCode::mismatch, table, "two tables have this name. Fix: give each table its own.");
+        }
+        auto const& rows = tables_[t].rows;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            for (std::size_t k = 0; k < i; ++k) {
+                if (rows[k].name != rows[i].name) continue;
+                refuse_table(ErrorCode::mismatch, table,
+                             concat("two lists of rows are called '", rows[i].name, "'. Fix: give each its own name."));
+            }
+        }
+    }
+    void make_folder() const {
+        if (::mkdir(folder_.c_str(), 0777) == 0 || (errno == EEXIST && path_kind(folder_) == PathKind::folder)) return;
+        raise_io(folder_, "cannot create the folder", errno, "create its parent, or write elsewhere.");
+    }
+
+    /// The id of rank 0, the iteration, which is one, and the ids of every part.
+    void read_headers(std::vector<std::byte> const& all, std::size_t block) {
+        std::uint64_t id = 0;
+        std::memcpy(&id, all.data(), 8);
+        index_.save = save_id_text(id);
+        for (Index rank = 0; rank < comm_.size(); ++rank) {
+            index_.files.push_back(mch_file_name(index_.save, rank, comm_.size()));
+        }
+        for (std::size_t t = 0; t < tables_.size(); ++t) {
+            MchSavedTable& saved = index_.tables[t];
+            saved.has_iteration = saved.table.layout == MchLayout::sorted;
+            int first = -1;
+            for (int rank = 0; rank < comm_.size(); ++rank) {
+                MchSaveHeader const header = header_of(all, block, rank, t);
+                if (header.has_iteration == 0) continue;
+                if (header.iteration < 0 || (first >= 0 && header.iteration != saved.iteration)) {
+                    refuse_table(
+                        ErrorCode::mismatch, saved.table,
+                        concat("rank ", rank, " is at iteration ", header.iteration, ", rank ", larger(first, 0),
+                               " at ", saved.iteration, ". Fix: save when all ranks have made the same steps."));
+                }
+                if (first < 0) first = rank;
+                saved.iteration = header.iteration;
+            }
+            for (Index part = 0; part < saved.table.parts(); ++part) {
+                auto const rank = static_cast<int>(saved.table.slots.mesh().rank_at(part));
+                saved.ids.push_back(header_of(all, block, rank, t).ids);
+            }
+        }
+    }
+    [[nodiscard]] static MchSaveHeader header_of(std::vector<std::byte> const& all, std::size_t block, int rank,
+                                                 std::size_t table) noexcept {
+        MchSaveHeader header;
+        std::memcpy(&header, all.data() + static_cast<std::size_t>(rank) * block + 8 + table * sizeof header,
+                    sizeof header);
+        return header;
+    }
+
+    void write() {
+        std::vector<MchTensor> tensors;
+        for (std::size_t t = 0; t < tables_.size(); ++t) {
+            add_tensors(tensors, tables_[t].table, tables_[t].state, shards_[t], tables_[t].rows);
+        }
+        if (path_kind(path()) != PathKind::missing) {
+            raise_io(path(), "a save of this id is there", EEXIST, "give every save of a folder an id of its own.");
+        }
+        writer_.push_back(
+            write_shard(path(), tensors, shard_metadata(index_.save, comm_.rank(), comm_.size(), index_.tables)));
+    }
+    void publish() {
+        writer_[0].publish();
+        published_ = true;
+        sync_folder(folder_);
+    }
+    /// Rank 0 sees all files, then names them. The rename is the last thing that can fail.
+    void commit() {
+        if (comm_.rank() != 0) return;
+        for (std::string const& file : index_.files) {
+            if (path_kind(join_path(folder_, file)) == PathKind::file) continue;
+            raise_io(join_path(folder_, file), "rank 0 does not see what another rank has written", ENOENT,
+                     "save to a folder that all ranks share.");
+        }
+        std::string const path = join_path(folder_, mch_index_name);
+        std::string const text = to_json(index_);
+        TemporaryFile file(path);
+        file.append(std::as_bytes(std::span<char const>(text)));
+        file.finish();
+        previous_ = previous_files(path);
+        file.publish();
+    }
+    /// The files that the index names now; none when there is none, or it cannot be read: they are not ours to remove.
+    [[nodiscard]] std::vector<std::string> previous_files(std::string const& path) const {
+        std::vector<std::string> files;
+        static_cast<void>(verdict_of([&] { files = index_from(read_text_file(path), path).files; }));
+        return files;
+    }
+    void tidy() {
+        if (comm_.rank() != 0) return;
+        sync_folder(folder_);
+        for (std::string const& file : previous_) {
+            std::string const old = join_path(folder_, file);
+            if (::unlink(old.c_str()) == 0 || errno == ENOENT) continue;
+            raise_io(old, "the new save is complete, but this file of the one before it cannot be removed", errno,
+                     "remove it.");
+        }
+    }
+
+    std::string folder_;
+    std::span<MchSaving const> tables_;
+    C& comm_;
+    Digest digest_;
+    std::string summary_;
+    MchIndex index_;
+    std::vector<MchShard> shards_;
+    std::vector<SafetensorsWriter> writer_;  ///< one
+    std::vector<std::string> previous_;
+    bool published_ = false;
+};
+
+}  // namespace detail
+
+/// Collective over `comm`; all ranks list the same tables in the same order. Creates the folder if need be, not its
+/// parents; all ranks must see the same one. Returns the id of the save.
+///
+/// All or nothing: files get their names when all are written and durable, the index gets its name when all files have
+/// theirs, and files of the save before go after that. When a rank fails, all throw the same error, the save before it
+/// still loads, and what was written is removed again (where a rank is lost half way, a file may stay that no index
+/// names). With one rank, no collective call.
+///
+/// Throws what shard_of() throws; BufferError also for rows that are not [z, ...] and for device memory; MeshError for
+/// ranks the communicator does not have; MismatchError for ranks that list different tables or are at different
+/// iterations, names given twice, and a state that is all zeros; FormatError for names that are not UTF-8; IoError.
+template <Communicator C>
+std::string save_mch(std::string folder, std::span<MchSaving const> tables, C& comm,
+                     MchSaveOptions const& options = {}) {
+    return detail::MchSaver<C>(std::move(folder), tables, comm).run(options);
+}
+/// The same for one table.
+template <Communicator C>
+std::string save_mch(std::string folder, MchSaving const& table, C& comm, MchSaveOptions const& options = {}) {
+    return save_mch(std::move(folder), std::span<MchSaving const>(&table, 1), comm, options);
+}
+
+}  // namespace reshard::inline v0

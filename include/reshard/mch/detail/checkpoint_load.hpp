@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/checkpoint_load.hpp
+/// \brief  Entries and rows of saved shards into memory: what is checked first, and what is read where.
+/// \depends mch/detail/checkpoint_shard, mch/names.
+#pragma once
+
+#include <reshard/mch/detail/checkpoint_shard.hpp>
+#include <reshard/mch/names.hpp>
+
+namespace reshard::inline v0 {
+
+/// A column that the saved table lacks.
+struct MchFill {
+    std::string column;
+    Index value = 0;  ///< beside every id; empty places get what is empty. Other widths than 8 bytes: 0, or -1 for 0xff
+};
+
+struct MchLoadOptions {
+    std::vector<MchFill> fill{};      ///< columns of the current table that were not saved
+    std::vector<std::string> drop{};  ///< saved columns that the current table does not have
+};
+
+namespace detail {
+
+/// The files that an index names, each opened and checked when it is first asked for.
+class MchShardFiles {
+public:
+    MchShardFiles() = default;
+    MchShardFiles(std::string folder, MchIndex index) : folder_(std::move(folder)), index_(std::move(index)) {
+        files_.resize(index_.files.size());
+    }
+
+    [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
+    [[nodiscard]] MchIndex const& index() const noexcept { return index_; }
+    /// The file with part `part` of a table of this index.
+    [[nodiscard]] SafetensorsFile const& of(MchTable const& saved, Index part) {
+        Index const rank = saved.slots.mesh().rank_at(part);
+        std::vector<SafetensorsFile>& file = files_[static_cast<std::size_t>(rank)];
+        if (file.empty()) {
+            std::string const path = join_path(folder_, index_.files[static_cast<std::size_t>(rank)]);
+            file.push_back(open_shard(path, index_, rank));
+        }
+        return file[0];
+    }
+
+private:
+    std::string folder_;
+    MchIndex index_;
+    std::vector<std::vector<SafetensorsFile>> files_;  ///< of each rank: one, once it is open
+};
+
+/// The saved table as if it had the columns and the policy of the current one. Throws MismatchError for fills and drops
+/// that do not apply.
+[[nodiscard]] inline MchTable with_columns_of(MchTable const& saved, MchTable const& current,
+                                              MchLoadOptions const& options) {
+    auto const refuse = [&](auto const&... parts) { refuse_table(ErrorCode::mismatch, current, concat(parts...)); };
+    MchTable result = saved;
+    for (std::string const& name : options.drop) {
+        if (find_column(result, name) == nullptr) {
+            refuse("column '", name, "' is to be dropped, but '", saved.name,
+                   "' was saved without it. Fix: leave it out.");
+        }
+        std::erase_if(result.metadata, [&](MchColumn const& column) { return column.name == name; });
+    }
+    for (MchFill const& fill : options.fill) {
+        MchColumn const* const column = find_column(current, fill.column);
+        if (column == nullptr) {
+            refuse("column '", fill.column,
+                   "' is to be filled, but the table has none of that name. Fix: leave it out.");
+        }
+        if (find_column(result, fill.column) != nullptr) {
+            refuse("column '", fill.column,
+                   "' is to be filled, but it was saved. Fix: leave the fill out, or drop it.");
+        }
+        if (column->bytes != 8 && fill.value != 0 && fill.value != -1) {
+            refuse("column '", fill.column, "' of ", column->bytes, " bytes an entry cannot be filled with ",
+                   fill.value, ". Fix: 0, or -1 for bytes of 0xff.");
+        }
+        result.metadata.push_back(*column);
+    }
+    if (!options.drop.empty() || !options.fill.empty()) result.eviction = current.eviction;
+    return result;
+}
+
+/// What one rank reads of one table. Checks everything that can be told from tables, buffers and headers when it is
+/// made; reads entries and rows afterwards.
+class MchReader {
+public:
+    MchReader(MchShardFiles& files, MchSavedTable const& saved, MchTable const& current, Index rank,
+              MchState const& state, std::span<MchRows const> rows, MchLoadOptions const& options)
+        : files_(files), saved_(saved), current_(current), rank_(rank), options_(options) {
+        check_table(current);
+        adapted_ = with_columns_of(saved.table, current, options);
+        check_same_content(adapted_, current);
+        shard_ = host_shard_of(current, state, rank);
+        if (shard_.segments != nullptr && shard_.segment_count < saved.table.parts() + 1) {
+            refuse(ErrorCode::buffer, "the list of segments has ", shard_.segment_count, " places for the ",
+                   saved.table.parts() + 1,
+                   " offsets that were saved. Fix: a longer list (TorchRec's holds 1024 shards).");
+        }
+        for (MchColumn const& column : current.metadata) {
+            MchColumnView const* const view = detail::find_column(state, column.name);
+            types_.push_back(view == nullptr ? DType::u8 : view->view.dtype());
+        }
+        for (MchRows const& one : rows) check_rows_saved(one);
+    }
+
+    [[nodiscard]] MchTable const& adapted() const noexcept { return adapted_; }
+    [[nodiscard]] MchShard const& shard() const noexcept { return shard_; }
+    [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_; }
+
+    /// Opens the file of a part, and sees that its columns have the types of this rank's buffers.
+    void check_part(Index part) {
+        SafetensorsFile const& file = files_.of(saved_.table, part);
+        for (std::size_t c = 0; c < current_.metadata.size(); ++c) {
+            if (is_filled(current_.metadata[c].name) != nullptr) continue;
+            TensorInfo const& tensor = file.at(column_tensor(saved_.table.name, current_.metadata[c].name));
+            if (tensor.dtype == types_[c] || tensor.dtype == DType::u8 || types_[c] == DType::u8) continue;
+            refuse(ErrorCode::dtype, "column '", current_.metadata[c].name, "' is ", name(types_[c]),
+                   ", but was saved as ", name(tensor.dtype), " (", file.path(), "). Fix: give both the same type.");
+        }
+    }
+
+    /// Entries [begin, end) of a part, counted from its first, into columns in the order of the current table; slots
+    /// are null for bucketed tables. Returns the ids among them. Throws MismatchError for zeros all over, FormatError
+    /// for ids that do not ascend in a sorted table.
+    Index read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
+                       std::vector<std::byte*> const& metadata) {
+        SafetensorsFile const& file = files_.of(saved_.table, part);
+        std::string const& table = saved_.table.name;
+        Index const count = end - begin;
+        read(file, ids_tensor(table), 8, begin, count, reinterpret_cast<std::byte*>(ids));
+        if (slots != nullptr) read(file, slots_tensor(table), 8, begin, count, reinterpret_cast<std::byte*>(slots));
+        if (never_loaded(ids, slots, count)) {
+            refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", file.path(), " were ",
+                   name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
+        }
+        Index const empty = empty_id(current_.layout);
+        Index live = 0;
+        for (Index i = 0; i < count; ++i) {
+            live += ids[i] != empty ? 1 : 0;
+            if (current_.layout != MchLayout::sorted || i == 0 || ids[i] >= ids[i - 1]) continue;
+            refuse_mch_file(file.path(),
+                            concat("the ids of table '", table, "' do not ascend: entry ", begin + i, " is ", ids[i],
+                                   ", behind ", ids[i - 1], ids[i - 1] == empty ? ", which marks an empty place" : ""),
+                            "restore the file, or sort the state before it is saved.");
+        }
+        for (std::size_t c = 0; c < metadata.size(); ++c) {
+            MchColumn const& column = current_.metadata[c];
+            if (MchFill const* const fill = is_filled(column.name); fill != nullptr) {
+                for (Index i = 0; i < count; ++i)
+                    fill_entry(column, *fill, ids[i] != empty, metadata[c] + i * column.bytes);
+            } else {
+                read(file, column_tensor(table, column.name), column.bytes, begin, count, metadata[c]);
+            }
+        }
+        return live;
+    }
+
+    /// Rows [begin, end) of a part, counted from its first.
+    void read_rows(MchRows const& rows, Index part, Index begin, Index end, std::byte* to) {
+        read(files_.of(saved_.table, part), rows_tensor(saved_.table.name, rows.name), info_of(rows).row_bytes(), begin,
+             end - begin, to);
+    }
+
+    /// Iteration and offsets as they were saved.
+    void write_constants() const {
+        if (shard_.iteration != nullptr) *shard_.iteration = saved_.iteration;
+        if (shard_.segments == nullptr) return;
+        std::vector<Index> const offsets = saved_.table.offsets();
+        for (Index i = 0; i < shard_.segment_count; ++i) {
+            auto const at = static_cast<std::size_t>(i);
+            shard_.segments[i] = at < offsets.size() ? offsets[at] : -1;
+        }
+    }
+
+private:
+    template <class... Parts>
+    [[noreturn]] void refuse(ErrorCode code, Parts const&... parts) const {
+        refuse_table(code, current_, concat("on rank ", rank_, ": ", parts...));
+    }
+    [[nodiscard]] MchFill const* is_filled(std::string_view column) const noexcept {
+        for (MchFill const& fill : options_.fill)
+            if (fill.column == column) return &fill;
+        return nullptr;
+    }
+    static void fill_entry(MchColumn const& column, MchFill const& fill, bool live, std::byte* to) noexcept {
+        if (live && column.bytes == 8) {
+            std::memcpy(to, &fill.value, 8);
+        } else {
+            int const byte = !live ? column.empty : fill.value == 0 ? 0 : 0xff;
+            std::memset(to, byte, static_cast<std::size_t>(column.bytes));
+        }
+    }
+    void check_rows_saved(MchRows const& rows) const {
+        check_rows(current_, rank_, rows);
+        MchRowsInfo const wanted = info_of(rows);
+        std::vector<std::string> there;
+        for (MchRowsInfo const& info : saved_.rows) {
+            there.push_back(info.name);
+            if (info.name != wanted.name) continue;
+            if (info == wanted) return;
+            refuse(info.dtype != wanted.dtype ? ErrorCode::dtype : ErrorCode::buffer, "rows '", rows.name, "' are ",
+                   name(wanted.dtype), " ", to_string(DynamicShape(wanted.row_shape)), " each, but were saved as ",
+                   name(info.dtype), " ", to_string(DynamicShape(info.row_shape)), ". Fix: give both the same.");
+        }
+        refuse(ErrorCode::mismatch, "no rows '", rows.name, "' were saved with '", saved_.table.name,
+               "'; there are: ", list_of(there), ". Fix: correct the name.");
+    }
+    void read(SafetensorsFile const& file, std::string const& tensor, Index width, Index begin, Index count,
+              std::byte* to) {
+        if (count == 0 || width == 0) return;
+        file.read_range(file.at(tensor), begin * width, (begin + count) * width,
+                        {to, static_cast<std::size_t>(count * width)});
+        bytes_read_ += count * width;
+    }
+
+    MchShardFiles& files_;
+    MchSavedTable const& saved_;
+    MchTable const& current_;
+    Index rank_;
+    MchLoadOptions const& options_;
+    MchTable adapted_;
+    MchShard shard_;
+    std::vector<DType> types_;  ///< of this rank's columns
+    Index bytes_read_ = 0;
+};
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/checkpoint_text.hpp
+/// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
+/// \depends mch/id_bounds, mch/detail/checkpoint_json, exec/prepare (verdicts). No I/O. The format: docs/mch-format.md.
+#pragma once
+
+#include <reshard/exec/prepare.hpp>
+#include <reshard/mch/detail/checkpoint_json.hpp>
+#include <reshard/mch/id_bounds.hpp>
+
+namespace reshard::inline v0 {
+
+/// Weights or an optimizer state of a table in a saved folder: one row per slot.
+struct MchRowsInfo {
+    std::string name;
+    DType dtype = DType::f32;
+    Indices row_shape;  ///< of one row: [] for one number
+
+    [[nodiscard]] Index row_bytes() const noexcept { return DynamicShape(row_shape).size() * bytes(dtype); }
+    [[nodiscard]] friend bool operator==(MchRowsInfo const&, MchRowsInfo const&) = default;
+};
+
+namespace detail {
+
+inline constexpr Index mch_format_version = 1;
+inline constexpr std::string_view mch_index_name = "mch.index.json";
+
+/// All that is saved of a table but its buffers.
+struct MchSavedTable {
+    MchTable table;
+    bool has_iteration = false;
+    Index iteration = 0;
+    std::vector<MchRowsInfo> rows;
+    std::vector<MchIdBounds> ids;  ///< of each part; in the index only
+};
+
+/// What the index says.
+struct MchIndex {
+    std::string save;                ///< id of the save
+    std::vector<std::string> files;  ///< of each rank
+    std::vector<MchSavedTable> tables;
+};
+
+/// Sixteen digits.
+[[nodiscard]] inline std::string save_id_text(std::uint64_t id) {
+    constexpr char const* digits = "0123456789abcdef";
+    std::string text;
+    for (int shift = 60; shift >= 0; shift -= 4) text += digits[(id >> static_cast<unsigned>(shift)) & 15U];
+    return text;
+}
+/// `mch-0123456789abcdef-00002-of-00004.safetensors`: ranks count from 0.
+[[nodiscard]] inline std::string mch_file_name(std::string_view save, Index rank, Index ranks) {
+    auto const five = [](Index number) {
+        std::string const digits = std::to_string(number);
+        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+    };
+    return concat("mch-", save, "-", five(rank), "-of-", five(ranks), ".safetensors");
+}
+
+[[nodiscard]] inline std::string ids_tensor(std::string_view table) { return concat(table, ".ids"); }
+[[nodiscard]] inline std::string slots_tensor(std::string_view table) { return concat(table, ".slots"); }
+[[nodiscard]] inline std::string column_tensor(std::string_view table, std::string_view column) {
+    return concat(table, ".metadata.", column);
+}
+[[nodiscard]] inline std::string rows_tensor(std::string_view table, std::string_view rows) {
+    return concat(table, ".rows.", rows);
+}
+
+/// Policies as files call them.
+[[nodiscard]] constexpr std::string_view file_name_of(MchEviction eviction) noexcept {
+    constexpr std::string_view names[] = {"none", "lfu", "lru", "distance_lfu"};
+    return names[static_cast<int>(eviction)];
+}
+
+/// The slots cut at `offsets` on those ranks: by TorchRec's rule where the offsets are that rule's, so that a table
+/// which was cut so is read back equal.
+[[nodiscard]] inline DynamicDistribution mch_slots_of(std::vector<Index> const& ranks,
+                                                      std::vector<Index> const& offsets) {
+    auto const parts = static_cast<Index>(ranks.size());
+    bool follow = true;
+    for (std::size_t i = 1; i < ranks.size(); ++i) follow = follow && ranks[i] == ranks[0] + static_cast<Index>(i);
+    DynamicMesh const mesh(Indices{parts}, follow ? first_rank(ranks[0]) : RankList{0, IndexList(ranks.data(), parts)});
+    MchTable chunked;
+    chunked.slots = mch_slots(mesh, offsets.back());
+    if (chunked.offsets() == offsets) return chunked.slots;
+    return mch_slots(mesh, IndexList(offsets.data(), parts + 1));
+}
+
+/// The text of a table: the same on all ranks, in every file, and in the index.
+[[nodiscard]] inline std::string to_json(MchSavedTable const& saved) {
+    MchTable const& table = saved.table;
+    std::vector<Index> ranks;
+    for (Index part = 0; part < table.parts(); ++part) ranks.push_back(table.slots.mesh().rank_at(part));
+    JsonWriter json;
+    json.open('{').key("layout").value(name(table.layout)).key("eviction").value(file_name_of(table.eviction));
+    json.key("offsets").values(table.offsets()).key("ranks").values(ranks);
+    json.key("hash_size").value(table.hash_size).key("hash_function").value(table.hash_function);
+    json.key("buckets").value(table.buckets).key("columns").open('[');
+    for (MchColumn const& column : table.metadata) {
+        json.open('{').key("name").value(column.name).key("bytes").value(column.bytes);
+        json.key("empty").value(Index{column.empty}).close('}');
+    }
+    json.close(']');
+    if (saved.has_iteration) json.key("iteration").value(saved.iteration);
+    json.key("rows").open('[');
+    for (MchRowsInfo const& rows : saved.rows) {
+        json.open('{').key("name").value(rows.name).key("dtype").value(name(rows.dtype));
+        json.key("shape").values({rows.row_shape.begin(), rows.row_shape.end()}).close('}');
+    }
+    return json.close(']').close('}').text();
+}
+
+[[nodiscard]] inline MchRowsInfo rows_from(JsonReader const& json) {
+    MchRowsInfo rows;
+    rows.name = json.at("name").text();
+    std::string const& dtype = json.at("dtype").text();
+    if (!parse_dtype(dtype, rows.dtype) || !is_byte_sized(rows.dtype)) {
+        json.fail(concat("has the dtype ", quote_name(dtype), ", which has no rows of whole bytes"));
+    }
+    Index row_bytes = bytes(rows.dtype);
+    for (Index extent : json.at("shape").integers()) {
+        if (rows.row_shape.size() == max_rank - 1) json.fail(concat("has rows of more than ", max_rank - 1, " axes"));
+        if (!multiply_fits(row_bytes, larger<Index>(extent, 1), row_bytes)) json.fail("has rows beyond 64 bits");
+        rows.row_shape.push_back(extent);
+    }
+    return rows;
+}
+
+[[nodiscard]] inline MchSavedTable table_from(std::string const& name, JsonReader const& json, Index world) {
+    MchSavedTable saved;
+    MchTable& table = saved.table;
+    table.name = name;
+    std::string const& layout = json.at("layout").text();
+    if (layout != "sorted" && layout != "buckets") json.fail(concat("has the layout ", quote_name(layout)));
+    table.layout = layout == "sorted" ? MchLayout::sorted : MchLayout::buckets;
+    std::string const& policy = json.at("eviction").text();
+    int eviction = 0;
+    while (eviction < 4 && file_name_of(static_cast<MchEviction>(eviction)) != policy) ++eviction;
+    if (eviction == 4) json.fail(concat("has the eviction policy ", quote_name(policy)));
+    table.eviction = static_cast<MchEviction>(eviction);
+    std::vector<Index> const offsets = json.at("offsets").integers();
+    std::vector<Index> const ranks = json.at("ranks").integers();
+    if (ranks.empty() || offsets.size() != ranks.size() + 1) {
+        json.fail(concat("has ", offsets.size(), " offsets for ", ranks.size(), " ranks"));
+    }
+    for (std::size_t p = 0; p < ranks.size(); ++p) {
+        if (offsets[p] > offsets[p + 1] || offsets[0] != 0) json.fail("has offsets that do not ascend from 0");
+        if (ranks[p] >= world) json.fail(concat("is held by rank ", ranks[p], ", but only ", world, " ranks saved"));
+    }
+    table.hash_size = json.at("hash_size").integer();
+    table.hash_function = json.at("hash_function").text();
+    table.buckets = json.at("buckets").integer();
+    table.metadata.clear();
+    json.at("columns").for_each([&](JsonReader const& item) {
+        Index const empty = item.at("empty").integer();
+        if (empty > 255) item.fail("is empty by a byte above 255");
+        table.metadata.push_back(
+            {item.at("name").text(), item.at("bytes").integer(), static_cast<std::uint8_t>(empty)});
+    });
+    json.at("rows").for_each([&](JsonReader const& item) { saved.rows.push_back(rows_from(item)); });
+    saved.has_iteration = table.layout == MchLayout::sorted;
+    if (saved.has_iteration) saved.iteration = json.at("iteration").integer();
+    Verdict const sound = verdict_of([&] {
+        table.slots = mch_slots_of(ranks, offsets);
+        check_table(table);
+    });
+    if (!sound.ok()) json.fail(concat("is no table: ", sound.reason));
+    return saved;
+}
+
+[[nodiscard]] inline std::string to_json(MchIndex const& index) {
+    JsonWriter json;
+    json.open('{').key("format").value("reshard-mch").key("version").value(mch_format_version);
+    json.key("save").value(index.save).key("files").open('[');
+    for (std::string const& file : index.files) json.value(file);
+    json.close(']').key("tables").open('{');
+    for (MchSavedTable const& saved : index.tables) json.key(saved.table.name).raw(to_json(saved));
+    json.close('}').key("ids").open('{');
+    for (MchSavedTable const& saved : index.tables) {
+        json.key(saved.table.name).open('[');
+        for (MchIdBounds const& bounds : saved.ids) {
+            json.open('[').value(bounds.live).value(bounds.negative);
+            if (bounds.highest >= 0) json.value(bounds.lowest).value(bounds.highest);
+            json.close(']');
+        }
+        json.close(']');
+    }
+    return json.close('}').close('}').text() + "\n";
+}
+
+[[nodiscard]] inline std::vector<MchIdBounds> id_bounds_from(JsonReader const& json, MchTable const& table) {
+    std::vector<MchIdBounds> list;
+    json.for_each([&](JsonReader const& item) {
+        std::vector<Index> const numbers = item.integers();
+        if (numbers.size() != 2 && numbers.size() != 4) item.fail("is not [live, negative] or those and two bounds");
+        MchIdBounds bounds{numbers[0], 0, -1, numbers[1]};
+        if (numbers.size() == 4) bounds = {numbers[0], numbers[2], numbers[3], numbers[1]};
+        list.push_back(bounds);
+    });
+    if (static_cast<Index>(list.size()) != table.parts()) {
+        json.fail(concat("has ", list.size(), " entries for ", table.parts(), " shards"));
+    }
+    return list;
+}
+
+/// Throws FormatError for a text that is not an index of this version, for files that are not of all ranks, and for
+/// tables that make no sense.
+[[nodiscard]] inline MchIndex index_from(std::string_view text, std::string_view file) {
+    JsonNode const tree = parse_json(text, file);
+    JsonReader const json(tree, file, "");
+    if (json.at("format").text() != "reshard-mch") json.at("format").fail("is not 'reshard-mch'");
+    Index const version = json.at("version").integer();
+    if (version != mch_format_version) {
+        refuse_mch_file(file, concat("it is of version ", version, ", this library reads ", mch_format_version),
+                        "use a newer library.");
+    }
+    MchIndex index;
+    index.save = json.at("save").text();
+    json.at("files").for_each([&](JsonReader const& item) { index.files.push_back(item.text()); });
+    auto const world = static_cast<Index>(index.files.size());
+    for (Index rank = 0; rank < world; ++rank) {
+        std::string const expected = mch_file_name(index.save, rank, world);
+        std::string const& found = index.files[static_cast<std::size_t>(rank)];
+        if (found == expected) continue;
+        json.at("files").fail(concat("has a gap: of rank ", rank, " of ", world, " it should have ",
+                                     quote_name(expected), ", it has ", quote_name(found)));
+    }
+    if (index.files.empty()) json.at("files").fail("is empty");
+    JsonReader const ids = json.at("ids");
+    json.at("tables").for_each_member([&](std::string const& name, JsonReader const& item) {
+        index.tables.push_back(table_from(name, item, world));
+        index.tables.back().ids = id_bounds_from(ids.at(name), index.tables.back().table);
+    });
+    return index;
+}
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

@@ -14,8 +14,90 @@
 namespace {
 using namespace reshard;
 using namespace reshard::test::torchrec;
+using checkpoint_test::contains;
+using checkpoint_test::read_text;
 using checkpoint_test::TempFolder;
+using checkpoint_test::write_text;
 namespace torchrec = reshard::test::torchrec;
+
+/// What a load onto that many ranks said on rank 0: the error's type and text.
+checkpoint_test::Caught load_error(std::string const& folder, World const& saved, Id count,
+                                   MchLoadOptions const& options = {}, std::string const& name = "user") {
+    World loaded = fresh_like(saved, count);
+    return checkpoint_test::caught([&] {
+        MchCheckpoint files = MchCheckpoint::open(folder);
+        Rows rows(loaded.ranks[0]);
+        files.load(name, table_of(loaded), 0, state_of(loaded.ranks[0]), rows.views(), options);
+    });
+}
+void check_error(checkpoint_test::Caught const& error, ErrorCode code, std::vector<std::string> const& parts) {
+    CAPTURE(error.message);
+    CHECK(error.code == code);
+    CHECK(contains(error.message, "Fix: "));
+    for (std::string const& part : parts) {
+        CAPTURE(part);
+        CHECK(contains(error.message, part));
+    }
+}
+
+/// A saved world whose files can be damaged.
+class Folder {
+public:
+    explicit Folder(Id ranks = 4, std::uint64_t id = 0xabc) : world(trained(3, 90, ranks, Policy::lfu)) {
+        save_world(temporary.path(), world, {id});
+    }
+    [[nodiscard]] std::string path() const { return temporary.path(); }
+    [[nodiscard]] std::string leaf(Index rank) const {
+        return detail::mch_file_name(detail::save_id_text(0xabc), rank, static_cast<Index>(world.ranks.size()));
+    }
+    [[nodiscard]] std::string file(Index rank) const { return temporary / leaf(rank); }
+    [[nodiscard]] std::string index() const { return temporary / "mch.index.json"; }
+    static void edit(std::string const& path, std::string const& from, std::string const& to) {
+        std::string text = read_text(path);
+        auto const at = text.find(from);
+        REQUIRE(at != std::string::npos);
+        write_text(path, text.replace(at, from.size(), to));
+    }
+    [[nodiscard]] checkpoint_test::Caught load(Id ranks = 2) const { return load_error(path(), world, ranks); }
+
+    TempFolder temporary;
+    World world;
+};
+
+/// The file of a rank written anew, after `change` has had its hands on tensors and metadata.
+template <class Change>
+void rewrite(std::string const& path, Change const& change) {
+    struct Tensor {
+        TensorSpec spec;
+        std::vector<std::byte> bytes;
+    };
+    std::vector<Tensor> tensors;
+    Metadata metadata;
+    {
+        SafetensorsFile const file = SafetensorsFile::open(path);
+        metadata = file.metadata();
+        for (TensorInfo const& info : file.tensors()) {
+            tensors.push_back(
+                {{info.name, info.dtype, info.shape}, std::vector<std::byte>(static_cast<std::size_t>(info.bytes()))});
+            file.read(info, tensors.back().bytes);
+        }
+    }
+    for (Tensor& tensor : tensors) change(tensor.spec, tensor.bytes, metadata);
+    std::vector<TensorSpec> specs;
+    std::erase_if(tensors, [](Tensor const& tensor) { return tensor.spec.name.empty(); });
+    for (Tensor const& tensor : tensors) specs.push_back(tensor.spec);
+    std::filesystem::remove(path);
+    write_safetensors(
+        path, specs,
+        [&](TensorInfo const& info, Index begin, std::span<std::byte> out) {
+            for (Tensor const& tensor : tensors) {
+                if (tensor.spec.name != info.name) continue;
+                std::copy_n(tensor.bytes.begin() + begin, out.size(), out.begin());
+            }
+        },
+        metadata);
+}
+Index* numbers(std::vector<std::byte>& bytes) { return reinterpret_cast<Index*>(bytes.data()); }
 
 }  // namespace
 
@@ -50,5 +132,386 @@ TEST_SUITE("mch/checkpoint") {
                 CHECK(live == static_cast<Index>(saved.live().size()));
             }
         }
+    }
+
+    TEST_CASE("loaded, redistributed, looked up: every id finds the row it had") {
+        for (auto const& pair : {std::pair<Id, Id>{2, 3}, {3, 1}, {1, 5}}) {
+            CAPTURE(pair.first);
+            CAPTURE(pair.second);
+            TempFolder const folder;
+            World saved = trained(8, 400, pair.first, Policy::distance_lfu, torchrec::Kind::any, 0.8);
+            save_world(folder.path(), saved);
+            World loaded = fresh_like(saved, pair.second);
+            MchTable const current = table_of(loaded);
+            std::vector<Rows> rows(loaded.ranks.begin(), loaded.ranks.end());
+            std::vector<Ids> evicted(loaded.ranks.size());
+            run_on_threads(static_cast<int>(pair.second), [&](ThreadCommunicator& comm) {
+                auto const r = static_cast<std::size_t>(comm.rank());
+                rows[r].clear();
+                MchState const state = state_of(loaded.ranks[r]);
+                MchLoaded const done =
+                    MchCheckpoint::open(folder.path()).load("user", current, comm.rank(), state, rows[r].views());
+                MchChange const change = redistribute(done.saved, current, state, comm);
+                for (MchRows const& one : rows[r].views()) apply_row_moves(change.moves, current, one.view, comm);
+                MchReport const report = validate(current, state, comm);
+                CHECK(report.sound());
+                evicted[r] = change.evicted;
+            });
+            for (auto const& [id, slot] : saved.live()) {
+                Id const row = loaded.look_up(id);
+                if (row < 0) {
+                    bool listed = false;
+                    for (Ids const& list : evicted) listed = listed || std::count(list.begin(), list.end(), id) != 0;
+                    CHECK(listed);
+                    continue;
+                }
+                std::size_t const rank = loaded.rank_of(id);
+                auto const at = static_cast<std::size_t>(row - loaded.ranks[rank].o);
+                CHECK(rows[rank].weights[2 * at] == weight(slot, 0));
+                CHECK(rows[rank].momenta[at] == momentum(slot));
+            }
+        }
+    }
+
+    TEST_CASE("iteration 8 stays 8 on every rank, new ones included, and a rank without slots may say nothing") {
+        TempFolder const folder;
+        World saved(10, 2, Policy::lru);
+        for (Module& module : saved.ranks) module.iteration[0] = 8;
+        save_world(folder.path(), saved);
+        MchCheckpoint files = MchCheckpoint::open(folder.path());
+        World loaded = fresh_like(saved, 8);  // 2, 2, 2, 2, 2, 0, 0, 0
+        for (std::size_t r = 0; r < 8; ++r) {
+            files.load("user", table_of(loaded), static_cast<Index>(r), state_of(loaded.ranks[r]));
+            CHECK(loaded.ranks[r].iteration[0] == 8);
+            CHECK(loaded.ranks[r].segments[1] == 5);
+            CHECK(loaded.ranks[r].segments[3] == -1);
+        }
+        CHECK(files.load("user", table_of(loaded), 7, MchState{}).live == 0);
+        CHECK(files.load("user", table_of(loaded), 100, MchState{}).live == 0);
+    }
+
+    TEST_CASE("offsets that TorchRec's rule would not give, ranks in another order, and column widths are kept") {
+        TempFolder const folder;
+        MchTable table = mch_table("a.b", Mesh{3}, 12, MchEviction::lfu);
+        table.slots = mch_slots(DynamicMesh(Indices{3}, RankList{0, IndexList{2, 0, 1}}), IndexList{0, 1, 9, 12});
+        table.hash_size = 100;
+        table.hash_function = "murmur \"3\"\n";
+        table.metadata.push_back({"note", 12, 0xff});
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            Interval const range = table.range(comm.rank());
+            auto const z = static_cast<std::size_t>(range.size());
+            Ids ids(z, INT64_MAX), slots(z), counts(z), segments(4, -1), iteration(1, 3);
+            std::vector<std::int32_t> notes(3 * z);
+            std::iota(slots.begin(), slots.end(), range.begin);
+            std::iota(notes.begin(), notes.end(), static_cast<std::int32_t>(3 * range.begin));
+            MchState const state{view_of(ids),
+                                 view_of(slots),
+                                 {{"note", TensorView<std::int32_t>(notes.data(), Shape{range.size(), 3})},
+                                  {std::string(mch_counts), view_of(counts)}},
+                                 view_of(segments),
+                                 view_of(iteration)};
+            save_mch(folder.path(), {table, state}, comm);
+        });
+        MchCheckpoint files = MchCheckpoint::open(folder.path());
+        CHECK(files.table("a.b") == table);
+        MchTable const whole = table.on(mch_slots(Mesh{1}, 12));
+        Ids ids(12), slots(12), counts(12, -1), segments(5), iteration(1);
+        std::vector<std::int32_t> notes(36, -1);
+        MchState state{view_of(ids),
+                       view_of(slots),
+                       {{std::string(mch_counts), view_of(counts)},
+                        {"note", TensorView<std::int32_t>(notes.data(), Shape{12, 3})}},
+                       view_of(segments),
+                       view_of(iteration)};
+        CHECK(files.load("a.b", whole, 0, state).files_read == 3);
+        for (int i = 0; i < 12; ++i) CHECK(slots[static_cast<std::size_t>(i)] == i);
+        for (int i = 0; i < 36; ++i) CHECK(notes[static_cast<std::size_t>(i)] == i);
+        CHECK(segments == Ids{0, 1, 9, 12, -1});
+        CHECK(iteration == Ids{3});
+
+        std::vector<std::uint8_t> bytes(144);  // the same bytes under another type: said, not guessed
+        state.metadata[1].view = TensorView<std::uint8_t>(bytes.data(), Shape{12, 12});
+        files.load("a.b", whole, 0, state);
+        CHECK(std::memcmp(bytes.data(), notes.data(), 144) == 0);
+        std::vector<float> floats(36);
+        state.metadata[1].view = TensorView<float>(floats.data(), Shape{12, 3});
+        check_error(checkpoint_test::caught([&] { files.load("a.b", whole, 0, state); }), ErrorCode::dtype,
+                    {"column 'note' is F32, but was saved as I32"});
+    }
+
+    // ---- What is not there, and what is damaged
+
+    TEST_CASE("no index, a folder that is none, a table and rows that were not saved") {
+        Folder const saved;
+        check_error(load_error(saved.path() + "/elsewhere", saved.world, 2), ErrorCode::io,
+                    {"elsewhere/mch.index.json: there are no saved tables"});
+        check_error(load_error(saved.path(), saved.world, 2, {}, "item"), ErrorCode::mismatch,
+                    {"holds no table 'item'; it holds: 'user'"});
+        MchCheckpoint files = MchCheckpoint::open(saved.path());
+        World loaded = fresh_like(saved.world, 2);
+        Rows rows(loaded.ranks[0]);
+        std::vector<MchRows> views = rows.views();
+        auto const load = [&] {
+            return checkpoint_test::caught(
+                [&] { files.load("user", table_of(loaded), 0, state_of(loaded.ranks[0]), views); });
+        };
+        views[1].name = "adam";
+        check_error(load(), ErrorCode::mismatch,
+                    {"no rows 'adam' were saved with 'user'; there are: 'weights', 'momentum'"});
+        views = rows.views();
+        views[0].view = TensorView<double>(rows.momenta.data(), Shape{45});
+        check_error(load(), ErrorCode::dtype, {"rows 'weights' are F64 [] each, but were saved as F32 [2]"});
+        views[0].view = TensorView<float>(rows.weights.data(), Shape{45});
+        check_error(load(), ErrorCode::buffer, {"rows 'weights' are F32 [] each, but were saved as F32 [2]"});
+        views[0].view = TensorView<float>(rows.weights.data(), Shape{44, 2});
+        check_error(load(), ErrorCode::buffer, {"rows 'weights' has shape [44,2]: 44 entries, but the shard has 45"});
+        CHECK(buffers(loaded) == buffers(fresh_like(saved.world, 2)));
+        CHECK(rows == Rows(loaded.ranks[0]));
+    }
+
+    TEST_CASE("a missing file is missing, also for a rank that would not read it; each is named") {
+        Folder const saved;
+        std::filesystem::remove(saved.file(1));
+        std::filesystem::remove(saved.file(3));
+        check_error(saved.load(4), ErrorCode::io, {"files that are missing: " + saved.leaf(1) + ", " + saved.leaf(3)});
+    }
+
+    TEST_CASE("a corrupt file is not an absent one") {
+        Folder const saved;
+        std::string const good = read_text(saved.file(1));
+        auto const check = [&](ErrorCode code, std::vector<std::string> const& parts) {
+            check_error(saved.load(), code, parts);
+            World loaded = fresh_like(saved.world, 4);  // who does not need the file does not mind
+            MchCheckpoint::open(saved.path()).load("user", table_of(loaded), 3, state_of(loaded.ranks[3]));
+            World untouched = fresh_like(saved.world, 2);
+            check_error(checkpoint_test::caught([&] {
+                            MchCheckpoint::open(saved.path())
+                                .load("user", table_of(untouched), 0, state_of(untouched.ranks[0]));
+                        }),
+                        code, parts);
+            CHECK(buffers(untouched) == buffers(fresh_like(saved.world, 2)));
+            write_text(saved.file(1), good);
+        };
+        write_text(saved.file(1), std::string_view(good).substr(0, good.size() - 1));
+        check(ErrorCode::format, {"MetadataIncompleteBuffer", saved.leaf(1)});
+        write_text(saved.file(1), "");
+        check(ErrorCode::format, {"HeaderTooSmall", saved.leaf(1)});
+        write_text(saved.file(1), "not what it was, but long enough");
+        check(ErrorCode::format, {"HeaderTooLarge", saved.leaf(1)});
+        write_text(saved.file(1), read_text(saved.file(2)));
+        check(ErrorCode::format, {saved.leaf(1), "'mch.rank' is '2', the index says '1'"});
+        Folder const other(4, 0xdef);
+        write_text(saved.file(1), read_text(other.temporary / "mch-0000000000000def-00001-of-00004.safetensors"));
+        check(ErrorCode::format, {"'mch.save' is '0000000000000def', the index says '0000000000000abc'"});
+        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+            if (spec.name == "user.slots") {
+                spec.shape = Shape{22};
+                bytes.resize(22 * 8);
+            }
+        });
+        check(ErrorCode::format, {"tensor 'user.slots' has shape [22], but the shard has 23 slots"});
+        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>&, Metadata&) {
+            if (spec.name == "user.ids") spec.dtype = DType::f64;
+        });
+        check(ErrorCode::format, {"tensor 'user.ids' is F64 [23], not I64 of one number a slot"});
+        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+            if (spec.name != "user.metadata.counts") return;
+            spec.dtype = DType::i32;
+            bytes.resize(23 * 4);
+        });
+        check(ErrorCode::format, {"tensor 'user.metadata.counts' is I32 [23], not I64"});
+        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+            if (spec.name != "user.rows.weights") return;
+            spec.shape = Shape{23, 1};
+            bytes.resize(23 * 4);
+        });
+        check(ErrorCode::format, {"tensor 'user.rows.weights' is F32 [23,1], the index says F32 [23,2]"});
+        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>&, Metadata&) {
+            if (spec.name == "user.rows.momentum") spec.name = "";
+        });
+        check(ErrorCode::format, {"it has no tensor 'user.rows.momentum'"});
+        rewrite(saved.file(1), [](TensorSpec&, std::vector<std::byte>&, Metadata& metadata) {
+            std::erase_if(metadata, [](auto const& item) { return item.first == "table.user"; });
+        });
+        check(ErrorCode::format, {"its metadata has no 'table.user'"});
+        CHECK(saved.load().code == ErrorCode::none);
+    }
+
+    TEST_CASE("an index that is damaged, of another version, or has a gap in its ranks") {
+        Folder const saved;
+        std::string const good = read_text(saved.index());
+        auto const check = [&](std::string const& from, std::string const& to, std::string const& part) {
+            CAPTURE(from);
+            Folder::edit(saved.index(), from, to);
+            check_error(saved.load(), ErrorCode::format, {"mch.index.json: ", part});
+            write_text(saved.index(), good);
+        };
+        check("{", "[", "not JSON");
+        check("\"format\":\"reshard-mch\"", "\"format\":\"other\"", "'format' is not 'reshard-mch'");
+        check("\"version\":1", "\"version\":2", "it is of version 2, this library reads 1");
+        check("\"version\":1", "\"version\":\"1\"", "'version' is not an integer of 0 or more");
+        check("\"save\":", "\"saved\":", "it has no 'save'");
+        check("\"" + saved.leaf(2) + "\",", "", "'files' has a gap: of rank 0 of 3 it should have");
+        check(saved.leaf(2), saved.leaf(3), "has a gap: of rank 2 of 4 it should have '" + saved.leaf(2) + "'");
+        check(saved.leaf(2), "../" + saved.leaf(2), "has a gap: of rank 2");
+        check("\"offsets\":[0,23", "\"offsets\":[23", "'tables.user' has 4 offsets for 4 ranks");
+        check("\"offsets\":[0,23", "\"offsets\":[0,99", "has offsets that do not ascend from 0");
+        check("\"ranks\":[0,1,2,3]", "\"ranks\":[0,1,2,4]", "is held by rank 4, but only 4 ranks saved");
+        check("\"ranks\":[0,1,2,3]", "\"ranks\":[0,1,2,2]", "is no table: ");
+        check("\"eviction\":\"lfu\"", "\"eviction\":\"fifo\"", "has the eviction policy 'fifo'");
+        check("\"layout\":\"sorted\"", "\"layout\":\"heap\"", "has the layout 'heap'");
+        check("9223372036854775807", "9223372036854775808", "'tables.user.hash_size' is 9223372036854775808, above");
+        check("\"buckets\":4", "\"buckets\":-4", "'tables.user.buckets' is not an integer of 0 or more");
+        check("\"buckets\":4", "\"buckets\":4,\"buckets\":4", "'buckets' is given twice");
+        check("\"buckets\":4", "\"buckets\":3", "is no table: reshard::mch: table 'user': 3 buckets cannot be shared");
+        check("\"dtype\":\"F32\"", "\"dtype\":\"F33\"", "has the dtype 'F33'");
+        check("\"ids\":{\"user\":[[", "\"ids\":{\"user\":[[7,0],[", "'ids.user' has 5 entries for 4 shards");
+        check("\"ids\":{\"user\":", "\"ids\":{\"item\":", "'ids' has no 'user'");
+        write_text(saved.index(), "");
+        check_error(saved.load(), ErrorCode::format, {"not JSON"});
+        std::filesystem::remove(saved.index());
+        check_error(saved.load(), ErrorCode::io, {"there are no saved tables"});
+    }
+
+    TEST_CASE("files of other saves and other numbers of ranks in the folder mean nothing") {
+        Folder const saved(3);
+        Folder const other(8);
+        for (Index rank = 0; rank < 8; ++rank) {
+            write_text(saved.temporary / ("x" + other.leaf(rank)), "");
+            write_text(saved.temporary / other.leaf(rank), read_text(other.file(rank)));
+        }
+        write_text(saved.temporary / detail::mch_file_name(detail::save_id_text(1), 3, 3), "not even a file");
+        CHECK(MchCheckpoint::open(saved.path()).ranks() == 3);
+        CHECK(saved.load().code == ErrorCode::none);
+    }
+
+    TEST_CASE("a table of another kind is refused before any file of ids is opened") {
+        Folder const saved;
+        for (Index rank = 0; rank < 4; ++rank) write_text(saved.file(rank), "nobody reads this");
+        auto const refused = [&](auto const& change, std::string const& part) {
+            World loaded = fresh_like(saved.world, 2);
+            MchTable table = table_of(loaded);
+            change(table);
+            check_error(checkpoint_test::caught([&] {
+                            MchCheckpoint::open(saved.path()).load("user", table, 0, state_of(loaded.ranks[0]));
+                        }),
+                        ErrorCode::mismatch, {part});
+            CHECK(buffers(loaded) == buffers(fresh_like(saved.world, 2)));
+        };
+        refused([](MchTable& table) { table.slots = mch_slots(Mesh{2}, 91); },
+                "the number of slots differs: saved 90, current 91");
+        refused(
+            [](MchTable& table) { table.hash_size = 7; },
+            "the hash size differs, so that ids would be looked up elsewhere: saved 9223372036854775807, current 7");
+        refused([](MchTable& table) { table.hash_function = "murmur"; }, "the hash function differs");
+        refused([](MchTable& table) { table.layout = MchLayout::buckets; }, "the layout differs");
+        refused([](MchTable& table) { table.eviction = MchEviction::none; }, "the eviction policy differs: saved LFU");
+        refused([](MchTable& table) { table.metadata.push_back({"age", 8, 0}); }, "column 'age' differs: saved none");
+
+        BucketWorld item(48, 6, {0, 16, 48});
+        TempFolder const folder;
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            save_mch(folder.path(), {table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))}, comm);
+        });
+        BucketWorld other(48, 3, {0, 48});
+        check_error(checkpoint_test::caught([&] {
+                        MchCheckpoint::open(folder.path()).load("item", table_of(other), 0, state_of(other, 0));
+                    }),
+                    ErrorCode::mismatch, {"the number of buckets differs: saved 6, current 3"});
+    }
+
+    TEST_CASE("another policy: an error that says what is missing, or columns filled and dropped by name") {
+        Folder const saved;
+        World lru(90, 2, Policy::lru);
+        MchTable const table = table_of(lru);
+        MchLoadOptions options;
+        MchLoaded done;
+        auto const load = [&] {
+            return checkpoint_test::caught([&] {
+                done = MchCheckpoint::open(saved.path()).load("user", table, 1, state_of(lru.ranks[1]), {}, options);
+            });
+        };
+        check_error(load(), ErrorCode::mismatch, {"the eviction policy differs: saved LFU, current LRU", "say so"});
+        options.fill = {{"last_access_iter", 5}};
+        check_error(load(), ErrorCode::mismatch, {"column 'counts' differs: saved 8 bytes, current none"});
+        options.drop = {"counts"};
+        CHECK(load().code == ErrorCode::none);
+        CHECK(done.saved.eviction == MchEviction::lru);
+        World const expected = loaded_by_position(saved.world, 2);
+        CHECK(lru.ranks[1].raw == expected.ranks[1].raw);
+        for (std::size_t i = 0; i < lru.ranks[1].raw.size(); ++i) {
+            CHECK(lru.ranks[1].last[i] == (lru.ranks[1].raw[i] == no_id ? 0 : 5));
+        }
+        options.drop = {"counts", "age"};
+        check_error(load(), ErrorCode::mismatch, {"column 'age' is to be dropped, but 'user' was saved without it"});
+        options.drop = {};
+        options.fill = {{"age", 0}};
+        check_error(load(), ErrorCode::mismatch, {"column 'age' is to be filled, but the table has none"});
+
+        World both(90, 1, Policy::distance_lfu);  // nothing dropped, one filled, and a wide one beside it
+        MchTable wide = table_of(both);
+        wide.metadata.push_back({"note", 12, 7});
+        std::vector<std::uint8_t> notes(90 * 12, 9);
+        MchState state = state_of(both.ranks[0]);
+        state.metadata.push_back({"note", TensorView<std::uint8_t>(notes.data(), Shape{90, 12})});
+        options.fill = {{"last_access_iter", 1}, {"note", -1}};
+        MchCheckpoint files = MchCheckpoint::open(saved.path());
+        files.load("user", wide, 0, state, {}, options);
+        CHECK(both.ranks[0].counts == loaded_by_position(saved.world, 1).ranks[0].counts);
+        for (std::size_t i = 0; i < 90; ++i) CHECK(notes[12 * i + 5] == (both.ranks[0].raw[i] == no_id ? 7 : 0xff));
+        options.fill = {{"last_access_iter", 1}, {"note", 3}};
+        check_error(checkpoint_test::caught([&] { files.load("user", wide, 0, state, {}, options); }),
+                    ErrorCode::mismatch, {"column 'note' of 12 bytes an entry cannot be filled with 3"});
+        options.fill = {{"counts", 1}, {"last_access_iter", 1}, {"note", 0}};
+        check_error(checkpoint_test::caught([&] { files.load("user", wide, 0, state, {}, options); }),
+                    ErrorCode::mismatch, {"column 'counts' is to be filled, but it was saved"});
+    }
+
+    TEST_CASE("zeros all over are a state that was never loaded") {
+        Folder const saved;
+        rewrite(saved.file(3), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+            if (spec.name == "user.ids" || spec.name == "user.slots")
+                std::fill(bytes.begin(), bytes.end(), std::byte{});
+        });
+        CHECK(saved.load(2).code == ErrorCode::none);  // rank 0 of 2 reads other files
+        check_error(saved.load(1), ErrorCode::mismatch,
+                    {"table 'user': on rank 0: entries 0 to 21 of", saved.leaf(3), "were never loaded: all zeros"});
+    }
+
+    TEST_CASE("an id of INT64_MAX among others is none that a sorted table can have") {
+        Folder const saved;
+        rewrite(saved.file(0), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+            if (spec.name == "user.ids") numbers(bytes)[4] = INT64_MAX;
+        });
+        check_error(saved.load(1), ErrorCode::format,
+                    {saved.leaf(0), "the ids of table 'user' do not ascend: entry 5 is",
+                     "behind 9223372036854775807, which marks an empty place"});
+    }
+
+    TEST_CASE("a list of segments that cannot hold the saved offsets is refused") {
+        Folder const saved;
+        World loaded = fresh_like(saved.world, 2);
+        loaded.ranks[0].segments.resize(4);
+        check_error(checkpoint_test::caught([&] {
+                        MchCheckpoint::open(saved.path()).load("user", table_of(loaded), 0, state_of(loaded.ranks[0]));
+                    }),
+                    ErrorCode::buffer, {"the list of segments has 4 places for the 5 offsets that were saved"});
+    }
+
+    TEST_CASE("an exported copy of a table, and tables inside wrappers, find their source by a map") {
+        Folder const saved;
+        MchCheckpoint files = MchCheckpoint::open(saved.path());
+        std::vector<std::string> const current{"module.user", "user_exported"};
+        MchNames names;
+        names.prefixes = {"module."};
+        names.renamed = {{"user_exported", "user"}};
+        std::vector<std::string> const sources = match_tables(current, files.names(), names);
+        CHECK(sources == std::vector<std::string>{"user", "user"});
+        World first = fresh_like(saved.world, 1);
+        World second = fresh_like(saved.world, 1);
+        files.load(sources[0], table_of(first, current[0]), 0, state_of(first.ranks[0]));
+        files.load(sources[1], table_of(second, current[1]), 0, state_of(second.ranks[0]));
+        CHECK(buffers(first) == buffers(loaded_by_position(saved.world, 1)));
+        CHECK(buffers(second) == buffers(first));
     }
 }

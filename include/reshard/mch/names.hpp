@@ -65,7 +65,7 @@ namespace detail {
     std::vector<std::pair<std::string, std::string>> const& renamed = names.renamed;
     for (std::size_t i = 0; i < renamed.size(); ++i) {
         for (std::size_t k = 0; k < i; ++k) {
-            if (renamed[k].first != renamed[i].first) continue;
+            if (without_prefixes(renamed[k].first, names) != without_prefixes(renamed[i].first, names)) continue;
             refuse("table '", renamed[i].first, "' is to be filled from '", renamed[k].second, "' and from '",
                    renamed[i].second, "'. Fix: name one.");
         }

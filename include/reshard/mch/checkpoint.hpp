@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint.hpp
 /// \brief  Managed-collision tables in files: saved by all ranks, read by any number of them, or by one.
-/// \depends mch/checkpoint_save, mch/detail/checkpoint_load. Opt-in: package reshard::mch_checkpoint.
+/// \depends mch/checkpoint_save, mch/detail/{checkpoint_load,checkpoint_route}. Opt-in: package
+/// reshard::mch_checkpoint.
 ///
 ///     save_mch(folder, tables, comm);                                 // MchSaving{table, state, rows}: collective
 ///
@@ -9,10 +10,16 @@
 ///     MchLoaded loaded = saved.load("user", current, rank, state, rows);
 ///     MchChange change = redistribute(loaded.saved, current, state, comm);
 ///     for (MchRows const& one : rows) apply_row_moves(change.moves, current, one.view, comm);
+///
+/// or, the same without a communicator, each rank reading what it needs:
+///
+///     MchChange change = saved.load_redistributed("user", current, rank, state, rows).change;
 #pragma once
 
 #include <reshard/mch/checkpoint_save.hpp>
 #include <reshard/mch/detail/checkpoint_load.hpp>
+#include <reshard/mch/detail/checkpoint_route.hpp>
+#include <reshard/mch/reach.hpp>
 
 namespace reshard::inline v0 {
 
@@ -22,7 +29,13 @@ struct MchLoaded {
     Index iteration = 0;
     Index live = 0;        ///< ids among the entries that were read
     Index bytes_read = 0;  ///< of tensors
-    Index files_read = 0;
+    Index files_read = 0;  ///< saved shards that something was read from
+};
+
+/// What a load that redistributes did.
+struct MchLoadedChange {
+    MchLoaded loaded;
+    MchChange change;  ///< of entries found for this rank, `received` of them; nothing is sent
 };
 
 /// A folder that save_mch() wrote. Move-only; used by one thread at a time. Files are opened when something is read
@@ -90,36 +103,108 @@ public:
         detail::MchReader reader(files_, saved, current, rank, state, rows, options);
         MchShard const& shard = reader.shard();
         MchLoaded loaded{reader.adapted(), saved.iteration};
-        // f(part, what is in both shards, counted from either's first slot)
-        auto const for_each_part = [&](auto const& f) {
-            for (Index part = 0; part < saved.table.parts(); ++part) {
-                Interval const range = saved.table.part_range(part);
-                Index const begin = larger(range.begin, shard.range().begin);
-                Index const end = smaller(range.end, shard.range().end);
-                if (begin < end) f(part, Interval{begin - range.begin, end - range.begin}, begin - shard.offset);
-            }
-        };
-        for_each_part([&](Index part, Interval, Index) {
-            reader.check_part(part);
-            ++loaded.files_read;
-        });
-        for_each_part([&](Index part, Interval entries, Index to) {
+        std::vector<Overlap> const overlaps = overlaps_of(saved.table, shard);
+        for (Overlap const& one : overlaps) reader.check_part(one.part);
+        for (Overlap const& one : overlaps) {
             std::vector<std::byte*> metadata = shard.metadata;
-            for (std::size_t c = 0; c < metadata.size(); ++c) metadata[c] += to * current.metadata[c].bytes;
-            loaded.live += reader.read_entries(part, entries.begin, entries.end, shard.ids + to,
-                                               shard.slots == nullptr ? nullptr : shard.slots + to, metadata);
-            for (MchRows const& one : rows) {
-                reader.read_rows(one, part, entries.begin, entries.end,
-                                 one.view.data() + to * detail::info_of(one).row_bytes());
-            }
-        });
+            for (std::size_t c = 0; c < metadata.size(); ++c) metadata[c] += one.to * current.metadata[c].bytes;
+            loaded.live += reader.read_entries(one.part, one.begin, one.end, shard.ids + one.to,
+                                               shard.slots == nullptr ? nullptr : shard.slots + one.to, metadata);
+            read_rows(reader, rows, one);
+        }
         reader.write_constants();
         loaded.bytes_read = reader.bytes_read();
+        loaded.files_read = static_cast<Index>(overlaps.size());
         return loaded;
     }
 
+    /// What load(), redistribute() and apply_row_moves() do together, by this rank alone: it reads the saved shards
+    /// that plan_reads() names for the bounds of their ids, whole but piece by piece, keeps the entries that are its
+    /// own, and reads the rows that go with them. Ids, slots, metadata, iteration, segments, rows, and the lists of
+    /// moves, evicted and left out ids are bit for bit those of the three calls (the left out ones by the rank that
+    /// would have had them). Bucketed tables are loaded by position, which is the same.
+    ///
+    /// Ranks do not agree on anything: one may throw while others go on. Throws what load() and redistribute() throw;
+    /// FormatError also for slots outside their shard and for more or less ids than the index says. The state is as it
+    /// was when this throws; rows are unspecified after a read that fails.
+    MchLoadedChange load_redistributed(std::string_view name, MchTable const& current, Index rank,
+                                       MchState const& state, std::span<MchRows const> rows = {},
+                                       MchOptions const& mode = {}, MchLoadOptions const& options = {}) {
+        MchLoadedChange result;
+        MchChange& change = result.change;
+        if (current.layout == MchLayout::buckets) {
+            result.loaded = load(name, current, rank, state, rows, options);
+            Reach const here = reach(current, state, rank);
+            change.live_before = change.live_after = here.live;
+            change.unreachable = here.unreachable;
+            return result;
+        }
+        detail::MchSavedTable const& saved = find(name);
+        detail::MchReader reader(files_, saved, current, rank, state, rows, options);
+        MchShard const& shard = reader.shard();
+        result.loaded = {reader.adapted(), saved.iteration};
+        auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);
+        std::vector<Overlap> const overlaps = rows.empty() ? std::vector<Overlap>() : overlaps_of(saved.table, shard);
+        std::vector<char> touched(static_cast<std::size_t>(saved.table.parts()));
+        for (MchRead const& read : reads) touched[static_cast<std::size_t>(read.part)] = 1;
+        for (Overlap const& one : overlaps) touched[static_cast<std::size_t>(one.part)] = 1;
+        for (std::size_t part = 0; part < touched.size(); ++part) {
+            if (touched[part] == 0) continue;
+            reader.check_part(static_cast<Index>(part));
+            ++result.loaded.files_read;
+        }
+
+        detail::MchPicker picker(saved.table, current, rank, mode);
+        for (MchRead const& read : reads) {
+            result.loaded.live += saved.ids[static_cast<std::size_t>(read.part)].live;
+            picker.pick(reader, read, saved.ids[static_cast<std::size_t>(read.part)].live,
+                        files_.of(saved.table, read.part).path());
+        }
+        change.live_before = change.received = picker.entries();
+        change.left_out = std::move(picker.left_out());
+        std::vector<std::byte> const block = picker.packed();
+        detail::MchIncoming incoming(current, shard, 1);
+        incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
+        incoming.order(InOrder{});
+        incoming.assign(mode.mode == MchMode::route, change.evicted, change.moves, InOrder{});
+        for (Overlap const& one : overlaps) read_rows(reader, rows, one);
+        for (MchRows const& one : rows) {
+            detail::read_moved_rows(reader, saved.table, one, shard.offset, change.moves);
+        }
+        incoming.commit(InOrder{});
+        change.live_after = incoming.live();
+        change.unreachable = count_unreachable(current, state, rank);
+        result.loaded.bytes_read = reader.bytes_read();
+        return result;
+    }
+
 private:
+    /// Entries of a saved part, counted from its first, and where they go in this rank's shard.
+    struct Overlap {
+        Index part = 0;
+        Index begin = 0;
+        Index end = 0;
+        Index to = 0;
+    };
+
     MchCheckpoint() = default;
+
+    [[nodiscard]] static std::vector<Overlap> overlaps_of(MchTable const& saved, MchShard const& shard) {
+        std::vector<Overlap> list;
+        for (Index part = 0; part < saved.parts(); ++part) {
+            Interval const range = saved.part_range(part);
+            Index const begin = larger(range.begin, shard.range().begin);
+            Index const end = smaller(range.end, shard.range().end);
+            if (begin < end) list.push_back({part, begin - range.begin, end - range.begin, begin - shard.offset});
+        }
+        return list;
+    }
+    static void read_rows(detail::MchReader& reader, std::span<MchRows const> rows, Overlap const& one) {
+        for (MchRows const& each : rows) {
+            reader.read_rows(each, one.part, one.begin, one.end,
+                             each.view.data() + one.to * detail::info_of(each).row_bytes());
+        }
+    }
 
     [[nodiscard]] detail::MchSavedTable const& find(std::string_view name) const {
         for (detail::MchSavedTable const& one : files_.index().tables)

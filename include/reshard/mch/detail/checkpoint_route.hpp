@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/checkpoint_route.hpp
+/// \brief  Entries of saved shards that belong to one rank, picked while they are read, and the rows that go with them.
+/// \depends mch/detail/{checkpoint_load,incoming}, mch/plan_reads.
+#pragma once
+
+#include <reshard/mch/detail/checkpoint_load.hpp>
+#include <reshard/mch/detail/incoming.hpp>
+#include <reshard/mch/plan_reads.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Reads shards in pieces and keeps what belongs to one rank of the current table. Memory: what is kept, and one piece.
+class MchPicker {
+public:
+    static constexpr Index piece_entries = Index{1} << 16U;
+
+    MchPicker(MchTable const& saved, MchTable const& current, Index rank, MchOptions const& options)
+        : saved_(saved),
+          current_(current),
+          router_(current),
+          options_(options),
+          mine_(current.slots.mesh().ordinal(rank)) {
+        widths_ = {8, 8};
+        for (MchColumn const& column : current.metadata) widths_.push_back(column.bytes);
+        kept_.resize(widths_.size());
+        for (Index width : widths_) piece_.emplace_back(static_cast<std::size_t>(piece_entries * width));
+    }
+
+    /// All of part `read.part`, which has `live` ids.
+    void pick(MchReader& reader, MchRead const& read, Index live, std::string const& file) {
+        auto* const ids = reinterpret_cast<Index*>(piece_[0].data());
+        auto* const slots = reinterpret_cast<Index*>(piece_[1].data());
+        std::vector<std::byte*> metadata;
+        for (std::size_t c = 2; c < piece_.size(); ++c) metadata.push_back(piece_[c].data());
+        Interval const range = saved_.part_range(read.part);
+        Index found = 0;
+        for (Index begin = read.begin; begin < read.end; begin += piece_entries) {
+            Index const count = smaller(piece_entries, read.end - begin);
+            found += reader.read_entries(read.part, begin, begin + count, ids, slots, metadata);
+            for (Index i = 0; i < count; ++i) {
+                if (ids[i] == empty_id(current_.layout)) continue;
+                if (!range.contains(slots[i])) {
+                    refuse_mch_file(file,
+                                    concat("entry ", begin + i, " of table '", saved_.name, "' has slot ", slots[i],
+                                           ", outside its shard of slots ", range.begin, " to ", range.end),
+                                    "restore the file.");
+                }
+                if (belongs(ids[i], slots[i])) keep(i);
+            }
+        }
+        if (found == live) return;
+        refuse_mch_file(file, concat("table '", saved_.name, "' has ", found, " ids, the index says ", live),
+                        "restore the file, or the index.");
+    }
+
+    [[nodiscard]] Index entries() const noexcept { return entries_; }
+    [[nodiscard]] std::vector<Index>& left_out() noexcept { return left_out_; }
+    /// What was kept as one packed block, which takes its place.
+    [[nodiscard]] std::vector<std::byte> packed() {
+        std::vector<std::byte> block(static_cast<std::size_t>(packed_block_bytes(entries_, widths_)));
+        std::byte* to = block.data();
+        for (std::size_t c = 0; c < kept_.size(); ++c) {
+            std::copy(kept_[c].begin(), kept_[c].end(), to);
+            to += packed_column_bytes(entries_, widths_[c]);
+            kept_[c] = {};
+        }
+        piece_ = {};
+        return block;
+    }
+
+private:
+    /// As redistribute() decides on the rank that holds the entry.
+    [[nodiscard]] bool belongs(Index id, Index slot) {
+        if (options_.mode == MchMode::route) return router_.part_of_id(id) == mine_;
+        if (router_.part_of_slot(slot) != mine_) return false;
+        if (!options_.drop_unreachable || router_.part_of_id(id) == mine_) return true;
+        left_out_.push_back(id);
+        return false;
+    }
+    void keep(Index row) {
+        for (std::size_t c = 0; c < kept_.size(); ++c) {
+            std::byte const* const from = piece_[c].data() + row * widths_[c];
+            kept_[c].insert(kept_[c].end(), from, from + widths_[c]);
+        }
+        ++entries_;
+    }
+
+    MchTable const& saved_;
+    MchTable const& current_;
+    Router router_;
+    MchOptions options_;
+    Index mine_;
+    std::vector<Index> widths_;
+    std::vector<std::vector<std::byte>> piece_;  ///< per column: ids, slots, metadata
+    std::vector<std::vector<std::byte>> kept_;
+    std::vector<Index> left_out_;
+    Index entries_ = 0;
+};
+
+/// Rows that go with moved ids, from the files into this rank's rows: the same as apply_row_moves() after a load by
+/// position. Rows near each other are read at once.
+inline void read_moved_rows(MchReader& reader, MchTable const& saved, MchRows const& rows, Index offset,
+                            std::vector<MchRowMove> moves) {
+    constexpr Index gap_bytes = Index{64} << 10U;
+    constexpr Index read_bytes = Index{8} << 20U;
+    Index const width = info_of(rows).row_bytes();
+    if (width == 0) return;
+    std::sort(moves.begin(), moves.end(), [](MchRowMove const& a, MchRowMove const& b) { return a.from < b.from; });
+    SlotRouter const owner(saved.slots);
+    std::vector<std::byte> memory;
+    for (std::size_t first = 0, last = 0; first < moves.size(); first = last) {
+        Index const part = owner(moves[first].from);
+        Interval const range = saved.part_range(part);
+        Index end = moves[first].from + 1;
+        for (last = first + 1; last < moves.size(); ++last) {
+            Index const next = moves[last].from;
+            bool const near = (next - end) * width <= gap_bytes && (next + 1 - moves[first].from) * width <= read_bytes;
+            if (next >= range.end || !near) break;
+            end = next + 1;
+        }
+        memory.resize(static_cast<std::size_t>((end - moves[first].from) * width));
+        reader.read_rows(rows, part, moves[first].from - range.begin, end - range.begin, memory.data());
+        for (std::size_t i = first; i < last; ++i) {
+            std::memcpy(rows.view.data() + (moves[i].to - offset) * width,
+                        memory.data() + (moves[i].from - moves[first].from) * width, static_cast<std::size_t>(width));
+        }
+    }
+}
+
+}  // namespace reshard::inline v0::detail

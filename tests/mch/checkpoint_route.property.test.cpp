@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors load_redistributed() of include/reshard/mch/checkpoint.hpp and detail/checkpoint_route.hpp. The oracle: ranks
+// that load by position, exchange entries, then rows. What each rank reads for itself is the same, bit for bit.
+#include <reshard/mch/checkpoint.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/mch/row_moves.hpp>
+#include <reshard/mch/validate.hpp>
+
+#include <mch/support/saved.hpp>
+
+namespace {
+using namespace reshard;
+using namespace reshard::test::torchrec;
+using checkpoint_test::contains;
+using checkpoint_test::TempFolder;
+namespace torchrec = reshard::test::torchrec;
+
+/// What both ways leave behind.
+struct Result {
+    World world;
+    std::vector<Rows> rows;
+    std::vector<MchChange> changes;
+    std::vector<MchLoaded> loads;
+};
+Result untouched(World const& saved, Id count) {
+    Result result{fresh_like(saved, count), {}, {}, {}};
+    for (Module const& module : result.world.ranks) {
+        result.rows.emplace_back(module);
+        result.rows.back().clear();
+    }
+    result.changes.resize(result.rows.size());
+    result.loads.resize(result.rows.size());
+    return result;
+}
+
+Result together(std::string const& folder, World const& saved, Id count, MchOptions const& options) {
+    Result result = untouched(saved, count);
+    MchTable const current = table_of(result.world);
+    run_on_threads(static_cast<int>(count), [&](ThreadCommunicator& comm) {
+        auto const r = static_cast<std::size_t>(comm.rank());
+        MchState const state = state_of(result.world.ranks[r]);
+        std::vector<MchRows> const rows = result.rows[r].views();
+        result.loads[r] = MchCheckpoint::open(folder).load("user", current, comm.rank(), state, rows);
+        result.changes[r] = redistribute(result.loads[r].saved, current, state, comm, options);
+        for (MchRows const& one : rows) apply_row_moves(result.changes[r].moves, current, one.view, comm);
+    });
+    return result;
+}
+Result apart(std::string const& folder, World const& saved, Id count, MchOptions const& options) {
+    Result result = untouched(saved, count);
+    MchTable const current = table_of(result.world);
+    for (std::size_t r = 0; r < result.rows.size(); ++r) {
+        MchLoadedChange done = MchCheckpoint::open(folder).load_redistributed(
+            "user", current, static_cast<Index>(r), state_of(result.world.ranks[r]), result.rows[r].views(), options);
+        result.loads[r] = done.loaded;
+        result.changes[r] = done.change;
+    }
+    return result;
+}
+std::vector<Index> all_left_out(Result const& result) {
+    std::vector<Index> ids;
+    for (MchChange const& one : result.changes) ids.insert(ids.end(), one.left_out.begin(), one.left_out.end());
+    std::sort(ids.begin(), ids.end());
+    return ids;
+}
+void check_equal(Result const& is, Result const& wanted) {
+    CHECK(buffers(is.world) == buffers(wanted.world));
+    CHECK(is.rows == wanted.rows);
+    for (std::size_t r = 0; r < is.changes.size(); ++r) {
+        CHECK(is.changes[r].moves == wanted.changes[r].moves);
+        CHECK(is.changes[r].evicted == wanted.changes[r].evicted);
+        CHECK(is.changes[r].live_after == wanted.changes[r].live_after);
+        CHECK(is.changes[r].unreachable == wanted.changes[r].unreachable);
+    }
+    CHECK(all_left_out(is) == all_left_out(wanted));
+}
+
+}  // namespace
+
+TEST_SUITE("mch/checkpoint_route") {
+    TEST_CASE("law: what ranks read for themselves is what they exchange otherwise, rows and lists included") {
+        Index moved = 0;
+        Index evicted = 0;
+        Index left_out = 0;
+        for (std::uint64_t seed = 1; seed <= 160; ++seed) {
+            CAPTURE(seed);
+            std::mt19937_64 random(seed);
+            auto const pick = [&](auto... choices) {
+                std::vector const list{choices...};
+                return list[random() % list.size()];
+            };
+            Policy const policy = pick(Policy::lfu, Policy::lru, Policy::distance_lfu);
+            Id const from = pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{6}, Id{8});
+            Id const to = pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{6}, Id{8});
+            auto const kind = pick(torchrec::Kind::low, torchrec::Kind::hash63, torchrec::Kind::any);
+            World saved = trained(seed, pick(Id{8}, Id{10}, Id{97}, Id{700}), from, policy, kind,
+                                  pick(0.0, 0.05, 0.5, 0.95, 1.3), 16, pick(INT64_MAX, Id{5000}));
+            TempFolder const folder;
+            save_world(folder.path(), saved);
+            MchOptions options;
+            options.mode = pick(MchMode::route, MchMode::slot_owner);
+            options.drop_unreachable = pick(true, false);
+            Result const wanted = together(folder.path(), saved, to, options);
+            check_equal(apart(folder.path(), saved, to, options), wanted);
+            for (MchChange const& one : wanted.changes) {
+                moved += static_cast<Index>(one.moves.size());
+                evicted += static_cast<Index>(one.evicted.size());
+                left_out += static_cast<Index>(one.left_out.size());
+            }
+        }
+        CHECK(moved > 500);  // the cases were worth it
+        CHECK(evicted > 50);
+        CHECK(left_out > 100);
+    }
+
+    TEST_CASE("entries that were kept where no look-up finds them are carried too: the files know what they hold") {
+        World const first = trained(7, 400, 2, Policy::lfu);
+        TempFolder const one;
+        World copy = first;
+        save_world(one.path(), copy);
+        MchOptions keep;
+        keep.mode = MchMode::slot_owner;
+        keep.drop_unreachable = false;
+        World dead = apart(one.path(), first, 4, keep).world;  // half of its ids are unreachable
+        TempFolder const two;
+        save_world(two.path(), dead);
+        check_equal(apart(two.path(), dead, 3, {}), together(two.path(), dead, 3, {}));
+    }
+
+    TEST_CASE("ranks read what they need: of 63-bit ids the shards next to theirs, of small ones those that have any") {
+        World saved = trained(11, 4000, 4, Policy::lru);
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        Index read = 0;
+        for (MchLoaded const& one : apart(folder.path(), saved, 8, {}).loads) {
+            CHECK(one.files_read <= 2);  // the shard with its ids, and the one with its rows
+            read += one.live;
+        }
+        CHECK(read == 2 * static_cast<Index>(saved.live().size()));  // each saved shard by two ranks
+        World low = trained(11, 4000, 4, Policy::lru, torchrec::Kind::low);
+        TempFolder const other;
+        save_world(other.path(), low);
+        World loaded = fresh_like(low, 4);
+        MchCheckpoint files = MchCheckpoint::open(other.path());
+        CHECK(files.ids("user")[3] == MchIdBounds{});
+        MchLoadedChange const none = files.load_redistributed("user", table_of(loaded), 2, state_of(loaded.ranks[2]));
+        CHECK(none.loaded.bytes_read == 0);
+        CHECK(none.change.live_after == 0);
+        CHECK(loaded.ranks[2].iteration == low.ranks[0].iteration);
+        CHECK(loaded.ranks[2].segments == loaded.ranks[0].segments);
+    }
+
+    TEST_CASE("shards larger than a piece") {
+        Id const slots = 3 * detail::MchPicker::piece_entries + 7;
+        World saved(slots, 2, Policy::lfu);
+        std::mt19937_64 random(5);
+        for (std::size_t r : {0U, 1U}) {
+            Module& module = saved.ranks[r];
+            Ids ids;
+            for (Id i = 0; i < module.z / 2; ++i) {
+                ids.push_back(static_cast<Id>(random() >> 2) + (r == 0 ? 0 : Id{1} << 62));
+            }
+            std::sort(ids.begin(), ids.end());
+            ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+            std::copy(ids.begin(), ids.end(), module.raw.begin());
+        }
+        TempFolder const folder;
+        save_world(folder.path(), saved);
+        check_equal(apart(folder.path(), saved, 3, {}), together(folder.path(), saved, 3, {}));
+    }
+
+    TEST_CASE("bucketed tables are loaded by position") {
+        BucketWorld item(48, 6, {0, 16, 48});
+        for (Id id : {7, 19, -5, 4000, 123'456'789}) item.admit(id, 3);
+        TempFolder const folder;
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            save_mch(folder.path(), {table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))}, comm);
+        });
+        BucketWorld other(48, 6, {0, 8, 24, 48});
+        Index live = 0;
+        for (std::size_t r = 0; r < 3; ++r) {
+            live += MchCheckpoint::open(folder.path())
+                        .load_redistributed("item", table_of(other), static_cast<Index>(r), state_of(other, r))
+                        .change.live_after;
+        }
+        CHECK(live == 5);
+        CHECK(other.identities == item.cut_at({0, 8, 24, 48}).identities);
+        CHECK(other.hours == item.cut_at({0, 8, 24, 48}).hours);
+    }
+
+    TEST_CASE("a damaged shard, or an index that is wrong about it, is said before the state is touched") {
+        World saved = trained(3, 90, 2, Policy::lfu);
+        TempFolder const folder;
+        save_world(folder.path(), saved, {0xabc});
+        std::string const file = folder / detail::mch_file_name(detail::save_id_text(0xabc), 0, 2);
+        std::string const index = folder / "mch.index.json";
+        auto const refused = [&](std::vector<std::string> const& parts) {
+            World loaded = fresh_like(saved, 2);
+            auto const before = buffers(loaded);
+            auto const error = checkpoint_test::caught([&] {
+                MchCheckpoint::open(folder.path())
+                    .load_redistributed("user", table_of(loaded), 0, state_of(loaded.ranks[0]));
+            });
+            CAPTURE(error.message);
+            CHECK(error.code == ErrorCode::format);
+            for (std::string const& part : parts) CHECK(contains(error.message, part));
+            CHECK(buffers(loaded) == before);
+        };
+        std::string const good = checkpoint_test::read_text(index);
+        std::string const live = concat("[[", saved.ranks[0].live(), ",0,");
+        REQUIRE(contains(good, live));
+        std::string bad = good;
+        bad.replace(bad.find(live), live.size(), "[[5,0,");
+        checkpoint_test::write_text(index, bad);
+        refused({file, concat("table 'user' has ", saved.ranks[0].live(), " ids, the index says 5"), "Fix: "});
+        checkpoint_test::write_text(index, good);
+
+        std::string bytes = checkpoint_test::read_text(file);
+        SafetensorsFile const opened = SafetensorsFile::open(file);
+        auto const at = static_cast<std::size_t>(opened.data_offset() + opened.at("user.slots").begin);
+        Index const slot = 77;
+        std::memcpy(bytes.data() + at, &slot, 8);
+        checkpoint_test::write_text(file, bytes);
+        refused({file, "entry 0 of table 'user' has slot 77, outside its shard of slots 0 to 45"});
+        checkpoint_test::write_text(file, std::string_view(bytes).substr(0, bytes.size() - 8));
+        refused({file, "MetadataIncompleteBuffer"});
+    }
+}

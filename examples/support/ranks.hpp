@@ -71,6 +71,21 @@ std::string ranks_text(C const& comm) {
     return reshard::concat(comm.size(), " ranks (", C::name, ")");
 }
 
+/// Work that concerns one rank alone, such as reading files: what fails on one fails on all, with the same error.
+template <reshard::Communicator C, class Work>
+void together(C& comm, Work&& work) {
+    reshard::Verdict verdict;
+    try {
+        work();
+    } catch (reshard::Error const& error) {
+        verdict.code = error.code();
+        verdict.reason = error.message();
+    }
+    verdict = comm.agree(std::move(verdict));
+    if (verdict.ok()) return;
+    reshard::raise(verdict.code, reshard::concat("rank ", verdict.rank, " of ", comm.size(), ": ", verdict.reason));
+}
+
 /// The text of rank 0, on every rank.
 template <reshard::Communicator C>
 std::string share_text(C& comm, std::string const& text) {
@@ -87,6 +102,23 @@ std::vector<T> gather_records(C& comm, std::vector<T> const& mine) {
     std::vector<T> all(mine.size() * static_cast<std::size_t>(comm.size()));
     reshard::all_gather(comm, std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
     return all;
+}
+
+/// As gather_records(), for lists of any lengths; `begin` receives where each rank's begins, and the end.
+template <class T, reshard::Communicator C>
+std::vector<T> gather_lists(C& comm, std::vector<T> const& mine, std::vector<std::size_t>* begin = nullptr) {
+    auto const sizes = gather_records(comm, std::vector<std::size_t>{mine.size()});
+    std::vector<T> padded = mine;
+    for (std::size_t size : sizes) padded.resize(size > padded.size() ? size : padded.size());
+    std::vector<T> const all = gather_records(comm, padded);
+    std::vector<T> result;
+    if (begin != nullptr) begin->assign(1, 0);
+    for (std::size_t r = 0; r < sizes.size(); ++r) {
+        auto const first = all.begin() + static_cast<std::ptrdiff_t>(r * padded.size());
+        result.insert(result.end(), first, first + static_cast<std::ptrdiff_t>(sizes[r]));
+        if (begin != nullptr) begin->push_back(result.size());
+    }
+    return result;
 }
 
 }  // namespace demo

@@ -162,11 +162,10 @@ public:
         }
         change.live_before = change.received = picker.entries();
         change.left_out = std::move(picker.left_out());
-        std::vector<std::byte> const block = picker.packed();
+        std::vector<std::byte> block = picker.packed();
         detail::MchIncoming incoming(current, shard, 1);
         incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
-        incoming.order(InOrder{});
-        incoming.assign(mode.mode == MchMode::route, change.evicted, change.moves, InOrder{});
+        incoming.arrange(mode.mode, change, InOrder{});
         for (Overlap const& one : overlaps) read_rows(reader, rows, one);
         for (MchRows const& one : rows) {
             detail::read_moved_rows(reader, saved.table, one, shard.offset, change.moves);

@@ -85,7 +85,7 @@ std::vector<MchChange> redistribute(std::span<MchTransition const> tables, C& co
     });
     if (ranks != 1) comm.exchange(sends, receives).wait();
 
-    detail::agree_after(comm, digest.value(), [&] { passages.assign(options.mode); });
+    detail::agree_after(comm, digest.value(), [&] { passages.arrange(options.mode); });
     return passages.commit();
 }
 

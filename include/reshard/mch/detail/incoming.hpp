@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{state,merge,packed,slot_bitmap}, memory/scratch.
+/// \depends mch/{merge,packed,slot_bitmap,transition}, memory/scratch.
 #pragma once
 
 #include <reshard/mch/merge.hpp>
 #include <reshard/mch/packed.hpp>
 #include <reshard/mch/slot_bitmap.hpp>
-#include <reshard/mch/state.hpp>
+#include <reshard/mch/transition.hpp>
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // replace, sort, nth_element
@@ -59,7 +59,45 @@ public:
     /// Where to receive a block that is not this rank's own.
     [[nodiscard]] std::byte* memory(MchBlock const& block) noexcept { return memory_.data() + block.begin; }
 
-    /// Throws MismatchError for counts below 0, and accesses that are before iteration 0 or still to come.
+    /// Works out the shard that the entries make, and lists in `change` what becomes of them. Throws MismatchError for
+    /// counts below 0, accesses that are before iteration 0 or still to come, an id that arrives twice, a slot that two
+    /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written.
+    template <class Team>
+    void arrange(MchMode mode, MchChange& change, Team&& team) {
+        check_metadata();
+        order(team);
+        change.unpinned = unpin();
+        assign(mode == MchMode::route, change.evicted, change.moves, team);
+    }
+
+    /// Writes the shard. \pre all ranks have agreed.
+    template <class Team>
+    void commit(Team&& team) {
+        Index const kept = merge_->kept();
+        gather(0, reinterpret_cast<std::byte*>(shard_.ids), team);
+        std::copy(slots_.begin(), slots_.end(), shard_.slots);
+        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
+            Index const width = table_->metadata[c].bytes;
+            if (shard_.metadata[c] == nullptr) continue;
+            gather(c + 2, shard_.metadata[c], team);
+            std::memset(shard_.metadata[c] + kept * width, table_->metadata[c].empty,
+                        static_cast<std::size_t>((shard_.entries - kept) * width));
+        }
+        for (Index i = kept; i < shard_.entries; ++i) {
+            shard_.ids[i] = empty_id(table_->layout);
+            shard_.slots[i] = free_[static_cast<std::size_t>(used_ + i - kept)];
+        }
+        if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
+        if (shard_.segments == nullptr) return;
+        for (Index i = 0; i < shard_.segment_count; ++i) {
+            shard_.segments[i] = i < table_->parts()    ? table_->part_range(i).begin
+                                 : i == table_->parts() ? table_->size()
+                                                        : -1;
+        }
+    }
+    [[nodiscard]] Index live() const noexcept { return merge_->kept(); }
+
+private:
     void check_metadata() const {
         for_each_column(mch_last_access, [&](MchBlock const& block, Index const* access) {
             for (Index i = 0; i < block.entries; ++i) {
@@ -93,7 +131,6 @@ public:
         return pinned;
     }
 
-    /// Throws MismatchError for an id that arrives twice.
     template <class Team>
     void order(Team&& team) {
         for (MchBlock const& block : blocks_) {
@@ -123,10 +160,9 @@ public:
     }
 
     /// Gives every entry a slot of the shard, but not the last one, which is the row of misses: its own where it can
-    /// keep it, else the lowest free one. What finds no room is evicted, lowest score first. Throws MismatchError for a
-    /// slot that two ids hold and, where slots stay, for one that is not of the shard.
-    template <class Move, class Team>
-    void assign(bool may_move, std::vector<Index>& evicted, std::vector<Move>& moves, Team&& team) {
+    /// keep it, else the lowest free one. What finds no room is evicted, lowest score first.
+    template <class Team>
+    void assign(bool may_move, std::vector<Index>& evicted, std::vector<MchRowMove>& moves, Team&& team) {
         Index const z = shard_.entries;
         Index const reserved = shard_.offset + z - 1;
         SlotBitmap taken(shard_.offset, z);
@@ -160,39 +196,11 @@ public:
         for (Index& slot : slots_) {
             if (can_stay(slot)) continue;
             Index const to = free_[static_cast<std::size_t>(used_++)];
-            moves.push_back(Move{slot, to});
+            moves.push_back({slot, to});
             slot = to;
         }
     }
 
-    /// Writes the shard. \pre all ranks have agreed.
-    template <class Team>
-    void commit(Team&& team) {
-        Index const kept = merge_->kept();
-        gather(0, reinterpret_cast<std::byte*>(shard_.ids), team);
-        std::copy(slots_.begin(), slots_.end(), shard_.slots);
-        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
-            Index const width = table_->metadata[c].bytes;
-            if (shard_.metadata[c] == nullptr) continue;
-            gather(c + 2, shard_.metadata[c], team);
-            std::memset(shard_.metadata[c] + kept * width, table_->metadata[c].empty,
-                        static_cast<std::size_t>((shard_.entries - kept) * width));
-        }
-        for (Index i = kept; i < shard_.entries; ++i) {
-            shard_.ids[i] = empty_id(table_->layout);
-            shard_.slots[i] = free_[static_cast<std::size_t>(used_ + i - kept)];
-        }
-        if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
-        if (shard_.segments == nullptr) return;
-        for (Index i = 0; i < shard_.segment_count; ++i) {
-            shard_.segments[i] = i < table_->parts()    ? table_->part_range(i).begin
-                                 : i == table_->parts() ? table_->size()
-                                                        : -1;
-        }
-    }
-    [[nodiscard]] Index live() const noexcept { return merge_->kept(); }
-
-private:
     /// An entry of a column of 8-byte integers.
     [[nodiscard]] Index number(Index run, std::size_t column, Index row) const noexcept {
         Index value = 0;

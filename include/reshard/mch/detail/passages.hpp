@@ -142,13 +142,10 @@ public:
         std::stable_sort(sends.begin(), sends.end(), by_peer);
         std::stable_sort(receives.begin(), receives.end(), by_peer);
     }
-    void assign(MchMode mode) {
+    void arrange(MchMode mode) {
         for (MchPassage& one : list_) {
             if (one.stays()) continue;
-            one.incoming.check_metadata();
-            one.incoming.order(team());
-            one.change.unpinned = one.incoming.unpin();
-            one.incoming.assign(mode == MchMode::route, one.change.evicted, one.change.moves, team());
+            one.incoming.arrange(mode, one.change, team());
         }
         result_.reserve(list_.size());
     }

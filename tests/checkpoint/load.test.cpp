@@ -290,13 +290,13 @@ TEST_SUITE("checkpoint/load") {
         TempFolder const folder;
         auto const goals = three();
         write(folder.path(), goals);
-        for (auto const& [source, window] : {std::pair{3, Index{1}}, {-1, Index{1}}, {0, Index{-1}}}) {
+        for (auto const& wrong : {OneRankReads<Scatter>{3, 1}, {-1, 1}, {0, -1}}) {
             check_same(thrown_by(3,
                                  [&](ThreadCommunicator& comm) {
                                      LocalTensors tensors(goals, comm.rank());
-                                     load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{source, window});
+                                     load(folder.path(), tensors.list(), comm, wrong);
                                  }),
-                       window < 0 ? ErrorCode::buffer : ErrorCode::mesh, {"reshard::load: "});
+                       wrong.window_bytes < 0 ? ErrorCode::buffer : ErrorCode::mesh, {"reshard::load: "});
         }
         check_same(thrown_by(3,
                              [&](ThreadCommunicator& comm) {

@@ -498,6 +498,42 @@ TEST_SUITE("mch/redistribute") {
         CHECK(outcome.report == "");
     }
 
+    TEST_CASE("training goes on: scores and evictions fall as they would have on the old ranks") {
+        for (Policy policy : {Policy::lfu, Policy::lru, Policy::distance_lfu}) {
+            CAPTURE(static_cast<int>(policy));
+            World old = trained(101, 900, 2, policy, torchrec::Kind::hash63, 0.6);
+            World now = change(old, 3).world;
+            std::mt19937_64 random(7);
+            auto const known = old.live();
+            for (int interval = 0; interval < 5; ++interval) {
+                for (int step = 0; step < 3; ++step) {
+                    Ids batch;
+                    for (int i = 0; i < 40; ++i) batch.push_back(known[random() % known.size()].first);
+                    for (int i = 0; i < 5; ++i) batch.push_back(random_id(random, torchrec::Kind::hash63));
+                    old.train(batch);
+                    now.train(batch);
+                }
+                old.evict();
+                now.evict();
+            }
+            // Neither table overflows, so both hold the same ids with the same scores, wherever they are.
+            auto const contents = [](World const& world) {
+                std::map<Id, std::pair<Id, Id>> result;
+                for (Module const& module : world.ranks) {
+                    for (std::size_t i = 0; i < module.raw.size(); ++i) {
+                        if (module.raw[i] == no_id) continue;
+                        result[module.raw[i]] = {module.counts.empty() ? 0 : module.counts[i],
+                                                 module.last.empty() ? 0 : module.last[i]};
+                    }
+                }
+                return result;
+            };
+            CHECK(contents(now) == contents(old));
+            CHECK(contents(now).size() > known.size());
+            for (Module const& module : now.ranks) CHECK(module.iteration == old.ranks[0].iteration);
+        }
+    }
+
     TEST_CASE("moves that are not this rank's are refused on all ranks") {
         run_on_threads(2, [&](ThreadCommunicator& comm) {
             MchTable const table = mch_table("user", Mesh{2}, 10, MchEviction::lfu);

@@ -141,7 +141,7 @@ private:
     void describe_rows(MchRowsInfo const& rows) {
         summary_ +=
             concat(" with ", name(rows.dtype), " rows '", rows.name, "' ", to_string(DynamicShape(rows.row_shape)));
-        reshard::detail::digest(digest_, std::string_view(rows.name));
+        digest_.add_text(rows.name);
         digest_.add(static_cast<std::uint64_t>(rows.dtype)).add_signed(rows.row_shape.size());
         for (Index extent : rows.row_shape) digest_.add_signed(extent);
     }

@@ -154,10 +154,6 @@ struct MchTable {
     return text;
 }
 
-namespace detail {
-inline void digest(Digest& digest, std::string_view text) { digest.add_text(text); }
-}  // namespace detail
-
 /// Equal tables have equal digests: what ranks compare.
 inline void digest(Digest& digest, MchTable const& table) {
     digest.add_text(table.name);

@@ -29,7 +29,7 @@ FENCE = re.compile(r"^(\s*)(```+|~~~+)\s*(\w*)")
 DIRECTIVE = re.compile(r"^\s*<!--\s*docs:\s*(.*?)\s*-->\s*$")
 INCLUDE = re.compile(r"^\s*#\s*include\b")
 # `tests/core/shape.test.cpp` in code quotes, or the target of a relative link.
-NAMED = re.compile(r"`((?:include|tests|docs|scripts|bench|examples)/[\w./-]*\w)`")
+NAMED = re.compile(r"`((?:include|tests|docs|scripts|tools|bench|examples)/[\w./-]*\w)`")
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 MAIN = re.compile(r"^\s*(?:int|auto)\s+main\s*\(", re.MULTILINE)
 

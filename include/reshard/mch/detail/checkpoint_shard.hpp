@@ -125,22 +125,35 @@ inline void add_tensors(std::vector<MchTensor>& tensors, MchTable const& table, 
     auto const refuse = [&](auto const&... parts) {
         refuse_mch_file(path, concat(parts...), "restore the file of this save, or load another save.");
     };
-    auto const expect = [&](std::string const& key, std::string_view wanted) {
+    auto const metadata = [&](std::string const& key) -> std::string const& {
         auto const at = std::find_if(file.metadata().begin(), file.metadata().end(),
                                      [&](auto const& item) { return item.first == key; });
         if (at == file.metadata().end()) refuse("its metadata has no ", quote_name(key));
-        if (at->second != wanted) {
-            refuse("its metadata says ", quote_name(key), " is ", quote_name(at->second), ", the index says ",
-                   quote_name(wanted));
-        }
+        return at->second;
     };
+    auto const expect = [&](std::string const& key, std::string const& wanted) {
+        std::string const& found = metadata(key);
+        if (found == wanted) return;
+        refuse("its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
+               quote_name(wanted));
+    };
+    auto const world = static_cast<Index>(index.files.size());
     expect("mch.version", std::to_string(mch_format_version));
     expect("mch.save", index.save);
-    expect("mch.ranks", std::to_string(index.files.size()));
+    expect("mch.ranks", std::to_string(world));
     expect("mch.rank", std::to_string(rank));
     for (MchSavedTable const& saved : index.tables) {
         MchTable const& table = saved.table;
-        expect(concat("table.", table.name), to_json(saved));
+        std::string const key = concat("table.", table.name);
+        std::string const& text = metadata(key);
+        if (std::string const wanted = to_json(saved); text != wanted) {  // others may write the same with spaces
+            JsonNode const tree = parse_json(text, path);
+            std::string const found = to_json(table_from(table.name, JsonReader(tree, path, key), world));
+            if (found != wanted) {
+                refuse("its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
+                       quote_name(wanted));
+            }
+        }
         Index const entries = table.range(rank).size();
         if (entries == 0) continue;
         auto const find = [&](std::string const& name) -> TensorInfo const& {

@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests tools/mch_from_dcp.py on buffers made by hand, without torch; with a program as argument (of
+tests/tools/mch_files.cpp) also against the library, which opens what the script wrote and writes what it opens."""
+import importlib.util
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("mch_from_dcp", ROOT / "tools" / "mch_from_dcp.py")
+tool = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(tool)
+Buffer, Refused, MAX = tool.Buffer, tool.Refused, tool.INT64_MAX
+PROGRAM = None
+MCC = "ec._managed_collision_collection._managed_collision_modules"
+
+
+def int32(numbers):
+    return struct.pack(f"<{len(numbers)}i", *numbers)
+
+
+def sorted_state(prefix, offsets, seed=1, counts=True, access=False, iteration=8):
+    """TorchRec's buffers of one table: some ids in every shard, ascending, slots in any order, empties behind."""
+    rng = random.Random(seed)
+    raw, mapping, count, last = [], [], [], []
+    for begin, end in zip(offsets, offsets[1:]):
+        size = end - begin
+        live = rng.randrange(size) if size else 0
+        ids = sorted(rng.sample(range(-(2**40), 2**62, 977), live))
+        slots = list(range(begin, end - 1))
+        rng.shuffle(slots)
+        slots += [end - 1] if size else []
+        raw += ids + [MAX] * (size - live)
+        mapping += slots
+        count += [rng.randrange(1, 99) for _ in ids] + [0] * (size - live)
+        last += [rng.randrange(1, iteration) for _ in ids] + [0] * (size - live)
+    state = {f"{prefix}._mch_sorted_raw_ids": tool.int64(raw, offsets)}
+    state[f"{prefix}._mch_remapped_ids_mapping"] = tool.int64(mapping, offsets)
+    if counts:
+        state[f"{prefix}._mch_counts"] = tool.int64(count, offsets)
+    if access:
+        state[f"{prefix}._mch_last_access_iter"] = tool.int64(last, offsets)
+    # What a load on other ranks leaves behind: not where the shards were cut.
+    state[f"{prefix}._output_segments_tensor"] = tool.int64([0, offsets[-1]] + [-1] * 1023)
+    state[f"{prefix}._current_iter_tensor"] = tool.int64([iteration])
+    return state
+
+
+def bucket_state(prefix, offsets, seed=2):
+    rng = random.Random(seed)
+    size = offsets[-1]
+    ids = [rng.choice([-1, rng.randrange(2**62)]) for _ in range(size)]
+    ids[0] = MAX  # an id like any other here
+    identities = tool.int64(ids, offsets)
+    identities.shape = (size, 1)
+    hours = Buffer("I32", [size, 1], int32([-1 if id == -1 else 7 for id in ids]), offsets)
+    return {f"{prefix}._hash_zch_identities": identities, f"{prefix}._hash_zch_metadata": hours}
+
+
+def content(state):
+    return {key: (buffer.dtype, buffer.shape, bytes(buffer.data)) for key, buffer in state.items()}
+
+
+def tables_of(state, **options):
+    return tool.tables_from_state(state, {None: MAX}, buckets={None: 6}, **options)
+
+
+class Mapping(unittest.TestCase):
+    def refused(self, text, call):
+        with self.assertRaises(Refused) as caught:
+            call()
+        self.assertIn(text, str(caught.exception))
+        self.assertIn("Fix: ", str(caught.exception))
+
+    def test_a_state_becomes_tables_and_the_same_state_again(self):
+        state = {**sorted_state(f"{MCC}.user", [0, 4, 8, 10]), **bucket_state(f"{MCC}.item", [0, 16, 48])}
+        state.update(sorted_state(f"{MCC}.shop", [0, 5, 10], counts=False, access=True))
+        state["dense.weight"] = Buffer("F32", [2], bytes(8))
+        tables = tables_of(state)
+        self.assertEqual([table.name for table in tables], ["item", "shop", "user"])
+        self.assertEqual([table.eviction for table in tables], ["none", "lru", "lfu"])
+        self.assertEqual([table.offsets for table in tables], [[0, 16, 48], [0, 5, 10], [0, 4, 8, 10]])
+        self.assertEqual([table.buckets for table in tables], [6, 2, 3])
+        self.assertEqual([table.iteration for table in tables], [0, 8, 8])
+        back = tool.state_from_tables(tables, MCC + ".{table}")
+        del state["dense.weight"]
+        for key, (dtype, shape, data) in content(state).items():
+            if key.endswith("_output_segments_tensor"):
+                continue
+            self.assertEqual(content(back)[key], (dtype, shape, data), key)
+        self.assertEqual(set(back), set(state))
+        self.assertEqual(list(back[f"{MCC}.user._output_segments_tensor"].integers())[:6], [0, 4, 8, 10, -1, -1])
+        self.assertEqual(back[f"{MCC}.user._mch_sorted_raw_ids"].bounds, [0, 4, 8, 10])
+
+    def test_shards_are_where_chunks_end_not_where_the_segments_say(self):
+        table = tables_of(sorted_state("user", [0, 7, 10]))[0]
+        self.assertEqual(table.offsets, [0, 7, 10])
+        table = tables_of(sorted_state("user", [0, 2, 4, 5]), ranks=5)[0]
+        self.assertEqual((table.offsets, table.buckets), ([0, 2, 4, 5, 5, 5], 5))
+        self.refused("saved in 3 shards, not 2", lambda: tables_of(sorted_state("user", [0, 2, 4, 5]), ranks=2))
+
+    def test_chunks_with_holes_overlaps_or_columns_are_refused(self):
+        whole = [((0, 0), (4, 2)), ((4, 0), (3, 2))]
+        self.assertEqual(tool.chunk_bounds("k", (7, 2), whole[::-1]), [0, 4, 7])
+        self.refused("a chunk begins at 5", lambda: tool.chunk_bounds("k", (8, 2), [whole[0], ((5, 0), (3, 2))]))
+        self.refused("a chunk begins at 3", lambda: tool.chunk_bounds("k", (6, 2), [whole[0], ((3, 0), (3, 2))]))
+        self.refused("cut along dimension 1", lambda: tool.chunk_bounds("k", (4, 2), [((0, 0), (4, 1))]))
+        state = sorted_state("user", [0, 4, 8])
+        state["user._mch_counts"].bounds = [0, 4]
+        self.refused("do not cover its 8 entries", lambda: tables_of(state))
+        state["user._mch_counts"].bounds = [0, 5, 8]
+        self.refused("'user._mch_counts' is cut at [0, 5, 8], the ids of the table at [0, 4, 8]",
+                     lambda: tables_of(state))
+
+    def test_what_is_missing_or_wrong_is_named(self):
+        self.refused("no managed-collision table is there", lambda: tables_of({"dense.weight": Buffer("F32", [0])}))
+        state = sorted_state("user", [0, 4])
+        for suffix in ("_mch_remapped_ids_mapping", "_current_iter_tensor"):
+            less = {key: buffer for key, buffer in state.items() if not key.endswith(suffix)}
+            self.refused(f"'user.{suffix}' is missing", lambda less=less: tables_of(less))
+        self.refused("the hash size of table 'user' is not in the checkpoint",
+                     lambda: tool.tables_from_state(state, {"item": 5}))
+        self.refused("there is no table 'item'; there are: user",
+                     lambda: tool.tables_from_state(state, {None: MAX, "item": 5}))
+        self.refused("the number of buckets of table 'item'",
+                     lambda: tool.tables_from_state(bucket_state("item", [0, 12]), {None: MAX}))
+        both = {**sorted_state("a.user", [0, 4]), **sorted_state("b.user", [0, 4])}
+        self.refused("two tables are called 'user'", lambda: tables_of(both))
+        self.assertEqual([t.name for t in tables_of(both, names={"b.user": "other"})], ["user", "other"])
+        self.refused("two tables have the prefix 'ec'",
+                     lambda: tool.state_from_tables(tables_of(both, names={"b.user": "other"}), "ec"))
+        state["user._mch_counts"] = Buffer("I32", [4], bytes(16), [0, 4])
+        self.refused("'user._mch_counts' is I32, not I64", lambda: tables_of(state))
+
+    def test_states_that_are_not_sound_are_refused(self):
+        def spoiled(change):
+            state = sorted_state("user", [0, 4, 8], seed=4)
+            state["user._mch_sorted_raw_ids"] = tool.int64([3, 9, MAX, MAX, 5, MAX, MAX, MAX], [0, 4, 8])
+            state["user._mch_remapped_ids_mapping"] = tool.int64([1, 0, 2, 3, 4, 5, 6, 7], [0, 4, 8])
+            change(state)
+            table = tables_of(state)[0]
+            return [table.bounds(part) for part in range(2)]
+
+        self.assertEqual(spoiled(lambda state: None), [[2, 0, 3, 9], [1, 0, 5, 5]])
+        zeros = {f"user.{suffix}": tool.int64([0] * 8, [0, 4, 8]) for suffix in (tool.IDS["sorted"], tool.SLOTS)}
+        self.refused("all zeros, as of a state that was never loaded", lambda: spoiled(lambda s: s.update(zeros)))
+        early = {"user._mch_sorted_raw_ids": tool.int64([3, MAX, 9, MAX, 5, MAX, MAX, MAX], [0, 4, 8])}
+        self.refused("shard 0: its ids do not ascend", lambda: spoiled(lambda s: s.update(early)))
+        other = {"user._mch_remapped_ids_mapping": tool.int64([1, 0, 2, 3, 0, 5, 6, 7], [0, 4, 8])}
+        self.refused("shard 1: id 5 has slot 0, outside 4 to 8", lambda: spoiled(lambda s: s.update(other)))
+
+    def test_options_are_per_table_or_for_all(self):
+        self.assertEqual(tool.by_table(["7", "user=9"], int, "--hash-size"), {None: 7, "user": 9})
+        self.refused("--hash-size user=x: not a number", lambda: tool.by_table(["user=x"], int, "--hash-size"))
+        self.refused("given twice", lambda: tool.by_table(["7", "8"], int, "--hash-size"))
+        self.assertEqual(tool.rows_by_table(["user:w=a.b=c", "user:m=d"]), {"user": [("w", "a.b=c"), ("m", "d")]})
+        self.refused("--rows user=w", lambda: tool.rows_by_table(["user=w"]))
+
+    def test_importing_and_mapping_need_no_torch(self):
+        self.assertNotIn("torch", sys.modules)
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.folder = os.path.join(self.temporary.name, "saved")
+        self.state = sorted_state(f"{MCC}.user", [0, 4, 8, 10], access=True)
+        self.state.update(bucket_state(f"{MCC}.item", [0, 16, 48]))
+        weights = struct.pack("<30f", *range(30))
+        self.state["user.weight"] = Buffer("F32", [10, 3], weights, [0, 4, 8, 10])
+        self.tables = tables_of(self.state, rows={"user": [("weights", "user.weight")]},
+                                hash_function={"user": 'murmur "3"\n'})
+        tool.write_folder(self.folder, self.tables, "00000000000000ab")
+
+    def back(self, folder):
+        return content(tool.state_from_tables(tool.read_folder(folder), MCC + ".{table}",
+                                              {"user": [("weights", "user.weight")]}))
+
+    def wanted(self):
+        return content(tool.state_from_tables(self.tables, MCC + ".{table}", {"user": [("weights", "user.weight")]}))
+
+    def test_a_folder_is_read_as_it_was_written(self):
+        self.assertEqual(sorted(os.listdir(self.folder)), [
+            *(f"mch-00000000000000ab-{rank:05d}-of-00003.safetensors" for rank in range(3)), "mch.index.json"])
+        self.assertEqual(self.back(self.folder), self.wanted())
+        for was, table in zip(self.tables, tool.read_folder(self.folder)):
+            self.assertEqual(table.describe(), was.describe())
+
+    def test_missing_foreign_and_damaged_files_are_told_apart(self):
+        path = os.path.join(self.folder, tool.file_name("00000000000000ab", 1, 3))
+        with open(path, "rb") as file:
+            good = file.read()
+
+        def refused(text):
+            with self.assertRaises(Refused) as caught:
+                tool.read_folder(self.folder)
+            self.assertIn(text, str(caught.exception))
+
+        with open(path, "wb") as file:
+            file.write(good[:-1])
+        refused("cut short")
+        with open(os.path.join(self.folder, tool.file_name("00000000000000ab", 2, 3)), "rb") as file:
+            other = file.read()
+        with open(path, "wb") as file:
+            file.write(other)
+        refused("'mch.rank' is '2', the index says '1'")
+        os.remove(path)
+        refused("is missing")
+
+    # ---- With the library
+
+    def run_program(self, *arguments):
+        if PROGRAM is None:
+            self.skipTest("no program was given")
+        done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_the_library_opens_what_was_written(self):
+        text = self.run_program("read", self.folder)
+        lines = text.splitlines()
+        self.assertEqual(lines[0], "ranks 3")
+        self.assertIn("table 'item' of 48 slots (2):(S0[0,16,48]) buckets no eviction", text)
+        self.assertIn("table 'user' of 10 slots (3):(S0) sorted DistanceLFU, hash size 9223372036854775807 by m", text)
+        for table in self.tables:
+            begin = next(i for i, line in enumerate(lines) if line.startswith(f"table '{table.name}' "))
+            end = next((i for i in range(begin + 1, len(lines)) if lines[i].startswith("table ")), len(lines))
+            section = lines[begin:end]
+            self.assertIn(" " + " ".join(map(str, table.offsets)), section)
+            bounds = [(table.bounds(part) + [0, -1])[:4] for part in range(len(table.ranks))]
+            self.assertIn("".join(f" {b[0]}/{b[1]}/{b[2]}/{b[3]}" for b in bounds), section)
+            for name, buffer in [("ids", table.ids), ("slots", table.slots),
+                                 *((f"metadata.{n}", b) for n, _, b in table.columns),
+                                 *((f"rows.{n}", b) for n, b in table.rows)]:
+                if buffer is not None:
+                    self.assertIn(f"{name} {bytes(buffer.data).hex()}", section)
+            if table.layout == "sorted":
+                self.assertIn(f"iteration {struct.pack('<q', table.iteration).hex()}", section)
+
+    def test_what_the_library_writes_is_opened(self):
+        copied = os.path.join(self.temporary.name, "copied")
+        self.run_program("copy", self.folder, copied, "2")
+        tables = tool.read_folder(copied)
+        self.assertEqual([table.offsets for table in tables], [[0, 24, 48], [0, 5, 10]])
+        wanted, back = self.wanted(), self.back(copied)
+        for key in wanted:
+            if not key.endswith("_output_segments_tensor"):
+                self.assertEqual(back[key][2], wanted[key][2], key)  # by position: the same bytes
+        for was, table in zip(self.tables, tables):
+            about, before = table.describe(), was.describe()
+            for key in ("layout", "eviction", "hash_size", "hash_function", "rows"):
+                self.assertEqual(about[key], before[key])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and os.path.isfile(sys.argv[1]):
+        PROGRAM = sys.argv.pop(1)
+    unittest.main()

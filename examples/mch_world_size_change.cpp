@@ -40,6 +40,7 @@ struct Arguments {
 struct Way {
     char const* name;
     MchOptions options;
+    bool alone = false;  ///< every rank reads what it needs, and none talks to another
 };
 MchOptions options_of(MchMode mode, bool drop) {
     MchOptions options;
@@ -115,22 +116,33 @@ Outcome change_ranks(Arguments const& arguments, std::string const& folder, std:
                      Way const& way, C& comm) {
     std::vector<demo::MchShard> shards;
     std::vector<MchTransition> transitions;
+    std::vector<MchChange> changes(tables.size());
+    barrier(comm);
+    Traffic const before = comm.traffic();
+    auto start = Clock::now();
     demo::together(comm, [&] {
         MchCheckpoint files = MchCheckpoint::open(folder);
         for (Saved const& one : tables) {
             MchTable const current = one.table.on(cut_for(one.table, ranks));
-            shards.emplace_back(current, one.rows, comm.rank());
-            transitions.push_back({one.table, current, shards.back().state()});
+            demo::MchShard& shard = shards.emplace_back(current, one.rows, comm.rank());
+            transitions.push_back({one.table, current, shard.state()});
             if (!current.slots.mesh().contains(comm.rank())) continue;
-            files.load(one.table.name, current, comm.rank(), shards.back().state(), shards.back().named_rows());
+            if (way.alone) {
+                changes[shards.size() - 1] = files
+                                                 .load_redistributed(one.table.name, current, comm.rank(),
+                                                                     shard.state(), shard.named_rows(), way.options)
+                                                 .change;
+            } else {
+                files.load(one.table.name, current, comm.rank(), shard.state(), shard.named_rows());
+            }
         }
     });
-    barrier(comm);
-    auto const start = Clock::now();
-    Traffic const before = comm.traffic();
-    std::vector<MchChange> const changes = redistribute(transitions, comm, way.options);
+    if (!way.alone) {
+        start = Clock::now();  // of what comes after the load
+        changes = redistribute(transitions, comm, way.options);
+    }
     Traffic const between = comm.traffic();
-    for (std::size_t t = 0; t < shards.size() && !arguments.forget_rows; ++t) {
+    for (std::size_t t = 0; t < shards.size() && !arguments.forget_rows && !way.alone; ++t) {
         if (transitions[t].current.layout == MchLayout::buckets) continue;  // rows stay where they are
         apply_row_moves(changes[t].moves, transitions[t].current, shards[t].rows(), comm);
     }
@@ -201,15 +213,15 @@ void check(Arguments const& arguments, Way const& way, Outcome const& outcome) {
 // ---- Printing ----------------------------------------------------------------------------------------------------
 
 void print_heading(Arguments const& arguments) {
-    std::printf("  %-16s %13s %17s %6s %15s %11s %17s\n", "", "live ids", "look-ups", "rows", "lost ids", "messages",
+    std::printf("  %-17s %13s %17s %6s %15s %11s %17s\n", "", "live ids", "look-ups", "rows", "lost ids", "messages",
                 "bytes sent");
-    std::printf("  %-16s %6s %6s %9s %7s %6s %7s %7s %5s %5s %8s %8s%s\n", "", "before", "after", "reachable",
+    std::printf("  %-17s %6s %6s %9s %7s %6s %7s %7s %5s %5s %8s %8s%s\n", "", "before", "after", "reachable",
                 "own row", "moved", "evicted", "dropped", "ids", "rows", "ids", "rows",
                 arguments.no_times ? "" : "     ms");
 }
 void print_outcome(Arguments const& arguments, char const* name, Sum const& sum) {
     auto const n = [](Index count) { return static_cast<long long>(count); };
-    std::printf("  %-16s %6lld %6lld %9lld %7lld %6lld %7lld %7lld %5lld %5lld %8lld %8lld", name, n(sum.before),
+    std::printf("  %-17s %6lld %6lld %9lld %7lld %6lld %7lld %7lld %5lld %5lld %8lld %8lld", name, n(sum.before),
                 n(sum.after), n(sum.after - sum.unreachable), n(sum.found), n(sum.moves), n(sum.evicted),
                 n(sum.left_out), n(sum.state_messages), n(sum.row_messages), n(sum.state_bytes), n(sum.row_bytes));
     if (!arguments.no_times) std::printf(" %6.1f", sum.seconds * 1e3);
@@ -234,13 +246,14 @@ void check_ranks(char const* flag, int needed, C const& comm) {
 Way const route{"route", options_of(MchMode::route, true)};
 Way const keep{"slot_owner, keep", options_of(MchMode::slot_owner, false)};
 Way const drop{"slot_owner, drop", options_of(MchMode::slot_owner, true)};
+Way const read{"route, by reading", options_of(MchMode::route, true), true};
 Way const bucket{"bucket", MchOptions{}};
 
-/// Tables of one layout, all ways.
+/// Tables of one layout, all ways. Those that every rank carries over alone take the time of reading, too.
 template <Communicator C>
 void show_ways(Arguments const& arguments, std::string const& folder, std::vector<Saved> const& tables, C& comm) {
     bool const sorted = tables[0].table.layout == MchLayout::sorted;
-    std::vector<Way> const ways = sorted ? std::vector{route, keep, drop} : std::vector{bucket};
+    std::vector<Way> const ways = sorted ? std::vector{route, read, keep, drop} : std::vector{bucket};
     if (comm.rank() == 0) {
         MchTable const& first = tables[0].table;
         std::string text =

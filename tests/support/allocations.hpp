@@ -14,6 +14,7 @@ struct AllocationCounter {
     bool counting = false;
     int allocations = 0;
     std::size_t refused_from = SIZE_MAX;  ///< bytes that this thread cannot get
+    int granted = 0;                      ///< of those that size, how many it gets before
 };
 AllocationCounter& allocation_counter() noexcept;
 

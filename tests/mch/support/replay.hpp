@@ -13,7 +13,10 @@
 
 #include <reshard/comm/communicator.hpp>
 
+#include <support/allocations.hpp>
+
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +37,18 @@ namespace replay {
 struct Stop {};  ///< not a std::exception: verdict_of() and its like would swallow that
 
 enum class Call : std::uint8_t { none, agreement, exchange };
+
+/// What a rank may not allocate does not bind what stands for the network.
+class Unlimited {
+public:
+    Unlimited() { allocation_counter().refused_from = SIZE_MAX; }
+    ~Unlimited() { allocation_counter().refused_from = before_; }
+    Unlimited(Unlimited const&) = delete;
+    Unlimited& operator=(Unlimited const&) = delete;
+
+private:
+    std::size_t before_ = allocation_counter().refused_from;
+};
 
 /// What a rank brings to a collective call.
 struct Brought {
@@ -82,6 +97,12 @@ public:
         failure_ = {code, rank, std::move(reason), 0};
     }
 
+    /// Overwrites a number in what `source` sends `destination` in the n-th exchange (from 0), `at` bytes from its
+    /// begin.
+    void tamper(int nth, int source, int destination, Index at, Index value) {
+        tampers_.push_back({nth, source, destination, at, value});
+    }
+
     /// One entry per rank. Where ranks go different ways, every entry is a TransportError that says so.
     template <class Body>
     [[nodiscard]] std::vector<RankEnd> run(Body&& body);
@@ -102,6 +123,15 @@ private:
             done.joint = transport::joint_verdict(
                 ranks_, [&](int r) -> Verdict const& { return done.brought[static_cast<std::size_t>(r)].verdict; });
         } else {
+            for (Tamper const& one : tampers_) {
+                if (one.nth != exchanges_) continue;
+                replay::Brought& from = done.brought[static_cast<std::size_t>(one.source)];
+                for (auto const& piece : from.pieces) {
+                    if (piece.peer != one.destination) continue;
+                    std::memcpy(from.bytes.data() + piece.begin + one.at, &one.value, sizeof(one.value));
+                }
+            }
+            ++exchanges_;
             done.inbox.resize(static_cast<std::size_t>(ranks_));
             for (int r = 0; r < ranks_; ++r) {
                 for (auto const& piece : done.brought[static_cast<std::size_t>(r)].pieces) {
@@ -113,10 +143,20 @@ private:
         return true;
     }
 
+    struct Tamper {
+        int nth;
+        int source;
+        int destination;
+        Index at;
+        Index value;
+    };
+
     int ranks_;
+    int exchanges_ = 0;
     int failing_rank_ = -1;
     int failing_nth_ = 0;
     Verdict failure_;
+    std::vector<Tamper> tampers_;
     std::vector<replay::Done> done_;
     std::vector<replay::Brought> next_;  ///< what ranks bring to the call that is not done
 };
@@ -153,6 +193,7 @@ public:
     [[nodiscard]] RankEnd& end() noexcept { return end_; }
 
     [[nodiscard]] Verdict agree(Verdict mine) {
+        replay::Unlimited const unlimited;
         bool const fails = rank_ == world_->failing_rank_ && end_.agreements == world_->failing_nth_;
         ++end_.agreements;
         if (auto const* done = next(replay::Call::agreement)) return done->joint;
@@ -162,6 +203,7 @@ public:
     }
 
     ReplayRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        replay::Unlimited const unlimited;
         ++end_.exchanges;
         if (auto const* done = next(replay::Call::exchange)) {
             receive(*done, receives);
@@ -232,6 +274,7 @@ std::vector<RankEnd> ReplayWorld::run(Body&& body) {
     auto const ranks = static_cast<std::size_t>(ranks_);
     std::vector<std::optional<RankEnd>> ends(ranks);
     done_.clear();
+    exchanges_ = 0;
     for (;;) {
         std::size_t ended = 0;
         next_.assign(ranks, {});
@@ -246,6 +289,10 @@ std::vector<RankEnd> ReplayWorld::run(Body&& body) {
                 ends[r] = comm.end();
                 ends[r]->code = error.code();
                 ends[r]->message = error.message();
+            } catch (std::exception const& error) {
+                ends[r] = comm.end();
+                ends[r]->code = ErrorCode::user;
+                ends[r]->message = concat("tests: what the caller does not expect: ", error.what());
             }
             ++ended;
         }

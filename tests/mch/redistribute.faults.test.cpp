@@ -11,7 +11,6 @@
 
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
-#include <reshard/mch/validate.hpp>
 
 #include <mch/support/scenes.hpp>
 #include <support/allocations.hpp>
@@ -142,6 +141,13 @@ std::size_t column_at(Table const& table, std::string const& name) {
     std::size_t c = 0;
     while (table.columns.at(c).name != name) ++c;
     return c;
+}
+
+/// The same number beside every id of a rank.
+void set_all(Scene& scene, std::size_t rank, std::string const& column, Id value) {
+    auto& bytes = scene.loaded[rank].metadata[column_at(scene.table, column)];
+    for (std::size_t i = 0; i < scene.loaded[rank].raw.size(); ++i)
+        if (scene.loaded[rank].raw[i] != INT64_MAX) reference::detail::put(bytes, i, value);
 }
 
 }  // namespace
@@ -433,24 +439,33 @@ TEST_SUITE("mch/redistribute") {
         });
     }
 
-    TEST_CASE("check 22: iterations of two checkpoints are refused; accesses after the iteration are faults") {
+    TEST_CASE("check 22: iterations of two checkpoints, accesses after the iteration and counts below 0 are refused") {
         Scene scene = sample();
         scene.loaded[1].iteration[0] += 1;
         check_refused(ErrorCode::mismatch, {"is at iteration", "Fix: load the states of one checkpoint."}, scene,
                       as_is);
-        scene = sample();
-        std::size_t const at = first_live(scene.loaded[1]);
-        Id const late = scene.loaded[1].iteration[0] + 3;
-        reference::detail::put(scene.loaded[1].metadata[column_at(scene.table, "last_access_iter")], at, late);
-        run_on_threads(4, [&](ThreadCommunicator& comm) {
-            Call const call = call_of(scene, scene.loaded[static_cast<std::size_t>(comm.rank())], Mode::route);
-            MchReport const report = validate(call.current, call.state, comm);
-            CHECK(report.total(MchFault::access_late) == 1);
-            for (MchViolation const& one : report.violations()) {
-                if (one.fault != MchFault::access_late) continue;
-                CHECK(one == MchViolation{MchFault::access_late, 1, static_cast<Index>(at), late, late - 3});
-            }
-        });
+        Id const now = scene.loaded[0].iteration[0];
+        for (Id access : {now + 1, INT64_MAX, Id{-1}, INT64_MIN}) {
+            scene = sample();
+            set_all(scene, 1, "last_access_iter", access);
+            check_refused(ErrorCode::mismatch,
+                          {"from rank 1 was last accessed at", concat(access, ", at iteration ", now)}, scene, as_is);
+        }
+        for (Id count : {Id{-1}, INT64_MIN}) {
+            scene = sample();
+            set_all(scene, 1, "counts", count);
+            check_refused(ErrorCode::mismatch, {concat("from rank 1 has count ", count)}, scene, as_is);
+        }
+    }
+
+    TEST_CASE("check 20: an id that no other could surpass gets the largest other count, and is counted") {
+        Scene scene = sample(4, 2);
+        for (ShardBuffers& shard : scene.loaded)
+            reference::detail::put(shard.metadata[column_at(scene.table, "counts")], 3, INT64_MAX);
+        check_equals_oracle(scene);
+        Id unpinned = 0;
+        for (Change const& change : run_library(scene, Mode::slot_owner_keep).changes) unpinned += change.unpinned;
+        CHECK(unpinned == 2);
     }
 
     TEST_CASE("check 23: segments of the saved world, or of any other, become those of this one") {
@@ -486,6 +501,36 @@ TEST_SUITE("mch/redistribute") {
                           for (MchTable* table : {&call.saved, &call.current}) table->metadata.push_back({"x", 12, 0});
                           call.state.metadata.push_back({"x", DynamicView(bytes.data(), DType::u8, Shape{25, 12})});
                       }));
+    }
+
+    TEST_CASE("checks 24 and 39: device memory is refused on all ranks, not read, by both calls") {
+        FakeCuda const cuda;
+        if (!cuda.works()) return;
+        Scene const scene = sample();
+        std::vector<ShardBuffers> shards = scene.loaded;
+        std::vector<std::vector<float>> rows(4, std::vector<float>(25, 1.0F));
+        for (auto const* column : {shards[1].metadata[0].data(), shards[1].metadata[2].data()}) {
+            cuda.claim(column, 25 * 8);
+            auto const ends = ReplayWorld(4).run([&](ReplayCommunicator& comm) {
+                Call const call = call_of(scene, shards[static_cast<std::size_t>(comm.rank())], Mode::route);
+                static_cast<void>(redistribute(call.saved, call.current, call.state, comm));
+            });
+            for (RankEnd const& end : ends) {
+                CHECK(end.code == ErrorCode::buffer);
+                CHECK(end.message.find("rank 1: a buffer lies in device memory. Fix: ") != std::string::npos);
+            }
+        }
+        cuda.claim(rows[2].data(), 25 * 4);
+        auto const ends = ReplayWorld(4).run([&](ReplayCommunicator& comm) {
+            auto& mine = rows[static_cast<std::size_t>(comm.rank())];
+            apply_row_moves({}, library_table(scene.table, scene.table.offsets, 4),
+                            TensorView<float>(mine.data(), Shape{25}), comm);
+        });
+        for (RankEnd const& end : ends) {
+            CHECK(end.code == ErrorCode::buffer);
+            CHECK(end.message.find("rank 2: a buffer lies in device memory. Fix: ") != std::string::npos);
+        }
+        CHECK((shards == scene.loaded));
     }
 
     TEST_CASE("check 28: what stays on its rank stays whole, and is not sent") {

@@ -70,7 +70,7 @@ struct ShardBuffers {
 };
 
 struct Change {
-    Id live_before = 0, live_after = 0, sent = 0, received = 0, unreachable = 0;
+    Id live_before = 0, live_after = 0, sent = 0, received = 0, unreachable = 0, unpinned = 0;
     Ids left_out, evicted;
     std::vector<std::pair<Id, Id>> moves;
 
@@ -120,6 +120,7 @@ struct Entry {
     Id slot = 0;
     std::size_t from = 0;  ///< rank and position it was loaded at
     std::size_t at = 0;
+    Id counts = 0;  ///< if the policy counts
 };
 
 /// A score as a fraction, so that none is rounded.
@@ -143,12 +144,12 @@ inline Id number_in(Table const& table, ShardBuffers const& shard, std::string c
 }
 
 /// Lowest goes first: counts; the iteration of the last access; counts over age.
-inline Score score(Table const& table, ShardBuffers const& shard, std::size_t at, Id iteration) {
-    bool const counts = table.policy == Policy::lfu || table.policy == Policy::distance_lfu;
+inline bool counts(Table const& table) { return table.policy == Policy::lfu || table.policy == Policy::distance_lfu; }
+inline Score score(Table const& table, ShardBuffers const& shard, Entry const& entry, Id iteration) {
     bool const access = table.policy == Policy::lru || table.policy == Policy::distance_lfu;
-    Id const age = access ? std::max<Id>(iteration - number_in(table, shard, "last_access_iter", at) + 1, 1) : 1;
+    Id const age = access ? std::max<Id>(iteration - number_in(table, shard, "last_access_iter", entry.at) + 1, 1) : 1;
     if (table.policy == Policy::lru) return {-age, 1};
-    return {counts ? number_in(table, shard, "counts", at) : 0, age};
+    return {entry.counts, age};
 }
 
 }  // namespace detail
@@ -183,7 +184,8 @@ inline Outcome redistribute(Table const& table, std::vector<ShardBuffers> const&
                 change.left_out.push_back(shard.raw[i]);
                 continue;
             }
-            arriving[to].push_back({shard.raw[i], shard.slots[i], r, i});
+            Id const counted = counts(table) ? number_in(table, shard, "counts", i) : 0;
+            arriving[to].push_back({shard.raw[i], shard.slots[i], r, i, counted});
             ++entries_to[to];
         }
         for (std::size_t to = 0; to < parts; ++to) {
@@ -208,10 +210,20 @@ inline Outcome redistribute(Table const& table, std::vector<ShardBuffers> const&
         Id const z = table.offsets[p + 1] - begin;
         Id const room = std::max<Id>(z - 1, 0);  // the last slot is the row of misses
 
+        // TorchRec gives the last position of a shard a count that nothing surpasses; in a full shard that is an id's,
+        // which would stay forever. The largest other count takes its place.
+        Id largest = 0;
+        for (Entry const& e : entries) largest = std::max(largest, e.counts == INT64_MAX ? 0 : e.counts);
+        for (Entry& e : entries) {
+            if (e.counts != INT64_MAX) continue;
+            e.counts = largest;
+            ++change.unpinned;
+        }
+
         if (static_cast<Id>(entries.size()) > room) {
             std::vector<std::pair<Score, std::size_t>> scores;
             for (std::size_t i = 0; i < entries.size(); ++i) {
-                scores.push_back({score(table, loaded[entries[i].from], entries[i].at, iteration), i});
+                scores.push_back({score(table, loaded[entries[i].from], entries[i], iteration), i});
             }
             std::sort(scores.begin(), scores.end(), [&](auto const& a, auto const& b) {
                 if (a.first < b.first || b.first < a.first) return a.first < b.first;
@@ -254,6 +266,9 @@ inline Outcome redistribute(Table const& table, std::vector<ShardBuffers> const&
                 auto const bytes = static_cast<std::size_t>(table.columns[c].bytes);
                 auto const* const from = loaded[e.from].metadata[c].data() + e.at * bytes;
                 shard.metadata[c].insert(shard.metadata[c].end(), from, from + bytes);
+                if (counts(table) && table.columns[c].name == "counts") {
+                    std::memcpy(shard.metadata[c].data() + shard.metadata[c].size() - 8, &e.counts, 8);
+                }
             }
         }
         change.live_after = static_cast<Id>(entries.size());

@@ -161,7 +161,8 @@ inline Scene draw_scene(Setup const& setup, Random& random) {
                 bool const miss_row = i + 1 == size;
                 if (i >= ids && !stale && !miss_row) continue;
                 if (count) {
-                    put(bytes, i, i >= ids ? INT64_MAX : random.between(0, uneven_counts ? 1000000 : 3));
+                    bool const pinned = i >= ids || (miss_row && random.chance(80)) || (stale && random.chance(2));
+                    put(bytes, i, pinned ? INT64_MAX : random.between(0, uneven_counts ? 1000000 : 3));
                 } else if (access) {
                     put(bytes, i, i >= ids ? iteration : random.between(0, iteration));
                 } else {
@@ -241,8 +242,9 @@ inline MchOptions library_options(Mode mode) {
 }
 
 inline Change change_of(MchChange const& change) {
-    Change result{change.live_before, change.live_after, change.sent,    change.received,
-                  change.unreachable, change.left_out,   change.evicted, {}};
+    Change result{change.live_before, change.live_after,  change.sent,
+                  change.received,    change.unreachable, change.unpinned,
+                  change.left_out,    change.evicted,     {}};
     for (MchRowMove const& move : change.moves) result.moves.push_back({move.from, move.to});
     return result;
 }
@@ -304,7 +306,8 @@ inline std::string difference(Table const& table, Result const& is, Outcome cons
         if (x.moves != y.moves) return concat("rank ", r, ": moves differ");
         return concat("rank ", r, ": counts differ: before ", x.live_before, "/", y.live_before, ", after ",
                       x.live_after, "/", y.live_after, ", sent ", x.sent, "/", y.sent, ", received ", x.received, "/",
-                      y.received, ", unreachable ", x.unreachable, "/", y.unreachable);
+                      y.received, ", unreachable ", x.unreachable, "/", y.unreachable, ", unpinned ", x.unpinned, "/",
+                      y.unpinned);
     }
     return {};
 }

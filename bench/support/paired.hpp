@@ -50,11 +50,11 @@ struct Paired {
 /// `first` and `second` return seconds. Which of them leads changes from pair to pair, so that a drift of the clock
 /// rate or a busy neighbour favours neither.
 template <class First, class Second>
-[[nodiscard]] Paired paired(First&& first, Second&& second) {
+[[nodiscard]] Paired paired(First&& first, Second&& second, int pairs = repetitions) {
     std::vector<double> firsts;
     std::vector<double> seconds;
     std::vector<double> ratios;
-    for (int i = 0; i <= repetitions; ++i) {
+    for (int i = 0; i <= pairs; ++i) {
         double a = 0;
         double b = 0;
         if (i % 2 == 0) {

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: what does it cost to carry a managed-collision table to another number of ranks?
+// Floors: the same steps with std::stable_sort and gathers, on the same threads over the same transport; the algorithm
+// of TorchEasyRec pull request 467 in PyTorch (bench/peers/mch_torch.py, which runs this program with --serve); the
+// bytes of the ids themselves.
+// 16.8M slots, 2 metadata columns, 95 % live: 32 bytes an entry. Ranks are threads.
+//
+// Arguments: --goals for the goal lines (all, or those named behind it), --serve SLOTS SAVED RANKS to answer each line
+// `route` or `slot_owner` of the input with one run as a line of JSON, Google Benchmark's options otherwise.
+#include "support/goal_lines.hpp"
+#include "support/mch_change.hpp"
+#include "support/mch_sorted.hpp"
+#include "support/team.hpp"
+
+#include <reshard/comm/threads.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <atomic>    // atomic
+#include <cstdio>    // printf, fgets
+#include <cstdlib>   // malloc, atoll
+#include <cstring>   // strcmp
+#include <malloc.h>  // malloc_usable_size
+#include <new>       // operator new
+
+namespace {
+
+/// Bytes that this thread has allocated and not freed, and the most there have been.
+struct AllocatedBytes {
+    long long now = 0;
+    long long most = 0;
+};
+thread_local AllocatedBytes allocated;
+
+}  // namespace
+
+// Not inline: g++ would take the parts for a mismatch.
+#define RESHARD_NOINLINE __attribute__((noinline))
+RESHARD_NOINLINE void* operator new(std::size_t bytes) {
+    void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    allocated.now += static_cast<long long>(malloc_usable_size(memory));
+    if (allocated.now > allocated.most) allocated.most = allocated.now;
+    return memory;
+}
+RESHARD_NOINLINE void operator delete(void* memory) noexcept {
+    allocated.now -= static_cast<long long>(malloc_usable_size(memory));
+    std::free(memory);
+}
+RESHARD_NOINLINE void operator delete(void* memory, std::size_t /*bytes*/) noexcept { operator delete(memory); }
+
+namespace {
+
+using namespace reshard;
+using namespace reshard::bench;
+
+constexpr Index all_slots = 16'800'000;
+
+/// Processor time of all threads.
+[[nodiscard]] double process_seconds() noexcept {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+[[nodiscard]] char const* name_of(MchMode mode) { return mode == MchMode::route ? "route" : "slot_owner"; }
+
+// ---- One change of world size ------------------------------------------------------------------------------------
+
+/// All ranks' shards of one table, as they were loaded and as they are.
+class MchRanks {
+public:
+    MchRanks(Index slots, Index saved_ranks, Index ranks)
+        : world_(slots, saved_ranks, ranks), loaded_(at(ranks)), now_(loaded_.size()), changes_(loaded_.size()) {
+        run_on_threads(world_.ranks(), [&](ThreadCommunicator& comm) {
+            auto const rank = at(comm.rank());
+            loaded_[rank] = world_.load(comm.rank());
+        });
+    }
+
+    /// Seconds of redistribute() among all ranks, from columns as they were loaded.
+    [[nodiscard]] double redistribute(MchMode mode) {
+        return run([&](ThreadCommunicator& comm, MchColumns& columns) {
+            MchOptions options;
+            options.mode = mode;
+            options.drop_unreachable = false;  // as the peers
+            Traffic const before = comm.traffic();
+            Change& change = changes_[at(comm.rank())];
+            change.result = reshard::redistribute(world_.saved(), world_.current(), columns.state(), comm, options);
+            change.traffic = comm.traffic() - before;
+        });
+    }
+    /// The same by sorting.
+    [[nodiscard]] double sort(MchMode mode) {
+        return run([&](ThreadCommunicator& comm, MchColumns& columns) {
+            MchBySorting<ThreadCommunicator>(world_.current(), columns.state(), comm)(mode);
+        });
+    }
+    /// Of all ranks, in the last run: what a busy machine does not change.
+    [[nodiscard]] double processor_seconds() const noexcept { return processor_seconds_; }
+    [[nodiscard]] std::vector<MchColumns> const& columns() const noexcept { return now_; }
+    [[nodiscard]] std::vector<MchColumns> take_columns() { return std::move(now_); }
+
+    /// The most memory that redistribute() takes on any rank, result included, by the bytes of the rank's ids: those
+    /// it was loaded with or those it ends with, whichever are more.
+    [[nodiscard]] double peak_memory(MchMode mode) {
+        static_cast<void>(redistribute(mode));
+        double worst = 0;
+        for (Change const& change : changes_) {
+            Index const live = larger(change.result.live_before, change.result.live_after);
+            worst = larger(worst, static_cast<double>(change.peak) /
+                                      static_cast<double>(live * MchWorldChange::entry_bytes));
+        }
+        return worst;
+    }
+
+    /// After redistribute(): whether entries that another rank owns now, and headers of at most 4 KiB a pair of ranks,
+    /// are all that went over the wire. `headers`: bytes of them in all.
+    [[nodiscard]] bool sent_only_what_moves(MchMode mode, Index& headers) const {
+        Router const router(world_.current());
+        Index moving = 0;
+        for (Index rank = 0; rank < world_.ranks(); ++rank) {
+            MchColumns const& columns = loaded_[at(rank)];
+            for (std::size_t i = 0; i < columns.ids.size(); ++i) {
+                if (columns.ids[i] == INT64_MAX) continue;
+                Index const owner = mode == MchMode::route ? router.part_of_id(columns.ids[i])
+                                                           : router.part_of_slot(columns.slots[i]);
+                moving += owner != rank ? 1 : 0;
+            }
+        }
+        Index bytes = 0;
+        for (Change const& change : changes_) bytes += change.traffic.bytes_sent;
+        headers = bytes - moving * MchWorldChange::entry_bytes;
+        return headers >= 0 && headers <= 4096 * world_.ranks() * world_.ranks();
+    }
+    [[nodiscard]] int ranks() const noexcept { return world_.ranks(); }
+
+private:
+    struct Change {
+        MchChange result;
+        Traffic traffic;
+        Index peak = 0;
+    };
+    [[nodiscard]] static std::size_t at(Index rank) noexcept { return static_cast<std::size_t>(rank); }
+
+    template <class Task>
+    [[nodiscard]] double run(Task&& task) {
+        double seconds = 0;
+        TeamClock clock(world_.ranks());
+        now_.resize(loaded_.size());
+        run_on_threads(world_.ranks(), [&](ThreadCommunicator& comm) {
+            auto const rank = at(comm.rank());
+            now_[rank] = loaded_[rank];
+            changes_[rank] = {};
+        });
+        double const before = process_seconds();
+        run_on_threads(world_.ranks(), [&](ThreadCommunicator& comm) {
+            auto const rank = at(comm.rank());
+            long long const own = allocated.most = allocated.now;
+            double const taken = clock([&] { task(comm, now_[rank]); });
+            changes_[rank].peak = allocated.most - own;
+            if (rank == 0) seconds = taken;
+        });
+        processor_seconds_ = process_seconds() - before;
+        return seconds;
+    }
+
+    MchWorldChange world_;
+    std::vector<MchColumns> loaded_;
+    std::vector<MchColumns> now_;
+    std::vector<Change> changes_;
+    double processor_seconds_ = 0;
+};
+
+// ---- Goals -------------------------------------------------------------------------------------------------------
+
+void mch_vs_sort(Goals& goals) {
+    MchRanks ranks(all_slots, 3, 4);
+    double least = 1e9;
+    for (MchMode mode : {MchMode::route, MchMode::slot_owner}) {
+        Paired const result = paired([&] { return ranks.sort(mode); }, [&] { return ranks.redistribute(mode); }, 3);
+        static_cast<void>(ranks.sort(mode));
+        double const processor = ranks.processor_seconds();
+        std::vector<MchColumns> const sorted = ranks.take_columns();
+        static_cast<void>(ranks.redistribute(mode));
+        Index headers = 0;
+        bool const right = ranks.columns() == sorted && ranks.sent_only_what_moves(mode, headers);
+        std::printf(
+            "  3 -> 4 ranks, %-10s: redistribute %6.2f s, stable_sort and gathers %6.2f s, %.1f x; processor time %.2f "
+            "and %.2f s, %.1f x%s\n",
+            name_of(mode), result.second, result.first, result.ratio, ranks.processor_seconds(), processor,
+            processor / ranks.processor_seconds(), right ? "" : "  WRONG RESULT");
+        least = smaller(least, right ? result.ratio : 0);
+    }
+    goals.at_least("mch_vs_sort", least, 5);
+}
+
+void mch_peak_memory(Goals& goals) {
+    constexpr Index worlds[][2] = {{1, 4}, {2, 4}, {3, 4}, {8, 4}, {4, 3}};
+    double worst = 0;
+    for (auto const& [from, to] : worlds) {
+        MchRanks ranks(all_slots, from, to);
+        for (MchMode mode : {MchMode::route, MchMode::slot_owner}) {
+            double const peak = ranks.peak_memory(mode);
+            Index headers = 0;
+            bool const right = ranks.sent_only_what_moves(mode, headers);
+            std::printf("  %lld -> %lld ranks, %-10s: %.2f x the bytes of a rank's ids; %lld bytes of headers in all%s\n",
+                        static_cast<long long>(from), static_cast<long long>(to), name_of(mode), peak,
+                        static_cast<long long>(headers), right ? "" : "  WRONG BYTES ON THE WIRE");
+            worst = larger(worst, right ? peak : 1e9);
+        }
+    }
+    goals.at_most("mch_peak_memory", worst, 2.5);
+}
+
+struct Goal {
+    char const* name;
+    void (*measure)(Goals&);
+};
+constexpr Goal all_goals[] = {{"mch_vs_sort", mch_vs_sort}, {"mch_peak_memory", mch_peak_memory}};
+
+// ---- Beside another program --------------------------------------------------------------------------------------
+
+/// Of a column, in order: a sum of (position + 1) x entry.
+[[nodiscard]] long long weighed(std::vector<Index> const& column) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < column.size(); ++i) sum += (i + 1) * static_cast<std::uint64_t>(column[i]);
+    return static_cast<long long>(sum);
+}
+
+void print_list(char const* name, std::vector<MchColumns> const& ranks, std::vector<Index> MchColumns::*column) {
+    std::printf(", \"%s\": [", name);
+    for (std::size_t r = 0; r < ranks.size(); ++r) std::printf("%s%lld", r == 0 ? "" : ", ", weighed(ranks[r].*column));
+    std::printf("]");
+}
+
+int serve(Index slots, Index saved_ranks, Index ranks) {
+    MchRanks world(slots, saved_ranks, ranks);
+    char line[32];
+    while (std::fgets(line, sizeof line, stdin) != nullptr) {
+        line[std::strcspn(line, "\n")] = 0;
+        MchMode const mode = std::strcmp(line, "route") == 0 ? MchMode::route : MchMode::slot_owner;
+        if (std::strcmp(line, name_of(mode)) != 0) {
+            std::fprintf(stderr, "unknown mode '%s'; there are: route slot_owner\n", line);
+            return 2;
+        }
+        std::printf("{\"seconds\": %.6f", world.redistribute(mode));
+        print_list("ids", world.columns(), &MchColumns::ids);
+        print_list("counts", world.columns(), &MchColumns::counts);
+        print_list("last_access_iter", world.columns(), &MchColumns::access);
+        std::printf("}\n");
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
+// ---- Other sizes -------------------------------------------------------------------------------------------------
+
+void redistribute_ids(benchmark::State& state) {
+    MchRanks ranks(state.range(0), state.range(1), state.range(2));
+    auto const mode = state.range(3) == 0 ? MchMode::route : MchMode::slot_owner;
+    for (auto _ : state) state.SetIterationTime(ranks.redistribute(mode));
+    state.SetBytesProcessed(state.iterations() * state.range(0) * MchWorldChange::entry_bytes);
+}
+BENCHMARK(redistribute_ids)
+    ->ArgNames({"slots", "from", "to", "slot_owner"})
+    ->ArgsProduct({{1 << 14, 1 << 18, 1 << 22}, {1, 3, 4, 8}, {1, 2, 4}, {0, 1}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) {
+        if (!are_known(all_goals, argc - 1, argv + 1)) return 2;
+        Goals goals;
+        for (Goal const& goal : all_goals) {
+            if (is_wanted(goal.name, argc - 1, argv + 1)) goal.measure(goals);
+        }
+        goals.print();
+        return 0;
+    }
+    if (argc == 5 && std::strcmp(argv[1], "--serve") == 0) {
+        return serve(std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]));
+    }
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
+}

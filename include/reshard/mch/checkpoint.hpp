@@ -125,8 +125,8 @@ public:
     /// would have had them). Bucketed tables are loaded by position, which is the same.
     ///
     /// Ranks do not agree on anything: one may throw while others go on. Throws what load() and redistribute() throw;
-    /// FormatError also for slots outside their shard and for more or less ids than the index says. The state is as it
-    /// was when this throws; rows are unspecified after a read that fails.
+    /// FormatError also for slots outside their shard and for more or less ids than the index says. The state of a
+    /// sorted table is as it was when this throws; rows, and bucketed tables, are unspecified after a read that fails.
     MchLoadedChange load_redistributed(std::string_view name, MchTable const& current, Index rank,
                                        MchState const& state, std::span<MchRows const> rows = {},
                                        MchOptions const& mode = {}, MchLoadOptions const& options = {}) {

@@ -106,7 +106,7 @@ namespace detail {
         Index const begin = larger(range.begin, mine.begin);
         Index const end = smaller(range.end, mine.end);
         MchIdBounds const& bounds = ids[static_cast<std::size_t>(part)];
-        if (range.size() == 0) continue;
+        if (range.empty()) continue;
         if (current.layout == MchLayout::buckets) {
             if (begin < end) reads.push_back({part, begin - range.begin, end - range.begin});
             continue;

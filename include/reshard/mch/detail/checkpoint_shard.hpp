@@ -93,6 +93,7 @@ inline void add_tensors(std::vector<MchTensor>& tensors, MchTable const& table, 
 [[nodiscard]] inline SafetensorsWriter write_shard(std::string path, std::vector<MchTensor>& tensors,
                                                    Metadata metadata) {
     std::vector<TensorSpec> specs;
+    specs.reserve(tensors.size());
     for (MchTensor const& tensor : tensors) specs.push_back(tensor.spec);
     std::sort(tensors.begin(), tensors.end(),
               [](MchTensor const& a, MchTensor const& b) { return a.spec.name < b.spec.name; });

@@ -9,13 +9,12 @@ torch calls. all_to_all_single, which the original uses on NCCL, runs on gloo as
 The table is made, not loaded: the closed forms are those of bench/support/mch_change.hpp. Each rank holds what a loader
 that slices by position gives it, and has one thread, as the ranks of bench/mch_redistribute.cpp have.
 
-    mch_torch.py                                      a line of JSON: seconds of each phase, the slowest rank's, medians
-    mch_torch.py --beside build/release/bench/reshard_mch_redistribute
-                                                      in turn with that program on the same table, and the goal
-                                                      mch_vs_torch as bench/goals.cpp prints it
+    mch_torch.py                                      a line of JSON: seconds of each phase, of the slowest rank
+    mch_torch.py --beside PROGRAM                     in turn with build/release/bench/reshard_mch_redistribute on
+                                                      the same table; prints the goal mch_vs_torch
 
-Seconds of a whole run are from the moment all ranks are ready to the moment all are done. With --beside every rank's ids
-and metadata, in order, must come out the same from both programs.
+Seconds of a whole run are from the moment all ranks are ready to the moment all are done. With --beside every rank's
+ids and metadata, in order, must come out the same from both programs.
 """
 import argparse
 import json
@@ -192,7 +191,7 @@ class Ranks:
         self.connections, self.processes = [], []
         for rank in range(options.ranks):
             mine, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(rank, options, self.file, theirs))
+            process = context.Process(target=serve, args=(rank, options, self.file, theirs), daemon=True)
             process.start()
             theirs.close()
             self.connections.append(mine)
@@ -301,8 +300,9 @@ def main():
     for name in ("entries", "saved", "ranks", "threads", "repeats"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: at least 1")
-    if part_range(options.entries, options.ranks, options.ranks - 1)[0] >= options.entries:
-        parser.error(f"--entries {options.entries}: every one of {options.ranks} ranks needs slots")
+    if options.entries % options.ranks:
+        parser.error(f"--entries {options.entries}: a multiple of {options.ranks} ranks; the published algorithm takes "
+                     "the slots of its own rank for those of every other")
     ranks = Ranks(options)
     if options.beside:
         program = Program(options.beside, options)

@@ -2,8 +2,8 @@
 /// \file   bench/support/mch_change.hpp
 /// \brief  A managed-collision table of made ids whose world size changes: saved by some ranks, loaded by others.
 ///
-/// Every column is a closed form of the position, so that ranks fill their part alone, and bench/peers/mch_torch.py makes
-/// the same table. Saved shard s of z slots has n = 0.95 z ids, position i < n of them:
+/// Every column is a closed form of the position, so that ranks fill their part alone, and bench/peers/mch_torch.py
+/// makes the same table. Saved shard s of z slots has n = 0.95 z ids, position i < n of them:
 ///     id     block(s) + i g + mix(i, s) mod g        g = (2^63 - 1) / W1 / (n + 1): ascending, spread, looked up on s
 ///     slot   o + (i^3 mod p), i from p up            p: the largest prime below z with p = 2 mod 3: a permutation
 ///     counts, last access                            small numbers without a pattern; 0 where there is no id

@@ -40,7 +40,8 @@ private:
     [[nodiscard]] std::vector<Index> destinations_of(MchMode mode) const {
         std::vector<Index> destinations(static_cast<std::size_t>(shard_.entries));
         for (Index i = 0; i < shard_.entries; ++i) {
-            Index to = mode == MchMode::route ? router_.part_of_id(shard_.ids[i]) : router_.part_of_slot(shard_.slots[i]);
+            Index to =
+                mode == MchMode::route ? router_.part_of_id(shard_.ids[i]) : router_.part_of_slot(shard_.slots[i]);
             if (shard_.ids[i] == INT64_MAX) to = table_.parts();
             destinations[static_cast<std::size_t>(i)] = to;
         }
@@ -60,7 +61,8 @@ private:
         counts.pop_back();
         return counts;
     }
-    [[nodiscard]] static std::vector<Index> gathered(Index const* column, std::vector<Index> const& order, Index count) {
+    [[nodiscard]] static std::vector<Index> gathered(Index const* column, std::vector<Index> const& order,
+                                                     Index count) {
         std::vector<Index> result(static_cast<std::size_t>(count));
         for (std::size_t i = 0; i < result.size(); ++i) result[i] = column[order[i]];
         return result;

@@ -269,12 +269,32 @@ private:
         for (Index i = begin; i < end; ++i) {
             std::uint16_t const code = order_[i];
             std::byte const*& from = next[code & max_runs];
+            if (Index const stretch = stretch_of(code, i, end); stretch != 0) {  // runs that hardly overlap
+                std::memcpy(to, from, static_cast<std::size_t>(stretch * bytes));
+                to += stretch * bytes;
+                from += stretch * bytes;
+                i += stretch - 1;
+                continue;
+            }
             if (code < dropped_bit) {
                 std::memcpy(to, from, static_cast<std::size_t>(bytes));
                 to += bytes;
             }
             from += bytes;
         }
+    }
+
+    /// How many kept entries of one run come next, in fours; 0 where it is less.
+    [[nodiscard]] Index stretch_of(std::uint16_t code, Index begin, Index end) const noexcept {
+        std::uint64_t const same = code * std::uint64_t{0x0001000100010001};
+        auto const four_at = [&](Index i) {
+            std::uint64_t four = 0;
+            std::memcpy(&four, order_ + i, sizeof(four));
+            return four;
+        };
+        Index i = begin;
+        while (code < dropped_bit && i + 4 <= end && four_at(i) == same) i += 4;
+        return i - begin;
     }
 
     void check_ordered(char const* who) const {

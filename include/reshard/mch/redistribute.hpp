@@ -86,7 +86,7 @@ std::vector<MchChange> redistribute(std::span<MchTransition const> tables, C& co
     if (ranks != 1) comm.exchange(sends, receives).wait();
 
     detail::agree_after(comm, digest.value(), [&] { passages.arrange(options.mode); });
-    return passages.commit();
+    return passages.commit(options.mode);
 }
 
 /// The same for one table.

@@ -100,19 +100,32 @@ public:
 private:
     void check_metadata() const {
         for_each_column(mch_last_access, [&](MchBlock const& block, Index const* access) {
+            if (largest_of(access, block.entries) <= static_cast<std::uint64_t>(iteration_)) return;
             for (Index i = 0; i < block.entries; ++i) {
                 if (access[i] < 0 || access[i] > iteration_) refuse_entry(block, i, "was last accessed at", access[i]);
             }
         });
         for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
+            if (largest_of(counts, block.entries) <= std::uint64_t{INT64_MAX}) return;
             for (Index i = 0; i < block.entries; ++i) {
                 if (counts[i] < 0) refuse_entry(block, i, "has count", counts[i]);
             }
         });
     }
+    /// Negative numbers are the largest.
+    [[nodiscard]] static std::uint64_t largest_of(Index const* numbers, Index count) noexcept {
+        std::uint64_t largest = 0;
+        for (Index i = 0; i < count; ++i) largest = larger(largest, static_cast<std::uint64_t>(numbers[i]));
+        return largest;
+    }
     /// A shard that was full once left its last id the count of the row for misses, which none surpasses: it gets the
     /// largest other one. Returns how many there are.
     Index unpin() {
+        bool any = false;
+        for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
+            any = any || largest_of(counts, block.entries) == std::uint64_t{INT64_MAX};
+        });
+        if (!any) return 0;
         Index largest = 0;
         Index pinned = 0;
         for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
@@ -124,7 +137,6 @@ private:
                 }
             }
         });
-        if (pinned == 0) return 0;
         for_each_column(mch_counts, [&](MchBlock const& block, Index* counts) {
             std::replace(counts, counts + block.entries, Index{INT64_MAX}, largest);
         });
@@ -179,26 +191,36 @@ private:
         if (z == 0) return;
         static_cast<void>(taken.take(reserved));
         Index homeless = 0;
-        bool twice = false;
-        for (Index slot : slots_) {  // without branches: which entries move follows no pattern
-            bool const stays = can_stay(slot);
-            bool const was_free = taken.take(stays ? slot : reserved);
-            homeless += stays ? 0 : 1;
-            twice = twice || (stays && !was_free);
+        Index twice = 0;
+        Index const count = static_cast<Index>(slots_.size());
+        constexpr Index ahead = 16;  // slots follow no pattern: neither do the words of their bits, nor who stays
+        for (Index i = 0; i < count; ++i) {
+            if (i + ahead < count) taken.prefetch(slots_[static_cast<std::size_t>(i + ahead)]);
+            Index const slot = slots_[static_cast<std::size_t>(i)];
+            auto const stays = static_cast<Index>(can_stay(slot));
+            auto const was_free = static_cast<Index>(taken.take(stays != 0 ? slot : reserved));
+            homeless += 1 - stays;
+            twice += stays & (1 - was_free);
         }
-        if (twice) find_twice(taken);
+        if (twice != 0) find_twice(taken);
         auto const open = static_cast<std::size_t>(taken.free());
         free_memory_ = Scratch((taken.free() + 1) * 8);
         free_ = free_memory_.words();
         taken.free_slots(free_.first(open));
-        free_[open] = reserved;  // the last, behind all others
-        moves.reserve(static_cast<std::size_t>(homeless));
+        free_[open] = reserved;                                // the last, behind all others
+        moves.resize(static_cast<std::size_t>(homeless) + 1);  // the last one is written and not meant
+        Index const* next = free_.data();
+        MchRowMove* move = moves.data();
         for (Index& slot : slots_) {
-            if (can_stay(slot)) continue;
-            Index const to = free_[static_cast<std::size_t>(used_++)];
-            moves.push_back({slot, to});
-            slot = to;
+            Index const free = *next;
+            auto const goes = 1 - static_cast<Index>(can_stay(slot));
+            *move = {slot, free};
+            slot += (free - slot) * goes;
+            move += goes;
+            next += goes;
         }
+        moves.pop_back();
+        used_ = homeless;
     }
 
     /// An entry of a column of 8-byte integers.
@@ -235,9 +257,10 @@ private:
                             ". Fix: load all columns and the iteration of one checkpoint; validate() says where."));
     }
 
-    /// Whether a slot is the shard's, and not that of misses.
+    /// Whether a slot is the shard's, and not that of misses. \pre the shard has slots.
     [[nodiscard]] bool can_stay(Index slot) const noexcept {
-        return slot >= shard_.offset && slot - shard_.offset < shard_.entries - 1;
+        return static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(shard_.offset) <
+               static_cast<std::uint64_t>(shard_.entries - 1);
     }
     [[noreturn]] void find_twice(SlotBitmap& taken) const {
         taken.clear(bitmap_memory_.bytes());

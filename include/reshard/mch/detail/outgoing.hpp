@@ -25,24 +25,10 @@ namespace detail {
     return columns;
 }
 
-/// Where an entry goes. A value that kernels copy.
-struct MchDestination {
-    Router router;
-    Index const* ids = nullptr;
-    Index const* slots = nullptr;
-    Index empty = 0;
-    bool by_slot = false;           ///< to the owner of its slot, else to where its id is looked up
-    bool drop_unreachable = false;  ///< by_slot: nowhere, when its id is looked up elsewhere
-
-    /// A part of the table's mesh; -1 for empties and what is left out.
-    [[nodiscard]] Index operator()(Index i) const noexcept {
-        Index const id = ids[i];
-        if (id == empty) return -1;
-        if (!by_slot) return router.part_of_id(id);
-        Index const part = router.part_of_slot(slots[i]);
-        return drop_unreachable && router.part_of_id(id) != part ? -1 : part;
-    }
-};
+/// Where entries go, worked out once: a part of the mesh each.
+using MchDestination = std::uint16_t;
+inline constexpr MchDestination mch_nowhere = 0xffff;  ///< an empty place, or left out
+static_assert(Partition::max_destinations <= mch_nowhere);
 
 /// One shard's entries on their way out.
 class MchOutgoing {
@@ -53,9 +39,9 @@ public:
         : current_(&current),
           shard_(shard),
           bounds_(saved.offsets()),
-          destination_{
-              Router(current), shard.ids, shard.slots, empty_id(current.layout), by_slot, drop_unreachable,
-          },
+          router_(current),
+          by_slot_(by_slot),
+          drop_unreachable_(drop_unreachable),
           partition_(shard.entries, current.parts(), parts) {}
 
     /// Throws MismatchError for entries that are not of the saved shard they lie in. Writes nothing of the caller's.
@@ -63,16 +49,16 @@ public:
     void count(Team&& team) {
         check(team);
         memory_.resize(static_cast<std::size_t>(partition_.workspace_bytes()));
-        partition_.count(destination_, memory_, team);
+        partition_.count(rule(), memory_, team);
     }
     template <class Team>
     void pack(Team&& team) {
         auto const columns = columns_of(*current_, shard_);
         packed_ = Scratch(partition_.lay_out(columns));
-        partition_.scatter(destination_, columns, packed_.bytes(), team);
+        partition_.scatter(rule(), columns, packed_.bytes(), team);
     }
 
-    [[nodiscard]] Router const& router() const noexcept { return destination_.router; }
+    [[nodiscard]] Router const& router() const noexcept { return router_; }
     /// Ids in the shard, whether they go anywhere or not.
     [[nodiscard]] Index live() const noexcept { return live_; }
     [[nodiscard]] Index entries_for(Index part) const noexcept {
@@ -91,7 +77,7 @@ public:
         std::vector<Index> ids;
         ids.reserve(static_cast<std::size_t>(live_ - partition_.kept()));
         for (Index i = 0; i < shard_.entries && live_ != partition_.kept(); ++i) {
-            if (shard_.ids[i] != destination_.empty && destination_(i) < 0) ids.push_back(shard_.ids[i]);
+            if (to_[i] == mch_nowhere && shard_.ids[i] != empty_id(current_->layout)) ids.push_back(shard_.ids[i]);
         }
         return ids;
     }
@@ -105,6 +91,8 @@ private:
     template <class Team>
     void check(Team&& team) {
         std::vector<Findings> found(static_cast<std::size_t>(partition_.parts()));
+        to_memory_ = Scratch(shard_.entries * static_cast<Index>(sizeof(MchDestination)));
+        to_ = reinterpret_cast<MchDestination*>(to_memory_.data());
         team(partition_.parts(), [&](int part) {
             found[static_cast<std::size_t>(part)] = look(part_begin(shard_.entries, partition_.parts(), part),
                                                          part_begin(shard_.entries, partition_.parts(), part + 1));
@@ -128,26 +116,58 @@ private:
                    " with slot ", shard_.slots[wrong], ", outside its saved shard of slots ", range.begin, " to ",
                    range.end, ". Fix: load the columns by position, and give the offsets they were saved with."));
     }
+    /// Entries [begin, end): fills their destinations.
     [[nodiscard]] Findings look(Index begin, Index end) const noexcept {
+        auto const part_of_id = [this](Index i) { return router_.part_of_id(shard_.ids[i]); };
+        auto const part_of_slot = [this](Index i) { return router_.part_of_slot(shard_.slots[i]); };
         Findings found;
         while (begin < end) {
             Interval const range = saved_range(shard_.offset + begin);
             Index const stop = smaller(end, range.end - shard_.offset);
-            auto const slots = static_cast<std::uint64_t>(range.size());
             bool sound = true;
-            for (Index i = begin; i < stop; ++i) {
-                bool const live = shard_.ids[i] != destination_.empty;
-                found.live += live ? 1 : 0;
-                sound = sound &&
-                        (!live ||
-                         static_cast<std::uint64_t>(shard_.slots[i]) - static_cast<std::uint64_t>(range.begin) < slots);
+            if (!by_slot_) {
+                sound = look_at(begin, stop, range, found.live, part_of_id);
+            } else if (!drop_unreachable_) {
+                sound = look_at(begin, stop, range, found.live, part_of_slot);
+            } else {
+                sound = look_at(begin, stop, range, found.live, [&](Index i) {
+                    auto const part = part_of_slot(i);
+                    return part_of_id(i) == part ? part : std::int32_t{mch_nowhere};
+                });
             }
             for (Index i = begin; !sound && found.wrong < 0 && i < stop; ++i) {
-                if (shard_.ids[i] != destination_.empty && !range.contains(shard_.slots[i])) found.wrong = i;
+                bool const live = shard_.ids[i] != empty_id(current_->layout);
+                if (live && !range.contains(shard_.slots[i])) found.wrong = i;
             }
             begin = stop;
         }
         return found;
+    }
+    /// Whether slots are of their saved shard. What others lead to is not used.
+    template <class Part>
+    [[nodiscard]] bool look_at(Index begin, Index end, Interval range, Index& live, Part const& part) const noexcept {
+        Index const empty = empty_id(current_->layout);
+        auto const first = static_cast<std::uint64_t>(range.begin);
+        auto const slots = static_cast<std::uint64_t>(range.size());
+        Index count = 0;
+        Index wrong = 0;
+        for (Index i = begin; i < end; ++i) {
+            if (shard_.ids[i] == empty) {
+                to_[i] = mch_nowhere;
+                continue;
+            }
+            ++count;
+            if (static_cast<std::uint64_t>(shard_.slots[i]) - first >= slots) {
+                ++wrong;
+                continue;
+            }
+            to_[i] = static_cast<MchDestination>(part(i));
+        }
+        live += count;
+        return wrong == 0;
+    }
+    [[nodiscard]] auto rule() const noexcept {
+        return [to = to_](Index i) -> Index { return to[i]; };
     }
     /// The saved shard that a position of the saved columns lies in.
     [[nodiscard]] Interval saved_range(Index position) const noexcept {
@@ -163,8 +183,12 @@ private:
     MchTable const* current_;
     MchShard shard_;
     std::vector<Index> bounds_;
-    MchDestination destination_;
+    Router router_;
+    bool by_slot_;           ///< to the owner of the slot, else to where the id is looked up
+    bool drop_unreachable_;  ///< by_slot_: nowhere, when the id is looked up elsewhere
     Partition partition_;
+    Scratch to_memory_;
+    MchDestination* to_ = nullptr;
     Index live_ = 0;
     std::vector<std::byte> memory_;  ///< of the partition
     Scratch packed_;

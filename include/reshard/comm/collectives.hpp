@@ -56,20 +56,28 @@ void broadcast(C& comm, std::span<std::byte> bytes, int root) {
     comm.exchange(sends, receives).wait();
 }
 
-/// Block r of rank s goes to block s of rank r: equal blocks of `to.size() / comm.size()` bytes.
-template <Communicator C>
-void all_to_all(C& comm, std::span<std::byte const> from, std::span<std::byte> to) {
-    std::size_t const block = to.size() / static_cast<std::size_t>(comm.size());
-    detail::check_blocks("all_to_all", to.size(), block, comm.size());
-    detail::check_blocks("all_to_all", from.size(), block, comm.size());
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    StridedBox const box = detail::byte_box(static_cast<Index>(block));
-    for (int r = 0; r < comm.size() && block != 0; ++r) {
+namespace detail {
+/// Lists what all_to_all() moves, for who must not run out of memory when others already wait.
+inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte> to, int ranks,
+                            std::vector<Send>& sends, std::vector<Receive>& receives) {
+    std::size_t const block = to.size() / static_cast<std::size_t>(ranks);
+    check_blocks("all_to_all", to.size(), block, ranks);
+    check_blocks("all_to_all", from.size(), block, ranks);
+    StridedBox const box = byte_box(static_cast<Index>(block));
+    for (int r = 0; r < ranks && block != 0; ++r) {
         std::size_t const offset = static_cast<std::size_t>(r) * block;
         sends.push_back({r, from.data() + offset, box});
         receives.push_back({r, to.data() + offset, box});
     }
+}
+}  // namespace detail
+
+/// Block r of rank s goes to block s of rank r: equal blocks of `to.size() / comm.size()` bytes.
+template <Communicator C>
+void all_to_all(C& comm, std::span<std::byte const> from, std::span<std::byte> to) {
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    detail::list_all_to_all(from, to, comm.size(), sends, receives);
     comm.exchange(sends, receives).wait();
 }
 

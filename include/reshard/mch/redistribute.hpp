@@ -70,23 +70,27 @@ std::vector<MchChange> redistribute(std::span<MchTransition const> tables, C& co
     }
     std::vector<detail::MchArrival> to;
     std::vector<detail::MchArrival> from;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
     detail::agree_after(comm, digest.value(), [&] {
         passages.begin(tables, options, rank, comm.size());
         to = passages.headers(ranks);
         from = to;
+        detail::list_all_to_all(std::as_bytes(std::span(to)), std::as_writable_bytes(std::span(from)), comm.size(),
+                                sends, receives);
     });
-    if (ranks != 1) all_to_all(comm, std::as_bytes(std::span(to)), std::as_writable_bytes(std::span(from)));
+    if (ranks != 1) comm.exchange(sends, receives).wait();
 
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
     detail::agree_after(comm, digest.value(), [&] {
+        sends.clear();
+        receives.clear();
         passages.pack(from, rank, comm.size());
         passages.list_transfers(rank, sends, receives);
     });
     if (ranks != 1) comm.exchange(sends, receives).wait();
 
     detail::agree_after(comm, digest.value(), [&] { passages.arrange(options.mode); });
-    return passages.commit(options.mode);
+    return passages.commit(options);
 }
 
 /// The same for one table.

@@ -83,6 +83,8 @@ void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, s
     Index row_bytes = 0;
     std::vector<detail::MchRowCount> counts(ranks);
     std::vector<detail::MchRowCount> theirs(ranks);
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
     Digest digest;
     reshard::digest(digest, table);
     digest.add(rows.size());
@@ -101,16 +103,18 @@ void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, s
         mine.sort(moves, table, rank, ranks);
         for (std::size_t r = 0; r < ranks; ++r) counts[r] = {mine.count(r), row_bytes};
         theirs = counts;
+        detail::list_all_to_all(std::as_bytes(std::span(counts)), std::as_writable_bytes(std::span(theirs)),
+                                comm.size(), sends, receives);
     });
-    if (ranks != 1) all_to_all(comm, std::as_bytes(std::span(counts)), std::as_writable_bytes(std::span(theirs)));
+    if (ranks != 1) comm.exchange(sends, receives).wait();
 
     std::vector<Index> asked;
     std::vector<Index> asked_begin{0};
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
     std::vector<std::byte> arriving;
     std::vector<std::byte> leaving;
     detail::agree_after(comm, digest.value(), [&] {
+        sends.clear();
+        receives.clear();
         for (std::size_t r = 0; r < ranks; ++r) {
             bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
             if (meet && theirs[r].row_bytes != row_bytes) {

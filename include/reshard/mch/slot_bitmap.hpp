@@ -68,8 +68,6 @@ public:
         word |= bit;
         return was_free;
     }
-    /// Says that a slot will be taken soon; any number.
-    void prefetch(Index slot) const noexcept { __builtin_prefetch(words_ + (slot - first_) / 64, 1); }
     /// mark() by a team. `team` returns only when all parts are done, so what they marked is visible afterwards.
     template <class Team>
     [[nodiscard]] SlotFaults mark(std::span<Index const> slots, int parts, Team&& team) {

@@ -64,9 +64,9 @@ public:
     /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written.
     template <class Team>
     void arrange(MchMode mode, MchChange& change, Team&& team) {
-        check_metadata();
+        Index const largest_count = check_metadata();
         order(team);
-        change.unpinned = unpin();
+        change.unpinned = largest_count == INT64_MAX ? unpin() : 0;
         assign(mode == MchMode::route, change.evicted, change.moves, team);
     }
 
@@ -98,7 +98,9 @@ public:
     [[nodiscard]] Index live() const noexcept { return merge_->kept(); }
 
 private:
-    void check_metadata() const {
+    /// Returns the largest count.
+    [[nodiscard]] Index check_metadata() const {
+        std::uint64_t largest_count = 0;
         for_each_column(mch_last_access, [&](MchBlock const& block, Index const* access) {
             if (largest_of(access, block.entries) <= static_cast<std::uint64_t>(iteration_)) return;
             for (Index i = 0; i < block.entries; ++i) {
@@ -106,11 +108,13 @@ private:
             }
         });
         for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
-            if (largest_of(counts, block.entries) <= std::uint64_t{INT64_MAX}) return;
+            largest_count = larger(largest_count, largest_of(counts, block.entries));
+            if (largest_count <= std::uint64_t{INT64_MAX}) return;
             for (Index i = 0; i < block.entries; ++i) {
                 if (counts[i] < 0) refuse_entry(block, i, "has count", counts[i]);
             }
         });
+        return static_cast<Index>(largest_count);
     }
     /// Negative numbers are the largest.
     [[nodiscard]] static std::uint64_t largest_of(Index const* numbers, Index count) noexcept {
@@ -121,11 +125,6 @@ private:
     /// A shard that was full once left its last id the count of the row for misses, which none surpasses: it gets the
     /// largest other one. Returns how many there are.
     Index unpin() {
-        bool any = false;
-        for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
-            any = any || largest_of(counts, block.entries) == std::uint64_t{INT64_MAX};
-        });
-        if (!any) return 0;
         Index largest = 0;
         Index pinned = 0;
         for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
@@ -180,8 +179,8 @@ private:
         SlotBitmap taken(shard_.offset, z);
         bitmap_memory_ = Scratch(taken.workspace_bytes());
         taken.clear(bitmap_memory_.bytes());
-        if (!may_move) {
-            check_slots(taken, team);
+        if (!may_move && merge_->entries() >= z) {  // what is evicted would not be looked at
+            check_slots(taken);
             taken.clear(bitmap_memory_.bytes());
         }
         evict(evicted);
@@ -192,17 +191,19 @@ private:
         static_cast<void>(taken.take(reserved));
         Index homeless = 0;
         Index twice = 0;
+        Index on_reserved = 0;
         Index const count = static_cast<Index>(slots_.size());
-        constexpr Index ahead = 16;  // slots follow no pattern: neither do the words of their bits, nor who stays
-        for (Index i = 0; i < count; ++i) {
-            if (i + ahead < count) taken.prefetch(slots_[static_cast<std::size_t>(i + ahead)]);
+        for (Index i = 0; i < count; ++i) {  // without branches: who stays follows no pattern
             Index const slot = slots_[static_cast<std::size_t>(i)];
             auto const stays = static_cast<Index>(can_stay(slot));
-            auto const was_free = static_cast<Index>(taken.take(stays != 0 ? slot : reserved));
+            auto const was_free = static_cast<Index>(taken.take(reserved + (slot - reserved) * stays));
             homeless += 1 - stays;
             twice += stays & (1 - was_free);
+            on_reserved += static_cast<Index>(slot == reserved);
         }
         if (twice != 0) find_twice(taken);
+        if (on_reserved > 1) refuse_twice(reserved);
+        if (!may_move && homeless != on_reserved) check_slots(taken);  // throws: one is not of the shard
         auto const open = static_cast<std::size_t>(taken.free());
         free_memory_ = Scratch((taken.free() + 1) * 8);
         free_ = free_memory_.words();
@@ -271,15 +272,7 @@ private:
         refuse_twice(found);
     }
     /// Where slots stay: all arrive at their owner, none twice.
-    template <class Team>
-    void check_slots(SlotBitmap& taken, Team&& team) {
-        SlotFaults faults;
-        for (MchBlock const& block : blocks_) {
-            SlotFaults const one = taken.mark(slots_of(block), parts_, team);
-            faults.out_of_range += one.out_of_range;
-            faults.duplicates += one.duplicates;
-        }
-        if (faults.none()) return;
+    void check_slots(SlotBitmap& taken) const {
         taken.clear(bitmap_memory_.bytes());
         for (MchBlock const& block : blocks_) {
             for (Index slot : slots_of(block)) {

@@ -150,13 +150,14 @@ public:
         result_.reserve(list_.size());
     }
     /// Writes the shards. \pre all ranks have agreed.
-    [[nodiscard]] std::vector<MchChange> commit(MchMode mode) {
+    [[nodiscard]] std::vector<MchChange> commit(MchOptions const& options) {
+        bool const all_reachable = options.mode == MchMode::route || options.drop_unreachable;
         for (MchPassage& one : list_) {
             if (!one.stays()) {
                 one.incoming.commit(team());
                 one.change.live_after = one.incoming.live();
                 Router const& router = one.outgoing->router();
-                for (Index i = 0; mode != MchMode::route && i < one.change.live_after; ++i) {  // else none is
+                for (Index i = 0; !all_reachable && i < one.change.live_after; ++i) {
                     one.change.unreachable += router.part_of_id(one.shard.ids[i]) != one.part ? 1 : 0;
                 }
             }

@@ -196,7 +196,7 @@ private:
         for (Index i = 0; i < count; ++i) {  // without branches: who stays follows no pattern
             Index const slot = slots_[static_cast<std::size_t>(i)];
             auto const stays = static_cast<Index>(can_stay(slot));
-            auto const was_free = static_cast<Index>(taken.take(reserved + (slot - reserved) * stays));
+            auto const was_free = static_cast<Index>(taken.take(reserved ^ ((slot ^ reserved) & -stays)));
             homeless += 1 - stays;
             twice += stays & (1 - was_free);
             on_reserved += static_cast<Index>(slot == reserved);
@@ -216,7 +216,7 @@ private:
             Index const free = *next;
             auto const goes = 1 - static_cast<Index>(can_stay(slot));
             *move = {slot, free};
-            slot += (free - slot) * goes;
+            slot ^= (free ^ slot) & -goes;
             move += goes;
             next += goes;
         }

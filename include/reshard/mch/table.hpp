@@ -102,7 +102,7 @@ struct MchTable {
         coordinates.push_back(p);
         Interval const range = slots.index_set(coordinates, 0).span();
         Placement const& placement = slots.placement(0);
-        if (range.size() != 0 || !placement.is_shard() || placement.rule().kind != SplitKind::boundaries) return range;
+        if (!range.empty() || !placement.is_shard() || placement.rule().kind != SplitKind::boundaries) return range;
         Index const at = placement.rule().boundaries[p];
         return {at, at};
     }

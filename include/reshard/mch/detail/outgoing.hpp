@@ -49,13 +49,13 @@ public:
     void count(Team&& team) {
         check(team);
         memory_.resize(static_cast<std::size_t>(partition_.workspace_bytes()));
-        partition_.count(rule(), memory_, team);
+        partition_.count(Rule{to_}, memory_, team);
     }
     template <class Team>
     void pack(Team&& team) {
         auto const columns = columns_of(*current_, shard_);
         packed_ = Scratch(partition_.lay_out(columns));
-        partition_.scatter(rule(), columns, packed_.bytes(), team);
+        partition_.scatter(Rule{to_}, columns, packed_.bytes(), team);
     }
 
     [[nodiscard]] Router const& router() const noexcept { return router_; }
@@ -83,6 +83,10 @@ public:
     }
 
 private:
+    struct Rule {
+        MchDestination const* to;
+        [[nodiscard]] Index operator()(Index i) const noexcept { return to[i]; }
+    };
     struct Findings {
         Index live = 0;
         Index wrong = -1;  ///< the first position whose slot is not of its saved shard
@@ -165,9 +169,6 @@ private:
         }
         live += count;
         return wrong == 0;
-    }
-    [[nodiscard]] auto rule() const noexcept {
-        return [to = to_](Index i) -> Index { return to[i]; };
     }
     /// The saved shard that a position of the saved columns lies in.
     [[nodiscard]] Interval saved_range(Index position) const noexcept {

@@ -286,13 +286,4 @@ constexpr Goal all_goals[] = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    if (!are_known(all_goals, argc, argv)) return 2;
-    Goals goals;
-    for (Goal const& goal : all_goals) {
-        if (!is_wanted(goal.name, argc, argv)) continue;
-        goal.measure(goals);
-        std::fflush(stdout);
-    }
-    goals.print();
-}
+int main(int argc, char** argv) { return measure_goals(all_goals, argc, argv); }

@@ -112,15 +112,7 @@ BENCHMARK(merge_kernel)
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) {
-        if (!are_known(all_goals, argc - 1, argv + 1)) return 2;
-        Goals goals;
-        for (Goal const& goal : all_goals) {
-            if (is_wanted(goal.name, argc - 1, argv + 1)) goal.measure(goals);
-        }
-        goals.print();
-        return 0;
-    }
+    if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) return measure_goals(all_goals, argc - 1, argv + 1);
     benchmark::Initialize(&argc, argv);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
     benchmark::RunSpecifiedBenchmarks();

@@ -323,15 +323,7 @@ BENCHMARK(redistribute_ids)
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) {
-        if (!are_known(all_goals, argc - 1, argv + 1)) return 2;
-        Goals goals;
-        for (Goal const& goal : all_goals) {
-            if (is_wanted(goal.name, argc - 1, argv + 1)) goal.measure(goals);
-        }
-        goals.print();
-        return 0;
-    }
+    if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) return measure_goals(all_goals, argc - 1, argv + 1);
     if (argc == 5 && std::strcmp(argv[1], "--serve") == 0) {
         return serve(std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]));
     }

@@ -56,4 +56,19 @@ template <class Goals>
     return true;
 }
 
+/// What `--goals [NAME...]` does: measures and prints those named, or all. `arguments` begins with that flag. Returns
+/// the program's exit status. `List` is an array of things with a name and `measure(Goals&)`.
+template <class List>
+[[nodiscard]] int measure_goals(List const& list, int count, char** arguments) {
+    if (!are_known(list, count, arguments)) return 2;
+    Goals goals;
+    for (auto const& goal : list) {
+        if (!is_wanted(goal.name, count, arguments)) continue;
+        goal.measure(goals);
+        std::fflush(stdout);
+    }
+    goals.print();
+    return 0;
+}
+
 }  // namespace reshard::bench

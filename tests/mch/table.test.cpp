@@ -197,3 +197,10 @@ TEST_CASE("an id that looks like an empty place is refused") {
 }
 
 }  // namespace
+
+TEST_CASE("segments are where parts begin, then the size, then -1") {
+    MchTable const table = mch_table("user", Mesh{4}, 10, MchEviction::lfu);
+    std::vector<Index> segments;
+    for (Index i = 0; i < 7; ++i) segments.push_back(table.segment(i));
+    CHECK(segments == std::vector<Index>{0, 3, 6, 9, 10, -1, -1});
+}

@@ -54,7 +54,8 @@ void agree_after(C& comm, std::uint64_t digest, Work&& work) {
 /// evicted, as the policy would; they are listed. An id whose count is INT64_MAX (TorchRec gives it to the last
 /// position of a shard, where a full shard has an id) would never be: it gets the largest other count of its new shard.
 ///
-/// Memory beside the states: the entries a rank had, those that come from others, and 10 to 26 bytes for each.
+/// Memory beside the states: the entries a rank had, those that come from others, and 12 to 28 bytes for each; where
+/// ids are evicted, 16 more while they are chosen.
 ///
 /// Returns what became of each table on this rank, in the order of `tables`.
 template <Communicator C>

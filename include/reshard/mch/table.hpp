@@ -111,6 +111,10 @@ struct MchTable {
         Index const p = slots.mesh().ordinal(rank);
         return p < 0 ? Interval{size(), size()} : part_range(p);
     }
+    /// Number i of TorchRec's list of segments, which may be any longer: where part i begins, then Z, then -1.
+    [[nodiscard]] Index segment(Index i) const noexcept {
+        return i < parts() ? part_range(i).begin : i == parts() ? size() : -1;
+    }
     /// Where parts begin, and Z: W + 1 numbers, as TorchRec's output segments.
     [[nodiscard]] std::vector<Index> offsets() const {
         std::vector<Index> result;

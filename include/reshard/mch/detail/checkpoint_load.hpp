@@ -166,12 +166,7 @@ public:
     /// Iteration and offsets as they were saved.
     void write_constants() const {
         if (shard_.iteration != nullptr) *shard_.iteration = saved_.iteration;
-        if (shard_.segments == nullptr) return;
-        std::vector<Index> const offsets = saved_.table.offsets();
-        for (Index i = 0; i < shard_.segment_count; ++i) {
-            auto const at = static_cast<std::size_t>(i);
-            shard_.segments[i] = at < offsets.size() ? offsets[at] : -1;
-        }
+        for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = saved_.table.segment(i);
     }
 
 private:

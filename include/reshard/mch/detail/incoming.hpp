@@ -88,12 +88,7 @@ public:
             shard_.slots[i] = free_[static_cast<std::size_t>(used_ + i - kept)];
         }
         if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
-        if (shard_.segments == nullptr) return;
-        for (Index i = 0; i < shard_.segment_count; ++i) {
-            shard_.segments[i] = i < table_->parts()    ? table_->part_range(i).begin
-                                 : i == table_->parts() ? table_->size()
-                                                        : -1;
-        }
+        for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = table_->segment(i);
     }
     [[nodiscard]] Index live() const noexcept { return merge_->kept(); }
 
@@ -178,11 +173,8 @@ private:
         Index const reserved = shard_.offset + z - 1;
         SlotBitmap taken(shard_.offset, z);
         bitmap_memory_ = Scratch(taken.workspace_bytes());
+        if (!may_move && merge_->entries() >= z) check_slots(taken);  // what is evicted would not be looked at
         taken.clear(bitmap_memory_.bytes());
-        if (!may_move && merge_->entries() >= z) {  // what is evicted would not be looked at
-            check_slots(taken);
-            taken.clear(bitmap_memory_.bytes());
-        }
         evict(evicted);
         slots_memory_ = Scratch(merge_->kept() * 8);
         slots_ = slots_memory_.words();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/outgoing.hpp
 /// \brief  Entries that leave a shard: checked, counted by destination, and packed into one block for each.
-/// \depends mch/{state,routing,partition}, memory/scratch.
+/// \depends mch/{id_bounds,state,routing,partition}, memory/scratch.
 #pragma once
 
+#include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/state.hpp>
@@ -107,7 +108,7 @@ private:
             live_ += one.live;
             if (wrong < 0) wrong = one.wrong;
         }
-        if (live_ > 1 && all_zero()) {
+        if (never_loaded(shard_.ids, shard_.slots, shard_.entries)) {
             refuse_table(ErrorCode::mismatch, *current_,
                          concat("all ", shard_.entries, " ids and slots from position ", shard_.offset,
                                 " on are zero: the state was never loaded. Fix: load it first."));
@@ -174,11 +175,6 @@ private:
     [[nodiscard]] Interval saved_range(Index position) const noexcept {
         auto const behind = std::upper_bound(bounds_.begin() + 1, bounds_.end() - 1, position);
         return {*(behind - 1), *behind};
-    }
-    [[nodiscard]] bool all_zero() const noexcept {
-        for (Index i = 0; i < shard_.entries; ++i)
-            if (shard_.ids[i] != 0 || shard_.slots[i] != 0) return false;
-        return true;
     }
 
     MchTable const* current_;

@@ -133,10 +133,8 @@ private:
         }
     }
     void scan_segments() {
-        if (shard_.segments == nullptr) return;
-        Index const parts = table_.parts();
         for (Index i = 0; i < shard_.segment_count; ++i) {
-            Index const expected = i > parts ? -1 : i == parts ? table_.size() : table_.part_range(i).begin;
+            Index const expected = table_.segment(i);
             if (shard_.segments[i] != expected) add(MchFault::stale_segments, i, shard_.segments[i], expected);
         }
     }

@@ -6,24 +6,17 @@
 #pragma once
 
 #include <reshard/checkpoint/checkpoint.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
 namespace reshard::inline v0 {
-
-/// One file of a checkpoint, as its header describes it.
-struct CatalogueFile {
-    std::string leaf;  ///< its path inside the checkpoint's folder
-    Index file_bytes = 0;
-    std::uint64_t header_digest = 0;  ///< 0 for a file that was never written
-    friend bool operator==(CatalogueFile const&, CatalogueFile const&) = default;
-};
 
 /// A list of files and of the tensors in them.
 class Catalogue {
 public:
     Catalogue() = default;
     /// \pre `tensors` have distinct names and name files of the list.
-    Catalogue(std::vector<CatalogueFile> files, std::vector<CheckpointTensor> tensors)
+    Catalogue(std::vector<CheckpointFile> files, std::vector<CheckpointTensor> tensors)
         : files_(std::move(files)), tensors_(std::move(tensors)) {
         by_name_.resize(tensors_.size());
         for (std::size_t i = 0; i < by_name_.size(); ++i) by_name_[i] = i;
@@ -36,7 +29,7 @@ public:
     /// write_checkpoint would lay them out. Throws as safetensors_layout does.
     [[nodiscard]] static Catalogue of(std::vector<TensorSpec> tensors, Index max_file_bytes = 5'000'000'000) {
         auto const groups = split_into_files(std::move(tensors), max_file_bytes);
-        std::vector<CatalogueFile> files;
+        std::vector<CheckpointFile> files;
         std::vector<CheckpointTensor> list;
         for (std::size_t file = 0; file < groups.size(); ++file) {
             SafetensorsLayout const layout = safetensors_layout(groups[file]);
@@ -47,7 +40,7 @@ public:
         return {std::move(files), std::move(list)};
     }
 
-    [[nodiscard]] std::span<CatalogueFile const> files() const noexcept { return files_; }
+    [[nodiscard]] std::span<CheckpointFile const> files() const noexcept { return files_; }
     /// Sorted by file, then by position in it.
     [[nodiscard]] std::span<CheckpointTensor const> tensors() const noexcept { return tensors_; }
     /// The tensor of that name, or null. Logarithmic in the number of tensors.
@@ -60,7 +53,7 @@ public:
     /// Equal catalogues have equal digests: what ranks compare to know that they see the same files.
     [[nodiscard]] std::uint64_t digest() const noexcept {
         Digest digest;
-        for (CatalogueFile const& file : files_) {
+        for (CheckpointFile const& file : files_) {
             digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest);
         }
         for (CheckpointTensor const& tensor : tensors_) {  // an index may name some of a file's tensors only
@@ -73,8 +66,8 @@ public:
     }
 
 private:
-    [[nodiscard]] static std::vector<CatalogueFile> files_of(Checkpoint const& checkpoint) {
-        std::vector<CatalogueFile> files;
+    [[nodiscard]] static std::vector<CheckpointFile> files_of(Checkpoint const& checkpoint) {
+        std::vector<CheckpointFile> files;
         for (SafetensorsFile const& file : checkpoint.files()) {
             std::size_t skip = checkpoint.folder().size();  // and the slash behind it
             while (skip < file.path().size() && skip > 0 && file.path()[skip] == '/') ++skip;
@@ -83,7 +76,7 @@ private:
         return files;
     }
 
-    std::vector<CatalogueFile> files_;
+    std::vector<CheckpointFile> files_;
     std::vector<CheckpointTensor> tensors_;
     std::vector<std::size_t> by_name_;
 };

@@ -52,7 +52,7 @@ private:
 [[nodiscard]] inline std::vector<std::byte> to_bytes(Catalogue const& catalogue) {
     ByteWriter out;
     out.number(static_cast<std::int64_t>(catalogue.files().size()));
-    for (CatalogueFile const& file : catalogue.files()) {
+    for (CheckpointFile const& file : catalogue.files()) {
         out.text(file.leaf);
         out.number(file.file_bytes);
         out.number(static_cast<std::int64_t>(file.header_digest));
@@ -72,8 +72,8 @@ private:
 
 [[nodiscard]] inline Catalogue catalogue_from(std::span<std::byte const> bytes) {
     ByteReader in(bytes);
-    std::vector<CatalogueFile> files(static_cast<std::size_t>(in.number()));
-    for (CatalogueFile& file : files) {
+    std::vector<CheckpointFile> files(static_cast<std::size_t>(in.number()));
+    for (CheckpointFile& file : files) {
         file.leaf = in.text();
         file.file_bytes = in.number();
         file.header_digest = static_cast<std::uint64_t>(in.number());

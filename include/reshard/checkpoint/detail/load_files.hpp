@@ -28,7 +28,7 @@ public:
         if (!opened_[i]) ++count_;
         opened_[i] = true;
         if (checkpoint_ != nullptr || own_[i]) return;
-        CatalogueFile const& meant = catalogue_->files()[i];
+        CheckpointFile const& meant = catalogue_->files()[i];
         own_[i] = SafetensorsFile::open(join_path(folder(), meant.leaf));
         if (own_[i]->file_bytes() == meant.file_bytes && own_[i]->header_digest() == meant.header_digest) return;
         raise(ErrorCode::mismatch,

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/manifest.hpp
+/// \brief  What a checkpoint consists of: files, tensors, and which box of which tensor lies where in which file.
+/// \depends algebra/box.hpp, checkpoint/tensor_info.hpp. Values only: no I/O, no JSON.
+///
+/// The same description serves a save (every rank computes it), the manifest file (it is written down) and a load (the
+/// boxes that are held, in the sense of a table of boxes, against the boxes that ranks need).
+#pragma once
+
+#include <reshard/algebra/box.hpp>
+#include <reshard/checkpoint/tensor_info.hpp>
+
+#include <cstdint>  // uint32_t, uint64_t
+#include <string>   // string
+#include <vector>   // vector
+
+namespace reshard::inline v0 {
+
+/// One file of a checkpoint, as its header describes it.
+struct CheckpointFile {
+    std::string leaf;  ///< its path inside the checkpoint's folder
+    Index file_bytes = 0;
+    std::uint64_t header_digest = 0;  ///< 0 for a file that was never written
+    int writer = -1;                  ///< the rank that wrote it; -1: not known
+    friend bool operator==(CheckpointFile const&, CheckpointFile const&) = default;
+};
+
+/// A tensor as a whole, whatever it is cut into.
+struct StoredTensor {
+    std::string name;
+    DType dtype = DType::u8;
+    DynamicShape shape;
+    int replicas = 1;          ///< copies that are stored apart, each of them whole
+    std::string distribution;  ///< the notation of how it was held when it was saved; empty: not known
+    friend bool operator==(StoredTensor const&, StoredTensor const&) = default;
+};
+
+/// A box of a tensor that lies packed and row-major in one run of one file.
+struct Extent {
+    std::size_t tensor = 0;  ///< place in the list of tensors
+    int replica = 0;         ///< of which copy, below StoredTensor::replicas
+    int file = 0;            ///< place in the list of files
+    Index begin = 0;         ///< first byte, relative to the file's data section
+    Box box;                 ///< 4- and 6-bit tensors are never cut: one extent with the whole of it
+    std::string key{};       ///< the name in the file, where it is not the tensor's
+    bool has_checksum = false;
+    std::uint32_t crc32c = 0;  ///< of its bytes
+    friend bool operator==(Extent const&, Extent const&) = default;
+};
+
+/// A whole checkpoint that was saved in one go. Every replica of every tensor is covered exactly once by its extents.
+struct Manifest {
+    std::string save;  ///< the id of the save, in the names of its files: 16 hexadecimal digits
+    int world_size = 0;
+    Metadata metadata;  ///< the caller's, text by text
+    std::vector<CheckpointFile> files;
+    std::vector<StoredTensor> tensors;  ///< sorted by name
+    std::vector<Extent> extents;        ///< sorted by (file, begin)
+    friend bool operator==(Manifest const&, Manifest const&) = default;
+};
+
+/// The file that makes a folder a checkpoint of this library: it appears last, and names all others.
+inline constexpr std::string_view manifest_name = "reshard.manifest.json";
+
+}  // namespace reshard::inline v0

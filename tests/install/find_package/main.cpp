@@ -4,6 +4,8 @@
 #include <reshard/comm/threads.hpp>
 #endif
 #ifdef CONSUMER_HAS_CHECKPOINT
+#include <reshard/checkpoint/checksum.hpp>
+
 #include <nlohmann/json.hpp>
 #endif
 #ifdef CONSUMER_HAS_VERIFY
@@ -26,7 +28,11 @@
 int second_unit();
 
 int main() {
-#ifdef CONSUMER_HAS_VERIFY  // its library is linked, not only found
+#ifdef CONSUMER_HAS_CHECKPOINT  // its library is linked, not only found
+    std::byte const zero{};
+    if (reshard::crc32c({&zero, 1}) != 0x527d5351U) return 1;
+#endif
+#ifdef CONSUMER_HAS_VERIFY
     reshard::SelfCommunicator self;
     if (!reshard::verify_replicas({}, self).equal()) return 1;
 #endif

@@ -148,8 +148,8 @@ inline void add_tensors(std::vector<MchTensor>& tensors, MchTable const& table, 
         std::string const key = concat("table.", table.name);
         std::string const& text = metadata(key);
         if (std::string const wanted = to_json(saved); text != wanted) {  // others may write the same with spaces
-            JsonNode const tree = parse_json(text, path);
-            std::string const found = to_json(table_from(table.name, JsonReader(tree, path, key), world));
+            JsonTree const tree = parse_mch_json(text, path, key);
+            std::string const found = to_json(table_from(table.name, JsonReader(tree), world));
             if (found != wanted) {
                 refuse("its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
                        quote_name(wanted));

@@ -113,7 +113,7 @@ struct MchIndex {
 [[nodiscard]] inline MchRowsInfo rows_from(JsonReader const& json) {
     MchRowsInfo rows;
     rows.name = json.at("name").text();
-    std::string const& dtype = json.at("dtype").text();
+    std::string const dtype = json.at("dtype").text();
     if (!parse_dtype(dtype, rows.dtype) || !is_byte_sized(rows.dtype)) {
         json.fail(concat("has the dtype ", quote_name(dtype), ", which has no rows of whole bytes"));
     }
@@ -130,10 +130,10 @@ struct MchIndex {
     MchSavedTable saved;
     MchTable& table = saved.table;
     table.name = name;
-    std::string const& layout = json.at("layout").text();
+    std::string const layout = json.at("layout").text();
     if (layout != "sorted" && layout != "buckets") json.fail(concat("has the layout ", quote_name(layout)));
     table.layout = layout == "sorted" ? MchLayout::sorted : MchLayout::buckets;
-    std::string const& policy = json.at("eviction").text();
+    std::string const policy = json.at("eviction").text();
     int eviction = 0;
     while (eviction < 4 && file_name_of(static_cast<MchEviction>(eviction)) != policy) ++eviction;
     if (eviction == 4) json.fail(concat("has the eviction policy ", quote_name(policy)));
@@ -206,8 +206,8 @@ struct MchIndex {
 /// Throws FormatError for a text that is not an index of this version, for files that are not of all ranks, and for
 /// tables that make no sense.
 [[nodiscard]] inline MchIndex index_from(std::string_view text, std::string_view file) {
-    JsonNode const tree = parse_json(text, file);
-    JsonReader const json(tree, file, "");
+    JsonTree const tree = parse_mch_json(text, file);
+    JsonReader const json(tree);
     if (json.at("format").text() != "reshard-mch") json.at("format").fail("is not 'reshard-mch'");
     Index const version = json.at("version").integer();
     if (version != mch_format_version) {

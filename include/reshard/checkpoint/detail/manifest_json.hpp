@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/manifest_json.hpp
+/// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked. Rules:
+/// docs/manifest.md. \depends checkpoint/manifest, checkpoint/json_tree, algebra/notation. No I/O.
+#pragma once
+
+#include <reshard/algebra/notation.hpp>
+#include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/json_tree.hpp>
+#include <reshard/checkpoint/manifest.hpp>
+
+#include <algorithm>  // sort, adjacent_find
+#include <tuple>      // tuple
+
+namespace reshard::inline v0 {
+
+/// Manifests longer than this (bytes) are refused: about five million extents. Ask before reading the file.
+inline constexpr Index max_manifest_bytes = 500'000'000;
+
+namespace detail {
+
+inline constexpr std::string_view manifest_format = "reshard-checkpoint";
+inline constexpr Index manifest_version = 1;
+
+[[noreturn]] inline void refuse_manifest(std::string_view file, std::string_view what) {
+    raise(ErrorCode::format, concat("reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew."));
+}
+
+/// The last `digits` hexadecimal digits of a number.
+[[nodiscard]] inline std::string hex_text(std::uint64_t value, int digits) {
+    constexpr char const* alphabet = "0123456789abcdef";
+    std::string text;
+    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
+        text += alphabet[(value >> static_cast<unsigned>(shift)) & 15U];
+    return text;
+}
+
+/// The name of an extent in its file.
+[[nodiscard]] inline std::string const& key_of(Manifest const& manifest, Extent const& extent) noexcept {
+    return extent.key.empty() ? manifest.tensors[extent.tensor].name : extent.key;
+}
+
+/// Bytes in its file. \pre its box lies inside the tensor, whose bytes fit 64 bits.
+[[nodiscard]] inline Index extent_bytes(Manifest const& manifest, Extent const& extent) noexcept {
+    return extent.box.size() * bits(manifest.tensors[extent.tensor].dtype) / 8;
+}
+
+/// For messages: which extent is meant.
+[[nodiscard]] inline std::string describe(Manifest const& manifest, Extent const& extent) {
+    return concat("box ", to_string(extent.box), " of tensor ", quote_name(manifest.tensors[extent.tensor].name),
+                  ", replica ", extent.replica);
+}
+
+// ---- Writing -------------------------------------------------------------------------------------------------------
+
+inline void append_manifest_text(std::string& json, std::string_view text) {
+    if (!is_utf8(text)) {
+        raise(ErrorCode::format, concat("reshard::Manifest: the text ", quote_name(text),
+                                        " is not UTF-8. Fix: encode names and metadata before saving."));
+    }
+    append_json_string(json, text);
+}
+
+inline void append_extent(std::string& json, StoredTensor const& tensor, Extent const& extent) {
+    json += concat("{\"file\": ", extent.file, ", \"begin\": ", extent.begin, ", \"box\": [");
+    for (int d = 0; d < extent.box.rank(); ++d)
+        json += concat(d == 0 ? "[" : ",[", extent.box.begin(d), ",", extent.box.end(d), "]");
+    json += ']';
+    if (tensor.replicas > 1) json += concat(", \"replica\": ", extent.replica);
+    if (!extent.key.empty()) {
+        json += ", \"key\": ";
+        append_manifest_text(json, extent.key);
+    }
+    if (extent.has_checksum) json += concat(", \"crc32c\": \"", hex_text(extent.crc32c, 8), "\"");
+    json += '}';
+}
+
+}  // namespace detail
+
+/// The manifest's file: equal manifests give equal texts, one line per file and per extent. Throws FormatError for text
+/// that is not UTF-8. \pre as for a manifest that was read: places exist, boxes lie inside their tensors.
+[[nodiscard]] inline std::string to_json(Manifest const& manifest) {
+    using detail::append_manifest_text;
+    std::vector<std::vector<std::size_t>> of_tensor(manifest.tensors.size());
+    for (std::size_t e = 0; e < manifest.extents.size(); ++e) of_tensor[manifest.extents[e].tensor].push_back(e);
+
+    std::string json = concat("{\n  \"format\": \"", detail::manifest_format,
+                              "\",\n  \"version\": ", detail::manifest_version, ",\n  \"save\": ");
+    append_manifest_text(json, manifest.save);
+    json += concat(",\n  \"world_size\": ", manifest.world_size, ",\n  \"metadata\": {");
+    char const* separator = "\n    ";
+    for (auto const& [key, value] : manifest.metadata) {
+        json += separator;
+        append_manifest_text(json, key);
+        json += ": ";
+        append_manifest_text(json, value);
+        separator = ",\n    ";
+    }
+    json += "\n  },\n  \"files\": [";
+    separator = "\n    ";
+    for (CheckpointFile const& file : manifest.files) {
+        json += concat(separator, "{\"name\": ");
+        append_manifest_text(json, file.leaf);
+        json += concat(", \"bytes\": ", file.file_bytes, ", \"header_digest\": \"",
+                       detail::hex_text(file.header_digest, 16), "\"");
+        if (file.writer >= 0) json += concat(", \"writer\": ", file.writer);
+        json += '}';
+        separator = ",\n    ";
+    }
+    json += "\n  ],\n  \"tensors\": [";
+    separator = "\n    ";
+    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+        StoredTensor const& tensor = manifest.tensors[t];
+        json += concat(separator, "{\"name\": ");
+        append_manifest_text(json, tensor.name);
+        json += concat(", \"dtype\": \"", name(tensor.dtype), "\", \"shape\": ", to_string(tensor.shape),
+                       ", \"replicas\": ", tensor.replicas, ", \"distribution\": ");
+        append_manifest_text(json, tensor.distribution);
+        json += ", \"extents\": [";
+        char const* line = "\n      ";
+        for (std::size_t const e : of_tensor[t]) {
+            json += line;
+            detail::append_extent(json, tensor, manifest.extents[e]);
+            line = ",\n      ";
+        }
+        json += "]}";
+        separator = ",\n    ";
+    }
+    return json + "\n  ]\n}\n";
+}
+
+namespace detail {
+
+// ---- Reading -------------------------------------------------------------------------------------------------------
+
+/// Exactly `digits` hexadecimal digits, in lower case.
+[[nodiscard]] inline std::uint64_t hex_from(JsonReader const& json, std::size_t digits) {
+    std::string_view const text = json.text_view();
+    std::uint64_t value = 0;
+    bool sound = text.size() == digits;
+    for (char const c : text) {
+        bool const decimal = c >= '0' && c <= '9';
+        sound = sound && (decimal || (c >= 'a' && c <= 'f'));
+        value = (value << 4U) | static_cast<unsigned>(decimal ? c - '0' : c - 'a' + 10);
+        if (!sound) break;
+    }
+    if (!sound) json.fail(concat("is ", quote_name(text), ", not ", digits, " hexadecimal digits in lower case"));
+    return value;
+}
+
+/// A path inside the folder, in the one spelling that no other path has.
+[[nodiscard]] inline bool is_plain_path(std::string_view path) noexcept {
+    if (!stays_in_folder(path) || path == manifest_name) return false;
+    for (std::size_t at = 0; at <= path.size();) {
+        std::size_t const slash = smaller(path.find('/', at), path.size());
+        std::string_view const part = path.substr(at, slash - at);
+        if (part.empty() || part == ".") return false;
+        at = slash + 1;
+    }
+    return true;
+}
+
+[[nodiscard]] inline CheckpointFile file_from(JsonReader const& json, int world_size) {
+    CheckpointFile file;
+    file.leaf = json.at("name").text();
+    if (!is_plain_path(file.leaf)) {
+        json.at("name").fail(concat("is ", quote_name(file.leaf), ", which is no data file inside the folder"));
+    }
+    file.file_bytes = json.at("bytes").integer();
+    file.header_digest = hex_from(json.at("header_digest"), 16);
+    if (json.has("writer")) file.writer = static_cast<int>(json.at("writer").integer(world_size - 1));
+    return file;
+}
+
+[[nodiscard]] inline Box box_from(JsonReader const& json, StoredTensor const& tensor) {
+    Box box;
+    json.for_each([&](JsonReader const& item) {
+        int const dim = box.rank();
+        std::vector<Index> const ends = item.integers();
+        if (dim == tensor.shape.rank()) json.fail(concat("has more dimensions than ", to_string(tensor.shape)));
+        if (ends.size() != 2 || ends[0] > ends[1] || ends[1] > tensor.shape.extent(dim)) {
+            item.fail(concat("is no [begin, end] within the extent ", tensor.shape.extent(dim)));
+        }
+        box.push_back({ends[0], ends[1]});
+    });
+    if (box.rank() != tensor.shape.rank()) json.fail(concat("has fewer dimensions than ", to_string(tensor.shape)));
+    if (!is_byte_sized(tensor.dtype) && box != Box(tensor.shape)) {
+        json.fail(concat("is a part of the tensor, but ", name(tensor.dtype), " tensors cannot be cut"));
+    }
+    return box;
+}
+
+[[nodiscard]] inline Extent extent_from(JsonReader const& json, StoredTensor const& tensor,
+                                        std::vector<CheckpointFile> const& files) {
+    Extent extent;
+    auto const file = static_cast<std::size_t>(json.at("file").integer());
+    if (file >= files.size()) json.at("file").fail(concat("is ", file, ", but there are ", files.size(), " files"));
+    extent.file = static_cast<int>(file);
+    extent.begin = json.at("begin").integer();
+    extent.box = box_from(json.at("box"), tensor);
+    Index const bytes = extent.box.size() * bits(tensor.dtype) / 8;
+    // In front of the data stand at least a length of 8 bytes and the JSON text "{}".
+    if (bytes > files[file].file_bytes - 10 || extent.begin > files[file].file_bytes - 10 - bytes) {
+        json.fail(concat("takes ", bytes, " bytes from ", extent.begin, " on, beyond the end of ",
+                         quote_name(files[file].leaf), " of ", files[file].file_bytes, " bytes"));
+    }
+    if (json.has("replica")) extent.replica = static_cast<int>(json.at("replica").integer(tensor.replicas - 1));
+    if (json.has("key")) {
+        extent.key = json.at("key").text();
+        if (extent.key.empty() || extent.key == "__metadata__") json.at("key").fail("is no name of a tensor");
+        if (extent.key == tensor.name) extent.key.clear();
+    }
+    extent.has_checksum = json.has("crc32c");
+    if (extent.has_checksum) extent.crc32c = static_cast<std::uint32_t>(hex_from(json.at("crc32c"), 8));
+    return extent;
+}
+
+[[nodiscard]] inline StoredTensor tensor_from(JsonReader const& json) {
+    StoredTensor tensor;
+    tensor.name = json.at("name").text();
+    if (tensor.name == "__metadata__") json.fail("has a name that no tensor may have");
+    std::string const dtype = json.at("dtype").text();
+    if (!parse_dtype(dtype, tensor.dtype)) json.fail(concat("has the unknown dtype ", quote_name(dtype)));
+    Indices extents;
+    json.at("shape").for_each([&](JsonReader const& item) {
+        if (extents.size() == max_rank) json.fail(concat("has more than ", max_rank, " dimensions"));
+        extents.push_back(item.integer());
+    });
+    Index byte_count = 0;
+    if (count_stored_bytes(tensor.dtype, extents, byte_count) != SafetensorsRule::none) {
+        json.fail(concat("of shape ", to_string(extents), " and dtype ", dtype,
+                         " takes more bits than a 64-bit integer counts, or does not fill its last byte"));
+    }
+    tensor.shape = DynamicShape(extents);
+    tensor.replicas = static_cast<int>(json.at("replicas").integer(INT32_MAX));
+    if (tensor.replicas == 0) json.at("replicas").fail("is 0: there is at least one");
+    tensor.distribution = json.at("distribution").text();
+    if (tensor.distribution.empty()) return tensor;
+#if defined(__cpp_exceptions)
+    try {
+#endif
+        static_cast<void>(parse(std::string_view(tensor.distribution), tensor.shape));
+#if defined(__cpp_exceptions)
+    } catch (Error const& error) {
+        json.at("distribution").fail(concat("is not the notation of one: ", error.message().substr(0, 400)));
+    }
+#endif
+    return tensor;
+}
+
+/// Of names that are looked up: which is there twice, if any.
+[[nodiscard]] inline std::string_view twin_of(std::vector<std::string_view>& names) {
+    std::sort(names.begin(), names.end());
+    auto const twin = std::adjacent_find(names.begin(), names.end());
+    return twin == names.end() ? std::string_view{} : *twin;
+}
+
+/// No byte of a file belongs to two extents, no name stands for two. Sorts the extents: (file, begin).
+inline void sort_extents(Manifest& manifest, std::string_view file) {
+    auto const place = [&](Extent const& extent) {
+        return std::tuple(extent.file, extent.begin, extent_bytes(manifest, extent), extent.tensor, extent.replica);
+    };
+    std::stable_sort(manifest.extents.begin(), manifest.extents.end(),
+                     [&](Extent const& a, Extent const& b) { return place(a) < place(b); });
+    for (std::size_t e = 1; e < manifest.extents.size(); ++e) {
+        Extent const& before = manifest.extents[e - 1];
+        Extent const& extent = manifest.extents[e];
+        if (before.file != extent.file || extent.begin - before.begin >= extent_bytes(manifest, before)) continue;
+        refuse_manifest(file, concat("byte ", extent.begin, " of the data of ",
+                                     quote_name(manifest.files[static_cast<std::size_t>(extent.file)].leaf),
+                                     " belongs to two extents: ", describe(manifest, before), ", and ",
+                                     describe(manifest, extent)));
+    }
+    std::vector<std::string_view> keys;
+    for (std::size_t e = 0; e < manifest.extents.size();) {
+        int const of_file = manifest.extents[e].file;
+        keys.clear();
+        for (; e < manifest.extents.size() && manifest.extents[e].file == of_file; ++e)
+            keys.push_back(key_of(manifest, manifest.extents[e]));
+        std::string_view const twin = twin_of(keys);
+        if (twin.data() == nullptr) continue;
+        refuse_manifest(file, concat("two extents have the name ", quote_name(twin), " in ",
+                                     quote_name(manifest.files[static_cast<std::size_t>(of_file)].leaf)));
+    }
+}
+
+}  // namespace detail
+
+/// The manifest that a text of `file` describes. Throws FormatError naming the file, the tensor and what is wrong with
+/// it. What it does not check: that the extents cover their tensors (check_coverage), and that the files are as said.
+[[nodiscard]] inline Manifest manifest_from(std::string_view json_text, std::string_view file) {
+    using detail::JsonReader;
+    using detail::quote_name;
+    if (json_text.size() > static_cast<std::size_t>(max_manifest_bytes)) {
+        detail::refuse_manifest(file, concat("it has ", json_text.size(), " bytes, more than ", max_manifest_bytes));
+    }
+    detail::JsonTree const tree(json_text, file, detail::refuse_manifest);
+    JsonReader const json(tree);
+    if (json.at("format").text_view() != detail::manifest_format)
+        json.at("format").fail(concat("is not '", detail::manifest_format, "'"));
+    Index const version = json.at("version").integer();
+    if (version > detail::manifest_version) {
+        raise(ErrorCode::format, concat("reshard::Manifest: ", file, ": it is of version ", version,
+                                        ", this library reads versions up to ", detail::manifest_version,
+                                        ". Fix: load it with the release of reshard that saved it, or a newer one."));
+    }
+    if (version < 1) json.at("version").fail("is 0: the first is 1");
+
+    Manifest manifest;
+    static_cast<void>(detail::hex_from(json.at("save"), 16));
+    manifest.save = json.at("save").text();
+    manifest.world_size = static_cast<int>(json.at("world_size").integer(INT32_MAX));
+    if (manifest.world_size == 0) json.at("world_size").fail("is 0: at least one rank saved");
+    json.at("metadata").for_each_member([&](std::string const& key, JsonReader const& value) {
+        manifest.metadata.emplace_back(key, value.text());
+    });
+    std::sort(manifest.metadata.begin(), manifest.metadata.end());
+
+    std::vector<std::string_view> names;
+    json.at("files").for_each([&](JsonReader const& item) {
+        manifest.files.push_back(detail::file_from(item, manifest.world_size));
+        names.push_back(item.at("name").text_view());
+    });
+    if (std::string_view const twin = detail::twin_of(names); twin.data() != nullptr)
+        json.at("files").fail(concat("has ", quote_name(twin), " twice"));
+
+    std::vector<std::pair<std::string_view, JsonReader>> entries;
+    json.at("tensors").for_each(
+        [&](JsonReader const& item) { entries.emplace_back(item.at("name").text_view(), item); });
+    std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
+    for (auto const& [name, entry] : entries) {
+        if (!manifest.tensors.empty() && manifest.tensors.back().name == name)
+            json.at("tensors").fail(concat("has ", quote_name(name), " twice"));
+        manifest.tensors.push_back(detail::tensor_from(entry));
+        entry.at("extents").for_each([&](JsonReader const& item) {
+            manifest.extents.push_back(detail::extent_from(item, manifest.tensors.back(), manifest.files));
+            manifest.extents.back().tensor = manifest.tensors.size() - 1;
+        });
+    }
+    detail::sort_extents(manifest, file);
+    return manifest;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/json_tree.hpp
+/// \brief  JSON as a tree, for the files that say what a folder holds, with errors that name the file and the key.
+/// \depends checkpoint/detail/json.hpp, checkpoint/detail/json_text.hpp. No I/O. Private to the library.
+#pragma once
+
+#include <reshard/checkpoint/detail/json.hpp>
+#include <reshard/checkpoint/detail/json_text.hpp>
+
+#include <algorithm>  // sort, adjacent_find
+#include <vector>     // vector
+
+namespace reshard::inline v0::detail {
+
+/// How a room says that a file is not what it claims to be: throws FormatError with a remedy.
+using RefuseFile = void (*)(std::string_view file, std::string_view what);
+
+/// All values of a text in its order, each with what it contains behind it: 24 bytes a value, whatever the text.
+class JsonTree {
+public:
+    enum class Kind : std::uint8_t { other, integer, text, list, object };
+
+    /// Throws through `refuse` what is not one JSON text, or gives a key twice. `where` begins the names of keys.
+    JsonTree(std::string_view json, std::string_view file, RefuseFile refuse, std::string_view where = {})
+        : file_(file), where_(where), refuse_(refuse) {
+        if (json.size() > most_bytes) fail(concat("it has ", json.size(), " bytes, more than ", most_bytes));
+        if (!is_utf8(json)) fail("it is not UTF-8");
+        read_json(json, *this);
+    }
+
+    /// \name The values, by number; the whole is 0.
+    ///@{
+    [[nodiscard]] Kind kind(std::uint32_t node) const noexcept { return nodes_[node].kind; }
+    [[nodiscard]] std::uint64_t integer(std::uint32_t node) const noexcept { return nodes_[node].value; }
+    [[nodiscard]] std::string_view text(std::uint32_t node) const noexcept {
+        return text_at(nodes_[node].value >> 32U, nodes_[node].value & 0xffffffffU);
+    }
+    [[nodiscard]] std::string_view key(std::uint32_t node) const noexcept {
+        return text_at(nodes_[node].key, nodes_[node].key_size);
+    }
+    /// The value after this one and all that is in it.
+    [[nodiscard]] std::uint32_t next(std::uint32_t node) const noexcept { return nodes_[node].next; }
+    /// The member of that name; 0 when there is none.
+    [[nodiscard]] std::uint32_t find(std::uint32_t node, std::string_view name) const noexcept {
+        if (kind(node) != Kind::object) return 0;
+        for (std::uint32_t member = node + 1; member < next(node); member = next(member))
+            if (key(member) == name) return member;
+        return 0;
+    }
+    ///@}
+
+    /// `tensors[layer.0.weight].extents[2]`: items that have a name go by it.
+    [[nodiscard]] std::string path(std::uint32_t node) const {
+        std::string result(where_);
+        for (std::uint32_t at = 0; at != node;) {
+            std::uint32_t child = at + 1;
+            std::size_t place = 0;
+            for (; next(child) <= node; child = next(child)) ++place;
+            if (kind(at) == Kind::object) {
+                result += concat(result.empty() ? "" : ".", key(child));
+            } else {
+                std::uint32_t const name = find(child, "name");
+                bool const named = name != 0 && kind(name) == Kind::text;
+                result += concat("[", named ? std::string(text(name)) : std::to_string(place), "]");
+            }
+            at = child;
+        }
+        return result;
+    }
+
+    [[noreturn]] void fail(std::string_view what) const {
+        refuse_(file_, what);
+        std::abort();  // it throws
+    }
+
+    /// \name Events of the text
+    ///@{
+    void open(bool is_object) { open_.push_back(add(is_object ? Kind::object : Kind::list, 0)); }
+    void close() {
+        std::uint32_t const node = open_.back();
+        open_.pop_back();
+        nodes_[node].next = static_cast<std::uint32_t>(nodes_.size());
+        if (kind(node) == Kind::object) refuse_duplicates(node);
+    }
+    void key(std::string const& text) {
+        key_ = static_cast<std::uint32_t>(texts_.size());
+        key_size_ = static_cast<std::uint32_t>(text.size());
+        texts_ += text;
+    }
+    void value(JsonScalar const& scalar) {
+        switch (scalar.kind) {
+            case JsonKind::unsigned_integer: add(Kind::integer, scalar.integer); return;
+            case JsonKind::text:
+                add(Kind::text, (std::uint64_t{texts_.size()} << 32U) | scalar.text->size());
+                texts_ += *scalar.text;
+                return;
+            default: add(Kind::other, 0);
+        }
+    }
+    ///@}
+
+private:
+    struct Node {
+        Kind kind = Kind::other;
+        std::uint32_t next = 0;
+        std::uint32_t key = 0;  // where it begins in texts_
+        std::uint32_t key_size = 0;
+        std::uint64_t value = 0;  // of a text: where it begins in texts_, and in the lower half its size
+    };
+    // A text has fewer values than bytes, and its texts are no longer when their escapes are read.
+    static constexpr std::size_t most_bytes = UINT32_MAX;
+
+    [[nodiscard]] std::string_view text_at(std::uint64_t begin, std::uint64_t size) const noexcept {
+        return std::string_view(texts_).substr(begin, size);
+    }
+    std::uint32_t add(Kind kind, std::uint64_t value) {
+        auto const node = static_cast<std::uint32_t>(nodes_.size());
+        nodes_.push_back({kind, node + 1, key_, key_size_, value});
+        key_size_ = 0;
+        return node;
+    }
+    void refuse_duplicates(std::uint32_t object) {
+        keys_.clear();
+        for (std::uint32_t member = object + 1; member < next(object); member = next(member))
+            keys_.push_back(key(member));
+        std::sort(keys_.begin(), keys_.end());
+        auto const twin = std::adjacent_find(keys_.begin(), keys_.end());
+        if (twin != keys_.end()) fail(concat(quote_name(*twin), " is given twice"));
+    }
+
+    std::vector<Node> nodes_;
+    std::string texts_;
+    std::string_view file_;
+    std::string_view where_;
+    RefuseFile refuse_;
+    std::vector<std::uint32_t> open_;
+    std::vector<std::string_view> keys_;
+    std::uint32_t key_ = 0;
+    std::uint32_t key_size_ = 0;
+};
+
+/// A value that is read with expectations: every way to ask throws FormatError, naming the file and the key, when the
+/// value is something else. \pre the tree, and the file's name, outlive it.
+class JsonReader {
+public:
+    explicit JsonReader(JsonTree const& tree, std::uint32_t node = 0) noexcept : tree_(&tree), node_(node) {}
+
+    [[nodiscard]] JsonReader at(std::string_view name) const {
+        std::uint32_t const found = tree_->find(expect(JsonTree::Kind::object, "an object"), name);
+        if (found == 0) fail(concat("has no '", name, "'"));
+        return JsonReader(*tree_, found);
+    }
+    [[nodiscard]] bool has(std::string_view name) const noexcept { return tree_->find(node_, name) != 0; }
+    [[nodiscard]] std::uint64_t unsigned_integer() const {
+        return tree_->integer(expect(JsonTree::Kind::integer, "an integer of 0 or more"));
+    }
+    [[nodiscard]] Index integer() const { return integer(INT64_MAX); }
+    /// An integer from 0 to `most`.
+    [[nodiscard]] Index integer(Index most) const {
+        std::uint64_t const value = unsigned_integer();
+        if (value > static_cast<std::uint64_t>(most)) {
+            fail(concat("is ", value, ", above ", most == INT64_MAX ? std::string("2^63 - 1") : std::to_string(most)));
+        }
+        return static_cast<Index>(value);
+    }
+    [[nodiscard]] std::string text() const { return std::string(text_view()); }
+    [[nodiscard]] std::string_view text_view() const { return tree_->text(expect(JsonTree::Kind::text, "text")); }
+    /// Calls f(JsonReader) for every item of a list.
+    template <class F>
+    void for_each(F&& f) const {
+        each(expect(JsonTree::Kind::list, "a list"), f);
+    }
+    /// Calls f(std::string key, JsonReader) for every member of an object.
+    template <class F>
+    void for_each_member(F&& f) const {
+        each(expect(JsonTree::Kind::object, "an object"),
+             [&](JsonReader const& member) { f(std::string(tree_->key(member.node_)), member); });
+    }
+    [[nodiscard]] std::vector<Index> integers() const {
+        std::vector<Index> list;
+        for_each([&](JsonReader const& item) { list.push_back(item.integer()); });
+        return list;
+    }
+    [[noreturn]] void fail(std::string_view what) const {
+        std::string const path = tree_->path(node_);
+        tree_->fail(concat(path.empty() ? "it" : quote_name(path), " ", what));
+    }
+
+private:
+    [[nodiscard]] std::uint32_t expect(JsonTree::Kind kind, std::string_view what) const {
+        if (tree_->kind(node_) != kind) fail(concat("is not ", what));
+        return node_;
+    }
+    template <class F>
+    void each(std::uint32_t container, F&& f) const {
+        std::uint32_t const end = tree_->next(container);
+        for (std::uint32_t item = container + 1; item < end; item = tree_->next(item)) f(JsonReader(*tree_, item));
+    }
+
+    JsonTree const* tree_;
+    std::uint32_t node_;
+};
+
+}  // namespace reshard::inline v0::detail

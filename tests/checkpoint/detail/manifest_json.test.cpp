@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "../manifest_support.hpp"
+
+using namespace checkpoint_test;
+
+namespace {
+
+/// The text is refused, and the message has all of the parts.
+void check_refused(std::string const& text, std::vector<std::string> const& parts) {
+    Caught const error = caught([&] { static_cast<void>(manifest_from(text, "the/manifest")); });
+    CAPTURE(error.message);
+    CHECK(error.code == ErrorCode::format);
+    CHECK(contains(error.message, "the/manifest"));
+    CHECK(contains(error.message, "Fix: "));
+    for (std::string const& part : parts) {
+        CAPTURE(part);
+        CHECK(contains(error.message, part));
+    }
+}
+
+}  // namespace
+
+TEST_SUITE("checkpoint/detail/manifest_json") {
+    TEST_CASE("what is written is read again, and the same manifest gives the same text") {
+        Manifest const m = example_manifest();
+        std::string const text = to_json(m);
+        CHECK(manifest_from(text, "m") == m);
+        CHECK(to_json(manifest_from(text, "m")) == text);
+        for (std::uint64_t const seed : reshard::test::seeds(150)) {
+            CAPTURE(seed);
+            reshard::test::Random random(seed);
+            Manifest const made = random_manifest(random);
+            std::string const json = to_json(made);
+            CAPTURE(json);
+            REQUIRE(manifest_from(json, "m") == made);
+        }
+    }
+
+    TEST_CASE("order does not matter, neither does what this version does not know") {
+        Manifest m = example_manifest();
+        std::string const text = R"json(
+{"tensors": [{"name": "step", "later": [{}], "extents": [{"crc32c": "8a9136aa", "box": [], "begin": 0, "file": 0}],
+              "distribution": "(4):(R)", "replicas": 1, "shape": [], "dtype": "I64"},
+             {"name": "codes", "dtype": "F4", "shape": [3,2], "replicas": 1, "distribution": "",
+              "extents": [{"file": 0, "begin": 56, "replica": 0, "key": "codes", "box": [[0,3],[0,2]]}]}],
+ "files": [{"name": "f", "bytes": 100, "header_digest": "00000000deadbeef", "flags": -1.5}],
+ "metadata": {"step": "1000", "model": "tiny"}, "world_size": 4, "save": "0123456789abcdef", "version": 1,
+ "future": null, "format": "reshard-checkpoint"})json";
+        m.files = {{"f", 100, 0xdeadbeefU, -1}};
+        m.tensors.erase(m.tensors.begin() + 1);
+        m.extents = {m.extents[0], m.extents[3]};
+        m.extents[0].tensor = 1;
+        CHECK(manifest_from(text, "m") == m);
+    }
+
+    TEST_CASE("a file's writer may be unknown, a manifest may hold nothing") {
+        Manifest m;
+        m.save = "ffffffffffffffff";
+        m.world_size = 1;
+        CHECK(manifest_from(to_json(m), "m") == m);
+        m.files = {{"sub/f.safetensors", 0, 0, -1}};
+        CHECK(manifest_from(to_json(m), "m") == m);
+    }
+
+    TEST_CASE("texts that are no manifest are refused with the key and the tensor") {
+        std::string const good = to_json(example_manifest());
+        struct Case {
+            char const* from;
+            char const* to;
+            std::vector<std::string> parts;
+        };
+        std::string const name = "'tensors[layer.0.weight]";
+        for (Case const& c : std::vector<Case>{
+                 {"reshard-checkpoint", "reshard-mch", {"'format' is not 'reshard-checkpoint'"}},
+                 {"\"version\": 1", "\"version\": 2", {"of version 2", "reads versions up to 1", "newer"}},
+                 {"\"version\": 1", "\"version\": 0", {"'version' is 0"}},
+                 {"\"version\": 1", "\"version\": -1", {"'version' is not an integer of 0 or more"}},
+                 {"\"version\": 1,", "", {"it has no 'version'"}},
+                 {"0123456789abcdef", "0123456789abcde", {"'save' is '0123456789abcde', not 16"}},
+                 {"0123456789abcdef", "0123456789ABCDEF", {"'save' is"}},
+                 {"\"world_size\": 4", "\"world_size\": 0", {"'world_size' is 0"}},
+                 {"\"world_size\": 4", "\"world_size\": 4.0", {"'world_size' is not an integer"}},
+                 {"\"world_size\": 4", "\"world_size\": 4294967297", {"'world_size' is 4294967297, above 2147483647"}},
+                 {"\"tiny\"", "7", {"'metadata.model' is not text"}},
+                 {"\"model\"", "\"step\"", {"'step' is given twice"}},
+                 {"shard-00001", "../shard-00001", {"no data file inside the folder"}},
+                 {"shard-00001", "/shard-00001", {"no data file inside the folder"}},
+                 {"shard-00001", "./shard-00001", {"no data file inside the folder"}},
+                 {"shard-00001", "a//shard-00001", {"no data file inside the folder"}},
+                 {"shard-00001-of-00004.0123456789abcdef.safetensors", "reshard.manifest.json", {"no data file"}},
+                 {"shard-00001", "shard-00002", {"'files' has 'shard-00002-of-00004", "twice"}},
+                 {"\"bytes\": 420", "\"bytes\": 9223372036854775808", {"above 2^63 - 1"}},
+                 {"\"bytes\": 420", "\"bytes\": 60", {"'tensors[codes].extents[0]' takes 3 bytes from 56 on", "60"}},
+                 {"00000000deadbeef", "deadbeef", {"header_digest' is 'deadbeef'"}},
+                 {"\"writer\": 1", "\"writer\": 4", {"writer' is 4, above 3"}},
+                 {"\"writer\": 1", "\"writer\": -1", {"writer' is not an integer"}},
+                 {"\"name\": \"codes\"", "\"name\": \"step\"", {"'tensors' has 'step' twice"}},
+                 {"\"name\": \"codes\"", "\"name\": \"__metadata__\"", {"no tensor may have"}},
+                 {"\"F32\"", "\"F33\"", {name, "unknown dtype 'F33'"}},
+                 {"\"F32\"", "\"F6_E2M3\"", {name, "is a part of the tensor", "F6_E2M3 tensors cannot be cut"}},
+                 {"[3,2]", "[3,1]", {"'tensors[codes]'", "does not fill its last byte"}},
+                 {"[6,2]", "[4611686018427387904,8]", {name, "more bits than a 64-bit integer"}},
+                 {"[6,2]", "[1,1,1,1,1,1,1,1,1]", {name, "more than 8 dimensions"}},
+                 {"[6,2]", "[6,-2]", {name, "shape[1]' is not an integer of 0 or more"}},
+                 {"\"replicas\": 2", "\"replicas\": 0", {name, "replicas' is 0"}},
+                 {"\"replicas\": 2", "\"replicas\": 1", {name, "replica' is 1, above 0"}},
+                 {"(2,2):(R,S0)", "(2,2):(R,S2)", {name, "is not the notation of one"}},
+                 {"(2,2):(R,S0)", "(2,2)", {name, "is not the notation of one"}},
+                 {"\"file\": 1", "\"file\": 2", {name, "file' is 2, but there are 2 files"}},
+                 {"\"begin\": 8", "\"begin\": 9223372036854775807", {name, "beyond the end"}},
+                 {"\"begin\": 32", "\"begin\": 31", {"byte 31", "two extents", "[0:3,0:2]", "[3:6,0:2]", "layer.0"}},
+                 {"[[3,6],[0,2]]", "[[3,7],[0,2]]", {name, "box[0]' is no [begin, end] within the extent 6"}},
+                 {"[[3,6],[0,2]]", "[[6,3],[0,2]]", {name, "box[0]' is no [begin, end]"}},
+                 {"[[3,6],[0,2]]", "[[3,6],[0,2,2]]", {name, "box[1]' is no [begin, end]"}},
+                 {"[[3,6],[0,2]]", "[[3,6]]", {name, "fewer dimensions than [6,2]"}},
+                 {"[[3,6],[0,2]]", "[[3,6],[0,2],[0,1]]", {name, "more dimensions than [6,2]"}},
+                 {"[[0,3],[0,2]]", "[[0,3],[0,1]]", {"'tensors[codes].extents[0].box' is a part of the tensor", "F4"}},
+                 {"62a8ab43", "62a8ab4", {name, "crc32c' is '62a8ab4', not 8"}},
+                 {"62a8ab43", "62a8ab4g", {name, "crc32c' is '62a8ab4g'"}},
+                 {"replica_0.__box_1", "replica_0", {"two extents have the name 'layer.0.weight.__tp_replica_0' in"}},
+                 {"layer.0.weight.__tp_replica_0", "step", {"two extents have the name 'step' in 'shard-00001"}},
+                 {"layer.0.weight.__tp_replica_0", "", {name, "key' is no name"}},
+                 {"\"extents\": [", "\"extents\": 3, \"was\": [", {"extents' is not a list"}},
+                 {"{\n", "[\n", {"not JSON at byte"}},
+             }) {
+            CAPTURE(c.from);
+            CAPTURE(c.to);
+            check_refused(with(good, c.from, c.to), c.parts);
+        }
+        check_refused("", {"not JSON"});
+        check_refused("[]", {"it is not an object"});
+        check_refused("7", {"it is not an object"});
+        check_refused("\xef\xbb\xbf" + good, {"a byte order mark"});
+        check_refused(with(good, "tiny", "\xff"), {"not UTF-8"});
+        check_refused(good + "x", {"not JSON at byte"});
+        check_refused(std::string(200, '['), {"nested deeper than 128"});
+        check_refused(good.substr(0, good.size() / 2), {"not JSON at byte"});
+    }
+
+    TEST_CASE("what cannot be written is refused before anything is written") {
+        Manifest m = example_manifest();
+        m.metadata[0].second = "\xff";
+        Caught const error = caught([&] { static_cast<void>(to_json(m)); });
+        CHECK(error.code == ErrorCode::format);
+        CHECK(contains(error.message, "not UTF-8"));
+    }
+
+    TEST_CASE("any change to a manifest is either read or refused with a remedy") {
+        auto const seed = 20261121U;
+        CAPTURE(seed);
+        std::mt19937 random(seed);
+        std::string const valid = to_json(example_manifest());
+        int refused = 0;
+        for (int trial = 0; trial < 5'000; ++trial) {
+            std::string text = valid;
+            for (unsigned change = 0; change <= random() % 3; ++change) {
+                std::size_t const at = random() % text.size();
+                if (random() % 2 == 0) {
+                    text[at] = "{}[]\",:1e./\\u9"[random() % 14];
+                } else {
+                    std::size_t const from = random() % text.size();
+                    text.insert(at, text.substr(from, random() % 20));
+                }
+            }
+            Manifest read;
+            Caught const error = caught([&] { read = manifest_from(text, "m"); });
+            CAPTURE(text);
+            if (error.code == ErrorCode::none) {
+                REQUIRE(manifest_from(to_json(read), "m") == read);
+            } else {
+                REQUIRE(error.code == ErrorCode::format);
+                REQUIRE(contains(error.message, "Fix: "));
+                ++refused;
+            }
+        }
+        CHECK(refused > 2000);
+    }
+}

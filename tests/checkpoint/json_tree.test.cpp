@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/checkpoint/json_tree.hpp>
+
+#include <doctest/doctest.h>
+
+#include "support.hpp"
+
+using namespace checkpoint_test;
+using reshard::detail::JsonReader;
+using reshard::detail::JsonTree;
+
+namespace {
+
+void refuse(std::string_view file, std::string_view what) {
+    raise(ErrorCode::format, concat("the room: ", file, ": ", what));
+}
+
+/// The message of what `read(reader of the text)` throws.
+template <class Read>
+std::string complaint(std::string_view json, Read&& read, std::string_view where = {}) {
+    Caught const error = caught([&] {
+        JsonTree const tree(json, "the file", refuse, where);
+        read(JsonReader(tree));
+    });
+    CHECK((error.code == ErrorCode::none || contains(error.message, "the room: the file: ")));
+    return error.message;
+}
+
+}  // namespace
+
+TEST_SUITE("checkpoint/json_tree") {
+    TEST_CASE("values are found by name and in order, whatever lies between them") {
+        JsonTree const tree(R"({"a":{"x":[[1,2],{"y":[]}],"z":"\u00e4"},"":18446744073709551615,"b":[0,[],3]})", "f",
+                            refuse);
+        JsonReader const json(tree);
+        CHECK(json.at("a").at("z").text() == "\xc3\xa4");
+        CHECK(json.at("").unsigned_integer() == UINT64_MAX);
+        CHECK(json.has("b"));
+        CHECK_FALSE(json.has("x"));
+        CHECK_FALSE(json.at("b").has("x"));
+        int items = 0;
+        json.at("a").at("x").for_each([&](JsonReader const& item) {
+            if (items++ == 0) CHECK(item.integers() == std::vector<Index>{1, 2});
+        });
+        CHECK(items == 2);
+        std::string keys;
+        json.for_each_member([&](std::string const& key, JsonReader const&) { keys += key + ";"; });
+        CHECK(keys == "a;;b;");
+    }
+
+    TEST_CASE("complaints name the file and the way to the value") {
+        std::string_view const json = R"({"list":[{"name":"first","n":-1},{"n":1.5},[7]],"big":9223372036854775808})";
+        auto const item = [](int wanted, auto const& f) {
+            return [wanted, f](JsonReader const& reader) {
+                int at = 0;
+                reader.at("list").for_each([&](JsonReader const& one) {
+                    if (at++ == wanted) f(one);
+                });
+            };
+        };
+        auto const n = [](JsonReader const& one) { (void)one.at("n").integer(); };
+        CHECK(contains(complaint(json, item(0, n)), "'list[first].n' is not an integer of 0 or more"));
+        CHECK(contains(complaint(json, item(1, n)), "'list[1].n' is not an integer of 0 or more"));
+        CHECK(contains(complaint(json, item(2, n)), "'list[2]' is not an object"));
+        CHECK(contains(complaint(json, [](auto const& r) { (void)r.at("big").integer(); }), "above 2^63 - 1"));
+        CHECK(contains(complaint(json, [](auto const& r) { (void)r.at("none"); }), "it has no 'none'"));
+        CHECK(contains(complaint(
+                           json, [](auto const& r) { (void)r.at("none"); }, "table.a"),
+                       "'table.a' has no"));
+        CHECK(contains(complaint(
+                           json, [](auto const& r) { (void)r.at("list").text(); }, "top"),
+                       "'top.list' is not text"));
+        CHECK(
+            contains(complaint("[0,1,2]", [](auto const& r) { r.for_each([](auto const& one) { (void)one.text(); }); }),
+                     "'[0]' is not text"));
+    }
+
+    TEST_CASE("keys given twice are refused at any depth, also among many") {
+        auto const nothing = [](JsonReader const&) {};
+        CHECK(contains(complaint(R"({"a":1,"b":{"c":1,"c":1}})", nothing), "'c' is given twice"));
+        CHECK(complaint(R"({"a":1,"b":{"a":1,"c":{"a":[]}}})", nothing).empty());
+        std::string many = "{";
+        for (int i = 0; i < 200'000; ++i) many += concat("\"k", i, "\":0,");
+        CHECK(complaint(many + "\"last\":0}", nothing).empty());
+        CHECK(contains(complaint(many + "\"k77\":0}", nothing), "'k77' is given twice"));
+    }
+
+    TEST_CASE("texts that are not JSON, or not text, are refused") {
+        auto const nothing = [](JsonReader const&) {};
+        CHECK(contains(complaint("{", nothing), "not JSON at byte"));
+        CHECK(contains(complaint("\"\xff\"", nothing), "not UTF-8"));
+        CHECK(contains(complaint("\xef\xbb\xbf{}", nothing), "byte order mark"));
+        CHECK(complaint(" 7 ", nothing).empty());
+    }
+}

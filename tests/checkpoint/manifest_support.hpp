@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/checkpoint/manifest_support.hpp
+/// \brief  Manifests to test with: the one of the documentation, and random ones whose tensors are cut at random.
+#pragma once
+
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+
+#include <support/random.hpp>
+
+#include "support.hpp"
+
+namespace checkpoint_test {
+
+/// A weight whose copies along one mesh axis are kept apart, a scalar that one rank wrote, a tensor of 4-bit numbers.
+inline Manifest example_manifest() {
+    Manifest m;
+    m.save = "0123456789abcdef";
+    m.world_size = 4;
+    m.metadata = {{"model", "tiny"}, {"step", "1000"}};
+    m.files = {{"shard-00001-of-00004.0123456789abcdef.safetensors", 420, 0x00000000deadbeefU, 0},
+               {"shard-00002-of-00004.0123456789abcdef.safetensors", 300, 0x1122334455667788U, 1}};
+    m.tensors = {{"codes", DType::f4, DynamicShape(Indices{3, 2}), 1, ""},
+                 {"layer.0.weight", DType::f32, DynamicShape(Indices{6, 2}), 2, "(2,2):(R,S0)"},
+                 {"step", DType::i64, DynamicShape(Indices{}), 1, "(4):(R)"}};
+    // {tensor, replica, file, begin, box, key, has_checksum, crc32c}
+    m.extents = {{2, 0, 0, 0, Box{}, "", true, 0x8a9136aaU},
+                 {1, 0, 0, 8, Box{{0, 3}, {0, 2}}, "layer.0.weight.__tp_replica_0", true, 0x62a8ab43U},
+                 {1, 0, 0, 32, Box{{3, 6}, {0, 2}}, "layer.0.weight.__tp_replica_0.__box_1", true, 0x46dd794eU},
+                 {0, 0, 0, 56, Box{{0, 3}, {0, 2}}, "", false, 0},
+                 {1, 1, 1, 0, Box{{0, 6}, {0, 2}}, "layer.0.weight.__tp_replica_1", true, 0x113fdb5cU}};
+    return m;
+}
+
+/// Cuts `whole` into boxes by cuts that go right through, each of any part along any dimension.
+inline std::vector<Box> guillotine(reshard::test::Random& random, Box const& whole, int cuts) {
+    std::vector<Box> boxes{whole};
+    for (; cuts > 0; --cuts) {
+        auto const which = static_cast<std::size_t>(random.between(0, static_cast<Index>(boxes.size()) - 1));
+        Box const box = boxes[which];
+        if (box.rank() == 0) break;
+        int const dim = static_cast<int>(random.between(0, box.rank() - 1));
+        if (box.extent(dim) < 2) continue;
+        Index const at = random.between(box.begin(dim) + 1, box.end(dim) - 1);
+        boxes[which].set(dim, {box.begin(dim), at});
+        boxes.push_back(box);
+        boxes.back().set(dim, {at, box.end(dim)});
+    }
+    return boxes;
+}
+
+/// Any manifest that a save could have written: tensors cut at random, boxes in any file.
+inline Manifest random_manifest(reshard::test::Random& random) {
+    Manifest m;
+    m.save = reshard::detail::hex_text(random.engine()(), 16);
+    m.world_size = static_cast<int>(random.between(1, 9));
+    if (random.chance(50)) m.metadata = {{"", "\"quoted\"\n"}, {"a", "\xc3\xa4"}};
+    int const files = static_cast<int>(random.between(1, 5));
+    std::vector<Index> filled(static_cast<std::size_t>(files));
+    for (int t = static_cast<int>(random.between(0, 6)); t > 0; --t) {
+        StoredTensor tensor;
+        tensor.name = concat("t", 100 - t, random.chance(10) ? "\xe2\x82\xac\t" : "");
+        tensor.dtype = static_cast<DType>(random.between(0, dtype_count - 1));
+        auto const d = random.distribution(random.mesh(), random.shape());
+        tensor.shape = is_byte_sized(tensor.dtype) ? d.shape() : DynamicShape(Indices{4, random.between(0, 5)});
+        tensor.replicas = static_cast<int>(random.between(1, 3));
+        if (is_byte_sized(tensor.dtype) && random.chance(80)) tensor.distribution = to_string(d);
+        m.tensors.push_back(tensor);
+        for (int replica = 0; replica < tensor.replicas; ++replica) {
+            int const cuts = is_byte_sized(tensor.dtype) ? static_cast<int>(random.between(0, 12)) : 0;
+            int number = 0;
+            for (Box const& box : guillotine(random, Box(tensor.shape), cuts)) {
+                Extent extent;
+                extent.tensor = m.tensors.size() - 1;
+                extent.replica = replica;
+                extent.file = static_cast<int>(random.between(0, files - 1));
+                extent.box = box;
+                if (number + replica > 0) extent.key = concat(tensor.name, ".", replica, ".", number);
+                ++number;
+                extent.has_checksum = random.chance(80);
+                if (extent.has_checksum) extent.crc32c = static_cast<std::uint32_t>(random.engine()());
+                Index& end = filled[static_cast<std::size_t>(extent.file)];
+                extent.begin = end;
+                end += reshard::detail::extent_bytes(m, extent) + 8;
+                m.extents.push_back(extent);
+            }
+        }
+    }
+    for (int f = 0; f < files; ++f) {
+        m.files.push_back({concat("f", f, ".safetensors"), filled[static_cast<std::size_t>(f)] + 10, random.engine()(),
+                           static_cast<int>(random.between(-1, m.world_size - 1))});
+    }
+    reshard::detail::sort_extents(m, "made");
+    return m;
+}
+
+/// `text` with its first `from` replaced.
+inline std::string with(std::string text, std::string_view from, std::string_view to) {
+    std::size_t const at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+}
+
+}  // namespace checkpoint_test

@@ -160,31 +160,30 @@ private:
     void pass_needs(std::span<Piece const> pieces) {
         sends_.clear();
         receives_.clear();
-        for (Piece const& piece : pieces) {
-            if (piece.reader == comm_.rank()) add_sends(piece);
+        receives_.reserve(pieces.size());
+        for (int peer = 0; peer < comm_.size(); ++peer) {  // as exchange() wants them, and nothing has to be sorted
+            for (Piece const& piece : pieces)
+                if (piece.reader == comm_.rank()) add_sends(piece, peer);
+        }
+        for (Piece const& piece : pieces) {  // by reader
             visit_needs(piece, comm_.rank(), [&](MessagePart const&, MessagePart const& to, std::byte* base) {
                 receives_.push_back({piece.reader, base + to.offset, to.box});
                 report_.bytes_loaded += to.box.payload_bytes();
             });
         }
-        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
-        std::stable_sort(sends_.begin(), sends_.end(), by_peer);
-        std::stable_sort(receives_.begin(), receives_.end(), by_peer);
         ++(spread_ == Spread::scatter ? report_.collectives.scatters : report_.collectives.exchanges);
         comm_.exchange(sends_, receives_).wait();
     }
 
-    void add_sends(Piece const& piece) {
+    void add_sends(Piece const& piece, int peer) {
         WantedTensor const& tensor = wanted_[piece.wanted];
         DynamicDistribution const& to = targets_[tensor.target].distribution;
-        for (Index i = 0; i < to.mesh().size(); ++i) {
-            Index const rank = to.mesh().rank_at(i);
-            needs_.clear();
-            append_needs(needs_, piece.box, to, rank);
-            for (Message const& need : needs_) {
-                MessagePart const part = part_of_dense(need, tensor.dtype, piece.box);
-                sends_.push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
-            }
+        if (!to.contains(peer)) return;
+        needs_.clear();
+        append_needs(needs_, piece.box, to, peer);
+        for (Message const& need : needs_) {
+            MessagePart const part = part_of_dense(need, tensor.dtype, piece.box);
+            sends_.push_back({peer, at(piece.place) + part.offset, part.box});
         }
     }
 

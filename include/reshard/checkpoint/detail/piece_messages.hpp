@@ -21,14 +21,20 @@ inline void append_needs(std::vector<Message>& messages, Box const& box, Dynamic
     Indices const coordinates = to.mesh().coordinates(rank);
     if (!partial_part(to, coordinates).has_values) return;
     int const dims = to.shape().rank();
-    std::size_t const first = messages.size();
     InlineList<IndexSet, max_rank> sets;
+    bool intervals = true;
     for (int dim = 0; dim < dims; ++dim) {
         sets.push_back(to.index_set(coordinates, dim).simplified());
         if (intersect(sets[dim].span(), box[dim]).empty()) return;
+        intervals = intervals && sets[dim].is_interval();
+    }
+    std::size_t const first = messages.size();
+    messages.push_back({rank, {}});
+    if (intervals) {  // a box, as it nearly always is
+        for (int dim = 0; dim < dims; ++dim) messages.back().box.push_back(intersect(box[dim], sets[dim].span()));
+        return;
     }
     DimForms const forms = dim_forms(dims, dims, [&](int dim) { return !sets[dim].is_interval(); });
-    messages.push_back({rank, {}});
     for (int dim = 0; dim < dims; ++dim) {
         std::size_t const last = messages.size();
         for (std::size_t i = first; i < last; ++i) {
@@ -71,8 +77,13 @@ template <class Place>
 
 /// Of a dense row-major box of the index space.
 [[nodiscard]] inline MessagePart part_of_dense(Message const& message, DType dtype, Box const& dense) {
-    Indices strides = row_major_strides(dense.shape());
-    for (Index& stride : strides) stride *= bytes(dtype);
+    Indices strides;
+    strides.count = dense.rank();
+    Index stride = bytes(dtype);
+    for (int dim = dense.rank() - 1; dim >= 0; --dim) {  // the shape is known to be one
+        strides[dim] = stride;
+        stride *= dense.extent(dim);
+    }
     return part_of(message, dtype, strides, [&](int dim, Index i) { return i - dense.begin(dim); });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/manifest_json.hpp
-/// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked. Rules:
-/// docs/manifest.md. \depends checkpoint/manifest, checkpoint/json_tree, algebra/notation. No I/O.
+/// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked.
+/// \depends checkpoint/manifest, checkpoint/json_tree, algebra/notation. No I/O. The rules: docs/manifest.md.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>

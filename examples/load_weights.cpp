@@ -113,9 +113,10 @@ private:
 /// Every tensor of a catalogue. Elements smaller than a byte are loaded as bytes.
 std::vector<LoadTarget> targets_of(Catalogue const& catalogue, Target const& to) {
     std::vector<LoadTarget> targets;
-    for (CheckpointTensor const& tensor : catalogue.tensors()) {
+    for (StoredTensor const& tensor : catalogue.tensors()) {
         bool const bytes = !is_byte_sized(tensor.dtype);
-        DynamicShape const shape = bytes ? DynamicShape(Shape{tensor.bytes()}) : tensor.shape;
+        Index const count = stored_bytes_of(tensor.dtype, Box(tensor.shape));
+        DynamicShape const shape = bytes ? DynamicShape(Shape{count}) : tensor.shape;
         targets.push_back({tensor.name, to.of(shape), bytes ? DType::u8 : tensor.dtype});
     }
     return targets;
@@ -193,9 +194,9 @@ void run(Arguments const& arguments, C& comm) {
     Checkpoint const checkpoint = Checkpoint::open(path);
     demo::ModelPart part(targets_of(Catalogue(checkpoint), to), comm.rank());
     if (speaks) {
-        std::printf("%s: %zu tensors, %s, onto %s of %s; median of %d\n", path.c_str(), checkpoint.tensors().size(),
-                    size_text(checkpoint.total_bytes()).c_str(), to.text().c_str(), demo::ranks_text(comm).c_str(),
-                    arguments.repeat);
+        std::printf("%s: %zu tensors, %s, onto %s of %s; median of %d\n", path.c_str(),
+                    checkpoint.manifest().tensors.size(), size_text(checkpoint.total_bytes()).c_str(),
+                    to.text().c_str(), demo::ranks_text(comm).c_str(), arguments.repeat);
         print_heading("time");
     }
 

@@ -45,7 +45,7 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
     auto const start = parts::LoadClock::now();
     Traffic const before = comm.traffic();
     std::optional<Checkpoint> checkpoint;
-    std::vector<parts::WantedTensor> wanted;
+    std::vector<parts::WantedExtent> wanted;
     agree_on_tensors(comm, tensors, {redundant_scatter_name, "scatters", 0, ""}, [&] {
         parts::check_apart(tensors, comm.rank(), redundant_scatter_name);
         checkpoint.emplace(Checkpoint::open(path));
@@ -58,9 +58,9 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
     report.collectives = detail::one_per_tensor(tensors);
     parts::LoadFiles files(*checkpoint);
     Index largest = 0;
-    for (parts::WantedTensor const& tensor : wanted) {
-        largest = larger(largest, tensor.bytes());
-        if (tensor.bytes() != 0) files.open(tensor.file);
+    for (parts::WantedExtent const& extent : wanted) {
+        largest = larger(largest, extent.bytes());
+        if (extent.bytes() != 0) files.open(extent.file);
     }
     auto memory = parts::make_staging(comm, largest);
     auto* const whole = reinterpret_cast<std::byte*>(memory.data());
@@ -70,32 +70,32 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
     std::vector<Message> needs;
     std::vector<Send> sends;
     std::vector<Receive> receives;
-    for (parts::WantedTensor const& tensor : wanted) {
-        StridedBox const run = parts::byte_box(tensor.bytes());
-        parts::ReadBox const box{tensor.file, tensor.begin, run, whole, run};
+    for (parts::WantedExtent const& extent : wanted) {
+        StridedBox const run = parts::byte_box(extent.bytes());
+        parts::ReadBox const box{extent.file, extent.begin, run, whole, run};
         parts::ReadTotals const totals =
             parts::read_boxes(std::span(&box, 1), reads,
                               [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
         report.reads += totals.reads;
         report.bytes_read += totals.bytes_read;
 
-        LocalTensor const& target = tensors[tensor.target];
+        LocalTensor const& target = tensors[extent.target];
         DynamicDistribution const& to = target.distribution;
-        Box const all(tensor.shape);
+        Box const& all = extent.box;
         sends.clear();
         receives.clear();
         for (Index i = 0; comm.rank() == 0 && i < to.mesh().size(); ++i) {
             Index const rank = to.mesh().rank_at(i);
             needs.clear();
-            parts::append_needs(needs, all, to, rank);
+            parts::append_needs(needs, extent, all, to, rank);
             for (Message const& need : needs) {
-                auto const part = parts::part_of_dense(need, tensor.dtype, all);
+                auto const part = parts::part_of_dense(need, extent.dtype, all);
                 sends.push_back({static_cast<int>(rank), whole + part.offset, part.box});
             }
         }
         if (to.contains(comm.rank())) {
             needs.clear();
-            parts::append_needs(needs, all, to, comm.rank());
+            parts::append_needs(needs, extent, all, to, comm.rank());
             for (Message const& need : needs) {
                 auto const part = parts::part_of_local(need, target.view, to, to.mesh().coordinates(comm.rank()));
                 receives.push_back({0, target.view.data() + part.offset, part.box});

@@ -158,8 +158,10 @@ TEST_SUITE("checkpoint/checkpoint") {
         TempFolder const folder;
         auto const looked = [&](std::string_view found) {
             check_io(found, [&] { (void)Checkpoint::open(folder.path()); });
-            check_io("looked for model.safetensors.index.json, model.safetensors or exactly one whole *.safetensors",
-                     [&] { (void)Checkpoint::open(folder.path()); });
+            check_io(
+                "looked for reshard.manifest.json, model.safetensors.index.json, model.safetensors or exactly one "
+                "whole *.safetensors",
+                [&] { (void)Checkpoint::open(folder.path()); });
         };
         looked("found 0 *.safetensors.");
         write_one(folder / "a.safetensors", {});

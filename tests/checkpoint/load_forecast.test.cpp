@@ -196,7 +196,7 @@ TEST_SUITE("checkpoint/load_forecast") {
               "one rank reads, scatter: 1 tensor, 4.0 KiB in files, 4.0 KiB on 2 ranks\n"
               "  collectives: 1 scatter, 2 broadcasts, 5 agreements\n"
               "  pass 4.0 KiB of tensors, of which 2.0 KiB cross ranks; lists of tensors and figures 100 B\n"
-              "  reads 4.0 KiB in 1 read, 1 open file; a rank at most 4.0 KiB in 1 read\n"
+              "  reads 4.0 KiB in 1 read, 1 open file and 1 for lists; a rank at most 4.0 KiB in 1 read\n"
               "  memory beyond the local tensors: at most 4.0 KiB on a rank\n"
               "  about 152.3 us by the model\n");
     }

@@ -59,18 +59,23 @@ public:
     /// The values of the whole tensor that the placements give this rank, by the oracle; identities where others have
     /// the values. Only a sum's identity is known here.
     [[nodiscard]] std::string wrong() const {
+        return wrong([](Goal const& goal) { return goal.stored.name; });
+    }
+    /// `content(goal)` names the bytes that the tensor should hold on this rank.
+    template <class Content>
+    [[nodiscard]] std::string wrong(Content&& content) const {
         for (std::size_t i = 0; i < list_.size(); ++i) {
             Goal const& goal = (*goals_)[i];
             if (!goal.to.contains(rank_)) continue;
             auto const elements = oracle::elements(goal.to, rank_);
             auto const width = static_cast<std::size_t>(bytes(goal.stored.dtype));
             bool const values = holds_values(goal.to);
+            std::string const stored = content(goal);
             for (std::size_t k = 0; k < elements.size(); ++k) {
                 std::byte const* const at = element(list_[i].view, static_cast<Index>(k));
                 for (std::size_t b = 0; b < width; ++b) {
                     std::byte const expected =
-                        values ? expected_byte(goal.stored.name,
-                                               elements[k] * static_cast<Index>(width) + static_cast<Index>(b))
+                        values ? expected_byte(stored, elements[k] * static_cast<Index>(width) + static_cast<Index>(b))
                                : identity_byte(goal.stored.dtype, b);
                     if (at[b] != expected) {
                         return concat("tensor ", i, " '", goal.stored.name, "' under ", to_string(goal.to), " of ",

@@ -1,84 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/catalogue.hpp
-/// \brief  Catalogue: which tensors a checkpoint has and where their bytes lie, without an open file.
-/// \depends checkpoint/{checkpoint,safetensors_layout}. What one rank reads from headers and tells the others, and what
-/// a dry run works on.
+/// \brief  Catalogue: which tensors a checkpoint has and which box of which lies where, without an open file.
+/// \depends checkpoint/{checkpoint,safetensors_layout}. What one rank learns and tells the others, and what a dry run
+/// works on.
 #pragma once
 
 #include <reshard/checkpoint/checkpoint.hpp>
-#include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
 namespace reshard::inline v0 {
 
-/// A list of files and of the tensors in them.
+/// A Manifest with its indexes: tensors by name, the extents of a tensor.
 class Catalogue {
 public:
     Catalogue() = default;
-    /// \pre `tensors` have distinct names and name files of the list.
-    Catalogue(std::vector<CheckpointFile> files, std::vector<CheckpointTensor> tensors)
-        : files_(std::move(files)), tensors_(std::move(tensors)) {
-        by_name_.resize(tensors_.size());
-        for (std::size_t i = 0; i < by_name_.size(); ++i) by_name_[i] = i;
-        std::sort(by_name_.begin(), by_name_.end(),
-                  [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
+    /// Throws BufferError for a manifest that breaks what its fields promise: tensors sorted by name, extents sorted by
+    /// (file, begin), of files and tensors that are listed. Whether they cover the tensors is for check_coverage().
+    explicit Catalogue(Manifest manifest, CheckpointKind kind = CheckpointKind::manifest)
+        : manifest_(std::move(manifest)), kind_(kind) {
+        check();
+        first_.resize(tensors().size() + 1);
+        for (Extent const& extent : extents()) ++first_[extent.tensor + 1];
+        for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+        of_tensor_.resize(extents().size());
+        auto next = first_;
+        for (std::size_t i = 0; i < of_tensor_.size(); ++i) of_tensor_[next[extents()[i].tensor]++] = i;
     }
-    explicit Catalogue(Checkpoint const& checkpoint)
-        : Catalogue(files_of(checkpoint), {checkpoint.tensors().begin(), checkpoint.tensors().end()}) {}
+    explicit Catalogue(Checkpoint const& checkpoint) : Catalogue(checkpoint.manifest(), checkpoint.kind()) {}
     /// A checkpoint that might be written: the tensors in files of at most `max_file_bytes` of data, as
     /// write_checkpoint would lay them out. Throws as safetensors_layout does.
     [[nodiscard]] static Catalogue of(std::vector<TensorSpec> tensors, Index max_file_bytes = 5'000'000'000) {
         auto const groups = split_into_files(std::move(tensors), max_file_bytes);
-        std::vector<CheckpointFile> files;
-        std::vector<CheckpointTensor> list;
+        std::vector<detail::FileEntries> files;
         for (std::size_t file = 0; file < groups.size(); ++file) {
             SafetensorsLayout const layout = safetensors_layout(groups[file]);
-            for (TensorInfo const& tensor : layout.tensors) list.push_back({tensor, static_cast<int>(file)});
-            files.push_back({checkpoint_file_name(static_cast<int>(file), static_cast<int>(groups.size())),
-                             static_cast<Index>(layout.start.size()) + layout.data_bytes, 0});
+            files.push_back({{checkpoint_file_name(static_cast<int>(file), static_cast<int>(groups.size())),
+                              static_cast<Index>(layout.start.size()) + layout.data_bytes, 0},
+                             {}});
+            for (TensorInfo const& tensor : layout.tensors) files.back().entries.push_back(detail::whole_entry(tensor));
         }
-        return {std::move(files), std::move(list)};
+        CheckpointKind const kind = files.size() > 1 ? CheckpointKind::index : CheckpointKind::file;
+        return Catalogue(detail::whole_manifest(files), kind);
     }
 
-    [[nodiscard]] std::span<CheckpointFile const> files() const noexcept { return files_; }
+    [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
+    [[nodiscard]] Manifest const& manifest() const noexcept { return manifest_; }
+    [[nodiscard]] std::span<CheckpointFile const> files() const noexcept { return manifest_.files; }
+    /// Sorted by name.
+    [[nodiscard]] std::span<StoredTensor const> tensors() const noexcept { return manifest_.tensors; }
     /// Sorted by file, then by position in it.
-    [[nodiscard]] std::span<CheckpointTensor const> tensors() const noexcept { return tensors_; }
-    /// The tensor of that name, or null. Logarithmic in the number of tensors.
-    [[nodiscard]] CheckpointTensor const* find(std::string_view tensor) const noexcept {
-        auto const at = std::lower_bound(by_name_.begin(), by_name_.end(), tensor,
-                                         [&](std::size_t i, std::string_view text) { return tensors_[i].name < text; });
-        if (at == by_name_.end() || tensors_[*at].name != tensor) return nullptr;
-        return &tensors_[*at];
+    [[nodiscard]] std::span<Extent const> extents() const noexcept { return manifest_.extents; }
+    /// Places in extents(), in their order. \pre tensor < tensors().size()
+    [[nodiscard]] std::span<std::size_t const> extents_of(std::size_t tensor) const noexcept {
+        return std::span(of_tensor_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
     }
-    /// Equal catalogues have equal digests: what ranks compare to know that they see the same files.
+    /// The tensor of that name, or null. Logarithmic in the number of tensors. Exactly that name: load() knows more.
+    [[nodiscard]] StoredTensor const* find(std::string_view tensor) const noexcept {
+        auto const at = std::lower_bound(tensors().begin(), tensors().end(), tensor,
+                                         [](StoredTensor const& a, std::string_view text) { return a.name < text; });
+        return at == tensors().end() || at->name != tensor ? nullptr : &*at;
+    }
+    [[nodiscard]] Index extent_bytes(Extent const& extent) const noexcept {
+        return stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
+    }
+    /// Equal catalogues have equal digests: what ranks compare to know that they see the same checkpoint.
     [[nodiscard]] std::uint64_t digest() const noexcept {
         Digest digest;
-        for (CheckpointFile const& file : files_) {
-            digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest);
+        digest.add_text(manifest_.save).add_signed(manifest_.world_size);
+        for (CheckpointFile const& file : files()) {
+            digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest).add_signed(file.writer);
         }
-        for (CheckpointTensor const& tensor : tensors_) {  // an index may name some of a file's tensors only
-            digest.add_text(tensor.name).add_signed(tensor.file).add_signed(tensor.begin);
+        for (StoredTensor const& tensor : tensors()) {
+            digest.add_text(tensor.name).add(static_cast<std::uint64_t>(tensor.dtype)).add_signed(tensor.replicas);
+            for (Index extent : tensor.shape.extents()) digest.add_signed(extent);
+            digest.add_text(tensor.distribution);
+        }
+        for (Extent const& extent : extents()) {
+            digest.add(extent.tensor).add_signed(extent.replica).add_signed(extent.file).add_signed(extent.begin);
+            for (int dim = 0; dim < extent.box.rank(); ++dim) {
+                digest.add_signed(extent.box.begin(dim)).add_signed(extent.box.end(dim));
+            }
+            digest.add_text(extent.key).add(extent.has_checksum ? 1 : 0).add(extent.crc32c);
         }
         return digest.value();
     }
-    friend bool operator==(Catalogue const& a, Catalogue const& b) {
-        return a.files_ == b.files_ && a.tensors_ == b.tensors_;
-    }
+    friend bool operator==(Catalogue const& a, Catalogue const& b) { return a.manifest_ == b.manifest_; }
 
 private:
-    [[nodiscard]] static std::vector<CheckpointFile> files_of(Checkpoint const& checkpoint) {
-        std::vector<CheckpointFile> files;
-        for (SafetensorsFile const& file : checkpoint.files()) {
-            std::size_t skip = checkpoint.folder().size();  // and the slash behind it
-            while (skip < file.path().size() && skip > 0 && file.path()[skip] == '/') ++skip;
-            files.push_back({file.path().substr(skip), file.file_bytes(), file.header_digest()});
+    void check() const {
+        auto const refuse = [](auto const&... parts) {
+            raise(ErrorCode::buffer, concat("reshard::Catalogue: ", parts..., ". Fix: sort the manifest's lists."));
+        };
+        for (std::size_t i = 1; i < tensors().size(); ++i) {
+            if (!(tensors()[i - 1].name < tensors()[i].name)) {
+                refuse("tensor ", detail::quote_name(tensors()[i].name), " is not behind ",
+                       detail::quote_name(tensors()[i - 1].name), " by name");
+            }
         }
-        return files;
+        for (std::size_t i = 0; i < extents().size(); ++i) {
+            Extent const& extent = extents()[i];
+            bool const listed = extent.tensor < tensors().size() && extent.file >= 0 &&
+                                static_cast<std::size_t>(extent.file) < files().size();
+            if (!listed) refuse("extent ", i, " is of a tensor or a file that is not listed");
+            if (extent.box.rank() != tensors()[extent.tensor].shape.rank()) {
+                refuse("extent ", i, " of tensor ", detail::quote_name(tensors()[extent.tensor].name), " has ",
+                       extent.box.rank(), " dimensions, not ", tensors()[extent.tensor].shape.rank());
+            }
+            bool const behind = i == 0 || std::tie(extents()[i - 1].file, extents()[i - 1].begin) <=
+                                              std::tie(extent.file, extent.begin);
+            if (!behind) refuse("extent ", i, " lies before extent ", i - 1);
+        }
     }
 
-    std::vector<CheckpointFile> files_;
-    std::vector<CheckpointTensor> tensors_;
-    std::vector<std::size_t> by_name_;
+    Manifest manifest_;
+    CheckpointKind kind_ = CheckpointKind::file;
+    std::vector<std::size_t> first_;      ///< per tensor: where its extents begin in of_tensor_
+    std::vector<std::size_t> of_tensor_;  ///< places of extents, tensor by tensor
 };
 
 }  // namespace reshard::inline v0

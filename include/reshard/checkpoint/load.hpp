@@ -12,8 +12,10 @@
 /// A tensor of 4- or 6-bit elements is loaded as its bytes: U8, of shape [bytes].
 #pragma once
 
-#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
 #include <reshard/checkpoint/detail/load_choice.hpp>
+#include <reshard/checkpoint/detail/load_lists.hpp>
+#include <reshard/checkpoint/detail/load_verify.hpp>
+#include <reshard/checkpoint/detail/read_affinity.hpp>
 
 #include <chrono>
 
@@ -38,6 +40,13 @@ inline void read_needs(std::span<ReadBox const> boxes, LoadFiles const& files, R
     report.read_directly = true;
 }
 
+/// Compares what was read with the checksums that it was saved with. Throws FormatError.
+inline void verify_read(Catalogue const& catalogue, ExtentSums const& sums, LoadReport& report) {
+    SumVerdict const verdict = sum_up(catalogue, sums.runs());
+    report.bytes_verified += verdict.bytes;
+    refuse_wrong(catalogue, verdict.wrong);
+}
+
 /// Words that every message has once the first byte may have been written.
 [[noreturn]] inline void raise_partly_filled(Error const& error) {
     raise(error.code(), concat(error.message(), " The tensors are partly filled: load them again."));
@@ -46,9 +55,10 @@ inline void read_needs(std::span<ReadBox const> boxes, LoadFiles const& files, R
 }  // namespace detail
 
 /// Loads this rank's part of the tensors from a checkpoint that this rank has. Communicates nothing: a rank that fails
-/// throws alone. Throws IoError, FormatError (TensorNotFound), MismatchError (shape or element type), BufferError,
-/// DTypeError and TransitionError (a Partial without identity); once reading has begun the message says that the
-/// tensors are partly filled. The files are read, not mapped, also when the checkpoint is mapped.
+/// throws alone. Throws IoError, FormatError (TensorNotFound; bytes that are not those that were saved), MismatchError
+/// (shape or element type), BufferError, DTypeError and TransitionError (a Partial without identity); once reading has
+/// begun the message says that the tensors are partly filled. The files are read, not mapped, also when the checkpoint
+/// is mapped.
 inline LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, int rank,
                        EveryRankReads const& strategy = {}) {
     auto const start = detail::LoadClock::now();
@@ -59,15 +69,18 @@ inline LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const
     report.files = catalogue.digest();
     for (LocalTensor const& tensor : tensors) detail::check_local_tensor(tensor, rank, "load");
     detail::check_apart(tensors, rank, "load");
-    auto const wanted = detail::match(catalogue, tensors);
+    auto const wanted = detail::match(catalogue, tensors, strategy.options);
     auto const boxes = detail::needed_boxes(wanted, tensors, rank);
     detail::LoadFiles files(checkpoint);
+    detail::ExtentSums sums(catalogue, detail::read_whole(wanted, tensors, rank, strategy.options));
+    files.sum_up(sums);
     for (detail::ReadBox const& box : boxes) files.open(box.file);
     static_cast<void>(detail::count_reads(boxes, strategy.reads));  // refuses options before the first byte
     try {
         detail::fill_identities(tensors, rank);
         detail::read_needs(boxes, files, strategy.reads, report);
         files.check_unchanged();
+        detail::verify_read(catalogue, sums, report);
     } catch (Error const& error) {
         detail::raise_partly_filled(error);
     }
@@ -105,13 +118,18 @@ namespace detail {
 struct LoadTerms {
     std::string_view strategy;
     int source = 0;
+    bool one_has_files = false;
     Index window_bytes = 0;
     std::uint64_t others = 0;  ///< a digest of what else must be equal
     ReadOptions reads{};
+    LoadOptions options{};
 
     [[nodiscard]] TensorTask task() const {
-        return {"load", "loads",
-                Digest{}.add_text(strategy).add_signed(source).add_signed(window_bytes).add(others).value(),
+        Digest digest;
+        digest.add_text(strategy).add_signed(source).add_signed(window_bytes).add(others);
+        digest.add(options.verify_checksums ? 1 : 0);
+        for (int axis : options.replica_axes) digest.add_signed(axis);
+        return {"load", "loads", digest.value(),
                 concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes")};
     }
 };
@@ -120,47 +138,57 @@ struct LoadTerms {
 template <Communicator C>
 class LoadSession {
 public:
-    /// Collective. Rank terms.source reads the headers and tells the others; all check the list.
+    /// Collective. Rank terms.source looks at the path and tells the others; all check the list.
     LoadSession(std::string const& path, std::span<LocalTensor const> tensors, C& comm, LoadTerms const& terms)
-        : comm_(comm), tensors_(tensors), start_(LoadClock::now()), before_(comm.traffic()) {
+        : comm_(comm), tensors_(tensors), options_(terms.options), start_(LoadClock::now()), before_(comm.traffic()) {
+        LoadList list;
+        report_.collectives.agreements = 1;
         agree_on_tensors(comm, tensors, terms.task(), [&] {
             check_source(terms.source, comm.size());
             check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));
             check_apart(tensors, comm.rank(), "load");
-            if (comm.rank() == terms.source) checkpoint_.emplace(Checkpoint::open(path));
+            if (comm.rank() == terms.source) list = look_at(path, terms.one_has_files);
         });
-        share_catalogue(terms.source);
-        wanted_ = match(catalogue_, tensors);
-        files_.emplace(checkpoint_ ? LoadFiles(*checkpoint_) : LoadFiles(catalogue_, path));
-        report_.collectives.agreements = 1;
-        report_.collectives.broadcasts = 2;
+        share_list(comm, terms.source, path, list, report_.collectives);
+        catalogue_ = std::move(list.catalogue);
+        wanted_ = match(catalogue_, tensors, options_);
+        files_.emplace(catalogue_, path, std::move(list.open));
+        report_.lists_opened = list.opened;
         report_.tensors = static_cast<Index>(tensors.size());
         report_.files = catalogue_.digest();
     }
 
-    [[nodiscard]] std::span<WantedTensor const> wanted() const noexcept { return wanted_; }
+    [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
+    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::vector<ReadBox> needs() const { return needed_boxes(wanted_, tensors_, comm_.rank()); }
 
     /// Each rank reads what it needs.
     void read_directly(ReadOptions const& reads) {
         std::vector<ReadBox> boxes;
+        std::optional<ExtentSums> sums;
         agree([&] {
             boxes = needs();
             for (ReadBox const& box : boxes) files_->open(box.file);
+            sums.emplace(catalogue_, read_whole(wanted_, tensors_, comm_.rank(), options_));
+            files_->sum_up(*sums);
         });
         agree_partly([&] {
             fill_identities(tensors_, comm_.rank());
             read_needs(boxes, *files_, reads, report_);
             files_->check_unchanged();
+            verify_read(catalogue_, *sums, report_);
         });
     }
 
     /// The readers read and pass on.
     void read_staged(ReadSchedule const& schedule, Spread spread, ReadOptions const& reads) {
+        std::optional<ExtentSums> sums;
         agree([&] {
             for (Piece const& piece : schedule.pieces)
                 if (piece.reader == comm_.rank()) files_->open(wanted_[piece.wanted].file);
+            sums.emplace(catalogue_, read_whole(wanted_, options_));
+            files_->sum_up(*sums);
         });
         StagedLoad<C> staged(comm_, wanted_, tensors_, schedule, spread, report_);
         try {
@@ -169,7 +197,16 @@ public:
         } catch (Error const& error) {
             raise_partly_filled(error);
         }
-        agree_partly([&] { files_->check_unchanged(); });
+        SumVerdict sum = sum_up(catalogue_, sums->runs());
+        if (is_cut(catalogue_, schedule, wanted_, options_)) {
+            join_parts(comm_, catalogue_, sum);
+            ++report_.collectives.exchanges;
+        }
+        report_.bytes_verified += sum.bytes;
+        agree_partly([&] {
+            files_->check_unchanged();
+            refuse_wrong(catalogue_, sum.wrong);
+        });
     }
 
     [[nodiscard]] LoadReport finish(std::string_view strategy) {
@@ -182,18 +219,6 @@ public:
     [[nodiscard]] LoadReport& report() noexcept { return report_; }
 
 private:
-    void share_catalogue(int source) {
-        std::vector<std::byte> text;
-        if (checkpoint_) {
-            catalogue_ = Catalogue(*checkpoint_);
-            text = to_bytes(catalogue_);
-        }
-        Index size = static_cast<Index>(text.size());
-        broadcast(comm_, std::as_writable_bytes(std::span(&size, 1)), source);
-        text.resize(static_cast<std::size_t>(size));
-        broadcast(comm_, text, source);
-        if (!checkpoint_) catalogue_ = catalogue_from(text);
-    }
     template <class Do>
     void agree(Do&& work) {
         ++report_.collectives.agreements;
@@ -210,11 +235,11 @@ private:
 
     C& comm_;
     std::span<LocalTensor const> tensors_;
+    LoadOptions options_;
     LoadClock::time_point start_;
     Traffic before_;
-    std::optional<Checkpoint> checkpoint_;
     Catalogue catalogue_;
-    std::vector<WantedTensor> wanted_;
+    std::vector<WantedExtent> wanted_;
     std::optional<LoadFiles> files_;
     LoadReport report_;
 };
@@ -243,7 +268,8 @@ template <Communicator C, class How>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 OneRankReads<How> const& strategy) {
     detail::LoadSession<C> session(
-        path, tensors, comm, {OneRankReads<How>::name, strategy.source, strategy.window_bytes, 0, strategy.reads});
+        path, tensors, comm,
+        {OneRankReads<How>::name, strategy.source, true, strategy.window_bytes, 0, strategy.reads, strategy.options});
     auto const schedule = detail::one_reads(session.wanted(), strategy.source, strategy.window_bytes);
     session.read_staged(schedule, detail::spread_of<How>, strategy.reads);
     return session.finish(OneRankReads<How>::name);
@@ -254,7 +280,8 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
 template <Communicator C>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 EachRankReadsItsBoxes const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm, {EachRankReadsItsBoxes::name, 0, 0, 0, strategy.reads});
+    detail::LoadSession<C> session(path, tensors, comm,
+                                   {EachRankReadsItsBoxes::name, 0, false, 0, 0, strategy.reads, strategy.options});
     session.read_directly(strategy.reads);
     return session.finish(EachRankReadsItsBoxes::name);
 }
@@ -264,11 +291,12 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
 template <Communicator C>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
                 CooperativeRead const& strategy) {
-    detail::LoadSession<C> session(
-        path, tensors, comm,
-        {CooperativeRead::name, 0, strategy.window_bytes,
-         detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight), strategy.reads});
-    auto const schedule = detail::spans_read(session.wanted(), comm.size(), strategy.window_bytes);
+    detail::LoadSession<C> session(path, tensors, comm,
+                                   {CooperativeRead::name, 0, false, strategy.window_bytes,
+                                    detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
+                                    strategy.reads, strategy.options});
+    auto const schedule =
+        detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(), strategy.window_bytes);
     bool together = strategy.cooperation == Cooperation::always;
     if (strategy.cooperation == Cooperation::by_model) {
         detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);

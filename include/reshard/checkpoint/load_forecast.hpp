@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/load_forecast.hpp
 /// \brief  A dry run: what a load would read, send and hold, without data, without files and without ranks.
-/// \depends checkpoint/detail/{catalogue_bytes,load_choice}, plan/{explain,topology}. Link reshard::checkpoint.
+/// \depends checkpoint/detail/{load_choice,load_lists,load_verify}, plan/{explain,topology}. Link reshard::checkpoint.
 ///
 ///     auto catalogue = Catalogue::of(specs);                        // or Catalogue(checkpoint): headers only
 ///     LoadForecast f = forecast_load(catalogue, targets, 64, OneRankReads<Scatter>{});
@@ -11,8 +11,10 @@
 /// rules for reads and the choice of CooperativeRead. Local tensors are taken to be dense, each in memory of its own.
 #pragma once
 
-#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
 #include <reshard/checkpoint/detail/load_choice.hpp>
+#include <reshard/checkpoint/detail/load_lists.hpp>
+#include <reshard/checkpoint/detail/load_verify.hpp>
+#include <reshard/checkpoint/detail/read_affinity.hpp>
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/topology.hpp>
 
@@ -45,13 +47,15 @@ struct LoadForecast {
     Collectives collectives;    ///< the same on every rank
     Index bytes_passed = 0;     ///< of tensors that collectives deliver to ranks, the rank that sends them included
     Index bytes_on_wire = 0;    ///< of these, what crosses ranks
-    Index bytes_of_lists = 0;   ///< cross ranks besides: the list of tensors, figures for a choice
-    Index bytes_in_files = 0;   ///< of the wanted tensors, each counted once
+    Index bytes_of_lists = 0;   ///< cross ranks besides: lists of tensors, figures for a choice, sums of parts
+    Index bytes_in_files = 0;   ///< of the extents that somebody reads, each counted once
     Index bytes_read = 0;       ///< from files, gaps that are read along included
     Index most_bytes_read = 0;  ///< by one rank
     Index reads = 0;
     Index most_reads = 0;        ///< of one rank
     Index files_opened = 0;      ///< for their data: once for each rank that does
+    Index lists_opened = 0;      ///< manifest, index, and files whose headers are read for the list of tensors
+    Index bytes_verified = 0;    ///< of extents whose checksums are compared, by each rank that does
     Index extra_bytes = 0;       ///< largest memory of one rank beyond its local tensors: staging, scratch
     bool read_directly = false;  ///< no tensor crosses ranks
     double seconds = 0;          ///< by the LoadModel
@@ -66,8 +70,8 @@ namespace detail {
 class LoadForecaster {
 public:
     LoadForecaster(Catalogue const& catalogue, std::span<LoadTarget const> targets, int ranks, ReadOptions const& reads,
-                   std::string_view strategy)
-        : reads_(reads) {
+                   LoadOptions const& options, std::string_view strategy)
+        : catalogue_(catalogue), reads_(reads), options_(options) {
         if (ranks < 1) {
             raise(ErrorCode::mesh, concat("reshard::forecast_load: ", ranks, " ranks. Fix: name at least one."));
         }
@@ -77,15 +81,13 @@ public:
             targets_.push_back({target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0})});
         }
         check_meshes(targets_, ranks);
-        wanted_ = match(catalogue, targets_);
+        wanted_ = match(catalogue, targets_, options);
         result_.strategy = strategy;
         result_.ranks = ranks;
         result_.tensors = static_cast<Index>(targets.size());
-        WantedTensor const* last = nullptr;
-        for (WantedTensor const& tensor : wanted_) {
-            bool const again = last != nullptr && last->file == tensor.file && last->begin == tensor.begin;
-            if (!again) result_.bytes_in_files += tensor.bytes();
-            last = &tensor;
+        for (std::size_t i = 0; i < wanted_.size(); ++i) {
+            bool const again = i != 0 && wanted_[i - 1].extent == wanted_[i].extent;  // a tensor that is listed twice
+            if (!again) result_.bytes_in_files += wanted_[i].bytes();
         }
         for (int rank = 0; rank < ranks; ++rank) {
             loaded_.push_back(loaded_by(rank));
@@ -93,11 +95,13 @@ public:
         }
     }
 
-    /// One agreement about the list; the source's catalogue, its size first.
-    void add_session(Catalogue const& catalogue) {
-        result_.collectives.agreements = 1;
-        result_.collectives.broadcasts = 2;
-        result_.bytes_of_lists = (result_.ranks - 1) * static_cast<Index>(sizeof(Index) + to_bytes(catalogue).size());
+    /// One agreement about the list, and the catalogue.
+    void add_session(bool one_has_files) {
+        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files);
+        result_.collectives = costs.collectives;
+        ++result_.collectives.agreements;
+        result_.bytes_of_lists = costs.bytes;
+        result_.lists_opened = costs.opened;
     }
     void add_shares() {
         ++result_.collectives.exchanges;
@@ -126,6 +130,9 @@ public:
             result_.files_opened += rank.files;
             result_.extra_bytes = larger(result_.extra_bytes, rank.scratch_bytes);
         }
+        for (int rank = 0; rank < result_.ranks; ++rank) {
+            result_.bytes_verified += verified(read_whole(wanted_, targets_, rank, options_));
+        }
         result_.read_directly = true;
         result_.seconds =
             direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads, reads_.in_flight, model);
@@ -147,10 +154,10 @@ public:
                 int const reader = pieces[i].reader;
                 std::size_t end = i;
                 for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
-                    WantedTensor const& tensor = wanted_[pieces[end].wanted];
+                    WantedExtent const& extent = wanted_[pieces[end].wanted];
                     staged += pieces[end].bytes;
                     kept[static_cast<std::size_t>(reader)] +=
-                        needed_bytes(pieces[end], tensor, targets_[tensor.target].distribution, reader, scratch);
+                        needed_bytes(pieces[end].box, extent, targets_[extent.target].distribution, reader, scratch);
                 }
                 std::byte* const staging = some_address();
                 ReadTotals const totals =
@@ -165,6 +172,12 @@ public:
         for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
         add_windows(schedule.windows, spread);
+        result_.bytes_verified = verified(read_whole(wanted_, options_));
+        if (is_cut(catalogue_, schedule, wanted_, options_)) {
+            ++result_.collectives.exchanges;
+            result_.bytes_of_lists +=
+                Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(ExtentParts));
+        }
 
         Index busiest = 0;  // bytes that one rank sends, or receives
         if (spread == Spread::broadcast) {
@@ -183,17 +196,27 @@ public:
     }
 
     void add_agreements(Index count) noexcept { result_.collectives.agreements += count; }
-    [[nodiscard]] std::span<WantedTensor const> wanted() const noexcept { return wanted_; }
+    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::span<LocalTensor const> targets() const noexcept { return targets_; }
     [[nodiscard]] LoadForecast const& result() const noexcept { return result_; }
 
 private:
     [[nodiscard]] Index loaded_by(int rank) const {
         Index sum = 0;
-        for (WantedTensor const& tensor : wanted_) {
-            DynamicDistribution const& to = targets_[tensor.target].distribution;
+        for (LocalTensor const& target : targets_) {
+            DynamicDistribution const& to = target.distribution;
             if (!to.contains(rank) || !partial_part(to, to.mesh().coordinates(rank)).has_values) continue;
-            sum += to.local_shape(rank).size() * bytes(tensor.dtype);
+            sum += to.local_shape(rank).size() * bytes(target.view.dtype());
+        }
+        return sum;
+    }
+    /// Bytes of those that have a checksum. \pre sorted
+    [[nodiscard]] Index verified(std::vector<std::size_t> const& extents) const {
+        Index sum = 0;
+        for (std::size_t i = 0; i < extents.size(); ++i) {
+            Extent const& extent = catalogue_.extents()[extents[i]];
+            bool const again = i != 0 && extents[i - 1] == extents[i];
+            if (extent.has_checksum && !again) sum += catalogue_.extent_bytes(extent);
         }
         return sum;
     }
@@ -211,9 +234,11 @@ private:
         all.agreements += 1 + windows;  // about the staging memory, and about each window
     }
 
+    Catalogue const& catalogue_;
     ReadOptions reads_;
+    LoadOptions options_;
     std::vector<LocalTensor> targets_;
-    std::vector<WantedTensor> wanted_;
+    std::vector<WantedExtent> wanted_;
     std::vector<Index> loaded_;
     LoadForecast result_;
 };
@@ -229,7 +254,8 @@ inline constexpr Index agreements_of_reading = 2;
 [[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
                                                 int ranks, EveryRankReads const& strategy,
                                                 LoadModel const& model = {}) {
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, EveryRankReads::name);
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
+                                      EveryRankReads::name);
     forecaster.read_directly(forecaster.direct_reads(), model);
     return forecaster.result();
 }
@@ -238,8 +264,9 @@ inline constexpr Index agreements_of_reading = 2;
 [[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
                                                 int ranks, EachRankReadsItsBoxes const& strategy,
                                                 LoadModel const& model = {}) {
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, EachRankReadsItsBoxes::name);
-    forecaster.add_session(catalogue);
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
+                                      EachRankReadsItsBoxes::name);
+    forecaster.add_session(false);
     forecaster.add_agreements(detail::agreements_of_reading);
     forecaster.read_directly(forecaster.direct_reads(), model);
     return forecaster.result();
@@ -249,8 +276,8 @@ template <class How>
                                          OneRankReads<How> const& strategy, LoadModel const& model = {}) {
     detail::check_source(strategy.source, ranks);
     detail::check_window(strategy.window_bytes);
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, How::name);
-    forecaster.add_session(catalogue);
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options, How::name);
+    forecaster.add_session(true);
     forecaster.add_agreements(detail::agreements_of_reading);
     forecaster.read_staged(detail::one_reads(forecaster.wanted(), strategy.source, strategy.window_bytes),
                            detail::spread_of<How>, model);
@@ -260,10 +287,12 @@ template <class How>
 [[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
                                                 int ranks, CooperativeRead const& strategy) {
     detail::check_window(strategy.window_bytes);
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, CooperativeRead::name);
-    forecaster.add_session(catalogue);
+    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
+                                      CooperativeRead::name);
+    forecaster.add_session(false);
     forecaster.add_agreements(detail::agreements_of_reading);
-    auto const schedule = detail::spans_read(forecaster.wanted(), ranks, strategy.window_bytes);
+    auto const schedule =
+        detail::cooperative_reads(catalogue, forecaster.wanted(), forecaster.targets(), ranks, strategy.window_bytes);
     std::vector<detail::ReadTotals> direct;
     if (strategy.cooperation != Cooperation::always) direct = forecaster.direct_reads();
     bool together = strategy.cooperation == Cooperation::always;
@@ -297,8 +326,9 @@ template <class How>
                    bytes_text(forecast.bytes_on_wire), " cross ranks; lists of tensors and figures ",
                    bytes_text(forecast.bytes_of_lists), "\n");
     text += concat("  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
-                   count_text(forecast.files_opened, "open file"), "; a rank at most ",
-                   bytes_text(forecast.most_bytes_read), " in ", count_text(forecast.most_reads, "read"), "\n");
+                   count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
+                   " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
+                   count_text(forecast.most_reads, "read"), "\n");
     text += concat("  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n");
     text += concat("  about ", detail::seconds_text(forecast.seconds), " by the model\n");
     return text;

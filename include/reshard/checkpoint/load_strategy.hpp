@@ -12,6 +12,17 @@ namespace reshard::inline v0 {
 /// Bytes that a reader holds at once. Large enough for messages that pay, small enough for any host.
 inline constexpr Index default_window_bytes = Index{32} << 20;
 
+/// What all strategies do alike.
+struct LoadOptions {
+    /// Of a tensor that was saved in k replicas a rank reads replica (c mod k), where c is its place along these axes
+    /// of the target mesh, row-major: those along which it was saved apart. So another number of ranks loads as well.
+    /// Empty: the last axis along which the target is R; ranks of targets without one read replica 0.
+    std::vector<int> replica_axes{};
+    /// Whether extents that were saved with a CRC-32C are compared with it as they are read. What is read in staging
+    /// memory is always whole; who reads directly compares the extents that it reads as a whole.
+    bool verify_checksums = true;
+};
+
 /// Every rank has the file and reads its own part of it. Nothing is sent, so there is no communicator to pass, and a
 /// scatter of what every rank has already cannot be written. It cannot agree either: a rank that fails throws alone
 /// (agree_loaded() tells the others). Memory beyond the local tensors: the scratch of the reads.
@@ -19,6 +30,7 @@ struct EveryRankReads {
     static constexpr std::string_view name = "every rank reads";
     static constexpr bool communicates = false;
     ReadOptions reads{};
+    LoadOptions options{};
 };
 
 /// How the rank that reads passes on what it has read.
@@ -41,6 +53,7 @@ struct OneRankReads {
     /// every tensor has windows of its own, as if it were loaded alone, and is not cut.
     Index window_bytes = default_window_bytes;
     ReadOptions reads{};
+    LoadOptions options{};
 };
 
 /// Every rank has the files and reads exactly what it needs, in few large reads, several in flight. Like
@@ -50,6 +63,7 @@ struct EachRankReadsItsBoxes {
     static constexpr std::string_view name = "each rank reads its boxes";
     static constexpr bool communicates = true;
     ReadOptions reads{};
+    LoadOptions options{};
 };
 
 /// What reads and exchanges cost, for the choice that CooperativeRead makes. Measure yours; these are a file system
@@ -65,8 +79,9 @@ struct LoadModel {
 enum class Cooperation : int { by_model, always, never };
 
 /// Every wanted byte is read once: each rank reads one contiguous span of the files, in windows, and the ranks exchange
-/// what they have read. Falls back to reading directly when the model says that this is faster. Every rank has the
-/// files; for an exchange those that hold its span are enough. Memory beyond the local tensors: one window.
+/// what they have read. Spans are equal but for 5%; a rank reads the span of which it wrote, or else needs, most. Falls
+/// back to reading directly when the model says that this is faster. Every rank has the files. Memory beyond the local
+/// tensors: one window.
 struct CooperativeRead {
     static constexpr std::string_view name = "cooperative read";
     static constexpr bool communicates = true;
@@ -74,6 +89,7 @@ struct CooperativeRead {
     ReadOptions reads{};
     Cooperation cooperation = Cooperation::by_model;
     LoadModel model{};
+    LoadOptions options{};
 };
 
 /// Collective calls, by kind. The payload of a scatter, a broadcast or an exchange is what Traffic counts.
@@ -104,12 +120,14 @@ struct LoadReport {
     Index bytes_loaded = 0;  ///< of the local tensors, without identities
     Index bytes_read = 0;    ///< from files, gaps that were read along included
     Index reads = 0;
-    Index files_opened = 0;  ///< for their data
+    Index files_opened = 0;    ///< for their data
+    Index lists_opened = 0;    ///< manifest, index, and files whose headers were read for the list of tensors
+    Index bytes_verified = 0;  ///< read by this rank, of extents whose checksum was compared
     Collectives collectives;
     Traffic traffic;             ///< catalogue included
     Index extra_bytes = 0;       ///< largest memory beyond the local tensors: staging, scratch
     bool read_directly = false;  ///< no tensor crossed ranks
-    std::uint64_t files = 0;     ///< a digest of the files' names, sizes and headers
+    std::uint64_t files = 0;     ///< a digest of what is where: Catalogue::digest()
     double seconds = 0;
 };
 

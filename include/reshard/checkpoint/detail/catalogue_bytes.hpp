@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/catalogue_bytes.hpp
-/// \brief  A catalogue as bytes: what one rank sends to the others. Both ends are the same program.
-/// \depends checkpoint/catalogue.hpp, <cstring>.
+/// \brief  Catalogues, and what they are made from, as bytes: what one rank sends to the others. Both ends are the same
+/// program. \depends checkpoint/catalogue.hpp, <cstring>.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
@@ -21,6 +21,19 @@ public:
         number(static_cast<std::int64_t>(text.size()));
         auto const raw = std::as_bytes(std::span(text));
         bytes_.insert(bytes_.end(), raw.begin(), raw.end());
+    }
+    void box(Box const& box) {
+        number(box.rank());
+        for (int dim = 0; dim < box.rank(); ++dim) {
+            number(box.begin(dim));
+            number(box.end(dim));
+        }
+    }
+    void file(CheckpointFile const& file) {
+        text(file.leaf);
+        number(file.file_bytes);
+        number(static_cast<std::int64_t>(file.header_digest));
+        number(file.writer);
     }
     [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
 
@@ -44,52 +57,142 @@ public:
         rest_ = rest_.subspan(size);
         return result;
     }
+    [[nodiscard]] Box box() {
+        Box result;
+        for (auto dims = number(); dims > 0; --dims) {
+            Index const begin = number();
+            result.push_back({begin, number()});
+        }
+        return result;
+    }
+    [[nodiscard]] CheckpointFile file() {
+        CheckpointFile result;
+        result.leaf = text();
+        result.file_bytes = number();
+        result.header_digest = static_cast<std::uint64_t>(number());
+        result.writer = static_cast<int>(number());
+        return result;
+    }
+    [[nodiscard]] bool at_end() const noexcept { return rest_.empty(); }
 
 private:
     std::span<std::byte const> rest_;
 };
 
-[[nodiscard]] inline std::vector<std::byte> to_bytes(Catalogue const& catalogue) {
-    ByteWriter out;
-    out.number(static_cast<std::int64_t>(catalogue.files().size()));
-    for (CheckpointFile const& file : catalogue.files()) {
-        out.text(file.leaf);
-        out.number(file.file_bytes);
-        out.number(static_cast<std::int64_t>(file.header_digest));
+/// A catalogue. A box takes 16 bytes a dimension: the shortest that needs no thought.
+inline void write(ByteWriter& out, Catalogue const& catalogue) {
+    Manifest const& manifest = catalogue.manifest();
+    out.number(static_cast<std::int64_t>(catalogue.kind()));
+    out.text(manifest.save);
+    out.number(manifest.world_size);
+    out.number(static_cast<std::int64_t>(manifest.metadata.size()));
+    for (auto const& [key, value] : manifest.metadata) {
+        out.text(key);
+        out.text(value);
     }
-    out.number(static_cast<std::int64_t>(catalogue.tensors().size()));
-    for (CheckpointTensor const& tensor : catalogue.tensors()) {
+    out.number(static_cast<std::int64_t>(manifest.files.size()));
+    for (CheckpointFile const& file : manifest.files) out.file(file);
+    out.number(static_cast<std::int64_t>(manifest.tensors.size()));
+    for (StoredTensor const& tensor : manifest.tensors) {
         out.text(tensor.name);
         out.number(static_cast<std::int64_t>(tensor.dtype));
-        out.number(tensor.shape.rank());
-        for (Index extent : tensor.shape.extents()) out.number(extent);
-        out.number(tensor.begin);
-        out.number(tensor.end);
-        out.number(tensor.file);
+        out.box(Box(tensor.shape));
+        out.number(tensor.replicas);
+        out.text(tensor.distribution);
     }
-    return out.take();
+    out.number(static_cast<std::int64_t>(manifest.extents.size()));
+    for (Extent const& extent : manifest.extents) {
+        out.number(static_cast<std::int64_t>(extent.tensor));
+        out.number(extent.replica);
+        out.number(extent.file);
+        out.number(extent.begin);
+        out.box(extent.box);
+        out.text(extent.key);
+        out.number(extent.has_checksum ? Index{extent.crc32c} : -1);
+    }
 }
-
-[[nodiscard]] inline Catalogue catalogue_from(std::span<std::byte const> bytes) {
-    ByteReader in(bytes);
-    std::vector<CheckpointFile> files(static_cast<std::size_t>(in.number()));
-    for (CheckpointFile& file : files) {
-        file.leaf = in.text();
-        file.file_bytes = in.number();
-        file.header_digest = static_cast<std::uint64_t>(in.number());
+[[nodiscard]] inline Catalogue read_catalogue(ByteReader& in) {
+    Manifest manifest;
+    auto const kind = static_cast<CheckpointKind>(in.number());
+    manifest.save = in.text();
+    manifest.world_size = static_cast<int>(in.number());
+    manifest.metadata.resize(static_cast<std::size_t>(in.number()));
+    for (auto& item : manifest.metadata) {
+        item.first = in.text();
+        item.second = in.text();
     }
-    std::vector<CheckpointTensor> tensors(static_cast<std::size_t>(in.number()));
-    for (CheckpointTensor& tensor : tensors) {
+    manifest.files.resize(static_cast<std::size_t>(in.number()));
+    for (CheckpointFile& file : manifest.files) file = in.file();
+    manifest.tensors.resize(static_cast<std::size_t>(in.number()));
+    for (StoredTensor& tensor : manifest.tensors) {
         tensor.name = in.text();
         tensor.dtype = static_cast<DType>(in.number());
-        Indices extents;
-        for (auto dims = in.number(); dims > 0; --dims) extents.push_back(in.number());
-        tensor.shape = DynamicShape(extents);
-        tensor.begin = in.number();
-        tensor.end = in.number();
-        tensor.file = static_cast<int>(in.number());
+        tensor.shape = in.box().shape();
+        tensor.replicas = static_cast<int>(in.number());
+        tensor.distribution = in.text();
     }
-    return {std::move(files), std::move(tensors)};
+    manifest.extents.resize(static_cast<std::size_t>(in.number()));
+    for (Extent& extent : manifest.extents) {
+        extent.tensor = static_cast<std::size_t>(in.number());
+        extent.replica = static_cast<int>(in.number());
+        extent.file = static_cast<int>(in.number());
+        extent.begin = in.number();
+        extent.box = in.box();
+        extent.key = in.text();
+        auto const sum = in.number();
+        extent.has_checksum = sum >= 0;
+        extent.crc32c = extent.has_checksum ? static_cast<std::uint32_t>(sum) : 0;
+    }
+    return Catalogue(std::move(manifest), kind);
+}
+
+/// A list of files whose headers have to be read, without the path: ranks may know it by another. \pre list.kind is not
+/// manifest
+inline void write(ByteWriter& out, FileList const& list) {
+    out.number(static_cast<std::int64_t>(list.kind));
+    out.number(static_cast<std::int64_t>(list.leaves.size()));
+    for (std::string const& leaf : list.leaves) out.text(leaf);
+    for (IndexedTensor const& tensor : list.indexed) {
+        out.text(tensor.name);
+        out.number(tensor.file);
+    }
+}
+[[nodiscard]] inline FileList read_file_list(ByteReader& in) {
+    FileList list;
+    list.kind = static_cast<CheckpointKind>(in.number());
+    list.leaves.resize(static_cast<std::size_t>(in.number()));
+    for (std::string& leaf : list.leaves) leaf = in.text();
+    while (!in.at_end()) {
+        std::string name = in.text();
+        list.indexed.push_back({std::move(name), static_cast<int>(in.number())});
+    }
+    return list;
+}
+
+/// What a header says.
+inline void write(ByteWriter& out, FileEntries const& entries) {
+    out.file(entries.file);
+    out.number(static_cast<std::int64_t>(entries.entries.size()));
+    for (FileEntry const& entry : entries.entries) {
+        out.text(entry.name);
+        out.text(entry.key);
+        out.number(static_cast<std::int64_t>(entry.dtype));
+        out.number(entry.begin);
+        out.box(entry.box);
+    }
+}
+[[nodiscard]] inline FileEntries read_file_entries(ByteReader& in) {
+    FileEntries result;
+    result.file = in.file();
+    result.entries.resize(static_cast<std::size_t>(in.number()));
+    for (FileEntry& entry : result.entries) {
+        entry.name = in.text();
+        entry.key = in.text();
+        entry.dtype = static_cast<DType>(in.number());
+        entry.begin = in.number();
+        entry.box = in.box();
+    }
+    return result;
 }
 
 }  // namespace reshard::inline v0::detail

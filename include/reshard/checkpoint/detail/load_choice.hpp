@@ -30,29 +30,17 @@ struct LoadShare {
     Index received_bytes = 0;  ///< from other ranks
 };
 
-/// Bytes of a piece that this rank needs.
-[[nodiscard]] inline Index needed_bytes(Piece const& piece, WantedTensor const& tensor,
-                                        DynamicDistribution const& distribution, int rank,
-                                        std::vector<Message>& scratch) {
-    if (!distribution.contains(rank)) return 0;
-    scratch.clear();
-    append_needs(scratch, piece.box, distribution, rank);
-    Index elements = 0;
-    for (Message const& need : scratch) elements += need.elements();
-    return elements * bytes(tensor.dtype);
-}
-
 /// The share of one rank. `direct` is what it would read by itself.
 [[nodiscard]] inline LoadShare share_of(ReadTotals const& direct, ReadSchedule const& schedule,
-                                        std::span<WantedTensor const> wanted, std::span<LocalTensor const> targets,
+                                        std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets,
                                         int rank) {
     LoadShare share{direct.bytes_read, direct.reads, 0, direct.bytes_wanted};
     std::vector<Message> scratch;
     for (Piece const& piece : schedule.pieces) {
         if (piece.reader != rank) continue;
-        WantedTensor const& tensor = wanted[piece.wanted];
+        WantedExtent const& extent = wanted[piece.wanted];
         share.span_bytes += piece.bytes;
-        share.received_bytes -= needed_bytes(piece, tensor, targets[tensor.target].distribution, rank, scratch);
+        share.received_bytes -= needed_bytes(piece.box, extent, targets[extent.target].distribution, rank, scratch);
     }
     return share;
 }

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_files.hpp
 /// \brief  The files of a catalogue, opened by the ranks that read them and checked to be the ones that were meant.
-/// \depends checkpoint/catalogue.hpp.
+/// \depends checkpoint/catalogue.hpp, checkpoint/detail/extent_sums.hpp.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/extent_sums.hpp>
 
 #include <optional>
 
 namespace reshard::inline v0::detail {
+
+/// Files that a rank has open already, by their place in the catalogue.
+using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
+
+/// Looked at by who opens a file only: others may have none. `path` is as in Checkpoint::open().
+[[nodiscard]] inline std::string folder_with_files(std::string const& path) {
+    if (path_kind(path) == PathKind::folder) return path;
+    return path.find('/') == std::string::npos ? std::string() : folder_of(path);
+}
 
 /// Files are opened before the first read; reads from several threads are safe.
 class LoadFiles {
@@ -16,11 +26,13 @@ public:
     /// For a rank that has opened the whole checkpoint. \pre it outlives this.
     explicit LoadFiles(Checkpoint const& checkpoint) : checkpoint_(&checkpoint), opened_(checkpoint.files().size()) {}
     /// For a rank that knows the catalogue only. `path` is as in Checkpoint::open(). \pre the catalogue outlives this.
-    LoadFiles(Catalogue const& catalogue, std::string path)
+    LoadFiles(Catalogue const& catalogue, std::string path, OpenFiles open_files = {})
         : catalogue_(&catalogue),
           path_(std::move(path)),
-          own_(catalogue.files().size()),
-          opened_(catalogue.files().size()) {}
+          own_(std::move(open_files)),
+          opened_(catalogue.files().size()) {
+        own_.resize(catalogue.files().size());
+    }
 
     /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file.
     void open(int file) {
@@ -29,15 +41,19 @@ public:
         opened_[i] = true;
         if (checkpoint_ != nullptr || own_[i]) return;
         CheckpointFile const& meant = catalogue_->files()[i];
-        own_[i] = SafetensorsFile::open(join_path(folder(), meant.leaf));
-        if (own_[i]->file_bytes() == meant.file_bytes && own_[i]->header_digest() == meant.header_digest) return;
-        raise(ErrorCode::mismatch,
-              concat("reshard::load: ", own_[i]->path(), " has ", own_[i]->file_bytes(),
-                     " bytes, but the rank that read the list of tensors saw another version of it, with ",
-                     meant.file_bytes, ". Fix: give every rank the same files."));
+        own_[i] = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
+        check_file(
+            *own_[i], meant,
+            catalogue_->kind() == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors");
     }
-    void read(int file, Index begin, std::span<std::byte> out) const { at(file).read_data(begin, out); }
+    void read(int file, Index begin, std::span<std::byte> out) const {
+        at(file).read_data(begin, out);
+        if (sums_ != nullptr) sums_->add(file, begin, out);
+    }
+    /// All that is read from now on is summed up. \pre it outlives the reads.
+    void sum_up(ExtentSums& sums) noexcept { sums_ = &sums; }
     [[nodiscard]] Index count() const noexcept { return count_; }
+    [[nodiscard]] std::string const& path(int file) const { return at(file).path(); }
     /// Throws IoError if a file that was opened has changed since.
     void check_unchanged() const {
         for (std::size_t i = 0; i < opened_.size(); ++i)
@@ -45,11 +61,6 @@ public:
     }
 
 private:
-    /// Looked at by who opens a file only: others may have none.
-    [[nodiscard]] std::string folder() const {
-        if (path_kind(path_) == PathKind::folder) return path_;
-        return path_.find('/') == std::string::npos ? std::string() : folder_of(path_);
-    }
     [[nodiscard]] SafetensorsFile const& at(int file) const {
         auto const i = static_cast<std::size_t>(file);
         return checkpoint_ != nullptr ? checkpoint_->files()[i] : *own_[i];
@@ -58,9 +69,10 @@ private:
     Checkpoint const* checkpoint_ = nullptr;
     Catalogue const* catalogue_ = nullptr;
     std::string path_;
-    std::vector<std::optional<SafetensorsFile>> own_;
+    OpenFiles own_;
     std::vector<bool> opened_;
     Index count_ = 0;
+    ExtentSums* sums_ = nullptr;
 };
 
 }  // namespace reshard::inline v0::detail

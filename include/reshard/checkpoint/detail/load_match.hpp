@@ -6,11 +6,30 @@
 
 #include <reshard/checkpoint/detail/piece_messages.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
+#include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/memory/fold.hpp>
 
 namespace reshard::inline v0::detail {
+
+/// What a rank needs of a box of an extent: nothing of a copy that is not its own. \pre the rank is in the mesh
+inline void append_needs(std::vector<Message>& messages, WantedExtent const& extent, Box const& box,
+                         DynamicDistribution const& to, Index rank) {
+    if (extent.is_for(to.mesh(), rank)) append_needs(messages, box, to, rank);
+}
+
+/// Bytes of a box of an extent that a rank needs.
+[[nodiscard]] inline Index needed_bytes(Box const& box, WantedExtent const& extent,
+                                        DynamicDistribution const& distribution, Index rank,
+                                        std::vector<Message>& scratch) {
+    if (!distribution.contains(rank)) return 0;
+    scratch.clear();
+    append_needs(scratch, extent, box, distribution, rank);
+    Index elements = 0;
+    for (Message const& need : scratch) elements += need.elements();
+    return elements * bytes(extent.dtype);
+}
 
 [[noreturn]] inline void raise_wanted(ErrorCode code, std::string_view tensor, std::string const& why) {
     raise(code, concat("reshard::load: tensor ", quote_name(tensor), ": ", why));
@@ -27,33 +46,71 @@ inline void check_meshes(std::span<LocalTensor const> targets, int ranks) {
     }
 }
 
-/// Only what all ranks know alike is looked at, so that all throw alike: name, distribution and element type.
-inline WantedTensor match(Catalogue const& catalogue, LocalTensor const& target, std::size_t place) {
-    CheckpointTensor const* const stored = catalogue.find(target.name);
-    if (stored == nullptr) {
-        raise_rule(
-            SafetensorsRule::tensor_not_found,
-            concat("reshard::load: none of the ", catalogue.tensors().size(), " tensors of the checkpoint is called ",
-                   quote_name(target.name), ". Fix: check the name, or leave the tensor out of the list."));
+/// A tensor of the catalogue that a name asks for, and of which copy.
+struct StoredMatch {
+    std::size_t tensor = 0;  ///< place in the catalogue
+    int replica = -1;        ///< -1: ranks choose
+};
+[[noreturn]] inline void raise_not_found(Catalogue const& catalogue, std::string_view name, std::string_view plain) {
+    auto const list = named_replicas(catalogue.tensors());
+    auto const of_it = [&](NamedReplica const& copy) { return copy.name.tensor == plain; };
+    auto const first = std::find_if(list.begin(), list.end(), of_it);
+    auto const last = std::find_if_not(first, list.end(), of_it);
+    std::string const fault =
+        first == last ? std::string() : concat(" (", fault_of({first, last}, catalogue.tensors()), ")");
+    raise_rule(
+        SafetensorsRule::tensor_not_found,
+        concat("reshard::load: none of the ", catalogue.tensors().size(), " tensors of the checkpoint is called ",
+               quote_name(name), fault, ". Fix: check the name, or leave the tensor out of the list."));
+}
+/// The tensor of that name; else, for `w.__tp_replica_5` of k copies, copy (5 mod k) of w. Throws FormatError.
+[[nodiscard]] inline StoredMatch find_stored(Catalogue const& catalogue, std::string_view name) {
+    StoredTensor const* stored = catalogue.find(name);
+    auto const suffixed = replica_name(name);
+    int replica = -1;
+    if (stored == nullptr && suffixed) {
+        stored = catalogue.find(suffixed->tensor);
+        if (stored != nullptr) replica = suffixed->replica % stored->replicas;
     }
-    WantedTensor wanted{place, stored->file, stored->begin, stored->dtype, stored->shape};
-    if (!is_byte_sized(stored->dtype)) {
-        wanted.dtype = DType::u8;
-        wanted.shape = Shape{stored->bytes()};
+    if (stored == nullptr) raise_not_found(catalogue, name, suffixed ? suffixed->tensor : name);
+    return {static_cast<std::size_t>(stored - catalogue.tensors().data()), replica};
+}
+
+/// The axes along which a target's ranks read different replicas, a bit each. Throws MeshError.
+[[nodiscard]] inline unsigned replica_axes_of(LocalTensor const& target, LoadOptions const& options) {
+    DynamicDistribution const& to = target.distribution;
+    unsigned axes = 0;
+    for (int axis : options.replica_axes) {
+        if (axis < 0 || axis >= to.mesh().axes()) {
+            raise_wanted(ErrorCode::mesh, target.name,
+                         concat("replica_axes names axis ", axis, " of the mesh ", to_string(to.mesh()),
+                                ". Fix: name axes that the meshes of tensors with replicas have."));
+        }
+        axes |= 1U << static_cast<unsigned>(axis);
     }
+    for (int axis = to.mesh().axes() - 1; axis >= 0 && axes == 0; --axis) {
+        if (to.placement(axis).is_replicate()) axes = 1U << static_cast<unsigned>(axis);
+    }
+    return axes;
+}
+
+/// Throws MismatchError, TransitionError or DTypeError for a tensor that is not stored as the target says. `shape` and
+/// `dtype` are those it is loaded as.
+inline void check_target(StoredTensor const& stored, LocalTensor const& target, DType dtype,
+                         DynamicShape const& shape) {
     std::string_view const note =
-        is_byte_sized(stored->dtype) ? "" : " (its elements are smaller than a byte, so that it is loaded as bytes)";
-    if (target.distribution.shape() != wanted.shape) {
+        is_byte_sized(stored.dtype) ? "" : " (its elements are smaller than a byte, so that it is loaded as bytes)";
+    if (target.distribution.shape() != shape) {
         raise_wanted(
             ErrorCode::mismatch, target.name,
-            concat("the checkpoint has shape ", to_string(wanted.shape), note, ", the list says ",
+            concat("the checkpoint has shape ", to_string(shape), note, ", the list says ",
                    to_string(target.distribution.shape()), ". Fix: build the list from the model that was saved."));
     }
-    if (target.view.dtype() != wanted.dtype) {
-        raise_wanted(ErrorCode::mismatch, target.name,
-                     concat("the checkpoint has ", name(wanted.dtype), " elements", note, ", the list says ",
-                            name(target.view.dtype()), ". Fix: load as ", name(wanted.dtype),
-                            " and cast with reshard::redistribute(..., Casting{})."));
+    if (target.view.dtype() != dtype) {
+        raise_wanted(
+            ErrorCode::mismatch, target.name,
+            concat("the checkpoint has ", name(dtype), " elements", note, ", the list says ", name(target.view.dtype()),
+                   ". Fix: load as ", name(dtype), " and cast with reshard::redistribute(..., Casting{})."));
     }
     DynamicDistribution const& to = target.distribution;
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
@@ -63,21 +120,73 @@ inline WantedTensor match(Catalogue const& catalogue, LocalTensor const& target,
             raise_wanted(ErrorCode::transition, target.name,
                          "Pavg has no identity to fill with. Fix: load as R and average later, or use P+.");
         }
-        if (!supports(op, wanted.dtype)) {
+        if (!supports(op, dtype)) {
             raise_wanted(ErrorCode::dtype, target.name,
-                         concat(name(op), " is not defined for ", name(wanted.dtype),
+                         concat(name(op), " is not defined for ", name(dtype),
                                 ". Fix: use an op that the element type supports."));
         }
     }
-    return wanted;
 }
 
-/// Sorted by (file, begin), as the files are read.
-[[nodiscard]] inline std::vector<WantedTensor> match(Catalogue const& catalogue, std::span<LocalTensor const> targets) {
-    std::vector<WantedTensor> wanted;
+/// Whether any rank of the mesh reads something of the extent.
+[[nodiscard]] inline bool is_needed(WantedExtent const& extent, DynamicDistribution const& to,
+                                    std::vector<Message>& scratch) {
+    if (extent.replicas == 1) return true;
+    DynamicMesh const& mesh = to.mesh();
+    Index choices = 1;
+    bool all_alike = true;  // ranks that differ along these axes need the same
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        if ((extent.replica_axes >> static_cast<unsigned>(axis) & 1U) == 0) continue;
+        choices *= mesh.extent(axis);
+        all_alike = all_alike && to.placement(axis).is_replicate();
+    }
+    if (all_alike) return extent.replica < choices;
+    for (Index i = 0; i < mesh.size(); ++i) {
+        scratch.clear();
+        append_needs(scratch, extent, extent.box, to, mesh.rank_at(i));
+        if (!scratch.empty()) return true;
+    }
+    return false;
+}
+
+/// Appends the extents of one target that some rank reads. Only what all ranks know alike is looked at, so that all
+/// throw alike: name, distribution and element type.
+inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue, LocalTensor const& target,
+                          std::size_t place, LoadOptions const& options) {
+    StoredMatch const match = find_stored(catalogue, target.name);
+    StoredTensor const& stored = catalogue.tensors()[match.tensor];
+    bool const as_bytes = !is_byte_sized(stored.dtype);
+    DType const dtype = as_bytes ? DType::u8 : stored.dtype;
+    DynamicShape const shape =
+        as_bytes ? DynamicShape(Shape{stored_bytes_of(stored.dtype, Box(stored.shape))}) : stored.shape;
+    check_target(stored, target, dtype, shape);
+    bool const chosen = match.replica >= 0 || stored.replicas == 1;
+    unsigned const axes = chosen ? 0 : replica_axes_of(target, options);
+    std::vector<Message> scratch;
+    for (std::size_t i : catalogue.extents_of(match.tensor)) {
+        Extent const& extent = catalogue.extents()[i];
+        if (match.replica >= 0 && extent.replica != match.replica) continue;
+        WantedExtent one{place,
+                         i,
+                         extent.file,
+                         extent.begin,
+                         dtype,
+                         as_bytes ? Box(shape) : extent.box,
+                         extent.replica,
+                         chosen ? 1 : stored.replicas,
+                         axes};
+        if (is_needed(one, target.distribution, scratch)) wanted.push_back(one);
+    }
+}
+
+/// Sorted by (file, begin), as the files are read. Throws FormatError (TensorNotFound), MismatchError, MeshError,
+/// TransitionError, DTypeError.
+[[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
+                                                     LoadOptions const& options = {}) {
+    std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
-    for (std::size_t i = 0; i < targets.size(); ++i) wanted.push_back(match(catalogue, targets[i], i));
-    std::stable_sort(wanted.begin(), wanted.end(), [](WantedTensor const& a, WantedTensor const& b) {
+    for (std::size_t i = 0; i < targets.size(); ++i) append_wanted(wanted, catalogue, targets[i], i, options);
+    std::stable_sort(wanted.begin(), wanted.end(), [](WantedExtent const& a, WantedExtent const& b) {
         return a.file != b.file ? a.file < b.file : a.begin < b.begin;
     });
     return wanted;

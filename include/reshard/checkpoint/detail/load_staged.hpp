@@ -14,22 +14,22 @@
 namespace reshard::inline v0::detail {
 
 /// What one rank's local tensors need, as boxes of the files.
-[[nodiscard]] inline std::vector<ReadBox> needed_boxes(std::span<WantedTensor const> wanted,
+[[nodiscard]] inline std::vector<ReadBox> needed_boxes(std::span<WantedExtent const> wanted,
                                                        std::span<LocalTensor const> targets, int rank) {
     std::vector<ReadBox> boxes;
     std::vector<Message> needs;
-    for (WantedTensor const& tensor : wanted) {
-        LocalTensor const& target = targets[tensor.target];
+    for (WantedExtent const& extent : wanted) {
+        LocalTensor const& target = targets[extent.target];
         if (!target.distribution.contains(rank)) continue;
-        Box const whole(tensor.shape);
         needs.clear();
-        append_needs(needs, whole, target.distribution, rank);
+        append_needs(needs, extent, extent.box, target.distribution, rank);
+        if (needs.empty()) continue;
         Indices const coordinates = target.distribution.mesh().coordinates(rank);
         for (Message const& need : needs) {
-            MessagePart const from = part_of_dense(need, tensor.dtype, whole);
+            MessagePart const from = part_of_dense(need, extent.dtype, extent.box);
             MessagePart const to = part_of_local(need, target.view, target.distribution, coordinates);
             boxes.push_back(
-                {tensor.file, tensor.begin + from.offset, from.box, target.view.data() + to.offset, to.box});
+                {extent.file, extent.begin + from.offset, from.box, target.view.data() + to.offset, to.box});
         }
     }
     return boxes;
@@ -66,7 +66,7 @@ enum class Spread : int { scatter, broadcast, exchange };
 
 /// The pieces of one window that this rank reads, as boxes of the files. `staging` is its staging memory.
 [[nodiscard]] inline std::vector<ReadBox> staging_boxes(std::span<Piece const> pieces,
-                                                        std::span<WantedTensor const> wanted, int rank,
+                                                        std::span<WantedExtent const> wanted, int rank,
                                                         std::byte* staging) {
     std::vector<ReadBox> boxes;
     for (Piece const& piece : pieces) {
@@ -103,7 +103,7 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
 template <Communicator C>
 class StagedLoad {
 public:
-    StagedLoad(C& comm, std::span<WantedTensor const> wanted, std::span<LocalTensor const> targets,
+    StagedLoad(C& comm, std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets,
                ReadSchedule const& schedule, Spread spread, LoadReport& report)
         : comm_(comm),
           wanted_(wanted),
@@ -176,34 +176,34 @@ private:
     }
 
     void add_sends(Piece const& piece, int peer) {
-        WantedTensor const& tensor = wanted_[piece.wanted];
-        DynamicDistribution const& to = targets_[tensor.target].distribution;
+        WantedExtent const& extent = wanted_[piece.wanted];
+        DynamicDistribution const& to = targets_[extent.target].distribution;
         if (!to.contains(peer)) return;
         needs_.clear();
-        append_needs(needs_, piece.box, to, peer);
+        append_needs(needs_, extent, piece.box, to, peer);
         for (Message const& need : needs_) {
-            MessagePart const part = part_of_dense(need, tensor.dtype, piece.box);
+            MessagePart const part = part_of_dense(need, extent.dtype, piece.box);
             sends_.push_back({peer, at(piece.place) + part.offset, part.box});
         }
     }
 
     template <class Visit>
     void visit_needs(Piece const& piece, int rank, Visit&& visit) {
-        WantedTensor const& tensor = wanted_[piece.wanted];
-        LocalTensor const& target = targets_[tensor.target];
+        WantedExtent const& extent = wanted_[piece.wanted];
+        LocalTensor const& target = targets_[extent.target];
         if (!target.distribution.contains(rank)) return;
         needs_.clear();
-        append_needs(needs_, piece.box, target.distribution, rank);
+        append_needs(needs_, extent, piece.box, target.distribution, rank);
         if (needs_.empty()) return;
         Indices const coordinates = target.distribution.mesh().coordinates(rank);
         for (Message const& need : needs_) {
-            visit(part_of_dense(need, tensor.dtype, piece.box),
+            visit(part_of_dense(need, extent.dtype, piece.box),
                   part_of_local(need, target.view, target.distribution, coordinates), target.view.data());
         }
     }
 
     C& comm_;
-    std::span<WantedTensor const> wanted_;
+    std::span<WantedExtent const> wanted_;
     std::span<LocalTensor const> targets_;
     ReadSchedule const& schedule_;
     Spread spread_;

@@ -16,20 +16,40 @@
 
 namespace reshard::inline v0::detail {
 
-/// A tensor that is wanted, as it is stored: elements smaller than a byte are bytes.
-struct WantedTensor {
-    std::size_t target = 0;  ///< its place in the caller's list
+/// An extent of a tensor that is wanted, as it is stored: elements smaller than a byte are bytes.
+struct WantedExtent {
+    std::size_t target = 0;  ///< the tensor's place in the caller's list
+    std::size_t extent = 0;  ///< its place in the catalogue
     int file = 0;
     Index begin = 0;  ///< first byte, in the file's data section
     DType dtype = DType::u8;
-    DynamicShape shape;
+    Box box;                    ///< of the tensor; packed and row-major in one run of the file
+    int replica = 0;            ///< of which copy it is ...
+    int replicas = 1;           ///< ... of so many, from which ranks choose; 1: all who need the box read it
+    unsigned replica_axes = 0;  ///< ... by their place along these axes of the mesh: a bit each
 
-    [[nodiscard]] Index bytes() const noexcept { return shape.size() * reshard::bytes(dtype); }
+    [[nodiscard]] Index bytes() const noexcept { return box.size() * reshard::bytes(dtype); }
+    /// Whether this copy is that of a rank of the mesh.
+    [[nodiscard]] bool is_for(DynamicMesh const& mesh, Index rank) const {
+        return replicas == 1 || replica_of(mesh, rank) % replicas == replica;
+    }
+
+private:
+    [[nodiscard]] Index replica_of(DynamicMesh const& mesh, Index rank) const {
+        Indices const coordinates = mesh.coordinates(rank);
+        Index place = 0;
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            if ((replica_axes >> static_cast<unsigned>(axis) & 1U) != 0) {
+                place = place * mesh.extent(axis) + coordinates[axis];
+            }
+        }
+        return place;
+    }
 };
 
-/// What a reader reads at once of one tensor.
+/// What a reader reads at once of one extent.
 struct Piece {
-    std::size_t wanted = 0;  ///< place in the list of wanted tensors
+    std::size_t wanted = 0;  ///< place in the list of wanted extents
     int reader = 0;
     Index window = 0;
     Index place = 0;  ///< first byte in the reader's staging memory
@@ -44,38 +64,40 @@ struct ReadSchedule {
     Index staging_bytes = 0;  ///< of the reader that needs most
 };
 
-/// Cuts boxes of tensors, each one run of its file, into the windows of one reader. 0 bytes: a window per box.
+/// Cuts boxes of extents, each one run of its file, into the windows of one reader. 0 bytes: a window per box.
 class WindowCutter {
 public:
     WindowCutter(ReadSchedule& schedule, int reader, Index window_bytes) noexcept
         : schedule_(&schedule), reader_(reader), window_bytes_(window_bytes) {}
 
     /// \pre the box is one run of the file: single indices, one interval, then whole dimensions.
-    void add(std::size_t number, WantedTensor const& tensor, Box const& box) {
-        Index const bytes = box.size() * reshard::bytes(tensor.dtype);
+    void add(std::size_t number, WantedExtent const& extent, Box const& box) {
+        Index const bytes = box.size() * reshard::bytes(extent.dtype);
         if (bytes == 0) return;
         if (window_bytes_ != 0 && bytes > window_bytes_) {
             int dim = 0;
             while (dim < box.rank() && box.extent(dim) == 1) ++dim;
-            if (dim < box.rank()) return cut(number, tensor, box, dim, bytes / box.extent(dim));
+            if (dim < box.rank()) return cut(number, extent, box, dim, bytes / box.extent(dim));
         }
         if (used_ > 0 && bytes > window_bytes_ - used_) next_window();
-        Index offset = 0;  // of the box in its tensor, in elements
-        for (int dim = 0; dim < box.rank(); ++dim) offset = offset * tensor.shape.extent(dim) + box.begin(dim);
+        Index offset = 0;  // of the box in its extent, in elements
+        for (int dim = 0; dim < box.rank(); ++dim) {
+            offset = offset * extent.box.extent(dim) + box.begin(dim) - extent.box.begin(dim);
+        }
         schedule_->pieces.push_back(
-            {number, reader_, window_, used_, tensor.begin + offset * reshard::bytes(tensor.dtype), bytes, box});
+            {number, reader_, window_, used_, extent.begin + offset * reshard::bytes(extent.dtype), bytes, box});
         used_ += bytes;
         schedule_->windows = larger(schedule_->windows, window_ + 1);
         schedule_->staging_bytes = larger(schedule_->staging_bytes, used_);
     }
 
 private:
-    void cut(std::size_t number, WantedTensor const& tensor, Box box, int dim, Index slice) {
+    void cut(std::size_t number, WantedExtent const& extent, Box box, int dim, Index slice) {
         Interval const whole = box[dim];
         Index const step = larger<Index>(window_bytes_ / slice, 1);
         for (Index begin = whole.begin; begin < whole.end; begin += step) {
             box.set(dim, {begin, smaller(begin + step, whole.end)});
-            add(number, tensor, box);
+            add(number, extent, box);
         }
     }
     void next_window() noexcept {
@@ -99,47 +121,71 @@ inline void sort_by_window(ReadSchedule& schedule) {
 
 /// One rank reads everything.
 /// \pre `wanted` is sorted by (file, begin)
-[[nodiscard]] inline ReadSchedule one_reads(std::span<WantedTensor const> wanted, int reader, Index window_bytes) {
+[[nodiscard]] inline ReadSchedule one_reads(std::span<WantedExtent const> wanted, int reader, Index window_bytes) {
     ReadSchedule schedule;
     WindowCutter cutter(schedule, reader, window_bytes);
-    for (std::size_t i = 0; i < wanted.size(); ++i) cutter.add(i, wanted[i], Box(wanted[i].shape));
+    for (std::size_t i = 0; i < wanted.size(); ++i) cutter.add(i, wanted[i], wanted[i].box);
     return schedule;
 }
 
-/// Readers 0 to readers - 1 take equal spans, cut between rows of the outermost dimension that has more than one index.
+/// Where the bytes of `wanted`, one after the other, are cut into spans: byte 0, the first byte of reader 1, and so on
+/// up to their number. Equal spans, but that a file which ends within a 50th of a span of a cut ends there: then nobody
+/// opens it for a few rows. No span is longer than 1.04 of the mean and a row.
 /// \pre as above
-[[nodiscard]] inline ReadSchedule spans_read(std::span<WantedTensor const> wanted, int readers, Index window_bytes) {
-    ReadSchedule schedule;
+[[nodiscard]] inline std::vector<Index> span_cuts(std::span<WantedExtent const> wanted, int readers) {
+    std::vector<Index> file_ends;
     Index total = 0;
-    for (WantedTensor const& tensor : wanted) total += tensor.bytes();
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        total += wanted[i].bytes();
+        if (i + 1 == wanted.size() || wanted[i + 1].file != wanted[i].file) file_ends.push_back(total);
+    }
+    std::vector<Index> cuts;
+    for (Index r = 0; r <= readers; ++r) cuts.push_back(total / readers * r + total % readers * r / readers);
+    Index const near = total / readers / 50;
+    auto end = file_ends.begin();
+    for (int r = 1; r < readers; ++r) {
+        Index& cut = cuts[static_cast<std::size_t>(r)];
+        while (end != file_ends.end() && *end < cut) ++end;
+        Index const after = end == file_ends.end() ? total : *end;
+        Index const before = end == file_ends.begin() ? 0 : *(end - 1);
+        Index const nearest = after - cut < cut - before ? after : before;
+        if (cut - nearest <= near && nearest - cut <= near) cut = nearest;
+    }
+    return cuts;
+}
+
+/// Readers 0 to readers - 1 take the spans, cut between rows of the outermost dimension of an extent that has more than
+/// one index.
+/// \pre as above
+[[nodiscard]] inline ReadSchedule spans_read(std::span<WantedExtent const> wanted, int readers, Index window_bytes) {
+    ReadSchedule schedule;
+    std::vector<Index> const cuts = span_cuts(wanted, readers);
     int reader = 0;
-    Index before = 0;                   // bytes of the tensors before this one
-    auto const end_of = [&](Index r) {  // of the span of reader r: total * (r + 1) / readers, which may not fit
-        return total / readers * (r + 1) + total % readers * (r + 1) / readers;
-    };
+    Index before = 0;  // bytes of the extents before this one
     WindowCutter cutter(schedule, 0, window_bytes);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
-        WantedTensor const& tensor = wanted[i];
-        Index const bytes = tensor.bytes();
+        WantedExtent const& extent = wanted[i];
+        Index const bytes = extent.bytes();
         if (bytes == 0) continue;
-        Box rest(tensor.shape);
+        Box rest = extent.box;
         int dim = 0;
         while (dim < rest.rank() && rest.extent(dim) == 1) ++dim;
         Index const row = dim < rest.rank() ? bytes / rest.extent(dim) : bytes;
+        Index const first = dim < rest.rank() ? rest.begin(dim) : 0;
         while (true) {
-            Index const room = end_of(reader) - before;  // bytes of this tensor that lie in the span
+            Index const room = cuts[static_cast<std::size_t>(reader) + 1] - before;  // bytes of it within the span
             Index const rows = dim < rest.rank() ? room / row : room >= bytes ? 1 : 0;
             Interval const left = dim < rest.rank() ? rest[dim] : Interval{0, 1};
             // The nearest cut: a row belongs to the span that holds its first half.
-            Index const last = reader + 1 == readers ? left.end : rows + (room - rows * row > row / 2 ? 1 : 0);
+            Index const last = reader + 1 == readers ? left.end : first + rows + (room - rows * row > row / 2 ? 1 : 0);
             if (last >= left.end) {
-                cutter.add(i, tensor, rest);
+                cutter.add(i, extent, rest);
                 break;
             }
             if (last > left.begin) {
                 Box part = rest;
                 part.set(dim, {left.begin, last});
-                cutter.add(i, tensor, part);
+                cutter.add(i, extent, part);
                 rest.set(dim, {last, left.end});
             }
             cutter = WindowCutter(schedule, ++reader, window_bytes);
@@ -151,7 +197,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
 }
 
 /// Files that are opened for reading, once per reader.
-[[nodiscard]] inline Index opens(ReadSchedule const& schedule, std::span<WantedTensor const> wanted) {
+[[nodiscard]] inline Index opens(ReadSchedule const& schedule, std::span<WantedExtent const> wanted) {
     std::vector<std::pair<int, int>> pairs;
     for (Piece const& piece : schedule.pieces) pairs.emplace_back(piece.reader, wanted[piece.wanted].file);
     std::sort(pairs.begin(), pairs.end());

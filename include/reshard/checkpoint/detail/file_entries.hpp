@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/file_entries.hpp
+/// \brief  What the headers of files of whole tensors say, put together to a Manifest.
+/// \depends checkpoint/detail/{dcp_headers,stored_replicas}.hpp. No I/O.
+///
+/// A file of whole tensors and a shard differ in the boxes of their entries only: whoever reads a header says which box
+/// of which tensor each entry is, and everything behind this header knows extents alone.
+#pragma once
+
+#include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/detail/stored_replicas.hpp>
+
+namespace reshard::inline v0 {
+
+/// Bytes of a box of elements, packed. \pre elements smaller than a byte fill the last byte.
+[[nodiscard]] constexpr Index stored_bytes_of(DType dtype, Box const& box) noexcept {
+    return is_byte_sized(dtype) ? box.size() * bytes(dtype) : box.size() * bits(dtype) / 8;
+}
+
+namespace detail {
+
+/// A file and what its header says, in file order. Whole tensors begin at the origin.
+using FileEntry = DcpEntry;
+using FileEntries = DcpFile;
+
+[[nodiscard]] inline FileEntry whole_entry(TensorInfo const& tensor) {
+    return {tensor.name, {}, tensor.dtype, tensor.begin, Box(tensor.shape)};
+}
+
+/// What files of whole tensors hold together. Copies that are stored apart become one tensor with replicas.
+/// \pre names are distinct
+[[nodiscard]] inline Manifest whole_manifest(std::span<FileEntries const> files) {
+    Manifest result;
+    for (std::size_t file = 0; file < files.size(); ++file) {
+        result.files.push_back(files[file].file);
+        for (FileEntry const& entry : files[file].entries) {
+            result.extents.push_back({result.tensors.size(), 0, static_cast<int>(file), entry.begin, entry.box});
+            result.tensors.push_back({entry.name, entry.dtype, entry.box.shape(), 1, {}});
+        }
+    }
+    sort_tensors(result);
+    group_replicas(result);
+    return result;
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/file_list.hpp
+/// \brief  What a path names: a manifest, or the files whose headers have to be read, and how to read one of them.
+/// \depends checkpoint/safetensors.hpp, checkpoint/detail/{file_entries,manifest_json,dcp_headers,weight_map}, POSIX.
+///
+/// One rank looks at the path; the others work on what it tells them, so that no two ranks see different folders.
+#pragma once
+
+#include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+#include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/safetensors.hpp>
+
+#include <dirent.h>
+
+namespace reshard::inline v0 {
+
+/// What a checkpoint is made of.
+enum class CheckpointKind : int {
+    file,      ///< one file of whole tensors
+    index,     ///< an index and the files it names, of whole tensors
+    shards,    ///< PyTorch DCP's: each file says which boxes it has
+    manifest,  ///< ours
+};
+
+namespace detail {
+
+inline constexpr std::string_view index_name = "model.safetensors.index.json";
+inline constexpr std::string_view single_name = "model.safetensors";
+
+/// A tensor that an index names, and the place of its file in the list.
+struct IndexedTensor {
+    std::string name;
+    int file = 0;
+    friend bool operator==(IndexedTensor const&, IndexedTensor const&) = default;
+};
+
+/// What a path names.
+struct FileList {
+    CheckpointKind kind = CheckpointKind::file;
+    std::string source;                  ///< the path as messages name it: of the file, the index, or the folder
+    std::string folder;                  ///< what leaves are relative to; empty for the working folder
+    std::vector<std::string> leaves;     ///< the files; with an index sorted by name
+    std::vector<IndexedTensor> indexed;  ///< kind index: by name
+    Manifest manifest;                   ///< kind manifest: the files are there, their headers were not looked at
+};
+
+/// The text of an index or a manifest of at most so many bytes.
+[[nodiscard]] inline std::string read_json_text(std::string const& path, Index most_bytes) {
+    Index bytes = 0;
+    FileDescriptor const file = open_for_reading(path, bytes);
+    if (bytes > most_bytes) {
+        raise_rule(SafetensorsRule::invalid_index, concat(path, ": the index has ", bytes, " bytes, more than the ",
+                                                          most_bytes, " allowed. Fix: check that this is an index."));
+    }
+    std::string text(static_cast<std::size_t>(bytes), '\0');
+    read_fully(file, path, 0, std::as_writable_bytes(std::span(text)));
+    return text;
+}
+
+/// `...-00001-of-00005.safetensors`.
+[[nodiscard]] inline bool is_one_of_several(std::string_view leaf) noexcept {
+    auto const digits = [](std::string_view text) {
+        return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+    };
+    leaf.remove_suffix(std::string_view(".safetensors").size());
+    auto const of = leaf.rfind("-of-");
+    if (of == std::string_view::npos || !digits(leaf.substr(of + 4))) return false;
+    std::string_view const head = leaf.substr(0, of);
+    auto const dash = head.rfind('-');
+    bool const numbered = dash != std::string_view::npos && digits(head.substr(dash + 1));
+    bool const alone = leaf.find_first_not_of('0', of + 4) == leaf.size() - 1 && leaf.back() == '1';
+    return numbered && !alone;
+}
+/// Named as PyTorch DCP names shards.
+[[nodiscard]] inline bool has_dcp_name(std::string_view leaf) noexcept { return dcp_name(leaf).shard != 0; }
+/// `shard-00001-of-00004.0123456789abcdef.safetensors`: a part of a save that counts only if a manifest names it.
+[[nodiscard]] inline bool is_part_of_save(std::string_view leaf) noexcept {
+    leaf.remove_suffix(std::string_view(".safetensors").size());
+    auto const dot = leaf.rfind('.');
+    return leaf.starts_with("shard-") && dot != std::string_view::npos && leaf.size() - dot == 17 &&
+           leaf.find_first_not_of("0123456789abcdef", dot + 1) == std::string_view::npos;
+}
+
+inline void refuse_missing(std::string const& source, std::string const& folder,
+                           std::vector<std::string> const& leaves) {
+    std::string list;
+    int missing = 0;
+    for (std::string const& leaf : leaves) {
+        if (path_kind(join_path(folder, leaf)) != PathKind::missing) continue;
+        if (++missing <= 8) list += concat(missing == 1 ? "" : ", ", quote_name(leaf));
+    }
+    if (missing == 0) return;
+    if (missing > 8) list += ", ...";
+    raise(ErrorCode::io, concat("IoError: ", source, ": ", missing, " of the ", leaves.size(),
+                                " files it names are missing: ", list, ". Fix: fetch them."));
+}
+
+[[nodiscard]] inline FileList list_manifest(std::string const& path) {
+    FileList list;
+    list.kind = CheckpointKind::manifest;
+    list.source = path;
+    list.folder = path.find('/') == std::string::npos ? "" : folder_of(path);
+    list.manifest = manifest_from(read_json_text(path, max_manifest_bytes), path);
+    check_coverage(list.manifest, path);
+    for (CheckpointFile const& file : list.manifest.files) list.leaves.push_back(file.leaf);
+    refuse_missing(path, list.folder, list.leaves);
+    return list;
+}
+
+[[nodiscard]] inline FileList list_index(std::string const& path) {
+    FileList list;
+    list.kind = CheckpointKind::index;
+    list.source = path;
+    list.folder = path.find('/') == std::string::npos ? "" : folder_of(path);
+    WeightMap map = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
+    for (auto const& entry : map) list.leaves.push_back(entry.second);
+    std::sort(list.leaves.begin(), list.leaves.end());
+    list.leaves.erase(std::unique(list.leaves.begin(), list.leaves.end()), list.leaves.end());
+    refuse_missing(path, list.folder, list.leaves);
+    for (auto& [tensor, leaf] : map) {
+        auto const file = std::lower_bound(list.leaves.begin(), list.leaves.end(), leaf) - list.leaves.begin();
+        list.indexed.push_back({std::move(tensor), static_cast<int>(file)});
+    }
+    return list;
+}
+
+[[nodiscard]] inline FileList list_file(std::string const& path) {
+    std::string const folder = path.find('/') == std::string::npos ? "" : folder_of(path);
+    std::size_t skip = folder.size();  // and the slash behind it
+    while (skip < path.size() && skip > 0 && path[skip] == '/') ++skip;
+    return {CheckpointKind::file, path, folder, {path.substr(skip)}, {}, {}};
+}
+
+/// A folder without a manifest, an index or a model.safetensors.
+[[nodiscard]] inline FileList list_loose_files(std::string const& folder) {
+    DIR* const handle = ::opendir(folder.c_str());
+    if (handle == nullptr) raise_io(folder, "cannot list the folder", errno, "check its permissions.");
+    std::vector<std::string> found;
+    std::size_t unpublished = 0;
+    while (::dirent const* const entry = ::readdir(handle)) {
+        std::string_view const leaf = entry->d_name;
+        if (!leaf.ends_with(".safetensors") || leaf.front() == '.') continue;
+        if (is_part_of_save(leaf)) {
+            ++unpublished;
+        } else {
+            found.emplace_back(leaf);
+        }
+    }
+    static_cast<void>(::closedir(handle));
+    std::sort(found.begin(), found.end());
+    if (!found.empty() &&
+        std::all_of(found.begin(), found.end(), [](auto const& leaf) { return has_dcp_name(leaf); })) {
+        return {CheckpointKind::shards, folder, folder, std::move(found), {}, {}};
+    }
+    // One file of several whose index is missing must not pass for a whole checkpoint.
+    if (found.size() == 1 && !is_one_of_several(found.front())) {
+        return list_file(join_path(folder, found.front()));
+    }
+    if (found.empty() && unpublished != 0) {
+        raise(ErrorCode::io, concat("IoError: ", folder, ": no checkpoint: ", unpublished,
+                                    " *.safetensors are parts of a save that never ended, for there is no ",
+                                    manifest_name, ". Fix: save again, or load an older checkpoint."));
+    }
+    std::string list;
+    for (std::size_t i = 0; i < found.size() && i < 4; ++i) list += concat(i == 0 ? " (" : ", ", found[i]);
+    if (!list.empty()) list += found.size() > 4 ? ", ...)" : ")";
+    raise(ErrorCode::io, concat("IoError: ", folder, ": no checkpoint: looked for ", manifest_name, ", ", index_name,
+                                ", ", single_name, " or exactly one whole *.safetensors, found ", found.size(),
+                                " *.safetensors", list, ". Fix: add the index, or name one file."));
+}
+
+[[nodiscard]] inline FileList list_folder(std::string const& folder) {
+    std::string const manifest = join_path(folder, manifest_name);
+    if (path_kind(manifest) != PathKind::missing) return list_manifest(manifest);
+    std::string const index = join_path(folder, index_name);
+    std::string const single = join_path(folder, single_name);
+    bool const has_single = path_kind(single) != PathKind::missing;
+    if (path_kind(index) == PathKind::missing) return has_single ? list_file(single) : list_loose_files(folder);
+    FileList list = list_index(index);
+    if (has_single && std::find(list.leaves.begin(), list.leaves.end(), single_name) == list.leaves.end()) {
+        raise_rule(SafetensorsRule::invalid_index,
+                   concat(folder, ": both ", index_name, " and ", single_name,
+                          " are there, and may be two checkpoints. Fix: name one of the two files, or remove the stale "
+                          "one."));
+    }
+    return list;
+}
+
+/// Opens at most one file: the manifest or the index. Throws IoError (naming what is missing), FormatError.
+[[nodiscard]] inline FileList list_files(std::string const& path) {
+    switch (path_kind(path)) {
+        case PathKind::missing: raise_io(path, "cannot open the checkpoint", ENOENT, "check the path.");
+        case PathKind::folder: return list_folder(path);
+        case PathKind::file: break;
+    }
+    if (!path.ends_with(".json")) return list_file(path);
+    return path.substr(path.rfind('/') + 1) == manifest_name ? list_manifest(path) : list_index(path);
+}
+
+/// Reads entries out of headers, for one rank or all. \pre the list outlives it
+class EntryReader {
+public:
+    explicit EntryReader(FileList const& list) : list_(&list), of_file_(list.leaves.size()) {
+        for (IndexedTensor const& tensor : list.indexed) {
+            of_file_[static_cast<std::size_t>(tensor.file)].push_back(&tensor);
+        }
+    }
+
+    /// The entries of a file that are part of the checkpoint. Throws FormatError for an index that does not fit.
+    [[nodiscard]] FileEntries read(SafetensorsFile const& file, std::size_t number) const {
+        FileEntries result{{list_->leaves[number], file.file_bytes(), file.header_digest()}, {}};
+        switch (list_->kind) {
+            case CheckpointKind::shards: result.entries = shard_entries(file); break;
+            case CheckpointKind::index: {
+                for (IndexedTensor const* tensor : of_file_[number]) {
+                    if (file.find(tensor->name) == nullptr) refuse_absent(*tensor);
+                }
+                for (TensorInfo const& tensor : file.tensors()) {
+                    IndexedTensor const* const entry = find(tensor.name);
+                    if (entry == nullptr) continue;  // not part of the checkpoint
+                    if (static_cast<std::size_t>(entry->file) != number) refuse_twice_stored(*entry, number);
+                    result.entries.push_back(whole_entry(tensor));
+                }
+                break;
+            }
+            case CheckpointKind::file:
+            case CheckpointKind::manifest:
+                for (TensorInfo const& tensor : file.tensors()) result.entries.push_back(whole_entry(tensor));
+        }
+        return result;
+    }
+
+private:
+    [[nodiscard]] static std::vector<FileEntry> shard_entries(SafetensorsFile const& file) {
+        if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
+            refuse_dcp(file.path(), concat("it is a part of a save whose ", manifest_name, " is missing"),
+                       "save again, or load an older checkpoint.");
+        }
+        return dcp_entries(file.header(), file.path());
+    }
+    [[nodiscard]] IndexedTensor const* find(std::string_view name) const noexcept {
+        auto const at = std::lower_bound(list_->indexed.begin(), list_->indexed.end(), name,
+                                         [](IndexedTensor const& a, std::string_view text) { return a.name < text; });
+        return at == list_->indexed.end() || at->name != name ? nullptr : &*at;
+    }
+    [[nodiscard]] std::string leaf(std::size_t file) const { return quote_name(list_->leaves[file]); }
+    [[noreturn]] void refuse_absent(IndexedTensor const& tensor) const {
+        raise_rule(SafetensorsRule::tensor_not_found,
+                   concat(list_->source, ": tensor ", quote_name(tensor.name), " is not in ",
+                          leaf(static_cast<std::size_t>(tensor.file)),
+                          ", where the index puts it. Fix: fetch the index and the files of one version."));
+    }
+    /// Two versions in one folder, most likely.
+    [[noreturn]] void refuse_twice_stored(IndexedTensor const& tensor, std::size_t also_in) const {
+        raise_rule(SafetensorsRule::invalid_index,
+                   concat(list_->source, ": tensor ", quote_name(tensor.name), " is in ", leaf(also_in),
+                          " as well as in ", leaf(static_cast<std::size_t>(tensor.file)),
+                          ", where the index puts it. Fix: fetch the index and the files of one version."));
+    }
+
+    FileList const* list_;
+    std::vector<std::vector<IndexedTensor const*>> of_file_;
+};
+
+/// Throws MismatchError unless the file is the one that `listed` describes. `by` says who has described it.
+inline void check_file(SafetensorsFile const& file, CheckpointFile const& listed, std::string_view by) {
+    bool const same_size = file.file_bytes() == listed.file_bytes;
+    if (same_size && file.header_digest() == listed.header_digest) return;
+    std::string const what = same_size ? "another header, of the same size" : concat(file.file_bytes(), " bytes");
+    raise(ErrorCode::mismatch,
+          concat("reshard::load: ", file.path(), " has ", what, ", but ", by, " saw another version of it",
+                 same_size ? std::string() : concat(", with ", listed.file_bytes),
+                 ". Fix: give every rank the files of one save."));
+}
+
+/// The headers of all files, put together. Throws FormatError: also for shards that do not cover their tensors.
+[[nodiscard]] inline Manifest manifest_of(FileList const& list, std::span<FileEntries const> files) {
+    if (list.kind != CheckpointKind::shards) return whole_manifest(files);
+    Manifest manifest = dcp_manifest(files, list.source);
+    group_replicas(manifest);
+    return manifest;
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

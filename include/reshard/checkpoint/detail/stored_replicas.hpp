@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/stored_replicas.hpp
+/// \brief  Copies of a tensor that are stored apart, under names of their own: `w.__tp_replica_3`, `w._tp_replica3`.
+/// \depends checkpoint/manifest.hpp. No I/O.
+/// Source: github.com/NVIDIA/Megatron-LM, pull request 3392 (the first spelling).
+#pragma once
+
+#include <reshard/checkpoint/manifest.hpp>
+
+#include <algorithm>  // sort, lower_bound
+#include <optional>   // optional
+#include <span>       // span
+
+namespace reshard::inline v0::detail {
+
+inline constexpr std::string_view replica_suffixes[] = {".__tp_replica_", "._tp_replica"};
+
+/// A name that says which copy it is.
+struct ReplicaName {
+    std::string_view tensor;  ///< without the suffix
+    int replica = 0;
+};
+/// Nothing for a name without such a suffix; the number is plain: no sign, no leading zero, at most 9 digits.
+[[nodiscard]] inline std::optional<ReplicaName> replica_name(std::string_view name) noexcept {
+    auto const last = name.find_last_not_of("0123456789");
+    if (last == std::string_view::npos || last + 1 == name.size()) return std::nullopt;
+    std::string_view const digits = name.substr(last + 1);
+    if (digits.size() > 9 || (digits.size() > 1 && digits.front() == '0')) return std::nullopt;
+    std::string_view const head = name.substr(0, last + 1);
+    for (std::string_view suffix : replica_suffixes) {
+        if (!head.ends_with(suffix) || head.size() == suffix.size()) continue;
+        int number = 0;
+        for (char digit : digits) number = 10 * number + (digit - '0');
+        return ReplicaName{head.substr(0, head.size() - suffix.size()), number};
+    }
+    return std::nullopt;
+}
+
+/// A tensor whose name says which copy it is.
+struct NamedReplica {
+    ReplicaName name;
+    std::size_t tensor = 0;  ///< place in the list
+};
+/// All of them, sorted by the tensor they are copies of, then by number. The names stay those of `tensors`.
+[[nodiscard]] inline std::vector<NamedReplica> named_replicas(std::span<StoredTensor const> tensors) {
+    std::vector<NamedReplica> list;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (auto const name = replica_name(tensors[i].name)) list.push_back({*name, i});
+    }
+    std::stable_sort(list.begin(), list.end(), [](NamedReplica const& a, NamedReplica const& b) {
+        return a.name.tensor != b.name.tensor ? a.name.tensor < b.name.tensor : a.name.replica < b.name.replica;
+    });
+    return list;
+}
+/// What is wrong with copies of one tensor, as the rest of a sentence; empty when they are 0, 1, 2, ... of one kind.
+/// \pre sorted, not empty
+[[nodiscard]] inline std::string fault_of(std::span<NamedReplica const> copies, std::span<StoredTensor const> tensors) {
+    StoredTensor const& first = tensors[copies.front().tensor];
+    for (std::size_t r = 0; r < copies.size(); ++r) {
+        StoredTensor const& copy = tensors[copies[r].tensor];
+        auto const number = static_cast<std::size_t>(copies[r].name.replica);
+        if (number > r) return concat("its replica ", r, " is missing, but ", quote_name(copy.name), " is there");
+        if (number < r) return concat("its replica ", number, " is there twice");
+        if (copy.dtype != first.dtype || copy.shape != first.shape) {
+            return concat("its replicas ", quote_name(first.name), " and ", quote_name(copy.name),
+                          " differ in shape or element type");
+        }
+    }
+    return {};
+}
+
+/// Sorts the tensors by name and drops those that do not stay, whose extents belong to others by now.
+template <class Stays>
+void sort_tensors(Manifest& manifest, Stays&& stays) {
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
+        if (stays(i)) order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return manifest.tensors[a].name < manifest.tensors[b].name; });
+    std::vector<StoredTensor> tensors;
+    std::vector<std::size_t> place(manifest.tensors.size(), 0);
+    for (std::size_t i : order) {
+        place[i] = tensors.size();
+        tensors.push_back(std::move(manifest.tensors[i]));
+    }
+    for (Extent& extent : manifest.extents) extent.tensor = place[extent.tensor];
+    manifest.tensors = std::move(tensors);
+}
+inline void sort_tensors(Manifest& manifest) {
+    sort_tensors(manifest, [](std::size_t) { return true; });
+}
+
+/// Makes one tensor with replicas of copies 0, 1, ... that are tensors of their own, unless a tensor of the plain name
+/// is there as well: names that files have win. Copies with a fault stay as they are.
+/// \pre every tensor has one replica
+inline void group_replicas(Manifest& manifest) {
+    auto const list = named_replicas(manifest.tensors);
+    if (list.empty()) return;
+    std::size_t const none = manifest.tensors.size();
+    std::vector<std::size_t> group(none, none);  // of a tensor that is a copy: the tensor that is copy 0
+    std::vector<int> replica(none, 0);
+    std::vector<std::string> plain(none);  // the new name of copy 0
+    std::vector<int> replicas(none, 1);
+    for (std::size_t begin = 0; begin < list.size();) {
+        std::size_t end = begin + 1;
+        while (end < list.size() && list[end].name.tensor == list[begin].name.tensor) ++end;
+        auto const copies = std::span(list).subspan(begin, end - begin);
+        begin = end;
+        std::string_view const tensor = copies.front().name.tensor;
+        auto const exact = std::lower_bound(manifest.tensors.begin(), manifest.tensors.end(), tensor,
+                                            [](StoredTensor const& a, std::string_view name) { return a.name < name; });
+        if (exact != manifest.tensors.end() && exact->name == tensor) continue;
+        if (!fault_of(copies, manifest.tensors).empty()) continue;
+        for (NamedReplica const& copy : copies) {
+            group[copy.tensor] = copies.front().tensor;
+            replica[copy.tensor] = copy.name.replica;
+        }
+        plain[copies.front().tensor] = tensor;
+        replicas[copies.front().tensor] = static_cast<int>(copies.size());
+    }
+    for (Extent& extent : manifest.extents) {
+        std::size_t const tensor = extent.tensor;
+        if (group[tensor] == none) continue;
+        if (extent.key.empty()) extent.key = manifest.tensors[tensor].name;
+        extent.replica = replica[tensor];
+        extent.tensor = group[tensor];
+    }
+    for (std::size_t i = 0; i < none; ++i) {
+        if (group[i] != i) continue;
+        manifest.tensors[i].name = plain[i];
+        manifest.tensors[i].replicas = replicas[i];
+    }
+    sort_tensors(manifest, [&](std::size_t i) { return group[i] == none || group[i] == i; });
+}
+
+}  // namespace reshard::inline v0::detail

@@ -161,29 +161,38 @@ private:
         sends_.clear();
         receives_.clear();
         receives_.reserve(pieces.size());
-        for (int peer = 0; peer < comm_.size(); ++peer) {  // as exchange() wants them, and nothing has to be sorted
-            for (Piece const& piece : pieces)
-                if (piece.reader == comm_.rank()) add_sends(piece, peer);
-        }
+        sends_to_.resize(static_cast<std::size_t>(comm_.size()));
         for (Piece const& piece : pieces) {  // by reader
+            if (piece.reader == comm_.rank()) add_sends(piece);
             visit_needs(piece, comm_.rank(), [&](MessagePart const&, MessagePart const& to, std::byte* base) {
                 receives_.push_back({piece.reader, base + to.offset, to.box});
                 report_.bytes_loaded += to.box.payload_bytes();
             });
         }
+        std::size_t count = 0;
+        for (std::vector<Send> const& sends : sends_to_) count += sends.size();
+        sends_.reserve(count);
+        for (std::vector<Send>& sends : sends_to_) {
+            sends_.insert(sends_.end(), sends.begin(), sends.end());
+            sends.clear();
+        }
         ++(spread_ == Spread::scatter ? report_.collectives.scatters : report_.collectives.exchanges);
         comm_.exchange(sends_, receives_).wait();
     }
 
-    void add_sends(Piece const& piece, int peer) {
+    /// Tensor by tensor, each with its own distribution: what it takes is read once for all ranks.
+    void add_sends(Piece const& piece) {
         WantedExtent const& extent = wanted_[piece.wanted];
         DynamicDistribution const& to = targets_[extent.target].distribution;
-        if (!to.contains(peer)) return;
-        needs_.clear();
-        append_needs(needs_, extent, piece.box, to, peer);
-        for (Message const& need : needs_) {
-            MessagePart const part = part_of_dense(need, extent.dtype, piece.box);
-            sends_.push_back({peer, at(piece.place) + part.offset, part.box});
+        for (Index i = 0; i < to.mesh().size(); ++i) {
+            Index const rank = to.mesh().rank_at(i);
+            needs_.clear();
+            append_needs(needs_, extent, piece.box, to, rank);
+            for (Message const& need : needs_) {
+                MessagePart const part = part_of_dense(need, extent.dtype, piece.box);
+                sends_to_[static_cast<std::size_t>(rank)].push_back(
+                    {static_cast<int>(rank), at(piece.place) + part.offset, part.box});
+            }
         }
     }
 
@@ -210,6 +219,7 @@ private:
     LoadReport& report_;
     decltype(make_staging(std::declval<C&>(), Index{})) staging_;
     std::vector<Message> needs_;
+    std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through
     std::vector<Send> sends_;
     std::vector<Receive> receives_;
 };

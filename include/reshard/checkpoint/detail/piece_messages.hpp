@@ -29,9 +29,10 @@ inline void append_needs(std::vector<Message>& messages, Box const& box, Dynamic
         intervals = intervals && sets[dim].is_interval();
     }
     std::size_t const first = messages.size();
-    messages.push_back({rank, {}});
+    Message& start = messages.emplace_back();
+    start.peer = rank;
     if (intervals) {  // a box, as it nearly always is
-        for (int dim = 0; dim < dims; ++dim) messages.back().box.push_back(intersect(box[dim], sets[dim].span()));
+        for (int dim = 0; dim < dims; ++dim) start.box.push_back(intersect(box[dim], sets[dim].span()));
         return;
     }
     DimForms const forms = dim_forms(dims, dims, [&](int dim) { return !sets[dim].is_interval(); });

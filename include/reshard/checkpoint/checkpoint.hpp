@@ -119,10 +119,7 @@ private:
             whole.file = extent.file;
             tensors_.push_back(std::move(whole));
         }
-        by_name_.resize(tensors_.size());
-        for (std::size_t i = 0; i < by_name_.size(); ++i) by_name_[i] = i;
-        std::sort(by_name_.begin(), by_name_.end(),
-                  [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
+        by_name_ = detail::places_by_name(tensors_);
     }
 
     CheckpointKind kind_ = CheckpointKind::file;

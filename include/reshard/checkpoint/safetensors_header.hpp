@@ -25,10 +25,7 @@ public:
     /// \pre `tensors` are sorted by position and have distinct names.
     SafetensorsHeader(std::vector<TensorInfo> tensors, Metadata metadata, Index data_offset)
         : tensors_(std::move(tensors)), metadata_(std::move(metadata)), data_offset_(data_offset) {
-        by_name_.resize(tensors_.size());
-        for (std::size_t i = 0; i < by_name_.size(); ++i) by_name_[i] = i;
-        std::sort(by_name_.begin(), by_name_.end(),
-                  [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
+        by_name_ = detail::places_by_name(tensors_);
     }
 
     /// In file order: by (begin, end, name).
@@ -289,7 +286,7 @@ inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std:
 
     auto& entries = handler.entries;
     auto const refuse_twice = [&](auto& list, auto const& key) {
-        std::sort(list.begin(), list.end(), [&](auto const& a, auto const& b) { return key(a) < key(b); });
+        detail::sort_unless_sorted(list, [&](auto const& a, auto const& b) { return key(a) < key(b); });
         auto const twin = std::adjacent_find(list.begin(), list.end(),
                                              [&](auto const& a, auto const& b) { return key(a) == key(b); });
         if (twin != list.end()) {
@@ -300,7 +297,7 @@ inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std:
     refuse_twice(handler.metadata, [](auto const& item) -> std::string const& { return item.first; });
     refuse_twice(entries, [](auto const& item) -> std::string const& { return item.name; });
 
-    std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) {
+    detail::sort_unless_sorted(entries, [](auto const& a, auto const& b) {
         return std::tie(a.offsets[0], a.offsets[1], a.name) < std::tie(b.offsets[0], b.offsets[1], b.name);
     });
     std::vector<TensorInfo> tensors;

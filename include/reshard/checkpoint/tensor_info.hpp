@@ -8,6 +8,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/shape.hpp>
 
+#include <algorithm>    // sort, is_sorted
 #include <string>       // string
 #include <string_view>  // string_view
 #include <utility>      // pair
@@ -132,6 +133,24 @@ namespace detail {
     }
     if (length < text.size()) result += "...";
     return result + "'";
+}
+
+}  // namespace detail
+
+namespace detail {
+
+/// Sorts what is mostly sorted already: lists of tensors come in the order in which a writer has put them.
+template <class List, class Less>
+void sort_unless_sorted(List& list, Less const& less) {
+    if (!std::is_sorted(list.begin(), list.end(), less)) std::sort(list.begin(), list.end(), less);
+}
+/// The places of tensors in the order of their names.
+template <class Tensor>
+[[nodiscard]] std::vector<std::size_t> places_by_name(std::vector<Tensor> const& tensors) {
+    std::vector<std::size_t> places(tensors.size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
+    sort_unless_sorted(places, [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
+    return places;
 }
 
 }  // namespace detail

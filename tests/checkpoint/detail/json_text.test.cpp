@@ -32,6 +32,18 @@ TEST_SUITE("checkpoint/detail/json_text") {
         }
     }
 
+    TEST_CASE("wherever a sequence begins, it is looked at") {
+        for (std::size_t before = 0; before < 40; ++before) {
+            for (std::size_t after : {0, 3, 20}) {
+                CAPTURE(before);
+                CAPTURE(after);
+                std::string const tail(after, 'z');
+                CHECK(is_utf8(std::string(before, 'a') + "\xc3\xa4" + tail));
+                CHECK_FALSE(is_utf8(std::string(before, 'a') + "\xa4" + tail));
+            }
+        }
+    }
+
     TEST_CASE("ill-formed sequences are refused") {
         CHECK(is_utf8(""));
         for (char const* const text :

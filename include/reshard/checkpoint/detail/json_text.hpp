@@ -6,6 +6,8 @@
 
 #include <reshard/core/config.hpp>
 
+#include <cstdint>      // uint64_t
+#include <cstring>      // memcpy
 #include <string>       // string
 #include <string_view>  // string_view
 
@@ -17,6 +19,13 @@ namespace detail {
     std::size_t i = 0;
     auto const byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
     while (i < text.size()) {
+        std::uint64_t eight = 0;
+        while (text.size() - i >= sizeof(eight)) {  // nearly all of it is ASCII
+            std::memcpy(&eight, text.data() + i, sizeof(eight));
+            if ((eight & 0x8080808080808080U) != 0) break;
+            i += sizeof(eight);
+        }
+        if (i == text.size()) break;
         unsigned char const first = byte(i);
         if (first < 0x80) {
             ++i;

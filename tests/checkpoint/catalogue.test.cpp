@@ -60,6 +60,33 @@ TEST_SUITE("checkpoint/catalogue") {
         CHECK(copy.extent_bytes(copy.extents()[places[0]]) == 8);
     }
 
+    TEST_CASE("its numbers and texts arrive whatever they are, and take little room") {
+        detail::ByteWriter out;
+        std::int64_t const numbers[] = {0, 1, 127, 128, 16384, -1, INT64_MAX, INT64_MIN};
+        std::string const texts[] = {"",           "model.1.a", "model.1.b", "model.1",
+                                     "model.10.b", "",          "x",         std::string(300, 'y')};
+        for (std::int64_t number : numbers) out.number(number);
+        for (std::string const& text : texts) out.text(text);
+        out.number(-5);
+        auto const bytes = out.take();
+        detail::ByteReader in(bytes);
+        for (std::int64_t number : numbers) CHECK(in.number() == number);
+        for (std::string const& text : texts) CHECK(in.text() == text);
+        CHECK(in.number() == -5);
+
+        std::vector<TensorSpec> many;
+        for (int i = 0; i < 1000; ++i) {
+            many.push_back({concat("model.layers.", i / 10, ".mlp.experts.", i % 10), DType::bf16, Shape{64, 64}});
+        }
+        Catalogue const catalogue = Catalogue::of(many);
+        detail::ByteWriter list;
+        detail::write(list, catalogue);
+        auto const text = list.take();
+        CHECK(text.size() < 30'000);
+        detail::ByteReader again(text);
+        CHECK(detail::read_catalogue(again) == catalogue);
+    }
+
     TEST_CASE("other names, sizes, places or headers are another digest") {
         auto const base = specs();
         std::uint64_t const digest = Catalogue::of(base, 50).digest();

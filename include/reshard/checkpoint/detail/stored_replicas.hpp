@@ -76,8 +76,8 @@ void sort_tensors(Manifest& manifest, Stays&& stays) {
     for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
         if (stays(i)) order.push_back(i);
     }
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return manifest.tensors[a].name < manifest.tensors[b].name; });
+    sort_unless_sorted(
+        order, [&](std::size_t a, std::size_t b) { return manifest.tensors[a].name < manifest.tensors[b].name; });
     std::vector<StoredTensor> tensors;
     std::vector<std::size_t> place(manifest.tensors.size(), 0);
     for (std::size_t i : order) {

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/detail/extent_sums.hpp.
+#include <reshard/checkpoint/detail/extent_sums.hpp>
+
+#include <doctest/doctest.h>
+
+#include "../../support/random.hpp"
+#include "../support.hpp"
+
+#include <thread>
+
+namespace {
+using namespace checkpoint_test;
+using detail::ExtentRun;
+using detail::ExtentSums;
+using detail::SumVerdict;
+
+/// Extents one after the other in two files of bytes; every third has no checksum.
+struct Files {
+    explicit Files(reshard::test::Random& random) {
+        Manifest manifest;
+        for (int f = 0; f < 2; ++f) {
+            manifest.files.push_back({concat("f", f), 0, 0, -1});
+            Index begin = 0;
+            for (Index i = random.between(1, 6); i > 0; --i) {
+                Index const size = random.between(0, 40);
+                std::size_t const t = manifest.tensors.size();
+                manifest.tensors.push_back({concat("t", 100 + t), DType::u8, Shape{size}, 1, ""});
+                Extent extent{t, 0, f, begin, Box(Shape{size})};
+                for (Index k = 0; k < size; ++k) data[f].push_back(static_cast<std::byte>(random.between(0, 255)));
+                extent.has_checksum = t % 3 != 2;
+                extent.crc32c = crc32c(std::span(data[f]).last(static_cast<std::size_t>(size)));
+                if (!extent.has_checksum) extent.crc32c = 0;
+                manifest.extents.push_back(extent);
+                begin += size;
+            }
+        }
+        catalogue = Catalogue(manifest);
+    }
+    [[nodiscard]] std::vector<std::size_t> all() const {
+        std::vector<std::size_t> places(catalogue.extents().size());
+        for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
+        return places;
+    }
+    [[nodiscard]] Index summed() const {
+        Index sum = 0;
+        for (Extent const& extent : catalogue.extents())
+            if (extent.has_checksum) sum += catalogue.extent_bytes(extent);
+        return sum;
+    }
+    std::vector<std::byte> data[2];
+    Catalogue catalogue;
+};
+}  // namespace
+
+TEST_SUITE("checkpoint/extent_sums") {
+    TEST_CASE("runs cut anywhere, read in any order, by several, some twice, come to the sums of the extents") {
+        for (std::uint64_t seed : reshard::test::seeds(200)) {
+            CAPTURE(seed);
+            reshard::test::Random random(seed);
+            Files files(random);
+            bool const spoil = random.chance(50);
+            Index spoilt = -1;
+            if (spoil && !files.data[0].empty()) {
+                spoilt = random.between(0, static_cast<Index>(files.data[0].size()) - 1);
+                files.data[0][static_cast<std::size_t>(spoilt)] ^= std::byte{1};
+            }
+            std::vector<std::tuple<int, Index, Index>> reads;
+            for (int f = 0; f < 2; ++f) {
+                auto const size = static_cast<Index>(files.data[f].size());
+                for (Index begin = 0; begin < size;) {
+                    Index const end = std::min(size, begin + random.between(1, 50));
+                    reads.emplace_back(f, begin, end);
+                    if (random.chance(10)) reads.emplace_back(f, begin, end);
+                    begin = end;
+                }
+            }
+            std::shuffle(reads.begin(), reads.end(), random.engine());
+            ExtentSums ranks[2] = {ExtentSums(files.catalogue, files.all()), ExtentSums(files.catalogue, files.all())};
+            for (auto const& [f, begin, end] : reads) {
+                ranks[random.chance(50) ? 1 : 0].add(
+                    f, begin,
+                    std::span(files.data[f])
+                        .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+            }
+            // Each rank by itself first; what is left of both together.
+            std::vector<ExtentRun> left;
+            SumVerdict both;
+            for (ExtentSums const& rank : ranks) {
+                SumVerdict const one = detail::sum_up(files.catalogue, rank.runs());
+                both.bytes += one.bytes;
+                both.wrong.insert(both.wrong.end(), one.wrong.begin(), one.wrong.end());
+                left.insert(left.end(), one.parts.begin(), one.parts.end());
+            }
+            SumVerdict const rest = detail::sum_up(files.catalogue, left);
+            both.wrong.insert(both.wrong.end(), rest.wrong.begin(), rest.wrong.end());
+            std::vector<ExtentRun> everything = ranks[0].runs();
+            everything.insert(everything.end(), ranks[1].runs().begin(), ranks[1].runs().end());
+            SumVerdict const all = detail::sum_up(files.catalogue, everything);
+            CHECK(all.bytes == files.summed());
+            CHECK(all.parts.empty());
+
+            Index wrong = -1;
+            for (std::size_t i = 0; i < files.catalogue.extents().size(); ++i) {
+                Extent const& extent = files.catalogue.extents()[i];
+                bool const hit = extent.file == 0 && extent.has_checksum && spoilt >= extent.begin &&
+                                 spoilt < extent.begin + files.catalogue.extent_bytes(extent);
+                if (hit) wrong = static_cast<Index>(i);
+            }
+            REQUIRE(all.wrong.size() == (wrong >= 0 ? 1 : 0));
+            if (wrong >= 0) CHECK(all.wrong[0].extent == wrong);
+            for (ExtentRun const& run : both.wrong) CHECK(run.extent == wrong);
+        }
+    }
+
+    TEST_CASE("parts of an extent that nobody has read whole are neither right nor wrong") {
+        Manifest manifest;
+        manifest.files = {{"f", 0, 0, -1}};
+        manifest.tensors = {{"w", DType::u8, Shape{10}, 1, ""}};
+        manifest.extents = {{0, 0, 0, 4, Box(Shape{10}), "", true, 0xdeadbeefU}};
+        Catalogue const catalogue(manifest);
+        std::vector<std::byte> const bytes(20);
+        ExtentSums sums(catalogue, {0});
+        sums.add(0, 0, std::span(bytes).first(8));
+        sums.add(0, 8, std::span(bytes).first(3));
+        SumVerdict verdict = detail::sum_up(catalogue, sums.runs());
+        CHECK(verdict.bytes == 0);
+        CHECK(verdict.wrong.empty());
+        REQUIRE(verdict.parts.size() == 1);
+        CHECK(verdict.parts[0].begin == 0);
+        CHECK(verdict.parts[0].end == 7);
+        sums.add(0, 11, std::span(bytes).first(9));
+        verdict = detail::sum_up(catalogue, sums.runs());
+        CHECK(verdict.bytes == 10);
+        REQUIRE(verdict.wrong.size() == 1);
+        Caught const error = caught([&] { detail::refuse_wrong(catalogue, verdict.wrong); });
+        CHECK(error.code == ErrorCode::format);
+        for (std::string_view part : {"box [0:10] of tensor 'w'", "in 'f' at byte 4 of its data", "0xdeadbeef"}) {
+            CAPTURE(error.message);
+            CHECK(contains(error.message, part));
+        }
+    }
+
+    TEST_CASE("several threads add at once") {
+        reshard::test::Random random(1);
+        Files const files(random);
+        ExtentSums sums(files.catalogue, files.all());
+        std::vector<std::thread> threads;
+        for (int f = 0; f < 2; ++f) {
+            threads.emplace_back([&sums, &files, f] {
+                for (std::size_t i = 0; i < files.data[f].size(); ++i) {
+                    sums.add(f, static_cast<Index>(i), std::span(files.data[f]).subspan(i, 1));
+                }
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        SumVerdict const verdict = detail::sum_up(files.catalogue, sums.runs());
+        CHECK(verdict.bytes == files.summed());
+        CHECK(verdict.wrong.empty());
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/save_names.hpp
+/// \brief  The names that a save gives: of files, of replicas and boxes inside them; and which files are its own.
+/// \depends checkpoint/detail/json_text, checkpoint/{manifest,tensor_info}. No I/O.
+#pragma once
+
+#include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/manifest.hpp>
+#include <reshard/checkpoint/tensor_info.hpp>
+
+#include <algorithm>    // sort, binary_search
+#include <string>       // string
+#include <string_view>  // string_view
+#include <vector>       // vector
+
+namespace reshard::inline v0::detail {
+
+inline constexpr std::string_view replica_suffix = ".__tp_replica_";
+inline constexpr std::string_view box_suffix = ".__box_";
+
+/// What a box is stored under: replica `replica` of `replicas`, and the box's number among those of its file.
+[[nodiscard]] inline std::string stored_key(std::string_view tensor, int replicas, int replica, Index box) {
+    std::string key(tensor);
+    if (replicas > 1) key += concat(replica_suffix, replica);
+    if (box > 0) key += concat(box_suffix, box);
+    return key;
+}
+
+/// 16 hexadecimal digits.
+[[nodiscard]] inline std::string save_id_digits(std::uint64_t id) {
+    constexpr char const* digits = "0123456789abcdef";
+    std::string text(16, '0');
+    for (std::size_t i = 0; i < 16; ++i) text[15 - i] = digits[(id >> (4 * i)) & 15U];
+    return text;
+}
+
+/// `shard-00002-of-00004.0123456789abcdef.safetensors`. `rank` counts from 0.
+[[nodiscard]] inline std::string shard_file_name(int rank, int ranks, std::string_view save) {
+    auto const five = [](int number) {
+        std::string const digits = std::to_string(number);
+        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+    };
+    return concat("shard-", five(rank + 1), "-of-", five(ranks), ".", save, ".safetensors");
+}
+
+/// Reads a text from the left, as far as it is what is expected.
+class NameReader {
+public:
+    explicit NameReader(std::string_view text) noexcept : rest_(text) {}
+    [[nodiscard]] bool word(std::string_view expected) noexcept {
+        if (rest_.substr(0, expected.size()) != expected) return false;
+        rest_.remove_prefix(expected.size());
+        return true;
+    }
+    /// From `fewest` to `most` characters of `alphabet`, as many as there are.
+    [[nodiscard]] bool run(std::string_view alphabet, std::size_t fewest, std::size_t most) noexcept {
+        std::size_t count = 0;
+        while (count < most && count < rest_.size() && alphabet.find(rest_[count]) != alphabet.npos) ++count;
+        rest_.remove_prefix(count);
+        return count >= fewest;
+    }
+    [[nodiscard]] bool digits(std::size_t fewest, std::size_t most) noexcept { return run("0123456789", fewest, most); }
+    [[nodiscard]] bool at_end() const noexcept { return rest_.empty(); }
+
+private:
+    std::string_view rest_;
+};
+
+/// Whether shard_file_name() makes such names.
+[[nodiscard]] inline bool is_shard_file(std::string_view leaf) noexcept {
+    NameReader in(leaf);
+    return in.word("shard-") && in.digits(5, 10) && in.word("-of-") && in.digits(5, 10) && in.word(".") &&
+           in.run("0123456789abcdef", 16, 16) && in.word(".safetensors") && in.at_end();
+}
+
+/// Whether a TemporaryFile of a file that `is_ours` accepts has such names: `.NAME.tmp.PID.N`.
+template <class IsOurs>
+[[nodiscard]] bool is_temporary_of(std::string_view leaf, IsOurs const& is_ours) {
+    auto const mark = leaf.rfind(".tmp.");
+    if (leaf.substr(0, 1) != "." || mark == leaf.npos || mark == 0) return false;
+    NameReader in(leaf.substr(mark));
+    if (!in.word(".tmp.") || !in.digits(1, 10) || !in.word(".") || !in.digits(1, 10) || !in.at_end()) return false;
+    return is_ours(leaf.substr(1, mark - 1));
+}
+
+/// Takes one suffix that a save could have added off a name; false when there is none.
+[[nodiscard]] inline bool strip_suffix(std::string_view& name) noexcept {
+    auto const digits = name.find_last_not_of("0123456789");
+    if (digits == name.npos || digits + 1 == name.size()) return false;
+    std::string_view const head = name.substr(0, digits + 1);
+    for (std::string_view const suffix : {replica_suffix, std::string_view("._tp_replica"), box_suffix}) {
+        if (head.size() <= suffix.size() || head.substr(head.size() - suffix.size()) != suffix) continue;
+        name = head.substr(0, head.size() - suffix.size());
+        return true;
+    }
+    return false;
+}
+
+/// Throws FormatError for names that a file could not have or that two tensors would share. \pre sorted.
+inline void check_saved_names(std::vector<std::string_view> const& names) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        auto const refuse = [&](SafetensorsRule rule, std::string_view why) {
+            raise_rule(rule, concat("reshard::save: tensor ", quote_name(names[i]), " ", why));
+        };
+        if (!is_utf8(names[i])) refuse(SafetensorsRule::invalid_header, "is not UTF-8. Fix: encode its name.");
+        if (names[i] == "__metadata__") {
+            refuse(SafetensorsRule::invalid_header_deserialization, "cannot have this name in a file. Fix: rename it.");
+        }
+        if (i > 0 && names[i - 1] == names[i]) {
+            refuse(SafetensorsRule::duplicate_key, "is given twice. Fix: give every tensor a name of its own.");
+        }
+        std::string_view base = names[i];
+        while (strip_suffix(base)) {
+            if (!std::binary_search(names.begin(), names.end(), base)) continue;
+            refuse(SafetensorsRule::duplicate_key,
+                   concat("has a name that copies or boxes of tensor ", quote_name(base),
+                          " are stored under. Fix: rename one of the two."));
+        }
+    }
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/save_options.hpp
+/// \brief  How a checkpoint is saved: which rank writes which copy, how many writes at once, how durable.
+/// \depends checkpoint/tensor_info. No I/O.
+#pragma once
+
+#include <reshard/checkpoint/tensor_info.hpp>
+
+#include <cstdint>     // uint8_t
+#include <functional>  // function
+
+namespace reshard::inline v0 {
+
+/// Which of the ranks that hold the same bytes writes them.
+enum class SaveDedup : std::uint8_t {
+    lowest_rank,  ///< the lowest one: fewest files; ranks of one replica write everything
+    balanced,     ///< whole shards, largest first, each by the rank that has least to write
+    shared,       ///< the shards of a replica group laid end to end, cut into a share for each of its ranks
+};
+
+[[nodiscard]] constexpr std::string_view name(SaveDedup dedup) noexcept {
+    return dedup == SaveDedup::lowest_rank ? "lowest_rank" : dedup == SaveDedup::balanced ? "balanced" : "shared";
+}
+
+/// Those of the first group must be the same on every rank.
+struct SaveOptions {
+    SaveDedup dedup = SaveDedup::balanced;
+    /// A rank's part of a tensor that is smaller than this is written by the lowest rank that holds it. Spread out,
+    /// scalars and biases would make every rank open every file to load (pytorch/pytorch#125740), and balance nothing.
+    Index small_bytes = Index{64} << 10;
+    /// `shared` cuts no smaller slices. A slice costs an entry in a header and in the manifest, and a read: from 64 KiB
+    /// on the read of a slice is worth its own call (ReadOptions::gap_bytes).
+    Index min_slice_bytes = Index{64} << 10;
+    /// Mesh axes along which copies are kept apart: each copy is saved, under the tensor's name and
+    /// `.__tp_replica_{r}`, r being the flat coordinate along those of these axes that the tensor is replicated on. For
+    /// copies that are not equal, or that must be read without going to other ranks' files. A tensor that is not
+    /// replicated along them is saved once.
+    InlineList<int, max_axes> replica_axes{};
+    Metadata metadata{};          ///< the caller's own, for the manifest
+    bool verify_replicas = true;  ///< copies are compared (128-bit hashes) before all but one are dropped
+    bool durable = true;          ///< files and folder are synced; without, a power cut may leave files without bytes
+
+    // What follows is each rank's own matter.
+    int in_flight = 4;  ///< writes at once: threads of this call, its own among them (1: no others)
+    /// Memory of all of them together for what does not lie in one run of memory, and for runs too short to be written
+    /// alone.
+    Index buffer_bytes = Index{4} << 20;
+    /// start_save() only: memory that the bytes wait in until they are written. 0: enough for all of this rank's.
+    Index snapshot_bytes = 0;
+    /// Called with the bytes that this rank has written, and all that it writes, from the threads that write (one at a
+    /// time, ascending). What it throws fails the save.
+    std::function<void(Index done, Index total)> progress{};
+};
+
+namespace detail {
+
+/// Throws BufferError for options that mean nothing.
+inline void check(SaveOptions const& options) {
+    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
+        raise(ErrorCode::buffer, concat("reshard::SaveOptions: ", what, " is ", value, ". Fix: ", fix));
+    };
+    if (options.in_flight < 1) refuse("in_flight", options.in_flight, "allow at least one write.");
+    if (options.buffer_bytes < 1) refuse("buffer_bytes", options.buffer_bytes, "allow 4 KiB or more.");
+    if (options.min_slice_bytes < 1) refuse("min_slice_bytes", options.min_slice_bytes, "a slice has bytes.");
+    if (options.small_bytes < 0) refuse("small_bytes", options.small_bytes, "0 means that nothing is small.");
+    if (options.snapshot_bytes < 0) refuse("snapshot_bytes", options.snapshot_bytes, "0 means room for all bytes.");
+}
+
+[[nodiscard]] inline std::uint64_t digest_of(SaveOptions const& options) {
+    Digest digest;
+    digest.add(static_cast<std::uint64_t>(options.dedup)).add_signed(options.small_bytes);
+    digest.add_signed(options.min_slice_bytes).add_signed(options.replica_axes.size());
+    for (int axis : options.replica_axes) digest.add_signed(axis);
+    for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
+    digest.add(options.verify_replicas ? 1U : 0U).add(options.durable ? 1U : 0U);
+    return digest.value();
+}
+
+[[nodiscard]] inline std::string text_of(SaveOptions const& options) {
+    std::string axes;
+    for (int axis : options.replica_axes) axes += concat(axes.empty() ? "" : ",", axis);
+    return concat("with dedup ", name(options.dedup), ", small_bytes ", options.small_bytes, ", min_slice_bytes ",
+                  options.min_slice_bytes, ", replica_axes [", axes, "], ", options.metadata.size(),
+                  " texts of metadata, verify_replicas ", options.verify_replicas ? "true" : "false", ", durable ",
+                  options.durable ? "true" : "false");
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

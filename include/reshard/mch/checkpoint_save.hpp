@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint_save.hpp
 /// \brief  save_mch(): the shards of managed-collision tables into one folder, all of them or none.
-/// \depends mch/detail/checkpoint_shard, comm/collectives, exec/prepare (agreements), POSIX.
+/// \depends mch/detail/checkpoint_shard, checkpoint/commit, comm/collectives.
 ///
 /// Each rank writes one safetensors file; rank 0 then writes `mch.index.json`, which names them. Until that name is
 /// there the folder holds the save that it held before. docs/mch-format.md describes both.
 #pragma once
 
+#include <reshard/checkpoint/commit.hpp>
 #include <reshard/comm/collectives.hpp>
-#include <reshard/exec/prepare.hpp>
 #include <reshard/mch/detail/checkpoint_shard.hpp>
-
-#include <random>  // random_device
 
 namespace reshard::inline v0 {
 
@@ -35,55 +33,44 @@ struct MchSaveHeader {
     MchIdBounds ids{};
 };
 
+[[nodiscard]] inline SaveNames mch_save_names() {
+    return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; }};
+}
+
 template <Communicator C>
 class MchSaver {
 public:
     MchSaver(std::string folder, std::span<MchSaving const> tables, C& comm)
-        : folder_(std::move(folder)), tables_(tables), comm_(comm) {}
+        : commit_(std::move(folder), comm, mch_save_names()), tables_(tables), comm_(comm) {}
 
     std::string run(MchSaveOptions const& options) {
         std::vector<std::byte> mine;
         std::vector<std::byte> all;
-        agree([&] {
+        commit_.agree([&] {
             mine = describe(options);
+            commit_.set_terms(digest_.value(), summary_);
             all.resize(mine.size() * static_cast<std::size_t>(comm_.size()));
+            commit_.make_folder();
+            commit_.claim();
         });
         if (comm_.size() == 1) {
             all = mine;
         } else {
             all_gather(comm_, mine, all);
         }
-        agree([&] {
+        commit_.agree([&] {
             read_headers(all, mine.size());
             write();
         });
-        // From here on this rank's file is visible. It goes again when a rank says that it failed, but not when the
-        // agreement itself breaks down: rank 0 may know more, and the index may name the file already.
-        agree([&] { publish(); }, true);
-        agree([&] { commit(); }, true);
-        agree([&] { tidy(); });
+        commit_.agree([&] { commit_.publish(writer_[0]); }, true);
+        commit_.agree([&] { replace_index(); }, true);
+        commit_.agree([&] { commit_.tidy(index_.files); });
         return index_.save;
     }
 
 private:
-    /// As agree_or_raise(); a world of one rank calls nobody.
-    template <class Work>
-    void agree(Work&& work, bool take_back = false) {
-        Verdict verdict = verdict_of(work);
-        if (comm_.size() > 1) {
-            if (verdict.ok()) verdict.reason = summary_;
-            verdict.digest = digest_.value();
-            verdict = comm_.agree(std::move(verdict));
-            if (!verdict.ok())
-                verdict.reason = concat("rank ", verdict.rank, " of ", comm_.size(), ": ", verdict.reason);
-        }
-        if (verdict.ok()) return;
-        if (take_back && published_) static_cast<void>(::unlink(path().c_str()));
-        raise(verdict.code, std::move(verdict.reason));
-    }
-
     [[nodiscard]] std::string path() const {
-        return join_path(folder_, index_.files[static_cast<std::size_t>(comm_.rank())]);
+        return commit_.path(index_.files[static_cast<std::size_t>(comm_.rank())]);
     }
 
     /// Checks what this rank has, and says it in a block of the same size on all ranks: the id of rank 0, and a header
@@ -129,13 +116,10 @@ private:
             }
             headers[t].ids = id_bounds(one.table, shard);
         }
-        std::uint64_t id = options.id;
-        std::random_device random;
-        while (id == 0) id = (std::uint64_t{random()} << 32U) | random();
+        std::uint64_t const id = options.id != 0 ? options.id : random_save_id();
         std::vector<std::byte> block(8 + headers.size() * sizeof(MchSaveHeader));
         std::memcpy(block.data(), &id, 8);
         if (!headers.empty()) std::memcpy(block.data() + 8, headers.data(), block.size() - 8);
-        make_folder();
         return block;
     }
     void describe_rows(MchRowsInfo const& rows) {
@@ -159,10 +143,6 @@ private:
                              concat("two lists of rows are called '", rows[i].name, "'. Fix: give each its own name."));
             }
         }
-    }
-    void make_folder() const {
-        if (::mkdir(folder_.c_str(), 0777) == 0 || (errno == EEXIST && path_kind(folder_) == PathKind::folder)) return;
-        raise_io(folder_, "cannot create the folder", errno, "create its parent, or write elsewhere.");
     }
 
     /// The id of rank 0, the iteration, which is one, and the ids of every part.
@@ -214,45 +194,13 @@ private:
         writer_.push_back(
             write_shard(path(), tensors, shard_metadata(index_.save, comm_.rank(), comm_.size(), index_.tables)));
     }
-    void publish() {
-        writer_[0].publish();
-        published_ = true;
-        sync_folder(folder_);
-    }
-    /// Rank 0 sees all files, then names them. The rename is the last thing that can fail.
-    void commit() {
-        if (comm_.rank() != 0) return;
-        for (std::string const& file : index_.files) {
-            if (path_kind(join_path(folder_, file)) == PathKind::file) continue;
-            raise_io(join_path(folder_, file), "rank 0 does not see what another rank has written", ENOENT,
-                     "save to a folder that all ranks share.");
-        }
-        std::string const path = join_path(folder_, mch_index_name);
-        std::string const text = to_json(index_);
-        TemporaryFile file(path);
-        file.append(std::as_bytes(std::span<char const>(text)));
-        file.finish();
-        previous_ = previous_files(path);
-        file.publish();
-    }
-    /// The files that the index names now; none when there is none, or it cannot be read: they are not ours to remove.
-    [[nodiscard]] std::vector<std::string> previous_files(std::string const& path) const {
-        std::vector<std::string> files;
-        static_cast<void>(verdict_of([&] { files = index_from(read_text_file(path), path).files; }));
-        return files;
-    }
-    void tidy() {
-        if (comm_.rank() != 0) return;
-        sync_folder(folder_);
-        for (std::string const& file : previous_) {
-            std::string const old = join_path(folder_, file);
-            if (::unlink(old.c_str()) == 0 || errno == ENOENT) continue;
-            raise_io(old, "the new save is complete, but this file of the one before it cannot be removed", errno,
-                     "remove it.");
-        }
+    void replace_index() {
+        if (!commit_.is_first()) return;
+        for (std::string const& file : index_.files) commit_.check_visible(file);
+        commit_.replace_index(to_json(index_));
     }
 
-    std::string folder_;
+    SaveCommit<C> commit_;
     std::span<MchSaving const> tables_;
     C& comm_;
     Digest digest_;
@@ -260,8 +208,6 @@ private:
     MchIndex index_;
     std::vector<MchShard> shards_;
     std::vector<SafetensorsWriter> writer_;  ///< one
-    std::vector<std::string> previous_;
-    bool published_ = false;
 };
 
 }  // namespace detail

@@ -7,6 +7,7 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,8 +15,10 @@
 
 #include <cerrno>   // errno
 #include <cstring>  // strerror_r
+#include <memory>   // unique_ptr
 #include <span>     // span
 #include <string>   // string
+#include <vector>   // vector
 
 namespace reshard::inline v0 {
 namespace detail {
@@ -166,6 +169,22 @@ inline void write_fully(FileDescriptor const& file, std::string_view path, Index
     }
 }
 
+/// Writes all of `bytes` from byte `offset` of the file on, wherever its position is: several threads may.
+inline void write_fully_at(FileDescriptor const& file, std::string_view path, Index offset,
+                           std::span<std::byte const> bytes) {
+    while (!bytes.empty()) {
+        std::size_t const want = smaller(bytes.size(), max_io_bytes);
+        ssize_t const done = ::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset));
+        if (done < 0) {
+            if (errno == EINTR) continue;
+            raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), errno,
+                     "free space or write elsewhere; nothing was replaced.");
+        }
+        bytes = bytes.subspan(static_cast<std::size_t>(done));
+        offset += static_cast<Index>(done);
+    }
+}
+
 enum class PathKind : int { missing, file, folder };
 
 [[nodiscard]] inline PathKind path_kind(std::string const& path) {
@@ -175,6 +194,25 @@ enum class PathKind : int { missing, file, folder };
         raise_io(path, "cannot stat", errno, "check the path and its permissions.");
     }
     return S_ISDIR(status.st_mode) ? PathKind::folder : PathKind::file;
+}
+
+/// The names of all that is in a folder, in no order, without "." and "..". Throws IoError.
+[[nodiscard]] inline std::vector<std::string> leaves_of(std::string const& folder) {
+    struct Close {
+        void operator()(DIR* stream) const noexcept { static_cast<void>(::closedir(stream)); }
+    };
+    std::unique_ptr<DIR, Close> const stream(::opendir(folder.c_str()));
+    if (!stream) raise_io(folder, "cannot list the folder", errno, "check the path and its permissions.");
+    std::vector<std::string> leaves;
+    for (;;) {
+        errno = 0;
+        dirent const* const entry = ::readdir(stream.get());  // of a stream that no other thread has
+        if (entry == nullptr) break;
+        std::string_view const leaf = static_cast<char const*>(entry->d_name);
+        if (leaf != "." && leaf != "..") leaves.emplace_back(leaf);
+    }
+    if (errno != 0) raise_io(folder, "cannot list the folder", errno, "check the file system.");
+    return leaves;
 }
 
 /// The folder part of a path, without its last slash: "." when there is none, "/" for the root.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/temporary_file.hpp
-/// \brief  A file that appears under its name whole or not at all: temporary name, fsync, rename, fsync of the folder.
+/// \brief  A file that appears under its name whole or not at all: temporary name, fdatasync, rename, fsync of the
+///         folder.
 /// \depends checkpoint/detail/file.hpp.
 #pragma once
 
@@ -57,10 +58,14 @@ public:
         written_ += static_cast<Index>(bytes.size());
     }
 
-    /// Makes what was written durable and lets the descriptor go.
-    void finish() {
+    /// For who knows all places: bytes from `offset` of the file on. Several threads may, at the same time.
+    void write_at(Index offset, std::span<std::byte const> bytes) const { write_fully_at(file_, path_, offset, bytes); }
+
+    /// Makes what was written durable, unless told not to, and lets the descriptor go.
+    void finish(bool durable = true) {
         if (!file_.is_open()) return;
-        if (::fsync(file_.get()) != 0) {
+        // The size is durable as well: nobody could read the bytes without.
+        if (durable && ::fdatasync(file_.get()) != 0) {
             raise_io(path_, "cannot make its bytes durable", errno,
                      "free space or write elsewhere; nothing was replaced.");
         }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/commit.hpp
+/// \brief  The protocol that makes the files of many ranks one save: all of it or nothing, whoever fails at any step.
+/// \depends checkpoint/detail/{folder_lock,temporary_file}, comm/communicator, exec/prepare (verdict_of). POSIX.
+///
+/// Data files have names of their own in every save. They are written under temporary names, made durable, renamed; an
+/// index that names them is renamed into place last and switches from the save before to this one. Between steps all
+/// ranks agree. Until the index has its name the folder holds the save that it held before; afterwards the files of
+/// that one go.
+#pragma once
+
+#include <reshard/checkpoint/detail/folder_lock.hpp>
+#include <reshard/checkpoint/detail/temporary_file.hpp>
+#include <reshard/comm/communicator.hpp>
+#include <reshard/exec/prepare.hpp>
+
+#include <algorithm>  // sort, binary_search
+#include <random>     // random_device
+
+/// For authors of formats of several files: users call save() or save_mch().
+namespace reshard::inline v0::detail {
+
+/// What saves of one kind are called in a folder.
+struct SaveNames {
+    std::string_view index;  ///< the file that names all others
+    /// The files that an index names. Throws when it cannot be read.
+    std::vector<std::string> (*named_by)(std::string const& path) = nullptr;
+    /// Whether a file of that name is a data file or a temporary file of such a save and of nothing else. Null: what
+    /// saves that died have left is not looked for.
+    bool (*is_data)(std::string_view leaf) = nullptr;
+    bool (*is_temporary)(std::string_view leaf) = nullptr;
+};
+
+/// New to any folder with all but certainty, and never 0.
+[[nodiscard]] inline std::uint64_t random_save_id() {
+    std::random_device random;
+    for (;;) {
+        if (std::uint64_t const id = (std::uint64_t{random()} << 32U) | random(); id != 0) return id;
+    }
+}
+
+/// One save, on one rank. Every step is collective but those that say otherwise.
+///
+///     commit.agree([&] { commit.claim(); });                        // rank 0 locks the folder
+///     commit.agree([&] { ... write and sync a temporary file ... });
+///     commit.agree([&] { commit.publish(path, file); }, true);
+///     commit.agree([&] { commit.replace_index(text); }, true);      // the save is there
+///     commit.agree([&] { commit.tidy(files); });
+template <Communicator C>
+class SaveCommit {
+public:
+    SaveCommit(std::string folder, C& comm, SaveNames const& names, bool durable = true)
+        : folder_(std::move(folder)), comm_(&comm), names_(names), durable_(durable) {}
+
+    [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
+    [[nodiscard]] std::string path(std::string_view leaf) const { return join_path(folder_, leaf); }
+    [[nodiscard]] C& comm() const noexcept { return *comm_; }
+    [[nodiscard]] bool is_first() const noexcept { return comm_->rank() == 0; }
+    [[nodiscard]] Index agreements() const noexcept { return agreements_; }
+
+    /// What all ranks must have in hand alike, and how this one says what it has.
+    void set_terms(std::uint64_t digest, std::string summary) {
+        digest_ = digest;
+        summary_ = std::move(summary);
+    }
+
+    /// As agree_or_raise(); a world of one rank calls nobody. With `take_back` the file that this rank has published
+    /// goes again when a rank says that it failed, but not when the agreement itself breaks down: rank 0 may know more,
+    /// and the index may name the file already.
+    template <class Work>
+    void agree(Work&& work, bool take_back = false) {
+        Verdict verdict = verdict_of(work);
+        if (comm_->size() > 1) {
+            ++agreements_;
+            if (verdict.ok()) verdict.reason = summary_;
+            verdict.digest = digest_;
+            verdict = comm_->agree(std::move(verdict));
+            if (!verdict.ok())
+                verdict.reason = concat("rank ", verdict.rank, " of ", comm_->size(), ": ", verdict.reason);
+        }
+        if (verdict.ok()) return;
+        if (take_back && !published_.empty()) static_cast<void>(::unlink(published_.c_str()));
+        raise(verdict.code, std::move(verdict.reason));
+    }
+
+    /// Local. The folder, but not its parents.
+    void make_folder() const {
+        if (::mkdir(folder_.c_str(), 0777) == 0 || (errno == EEXIST && path_kind(folder_) == PathKind::folder)) return;
+        raise_io(folder_, "cannot create the folder", errno, "create its parent, or write elsewhere.");
+    }
+
+    /// Local: rank 0 locks the folder, until this dies, and looks at what is there; others do nothing. What saves that
+    /// died have left makes room: temporary files, and data files that an index does not name.
+    void claim() {
+        if (!is_first()) return;
+        lock_ = FolderLock(folder_, concat(".", names_.index, ".lock"));
+        index_ = stamp_of_index();
+        if (!lock_.is_held() || names_.is_temporary == nullptr) return;
+        std::vector<std::string> named;
+        bool const known = index_.there && verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok();
+        std::sort(named.begin(), named.end());
+        for (std::string const& leaf : leaves_of(folder_)) {
+            bool const stale = known && names_.is_data(leaf) && !std::binary_search(named.begin(), named.end(), leaf);
+            if (stale || names_.is_temporary(leaf)) static_cast<void>(::unlink(path(leaf).c_str()));
+        }
+    }
+
+    /// Local: this rank's file gets its name.
+    template <class File>
+    void publish(File& file) {
+        file.publish();
+        published_ = file.path();
+        if (durable_) sync_folder(folder_);
+    }
+
+    /// Local, on rank 0. `bytes`: the size that the rank that wrote it told; -1: not told.
+    void check_visible(std::string_view leaf, Index bytes = -1) const {
+        std::string const file = path(leaf);
+        if (path_kind(file) != PathKind::file) {
+            raise_io(file, "rank 0 does not see what another rank has written", ENOENT,
+                     "save to a folder that all ranks share.");
+        }
+        struct stat status {};
+        if (bytes < 0 || (::stat(file.c_str(), &status) == 0 && status.st_size == bytes)) return;
+        raise(ErrorCode::io,
+              concat("IoError: ", file, ": rank 0 sees ", status.st_size, " of the ", bytes,
+                     " bytes that another rank has written. Fix: save to a folder that all ranks share."));
+    }
+
+    /// Local: rank 0 puts the index in place of the one that was there; others do nothing. The rename is the last thing
+    /// that can fail.
+    void replace_index(std::string_view text) {
+        if (!is_first()) return;
+        std::string const index = path(names_.index);
+        TemporaryFile file(index);
+        file.append(std::as_bytes(std::span<char const>(text.data(), text.size())));
+        file.finish(durable_);
+        // None when there is none, or it cannot be read: the files are not ours to remove then.
+        static_cast<void>(verdict_of([&] { previous_ = names_.named_by(index); }));
+        if (!(stamp_of_index() == index_)) {
+            raise(ErrorCode::io, concat("IoError: ", index, ": another save has replaced it while this one was under ",
+                                        "way. Fix: let one job at a time save into a folder."));
+        }
+        file.publish();
+    }
+
+    /// Local: rank 0 makes the new index durable, then removes what it does not name: files of the save before, and
+    /// what saves that died have left; others do nothing. `files`: those of this save. The save is complete.
+    void tidy(std::vector<std::string> files) {
+        if (!is_first()) return;
+        if (durable_) sync_folder(folder_);
+        std::sort(files.begin(), files.end());
+        auto const remove = [&](std::string const& leaf) {
+            std::string const old = path(leaf);
+            if (::unlink(old.c_str()) == 0 || errno == ENOENT) return;
+            raise_io(old, "the new save is complete, but this file of the one before it cannot be removed", errno,
+                     "remove it.");
+        };
+        for (std::string const& leaf : previous_) {
+            bool const ours = names_.is_data == nullptr || names_.is_data(leaf);
+            if (ours && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
+        }
+        if (lock_.is_held() && names_.is_data != nullptr) {
+            for (std::string const& leaf : leaves_of(folder_)) {
+                if (names_.is_data(leaf) && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
+            }
+        }
+        lock_.release();
+    }
+
+private:
+    /// The index, told from any other that replaces it.
+    struct IndexStamp {
+        bool there = false;
+        dev_t device = 0;
+        ino_t number = 0;
+        off_t bytes = 0;
+        Index seconds = 0;
+        Index nanoseconds = 0;
+        friend bool operator==(IndexStamp const&, IndexStamp const&) = default;
+    };
+    [[nodiscard]] IndexStamp stamp_of_index() const {
+        struct stat status {};
+        if (::stat(path(names_.index).c_str(), &status) != 0) return {};
+        return {true,
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                static_cast<Index>(status.st_mtim.tv_sec),
+                static_cast<Index>(status.st_mtim.tv_nsec)};
+    }
+
+    std::string folder_;
+    C* comm_;
+    SaveNames names_;
+    bool durable_;
+    std::uint64_t digest_ = 0;
+    std::string summary_;
+    Index agreements_ = 0;
+    FolderLock lock_;
+    IndexStamp index_;
+    std::string published_;
+    std::vector<std::string> previous_;
+};
+
+}  // namespace reshard::inline v0::detail

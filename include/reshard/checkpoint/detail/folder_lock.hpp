@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/folder_lock.hpp
+/// \brief  FolderLock: one save into a folder at a time.
+/// \depends checkpoint/detail/file.hpp, flock(2).
+#pragma once
+
+#include <reshard/checkpoint/detail/file.hpp>
+
+#include <sys/file.h>  // flock
+
+namespace reshard::inline v0::detail {
+
+/// Holds a file in the folder under flock(2): the kernel lets go of it when the process dies, however it dies. The file
+/// goes with the lock; one that a dead process left is taken over.
+///
+/// Where the file system has no such locks (Lustre without -o flock) is_held() is false, and the caller goes on
+/// without.
+class FolderLock {
+public:
+    FolderLock() = default;
+    /// Throws IoError, naming the folder, when another save holds the lock or the file cannot be made.
+    FolderLock(std::string const& folder, std::string_view leaf) : path_(join_path(folder, leaf)) {
+        for (;;) {
+            int const fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+            if (fd < 0 && errno == EINTR) continue;
+            if (fd < 0) {
+                raise_io(folder, concat("cannot create ", leaf), errno,
+                         "check that it is a folder that this process may write to.");
+            }
+            file_ = FileDescriptor(fd);
+            if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
+                if (is_at_path()) return;
+                continue;  // its holder removed it before we had it: it locks nothing any more
+            }
+            int const error = errno;
+            if (error == EINTR) continue;
+            file_.close();
+            if (error == EWOULDBLOCK) {
+                raise(ErrorCode::io,
+                      concat("IoError: ", folder, ": another save into this folder is under way: it holds ", leaf,
+                             ". Fix: wait for it, or save to another folder."));
+            }
+            static_cast<void>(::unlink(path_.c_str()));
+            if (error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK || error == EINVAL) return;
+            raise_io(folder, concat("cannot lock ", leaf), error, "check the file system.");
+        }
+    }
+    FolderLock(FolderLock&&) noexcept = default;
+    FolderLock& operator=(FolderLock&& other) noexcept {
+        if (this != &other) {
+            release();
+            path_ = std::move(other.path_);
+            file_ = std::move(other.file_);
+        }
+        return *this;
+    }
+    FolderLock(FolderLock const&) = delete;
+    FolderLock& operator=(FolderLock const&) = delete;
+    ~FolderLock() { release(); }
+
+    [[nodiscard]] bool is_held() const noexcept { return file_.is_open(); }
+    /// Removes the file while it is locked: who opens it now makes a new one.
+    void release() noexcept {
+        if (!is_held()) return;
+        static_cast<void>(::unlink(path_.c_str()));
+        static_cast<void>(::flock(file_.get(), LOCK_UN));  // children that were forked meanwhile share the descriptor
+        file_.close();
+    }
+
+private:
+    [[nodiscard]] bool is_at_path() const noexcept {
+        struct stat mine {};
+        struct stat there {};
+        return ::fstat(file_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+               mine.st_ino == there.st_ino;
+    }
+
+    std::string path_;
+    FileDescriptor file_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/detail/folder_lock.hpp: one holder, also among threads, and no trace of the dead.
+#include <reshard/checkpoint/detail/folder_lock.hpp>
+
+#include <doctest/doctest.h>
+
+#include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+
+#include "../support.hpp"
+
+using namespace reshard;
+using namespace checkpoint_test;
+using detail::FolderLock;
+
+TEST_SUITE("checkpoint/detail/folder_lock") {
+    TEST_CASE("a second holder is refused, naming the folder, until the first lets go; the file goes with the lock") {
+        TempFolder const folder;
+        FolderLock first(folder.path(), ".x.lock");
+        CHECK(first.is_held());
+        CHECK(folder.leaves() == std::vector<std::string>{".x.lock"});
+        check_io(folder.path() + ": another save into this folder is under way",
+                 [&] { FolderLock(folder.path(), ".x.lock"); });
+        FolderLock const other(folder.path(), ".y.lock");
+        FolderLock moved = std::move(first);
+        CHECK_FALSE(first.is_held());  // NOLINT(bugprone-use-after-move): this is the question
+        moved = FolderLock();
+        FolderLock again(folder.path(), ".x.lock");
+        CHECK(again.is_held());
+        again.release();
+        CHECK(folder.leaves() == std::vector<std::string>{".y.lock"});
+    }
+
+    TEST_CASE("what a dead process left is taken over") {
+        TempFolder const folder;
+        pid_t const child = ::fork();
+        if (child == 0) {
+            FolderLock const lock(folder.path(), ".x.lock");
+            ::_exit(lock.is_held() ? 0 : 1);  // no destructor runs
+        }
+        int status = -1;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        CHECK(folder.leaves() == std::vector<std::string>{".x.lock"});
+        FolderLock lock(folder.path(), ".x.lock");
+        CHECK(lock.is_held());
+        lock.release();
+        CHECK(folder.leaves().empty());
+    }
+
+    TEST_CASE("a child that was forked meanwhile does not keep the lock") {
+        TempFolder const folder;
+        FolderLock lock(folder.path(), ".x.lock");
+        int wake[2];
+        REQUIRE(::pipe(wake) == 0);
+        pid_t const child = ::fork();
+        if (child == 0) {
+            char byte = 0;
+            static_cast<void>(::close(wake[1]));
+            static_cast<void>(!::read(wake[0], &byte, 1));  // until the parent has closed it
+            ::_exit(0);
+        }
+        lock.release();
+        CHECK(FolderLock(folder.path(), ".x.lock").is_held());
+        ::close(wake[0]);
+        ::close(wake[1]);
+        CHECK(::waitpid(child, nullptr, 0) == child);
+    }
+
+    TEST_CASE("among many threads there is one holder at any time") {
+        TempFolder const folder;
+        std::atomic<int> holders{0};
+        std::atomic<int> held{0};
+        std::atomic<bool> twice{false};
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&] {
+                for (int i = 0; i < 300; ++i) {
+                    try {
+                        FolderLock const lock(folder.path(), ".x.lock");
+                        if (holders.fetch_add(1) != 0) twice = true;
+                        ++held;
+                        holders.fetch_sub(1);
+                    } catch (IoError const&) {
+                    }
+                }
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        CHECK_FALSE(twice);
+        CHECK(held > 0);
+        CHECK(folder.leaves().empty());
+    }
+
+    TEST_CASE("a folder that cannot hold it is named") {
+        TempFolder const folder;
+        check_io(folder / "none" + ": cannot create .x.lock", [&] { FolderLock(folder / "none", ".x.lock"); });
+        write_text(folder / "file", "text");
+        check_io("file: cannot create .x.lock", [&] { FolderLock(folder / "file", ".x.lock"); });
+    }
+}

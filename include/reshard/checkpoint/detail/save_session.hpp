@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/save_session.hpp
+/// \brief  One save on one rank: agree, compare copies, write this rank's file, commit. What save() and start_save()
+/// share. \depends checkpoint/{commit,coverage,save_plan,save_report},
+/// checkpoint/detail/{manifest_json,save_stream,replica_*}.
+#pragma once
+
+#include <reshard/checkpoint/commit.hpp>
+#include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+#include <reshard/checkpoint/detail/replica_locate.hpp>
+#include <reshard/checkpoint/detail/save_stream.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
+#include <reshard/checkpoint/save_report.hpp>
+#include <reshard/exec/agree_tensors.hpp>
+#include <reshard/memory/scratch.hpp>
+
+#include <chrono>    // steady_clock
+#include <optional>  // optional
+
+namespace reshard::inline v0::detail {
+
+/// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
+[[nodiscard]] inline SaveNames save_names() {
+    return {manifest_name,
+            [](std::string const& path) {
+                Index bytes = 0;
+                FileDescriptor const file = open_for_reading(path, bytes);
+                if (bytes > max_manifest_bytes) refuse_manifest(path, concat("it has ", bytes, " bytes"));
+                std::string text(static_cast<std::size_t>(bytes), '\0');
+                read_fully(file, path, 0, std::as_writable_bytes(std::span(text)));
+                std::vector<std::string> leaves;
+                for (CheckpointFile const& one : manifest_from(text, path).files) leaves.push_back(one.leaf);
+                return leaves;
+            },
+            [](std::string_view leaf) { return is_shard_file(leaf); },
+            [](std::string_view leaf) {
+                return is_temporary_of(
+                    leaf, [](std::string_view name) { return name == manifest_name || is_shard_file(name); });
+            }};
+}
+
+/// The window of a rank's local tensor that is a box of the whole one. \pre the rank holds it, in one run of each
+/// dimension.
+[[nodiscard]] inline ConstDynamicView window_of(LocalTensor const& tensor, int rank, Box const& box) {
+    DynamicDistribution const& from = tensor.distribution;
+    Indices const at = from.mesh().coordinates(rank);
+    return tensor.view.window([&](int dim) {
+        Index const begin = from.index_set(at, dim).local_index(box.begin(dim));
+        return Interval{begin, begin + box.extent(dim)};
+    });
+}
+
+/// `{"w": {"saved_offsets": [4, 0]}}`: what PyTorch's reader of sharded safetensors files wants to know.
+[[nodiscard]] inline std::string sharding_info(Manifest const& manifest, std::span<Extent const> extents) {
+    std::string json = "{";
+    for (Extent const& extent : extents) {
+        if (json.size() > 1) json += ", ";
+        append_json_string(json, key_of(manifest, extent));
+        json += ": {\"saved_offsets\": [";
+        for (int dim = 0; dim < extent.box.rank(); ++dim) json += concat(dim == 0 ? "" : ", ", extent.box.begin(dim));
+        json += "]}";
+    }
+    return json + '}';
+}
+
+/// The tensors whose copies are compared before all but one are dropped: copies that are kept apart are turned into
+/// something that is never compared, addends.
+[[nodiscard]] inline std::vector<LocalTensor> compared_tensors(std::span<LocalTensor const> tensors,
+                                                               SaveOptions const& options) {
+    std::vector<LocalTensor> result;
+    for (LocalTensor const& tensor : tensors) {
+        DynamicDistribution const& from = tensor.distribution;
+        Placements placements = from.signature().placements;
+        Reduce op = Reduce::sum;
+        for (Placement const& placement : placements)
+            if (placement.is_partial()) op = placement.op();
+        bool changed = false;
+        for (int axis : options.replica_axes) {
+            if (axis >= placements.size() || !placements[axis].is_replicate()) continue;
+            placements[axis] = Placement::partial(op);
+            changed = true;
+        }
+        if (!changed) {
+            result.push_back(tensor);
+            continue;
+        }
+        AxisList const order = printed_order(from.signature());
+        result.push_back({tensor.name, DynamicDistribution(from.mesh(), from.shape(), placements, order), tensor.view});
+    }
+    return result;
+}
+
+template <Communicator C>
+class SaveSession {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    /// Collective. After it every rank knows what it will write, copies are equal, and the folder is this save's.
+    /// `prepare(stream bytes)` allocates what the caller needs besides: where one rank cannot, all throw.
+    template <class Prepare>
+    SaveSession(std::string folder, std::span<LocalTensor const> tensors, C& comm, SaveOptions const& options,
+                Index unit_bytes, Prepare&& prepare)
+        : start_(Clock::now()),
+          before_(comm.traffic()),
+          options_(options),
+          commit_(std::move(folder), comm, save_names(), options.durable) {
+        std::vector<ReplicaHasher> hasher;
+        std::vector<LocalTensor> compared;
+        std::uint64_t id = 0;
+        ++agreements_;
+        agree_on_tensors(comm, tensors, {"save", "saves", digest_of(options), text_of(options)}, [&] {
+            plan_ = plan_save(save_sources(tensors), comm.size(), options);
+            stream_ = SaveStream(spans(tensors), unit_bytes);
+            prepare(stream_);
+            make_room();
+            compares_ = options.verify_replicas && plan_.bytes_held > plan_.bytes_written;
+            if (compares_) {
+                compared = compared_tensors(tensors, options);
+                hasher.emplace_back(false);
+            }
+            if (!commit_.is_first()) return;
+            commit_.make_folder();
+            commit_.claim();
+            id = random_save_id();
+        });
+        if (comm.size() > 1) {
+            broadcast(comm, std::as_writable_bytes(std::span(&id, 1)), 0);
+            report_.collectives.broadcasts = 1;
+        }
+        plan_.manifest.save = save_id_digits(id);
+        if (compares_) refuse_differences(compared, hasher.front());
+        report_.save = plan_.manifest.save;
+        report_.tensors = static_cast<Index>(tensors.size());
+        report_.bytes_saved = plan_.bytes_written;
+        report_.bytes_deduplicated = plan_.bytes_held - plan_.bytes_written;
+    }
+
+    [[nodiscard]] SaveStream& stream() noexcept { return stream_; }
+    [[nodiscard]] SaveOptions const& options() const noexcept { return options_; }
+    [[nodiscard]] SaveReport& report() noexcept { return report_; }
+    [[nodiscard]] double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+    /// Local: the file with its header, under a temporary name. A rank that writes nothing has none.
+    void open() {
+        if (mine().empty()) return;
+        std::vector<TensorSpec> specs;
+        for (Extent const& extent : mine()) {
+            specs.push_back(
+                {key_of(plan_.manifest, extent), plan_.manifest.tensors[extent.tensor].dtype, extent.box.shape()});
+        }
+        Metadata metadata = default_metadata();
+        metadata.emplace_back("DCP_SHARDING_INFO", sharding_info(plan_.manifest, mine()));
+        metadata.emplace_back("reshard_save", plan_.manifest.save);
+        SafetensorsLayout const layout = safetensors_layout(std::move(specs), std::move(metadata));
+        data_offset_ = static_cast<Index>(layout.start.size());
+        record_[0] = static_cast<std::uint64_t>(data_offset_ + layout.data_bytes);
+        record_[1] = Digest{}.add_text(std::string_view(layout.start).substr(8)).value();
+        file_.emplace(commit_.path(leaf_of(comm().rank())));
+        file_->write_at(0, std::as_bytes(std::span<char const>(layout.start)));
+    }
+    /// Local; any thread: bytes of the data section into the file. \pre open()
+    void write_at(Index position, std::span<std::byte const> bytes) const {
+        file_->write_at(data_offset_ + position, bytes);
+    }
+    /// Local: sums and sizes are known, the bytes are durable.
+    void close() {
+        if (!file_) return;
+        std::vector<std::uint32_t> const sums = stream_.sums();
+        for (std::size_t i = 0; i < sums.size(); ++i) record_[2 + i] = sums[i];
+        file_->finish(options_.durable);
+    }
+    /// Any thread: after every piece, with the bytes it had.
+    void tell_progress(Index bytes) {
+        if (!options_.progress) return;
+        std::lock_guard<std::mutex> const lock(progress_->mutex);
+        progress_->done += bytes;
+        options_.progress(progress_->done, stream_.bytes());
+    }
+
+    /// Collective: the rest of the protocol. `written`: how this rank's part went.
+    SaveReport finish(Verdict written) {
+        commit_.agree([&] {
+            if (!written.ok()) raise(written.code, std::move(written.reason));
+        });
+        gather_records();
+        commit_.agree(
+            [&] {
+                if (file_) commit_.publish(*file_);
+            },
+            true);
+        commit_.agree(
+            [&] {
+                if (!commit_.is_first()) return;
+                complete_manifest();
+                for (CheckpointFile const& file : plan_.manifest.files)
+                    commit_.check_visible(file.leaf, file.file_bytes);
+                check_coverage(plan_.manifest, commit_.path(manifest_name));
+                commit_.replace_index(to_json(plan_.manifest));
+            },
+            true);
+        commit_.agree([&] {
+            std::vector<std::string> leaves;
+            for (CheckpointFile const& file : plan_.manifest.files) leaves.push_back(file.leaf);
+            commit_.tidy(std::move(leaves));
+        });
+        report_.extents = static_cast<Index>(mine().size());
+        report_.bytes_written = static_cast<Index>(record_[0]);
+        report_.files_opened = (file_ ? 1 : 0) + (commit_.is_first() ? 1 : 0);
+        report_.collectives.agreements = agreements_ + commit_.agreements();
+        report_.traffic = comm().traffic() - before_;
+        report_.seconds = seconds();
+        return report_;
+    }
+
+private:
+    [[nodiscard]] C& comm() const noexcept { return commit_.comm(); }
+    [[nodiscard]] std::span<Extent const> mine() const noexcept { return plan_.extents_of(comm().rank()); }
+    [[nodiscard]] std::string leaf_of(int writer) const {
+        return shard_file_name(writer, plan_.ranks, plan_.manifest.save);
+    }
+
+    [[nodiscard]] std::vector<SaveSpan> spans(std::span<LocalTensor const> tensors) const {
+        std::vector<SaveSpan> result;
+        for (Extent const& extent : mine()) {
+            LocalTensor const& tensor = tensors[plan_.sources[extent.tensor]];
+            result.push_back({window_of(tensor, comm().rank(), extent.box), extent.begin, plan_.bytes_of(extent)});
+        }
+        return result;
+    }
+    /// A record is the file's size, the digest of its header and a sum for each extent.
+    void make_room() {
+        record_.resize(2 + mine().size());
+        progress_ = std::make_unique<Progress>();
+        if (commit_.is_first()) records_.resize(2 * plan_.manifest.files.size() + plan_.manifest.extents.size());
+    }
+
+    void refuse_differences(std::span<LocalTensor const> tensors, ReplicaHasher& hasher) {
+        ReplicaReport found;
+        found.tensors = tensors.size();
+        for (LocalTensor const& tensor : tensors) found.compared += has_replicas(tensor.distribution) ? 1U : 0U;
+        found.differences = compare(comm(), tensors, hasher);
+        ++report_.collectives.exchanges;
+        ++agreements_;
+        if (found.equal()) return;
+        locate(comm(), tensors, found.differences, hasher, Index{1} << 20);
+        raise(
+            ErrorCode::mismatch,
+            concat("reshard::save: copies of which one would be saved differ, nothing was written: ", to_string(found),
+                   "\nFix: make them equal (verify_replicas with VerifyMode::repair), or keep them apart "
+                   "(SaveOptions::replica_axes)."));
+    }
+
+    /// Collective: one exchange, to rank 0.
+    void gather_records() {
+        ReplicaMail mail;
+        if (!mine().empty()) mail.send(0, std::span<std::uint64_t const>(record_));
+        std::size_t at = 0;
+        for (std::size_t f = 0; commit_.is_first() && f < plan_.manifest.files.size(); ++f) {
+            std::size_t const size = 2 + plan_.first[f + 1] - plan_.first[f];
+            mail.receive(plan_.manifest.files[f].writer, std::span<std::uint64_t>(records_).subspan(at, size));
+            at += size;
+        }
+        mail.deliver(comm());
+        ++report_.collectives.exchanges;
+    }
+    void complete_manifest() {
+        Manifest& manifest = plan_.manifest;
+        std::size_t at = 0;
+        for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+            CheckpointFile& file = manifest.files[f];
+            file.leaf = leaf_of(file.writer);
+            file.file_bytes = static_cast<Index>(records_[at++]);
+            file.header_digest = records_[at++];
+            for (std::size_t e = plan_.first[f]; e < plan_.first[f + 1]; ++e) {
+                manifest.extents[e].has_checksum = true;
+                manifest.extents[e].crc32c = static_cast<std::uint32_t>(records_[at++]);
+            }
+        }
+    }
+
+    struct Progress {
+        std::mutex mutex;
+        Index done = 0;
+    };
+
+    Clock::time_point start_;
+    Traffic before_;
+    SaveOptions options_;
+    SaveCommit<C> commit_;
+    SavePlan plan_;
+    SaveStream stream_;
+    bool compares_ = false;
+    Index agreements_ = 0;
+    std::optional<TemporaryFile> file_;
+    Index data_offset_ = 0;
+    std::vector<std::uint64_t> record_;
+    std::vector<std::uint64_t> records_;  ///< rank 0: of all files
+    std::unique_ptr<Progress> progress_;
+    SaveReport report_;
+};
+
+}  // namespace reshard::inline v0::detail

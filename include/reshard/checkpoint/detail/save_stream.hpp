@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/save_stream.hpp
+/// \brief  One rank's bytes on their way into its file: in pieces that threads take, summed just before each is
+/// written. \depends checkpoint/checksum, checkpoint/detail/replica_range (dense bytes of views), threads.
+#pragma once
+
+#include <reshard/checkpoint/checksum.hpp>
+#include <reshard/checkpoint/detail/replica_range.hpp>
+
+#include <algorithm>  // upper_bound
+#include <atomic>     // atomic
+#include <cstring>    // memcpy
+#include <exception>  // exception_ptr
+#include <memory>     // unique_ptr
+#include <mutex>      // mutex
+#include <thread>     // thread
+#include <vector>     // vector
+
+namespace reshard::inline v0::detail {
+
+/// Bytes of a file's data section and the window of memory they come from.
+struct SaveSpan {
+    ConstDynamicView view;
+    Index begin = 0;
+    Index bytes = 0;
+};
+
+/// Calls work(i, worker) for every i below `count` from up to `threads` threads, this one among them; `worker` is below
+/// `threads`, and no two that run have the same. After a failure no i is begun; what was thrown first is thrown when
+/// all have ended.
+template <class Work>
+void run_on_workers(std::size_t count, int threads, Work&& work) {
+    std::atomic<std::size_t> next{0};
+    std::atomic<int> workers_begun{0};
+    std::atomic<bool> failed{false};
+    std::exception_ptr failure;
+    auto const loop = [&]() noexcept {
+        int const worker = workers_begun.fetch_add(1, std::memory_order_relaxed);
+        for (;;) {
+            std::size_t const i = next.fetch_add(1, std::memory_order_relaxed);
+            if (i >= count || failed.load(std::memory_order_relaxed)) return;
+            try {
+                work(i, worker);
+            } catch (...) {
+                if (!failed.exchange(true)) failure = std::current_exception();
+                return;
+            }
+        }
+    };
+    std::size_t const workers = smaller(static_cast<std::size_t>(threads), count);
+    std::vector<std::thread> others;
+    try {
+        others.reserve(workers);
+        while (others.size() + 1 < workers) others.emplace_back(loop);
+    } catch (...) {
+        // The system gives no more threads: those that there are do everything.
+    }
+    loop();
+    for (std::thread& thread : others) thread.join();
+    if (failure) std::rethrow_exception(failure);
+}
+
+/// The data section of a file, cut into units of unit_bytes. Units are independent: any thread takes any of them. A
+/// sink is called as sink(position in the data section, bytes).
+class SaveStream {
+public:
+    /// As long as raw copies are fast, and short enough to share.
+    static constexpr Index default_unit_bytes = Index{8} << 20;
+    /// What is summed and then written at once, so that the write finds it in the cache.
+    static constexpr Index step_bytes = Index{512} << 10;
+    /// From here a run of memory is written where it lies; shorter ones are put together first.
+    static constexpr Index direct_bytes = Index{64} << 10;
+
+    SaveStream() = default;
+    /// Spans follow each other without gaps, from 0. Elements of whole bytes; units are a multiple of all of them.
+    explicit SaveStream(std::vector<SaveSpan> spans, Index unit_bytes = default_unit_bytes)
+        : spans_(std::move(spans)), unit_bytes_(larger<Index>(unit_bytes / 64 * 64, 64)) {
+        if (!spans_.empty()) bytes_ = spans_.back().begin + spans_.back().bytes;
+        auto const units = static_cast<std::size_t>(ceil_div(bytes_, unit_bytes_));
+        first_part_.reserve(units + 1);
+        for (std::size_t unit = 0; unit < units; ++unit) {
+            first_part_.push_back(parts_.size());
+            for_each_part(unit, [&](std::size_t span, Index begin, Index end) {
+                static_cast<void>(begin);
+                parts_.push_back({span, end - begin, 0});
+            });
+        }
+        first_part_.push_back(parts_.size());
+    }
+
+    [[nodiscard]] Index bytes() const noexcept { return bytes_; }
+    [[nodiscard]] std::size_t units() const noexcept { return first_part_.empty() ? 0 : first_part_.size() - 1; }
+    [[nodiscard]] Index unit_begin(std::size_t unit) const noexcept { return static_cast<Index>(unit) * unit_bytes_; }
+    [[nodiscard]] Index unit_size(std::size_t unit) const noexcept {
+        return smaller(unit_bytes_, bytes_ - unit_begin(unit));
+    }
+
+    /// Sums and writes a unit from the tensors' memory. `buffer` takes what does not lie in one run, or only in a short
+    /// one. \pre the buffer holds 64 bytes or more.
+    template <class Sink>
+    void write(std::size_t unit, std::span<std::byte> buffer, Sink const& sink) {
+        Index at = unit_begin(unit);  // in the data section
+        std::size_t filled = 0;       // of the buffer
+        auto const flush = [&] {
+            if (filled == 0) return;
+            sink(at, std::span<std::byte const>(buffer.first(filled)));
+            at += static_cast<Index>(filled);
+            filled = 0;
+        };
+        std::size_t part = first_part_[unit];
+        for_each_part(unit, [&](std::size_t s, Index begin, Index end) {
+            ConstDynamicView const& view = spans_[s].view;
+            std::uint32_t sum = 0;
+            bool const dense = is_dense(view);
+            if (dense && end - begin >= direct_bytes) {
+                flush();
+                for (Index from = begin; from < end; from += step_bytes) {
+                    std::span<std::byte const> const step(view.data() + from,
+                                                          static_cast<std::size_t>(smaller(step_bytes, end - from)));
+                    sum = crc32c(step, sum);
+                    sink(at, step);
+                    at += static_cast<Index>(step.size());
+                }
+            } else {
+                Index const element = reshard::bytes(view.dtype());
+                while (begin < end) {
+                    Index const room = static_cast<Index>(buffer.size() - filled) / element * element;
+                    Index const count = smaller(end - begin, room);
+                    if (count == 0) {
+                        flush();
+                        continue;
+                    }
+                    std::span<std::byte> const to = buffer.subspan(filled, static_cast<std::size_t>(count));
+                    take(view, dense, begin, begin + count, to.data());
+                    sum = crc32c(to, sum);
+                    filled += to.size();
+                    begin += count;
+                }
+            }
+            parts_[part++].sum = sum;
+        });
+        flush();
+    }
+
+    /// Copies a unit to `to`, dense, for write_copy().
+    void copy(std::size_t unit, std::byte* to) const noexcept {
+        for_each_part(unit, [&](std::size_t s, Index begin, Index end) {
+            take(spans_[s].view, is_dense(spans_[s].view), begin, end, to);
+            to += end - begin;
+        });
+    }
+    /// Sums and writes a unit that was copied.
+    template <class Sink>
+    void write_copy(std::size_t unit, std::byte const* from, Sink const& sink) {
+        Index const size = unit_size(unit);
+        std::size_t part = first_part_[unit];
+        Index in_part = 0;
+        for (Index done = 0; done < size; done += step_bytes) {
+            auto const step = std::span(from + done, static_cast<std::size_t>(smaller(step_bytes, size - done)));
+            for (std::size_t summed = 0; summed < step.size();) {
+                Part& mine = parts_[part];
+                Index const count = smaller(mine.bytes - in_part, static_cast<Index>(step.size() - summed));
+                mine.sum = crc32c(step.subspan(summed, static_cast<std::size_t>(count)), mine.sum);
+                summed += static_cast<std::size_t>(count);
+                in_part += count;
+                if (in_part == mine.bytes) {
+                    ++part;
+                    in_part = 0;
+                }
+            }
+            sink(unit_begin(unit) + done, step);
+        }
+    }
+
+    /// Of every span, once all units are written.
+    [[nodiscard]] std::vector<std::uint32_t> sums() const {
+        std::vector<std::uint32_t> result(spans_.size(), 0);
+        for (Part const& part : parts_) result[part.span] = crc32c_combine(result[part.span], part.sum, part.bytes);
+        return result;
+    }
+
+private:
+    /// Calls f(span, begin, end), in bytes of the span, for all that a unit has bytes of.
+    template <class F>
+    void for_each_part(std::size_t unit, F&& f) const {
+        Index const begin = unit_begin(unit);
+        Index const end = begin + unit_size(unit);
+        auto span = std::upper_bound(spans_.begin(), spans_.end(), begin,
+                                     [](Index at, SaveSpan const& one) { return at < one.begin + one.bytes; });
+        for (; span != spans_.end() && span->begin < end; ++span) {
+            Index const from = larger(begin, span->begin) - span->begin;
+            Index const to = smaller(end, span->begin + span->bytes) - span->begin;
+            if (from < to) f(static_cast<std::size_t>(span - spans_.begin()), from, to);
+        }
+    }
+    /// Bytes [begin, end) of the dense form of a view.
+    static void take(ConstDynamicView const& view, bool dense, Index begin, Index end, std::byte* to) noexcept {
+        if (dense) {
+            std::memcpy(to, view.data() + begin, static_cast<std::size_t>(end - begin));
+        } else {
+            Index const element = reshard::bytes(view.dtype());
+            gather(view, begin / element, end / element, to);
+        }
+    }
+
+    /// What one unit has of one span.
+    struct Part {
+        std::size_t span = 0;
+        Index bytes = 0;
+        std::uint32_t sum = 0;
+    };
+
+    std::vector<SaveSpan> spans_;
+    Index unit_bytes_ = default_unit_bytes;
+    Index bytes_ = 0;
+    std::vector<Part> parts_;              ///< in the order of the bytes
+    std::vector<std::size_t> first_part_;  ///< per unit; then the number of parts
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/checkpoint/save_support.hpp
+/// \brief  Models to save, each rank's part of them, and what a folder holds: every file and every sum checked.
+#pragma once
+
+#include <reshard/checkpoint/safetensors.hpp>
+#include <reshard/checkpoint/save.hpp>
+
+#include <deque>
+
+#include "../support/oracle.hpp"
+#include "support.hpp"
+
+namespace checkpoint_test {
+
+/// The bytes of a tensor after the version'th training step; copies that are kept apart may differ.
+class TrainedBytes {
+public:
+    TrainedBytes(std::string_view tensor, int version, int copy) {
+        for (char const c : concat(tensor, "@", version, "#", copy)) {
+            seed_ = (seed_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+        }
+    }
+    [[nodiscard]] std::byte at(Index position) const noexcept {
+        return static_cast<std::byte>(((seed_ ^ (static_cast<std::uint64_t>(position) * 0xff51afd7ed558ccdU)) >> 29U) &
+                                      0xffU);
+    }
+
+private:
+    std::uint64_t seed_ = 0x9e3779b97f4a7c15U;
+};
+
+inline SaveSource source(std::string name, DType dtype, std::string const& placed, DynamicShape const& shape) {
+    return {std::move(name), parse(placed, shape), dtype};
+}
+
+/// The copy that a rank has along axes that are kept apart.
+inline int copy_of(SaveSource const& source, Index rank, SaveOptions const& options) {
+    auto const at = oracle::coordinates(source.distribution, rank);
+    Index copy = 0;
+    for (int axis = 0; axis < static_cast<int>(at.size()); ++axis) {
+        bool apart = false;
+        for (int named : options.replica_axes) apart = apart || named == axis;
+        if (!apart || !source.distribution.placement(axis).is_replicate()) continue;
+        copy = copy * source.distribution.mesh().extent(axis) + at[static_cast<std::size_t>(axis)];
+    }
+    return static_cast<int>(copy);
+}
+
+/// One rank's local tensors with memory of their own: dense, or with gaps between all elements.
+class Trained {
+public:
+    Trained(std::vector<SaveSource> const& sources, int rank, int version, SaveOptions const& options = {},
+            bool gaps = false) {
+        for (SaveSource const& source : sources) {
+            DynamicDistribution const& from = source.distribution;
+            bool const holds = from.contains(rank);
+            DynamicShape const shape = holds ? from.local_shape(rank) : DynamicShape(Shape{0});
+            Indices strides = row_major_strides(shape);
+            for (int dim = 0; gaps && dim < shape.rank(); ++dim) strides[dim] *= 2;
+            Index const width = bytes(source.dtype);
+            memory_.emplace_back(static_cast<std::size_t>(larger<Index>(shape.size(), 1) * width * (gaps ? 2 : 1)));
+            list_.push_back({source.name, from, DynamicView(memory_.back().data(), source.dtype, shape, strides)});
+            if (!holds) continue;
+            TrainedBytes const expected(source.name, version, copy_of(source, rank, options));
+            auto const elements = oracle::elements(from, rank);
+            for (std::size_t k = 0; k < elements.size(); ++k) {
+                Index offset = 0;
+                auto rest = static_cast<Index>(k);
+                for (int dim = shape.rank() - 1; dim >= 0; --dim) {
+                    offset += rest % shape.extent(dim) * strides[dim];
+                    rest /= shape.extent(dim);
+                }
+                for (Index b = 0; b < width; ++b) {
+                    memory_.back()[static_cast<std::size_t>(offset * width + b)] = expected.at(elements[k] * width + b);
+                }
+            }
+        }
+    }
+    [[nodiscard]] std::vector<LocalTensor>& list() noexcept { return list_; }
+
+private:
+    std::deque<std::vector<std::byte>> memory_;
+    std::vector<LocalTensor> list_;
+};
+
+inline Manifest read_manifest(std::string const& folder) {
+    std::string const path = folder + "/" + std::string(manifest_name);
+    return manifest_from(read_text(path), path);
+}
+
+/// Reads back all that a folder holds and says what is wrong with it, or nothing: files are strict safetensors files
+/// of the sizes and headers that the manifest says, extents lie where it says with the sums it says, every element of
+/// every copy is there once.
+inline std::string damage(std::string const& folder) {
+    try {
+        Manifest const manifest = read_manifest(folder);
+        check_coverage(manifest, folder);
+        std::vector<SafetensorsFile> files;
+        for (CheckpointFile const& file : manifest.files) {
+            files.push_back(SafetensorsFile::open(folder + "/" + file.leaf));
+            if (files.back().file_bytes() != file.file_bytes) return file.leaf + " has another size";
+            if (files.back().header_digest() != file.header_digest) return file.leaf + " has another header";
+        }
+        for (Extent const& extent : manifest.extents) {
+            StoredTensor const& tensor = manifest.tensors[extent.tensor];
+            SafetensorsFile const& file = files[static_cast<std::size_t>(extent.file)];
+            TensorInfo const* const info = file.find(extent.key.empty() ? tensor.name : extent.key);
+            if (info == nullptr) return tensor.name + " is not in its file";
+            if (info->begin != extent.begin || info->dtype != tensor.dtype || !(info->shape == extent.box.shape())) {
+                return tensor.name + " is another in its file";
+            }
+            std::vector<std::byte> bytes(static_cast<std::size_t>(info->bytes()));
+            file.read_data(info->begin, bytes);
+            if (!extent.has_checksum || crc32c(bytes) != extent.crc32c) return tensor.name + " has another sum";
+        }
+    } catch (Error const& error) {
+        return error.message();
+    }
+    return {};
+}
+
+/// Whether the folder holds exactly that version of the model, in every element of every copy.
+inline bool holds_version(std::string const& folder, std::vector<SaveSource> const& sources, int version) {
+    Manifest const manifest = read_manifest(folder);
+    if (manifest.tensors.size() != sources.size()) return false;
+    for (Extent const& extent : manifest.extents) {
+        StoredTensor const& tensor = manifest.tensors[extent.tensor];
+        auto const file =
+            SafetensorsFile::open(folder + "/" + manifest.files[static_cast<std::size_t>(extent.file)].leaf);
+        TrainedBytes const expected(tensor.name, version, extent.replica);
+        Index const width = bytes(tensor.dtype);
+        std::vector<std::byte> bytes(static_cast<std::size_t>(extent.box.size() * width));
+        file.read_data(extent.begin, bytes);
+        for (Index k = 0; k < extent.box.size(); ++k) {
+            Index position = 0;  // of element k of the box in the whole tensor
+            Index rest = k;
+            Index step = 1;
+            for (int dim = extent.box.rank() - 1; dim >= 0; --dim) {
+                position += (extent.box.begin(dim) + rest % extent.box.extent(dim)) * step;
+                rest /= extent.box.extent(dim);
+                step *= tensor.shape.extent(dim);
+            }
+            for (Index b = 0; b < width; ++b) {
+                if (bytes[static_cast<std::size_t>(k * width + b)] != expected.at(position * width + b)) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+/// Names of the files that the manifest names, and its own: what a tidy folder holds.
+inline std::vector<std::string> named_leaves(std::string const& folder) {
+    std::vector<std::string> leaves{std::string(manifest_name)};
+    for (CheckpointFile const& file : read_manifest(folder).files) leaves.push_back(file.leaf);
+    std::sort(leaves.begin(), leaves.end());
+    return leaves;
+}
+
+}  // namespace checkpoint_test

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/reshard/checkpoint/save.hpp when the system fails: every call to it in turn, with every error that matters,
+// and a process that dies at every call, or is killed at any moment. The test program is linked with --wrap, so that
+// the calls of the library come here first; the library knows nothing of it.
+#include <reshard/checkpoint/save.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/threads.hpp>
+
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdarg>
+#include <random>
+#include <thread>
+
+#include "../support/random.hpp"
+#include "../support/thrown.hpp"
+#include "save_support.hpp"
+
+namespace {
+
+/// What becomes of the calls that are counted: those of all threads, or of one.
+struct Faults {
+    std::atomic<long> calls{0};
+    std::atomic<long> at{-1};  ///< this one, from 0
+    int error = 0;             ///< fails with it; 0: the process ends
+    bool all_threads = false;
+    std::size_t longest = SIZE_MAX;  ///< no write moves more
+    std::string failed;              ///< which call it was
+};
+Faults* faults = nullptr;  // none: calls go on as they are
+thread_local bool counted = false;
+
+/// Whether this call is to fail.
+bool fails(char const* what) {
+    if (faults == nullptr || !(counted || faults->all_threads)) return false;
+    if (faults->calls.fetch_add(1) != faults->at.load()) return false;
+    if (faults->error == 0) ::_exit(42);
+    faults->failed = what;
+    errno = faults->error;
+    return true;
+}
+std::size_t allowed(std::size_t bytes) { return faults == nullptr ? bytes : std::min(bytes, faults->longest); }
+
+}  // namespace
+
+extern "C" {
+int __real_open(char const* path, int flags, ...);
+ssize_t __real_pwrite(int file, void const* bytes, std::size_t count, off_t offset);
+ssize_t __real_write(int file, void const* bytes, std::size_t count);
+int __real_fsync(int file);
+int __real_fdatasync(int file);
+int __real_rename(char const* from, char const* to);
+int __real_unlink(char const* path);
+
+int __wrap_open(char const* path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    int const mode = (flags & O_CREAT) != 0 ? va_arg(list, int) : 0;
+    va_end(list);
+    return fails("open") ? -1 : __real_open(path, flags, mode);
+}
+ssize_t __wrap_pwrite(int file, void const* bytes, std::size_t count, off_t offset) {
+    return fails("pwrite") ? -1 : __real_pwrite(file, bytes, allowed(count), offset);
+}
+ssize_t __wrap_write(int file, void const* bytes, std::size_t count) {
+    return fails("write") ? -1 : __real_write(file, bytes, allowed(count));
+}
+int __wrap_fsync(int file) { return fails("fsync") ? -1 : __real_fsync(file); }
+int __wrap_fdatasync(int file) { return fails("fdatasync") ? -1 : __real_fdatasync(file); }
+int __wrap_rename(char const* from, char const* to) { return fails("rename") ? -1 : __real_rename(from, to); }
+int __wrap_unlink(char const* path) { return fails("unlink") ? -1 : __real_unlink(path); }
+}
+
+namespace {
+using namespace reshard;
+using namespace checkpoint_test;
+
+std::vector<SaveSource> model() {
+    return {source("w", DType::f32, "(3):(S0)", Shape{10, 33}), source("b", DType::bf16, "(3):(R)", Shape{77}),
+            source("cyclic", DType::u8, "(3):(S0:cyc3)", Shape{20}), source("step", DType::i64, "(3):(R)", Shape{})};
+}
+SaveOptions options(int version) {
+    return {.dedup = SaveDedup::shared,
+            .small_bytes = 10,
+            .min_slice_bytes = 16,
+            .metadata = {{"version", std::to_string(version)}},
+            .in_flight = 1};
+}
+void save_model(std::string const& folder, int version) {
+    run_on_threads(3, [&](ThreadCommunicator& comm) {
+        Trained mine(model(), comm.rank(), version);
+        save(folder, mine.list(), comm, options(version));
+    });
+}
+/// Starts a process that does this and nothing else; an exception ends it, as a signal that no test expects.
+template <class Body>
+pid_t start_child(Body const& body) {
+    pid_t const child = ::fork();
+    if (child == 0) {
+        [&]() noexcept { body(); }();
+        ::_exit(0);
+    }
+    return child;
+}
+/// The version that the folder holds whole; 0 when it holds none.
+int version_of(TempFolder const& folder) {
+    if (!std::filesystem::exists(folder / manifest_name)) return 0;
+    CHECK(damage(folder.path()) == "");
+    int const version = std::stoi(read_manifest(folder.path()).metadata.at(0).second);
+    CHECK(holds_version(folder.path(), model(), version));
+    return version;
+}
+/// Whatever happened before: the next save succeeds, and nothing stays that it does not name.
+void check_next_save(TempFolder const& folder, int version) {
+    save_model(folder.path(), version);
+    CHECK(version_of(folder) == version);
+    CHECK(folder.leaves() == named_leaves(folder.path()));
+}
+
+}  // namespace
+
+TEST_SUITE("checkpoint/save faults") {
+    TEST_CASE("a process that ends at any call leaves the save before, or the new one, and the next save tidies up") {
+        for (int const before : {0, 1}) {
+            bool seen[3] = {};
+            long calls = 0;
+            for (bool done = false; !done; ++calls) {
+                CAPTURE(calls);
+                TempFolder const folder;
+                if (before != 0) save_model(folder.path(), before);
+                pid_t const child = start_child([&] {
+                    Faults plan;
+                    plan.all_threads = true;
+                    plan.at = calls;
+                    faults = &plan;
+                    save_model(folder.path(), 2);
+                    ::_exit(0);
+                });
+                int status = -1;
+                REQUIRE(::waitpid(child, &status, 0) == child);
+                REQUIRE(WIFEXITED(status));
+                REQUIRE((WEXITSTATUS(status) == 42 || WEXITSTATUS(status) == 0));
+                done = WEXITSTATUS(status) == 0;
+                int const version = version_of(folder);
+                CHECK((version == before || version == 2));
+                if (done) CHECK(version == 2);
+                seen[version] = true;
+                check_next_save(folder, 3 - version % 2);
+            }
+            CHECK(calls > 30);
+            CHECK(seen[before]);
+            CHECK(seen[2]);
+        }
+    }
+
+    TEST_CASE("a call that fails on one rank is the same error on all; the save before is whole, nothing else stays") {
+        for (int const rank : {0, 2}) {
+            for (int const error : {ENOSPC, EIO, EROFS}) {
+                bool succeeded = false;
+                for (long call = 0; !succeeded || call < 5; ++call) {
+                    REQUIRE(call < 200);
+                    TempFolder const folder;
+                    save_model(folder.path(), 1);
+                    Faults plan;
+                    plan.at = call;
+                    plan.error = error;
+                    faults = &plan;
+                    auto const thrown = test::thrown_by(3, [&](ThreadCommunicator& comm) {
+                        Trained mine(model(), comm.rank(), 2);
+                        counted = comm.rank() == rank;
+                        save(folder.path(), mine.list(), comm, options(2));
+                    });
+                    faults = nullptr;
+                    CAPTURE(rank);
+                    CAPTURE(call);
+                    CAPTURE(plan.failed);
+                    CAPTURE(thrown[0].message);
+                    int const version = version_of(folder);
+                    bool const complete = contains(thrown[0].message, "the new save is complete") ||
+                                          (contains(thrown[0].message, "a power cut may undo that") && version == 2);
+                    if (thrown[0].code == ErrorCode::none) {  // it was of no consequence, or there was no such call
+                        for (auto const& each : thrown) CHECK(each == thrown[0]);
+                        CHECK(version == 2);
+                        succeeded = succeeded || plan.failed.empty();
+                    } else {
+                        test::check_same(thrown, ErrorCode::io, {concat("rank ", rank, " of 3: IoError: ")});
+                        CHECK(version == (complete ? 2 : 1));
+                        if (!complete) CHECK(folder.leaves() == named_leaves(folder.path()));
+                    }
+                    check_next_save(folder, 3);
+                }
+            }
+        }
+    }
+
+    TEST_CASE("writes that move less than they were asked for go on") {
+        TempFolder const folder;
+        Faults plan;
+        plan.longest = 7;
+        faults = &plan;
+        save_model(folder.path(), 1);
+        faults = nullptr;
+        CHECK(version_of(folder) == 1);
+    }
+
+    TEST_CASE("a process that is killed at any moment leaves a whole save") {
+        auto const seed = static_cast<unsigned>(test::seeds(1)[0]);
+        CAPTURE(seed);
+        std::mt19937 random(seed);
+        TempFolder const folder;
+        int last = 0;
+        for (int kill = 0; kill < 30; ++kill) {
+            CAPTURE(kill);
+            pid_t const child = start_child([&] {
+                for (int version = last + 1;; ++version) save_model(folder.path(), version);
+            });
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % 40'000));
+            REQUIRE(::kill(child, SIGKILL) == 0);
+            REQUIRE(::waitpid(child, nullptr, 0) == child);
+            int const version = version_of(folder);
+            CHECK(version >= last);
+            last = version;
+        }
+        check_next_save(folder, last + 1);
+    }
+}

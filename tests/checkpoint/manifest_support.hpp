@@ -11,23 +11,31 @@
 
 namespace checkpoint_test {
 
-/// A weight whose copies along one mesh axis are kept apart, a scalar that one rank wrote, a tensor of 4-bit numbers.
+/// The example of docs/manifest.md: a weight whose two copies are kept apart, a weight and a scalar that one rank
+/// wrote, a tensor of 4-bit numbers.
 inline Manifest example_manifest() {
     Manifest m;
     m.save = "0123456789abcdef";
     m.world_size = 4;
     m.metadata = {{"model", "tiny"}, {"step", "1000"}};
-    m.files = {{"shard-00001-of-00004.0123456789abcdef.safetensors", 420, 0x00000000deadbeefU, 0},
-               {"shard-00002-of-00004.0123456789abcdef.safetensors", 300, 0x1122334455667788U, 1}};
+    m.files = {{"shard-00001-of-00004.0123456789abcdef.safetensors", 568, 0x5c1e0a7709d3b2f4U, 0},
+               {"shard-00002-of-00004.0123456789abcdef.safetensors", 560, 0x00000000deadbeefU, 1},
+               {"shard-00003-of-00004.0123456789abcdef.safetensors", 611, 0x91d7c3f0aa54e682U, 2},
+               {"shard-00004-of-00004.0123456789abcdef.safetensors", 424, 0x1122334455667788U, 3}};
     m.tensors = {{"codes", DType::f4, DynamicShape(Indices{3, 2}), 1, ""},
                  {"layer.0.weight", DType::f32, DynamicShape(Indices{6, 2}), 2, "(2,2):(R,S0)"},
+                 {"norm.weight", DType::f32, DynamicShape(Indices{2}), 1, "(2,2):(R,R)"},
                  {"step", DType::i64, DynamicShape(Indices{}), 1, "(4):(R)"}};
+    std::string const first = "layer.0.weight.__tp_replica_0";
+    std::string const second = "layer.0.weight.__tp_replica_1";
     // {tensor, replica, file, begin, box, key, has_checksum, crc32c}
-    m.extents = {{2, 0, 0, 0, Box{}, "", true, 0x8a9136aaU},
-                 {1, 0, 0, 8, Box{{0, 3}, {0, 2}}, "layer.0.weight.__tp_replica_0", true, 0x62a8ab43U},
-                 {1, 0, 0, 32, Box{{3, 6}, {0, 2}}, "layer.0.weight.__tp_replica_0.__box_1", true, 0x46dd794eU},
-                 {0, 0, 0, 56, Box{{0, 3}, {0, 2}}, "", false, 0},
-                 {1, 1, 1, 0, Box{{0, 6}, {0, 2}}, "layer.0.weight.__tp_replica_1", true, 0x113fdb5cU}};
+    m.extents = {{1, 0, 0, 0, Box{{0, 3}, {0, 2}}, first, true, 0x62a8ab43U},
+                 {2, 0, 0, 24, Box{{0, 2}}, "", true, 0xe3069283U},
+                 {3, 0, 1, 0, Box{}, "", true, 0x8a9136aaU},
+                 {1, 0, 1, 8, Box{{3, 6}, {0, 2}}, first, true, 0x46dd794eU},
+                 {1, 1, 2, 0, Box{{0, 3}, {0, 2}}, second, true, 0x62a8ab43U},
+                 {0, 0, 2, 24, Box{{0, 3}, {0, 2}}, "", false, 0},
+                 {1, 1, 3, 0, Box{{3, 6}, {0, 2}}, second, true, 0x46dd794eU}};
     return m;
 }
 

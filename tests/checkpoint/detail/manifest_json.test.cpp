@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 
+#include <reshard/checkpoint/safetensors.hpp>
+
 #include <doctest/doctest.h>
 
 #include <random>
@@ -27,11 +29,13 @@ void check_refused(std::string const& text, std::vector<std::string> const& part
 }  // namespace
 
 TEST_SUITE("checkpoint/detail/manifest_json") {
-    TEST_CASE("what is written is read again, and the same manifest gives the same text") {
+    TEST_CASE("what is written is read again, equal manifests give equal texts, and docs/manifest.md shows one") {
         Manifest const m = example_manifest();
         std::string const text = to_json(m);
         CHECK(manifest_from(text, "m") == m);
         CHECK(to_json(manifest_from(text, "m")) == text);
+        auto const page = std::filesystem::path(__FILE__).parent_path() / "../../../docs/manifest.md";
+        CHECK(contains(read_text(page.string()), concat("```json\n", text, "```\n")));
         for (std::uint64_t const seed : reshard::test::seeds(150)) {
             CAPTURE(seed);
             reshard::test::Random random(seed);
@@ -40,6 +44,17 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
             CAPTURE(json);
             REQUIRE(manifest_from(json, "m") == made);
         }
+    }
+
+    TEST_CASE("a header's digest is FNV-1a of the file up to its data, as docs/manifest.md says") {
+        TempFolder folder;
+        write_text(folder / "f.safetensors",
+                   safetensors_text(R"({"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}} )", 3));
+        SafetensorsFile const file = SafetensorsFile::open(folder / "f.safetensors");
+        std::uint64_t digest = 0xcbf29ce484222325U;
+        for (char const c : read_text(folder / "f.safetensors").substr(0, static_cast<std::size_t>(file.data_offset())))
+            digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+        CHECK(file.header_digest() == digest);
     }
 
     TEST_CASE("order does not matter, neither does what this version does not know") {
@@ -53,9 +68,8 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
  "metadata": {"step": "1000", "model": "tiny"}, "world_size": 4, "save": "0123456789abcdef", "version": 1,
  "future": null, "format": "reshard-checkpoint"})json";
         m.files = {{"f", 100, 0xdeadbeefU, -1}};
-        m.tensors.erase(m.tensors.begin() + 1);
-        m.extents = {m.extents[0], m.extents[3]};
-        m.extents[0].tensor = 1;
+        m.tensors = {m.tensors[0], m.tensors[3]};
+        m.extents = {{1, 0, 0, 0, Box{}, "", true, 0x8a9136aaU}, {0, 0, 0, 56, Box{{0, 3}, {0, 2}}, "", false, 0}};
         CHECK(manifest_from(text, "m") == m);
     }
 
@@ -95,8 +109,8 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
                  {"shard-00001", "a//shard-00001", {"no data file inside the folder"}},
                  {"shard-00001-of-00004.0123456789abcdef.safetensors", "reshard.manifest.json", {"no data file"}},
                  {"shard-00001", "shard-00002", {"'files' has 'shard-00002-of-00004", "twice"}},
-                 {"\"bytes\": 420", "\"bytes\": 9223372036854775808", {"above 2^63 - 1"}},
-                 {"\"bytes\": 420", "\"bytes\": 60", {"'tensors[codes].extents[0]' takes 3 bytes from 56 on", "60"}},
+                 {"\"bytes\": 611", "\"bytes\": 9223372036854775808", {"above 2^63 - 1"}},
+                 {"\"bytes\": 611", "\"bytes\": 30", {"'tensors[codes].extents[0]' takes 3 bytes from 24 on", "of 30"}},
                  {"00000000deadbeef", "deadbeef", {"header_digest' is 'deadbeef'"}},
                  {"\"writer\": 1", "\"writer\": 4", {"writer' is 4, above 3"}},
                  {"\"writer\": 1", "\"writer\": -1", {"writer' is not an integer"}},
@@ -112,9 +126,12 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
                  {"\"replicas\": 2", "\"replicas\": 1", {name, "replica' is 1, above 0"}},
                  {"(2,2):(R,S0)", "(2,2):(R,S2)", {name, "is not the notation of one"}},
                  {"(2,2):(R,S0)", "(2,2)", {name, "is not the notation of one"}},
-                 {"\"file\": 1", "\"file\": 2", {name, "file' is 2, but there are 2 files"}},
+                 {"\"file\": 1", "\"file\": 4", {name, "file' is 4, but there are 4 files"}},
                  {"\"begin\": 8", "\"begin\": 9223372036854775807", {name, "beyond the end"}},
-                 {"\"begin\": 32", "\"begin\": 31", {"byte 31", "two extents", "[0:3,0:2]", "[3:6,0:2]", "layer.0"}},
+                 {"\"begin\": 24, \"box\": [[0,2]]",
+                  "\"begin\": 23, \"box\": [[0,2]]",
+                  {"byte 23", "two extents", "[0:3,0:2] of tensor 'layer.0.weight', replica 0",
+                   "[0:2] of tensor 'norm.weight'"}},
                  {"[[3,6],[0,2]]", "[[3,7],[0,2]]", {name, "box[0]' is no [begin, end] within the extent 6"}},
                  {"[[3,6],[0,2]]", "[[6,3],[0,2]]", {name, "box[0]' is no [begin, end]"}},
                  {"[[3,6],[0,2]]", "[[3,6],[0,2,2]]", {name, "box[1]' is no [begin, end]"}},
@@ -123,8 +140,12 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
                  {"[[0,3],[0,2]]", "[[0,3],[0,1]]", {"'tensors[codes].extents[0].box' is a part of the tensor", "F4"}},
                  {"62a8ab43", "62a8ab4", {name, "crc32c' is '62a8ab4', not 8"}},
                  {"62a8ab43", "62a8ab4g", {name, "crc32c' is '62a8ab4g'"}},
-                 {"replica_0.__box_1", "replica_0", {"two extents have the name 'layer.0.weight.__tp_replica_0' in"}},
-                 {"layer.0.weight.__tp_replica_0", "step", {"two extents have the name 'step' in 'shard-00001"}},
+                 {"\"box\": [[0,2]]",
+                  "\"box\": [[0,2]], \"key\": \"layer.0.weight.__tp_replica_0\"",
+                  {"two extents have the name 'layer.0.weight.__tp_replica_0' in"}},
+                 {"layer.0.weight.__tp_replica_0",
+                  "norm.weight",
+                  {"two extents have the name 'norm.weight' in 'shard-00001"}},
                  {"layer.0.weight.__tp_replica_0", "", {name, "key' is no name"}},
                  {"\"extents\": [", "\"extents\": 3, \"was\": [", {"extents' is not a list"}},
                  {"{\n", "[\n", {"not JSON at byte"}},

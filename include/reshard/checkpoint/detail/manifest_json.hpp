@@ -96,7 +96,7 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
         append_manifest_text(json, value);
         separator = ",\n    ";
     }
-    json += "\n  },\n  \"files\": [";
+    json += manifest.metadata.empty() ? "},\n  \"files\": [" : "\n  },\n  \"files\": [";
     separator = "\n    ";
     for (CheckpointFile const& file : manifest.files) {
         json += concat(separator, "{\"name\": ");
@@ -107,7 +107,7 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
         json += '}';
         separator = ",\n    ";
     }
-    json += "\n  ],\n  \"tensors\": [";
+    json += manifest.files.empty() ? "],\n  \"tensors\": [" : "\n  ],\n  \"tensors\": [";
     separator = "\n    ";
     for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
         StoredTensor const& tensor = manifest.tensors[t];
@@ -126,7 +126,7 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
         json += "]}";
         separator = ",\n    ";
     }
-    return json + "\n  ]\n}\n";
+    return json + (manifest.tensors.empty() ? "]\n}\n" : "\n  ]\n}\n");
 }
 
 namespace detail {

@@ -200,7 +200,7 @@ inline void check_dcp_names(std::span<DcpFile const> files, std::string_view fol
         if (!known) {
             first = place;
             manifest.tensors.push_back({entry.name, entry.dtype, {}, 1, {}});
-            reach.push_back({});
+            reach.emplace_back();
             for (int d = 0; d < entry.box.rank(); ++d) reach.back().push_back(0);
         } else if (entry.dtype != first.entry->dtype || entry.box.rank() != first.entry->box.rank()) {
             refuse_dcp(folder,

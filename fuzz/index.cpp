@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// model.safetensors.index.json.
+#include <reshard/checkpoint/detail/weight_map.hpp>
+
+#include "support.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
+    reshard::detail::WeightMap map;
+    if (!fuzz::answers([&] { map = reshard::detail::parse_weight_map(fuzz::text_of(data, size), "index"); })) return 0;
+    for (std::size_t i = 0; i < map.size(); ++i) {
+        fuzz::expect(i == 0 || map[i - 1].first < map[i].first, "tensors that are not sorted");
+        fuzz::expect(reshard::detail::stays_in_folder(map[i].second), "a file outside the folder");
+    }
+    return 0;
+}

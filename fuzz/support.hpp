@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   fuzz/support.hpp
+/// \brief  What the fuzzers share: the input as text, and what may come out of it.
+#pragma once
+
+#include <reshard/core/error.hpp>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+namespace fuzz {
+
+inline std::string_view text_of(std::uint8_t const* data, std::size_t size) {
+    return {reinterpret_cast<char const*>(data), size};
+}
+
+/// Ends the program, which libFuzzer reports with the input.
+inline void expect(bool holds, char const* what) {
+    if (holds) return;
+    std::fputs(what, stderr);
+    std::fputc('\n', stderr);
+    std::abort();
+}
+
+/// Errors of the library with a remedy are answers; anything else is a finding. Whether `call` came to its end.
+template <class Call>
+bool answers(Call&& call) {
+    try {
+        call();
+        return true;
+    } catch (reshard::Error const& error) {
+        expect(error.code() == reshard::ErrorCode::format, "an error that is not about the file");
+        expect(error.message().find("Fix: ") != std::string::npos, "an error without a remedy");
+        return false;
+    }
+}
+
+}  // namespace fuzz

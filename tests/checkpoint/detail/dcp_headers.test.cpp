@@ -97,6 +97,55 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
             if (extent.tensor == 0) CHECK(other.files[static_cast<std::size_t>(extent.file)].writer == 0);
     }
 
+    TEST_CASE("headers that PyTorch 2.15 wrote on four ranks are put together") {
+        // A mesh of 2 x 2: rows (R, S0) of [7,5], grid (S0, S1) of [6,8], both (S0, S0) of [22], repl (R, R), and two
+        // tensors that are no DTensor.
+        struct Written {
+            std::string json;
+            Index data_bytes;
+        };
+        std::vector<Written> const written{
+            {R"json({"__metadata__":{"DCP_SHARDING_INFO":"{\"rows\": {\"saved_offsets\": [0, 0]}, \"grid\": {\"saved_offsets\": [0, 0]}, \"both\": {\"saved_offsets\": [0]}}","DCP_VERSION":"1.0","format":"pt"},)json"
+             R"json("rows":{"dtype":"F32","shape":[4,5],"data_offsets":[0,80]},)json"
+             R"json("grid":{"dtype":"I32","shape":[3,4],"data_offsets":[80,128]},)json"
+             R"json("both":{"dtype":"BF16","shape":[6],"data_offsets":[128,140]}})json",
+             140},
+            {R"json({"__metadata__":{"format":"pt","DCP_SHARDING_INFO":"{\"grid\": {\"saved_offsets\": [0, 4]}, \"both\": {\"saved_offsets\": [6]}, \"repl\": {\"saved_offsets\": [0]}}","DCP_VERSION":"1.0"},)json"
+             R"json("repl":{"dtype":"F64","shape":[6],"data_offsets":[0,48]},)json"
+             R"json("grid":{"dtype":"I32","shape":[3,4],"data_offsets":[48,96]},)json"
+             R"json("both":{"dtype":"BF16","shape":[5],"data_offsets":[96,106]}})json",
+             106},
+            {R"json({"__metadata__":{"DCP_SHARDING_INFO":"{\"grid\": {\"saved_offsets\": [3, 0]}, \"both\": {\"saved_offsets\": [11]}, \"plain\": {\"saved_offsets\": [0]}}","DCP_VERSION":"1.0","format":"pt"},)json"
+             R"json("plain":{"dtype":"I64","shape":[4],"data_offsets":[0,32]},)json"
+             R"json("grid":{"dtype":"I32","shape":[3,4],"data_offsets":[32,80]},)json"
+             R"json("both":{"dtype":"BF16","shape":[6],"data_offsets":[80,92]}})json",
+             92},
+            {R"json({"__metadata__":{"DCP_VERSION":"1.0","format":"pt","DCP_SHARDING_INFO":"{\"rows\": {\"saved_offsets\": [4, 0]}, \"grid\": {\"saved_offsets\": [3, 4]}, \"both\": {\"saved_offsets\": [17]}, \"scalar\": {\"saved_offsets\": []}}"},)json"
+             R"json("rows":{"dtype":"F32","shape":[3,5],"data_offsets":[0,60]},)json"
+             R"json("scalar":{"dtype":"F32","shape":[],"data_offsets":[60,64]},)json"
+             R"json("grid":{"dtype":"I32","shape":[3,4],"data_offsets":[64,112]},)json"
+             R"json("both":{"dtype":"BF16","shape":[5],"data_offsets":[112,122]}})json",
+             122}};
+        std::vector<DcpFile> files;
+        for (Written const& one : written) {
+            std::string const leaf = shard_name(static_cast<int>(files.size()) + 1);
+            Index const bytes = 8 + static_cast<Index>(one.json.size()) + one.data_bytes;
+            SafetensorsHeader const header = parse_safetensors_json(one.json, bytes, leaf);
+            CHECK(is_dcp_shard(header));
+            files.push_back({{leaf, bytes, 0, -1}, dcp_entries(header, leaf)});
+        }
+        Manifest const m = dcp_manifest(files, "f");
+        CHECK(m.world_size == 4);
+        CHECK(m.tensors == std::vector<StoredTensor>{{"both", DType::bf16, DynamicShape(Indices{22}), 1, ""},
+                                                     {"grid", DType::i32, DynamicShape(Indices{6, 8}), 1, ""},
+                                                     {"plain", DType::i64, DynamicShape(Indices{4}), 1, ""},
+                                                     {"repl", DType::f64, DynamicShape(Indices{6}), 1, ""},
+                                                     {"rows", DType::f32, DynamicShape(Indices{7, 5}), 1, ""},
+                                                     {"scalar", DType::f32, DynamicShape(Indices{}), 1, ""}});
+        CHECK(m.extents.size() == 13);
+        CHECK(m.extents.back() == Extent{0, 0, 3, 112, Box{{17, 22}}});
+    }
+
     TEST_CASE("several boxes of a tensor in one file go by their logical name") {
         Manifest const m = dcp_manifest(
             std::vector<DcpFile>{shard(shard_name(1), {{"w", DType::u8, {{0, 2}}}, {"w.1", DType::u8, {{4, 6}}, "w"}}),

@@ -78,101 +78,7 @@ private:
     int depth_ = 0;
 };
 
-/// The JSON that writers of checkpoints write: objects, lists, unsigned integers of up to 18 digits and texts of ASCII
-/// without escapes. Headers of thousands of tensors are read several times faster than by a general parser.
-template <class Handler>
-class PlainJson {
-public:
-    /// Feeds `text` to the handler as the general parser does. False once it finds anything else, an error perhaps:
-    /// then the handler has seen some of the events.
-    [[nodiscard]] static bool read(std::string_view text, Handler& handler) {
-        PlainJson json(text, handler);
-        if (!json.value(0)) return false;
-        static_cast<void>(json.next());
-        return json.rest_.empty();
-    }
-
-private:
-    static constexpr int max_depth = 8;
-
-    PlainJson(std::string_view text, Handler& handler) noexcept : rest_(text), events_(handler) {}
-
-    /// The first character that is no white space; 0 at the end.
-    [[nodiscard]] char next() noexcept {
-        while (!rest_.empty() &&
-               (rest_.front() == ' ' || rest_.front() == '\n' || rest_.front() == '\t' || rest_.front() == '\r')) {
-            rest_.remove_prefix(1);
-        }
-        return rest_.empty() ? '\0' : rest_.front();
-    }
-    [[nodiscard]] bool value(int depth) {
-        switch (next()) {
-            case '{': return depth < max_depth && object(depth + 1);
-            case '[': return depth < max_depth && list(depth + 1);
-            case '"': return text() && events_.string(text_);
-            default: return number();
-        }
-    }
-    [[nodiscard]] bool object(int depth) {
-        rest_.remove_prefix(1);
-        events_.start_object(0);
-        for (bool first = true; next() != '}' || !first; first = false) {
-            if (next() != '"' || !text()) return false;
-            events_.key(text_);
-            if (next() != ':') return false;
-            rest_.remove_prefix(1);
-            if (!value(depth)) return false;
-            if (next() == '}') break;
-            if (next() != ',') return false;
-            rest_.remove_prefix(1);
-        }
-        rest_.remove_prefix(1);
-        return events_.end_object();
-    }
-    [[nodiscard]] bool list(int depth) {
-        rest_.remove_prefix(1);
-        events_.start_array(0);
-        for (bool first = true; next() != ']' || !first; first = false) {
-            if (!value(depth)) return false;
-            if (next() == ']') break;
-            if (next() != ',') return false;
-            rest_.remove_prefix(1);
-        }
-        rest_.remove_prefix(1);
-        return events_.end_array();
-    }
-    [[nodiscard]] bool text() {
-        for (std::size_t i = 1; i < rest_.size(); ++i) {
-            auto const byte = static_cast<unsigned char>(rest_[i]);
-            if (byte == '"') {
-                text_.assign(rest_, 1, i - 1);
-                rest_.remove_prefix(i + 1);
-                return true;
-            }
-            if (byte < 0x20 || byte >= 0x80 || byte == '\\') return false;
-        }
-        return false;
-    }
-    [[nodiscard]] bool number() {
-        std::uint64_t value = 0;
-        std::size_t digits = 0;
-        while (digits < rest_.size() && rest_[digits] >= '0' && rest_[digits] <= '9') {
-            value = 10 * value + static_cast<std::uint64_t>(rest_[digits++] - '0');
-            if (digits > 18 || (digits > 1 && rest_.front() == '0')) return false;
-        }
-        char const after = digits < rest_.size() ? rest_[digits] : ' ';
-        if (digits == 0 || after == '.' || after == 'e' || after == 'E') return false;
-        rest_.remove_prefix(digits);
-        return events_.number_unsigned(value);
-    }
-
-    std::string_view rest_;
-    std::string text_;
-    JsonEvents<Handler> events_;
-};
-
 /// Feeds one JSON text (whitespace around it allowed) to `handler`; every fault ends in `handler.fail(why)`.
-/// \pre the handler has seen nothing yet.
 template <class Handler>
 void read_json(std::string_view text, Handler& handler) {
     // nlohmann skips a byte order mark and takes a zero byte for the end of the text; JSON allows neither.
@@ -180,9 +86,6 @@ void read_json(std::string_view text, Handler& handler) {
     if (auto const at = text.find('\0'); at != std::string_view::npos) {
         handler.fail(concat("not JSON at byte ", at + 1, ": a zero byte"));
     }
-    Handler const fresh = handler;
-    if (PlainJson<Handler>::read(text, handler)) return;
-    handler = fresh;
     JsonEvents<Handler> events(handler);
 #if defined(__cpp_exceptions)
     try {

@@ -191,3 +191,40 @@ TEST_CASE("partition: sizes beyond 32 bits are counted, not wrapped") {
     CHECK_THROWS_AS(static_cast<void>(packed_block_bytes(Index{1} << 60, widths)), ShapeError);
     CHECK_THROWS_AS(static_cast<void>(packed_block_bytes(-1, widths)), ShapeError);
 }
+
+TEST_CASE("partition: what a rule skips is dropped, and the rest comes as if it had been asked for everything") {
+    struct Rule {
+        Index const* to;
+        [[nodiscard]] Index operator()(Index entry) const noexcept { return to[entry]; }
+    };
+    struct SkippingRule : Rule {
+        [[nodiscard]] Index skip(Index entry, Index end) const noexcept {
+            while (entry < end && to[entry] < 0) ++entry;
+            return entry;
+        }
+    };
+    std::vector<Index> destinations;
+    std::vector<Index> words;
+    std::vector<std::int16_t> others;
+    for (Index i = 0; i < 20000; ++i) {
+        destinations.push_back(i / 700 % 3 == 0 || i % 5 == 0 ? -1 : i % 7);
+        words.push_back(i);
+        others.push_back(static_cast<std::int16_t>(i));
+    }
+    PartitionColumn const columns[] = {{reinterpret_cast<std::byte const*>(words.data()), 8},
+                                       {reinterpret_cast<std::byte const*>(others.data()), 2}};
+    auto const packed = [&](auto const& rule, int parts, std::size_t used) {
+        Partition partition(static_cast<Index>(destinations.size()), 7, parts);
+        Bytes workspace(static_cast<std::size_t>(partition.workspace_bytes()));
+        partition.count(rule, workspace);
+        std::span const list(columns, used);
+        Bytes result(static_cast<std::size_t>(partition.lay_out(list)));
+        partition.scatter(rule, list, result);
+        return result;
+    };
+    for (std::size_t used : {1U, 2U}) {  // entry by entry, and by tiles
+        Bytes const expected = packed(Rule{destinations.data()}, 1, used);
+        CHECK(!expected.empty());
+        for (int parts : {1, 2, 7}) CHECK(packed(SkippingRule{{destinations.data()}}, parts, used) == expected);
+    }
+}

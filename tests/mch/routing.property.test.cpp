@@ -73,6 +73,21 @@ TEST_CASE("the part of an id is that of the rule in 128-bit arithmetic") {
             CAPTURE(raw);
             CHECK(router.part_of_id(raw) == id_oracle(raw, hash_size, buckets, parts));
             CHECK(router.bucket_of_id(raw) == id_oracle(raw, hash_size, buckets, buckets));
+            // Of all ids from one to another: the part of any between them, or nothing.
+            auto const other = static_cast<Index>(static_cast<std::uint64_t>(raw) + (any_number(random) >> 3) / 2);
+            std::int32_t const all = router.part_of_ids(raw, other);
+            auto const low = static_cast<std::uint64_t>(raw);
+            auto const high = static_cast<std::uint64_t>(other);
+            if (low > high) CHECK(all == -1);
+            for (std::uint64_t step = 0; all >= 0 && step <= 8; ++step) {
+                auto const between = static_cast<Index>(low + (high - low) / 8 * step);
+                CHECK(all == id_oracle(between, hash_size, buckets, parts));
+            }
+            CHECK(router.part_of_ids(raw, raw) ==
+                  (Wide{low} < Wide{static_cast<std::uint64_t>(ceil_div(hash_size, buckets))} *
+                                   static_cast<Wide>(static_cast<std::uint64_t>(buckets))
+                       ? router.part_of_id(raw)
+                       : -1));
         }
     }
 }

@@ -57,6 +57,22 @@ TEST_CASE("slot bitmap: slots taken twice and out of range are counted, then nam
     CHECK(made.bitmap.taken() == 2);
 }
 
+TEST_CASE("slot bitmap: what is not meant marks nothing, whatever number it is") {
+    for (Index count : {1, 63, 64, 65, 100, 1000}) {
+        Marked made(7, count);
+        for (Index slot : {INT64_MIN, Index{-1}, Index{0}, Index{7}, 7 + count - 1, 7 + count, Index{INT64_MAX}}) {
+            made.bitmap.take_if(slot, 0);
+        }
+        CHECK(made.bitmap.taken() == 0);
+        made.bitmap.take_if(7, 1);
+        made.bitmap.take_if(7 + count - 1, 1);
+        made.bitmap.take_if(7, 1);
+        CHECK(made.bitmap.taken() == (count == 1 ? 1 : 2));
+        CHECK(made.bitmap.is_taken(7));
+        CHECK(made.bitmap.is_taken(7 + count - 1));
+    }
+}
+
 TEST_CASE("slot bitmap: an empty range has no slots, and bad ranges are errors") {
     Marked made(7, 0);
     CHECK(made.bitmap.mark(std::vector<Index>{7}).out_of_range == 1);

@@ -57,8 +57,9 @@ public:
     }
 
     /// Pass 1. `rule(entry)` is an integer, the same whenever it is asked: a destination, or anything outside
-    /// [0, destinations) to drop the entry. It must not throw and is called from all threads of the team.
-    /// The workspace must stay until scatter() is over. Throws BufferError when it is too small.
+    /// [0, destinations) to drop the entry. It must not throw and is called from all threads of the team. Where it has
+    /// a member skip(begin, end), entries from `begin` up to what that returns are dropped without being asked for. The
+    /// workspace must stay until scatter() is over. Throws BufferError when it is too small.
     template <class Rule, class Team = InOrder>
     void count(Rule const& rule, std::span<std::byte> workspace, Team&& team = {}) {
         detail::check_workspace("reshard::Partition::count", workspace, workspace_bytes());
@@ -208,15 +209,15 @@ private:
         Index* const lanes[4] = {own.lanes, own.lanes + bins, own.lanes + 2 * bins, own.lanes + 3 * bins};
         std::memset(own.lanes, 0, static_cast<std::size_t>(4 * bins) * sizeof(Index));
         auto const bin = binned(rule);
-        Index entry = detail::part_begin(entries_, parts_, part);
-        Index const end = detail::part_begin(entries_, parts_, part + 1);
-        for (; entry + 4 <= end; entry += 4) {  // four counters each: neighbours of one bin do not wait for each other
-            ++lanes[0][bin(entry)];
-            ++lanes[1][bin(entry + 1)];
-            ++lanes[2][bin(entry + 2)];
-            ++lanes[3][bin(entry + 3)];
-        }
-        for (; entry < end; ++entry) ++lanes[0][bin(entry)];
+        for_each_piece(rule, part, skip_entries, [&](Index entry, Index end) {
+            for (; entry + 4 <= end; entry += 4) {  // four counters: neighbours of one bin do not wait for each other
+                ++lanes[0][bin(entry)];
+                ++lanes[1][bin(entry + 1)];
+                ++lanes[2][bin(entry + 2)];
+                ++lanes[3][bin(entry + 3)];
+            }
+            for (; entry < end; ++entry) ++lanes[0][bin(entry)];
+        });
         for (Index b = 0; b < bins; ++b) own.starts[b] = lanes[0][b] + lanes[1][b] + lanes[2][b] + lanes[3][b];
     }
 
@@ -230,19 +231,39 @@ private:
             cursors[d] = {packed + blocks_[d] + 8 * own.starts[d], 8 * counts_[d], 8, 0};
         }
         cursors[destinations_] = {reinterpret_cast<std::byte*>(own.rows), 0, 0, 0};
-        Index const begin = detail::part_begin(entries_, parts_, part);
-        Index const end = detail::part_begin(entries_, parts_, part + 1);
         auto const bin = binned(rule);
         PartitionColumn const* const list = columns.data();
-        switch (columns.size()) {
-            case 1: return detail::scatter_words<1>(bin, list, begin, end, cursors);
-            case 2: return detail::scatter_words<2>(bin, list, begin, end, cursors);
-            case 3: return detail::scatter_words<3>(bin, list, begin, end, cursors);
-            case 4: return detail::scatter_words<4>(bin, list, begin, end, cursors);
-            case 5: return detail::scatter_words<5>(bin, list, begin, end, cursors);
-            case 6: return detail::scatter_words<6>(bin, list, begin, end, cursors);
-            case 7: return detail::scatter_words<7>(bin, list, begin, end, cursors);
-            default: return detail::scatter_words<8>(bin, list, begin, end, cursors);
+        for_each_piece(rule, part, skip_entries, [&](Index begin, Index end) {
+            switch (columns.size()) {
+                case 1: return detail::scatter_words<1>(bin, list, begin, end, cursors);
+                case 2: return detail::scatter_words<2>(bin, list, begin, end, cursors);
+                case 3: return detail::scatter_words<3>(bin, list, begin, end, cursors);
+                case 4: return detail::scatter_words<4>(bin, list, begin, end, cursors);
+                case 5: return detail::scatter_words<5>(bin, list, begin, end, cursors);
+                case 6: return detail::scatter_words<6>(bin, list, begin, end, cursors);
+                case 7: return detail::scatter_words<7>(bin, list, begin, end, cursors);
+                default: return detail::scatter_words<8>(bin, list, begin, end, cursors);
+            }
+        });
+    }
+
+    /// Entries to look at between two questions whether some can be skipped.
+    static constexpr Index skip_entries = 4096;
+
+    /// Calls f(begin, end) for all of a part's entries but those that the rule skips, `most` at a time if it does.
+    template <class Rule, class F>
+    void for_each_piece(Rule const& rule, int part, Index most, F&& f) const {
+        Index begin = detail::part_begin(entries_, parts_, part);
+        Index const end = detail::part_begin(entries_, parts_, part + 1);
+        if constexpr (requires { rule.skip(begin, end); }) {
+            for (begin = rule.skip(begin, end); begin < end; begin = rule.skip(begin, end)) {
+                Index const stop = smaller(end, begin + most);
+                f(begin, stop);
+                begin = stop;
+            }
+        } else {
+            static_cast<void>(most);
+            f(begin, end);
         }
     }
 

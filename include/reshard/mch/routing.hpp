@@ -152,6 +152,15 @@ public:
         if (id < limit_) return static_cast<std::int32_t>(by_span_(id));
         return static_cast<std::int32_t>(by_local_(id - by_buckets_(id) * buckets_));
     }
+    /// The part that looks up all ids from `first` to `last`, as unsigned numbers; -1 where that may be several or
+    /// `last` comes before `first`.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t part_of_ids(Index first, Index last) const noexcept {
+        auto const low = static_cast<std::uint64_t>(first);
+        auto const high = static_cast<std::uint64_t>(last);
+        if (bucket_slots_ != 0 || low > high || high >= limit_) return -1;
+        std::int32_t const part = part_of_id(first);
+        return part == part_of_id(last) ? part : -1;
+    }
     /// The bucket an id falls into, 0 to nb - 1.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index bucket_of_id(Index raw) const noexcept {
         auto const id = static_cast<std::uint64_t>(raw);

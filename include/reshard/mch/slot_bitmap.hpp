@@ -7,7 +7,7 @@
 #include <reshard/mch/detail/parts.hpp>
 
 #include <atomic>   // atomic_ref
-#include <bit>      // popcount, countr_zero
+#include <bit>      // popcount, countr_zero, bit_floor
 #include <cstring>  // memset
 
 namespace reshard::inline v0 {
@@ -29,6 +29,7 @@ public:
             raise(ErrorCode::shape, concat("reshard::SlotBitmap: ", count, " slots from ", first,
                                            ". Fix: give a range of slots within 0 ... 2^63 - 1."));
         }
+        if (count != 0) spread_ = std::bit_floor(static_cast<std::uint64_t>(count)) - 1;
     }
     [[nodiscard]] static constexpr Index workspace_bytes(Index count) noexcept {
         return detail::rounded_to_part(ceil_div(count, 64) * 8) + detail::part_alignment;
@@ -67,6 +68,13 @@ public:
         bool const was_free = (word & bit) == 0;
         word |= bit;
         return was_free;
+    }
+    /// Marks one slot if `yes` is 1; if it is 0, any number may be given. Without a branch, and without that numbers in
+    /// a row wait for one word. \pre contains(slot) or not `yes`; there are slots; no other thread marks.
+    void take_if(Index slot, Index yes) noexcept {
+        auto const place = static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(first_);
+        std::uint64_t const within = place & (spread_ | (std::uint64_t{0} - static_cast<std::uint64_t>(yes)));
+        words_[within / 64] |= static_cast<std::uint64_t>(yes) << (within % 64);
     }
     /// mark() by a team. `team` returns only when all parts are done, so what they marked is visible afterwards.
     template <class Team>
@@ -134,6 +142,7 @@ private:
 
     Index first_;
     Index count_;
+    std::uint64_t spread_ = 0;  ///< of the numbers up to 2^n - 1, the most that are all places
     std::uint64_t* words_ = nullptr;
 };
 

@@ -54,8 +54,12 @@ void agree_after(C& comm, std::uint64_t digest, Work&& work) {
 /// evicted, as the policy would; they are listed. An id whose count is INT64_MAX (TorchRec gives it to the last
 /// position of a shard, where a full shard has an id) would never be: it gets the largest other count of its new shard.
 ///
-/// Memory beside the states: the entries a rank had, those that come from others, and 12 to 28 bytes for each; where
-/// ids are evicted, 16 more while they are chosen.
+/// Entries that stay on their rank are moved within its columns where they can be: where ids of different ranks do not
+/// lie among one another, as those of saved shards do not unless some are negative, and nothing is evicted.
+///
+/// Memory beside the states: the entries that leave a rank, those that come to it, and 2 bytes for each it had; once
+/// the former are sent, 16 to 40 bytes for each it is to have. Where ids have to be merged, those that stay are copied
+/// too; where ids are evicted, 16 more bytes each while they are chosen.
 ///
 /// Returns what became of each table on this rank, in the order of `tables`.
 template <Communicator C>

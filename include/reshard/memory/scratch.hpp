@@ -10,6 +10,7 @@
 #include <reshard/core/index.hpp>
 
 #include <cstddef>  // byte
+#include <cstdint>  // uintptr_t
 #include <new>      // align_val_t
 #include <span>     // span
 #include <utility>  // exchange
@@ -19,6 +20,21 @@
 #endif
 
 namespace reshard::inline v0 {
+
+/// Asks for large pages where memory that was not written to yet has room for some.
+inline void prefer_large_pages(void* memory, std::size_t bytes) noexcept {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    constexpr std::uintptr_t page = std::uintptr_t{1} << 21;
+    auto const begin = reinterpret_cast<std::uintptr_t>(memory);
+    std::uintptr_t const skipped = (page - begin % page) % page;
+    if (bytes < skipped + page) return;
+    static_cast<void>(
+        ::madvise(static_cast<std::byte*>(memory) + skipped, (bytes - skipped) / page * page, MADV_HUGEPAGE));
+#else
+    static_cast<void>(memory);
+    static_cast<void>(bytes);
+#endif
+}
 
 /// Bytes of the host, not initialised, aligned to 64 at least; the caller's until this dies. Move-only.
 class Scratch {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{merge,packed,slot_bitmap,transition}, memory/scratch.
+/// \depends mch/{merge,packed,slot_bitmap,transition}, mch/detail/succession, memory/scratch.
 #pragma once
 
+#include <reshard/mch/detail/succession.hpp>
 #include <reshard/mch/merge.hpp>
 #include <reshard/mch/packed.hpp>
 #include <reshard/mch/slot_bitmap.hpp>
 #include <reshard/mch/transition.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // replace, sort, nth_element
+#include <algorithm>  // find_if, replace, sort, nth_element
 #include <optional>   // optional
 
 namespace reshard::inline v0 {
@@ -54,6 +55,11 @@ public:
         }
         iteration_ = iteration;
     }
+    /// What stays on this rank, in the shard's columns; null for none. It is changed, and has to outlive this.
+    void keep(int rank, MchOwnEntries* own) noexcept {
+        own_rank_ = rank;
+        own_ = own;
+    }
     void allocate() { memory_ = Scratch(total_); }
     [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
     /// Where to receive a block that is not this rank's own.
@@ -61,7 +67,22 @@ public:
 
     /// Works out the shard that the entries make, and lists in `change` what becomes of them. Throws MismatchError for
     /// counts below 0, accesses that are before iteration 0 or still to come, an id that arrives twice, a slot that two
-    /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written.
+    /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written. `pack_own()`
+    /// is called where entries that stay have to be merged with others, and returns a block of them.
+    template <class Team, class Pack>
+    void arrange(MchMode mode, MchChange& change, Team&& team, Pack&& pack_own) {
+        succession_.emplace(*table_, shard_, own_);
+        for (MchBlock const& block : blocks_) succession_->add(entries_of(block), block.entries);
+        if (succession_->arrange(mode == MchMode::route, iteration_, change.moves)) return;
+        succession_.reset();
+        if (own_ != nullptr && own_->count != 0) {
+            own_memory_ = pack_own();
+            auto const behind = std::find_if(blocks_.begin(), blocks_.end(),
+                                             [this](MchBlock const& block) { return block.rank > own_rank_; });
+            blocks_.insert(behind, {own_rank_, own_->count, own_memory_.size(), 0, own_memory_.data()});
+        }
+        arrange(mode, change, team);
+    }
     template <class Team>
     void arrange(MchMode mode, MchChange& change, Team&& team) {
         Index const largest_count = check_metadata();
@@ -73,6 +94,19 @@ public:
     /// Writes the shard. \pre all ranks have agreed.
     template <class Team>
     void commit(Team&& team) {
+        if (succession_) {
+            succession_->commit(parts_, team);
+        } else {
+            write_merged(team);
+        }
+        if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
+        for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = table_->segment(i);
+    }
+    [[nodiscard]] Index live() const noexcept { return succession_ ? succession_->kept() : merge_->kept(); }
+
+private:
+    template <class Team>
+    void write_merged(Team&& team) {
         Index const kept = merge_->kept();
         gather(0, reinterpret_cast<std::byte*>(shard_.ids), team);
         std::copy(slots_.begin(), slots_.end(), shard_.slots);
@@ -87,12 +121,8 @@ public:
             shard_.ids[i] = empty_id(table_->layout);
             shard_.slots[i] = free_[static_cast<std::size_t>(used_ + i - kept)];
         }
-        if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
-        for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = table_->segment(i);
     }
-    [[nodiscard]] Index live() const noexcept { return merge_->kept(); }
 
-private:
     /// Returns the largest count.
     [[nodiscard]] Index check_metadata() const {
         std::uint64_t largest_count = 0;
@@ -351,6 +381,10 @@ private:
     Index total_ = 0;
     Index iteration_ = 0;
     Scratch memory_;
+    int own_rank_ = 0;
+    MchOwnEntries* own_ = nullptr;
+    std::optional<MchSuccession> succession_;  ///< once entries are found to follow one another
+    Scratch own_memory_;                       ///< once they are not
     std::vector<SortedRun> runs_;
     std::vector<std::vector<std::byte const*>> columns_;  ///< of each, where each run begins
     std::optional<Merge> merge_;                          ///< once there are runs

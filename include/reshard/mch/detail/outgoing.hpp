@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/outgoing.hpp
 /// \brief  Entries that leave a shard: checked, counted by destination, and packed into one block for each.
-/// \depends mch/{id_bounds,state,routing,partition}, memory/scratch.
+/// \depends mch/{id_bounds,state,routing,partition}, mch/detail/own_entries, memory/scratch.
 #pragma once
 
+#include <reshard/mch/detail/own_entries.hpp>
 #include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/routing.hpp>
@@ -11,6 +12,7 @@
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // upper_bound
+#include <utility>    // exchange
 
 namespace reshard::inline v0 {
 
@@ -26,46 +28,63 @@ namespace detail {
     return columns;
 }
 
-/// Where entries go, worked out once: a part of the mesh each.
-using MchDestination = std::uint16_t;
 inline constexpr MchDestination mch_nowhere = 0xffff;  ///< an empty place, or left out
 static_assert(Partition::max_destinations <= mch_nowhere);
 
 /// One shard's entries on their way out.
 class MchOutgoing {
 public:
-    /// \pre `current` outlives this. `parts` as Partition's.
-    MchOutgoing(MchTable const& saved, MchTable const& current, MchShard const& shard, bool by_slot,
+    /// \pre `current` outlives this. `own`: the rank's part, -1 for none, whose entries are not packed. `parts` as
+    /// Partition's.
+    MchOutgoing(MchTable const& saved, MchTable const& current, MchShard const& shard, Index own, bool by_slot,
                 bool drop_unreachable, int parts)
         : current_(&current),
           shard_(shard),
           bounds_(saved.offsets()),
+          current_offsets_(current.offsets()),
           router_(current),
           by_slot_(by_slot),
           drop_unreachable_(drop_unreachable),
-          partition_(shard.entries, current.parts(), parts) {}
+          partition_(shard.entries, current.parts(), parts) {
+        own_.part = own < 0 ? mch_nowhere : static_cast<MchDestination>(own);
+    }
 
     /// Throws MismatchError for entries that are not of the saved shard they lie in. Writes nothing of the caller's.
     template <class Team>
     void count(Team&& team) {
         check(team);
         memory_.resize(static_cast<std::size_t>(partition_.workspace_bytes()));
-        partition_.count(Rule{to_}, memory_, team);
+        partition_.count(Leaving{to_, own_.part}, memory_, team);
     }
     template <class Team>
     void pack(Team&& team) {
         auto const columns = columns_of(*current_, shard_);
         packed_ = Scratch(partition_.lay_out(columns));
-        partition_.scatter(Rule{to_}, columns, packed_.bytes(), team);
+        partition_.scatter(Leaving{to_, own_.part}, columns, packed_.bytes(), team);
     }
+    /// Packs the entries that stay into a block of their own.
+    template <class Team>
+    [[nodiscard]] Scratch pack_own(Team&& team) const {
+        auto const columns = columns_of(*current_, shard_);
+        Partition partition(shard_.entries, 1, partition_.parts());
+        std::vector<std::byte> memory(static_cast<std::size_t>(partition.workspace_bytes()));
+        partition.count(Staying{to_, own_.part}, memory, team);
+        Scratch packed(partition.lay_out(columns));
+        partition.scatter(Staying{to_, own_.part}, columns, packed.bytes(), team);
+        return packed;
+    }
+    /// Frees what pack() made, once it has been sent.
+    void unpack() noexcept { packed_ = {}; }
 
     [[nodiscard]] Router const& router() const noexcept { return router_; }
     /// Ids in the shard, whether they go anywhere or not.
     [[nodiscard]] Index live() const noexcept { return live_; }
+    /// Those that stay included.
     [[nodiscard]] Index entries_for(Index part) const noexcept {
-        return partition_.counts()[static_cast<std::size_t>(part)];
+        return part == own_.part ? own_.count : partition_.counts()[static_cast<std::size_t>(part)];
     }
-    /// What pack() made for a part of the mesh.
+    [[nodiscard]] MchOwnEntries& own() noexcept { return own_; }
+    /// What pack() made for a part of the mesh; nothing for the rank's own.
     [[nodiscard]] std::byte* block(Index part) const noexcept {
         return packed_.data() + partition_.blocks()[static_cast<std::size_t>(part)];
     }
@@ -76,21 +95,41 @@ public:
     /// Ids that go nowhere, ascending with their positions.
     [[nodiscard]] std::vector<Index> left_out() const {
         std::vector<Index> ids;
-        ids.reserve(static_cast<std::size_t>(live_ - partition_.kept()));
-        for (Index i = 0; i < shard_.entries && live_ != partition_.kept(); ++i) {
+        Index const count = live_ - partition_.kept() - own_.count;
+        ids.reserve(static_cast<std::size_t>(count));
+        for (Index i = 0; i < shard_.entries && count != 0; ++i) {
             if (to_[i] == mch_nowhere && shard_.ids[i] != empty_id(current_->layout)) ids.push_back(shard_.ids[i]);
         }
         return ids;
     }
 
 private:
-    struct Rule {
+    static constexpr Index block_entries = 64;
+
+    struct Leaving {
         MchDestination const* to;
-        [[nodiscard]] Index operator()(Index i) const noexcept { return to[i]; }
+        MchDestination own;
+        [[nodiscard]] Index operator()(Index i) const noexcept { return to[i] == own ? mch_nowhere : to[i]; }
+        [[nodiscard]] Index skip(Index i, Index end) const noexcept {
+            std::uint64_t const all = own * std::uint64_t{0x0001000100010001};
+            for (; i + 4 <= end; i += 4) {
+                std::uint64_t four = 0;
+                std::memcpy(&four, to + i, sizeof four);
+                if (four != all) break;
+            }
+            return i;
+        }
+    };
+    struct Staying {
+        MchDestination const* to;
+        MchDestination own;
+        [[nodiscard]] Index operator()(Index i) const noexcept { return to[i] == own ? 0 : 1; }
     };
     struct Findings {
         Index live = 0;
         Index wrong = -1;  ///< the first position whose slot is not of its saved shard
+        MchOwnEntries own;
+        Index last_own = INT64_MIN;  ///< the id
     };
 
     template <class Team>
@@ -104,8 +143,12 @@ private:
         });
         live_ = 0;
         Index wrong = -1;
+        own_.parts = to_;
         for (Findings const& one : found) {
             live_ += one.live;
+            own_.count += one.own.count;
+            own_.in_stretches = own_.in_stretches && one.own.in_stretches;
+            own_.stretches.insert(own_.stretches.end(), one.own.stretches.begin(), one.own.stretches.end());
             if (wrong < 0) wrong = one.wrong;
         }
         if (never_loaded(shard_.ids, shard_.slots, shard_.entries)) {
@@ -121,55 +164,139 @@ private:
                    " with slot ", shard_.slots[wrong], ", outside its saved shard of slots ", range.begin, " to ",
                    range.end, ". Fix: load the columns by position, and give the offsets they were saved with."));
     }
-    /// Entries [begin, end): fills their destinations.
-    [[nodiscard]] Findings look(Index begin, Index end) const noexcept {
-        auto const part_of_id = [this](Index i) { return router_.part_of_id(shard_.ids[i]); };
-        auto const part_of_slot = [this](Index i) { return router_.part_of_slot(shard_.slots[i]); };
+    /// Entries [begin, end): fills their destinations. Blocks without anything to notice, which are nearly all, are
+    /// looked at together.
+    [[nodiscard]] Findings look(Index begin, Index end) const {
         Findings found;
         while (begin < end) {
             Interval const range = saved_range(shard_.offset + begin);
             Index const stop = smaller(end, range.end - shard_.offset);
-            bool sound = true;
-            if (!by_slot_) {
-                sound = look_at(begin, stop, range, found.live, part_of_id);
-            } else if (!drop_unreachable_) {
-                sound = look_at(begin, stop, range, found.live, part_of_slot);
-            } else {
-                sound = look_at(begin, stop, range, found.live, [&](Index i) {
-                    auto const part = part_of_slot(i);
-                    return part_of_id(i) == part ? part : std::int32_t{mch_nowhere};
-                });
+            Owners const owners = by_slot_ ? owners_of(range) : Owners{};
+            for (; begin < stop; begin = smaller(stop, begin + block_entries)) {
+                Index const last = smaller(stop, begin + block_entries);
+                if (is_regular(begin, last, range)) {
+                    found.live += last - begin;
+                    by_slot_ ? fill_by_slot(begin, last, owners) : fill_by_id(begin, last);
+                    list_regular(begin, last, found);
+                } else {
+                    fill_each(begin, last, range, found);
+                    list_each(begin, last, found);
+                }
             }
-            for (Index i = begin; !sound && found.wrong < 0 && i < stop; ++i) {
-                bool const live = shard_.ids[i] != empty_id(current_->layout);
-                if (live && !range.contains(shard_.slots[i])) found.wrong = i;
-            }
-            begin = stop;
         }
         return found;
     }
-    /// Whether slots are of their saved shard. What others lead to is not used.
-    template <class Part>
-    [[nodiscard]] bool look_at(Index begin, Index end, Interval range, Index& live, Part const& part) const noexcept {
-        Index const empty = empty_id(current_->layout);
-        auto const first = static_cast<std::uint64_t>(range.begin);
-        auto const slots = static_cast<std::uint64_t>(range.size());
-        Index count = 0;
-        Index wrong = 0;
-        for (Index i = begin; i < end; ++i) {
-            if (shard_.ids[i] == empty) {
-                to_[i] = mch_nowhere;
-                continue;
-            }
-            ++count;
-            if (static_cast<std::uint64_t>(shard_.slots[i]) - first >= slots) {
-                ++wrong;
-                continue;
-            }
-            to_[i] = static_cast<MchDestination>(part(i));
+    /// The owners of a range of slots: `first`, and one more from each of the bounds on; `few`: three bounds are
+    /// enough.
+    struct Owners {
+        bool few = false;
+        std::uint64_t first = 0;
+        std::uint64_t bounds[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    };
+    [[nodiscard]] Owners owners_of(Interval range) const {
+        Owners owners;
+        Index const first = router_.part_of_slot(range.begin);
+        Index const last = router_.part_of_slot(range.end - 1);
+        owners.few = last - first <= 3;
+        owners.first = static_cast<std::uint64_t>(first);
+        for (Index p = first + 1; owners.few && p <= last; ++p) {
+            owners.bounds[p - first - 1] = static_cast<std::uint64_t>(current_offsets_[static_cast<std::size_t>(p)]);
         }
-        live += count;
-        return wrong == 0;
+        return owners;
+    }
+    void fill_by_id(Index begin, Index end) const noexcept {
+        std::int32_t const same = router_.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
+        for (Index i = begin; i < end; ++i) {
+            to_[i] = static_cast<MchDestination>(same >= 0 ? same : router_.part_of_id(shard_.ids[i]));
+        }
+    }
+    void fill_by_slot(Index begin, Index end, Owners const& owners) const noexcept {
+        if (owners.few) {
+            for (Index i = begin; i < end; ++i) {  // what the bound is not above has no sign
+                auto const slot = static_cast<std::uint64_t>(shard_.slots[i]);
+                std::uint64_t const above = ((owners.bounds[0] - 1 - slot) >> 63) +
+                                            ((owners.bounds[1] - 1 - slot) >> 63) +
+                                            ((owners.bounds[2] - 1 - slot) >> 63);
+                to_[i] = static_cast<MchDestination>(owners.first + above);
+            }
+        } else {
+            for (Index i = begin; i < end; ++i)
+                to_[i] = static_cast<MchDestination>(router_.part_of_slot(shard_.slots[i]));
+        }
+        if (!drop_unreachable_) return;
+        std::int32_t const same = router_.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
+        for (Index i = begin; i < end; ++i) {
+            auto const part = static_cast<MchDestination>(same >= 0 ? same : router_.part_of_id(shard_.ids[i]));
+            if (to_[i] != part) to_[i] = mch_nowhere;
+        }
+    }
+    /// Whether all entries are ids, ascending and of one sign, and their slots are of their saved shard.
+    [[nodiscard]] bool is_regular(Index begin, Index end, Interval range) const noexcept {
+        if (shard_.ids[end - 1] == empty_id(current_->layout)) return false;
+        if (!ascend_with_one_sign(shard_.ids + begin, end - begin)) return false;
+        auto const first = static_cast<std::uint64_t>(range.begin);
+        auto const last = static_cast<std::uint64_t>(range.end - 1);
+        std::uint64_t signs = 0;  // two numbers from 0 on have a difference, whose sign tells
+        for (Index i = begin; i < end; ++i) {
+            auto const slot = static_cast<std::uint64_t>(shard_.slots[i]);
+            signs |= slot | (slot - first) | (last - slot);
+        }
+        return static_cast<Index>(signs) >= 0;
+    }
+    /// What slots that are not of their saved shard lead to is not used.
+    void fill_each(Index begin, Index end, Interval range, Findings& found) const noexcept {
+        Index const empty = empty_id(current_->layout);
+        for (Index i = begin; i < end; ++i) {
+            to_[i] = mch_nowhere;
+            if (shard_.ids[i] == empty) continue;
+            ++found.live;
+            if (!range.contains(shard_.slots[i])) {
+                if (found.wrong < 0) found.wrong = i;
+                continue;
+            }
+            std::int32_t const slot = by_slot_ ? router_.part_of_slot(shard_.slots[i]) : -1;
+            std::int32_t const id = !by_slot_ || drop_unreachable_ ? router_.part_of_id(shard_.ids[i]) : slot;
+            if (!by_slot_ || slot == id) to_[i] = static_cast<MchDestination>(id);
+        }
+    }
+    /// Lists what stays of a block of ascending ids, as one stretch.
+    void list_regular(Index begin, Index end, Findings& found) const {
+        MchDestination const own = own_.part;
+        MchDestination staying = 0;
+        for (Index i = begin; i < end; ++i) staying = static_cast<MchDestination>(staying + (to_[i] == own ? 1 : 0));
+        if (own == mch_nowhere || staying == 0) return;
+        bool const all = staying == end - begin;
+        while (!all && to_[begin] != own) ++begin;
+        while (!all && to_[end - 1] != own) --end;
+        list_stretch({begin, end, staying}, found);
+    }
+    /// The same entry by entry.
+    void list_each(Index begin, Index end, Findings& found) const {
+        for (Index i = begin; i < end && own_.part != mch_nowhere; ++i) {
+            if (to_[i] == own_.part) list_stretch({i, i + 1, 1}, found);
+        }
+    }
+    [[nodiscard]] static bool is_long(MchStretch const& one) noexcept {
+        return one.is_dense() && one.count >= block_entries;
+    }
+    /// Joins what follows: dense stretches without a gap, short and mixed ones with a gap of less than a block.
+    void list_stretch(MchStretch const& one, Findings& found) const {
+        MchOwnEntries& own = found.own;
+        own.count += one.count;
+        if (!own.in_stretches) return;
+        Index const last_id = std::exchange(found.last_own, shard_.ids[one.end - 1]);
+        if (!own.stretches.empty() && last_id < shard_.ids[one.begin]) {
+            MchStretch& last = own.stretches.back();
+            bool const dense = last.is_dense() && one.is_dense();
+            bool const near = one.begin - last.end < block_entries;
+            if ((dense && last.end == one.begin) || (near && !is_long(last) && !is_long(one))) {
+                last.end = one.end;
+                last.count += one.count;
+                return;
+            }
+        }
+        own.stretches.push_back(one);
+        own.in_stretches = static_cast<Index>(own.stretches.size()) <= shard_.entries / block_entries + block_entries;
     }
     /// The saved shard that a position of the saved columns lies in.
     [[nodiscard]] Interval saved_range(Index position) const noexcept {
@@ -180,6 +307,7 @@ private:
     MchTable const* current_;
     MchShard shard_;
     std::vector<Index> bounds_;
+    std::vector<Index> current_offsets_;
     Router router_;
     bool by_slot_;           ///< to the owner of the slot, else to where the id is looked up
     bool drop_unreachable_;  ///< by_slot_: nowhere, when the id is looked up elsewhere
@@ -187,6 +315,7 @@ private:
     Scratch to_memory_;
     MchDestination* to_ = nullptr;
     Index live_ = 0;
+    MchOwnEntries own_;
     std::vector<std::byte> memory_;  ///< of the partition
     Scratch packed_;
 };

@@ -49,7 +49,7 @@ public:
             change.unreachable = here.unreachable;
             return;
         }
-        outgoing.emplace(transition.saved, current, shard, options.mode == MchMode::slot_owner,
+        outgoing.emplace(transition.saved, current, shard, part, options.mode == MchMode::slot_owner,
                          options.drop_unreachable, options.threads);
     }
     /// The slots of a bucketed table are places, which a load by position keeps.
@@ -112,9 +112,9 @@ public:
             one.outgoing->pack(team());
             for (int r = 0; r < ranks; ++r) {
                 MchArrival const& from = arrivals[static_cast<std::size_t>(r) * list_.size() + t];
-                bool const own = r == rank && one.part >= 0;
-                one.incoming.expect(r, from.entries, from.iteration, own ? one.outgoing->block(one.part) : nullptr);
+                one.incoming.expect(r, r == rank ? 0 : from.entries, from.iteration, nullptr);
             }
+            if (one.part >= 0) one.incoming.keep(rank, &one.outgoing->own());
             one.incoming.allocate();
             one.change.live_before = one.outgoing->live();
             one.change.left_out = one.outgoing->left_out();
@@ -145,7 +145,8 @@ public:
     void arrange(MchMode mode) {
         for (MchPassage& one : list_) {
             if (one.stays()) continue;
-            one.incoming.arrange(mode, one.change, team());
+            one.outgoing->unpack();
+            one.incoming.arrange(mode, one.change, team(), [&] { return one.outgoing->pack_own(team()); });
         }
         result_.reserve(list_.size());
     }
@@ -156,10 +157,7 @@ public:
             if (!one.stays()) {
                 one.incoming.commit(team());
                 one.change.live_after = one.incoming.live();
-                Router const& router = one.outgoing->router();
-                for (Index i = 0; !all_reachable && i < one.change.live_after; ++i) {
-                    one.change.unreachable += router.part_of_id(one.shard.ids[i]) != one.part ? 1 : 0;
-                }
+                if (!all_reachable) one.change.unreachable = unreachable(one);
             }
             result_.push_back(std::move(one.change));
         }
@@ -167,6 +165,21 @@ public:
     }
 
 private:
+    /// Ids are in order: of most blocks the ends say where all are looked up.
+    [[nodiscard]] static Index unreachable(MchPassage const& one) noexcept {
+        constexpr Index block = 64;
+        Router const& router = one.outgoing->router();
+        Index count = 0;
+        for (Index begin = 0; begin < one.change.live_after; begin += block) {
+            Index const end = smaller(begin + block, one.change.live_after);
+            std::int32_t const same = router.part_of_ids(one.shard.ids[begin], one.shard.ids[end - 1]);
+            for (Index i = begin; same < 0 && i < end; ++i) {
+                count += router.part_of_id(one.shard.ids[i]) != one.part ? 1 : 0;
+            }
+            if (same >= 0 && same != one.part) count += end - begin;
+        }
+        return count;
+    }
     [[nodiscard]] MchTeam team() noexcept { return {workers_}; }
 
     std::optional<Workers> workers_;

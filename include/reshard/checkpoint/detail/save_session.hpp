@@ -134,6 +134,7 @@ public:
         report_.tensors = static_cast<Index>(tensors.size());
         report_.bytes_saved = plan_.bytes_written;
         report_.bytes_deduplicated = plan_.bytes_held - plan_.bytes_written;
+        count_traffic();
     }
 
     [[nodiscard]] SaveStream& stream() noexcept { return stream_; }
@@ -180,6 +181,7 @@ public:
 
     /// Collective: the rest of the protocol. `written`: how this rank's part went.
     SaveReport finish(Verdict written) {
+        before_ = comm().traffic();  // others may have used the communicator since it began
         commit_.agree([&] {
             if (!written.ok()) raise(written.code, std::move(written.reason));
         });
@@ -208,7 +210,7 @@ public:
         report_.bytes_written = static_cast<Index>(record_[0]);
         report_.files_opened = (file_ ? 1 : 0) + (commit_.is_first() ? 1 : 0);
         report_.collectives.agreements = agreements_ + commit_.agreements();
-        report_.traffic = comm().traffic() - before_;
+        count_traffic();
         report_.seconds = seconds();
         return report_;
     }
@@ -227,6 +229,13 @@ private:
             result.push_back({window_of(tensor, comm().rank(), extent.box), extent.begin, plan_.bytes_of(extent)});
         }
         return result;
+    }
+    void count_traffic() {
+        Traffic const more = comm().traffic() - before_;
+        Traffic& all = report_.traffic;
+        all = {all.messages_sent + more.messages_sent, all.bytes_sent + more.bytes_sent,
+               all.messages_received + more.messages_received, all.bytes_received + more.bytes_received,
+               all.bytes_local + more.bytes_local};
     }
     /// A record is the file's size, the digest of its header and a sum for each extent.
     void make_room() {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/save_async.hpp
+/// \brief  start_save(): a snapshot is taken, the trainer goes on, the files are written behind it.
+/// \depends checkpoint/detail/save_behind. Link reshard::save.
+///
+///     auto saving = start_save("checkpoint", tensors, comm);
+///     ... train; the tensors may change ...
+///     SaveReport const report = saving.wait();                 // before the next save, and before the end
+#pragma once
+
+#include <reshard/checkpoint/detail/save_behind.hpp>
+
+namespace reshard::inline v0 {
+
+/// A save under way. Move-only. The folder is this save's until wait() has returned, or the handle is gone.
+///
+/// Dropped without wait() it stops writing and removes what it wrote: the save before stays. That is no collective
+/// call, so if other ranks wait() for theirs, they wait for this rank, as in any collective. \pre the communicator
+/// outlives it and stays where it is; calls of others on it may come between.
+template <Communicator C>
+class [[nodiscard]] SaveHandle {
+public:
+    SaveHandle() = default;
+    explicit SaveHandle(std::unique_ptr<detail::SaveBehind<C>> save) noexcept : save_(std::move(save)) {}
+
+    /// Whether this rank's bytes are written, or will never be: wait() then waits for other ranks only. Never blocks.
+    [[nodiscard]] bool test() const noexcept { return save_ == nullptr || save_->is_written(); }
+
+    /// Collective: when all ranks have written, the save becomes the folder's. Throws what save() throws once lists are
+    /// agreed on, the same on every rank; the save before is whole then. BufferError without a save: the handle is
+    /// empty, moved from, or has been waited for.
+    SaveReport wait() {
+        if (save_ == nullptr) {
+            raise(ErrorCode::buffer,
+                  "reshard::SaveHandle: wait() without a save under way. Fix: wait once for each start_save().");
+        }
+        auto const save = std::exchange(save_, nullptr);  // whatever comes, it is over
+        return save->finish();
+    }
+
+private:
+    std::unique_ptr<detail::SaveBehind<C>> save_;
+};
+
+/// Collective over `comm`, as save(), but returns when this rank's bytes are copied: lists are agreed on, copies are
+/// compared and the folder is claimed here; writing goes on in threads that use no communicator. The snapshot takes as
+/// much memory as this rank writes, or SaveOptions::snapshot_bytes (64 bytes at least), in which case the call returns
+/// when all but these are written.
+///
+/// Throws what save() throws before its first write, the same on every rank: also IoError, naming the folder, while
+/// another save into it is under way; OutOfMemory when a rank has no room for its snapshot. What goes wrong with this
+/// rank's file is told by wait().
+template <Communicator C>
+SaveHandle<C> start_save(std::string folder, std::span<LocalTensor const> tensors, C& comm,
+                         SaveOptions const& options = {}) {
+    return SaveHandle<C>(std::make_unique<detail::SaveBehind<C>>(std::move(folder), tensors, comm, options));
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/save_async.hpp: what is saved is what the tensors held when start_save() returned.
+#include <reshard/checkpoint/save_async.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
+
+#include <atomic>
+#include <thread>
+
+#include "../support/thrown.hpp"
+#include "save_support.hpp"
+
+namespace {
+using namespace reshard;
+using namespace checkpoint_test;
+
+std::vector<SaveSource> model() {
+    return {source("w", DType::f32, "(2,2):(R,S0)", Shape{300, 133}),
+            source("b", DType::bf16, "(2,2):(R,R)", Shape{77}), source("cyclic", DType::u8, "(4):(S0:cyc3)", Shape{50}),
+            source("step", DType::i64, "(2,2):(R,R)", Shape{})};
+}
+void spoil(std::vector<LocalTensor>& list) {
+    for (LocalTensor& tensor : list) {
+        if (tensor.view.size() > 0) {
+            std::memset(tensor.view.data(), 0xEE,
+                        static_cast<std::size_t>(tensor.view.size() * bytes(tensor.view.dtype())));
+        }
+    }
+}
+void save_now(std::string const& folder, int version) {
+    run_on_threads(4, [&](ThreadCommunicator& comm) {
+        Trained mine(model(), comm.rank(), version);
+        save(folder, mine.list(), comm);
+    });
+}
+std::vector<SaveSource> one() { return {source("w", DType::f32, "(1):(R)", Shape{40'000})}; }
+
+}  // namespace
+
+TEST_SUITE("checkpoint/save_async") {
+    TEST_CASE("tensors that change after start_save() are saved as they were, whatever fits the snapshot") {
+        TempFolder const folder;
+        int version = 0;
+        for (Index const snapshot : {Index{0}, Index{1} << 30, Index{10'000}, Index{1}}) {
+            for (int const threads : {1, 3}) {
+                CAPTURE(snapshot);
+                CAPTURE(threads);
+                ++version;
+                run_on_threads(4, [&](ThreadCommunicator& comm) {
+                    Trained mine(model(), comm.rank(), version);
+                    SaveOptions const options{
+                        .dedup = SaveDedup::shared, .in_flight = threads, .snapshot_bytes = snapshot};
+                    SaveHandle<ThreadCommunicator> saving = start_save(folder.path(), mine.list(), comm, options);
+                    spoil(mine.list());
+                    barrier(comm);  // the communicator is free meanwhile
+                    while (!saving.test()) std::this_thread::yield();
+                    SaveReport const report = saving.wait();
+                    CHECK(report.bytes_saved == plan_save(model(), 4, options).bytes_written);
+                    CHECK(report.seconds_blocked <= report.seconds);
+                    CHECK(report.collectives == Collectives{0, 1, 2, 6});
+                    if (snapshot == 10'000) CHECK(report.extra_bytes <= 10'000);
+                    if (snapshot == 1) CHECK(report.extra_bytes <= 64);
+                    CHECK(saving.test());
+                    CHECK_THROWS_AS(saving.wait(), BufferError);
+                });
+                CHECK(damage(folder.path()) == "");
+                CHECK(holds_version(folder.path(), model(), version));
+                CHECK(folder.leaves() == named_leaves(folder.path()));
+            }
+        }
+    }
+
+    TEST_CASE("until wait() the folder holds the save before; a dropped handle leaves it so") {
+        TempFolder const folder;
+        save_now(folder.path(), 1);
+        auto const leaves = folder.leaves();
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            Trained mine(model(), comm.rank(), 2);
+            auto saving = start_save(folder.path(), mine.list(), comm, {.snapshot_bytes = comm.rank() % 2 * 1000});
+            while (!saving.test()) std::this_thread::yield();
+            barrier(comm);
+            if (comm.rank() == 0) CHECK(holds_version(folder.path(), model(), 1));
+            barrier(comm);
+            saving = {};
+        });
+        CHECK(folder.leaves() == leaves);
+        CHECK(holds_version(folder.path(), model(), 1));
+        save_now(folder.path(), 3);
+        CHECK(holds_version(folder.path(), model(), 3));
+    }
+
+    TEST_CASE("a handle that is dropped while it writes stops") {
+        TempFolder const folder;
+        SelfCommunicator self;
+        Trained mine(one(), 0, 1);
+        std::atomic<bool> dropping{false};
+        SaveOptions options{.in_flight = 1, .snapshot_bytes = 0};
+        std::atomic<int> pieces{0};
+        options.progress = [&](Index, Index) {
+            ++pieces;
+            while (!dropping) std::this_thread::yield();
+        };
+        {
+            auto const saving = start_save(folder.path(), mine.list(), self, options);
+            CHECK_FALSE(saving.test());
+            dropping = true;
+        }
+        CHECK(folder.leaves().empty());
+    }
+
+    TEST_CASE("a second save into the folder is refused by name while one is under way, into another it is not") {
+        TempFolder const folder;
+        TempFolder const other;
+        SelfCommunicator self;
+        Trained mine(one(), 0, 1);
+        auto saving = start_save(folder.path(), mine.list(), self);
+        check_io(folder.path() + ": another save into this folder is under way",
+                 [&] { static_cast<void>(start_save(folder.path(), mine.list(), self)); });
+        check_io(folder.path() + ": another save into this folder is under way",
+                 [&] { save(folder.path(), mine.list(), self); });
+        auto second = start_save(other.path(), mine.list(), self);
+        second.wait();
+        saving.wait();
+        CHECK(holds_version(folder.path(), one(), 1));
+        CHECK(holds_version(other.path(), one(), 1));
+        start_save(folder.path(), mine.list(), self).wait();
+    }
+
+    TEST_CASE("what fails behind the trainer's back is the error of all ranks in wait()") {
+        TempFolder const folder;
+        save_now(folder.path(), 1);
+        auto const leaves = folder.leaves();
+        for (Index const snapshot : {0, 200}) {
+            auto const thrown = test::thrown_by(4, [&](ThreadCommunicator& comm) {
+                Trained mine(model(), comm.rank(), 2);
+                SaveOptions options{.snapshot_bytes = snapshot};
+                if (comm.rank() == 2) {
+                    options.progress = [](Index, Index) { raise(ErrorCode::io, "IoError: lost. Fix: none."); };
+                }
+                auto saving = start_save(folder.path(), mine.list(), comm, options);
+                spoil(mine.list());
+                saving.wait();
+            });
+            test::check_same(thrown, ErrorCode::io, {"rank 2 of 4: IoError: lost."});
+            CHECK(folder.leaves() == leaves);
+            CHECK(holds_version(folder.path(), model(), 1));
+        }
+    }
+
+    TEST_CASE("what can be found at once is found by start_save()") {
+        TempFolder const folder;
+        auto const thrown = test::thrown_by(4, [&](ThreadCommunicator& comm) {
+            Trained mine(model(), comm.rank(), 1);
+            if (comm.rank() == 1) mine.list()[1].view.data()[0] ^= std::byte{1};
+            static_cast<void>(start_save(folder.path(), mine.list(), comm));
+        });
+        test::check_same(thrown, ErrorCode::mismatch, {"'b' BF16 on ranks 0-3: rank 1 is odd"});
+        SaveHandle<ThreadCommunicator> empty;
+        CHECK(empty.test());
+        CHECK_THROWS_AS(empty.wait(), BufferError);
+    }
+
+    TEST_CASE("a folder that goes away meanwhile is an error, not a crash") {
+        TempFolder const folder;
+        SelfCommunicator self;
+        Trained mine(one(), 0, 1);
+        auto saving = start_save(folder / "inside", mine.list(), self);
+        while (!saving.test()) std::this_thread::yield();
+        std::filesystem::remove_all(folder / "inside");
+        check_io("cannot rename", [&] { saving.wait(); });
+    }
+}

@@ -79,6 +79,7 @@ inline std::span<std::byte const> as_bytes(std::string_view text) {
 inline std::byte expected_byte(std::string_view tensor, Index at) {
     std::uint64_t hash = 0x9e3779b97f4a7c15U;
     for (char const c : tensor) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    hash = (hash ^ (hash >> 32U)) * 0xc4ceb9fe1a85ec53U;  // so that the last letters count as well
     hash ^= static_cast<std::uint64_t>(at) * 0xff51afd7ed558ccdU;
     return static_cast<std::byte>((hash >> 29U) & 0xffU);
 }

@@ -37,15 +37,19 @@ public:
     /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file.
     void open(int file) {
         auto const i = static_cast<std::size_t>(file);
+        if (checkpoint_ == nullptr && !own_[i]) {
+            CheckpointFile const& meant = catalogue_->files()[i];
+            SafetensorsFile opened = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
+            check_file(opened, meant,
+                       catalogue_->kind() == CheckpointKind::manifest ? manifest_name
+                                                                      : "the rank that read the list of tensors");
+            own_[i] = std::move(opened);
+        }
         if (!opened_[i]) ++count_;
         opened_[i] = true;
-        if (checkpoint_ != nullptr || own_[i]) return;
-        CheckpointFile const& meant = catalogue_->files()[i];
-        own_[i] = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
-        check_file(
-            *own_[i], meant,
-            catalogue_->kind() == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors");
     }
+    [[nodiscard]] bool is_open(int file) const noexcept { return opened_[static_cast<std::size_t>(file)]; }
+    [[nodiscard]] SafetensorsHeader const& header(int file) const { return at(file).header(); }
     void read(int file, Index begin, std::span<std::byte> out) const {
         at(file).read_data(begin, out);
         if (sums_ != nullptr) sums_->add(file, begin, out);
@@ -53,7 +57,6 @@ public:
     /// All that is read from now on is summed up. \pre it outlives the reads.
     void sum_up(ExtentSums& sums) noexcept { sums_ = &sums; }
     [[nodiscard]] Index count() const noexcept { return count_; }
-    [[nodiscard]] std::string const& path(int file) const { return at(file).path(); }
     /// Throws IoError if a file that was opened has changed since.
     void check_unchanged() const {
         for (std::size_t i = 0; i < opened_.size(); ++i)

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/load.hpp, checkpoint.hpp and detail/file_list.hpp: what a folder may be, which
+// copy is whose, which rank reads what, and bytes that are not those that were saved.
+#include <reshard/checkpoint/load.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/threads.hpp>
+
+#include "sharded_support.hpp"
+#include "support/thrown.hpp"
+
+#include <filesystem>
+#include <mutex>
+
+namespace {
+using namespace checkpoint_test;
+using test::check_same;
+using test::thrown_by;
+
+/// Rows of one matrix in three files, and a vector in two copies.
+struct Small {
+    Small() {
+        goals = {goal("v", DType::f32, "(3):(R)", Shape{5}), goal("w", DType::f32, "(3):(S1)", Shape{9, 6})};
+        saved = {{goals[0].stored, 2, {{0, 0, Box(Shape{5})}, {1, 2, Box(Shape{5})}}},
+                 {goals[1].stored,
+                  1,
+                  {{0, 0, Box{{0, 3}, {0, 6}}}, {0, 1, Box{{3, 6}, {0, 6}}}, {0, 2, Box{{6, 9}, {0, 6}}}}}};
+    }
+    std::vector<Goal> goals;
+    std::vector<Saved> saved;
+};
+std::string shard(int number) { return concat("shard-0000", number, "-of-00003.0123456789abcdef.safetensors"); }
+
+/// Flips a bit of a file.
+void spoil(std::string const& path, Index at) {
+    std::string text = read_text(path);
+    text[static_cast<std::size_t>(at)] = static_cast<char>(text[static_cast<std::size_t>(at)] ^ 4);
+    write_text(path, text);
+}
+
+void check_none(std::vector<test::Thrown> const& thrown) {
+    for (test::Thrown const& each : thrown) CHECK(each == test::Thrown{});
+}
+
+/// With each of the strategies that communicate.
+template <class Do>
+void with_all(Do&& work) {
+    work(OneRankReads<Scatter>{1, 64});
+    work(OneRankReads<Broadcast>{});
+    work(EachRankReadsItsBoxes{});
+    work(CooperativeRead{64, {}, Cooperation::always, {}});
+}
+}  // namespace
+
+TEST_SUITE("checkpoint/load") {
+    // ---- What a folder may be --------------------------------------------------------------------------------------
+
+    TEST_CASE("a manifest wins over whatever else lies in its folder") {
+        TempFolder const folder;
+        Small const small;
+        Manifest const manifest = write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+        write_safetensors(folder / "model.safetensors", {{"w", DType::u8, Shape{1}}}, fill_expected);
+        write_safetensors(folder / "shard-00001-model-00001-of-00001.safetensors", {{"w", DType::u8, Shape{1}}},
+                          fill_expected);
+        for (std::string const& path : {folder.path(), folder.path() + "/", folder / manifest_name}) {
+            Checkpoint const checkpoint = Checkpoint::open(path);
+            CHECK(checkpoint.kind() == CheckpointKind::manifest);
+            CHECK(checkpoint.manifest() == manifest);
+            CHECK(Catalogue(checkpoint).digest() == Catalogue(manifest).digest());
+            CHECK(checkpoint.files().size() == 3);
+            // Copies of v lie whole in a file; boxes of w do not.
+            REQUIRE(checkpoint.tensors().size() == 2);
+            CHECK(checkpoint.tensors()[0].name == "v.__tp_replica_0");
+            CHECK(checkpoint.find("w") == nullptr);
+            Caught const error = caught([&] { static_cast<void>(checkpoint.at("w")); });
+            CHECK(error.rule == SafetensorsRule::tensor_not_found);
+            CHECK(contains(error.message, "is stored in boxes"));
+            CHECK(checkpoint.total_bytes() == 2 * 20 + 216);
+        }
+    }
+
+    TEST_CASE("what is left of a save that never ended is not read") {
+        TempFolder const folder;
+        Small const small;
+        write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+        std::filesystem::remove(folder / manifest_name);
+        check_io("3 *.safetensors are parts of a save that never ended",
+                 [&] { static_cast<void>(Checkpoint::open(folder.path())); });
+        for (int i = 1; i <= 3; ++i) {  // under the names of PyTorch's shards they are still parts of a save
+            std::filesystem::rename(folder / shard(i),
+                                    folder / concat("shard-0000", i, "-model-00001-of-00001.safetensors"));
+        }
+        Caught const error = caught([&] { static_cast<void>(Checkpoint::open(folder.path())); });
+        CHECK(error.code == ErrorCode::format);
+        CHECK(contains(error.message, "it is a part of a save whose reshard.manifest.json is missing"));
+        // Beside a checkpoint they are nothing.
+        TempFolder const other;
+        write_sharded(other.path(), small.saved, 3, Described::by_manifest);
+        std::filesystem::remove(other / manifest_name);
+        write_safetensors(other / "anything.safetensors", {{"a", DType::u8, Shape{1}}}, fill_expected);
+        CHECK(Checkpoint::open(other.path()).at("a").bytes() == 1);
+    }
+
+    TEST_CASE("files that a manifest names and that are missing, or are others, are named on all ranks") {
+        Small const small;
+        with_all([&](auto const& strategy) {
+            CAPTURE(strategy.name);
+            TempFolder const folder;
+            write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+            auto const attempt = [&] {
+                return thrown_by(3, [&](ThreadCommunicator& comm) {
+                    LocalTensors tensors(small.goals, comm.rank());
+                    try {
+                        load(folder.path(), tensors.list(), comm, strategy);
+                    } catch (...) {
+                        CHECK(tensors.untouched());
+                        throw;
+                    }
+                });
+            };
+            std::string const text = read_text(folder / shard(2));
+            write_text(folder / shard(2), text + "x");
+            Caught alone = caught([&] { static_cast<void>(Checkpoint::open(folder.path())); });
+            CHECK(alone.rule == SafetensorsRule::metadata_incomplete_buffer);
+            // Another version of the file, whole in itself.
+            std::string other = text;
+            other[other.find("\"format\":\"pt\"") + 10] = 'P';
+            write_text(folder / shard(2), other);
+            check_same(attempt(), ErrorCode::mismatch,
+                       {folder / shard(2), "another header, of the same size", "reshard.manifest.json"});
+            alone = caught([&] { static_cast<void>(Checkpoint::open(folder.path())); });
+            CHECK(alone.code == ErrorCode::mismatch);
+            std::filesystem::remove(folder / shard(2));
+            std::filesystem::remove(folder / shard(1));
+            check_same(attempt(), ErrorCode::io,
+                       {"2 of the 3 files it names are missing: '" + shard(1) + "', '" + shard(2) + "'"});
+        });
+    }
+
+    TEST_CASE("the manifest is opened by one rank, headers of several files by one each") {
+        TempFolder const folder;
+        TempFolder const shards;
+        Small small;
+        write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+        small.goals.erase(small.goals.begin());
+        small.saved.erase(small.saved.begin());
+        write_sharded(shards.path(), small.saved, 3, Described::by_shards);
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(small.goals, comm.rank());
+            auto const manifest = load(folder.path(), tensors.list(), comm, EachRankReadsItsBoxes{});
+            CHECK(tensors.wrong() == "");
+            CHECK(manifest.lists_opened == (comm.rank() == 0 ? 1 : 0));
+            LocalTensors again(small.goals, comm.rank());
+            auto const plain = load(shards.path(), again.list(), comm, EachRankReadsItsBoxes{});
+            CHECK(again.wrong() == "");
+            CHECK(plain.lists_opened == 1);
+            auto const one = load(shards.path(), again.list(), comm, OneRankReads<Scatter>{2});
+            CHECK(one.lists_opened == (comm.rank() == 2 ? 3 : 0));
+            CHECK(one.files == plain.files);
+        });
+    }
+
+    // ---- Copies ----------------------------------------------------------------------------------------------------
+
+    TEST_CASE("copies of a plain folder are found by their plain name, by their number, and by one that wraps around") {
+        TempFolder const folder;
+        write_checkpoint(folder.path(),
+                         {{"a", DType::u8, Shape{4}},
+                          {"v.__tp_replica_0", DType::u8, Shape{4}},
+                          {"v.__tp_replica_1", DType::u8, Shape{4}},
+                          {"x._tp_replica0", DType::u8, Shape{4}},
+                          {"x._tp_replica2", DType::u8, Shape{4}}},
+                         fill_expected, 6);
+        Checkpoint const checkpoint = Checkpoint::open(folder.path());
+        auto const loaded = [&](std::string const& name, std::vector<int> const& axes, int rank) {
+            std::vector<Goal> const goals{goal(name, DType::u8, "(2,3):(R,R)", Shape{4})};
+            LocalTensors tensors(goals, rank);
+            EveryRankReads strategy;
+            strategy.options.replica_axes = axes;
+            load(checkpoint, tensors.list(), rank, strategy);
+            for (std::string const text :
+                 {"a", "v.__tp_replica_0", "v.__tp_replica_1", "x._tp_replica0", "x._tp_replica2"}) {
+                if (tensors.wrong([&](Goal const&) { return text; }).empty()) return text;
+            }
+            return std::string("nothing");
+        };
+        for (int rank = 0; rank < 6; ++rank) {
+            CAPTURE(rank);
+            std::string const copies[2] = {"v.__tp_replica_0", "v.__tp_replica_1"};
+            CHECK(loaded("v", {}, rank) == copies[rank % 3 % 2]);      // the last axis
+            CHECK(loaded("v", {0}, rank) == copies[rank / 3]);         // the first
+            CHECK(loaded("v", {0, 1}, rank) == copies[rank % 2]);      // both
+            CHECK(loaded("v.__tp_replica_1", {}, rank) == copies[1]);  // this one
+            CHECK(loaded("v.__tp_replica_6", {}, rank) == copies[0]);  // 6 mod 2
+            CHECK(loaded("v._tp_replica3", {}, rank) == copies[1]);
+            CHECK(loaded("a.__tp_replica_5", {}, rank) == "a");  // it was stored once
+            CHECK(loaded("x._tp_replica2", {}, rank) == "x._tp_replica2");
+        }
+        Caught error = caught([&] { loaded("x", {}, 0); });
+        CHECK(error.rule == SafetensorsRule::tensor_not_found);
+        CHECK(contains(error.message, "called 'x' (its replica 1 is missing, but 'x._tp_replica2' is there)"));
+        error = caught([&] { loaded("x.__tp_replica_7", {}, 0); });
+        CHECK(contains(error.message, "its replica 1 is missing"));
+        error = caught([&] { loaded("y", {}, 0); });
+        CHECK(contains(error.message, "called 'y'. Fix: "));
+        error = caught([&] { loaded("v", {2}, 0); });
+        CHECK(error.code == ErrorCode::mesh);
+        CHECK(contains(error.message, "replica_axes names axis 2 of the mesh (2,3)"));
+    }
+
+    TEST_CASE("copies saved along an axis of 2 load onto axes of 1, 3 and 4, and copies that nobody reads stay there") {
+        TempFolder const folder;
+        Small const small;
+        write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+        for (int ranks : {1, 3, 4}) {
+            std::vector<Goal> const goals{goal("v", DType::f32, concat("(", ranks, "):(R)"), Shape{5})};
+            std::atomic<Index> read{0};
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                with_all([&](auto strategy) {
+                    if constexpr (requires { strategy.source; }) strategy.source = 0;
+                    LocalTensors tensors(goals, comm.rank());
+                    auto const report = load(folder.path(), tensors.list(), comm, strategy);
+                    CHECK(tensors.wrong([&](Goal const&) { return content_of("v", comm.rank() % 2, 2); }) == "");
+                    if (std::string_view(strategy.name) == CooperativeRead::name) read += report.bytes_read;
+                });
+            });
+            CHECK(read == (ranks == 1 ? 20 : 40));
+        }
+    }
+
+    // ---- Who reads what --------------------------------------------------------------------------------------------
+
+    TEST_CASE("a reload in the same world reads each file on the rank that wrote it") {
+        TempFolder const folder;
+        std::vector<Goal> goals;
+        std::vector<Saved> saved;
+        for (int t = 0; t < 10; ++t) {  // files of nearly the same size, tensors in no order of ranks
+            Index const rows = 100 + t;
+            goals.push_back(goal(concat("t", t), DType::f32, "(4):(S0)", Shape{rows, 8}));
+            DynamicDistribution const by = parse("(4):(S0:bal)", Shape{rows, 8});
+            Saved one{goals.back().stored, 1, {}};
+            for (int r = 0; r < 4; ++r) one.parts.push_back({0, (r + 2) % 4, by.box(r)});
+            saved.push_back(one);
+        }
+        write_sharded(folder.path(), saved, 4, Described::by_manifest);
+        std::mutex guard;
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            CooperativeRead const strategy{1 << 20, {}, Cooperation::always, {}};
+            auto const report = load(folder.path(), tensors.list(), comm, strategy);
+            CHECK(tensors.wrong() == "");
+            CHECK(report.files_opened == 1);
+            Catalogue const catalogue(Checkpoint::open(folder.path()));
+            auto const wanted = detail::match(catalogue, tensors.list());
+            auto const schedule = detail::cooperative_reads(catalogue, wanted, tensors.list(), 4, 1 << 20);
+            std::scoped_lock const lock(guard);
+            for (detail::Piece const& piece : schedule.pieces) CHECK(piece.reader == wanted[piece.wanted].file);
+        });
+    }
+
+    // ---- Bytes that are not those that were saved ------------------------------------------------------------------
+
+    TEST_CASE("a bit that has changed is found by whoever reads it, and said on all ranks") {
+        Small const small;
+        with_all([&](auto strategy) {
+            CAPTURE(strategy.name);
+            TempFolder const folder;
+            Manifest const manifest = write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+            auto const size = static_cast<Index>(std::filesystem::file_size(folder / shard(3)));
+            Index bytes = 0;
+            std::mutex guard;
+            auto const run = [&] {
+                bytes = 0;
+                return thrown_by(3, [&](ThreadCommunicator& comm) {
+                    LocalTensors tensors(small.goals, comm.rank());
+                    auto const report = load(folder.path(), tensors.list(), comm, strategy);
+                    std::scoped_lock const lock(guard);
+                    bytes += report.bytes_verified;
+                });
+            };
+            check_none(run());
+            // Nobody needs all of a box of w when all read directly, and two ranks the first copy of v.
+            CHECK(bytes == (std::string_view(strategy.name) == EachRankReadsItsBoxes::name ? 3 * 20 : 2 * 20 + 216));
+            Extent const* last = nullptr;  // of v's second copy
+            for (Extent const& extent : manifest.extents)
+                if (extent.tensor == 0 && extent.replica == 1) last = &extent;
+            REQUIRE(last != nullptr);
+            Index const header = SafetensorsFile::open(folder / shard(3)).data_offset();
+            CHECK(header + last->begin + 20 <= size);
+            spoil(folder / shard(3), header + last->begin + 17);
+            check_same(run(), ErrorCode::format,
+                       {"box [0:5] of tensor 'v', replica 1, in '" + shard(3) + "' at byte", "CRC-32C",
+                        "The tensors are partly filled"});
+            strategy.options.verify_checksums = false;
+            check_none(run());
+            CHECK(bytes == 0);
+        });
+        TempFolder const folder;
+        write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+        spoil(folder / shard(1), SafetensorsFile::open(folder / shard(1)).file_bytes() - 1);
+        spoil(folder / shard(1), SafetensorsFile::open(folder / shard(1)).data_offset());
+        std::vector<Goal> const whole{goal("v", DType::f32, "(1):(R)", Shape{5}),
+                                      goal("w", DType::f32, "(1):(R)", Shape{9, 6})};
+        LocalTensors tensors(whole, 0);
+        Caught const error = caught([&] { load(Checkpoint::open(folder.path()), tensors.list(), 0); });
+        CHECK(error.code == ErrorCode::format);
+        CHECK(contains(error.message, "(and 1 more extents are wrong)"));
+    }
+
+    TEST_CASE("a bit of an extent that two ranks read in parts is found as well") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("w", DType::u8, "(3):(R)", Shape{300, 7})};
+        write_sharded(folder.path(), {{goals[0].stored, 1, {{0, 0, Box(Shape{300, 7})}}}}, 1, Described::by_manifest);
+        std::string const path = folder / "shard-00001-of-00001.0123456789abcdef.safetensors";
+        auto const run = [&] {
+            return thrown_by(3, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(goals, comm.rank());
+                CooperativeRead const strategy{256, {}, Cooperation::always, {}};
+                auto const report = load(folder.path(), tensors.list(), comm, strategy);
+                CHECK(report.bytes_verified == 700);
+                CHECK(tensors.wrong() == "");
+            });
+        };
+        check_none(run());
+        spoil(path, SafetensorsFile::open(path).file_bytes() - 1000);
+        check_same(run(), ErrorCode::format, {"box [0:300,0:7] of tensor 'w'", "partly filled"});
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/verify_checkpoint.hpp.
+#include <reshard/checkpoint/verify_checkpoint.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
+
+#include "sharded_support.hpp"
+#include "support/thrown.hpp"
+
+#include <filesystem>
+#include <mutex>
+
+namespace {
+using namespace checkpoint_test;
+using test::check_same;
+using test::thrown_by;
+
+std::vector<Saved> cut_in_files(int files, int replicas = 1) {
+    Saved saved{{"w", DType::f32, Shape{30, 4}}, replicas, {}};
+    for (int r = 0; r < replicas; ++r) {
+        for (int f = 0; f < files; ++f) {
+            saved.parts.push_back({r, f, Box{{30 * f / files, 30 * (f + 1) / files}, {0, 4}}});
+        }
+    }
+    return {saved};
+}
+std::string shard(int number, int files) {
+    return concat("shard-0000", number, "-of-0000", files, ".0123456789abcdef.safetensors");
+}
+void spoil(std::string const& path, Index from_end) {
+    std::string text = read_text(path);
+    text[text.size() - static_cast<std::size_t>(from_end)] ^= 4;
+    write_text(path, text);
+}
+}  // namespace
+
+TEST_SUITE("checkpoint/verify_checkpoint") {
+    TEST_CASE("every extent is read once, whatever the checkpoint is and however many ranks there are") {
+        TempFolder const folder;
+        TempFolder const plain;
+        write_sharded(folder.path(), cut_in_files(3, 2), 3, Described::by_manifest);
+        write_checkpoint(plain.path(), {{"a", DType::u8, Shape{100}}, {"b", DType::f4, Shape{20}}}, fill_expected, 60);
+        for (int ranks : {1, 2, 5}) {
+            for (Index window : {Index{0}, Index{7}, Index{1} << 20}) {
+                std::atomic<Index> read{0};
+                std::atomic<Index> read_plain{0};
+                run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                    auto const verdict = verify_checkpoint(folder.path(), comm, {}, window);
+                    CHECK(verdict.kind == CheckpointKind::manifest);
+                    CHECK(verdict.files == 3);
+                    CHECK(verdict.tensors == 1);
+                    CHECK(verdict.extents == 6);
+                    CHECK(verdict.extents_without_checksum == 0);
+                    CHECK(verdict.bytes == 2 * 480);
+                    read += verdict.bytes_read;
+                    auto const other = verify_checkpoint(plain.path(), comm, {}, window);
+                    CHECK(other.kind == CheckpointKind::index);
+                    CHECK(other.extents_without_checksum == 2);
+                    CHECK(other.bytes == 110);
+                    read_plain += other.bytes_read;
+                });
+                CHECK(read == 2 * 480);
+                CHECK(read_plain == 110);
+            }
+        }
+        SelfCommunicator alone;
+        CHECK(verify_checkpoint(folder / manifest_name, alone).extents == 6);
+    }
+
+    TEST_CASE("all faults are named on every rank: bits, another header, a file cut short, an entry elsewhere") {
+        for (int ranks : {1, 2, 3, 7}) {
+            CAPTURE(ranks);
+            TempFolder const folder;
+            Manifest manifest = write_sharded(folder.path(), cut_in_files(5), 5, Described::by_manifest);
+            spoil(folder / shard(1, 5), 3);
+            std::string text = read_text(folder / shard(2, 5));
+            text[text.find("\"format\":\"pt\"") + 10] = 'P';
+            write_text(folder / shard(2, 5), text);
+            std::filesystem::resize_file(folder / shard(3, 5), std::filesystem::file_size(folder / shard(3, 5)) - 1);
+            manifest.extents[3].key = "elsewhere";
+            write_text(folder / manifest_name, to_json(manifest));
+            check_same(
+                thrown_by(ranks,
+                          [&](ThreadCommunicator& comm) { static_cast<void>(verify_checkpoint(folder.path(), comm)); }),
+                ErrorCode::format,
+                {"4 faults:", "box [0:6,0:4] of tensor 'w', replica 0, in '" + shard(1, 5) + "'",
+                 shard(2, 5) + " has another header, of the same size", "MetadataIncompleteBuffer: ",
+                 "box [18:24,0:4] of tensor 'w', replica 0 is not in '" + shard(4, 5) + "'"});
+        }
+    }
+
+    TEST_CASE("a wrong bit in an extent that several ranks read is one fault") {
+        TempFolder const folder;
+        write_sharded(folder.path(), cut_in_files(1), 1, Described::by_manifest);
+        spoil(folder / shard(1, 1), 100);
+        check_same(
+            thrown_by(4, [&](ThreadCommunicator& comm) { static_cast<void>(verify_checkpoint(folder.path(), comm)); }),
+            ErrorCode::format, {"1 fault:", "box [0:30,0:4] of tensor 'w'"});
+    }
+
+    TEST_CASE("what cannot be listed is refused as load() refuses it") {
+        TempFolder const folder;
+        Manifest manifest = write_sharded(folder.path(), cut_in_files(3), 3, Described::by_manifest);
+        auto const attempt = [&](Index window) {
+            return thrown_by(2, [&](ThreadCommunicator& comm) {
+                static_cast<void>(verify_checkpoint(folder.path(), comm, {}, window));
+            });
+        };
+        check_same(attempt(-1), ErrorCode::buffer, {"windows of -1 bytes"});
+        std::filesystem::remove(folder / shard(2, 3));
+        check_same(attempt(1), ErrorCode::io, {"1 of the 3 files it names are missing", shard(2, 3)});
+        manifest.extents.pop_back();
+        write_text(folder / manifest_name, to_json(manifest));
+        check_same(attempt(1), ErrorCode::format, {"tensor 'w'"});
+    }
+}

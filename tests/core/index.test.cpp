@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <limits>
+#include <string>
+#include <vector>
 
 using namespace reshard;
 
@@ -87,4 +90,24 @@ TEST_CASE("a digest of text depends on its letters, and on where it ends") {
     for (unsigned letter : {0xe4U, 0x62U}) expected = (expected ^ letter) * 0x100000001b3U;
     CHECK(Digest{}.add_text("\xe4\x62").value() == expected);
     static_assert(Digest{}.add_text("constant").value() != 0);
+    static_assert(Digest{}.add_words("a constant of more than a word").value() != 0);
+}
+
+TEST_CASE("a digest by words sees every byte, the length and the order") {
+    std::string const text = "model.layers.0.mlp.experts.17.gate_proj.weight";
+    auto const of = [](std::string_view part) { return Digest{}.add_words(part).value(); };
+    std::vector<std::uint64_t> seen{of(""), of(std::string_view("\0", 1)), of(std::string(8, '\0'))};
+    for (std::size_t size = 1; size <= text.size(); ++size) seen.push_back(of(std::string_view(text).substr(0, size)));
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        for (char bit : {'\x01', '\x10', '\x40'}) {
+            std::string changed = text;
+            changed[at] = static_cast<char>(changed[at] ^ bit);
+            seen.push_back(of(changed));
+        }
+    }
+    seen.push_back(Digest{}.add_words("ab").add_words("c").value());
+    seen.push_back(Digest{}.add_words("a").add_words("bc").value());
+    CHECK(of(text) == of(std::string(text)));
+    std::sort(seen.begin(), seen.end());
+    CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }

@@ -71,16 +71,16 @@ public:
             digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest).add_signed(file.writer);
         }
         for (StoredTensor const& tensor : tensors()) {
-            digest.add_text(tensor.name).add(static_cast<std::uint64_t>(tensor.dtype)).add_signed(tensor.replicas);
+            digest.add_words(tensor.name).add(static_cast<std::uint64_t>(tensor.dtype)).add_signed(tensor.replicas);
             for (Index extent : tensor.shape.extents()) digest.add_signed(extent);
-            digest.add_text(tensor.distribution);
+            digest.add_words(tensor.distribution);
         }
         for (Extent const& extent : extents()) {
             digest.add(extent.tensor).add_signed(extent.replica).add_signed(extent.file).add_signed(extent.begin);
             for (int dim = 0; dim < extent.box.rank(); ++dim) {
                 digest.add_signed(extent.box.begin(dim)).add_signed(extent.box.end(dim));
             }
-            digest.add_text(extent.key).add(extent.has_checksum ? 1 : 0).add(extent.crc32c);
+            digest.add_words(extent.key).add(extent.has_checksum ? 1 : 0).add(extent.crc32c);
         }
         return digest.value();
     }

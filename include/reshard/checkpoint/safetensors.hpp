@@ -30,7 +30,7 @@ public:
         std::string json(static_cast<std::size_t>(length), '\0');
         detail::read_fully(result.file_, result.path_, 8, std::as_writable_bytes(std::span(json)));
         result.header_ = parse_safetensors_json(json, result.file_bytes_, result.path_);
-        result.header_digest_ = Digest{}.add_text(json).value();
+        result.header_digest_ = safetensors_header_digest(json);
         result.stamp_ = detail::stamp_of(result.file_, result.path_);
         if (access == Access::mmap) result.map_ = detail::FileMap(result.file_, result.file_bytes_, result.path_);
         return result;

@@ -104,9 +104,30 @@ public:
         for (char c : text) add_byte(static_cast<unsigned char>(c));
         return *this;
     }
+    /// The same eight bytes at a time, for long texts and thousands of them. Another value than add_text() gives.
+    constexpr Digest& add_words(std::string_view text) noexcept {
+        add_word(text.size());
+        std::size_t at = 0;
+        for (; text.size() - at >= 8; at += 8) {
+            std::uint64_t word = 0;
+            for (unsigned byte = 0; byte < 8; ++byte) {
+                word |= static_cast<std::uint64_t>(static_cast<unsigned char>(text[at + byte])) << (8 * byte);
+            }
+            add_word(word);
+        }
+        std::uint64_t rest = 0;
+        for (; at < text.size(); ++at) rest = rest << 8U | static_cast<unsigned char>(text[at]);
+        return add_word(rest);
+    }
     [[nodiscard]] constexpr std::uint64_t value() const noexcept { return state_; }
 
 private:
+    /// Multiplying carries upwards only, hence the shift.
+    constexpr Digest& add_word(std::uint64_t word) noexcept {
+        state_ = (state_ ^ word) * 0x9e3779b97f4a7c15U;
+        state_ ^= state_ >> 32U;
+        return *this;
+    }
     constexpr void add_byte(std::uint64_t byte) noexcept { state_ = (state_ ^ byte) * 0x100000001b3U; }
 
     std::uint64_t state_ = 0xcbf29ce484222325U;

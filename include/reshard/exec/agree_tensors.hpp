@@ -60,7 +60,7 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
         Digest one;
         digest(one, tensor.distribution);
         one.add(static_cast<std::uint64_t>(tensor.view.dtype()));
-        result.tensors.push_back(one.add_text(tensor.name).value());
+        result.tensors.push_back(one.add_words(tensor.name).value());
     }
     return result;
 }

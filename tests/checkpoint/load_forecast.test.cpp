@@ -72,6 +72,9 @@ TEST_SUITE("checkpoint/load_forecast") {
         LoadForecast const cooperative = forecast_load(catalogue, targets, 2, together);
         CHECK(cooperative.collectives == Collectives{0, 2, 1, 5});
         CHECK(cooperative.bytes_passed == 8192);
+        CHECK(cooperative.messages == 2);
+        CHECK(broadcast.messages == 1);
+        CHECK(scatter.messages == 1);
         CHECK(cooperative.bytes_on_wire == 4096);  // each reads one tensor and needs half of it
         CHECK(cooperative.bytes_read == 8192);
         CHECK(cooperative.most_bytes_read == 4096);
@@ -192,12 +195,13 @@ TEST_SUITE("checkpoint/load_forecast") {
         Catalogue const catalogue = Catalogue::of(specs);
         LoadForecast forecast = forecast_load(catalogue, all_as(specs, 2, "S0"), 2, OneRankReads<Scatter>{});
         forecast.bytes_of_lists = 100;
-        CHECK(explain(forecast) ==
-              "one rank reads, scatter: 1 tensor, 4.0 KiB in files, 4.0 KiB on 2 ranks\n"
-              "  collectives: 1 scatter, 2 broadcasts, 5 agreements\n"
-              "  pass 4.0 KiB of tensors, of which 2.0 KiB cross ranks; lists of tensors and figures 100 B\n"
-              "  reads 4.0 KiB in 1 read, 1 open file and 1 for lists; a rank at most 4.0 KiB in 1 read\n"
-              "  memory beyond the local tensors: at most 4.0 KiB on a rank\n"
-              "  about 152.3 us by the model\n");
+        CHECK(
+            explain(forecast) ==
+            "one rank reads, scatter: 1 tensor, 4.0 KiB in files, 4.0 KiB on 2 ranks\n"
+            "  collectives: 1 scatter, 2 broadcasts, 5 agreements\n"
+            "  pass 4.0 KiB of tensors, of which 2.0 KiB cross ranks in 1 message; lists of tensors and figures 100 B\n"
+            "  reads 4.0 KiB in 1 read, 1 open file and 1 for lists; a rank at most 4.0 KiB in 1 read\n"
+            "  memory beyond the local tensors: at most 4.0 KiB on a rank\n"
+            "  about 152.3 us by the model\n");
     }
 }

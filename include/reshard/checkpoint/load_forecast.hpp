@@ -43,10 +43,11 @@ struct LoadForecast {
     std::string_view strategy;
     int ranks = 0;
     Index tensors = 0;
-    Index bytes_loaded = 0;     ///< of all local tensors, without identities
-    Collectives collectives;    ///< the same on every rank
-    Index bytes_passed = 0;     ///< of tensors that collectives deliver to ranks, the rank that sends them included
-    Index bytes_on_wire = 0;    ///< of these, what crosses ranks
+    Index bytes_loaded = 0;   ///< of all local tensors, without identities
+    Collectives collectives;  ///< the same on every rank
+    Index bytes_passed = 0;   ///< of tensors that collectives deliver to ranks, the rank that sends them included
+    Index bytes_on_wire = 0;  ///< of these, what crosses ranks
+    Index messages = 0;       ///< that carry them: one from a rank to another for each window that has something for it
     Index bytes_of_lists = 0;   ///< cross ranks besides: lists of tensors, figures for a choice, sums of parts
     Index bytes_in_files = 0;   ///< of the extents that somebody reads, each counted once
     Index bytes_read = 0;       ///< from files, gaps that are read along included
@@ -145,19 +146,28 @@ public:
         std::vector<Index> bytes_read(ranks);
         std::vector<Index> kept(ranks);
         std::vector<Message> scratch;
+        std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
         Index staged = 0;
         for (int rank = 0; rank < result_.ranks; ++rank) {
             result_.extra_bytes = larger(result_.extra_bytes, staging_bytes(schedule, spread, rank));
         }
         for_each_window(schedule, [&](std::span<Piece const> pieces) {
+            pairs.clear();
             for (std::size_t i = 0; i < pieces.size();) {
                 int const reader = pieces[i].reader;
                 std::size_t end = i;
                 for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
                     WantedExtent const& extent = wanted_[pieces[end].wanted];
+                    DynamicDistribution const& to = targets_[extent.target].distribution;
                     staged += pieces[end].bytes;
+                    if (spread != Spread::broadcast) {
+                        for_each_needing(extent, pieces[end].box, to, [&](Index rank) {
+                            if (rank != reader) pairs.emplace_back(reader, rank);
+                            return true;
+                        });
+                    }
                     kept[static_cast<std::size_t>(reader)] +=
-                        needed_bytes(pieces[end].box, extent, targets_[extent.target].distribution, reader, scratch);
+                        needed_bytes(pieces[end].box, extent, to, reader, scratch);
                 }
                 std::byte* const staging = some_address();
                 ReadTotals const totals =
@@ -168,6 +178,10 @@ public:
                     larger(result_.extra_bytes, staging_bytes(schedule, spread, reader) + totals.scratch_bytes);
                 i = end;
             }
+            std::sort(pairs.begin(), pairs.end());
+            result_.messages += spread == Spread::broadcast
+                                    ? result_.ranks - 1
+                                    : static_cast<Index>(std::unique(pairs.begin(), pairs.end()) - pairs.begin());
         });
         for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
@@ -323,8 +337,8 @@ template <class How>
                               " on ", count_text(forecast.ranks, "rank"), "\n");
     text += concat("  collectives: ", to_string(forecast.collectives), "\n");
     text += concat("  pass ", bytes_text(forecast.bytes_passed), " of tensors, of which ",
-                   bytes_text(forecast.bytes_on_wire), " cross ranks; lists of tensors and figures ",
-                   bytes_text(forecast.bytes_of_lists), "\n");
+                   bytes_text(forecast.bytes_on_wire), " cross ranks in ", count_text(forecast.messages, "message"),
+                   "; lists of tensors and figures ", bytes_text(forecast.bytes_of_lists), "\n");
     text += concat("  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
                    count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
                    " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",

@@ -34,14 +34,11 @@ inline constexpr std::size_t listed_faults = 20;
 class CheckpointCheck {
 public:
     /// \pre both outlive it
-    CheckpointCheck(Catalogue const& catalogue, LoadFiles& files) : catalogue_(catalogue), files_(files) {
-        for (std::size_t i = 0; i < catalogue.extents().size(); ++i) {
-            Extent const& extent = catalogue.extents()[i];
-            Box const run(Shape{catalogue.extent_bytes(extent)});
-            wanted_.push_back({0, i, extent.file, extent.begin, DType::u8, run});
-        }
-        usable_.resize(catalogue.files().size(), true);
-    }
+    CheckpointCheck(Catalogue const& catalogue, LoadFiles& files)
+        : catalogue_(catalogue),
+          files_(files),
+          wanted_(all_extents(catalogue)),
+          usable_(catalogue.files().size(), true) {}
 
     [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::vector<std::string>& faults() noexcept { return faults_; }

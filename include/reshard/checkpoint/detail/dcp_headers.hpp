@@ -164,11 +164,11 @@ inline void check_dcp_names(std::span<DcpFile const> files, std::string_view fol
 [[nodiscard]] inline Manifest dcp_manifest(std::span<DcpFile const> files, std::string_view folder) {
     check_dcp_names(files, folder);
     Manifest manifest;
-    struct Place {
+    struct DcpPlace {
         DcpEntry const* entry;
         int file;
     };
-    std::vector<Place> places;
+    std::vector<DcpPlace> places;
     for (DcpFile const& each : files) {
         CheckpointFile file = each.file;
         if (file.writer < 0) file.writer = dcp_name(file.leaf).shard - 1;
@@ -176,10 +176,10 @@ inline void check_dcp_names(std::span<DcpFile const> files, std::string_view fol
         for (DcpEntry const& entry : each.entries) places.push_back({&entry, static_cast<int>(manifest.files.size())});
         manifest.files.push_back(std::move(file));
     }
-    auto const file_of = [&](Place const& place) -> CheckpointFile const& {
+    auto const file_of = [&](DcpPlace const& place) -> CheckpointFile const& {
         return manifest.files[static_cast<std::size_t>(place.file)];
     };
-    std::sort(places.begin(), places.end(), [&](Place const& a, Place const& b) {
+    std::sort(places.begin(), places.end(), [&](DcpPlace const& a, DcpPlace const& b) {
         if (int const order = a.entry->name.compare(b.entry->name); order != 0) return order < 0;
         if (int const order = a.entry->box.rank() - b.entry->box.rank(); order != 0) return order < 0;
         for (int d = 0; d < a.entry->box.rank(); ++d) {
@@ -192,9 +192,9 @@ inline void check_dcp_names(std::span<DcpFile const> files, std::string_view fol
     });
 
     std::vector<Indices> reach;
-    Place first{};  // of the tensor
-    Place last{};   // that was taken
-    for (Place const& place : places) {
+    DcpPlace first{};  // of the tensor
+    DcpPlace last{};   // that was taken
+    for (DcpPlace const& place : places) {
         DcpEntry const& entry = *place.entry;
         bool const known = !manifest.tensors.empty() && manifest.tensors.back().name == entry.name;
         if (!known) {

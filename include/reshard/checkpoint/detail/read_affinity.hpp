@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/read_affinity.hpp
 /// \brief  Which rank reads which span: the one that wrote it, or else one that needs it.
-/// \depends checkpoint/detail/load_match.hpp. No I/O, no communication.
+/// \depends checkpoint/detail/needing_ranks.hpp. No I/O, no communication.
 ///
 /// Spans are equal, so that any permutation of them among the ranks is as balanced as another. A rank has what it wrote
 /// in its caches and on its disks, and what it needs itself need not be sent.
 #pragma once
 
-#include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/detail/needing_ranks.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -42,61 +42,15 @@ struct SpanAffinity {
     return rank_of;
 }
 
-/// Appends ranks that hold an element, at most `most` of them and none if it is on all: by looking along the axes that
-/// cut a dimension, one dimension after the other.
-inline void append_holders(std::vector<Index>& ranks, DynamicDistribution const& to, Indices const& index,
-                           std::size_t most) {
-    DynamicMesh const& mesh = to.mesh();
-    Indices coordinates;
-    InlineList<bool, max_axes> free;
-    for (int axis = 0; axis < mesh.axes(); ++axis) {
-        coordinates.push_back(0);
-        free.push_back(!to.placement(axis).is_shard() && !to.placement(axis).is_partial());
-    }
-    for (int dim = 0; dim < index.size(); ++dim) {
-        InlineList<int, max_axes> cutting;
-        for (int axis = 0; axis < mesh.axes(); ++axis) {
-            if (to.placement(axis).is_shard() && to.placement(axis).dim() == dim) cutting.push_back(axis);
-        }
-        Index choices = 1;
-        for (int axis : cutting) choices *= mesh.extent(axis);
-        for (Index choice = 0; choice < choices; ++choice) {
-            Index rest = choice;
-            for (int axis : cutting) {
-                coordinates[axis] = rest % mesh.extent(axis);
-                rest /= mesh.extent(axis);
-            }
-            if (to.index_set(coordinates, dim).contains(index[dim])) break;
-        }
-    }
-    Index copies = 1;
-    for (int axis = 0; axis < mesh.axes(); ++axis)
-        if (free[axis]) copies *= mesh.extent(axis);
-    if (copies == mesh.size()) return;
-    for (Index copy = 0; copy < copies && ranks.size() < most; ++copy) {
-        Index rest = copy;
-        Index ordinal = 0;
-        for (int axis = 0; axis < mesh.axes(); ++axis) {
-            if (free[axis]) {
-                coordinates[axis] = rest % mesh.extent(axis);
-                rest /= mesh.extent(axis);
-            }
-            ordinal = ordinal * mesh.extent(axis) + coordinates[axis];
-        }
-        ranks.push_back(mesh.rank_at(ordinal));
-    }
-}
-
 /// For each span the rank that reads it. \pre schedule.pieces name spans as readers
 [[nodiscard]] inline std::vector<int> readers_of_spans(ReadSchedule const& schedule, Catalogue const& catalogue,
                                                        std::span<WantedExtent const> wanted,
                                                        std::span<LocalTensor const> targets, int ranks) {
-    constexpr std::size_t most_holders = 8;  // of a piece: enough to find one that is free
+    constexpr int most_holders = 8;  // of the middle of a piece: enough to find one that is free
     // Rank numbers of a save of another size say nothing.
     bool const same_world = catalogue.manifest().world_size == ranks;
     std::vector<SpanAffinity> written;
     std::vector<SpanAffinity> needed;
-    std::vector<Index> holders;
     std::vector<Message> scratch;
     for (Piece const& piece : schedule.pieces) {
         WantedExtent const& extent = wanted[piece.wanted];
@@ -106,15 +60,17 @@ inline void append_holders(std::vector<Index>& ranks, DynamicDistribution const&
             continue;
         }
         DynamicDistribution const& to = targets[extent.target].distribution;
-        Indices middle;
-        for (int dim = 0; dim < piece.box.rank(); ++dim)
-            middle.push_back((piece.box.begin(dim) + piece.box.end(dim)) / 2);
-        holders.clear();
-        append_holders(holders, to, middle, most_holders);
-        for (Index rank : holders) {
-            Index const bytes = needed_bytes(piece.box, extent, to, rank, scratch);
-            if (bytes != 0) needed.push_back({bytes, piece.reader, static_cast<int>(rank)});
+        Box middle;
+        for (int dim = 0; dim < piece.box.rank(); ++dim) {
+            Index const at = piece.box.begin(dim) + piece.box.extent(dim) / 2;
+            middle.push_back({at, at + 1});
         }
+        int holders = 0;
+        for_each_needing(extent, middle, to, [&](Index rank) {
+            Index const bytes = needed_bytes(piece.box, extent, to, rank, scratch);
+            needed.push_back({bytes, piece.reader, static_cast<int>(rank)});
+            return ++holders < most_holders;
+        });
     }
     auto const add_up = [](std::vector<SpanAffinity>& list) {
         std::sort(list.begin(), list.end(), [](SpanAffinity const& a, SpanAffinity const& b) {

@@ -47,6 +47,18 @@ private:
     }
 };
 
+/// All extents of a checkpoint, as bytes that are read for their own sake.
+[[nodiscard]] inline std::vector<WantedExtent> all_extents(Catalogue const& catalogue) {
+    std::vector<WantedExtent> wanted;
+    wanted.reserve(catalogue.extents().size());
+    for (std::size_t i = 0; i < catalogue.extents().size(); ++i) {
+        Extent const& extent = catalogue.extents()[i];
+        Box const run(Shape{catalogue.extent_bytes(extent)});
+        wanted.push_back({0, i, extent.file, extent.begin, DType::u8, run});
+    }
+    return wanted;
+}
+
 /// What a reader reads at once of one extent.
 struct Piece {
     std::size_t wanted = 0;  ///< place in the list of wanted extents

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/detail/needing_ranks.hpp: against asking every rank.
+#include <reshard/checkpoint/detail/needing_ranks.hpp>
+
+#include <doctest/doctest.h>
+
+#include "../../support/random.hpp"
+
+#include <set>
+
+namespace {
+using namespace reshard;
+using detail::WantedExtent;
+}  // namespace
+
+TEST_SUITE("checkpoint/needing_ranks") {
+    TEST_CASE("who needs something of a box is found, each rank once, and nobody else") {
+        Index found = 0;
+        for (std::uint64_t seed : test::seeds(400)) {
+            test::Limits limits;
+            limits.ops = {Reduce::sum, Reduce::max};
+            test::Random random(seed, limits);
+            DynamicDistribution const to = random.distribution();
+            INFO(test::reproduction(seed, to));
+            Box box(to.shape());
+            for (int dim = 0; dim < box.rank(); ++dim) {
+                Index const begin = random.between(0, box.end(dim));
+                box.set(dim, {begin, random.between(begin, box.end(dim))});
+            }
+            CAPTURE(to_string(box));
+            WantedExtent extent{0, 0, 0, 0, DType::u8, Box(to.shape())};
+            extent.replicas = static_cast<int>(random.between(1, 3));
+            extent.replica = static_cast<int>(random.between(0, extent.replicas - 1));
+            extent.replica_axes = static_cast<unsigned>(random.between(0, (1 << to.mesh().axes()) - 1));
+            std::set<Index> expected;
+            std::vector<Message> needs;
+            for (Index i = 0; i < to.mesh().size(); ++i) {
+                needs.clear();
+                detail::append_needs(needs, extent, box, to, to.mesh().rank_at(i));
+                Index elements = 0;
+                for (Message const& need : needs) elements += need.elements();
+                if (elements != 0) expected.insert(to.mesh().rank_at(i));
+            }
+            std::vector<Index> ranks;
+            detail::for_each_needing(extent, box, to, [&](Index rank) {
+                ranks.push_back(rank);
+                return true;
+            });
+            CHECK(std::set<Index>(ranks.begin(), ranks.end()) == expected);
+            CHECK(ranks.size() == expected.size());
+            found += static_cast<Index>(ranks.size());
+            int visited = 0;
+            detail::for_each_needing(extent, box, to, [&](Index) { return ++visited < 2; });
+            CHECK(visited == std::min<int>(2, static_cast<int>(expected.size())));
+        }
+        CHECK(found > 100);
+    }
+}

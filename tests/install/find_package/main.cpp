@@ -12,6 +12,9 @@
 #include <reshard/checkpoint/verify_replicas.hpp>
 #include <reshard/comm/self.hpp>
 #endif
+#ifdef CONSUMER_HAS_SAVE
+#include <reshard/checkpoint/save_async.hpp>
+#endif
 #ifdef CONSUMER_HAS_MPI
 #include <reshard/comm/mpi.hpp>
 #endif
@@ -35,6 +38,9 @@ int main() {
 #ifdef CONSUMER_HAS_VERIFY
     reshard::SelfCommunicator self;
     if (!reshard::verify_replicas({}, self).equal()) return 1;
+#endif
+#ifdef CONSUMER_HAS_SAVE
+    if (!reshard::plan_save({}, 1).manifest.files.empty()) return 1;
 #endif
     reshard::Mesh mesh{2, 4};
     auto rows = reshard::distribution<reshard::Replicate, reshard::Shard<0>>(mesh, reshard::Shape{8, 4});

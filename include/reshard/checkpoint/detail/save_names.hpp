@@ -55,7 +55,7 @@ public:
     /// From `fewest` to `most` characters of `alphabet`, as many as there are.
     [[nodiscard]] bool run(std::string_view alphabet, std::size_t fewest, std::size_t most) noexcept {
         std::size_t count = 0;
-        while (count < most && count < rest_.size() && alphabet.find(rest_[count]) != alphabet.npos) ++count;
+        while (count < most && count < rest_.size() && alphabet.find(rest_[count]) != std::string_view::npos) ++count;
         rest_.remove_prefix(count);
         return count >= fewest;
     }
@@ -77,7 +77,7 @@ private:
 template <class IsOurs>
 [[nodiscard]] bool is_temporary_of(std::string_view leaf, IsOurs const& is_ours) {
     auto const mark = leaf.rfind(".tmp.");
-    if (leaf.substr(0, 1) != "." || mark == leaf.npos || mark == 0) return false;
+    if (leaf.substr(0, 1) != "." || mark == std::string_view::npos || mark == 0) return false;
     NameReader in(leaf.substr(mark));
     if (!in.word(".tmp.") || !in.digits(1, 10) || !in.word(".") || !in.digits(1, 10) || !in.at_end()) return false;
     return is_ours(leaf.substr(1, mark - 1));
@@ -86,7 +86,7 @@ template <class IsOurs>
 /// Takes one suffix that a save could have added off a name; false when there is none.
 [[nodiscard]] inline bool strip_suffix(std::string_view& name) noexcept {
     auto const digits = name.find_last_not_of("0123456789");
-    if (digits == name.npos || digits + 1 == name.size()) return false;
+    if (digits == std::string_view::npos || digits + 1 == name.size()) return false;
     std::string_view const head = name.substr(0, digits + 1);
     for (std::string_view const suffix : {replica_suffix, std::string_view("._tp_replica"), box_suffix}) {
         if (head.size() <= suffix.size() || head.substr(head.size() - suffix.size()) != suffix) continue;

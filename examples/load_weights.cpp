@@ -13,8 +13,7 @@
 #include "support/options.hpp"
 #include "support/ranks.hpp"
 #include "support/redundant_scatter.hpp"
-
-#include <reshard/algebra/notation.hpp>
+#include "support/target.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -78,40 +77,8 @@ LoadForecast forecast_with(Strategy const& strategy, Catalogue const& catalogue,
 
 // ---- Where tensors go --------------------------------------------------------------------------------------------
 
-/// The notation without a tensor: mesh, placements, order.
-class Target {
-public:
-    Target(std::string text, int ranks) : text_(text.empty() ? concat("(", ranks, "):(S0)") : std::move(text)) {
-        Indices extents;
-        for (int dim = 0; dim < max_rank; ++dim) extents.push_back(1);
-        any_ = parse(text_, DynamicShape(extents));
-    }
-    [[nodiscard]] std::string const& text() const noexcept { return text_; }
-    [[nodiscard]] int ranks() const noexcept { return static_cast<int>(any_.mesh().last_rank()) + 1; }
-
-    /// Axes that cut a dimension the tensor does not have hold copies.
-    [[nodiscard]] DynamicDistribution of(DynamicShape const& shape) const {
-        Placements placements;
-        AxisList order;
-        for (int axis = 0; axis < any_.mesh().axes(); ++axis) {
-            Placement const& placement = any_.placement(axis);
-            bool const fits = !placement.is_shard() || placement.dim() < shape.rank();
-            placements.push_back(fits ? placement : Placement::replicate());
-        }
-        for (int dim = 0; dim < max_rank; ++dim)
-            for (int axis : any_.cuts(dim)) order.push_back(static_cast<std::int8_t>(axis));
-        for (int axis = 0; axis < any_.mesh().axes(); ++axis)
-            if (!any_.placement(axis).is_shard()) order.push_back(static_cast<std::int8_t>(axis));
-        return DynamicDistribution(any_.mesh(), shape, placements, order);
-    }
-
-private:
-    std::string text_;
-    DynamicDistribution any_;
-};
-
 /// Every tensor of a catalogue. Elements smaller than a byte are loaded as bytes.
-std::vector<LoadTarget> targets_of(Catalogue const& catalogue, Target const& to) {
+std::vector<LoadTarget> targets_of(Catalogue const& catalogue, demo::Target const& to) {
     std::vector<LoadTarget> targets;
     for (StoredTensor const& tensor : catalogue.tensors()) {
         bool const bytes = !is_byte_sized(tensor.dtype);
@@ -184,11 +151,8 @@ constexpr Index small_checkpoint = Index{2} << 30;
 template <Communicator C>
 void run(Arguments const& arguments, C& comm) {
     bool const speaks = comm.rank() == 0;
-    Target const to(arguments.to, comm.size());
-    if (to.ranks() > comm.size()) {
-        raise(ErrorCode::mesh, concat("the mesh of ", to.text(), " needs ", to.ranks(), " ranks, not ", comm.size(),
-                                      ". Fix: start as many, or leave --ranks out."));
-    }
+    demo::Target const to(arguments.to, comm.size());
+    to.check_ranks(comm.size());
     demo::TemporaryFolder made;
     std::string const path = demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers);
     Checkpoint const checkpoint = Checkpoint::open(path);
@@ -248,7 +212,7 @@ demo::ModelConfig config_of(std::string const& model) {
 }
 
 /// What is scattered although every rank has it, model by model.
-void print_models(Target const& to, int ranks) {
+void print_models(demo::Target const& to, int ranks) {
     auto const gigabytes = [](Index count) { return static_cast<double>(count) / 1e9; };
     std::printf("%s on %d ranks\n", to.text().c_str(), ranks);
     std::printf("%-20s %7s   %-37s %s\n", "", "", "redundant scatter", "every rank reads");
@@ -269,8 +233,8 @@ void print_models(Target const& to, int ranks) {
 void forecast(Arguments const& arguments) {
     int const ranks = arguments.ranks != 0   ? arguments.ranks
                       : arguments.to.empty() ? 2
-                                             : Target(arguments.to, 1).ranks();
-    Target const to(arguments.to, ranks);
+                                             : demo::Target(arguments.to, 1).ranks();
+    demo::Target const to(arguments.to, ranks);
     if (arguments.path.empty() && arguments.model == "all") return print_models(to, ranks);
     Catalogue const catalogue = arguments.path.empty() ? Catalogue::of(demo::model_list(config_of(arguments.model)))
                                                        : Catalogue(Checkpoint::open(arguments.path));
@@ -327,7 +291,7 @@ int main(int argc, char** argv) {
             if (demo::is_first_process()) forecast(arguments);  // no ranks: one answer is enough
             return 0;
         }
-        int const otherwise = arguments.to.empty() ? 2 : Target(arguments.to, 1).ranks();
+        int const otherwise = arguments.to.empty() ? 2 : demo::Target(arguments.to, 1).ranks();
         demo::RankOptions options;
         options.apart = arguments.apart;
         return demo::run_ranks("reshard_load_weights", arguments.ranks, otherwise, options,

@@ -271,10 +271,10 @@ inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std:
     return static_cast<Index>(length);
 }
 
-/// A 64-bit digest of the JSON text of a header: files of different versions almost always differ in it, or in their
-/// size. Manifests keep it, so that it stays what it is from release to release.
+/// FNV-1a (64 bits) of a file up to its data section, from the JSON text with its padding: files of different versions
+/// almost always differ in it, or in their size. Manifests keep it (docs/manifest.md).
 [[nodiscard]] inline std::uint64_t safetensors_header_digest(std::string_view json) noexcept {
-    return Digest{}.add_words(json).value();
+    return Digest{}.add_text(json).value();
 }
 
 /// Parses the JSON text (without the 8 length bytes) of a file of `file_bytes` bytes.

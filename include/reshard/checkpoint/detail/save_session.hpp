@@ -156,7 +156,7 @@ public:
         SafetensorsLayout const layout = safetensors_layout(std::move(specs), std::move(metadata));
         data_offset_ = static_cast<Index>(layout.start.size());
         record_[0] = static_cast<std::uint64_t>(data_offset_ + layout.data_bytes);
-        record_[1] = Digest{}.add_text(std::string_view(layout.start).substr(8)).value();
+        record_[1] = safetensors_header_digest(std::string_view(layout.start).substr(8));
         file_.emplace(commit_.path(leaf_of(comm().rank())));
         file_->write_at(0, std::as_bytes(std::span<char const>(layout.start)));
     }

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: how near do saving and loading come to what the same threads write and read when they have nothing to look
+// after? A model of 2 GB on four ranks, (4):(S0), in /dev/shm: both sides are memory copies and system calls.
+//
+//     reshard_saving --goals [NAME...]     goal NAME VALUE TARGET ok|short; --dir FOLDER before it: elsewhere
+//     reshard_saving --disk FOLDER         durable writes and cold reads there, on both sides; no goals
+//     reshard_saving --serve FOLDER        for bench/peers/dcp_torch.py: answers "save" and "load" with seconds
+#include "support/goal_lines.hpp"
+#include "support/save_case.hpp"
+#include "support/team.hpp"
+
+#include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/save.hpp>
+#include <reshard/comm/threads.hpp>
+
+#include <cstdio>   // printf, fgets
+#include <cstring>  // strcmp
+
+namespace {
+
+using namespace reshard;
+using namespace reshard::bench;
+
+constexpr int ranks = 4;
+constexpr int pairs = 5;
+std::string parent = "/dev/shm";
+
+/// Four ranks, the same memory for all that they do.
+class Team {
+public:
+    Team() : list_(model_of_2_gb()) {
+        for (int rank = 0; rank < ranks; ++rank) {
+            rows_.emplace_back(cut_along(0, list_, ranks), rank);
+            columns_.emplace_back(cut_along(1, list_, ranks), rank);
+        }
+        run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+            rows_[at(comm)].mark();
+            columns_[at(comm)].mark();
+        });
+    }
+
+    /// Seconds from the moment that all are ready until all are done.
+    template <class Task>
+    double time(Task&& task) {
+        TeamClock clock(ranks);
+        double seconds = 0;
+        run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+            double const taken = clock([&] { task(comm); });
+            if (comm.rank() == 0) seconds = taken;
+        });
+        return seconds;
+    }
+    double save_to(std::string const& folder, bool durable) {
+        SaveOptions options;
+        options.durable = durable;
+        return time([&](ThreadCommunicator& comm) { save(folder, rows_[at(comm)].tensors(), comm, options); });
+    }
+    /// Onto the placements that were saved, or onto others.
+    template <class Strategy>
+    double load_from(std::string const& folder, Strategy const& strategy, bool other_placements = false) {
+        auto& parts = other_placements ? columns_ : rows_;
+        return time([&](ThreadCommunicator& comm) { load(folder, parts[at(comm)].tensors(), comm, strategy); });
+    }
+    /// Whether a load leaves every element where it belongs.
+    template <class Strategy>
+    bool loads_right(std::string const& folder, Strategy const& strategy, bool other_placements) {
+        auto& parts = other_placements ? columns_ : rows_;
+        for (MarkedPart& part : parts) part.forget();
+        load_from(folder, strategy, other_placements);
+        bool right = true;
+        for (MarkedPart& part : parts) right = part.is_marked() && right;
+        return right;
+    }
+    [[nodiscard]] Index bytes_of(int rank) const { return rows_[static_cast<std::size_t>(rank)].bytes(); }
+    [[nodiscard]] double gigabytes() const { return static_cast<double>(demo::total_bytes(list_)) / 1e9; }
+
+private:
+    static std::size_t at(ThreadCommunicator const& comm) { return static_cast<std::size_t>(comm.rank()); }
+
+    std::vector<TensorSpec> list_;
+    std::vector<MarkedPart> rows_;
+    std::vector<MarkedPart> columns_;
+};
+
+/// The same bytes by the same threads, from and to memory of their own.
+class RawTeam {
+public:
+    RawTeam(Team const& team, FreshFolder const& folder) {
+        for (int rank = 0; rank < ranks; ++rank) {
+            files_.emplace_back(concat(folder.path(), "/raw.", rank), team.bytes_of(rank));
+        }
+    }
+    double write(Team& team, bool durable) {
+        return team.time(
+            [&](ThreadCommunicator& comm) { files_[static_cast<std::size_t>(comm.rank())].write(durable); });
+    }
+    double read(Team& team) {
+        return team.time([&](ThreadCommunicator& comm) { files_[static_cast<std::size_t>(comm.rank())].read(); });
+    }
+
+private:
+    std::vector<RawFile> files_;
+};
+
+double print_pair(Team const& team, char const* what, Paired const& result, bool right = true) {
+    std::printf("  %-44s raw %5.2f GB/s, reshard %5.2f GB/s, %.0f%%%s\n", what, team.gigabytes() / result.first,
+                team.gigabytes() / result.second, 100 * result.ratio, right ? "" : "  WRONG RESULT");
+    std::fflush(stdout);
+    return right ? result.ratio : 0;
+}
+
+/// Seconds of a save to a fresh folder, and of the raw writes to another.
+Paired save_beside_raw(Team& team, bool durable) {
+    FreshFolder ours(parent, "reshard_saving");
+    FreshFolder theirs(parent, "reshard_raw");
+    RawTeam raw(team, theirs);
+    return paired(
+        [&] {
+            theirs.begin();
+            double const seconds = raw.write(team, durable);
+            theirs.end();
+            return seconds;
+        },
+        [&] {
+            ours.begin();
+            double const seconds = team.save_to(ours.path(), durable);
+            ours.end();
+            return seconds;
+        },
+        pairs);
+}
+
+/// What was saved, and raw files of as many bytes.
+struct SavedBesideRaw {
+    explicit SavedBesideRaw(Team& all)
+        : team(all), ours(parent, "reshard_saving"), theirs(parent, "reshard_raw"), raw(all, theirs) {
+        ours.begin();
+        theirs.begin();
+        team.save_to(ours.path(), false);
+        raw.write(team, false);
+    }
+    template <class Strategy>
+    double compare(char const* what, Strategy const& strategy, bool other_placements, bool cold = false) {
+        Paired const result = paired(
+            [&] {
+                if (cold) theirs.cool();
+                return raw.read(team);
+            },
+            [&] {
+                if (cold) ours.cool();
+                return team.load_from(ours.path(), strategy, other_placements);
+            },
+            pairs);
+        return print_pair(team, what, result, team.loads_right(ours.path(), strategy, other_placements));
+    }
+
+    Team& team;
+    FreshFolder ours;
+    FreshFolder theirs;
+    RawTeam raw;
+};
+
+template <class Strategy>
+Strategy unchecked() {
+    Strategy strategy;
+    strategy.options.verify_checksums = false;
+    return strategy;
+}
+
+void save_vs_raw(Goals& goals) {
+    Team team;
+    goals.at_least("save_vs_raw", print_pair(team, "save, with checksums", save_beside_raw(team, false)), 0.7);
+}
+void load_vs_raw(Goals& goals) {
+    Team team;
+    SavedBesideRaw saved(team);
+    double const checked = saved.compare("load, with checksums", CooperativeRead{}, false);
+    double const plain = saved.compare("load, without", unchecked<CooperativeRead>(), false);
+    saved.compare("load onto other placements, with checksums", CooperativeRead{}, true);
+    saved.compare("load onto other placements, without", unchecked<CooperativeRead>(), true);
+    goals.at_least("load_vs_raw", checked, 0.6);
+    goals.at_least("load_vs_raw_unchecked", plain, 0.8);
+}
+
+struct Goal {
+    char const* name;
+    void (*measure)(Goals&);
+};
+constexpr Goal all_goals[] = {{"save_vs_raw", save_vs_raw}, {"load_vs_raw", load_vs_raw}};
+
+/// What a disk makes of it: both sides wait until bytes are durable, and read what is not in memory.
+void print_disk() {
+    Team team;
+    std::printf("%s, %.2f GB, durable writes and cold reads:\n", parent.c_str(), team.gigabytes());
+    print_pair(team, "save, with checksums", save_beside_raw(team, true));
+    SavedBesideRaw saved(team);
+    saved.compare("load, with checksums", CooperativeRead{}, false, true);
+    saved.compare("load onto other placements, with checksums", CooperativeRead{}, true, true);
+}
+
+/// A line of "save" or "load" is answered by a line of JSON. The load is onto other placements.
+int serve() {
+    Team team;
+    FreshFolder folder(parent, "reshard_saving");
+    char line[16];
+    while (std::fgets(line, sizeof line, stdin) != nullptr) {
+        line[std::strcspn(line, "\n")] = 0;
+        double seconds = 0;
+        bool right = true;
+        if (std::strcmp(line, "save") == 0) {
+            folder.begin();
+            seconds = team.save_to(folder.path(), false);
+        } else if (std::strcmp(line, "load") == 0) {
+            seconds = team.load_from(folder.path(), CooperativeRead{}, true);
+            right = team.loads_right(folder.path(), CooperativeRead{}, true);
+        } else {
+            std::fprintf(stderr, "unknown word '%s'; there are: save load\n", line);
+            return 2;
+        }
+        std::printf("{\"seconds\": %.6f, \"right\": %s}\n", seconds, right ? "true" : "false");
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
+int run(int argc, char** argv) {
+    if (argc > 2 && std::strcmp(argv[1], "--dir") == 0) {
+        parent = argv[2];
+        argc -= 2;
+        argv += 2;
+    }
+    if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) return measure_goals(all_goals, argc - 1, argv + 1);
+    if (argc == 3 && std::strcmp(argv[1], "--disk") == 0) {
+        parent = argv[2];
+        print_disk();
+        return 0;
+    }
+    if (argc == 3 && std::strcmp(argv[1], "--serve") == 0) {
+        parent = argv[2];
+        return serve();
+    }
+    std::fprintf(stderr, "usage: reshard_saving [--dir FOLDER] --goals [NAME...] | --disk FOLDER | --serve FOLDER\n");
+    return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (Error const& error) {
+        std::fprintf(stderr, "reshard_saving: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saves a sharded model on one mesh and placements, loads it on another, and looks at what lies in the folder.
+//
+//     reshard_checkpoint                                          the whole story, in a folder of its own
+//     reshard_checkpoint save folder --from "(2,2):(R,S0)"        on 4 ranks that are threads
+//     reshard_checkpoint load folder --to "(3):(S1)"              on 3: every bit is where it belongs, or it says where
+//     not reshard_checkpoint inspect folder                           files, tensors, replicas, checksums
+//     reshard_checkpoint verify folder                            reads every byte once and compares checksums
+//     reshard_checkpoint plan --from "(8,4):(R,S0)"               what each policy would write, of Qwen2.5-0.5B, by
+//     whom mpirun -n 4 reshard_checkpoint save folder                  the same on four processes
+//
+// The model's values follow from a random seed, a tensor's name and an element's index in the whole tensor, so that
+// any mesh can tell whether what it loaded is what another one saved.
+#include "support/model_lists.hpp"
+#include "support/model_part.hpp"
+#include "support/options.hpp"
+#include "support/progress.hpp"
+#include "support/ranks.hpp"
+#include "support/target.hpp"
+#include "support/temporary_folder.hpp"
+
+#include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/save.hpp>
+#include <reshard/checkpoint/save_async.hpp>
+#include <reshard/checkpoint/verify_checkpoint.hpp>
+#include <reshard/exec/initialize.hpp>
+
+#include <cstdio>
+#include <memory>
+
+namespace {
+using namespace reshard;
+
+struct Arguments {
+    std::string folder;
+    std::string from;
+    std::string to;
+    std::string dedup = "balanced";
+    std::string tensor;
+    std::vector<int> apart;
+    std::uint64_t seed = 42;
+    int ranks = 0;
+    int layers = 2;
+    bool in_background = false;
+    bool fast = false;
+};
+
+// ---- The model ---------------------------------------------------------------------------------------------------
+
+std::vector<LoadTarget> targets_of(Arguments const& arguments, demo::Target const& where) {
+    std::vector<LoadTarget> targets;
+    for (TensorSpec const& tensor : demo::model_list(demo::qwen2_5_0_5b(arguments.layers))) {
+        targets.push_back({tensor.name, where.of(tensor.shape), tensor.dtype});
+    }
+    return targets;
+}
+
+/// Of the model whose tensors a checkpoint has.
+std::vector<LoadTarget> targets_of(Manifest const& manifest, demo::Target const& where) {
+    std::vector<LoadTarget> targets;
+    for (StoredTensor const& tensor : manifest.tensors) {
+        targets.push_back({tensor.name, where.of(tensor.shape), tensor.dtype});
+    }
+    return targets;
+}
+
+/// Compares this rank's part with what the seed says, bit for bit. Throws for the first tensor that differs.
+void check_values(std::vector<LoadTarget> const& targets, std::span<LocalTensor const> tensors, int rank,
+                  std::uint64_t seed) {
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+        demo::ModelPart expected({targets[i]}, rank);
+        initialize(expected.tensors(), rank, seed, Normal{0.0, 0.02});
+        DynamicView const& have = tensors[i].view;
+        auto const bytes = static_cast<std::size_t>(have.size() * reshard::bytes(have.dtype()));
+        if (bytes == 0 || std::memcmp(have.data(), expected.tensors()[0].view.data(), bytes) == 0) continue;
+        raise(ErrorCode::user, concat("tensor '", targets[i].name, "' is not what was saved with --seed ", seed));
+    }
+}
+
+// ---- Saving and loading ------------------------------------------------------------------------------------------
+
+double megabytes(Index bytes) { return static_cast<double>(bytes) / 1e6; }
+
+SaveOptions options_of(Arguments const& arguments) {
+    SaveOptions options;
+    options.dedup = arguments.dedup == "lowest_rank" ? SaveDedup::lowest_rank
+                    : arguments.dedup == "shared"    ? SaveDedup::shared
+                                                     : SaveDedup::balanced;
+    for (int axis : arguments.apart) options.replica_axes.push_back(axis);
+    options.durable = !arguments.fast;
+    options.metadata = {{"seed", std::to_string(arguments.seed)}};
+    return options;
+}
+
+template <Communicator C>
+void save_model(Arguments const& arguments, C& comm) {
+    demo::Target const from(arguments.from, comm.size());
+    from.check_ranks(comm.size());
+    auto const targets = targets_of(arguments, from);
+    demo::ModelPart part(targets, comm.rank());
+    initialize(part.tensors(), comm.rank(), arguments.seed, Normal{0.0, 0.02});
+
+    bool const speaks = comm.rank() == 0;
+    SaveOptions options = options_of(arguments);
+    std::unique_ptr<demo::Progress> bar;  // of rank 0's share: the others' are about as large
+    if (speaks) {
+        std::fputs(explain(plan_save(save_sources(part.tensors()), comm.size(), options)).c_str(), stdout);
+        options.progress = [&](Index done, Index total) {
+            if (!bar) bar = std::make_unique<demo::Progress>(total);
+            bar->update(done, "rank 0 writes");
+        };
+    }
+    SaveReport report;
+    if (arguments.in_background) {
+        auto handle = start_save(arguments.folder, part.tensors(), comm, options);
+        part.forget();  // the trainer goes on: what it does now is not saved
+        report = handle.wait();
+    } else {
+        report = save(arguments.folder, part.tensors(), comm, options);
+    }
+    auto const written = demo::gather_records(comm, std::vector<Index>{report.bytes_written});
+    if (!speaks) return;
+    Index all = 0;
+    for (Index bytes : written) all += bytes;
+    std::printf("saved %.1f MB of %s by %s in %.2f s\n", megabytes(all), from.text().c_str(),
+                demo::ranks_text(comm).c_str(), report.seconds);
+}
+
+template <Communicator C>
+void load_model(Arguments const& arguments, C& comm) {
+    demo::Target const to(arguments.to, comm.size());
+    to.check_ranks(comm.size());
+    std::vector<LoadTarget> targets;
+    std::uint64_t seed = arguments.seed;
+    demo::together(comm, [&] {  // a trainer knows its list; this program takes the checkpoint's
+        Checkpoint const checkpoint = Checkpoint::open(arguments.folder);
+        targets = targets_of(checkpoint.manifest(), to);
+        for (auto const& [key, value] : checkpoint.manifest().metadata) {
+            if (key == "seed") seed = std::stoull(value);
+        }
+    });
+    demo::ModelPart part(targets, comm.rank());
+    part.forget();
+    LoadReport const report = load(arguments.folder, part.tensors(), comm, CooperativeRead{});
+    demo::together(comm, [&] { check_values(targets, part.tensors(), comm.rank(), seed); });
+    struct Sum {
+        Index read = 0;
+        Index verified = 0;
+        Index opens = 0;
+    };
+    Sum all;
+    for (Sum const& one : demo::gather_records(
+             comm, std::vector<Sum>{{report.bytes_read, report.bytes_verified, report.files_opened}})) {
+        all.read += one.read;
+        all.verified += one.verified;
+        all.opens += one.opens;
+    }
+    if (comm.rank() != 0) return;
+    std::printf(
+        "loaded onto %s of %s in %.2f s: %.1f MB read, %.1f MB of them verified, %lld open files; every bit is "
+        "where the seed puts it\n",
+        to.text().c_str(), demo::ranks_text(comm).c_str(), report.seconds, megabytes(all.read), megabytes(all.verified),
+        static_cast<long long>(all.opens));
+}
+
+template <Communicator C>
+void verify_folder(Arguments const& arguments, C& comm) {
+    auto const report = verify_checkpoint(arguments.folder, comm);
+    if (comm.rank() != 0) return;
+    std::printf("%lld tensors in %lld extents of %lld files, %.1f MB read once: all as the manifest says",
+                static_cast<long long>(report.tensors), static_cast<long long>(report.extents),
+                static_cast<long long>(report.files), megabytes(report.bytes));
+    if (report.extents_without_checksum != 0)
+        std::printf(" (%lld extents have no checksum)", static_cast<long long>(report.extents_without_checksum));
+    std::printf("\n");
+}
+
+// ---- Looking at a folder -----------------------------------------------------------------------------------------
+
+void inspect(Arguments const& arguments) {
+    Checkpoint const checkpoint = Checkpoint::open(arguments.folder);
+    Manifest const& manifest = checkpoint.manifest();
+    if (!manifest.save.empty()) {
+        std::printf("save %s by %d ranks\n", manifest.save.c_str(), manifest.world_size);
+    }
+    for (auto const& [key, value] : manifest.metadata) std::printf("  %s: %s\n", key.c_str(), value.c_str());
+    std::printf("%zu files\n", manifest.files.size());
+    for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+        CheckpointFile const& file = manifest.files[f];
+        std::size_t extents = 0;
+        for (Extent const& extent : manifest.extents) extents += static_cast<std::size_t>(extent.file) == f ? 1 : 0;
+        std::printf("  %-56s %10.1f MB %6zu extents", file.leaf.c_str(), megabytes(file.file_bytes), extents);
+        if (file.writer >= 0) std::printf(", written by rank %d", file.writer);
+        std::printf("\n");
+    }
+    std::printf("%zu tensors\n", manifest.tensors.size());
+    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+        StoredTensor const& tensor = manifest.tensors[t];
+        if (!arguments.tensor.empty() && tensor.name != arguments.tensor) continue;
+        std::size_t extents = 0;
+        std::size_t checked = 0;
+        for (Extent const& extent : manifest.extents) {
+            if (extent.tensor != t) continue;
+            ++extents;
+            checked += extent.has_checksum ? 1 : 0;
+            if (arguments.tensor.empty()) continue;
+            std::printf("    %-24s of replica %d in %s at %lld", to_string(extent.box).c_str(), extent.replica,
+                        manifest.files[static_cast<std::size_t>(extent.file)].leaf.c_str(),
+                        static_cast<long long>(extent.begin));
+            if (extent.has_checksum) std::printf(", CRC-32C %08x", extent.crc32c);
+            std::printf("\n");
+        }
+        std::printf("  %-48s %-5s %-16s %s%s%zu extents, %zu with checksum, replicas %d\n", tensor.name.c_str(),
+                    std::string(name(tensor.dtype)).c_str(), to_string(tensor.shape).c_str(),
+                    tensor.distribution.c_str(), tensor.distribution.empty() ? "" : ", ", extents, checked,
+                    tensor.replicas);
+    }
+}
+
+// ---- What each policy would do -----------------------------------------------------------------------------------
+
+void print_plans(Arguments const& arguments) {
+    demo::Target const from(arguments.from.empty() ? "(2,4):(R,S0)" : arguments.from, 1);
+    auto const targets = targets_of(arguments, from);
+    std::vector<SaveSource> sources;
+    for (LoadTarget const& target : targets) sources.push_back({target.name, target.distribution, target.dtype});
+    std::printf("Qwen2.5-0.5B, %d layers, %s of %d ranks\n", arguments.layers, from.text().c_str(), from.ranks());
+    std::printf("  %-22s %6s %8s %12s %14s %12s\n", "policy", "files", "extents", "MB written", "busiest rank",
+                "of mean");
+    auto const row = [&](char const* what, SaveOptions const& options) {
+        SavePlan const plan = plan_save(sources, from.ranks(), options);
+        Index busiest = 0;
+        for (CheckpointFile const& file : plan.manifest.files) busiest = larger(busiest, plan.bytes_of(file.writer));
+        std::printf("  %-22s %6zu %8zu %12.1f %11.1f MB %11.2fx\n", what, plan.manifest.files.size(),
+                    plan.manifest.extents.size(), megabytes(plan.bytes_written), megabytes(busiest),
+                    static_cast<double>(busiest) * from.ranks() / static_cast<double>(plan.bytes_written));
+    };
+    for (SaveDedup dedup : {SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared}) {
+        SaveOptions options;
+        options.dedup = dedup;
+        row(std::string(name(dedup)).c_str(), options);
+    }
+    for (int axis = 0; axis < from.of(Shape{1}).mesh().axes(); ++axis) {
+        SaveOptions options;
+        options.replica_axes.push_back(axis);
+        row(concat("copies of axis ", axis, " apart").c_str(), options);
+    }
+}
+
+// ---- The whole story ---------------------------------------------------------------------------------------------
+
+/// Saves on four ranks, loads on three others, saves anew in the background, and verifies. As threads only: under
+/// mpirun the number of ranks is the launcher's.
+int tell(Arguments arguments) {
+    demo::TemporaryFolder made;
+    made.make(false);
+    arguments.folder = made.path();
+    int status = 0;
+    auto const step = [&](char const* title, int ranks, auto&& body) {
+        if (status != 0) return;
+        std::printf("\n%s\n", title);
+        std::fflush(stdout);
+        status = demo::run_ranks("reshard_checkpoint", ranks, ranks, body);
+    };
+    arguments.from = "(2,2):(R,S0)";
+    step("Four ranks hold the model twice, and save it once:", 4, [&](auto& comm) { save_model(arguments, comm); });
+    arguments.to = "(3):(S1)";
+    step("Three ranks load it, cut along the other dimension:", 3, [&](auto& comm) { load_model(arguments, comm); });
+    arguments.from = "(2,3):(S0,R)";
+    arguments.dedup = "shared";
+    arguments.in_background = true;
+    arguments.seed = 43;
+    step("Six ranks save another model into the same folder, in the background:", 6,
+         [&](auto& comm) { save_model(arguments, comm); });
+    step("Two ranks verify what is there now:", 2, [&](auto& comm) { verify_folder(arguments, comm); });
+    arguments.to = "(2):(S0)";
+    step("And load it:", 2, [&](auto& comm) { load_model(arguments, comm); });
+    return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Arguments arguments;
+    CLI::App app("Saves a sharded model, loads it on any other mesh, and looks at what lies in the folder.");
+    app.require_subcommand(0, 1);
+    auto const add = [&](char const* name, char const* what) {
+        CLI::App* const command = app.add_subcommand(name, what);
+        if (std::string_view(name) != "plan")
+            command->add_option("folder", arguments.folder, "the checkpoint")->required();
+        return command;
+    };
+    CLI::App* const save = add("save", "writes the model");
+    CLI::App* const load = add("load", "reads it back onto any mesh and placements, and checks every bit");
+    CLI::App* const look = add("inspect", "says what is where; reads no tensor");
+    CLI::App* const verify = add("verify", "reads every byte once, and compares checksums");
+    CLI::App* const plan = add("plan", "writes nothing: what each policy would write");
+    for (CLI::App* const command : {save, plan}) {
+        command->add_option("--from", arguments.from,
+                            "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R");
+        command->add_option("--layers", arguments.layers, "of the 24 that Qwen2.5-0.5B has")
+            ->check(CLI::Range(1, 24))
+            ->capture_default_str();
+    }
+    save->add_option("--dedup", arguments.dedup, "which of the ranks that hold the same bytes writes them")
+        ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))
+        ->capture_default_str();
+    save->add_option("--apart", arguments.apart, "mesh axes along which every copy is saved");
+    save->add_option("--seed", arguments.seed, "random seed of the values")->capture_default_str();
+    save->add_flag("--background", arguments.in_background, "write while the program goes on");
+    save->add_flag("--fast", arguments.fast, "do not wait until the bytes are durable");
+    load->add_option("--to", arguments.to, "mesh and placements; S0 over all ranks otherwise");
+    look->add_option("--tensor", arguments.tensor, "one tensor, extent by extent");
+    for (CLI::App* const command : {save, load, verify}) {
+        command->add_option("--ranks", arguments.ranks, "number of threads; under mpirun the launcher decides")
+            ->check(CLI::Range(1, 4096));
+    }
+    int status = 0;
+    if (!demo::parse_options(app, argc, argv, status)) return status;
+    try {
+        auto const run = [&](std::string const& where, auto&& body) {
+            int const otherwise = where.empty() ? 2 : demo::Target(where, 1).ranks();
+            return demo::run_ranks("reshard_checkpoint", arguments.ranks, otherwise, body);
+        };
+        if (save->parsed()) return run(arguments.from, [&](auto& comm) { save_model(arguments, comm); });
+        if (load->parsed()) return run(arguments.to, [&](auto& comm) { load_model(arguments, comm); });
+        if (verify->parsed()) return run("", [&](auto& comm) { verify_folder(arguments, comm); });
+        if (!look->parsed() && !plan->parsed()) return tell(arguments);
+        if (!demo::is_first_process()) return 0;  // no ranks: one answer is enough
+        if (look->parsed()) inspect(arguments);
+        if (plan->parsed()) print_plans(arguments);
+        return 0;
+    } catch (Error const& error) {
+        std::fprintf(stderr, "reshard_checkpoint: %s\n", error.what());
+        return 1;
+    }
+}

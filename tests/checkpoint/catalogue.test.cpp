@@ -67,11 +67,13 @@ TEST_SUITE("checkpoint/catalogue") {
                                      "model.10.b", "",          "x",         std::string(300, 'y')};
         for (std::int64_t number : numbers) out.number(number);
         for (std::string const& text : texts) out.text(text);
+        out.digest(0xfedcba9876543210U);
         out.number(-5);
         auto const bytes = out.take();
         detail::ByteReader in(bytes);
         for (std::int64_t number : numbers) CHECK(in.number() == number);
         for (std::string const& text : texts) CHECK(in.text() == text);
+        CHECK(in.digest() == 0xfedcba9876543210U);
         CHECK(in.number() == -5);
 
         std::vector<TensorSpec> many;

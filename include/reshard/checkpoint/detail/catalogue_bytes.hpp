@@ -17,6 +17,10 @@ public:
         for (; rest >= 0x80; rest >>= 7U) bytes_.push_back(static_cast<std::byte>(0x80U | (rest & 0x7fU)));
         bytes_.push_back(static_cast<std::byte>(rest));
     }
+    /// Always eight bytes: a digest is long whatever it is, and not known before a file is written.
+    void digest(std::uint64_t value) {
+        for (unsigned shift = 0; shift < 64; shift += 8) bytes_.push_back(static_cast<std::byte>(value >> shift));
+    }
     void text(std::string_view text) {
         std::size_t const shorter = smaller(text.size(), last_.size());
         std::size_t same = 0;
@@ -37,7 +41,7 @@ public:
     void file(CheckpointFile const& file) {
         text(file.leaf);
         number(file.file_bytes);
-        number(static_cast<std::int64_t>(file.header_digest));
+        digest(file.header_digest);
         number(file.writer + 1);
     }
     [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
@@ -60,6 +64,12 @@ public:
             if (byte < 0x80) return static_cast<std::int64_t>(value);
         }
     }
+    [[nodiscard]] std::uint64_t digest() noexcept {
+        std::uint64_t value = 0;
+        for (unsigned byte = 0; byte < 8; ++byte) value |= std::to_integer<std::uint64_t>(rest_[byte]) << (8 * byte);
+        rest_ = rest_.subspan(8);
+        return value;
+    }
     [[nodiscard]] std::string text() {
         auto const same = static_cast<std::size_t>(number());
         auto const size = static_cast<std::size_t>(number());
@@ -80,7 +90,7 @@ public:
         CheckpointFile result;
         result.leaf = text();
         result.file_bytes = number();
-        result.header_digest = static_cast<std::uint64_t>(number());
+        result.header_digest = digest();
         result.writer = static_cast<int>(number()) - 1;
         return result;
     }

@@ -8,6 +8,7 @@
 
 #include <cstdint>     // uint8_t
 #include <functional>  // function
+#include <vector>      // vector
 
 namespace reshard::inline v0 {
 
@@ -35,7 +36,7 @@ struct SaveOptions {
     /// `.__tp_replica_{r}`, r being the flat coordinate along those of these axes that the tensor is replicated on. For
     /// copies that are not equal, or that must be read without going to other ranks' files. A tensor that is not
     /// replicated along them is saved once.
-    InlineList<int, max_axes> replica_axes{};
+    std::vector<int> replica_axes{};
     Metadata metadata{};          ///< the caller's own, for the manifest
     bool verify_replicas = true;  ///< copies are compared (128-bit hashes) before all but one are dropped
     bool durable = true;          ///< files and folder are synced; without, a power cut may leave files without bytes
@@ -69,7 +70,7 @@ inline void check(SaveOptions const& options) {
 [[nodiscard]] inline std::uint64_t digest_of(SaveOptions const& options) {
     Digest digest;
     digest.add(static_cast<std::uint64_t>(options.dedup)).add_signed(options.small_bytes);
-    digest.add_signed(options.min_slice_bytes).add_signed(options.replica_axes.size());
+    digest.add_signed(options.min_slice_bytes).add(options.replica_axes.size());
     for (int axis : options.replica_axes) digest.add_signed(axis);
     for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
     digest.add(options.verify_replicas ? 1U : 0U).add(options.durable ? 1U : 0U);

@@ -1,48 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/routing.hpp
 /// \brief  Which part of a table a raw id is looked up in, and which part owns a slot: one value for host and kernels.
-/// \depends mch/table, <span>. The router allocates nothing and is constexpr; only its making can throw.
+/// \depends core/divider, mch/table, <span>. The router allocates nothing and is constexpr; only its making can throw.
 ///
 /// The rule for ids is that of fbgemm's _block_bucketize_sparse_features as TorchRec's RwSparseFeaturesDist calls it
 /// (github.com/pytorch/FBGEMM, fbgemm_gpu/src/sparse_ops): unsigned arithmetic, so that negative ids are large ones.
 #pragma once
 
+#include <reshard/core/divider.hpp>
 #include <reshard/mch/table.hpp>
 
 #include <concepts>  // unsigned_integral
 #include <span>      // span
 
 namespace reshard::inline v0 {
-
-namespace detail {
-
-/// The upper 64 bits of a * b.
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint64_t high_product(std::uint64_t a, std::uint64_t b) noexcept {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<std::uint64_t>(static_cast<Wide>(a) * b >> 64);
-}
-
-}  // namespace detail
-
-/// Division by one number, exact for every 64-bit dividend and divisor: two multiplications instead of a division. With
-/// m = floor((2^64 - 1) / d) the upper half of v * m is v / d or one less, because 2^64 - m * d <= d.
-class Divider {
-public:
-    constexpr Divider() = default;  ///< by 1
-    /// \pre divisor > 0.
-    RESHARD_HOST_DEVICE constexpr explicit Divider(std::uint64_t divisor) noexcept
-        : divisor_(divisor), inverse_(UINT64_MAX / divisor) {}
-
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint64_t operator()(std::uint64_t value) const noexcept {
-        std::uint64_t const quotient = detail::high_product(value, inverse_);
-        return quotient + (value - quotient * divisor_ >= divisor_ ? 1 : 0);
-    }
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint64_t divisor() const noexcept { return divisor_; }
-
-private:
-    std::uint64_t divisor_ = 1;
-    std::uint64_t inverse_ = UINT64_MAX;
-};
 
 /// Which part of the cut owns a slot: a closed form for the chunk and the balanced rule, a search in the offsets for
 /// others. Offsets that say the chunk rule are treated as such.

@@ -18,6 +18,10 @@
 #ifdef CONSUMER_HAS_MPI
 #include <reshard/comm/mpi.hpp>
 #endif
+#ifdef CONSUMER_HAS_CUDA
+#include <cuda_runtime_api.h>
+#include <reshard/cuda/split_counts.hpp>
+#endif
 #ifdef CONSUMER_HAS_TRACE
 #include <reshard/comm/trace_json.hpp>
 #endif

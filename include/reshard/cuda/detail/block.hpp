@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/cuda/detail/block.hpp
+/// \brief  What kernel bodies are written against: a block of threads that works in phases.
+/// \depends core. Compiles without CUDA, so that tests run the bodies of kernels on the host.
+///
+/// A body is a function of a `Block`, of shared memory and of parameters. It holds no variable that differs from thread
+/// to thread: those are members of `Block::State`, and threads meet them in phases only:
+///
+///     block.each([&](int thread, State& state) { ... });     every thread, then a barrier
+///     block.match(bits, key, read, write);                   warps: who has my key? read, warp barrier, write
+///     block.scan(value, take);                               exclusive sum over the threads, then a barrier
+///     block.add(&shared_counter, 1u);                        atomic, shared or global memory
+///
+/// Nothing one thread writes is read by another in the same phase, so the order of threads within a phase is free: the
+/// device runs them at once (DeviceBlock), tests run them in any order (HostBlock), and results are the same bits.
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+#include <cstring>  // memcpy
+
+#if defined(__CUDA_ARCH__)
+#define RESHARD_UNROLL _Pragma("unroll")
+#else
+#define RESHARD_UNROLL
+#endif
+
+namespace reshard::inline v0::detail {
+
+inline constexpr int block_threads = 256;
+inline constexpr int warp_threads = 32;
+inline constexpr int block_warps = block_threads / warp_threads;
+
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr int lane_of(int thread) noexcept { return thread % warp_threads; }
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr int warp_of(int thread) noexcept { return thread / warp_threads; }
+
+[[nodiscard]] RESHARD_HOST_DEVICE inline int ones(std::uint32_t bits) noexcept {
+#if defined(__CUDA_ARCH__)
+    return __popc(bits);
+#else
+    return __builtin_popcount(bits);
+#endif
+}
+
+/// How many threads of a mask of the warp come before a lane.
+[[nodiscard]] RESHARD_HOST_DEVICE inline int ones_below(std::uint32_t mask, int lane) noexcept {
+    return ones(mask & ((std::uint32_t{1} << static_cast<unsigned>(lane)) - 1U));
+}
+
+/// Bits that tell `count` values 0 ... count - 1 apart. \pre count >= 1.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr int bits_for(std::uint64_t count) noexcept {
+    int bits = 0;
+    for (std::uint64_t rest = count - 1; rest != 0; rest >>= 1U) ++bits;
+    return bits;
+}
+
+/// One access of the size of T. \pre `at` is aligned as T: device code has no others.
+template <class T>
+[[nodiscard]] RESHARD_HOST_DEVICE inline T load_as(void const* at) noexcept {
+#if defined(__CUDA_ARCH__)
+    return *static_cast<T const*>(at);
+#else
+    T value;
+    std::memcpy(&value, at, sizeof(T));
+    return value;
+#endif
+}
+template <class T>
+RESHARD_HOST_DEVICE inline void store_as(void* at, T const& value) noexcept {
+#if defined(__CUDA_ARCH__)
+    *static_cast<T*>(at) = value;
+#else
+    std::memcpy(at, &value, sizeof(T));
+#endif
+}
+
+}  // namespace reshard::inline v0::detail

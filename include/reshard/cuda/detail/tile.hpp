@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/cuda/detail/tile.hpp
+/// \brief  The kernel bodies of the partition: count a tile, lay blocks out, scatter a tile.
+/// \depends core, cuda/columns, cuda/rules, cuda/detail/block. Compiles without CUDA.
+///
+/// Three launches: every tile counts its entries per destination into table[destination][tile]; an exclusive sum over
+/// that table (CUB's) gives every tile its first row in every destination; every tile moves. Entries of a tile belong
+/// to threads in an order that makes (warp, item, lane) the order of entries, so ranks within a tile are stable:
+/// GPU Multisplit (Ashkiani et al., ACM TOPC 2017), with reduce-then-scan instead of look-back: counts are wanted
+/// before anything moves, nothing waits for another block, and the launches can be captured in a graph.
+#pragma once
+
+#include <reshard/cuda/columns.hpp>
+#include <reshard/cuda/rules.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Destinations of one pass.
+inline constexpr int tile_destinations = 256;
+
+/// What was wrong with entries. On the device, behind the counts.
+struct PartitionFaults {
+    unsigned long long out_of_range = 0;    ///< entries whose rule answered neither a rank nor `not_sent`
+    unsigned long long first = UINT64_MAX;  ///< the first of them
+};
+
+/// One partition, as kernels see it. Arrays are the device's.
+struct TilePlan {
+    Index entries = 0;
+    Index tiles = 0;
+    int destinations = 0;
+    int bits = 0;                    ///< that tell destinations + 1 bins apart
+    std::uint32_t* table = nullptr;  ///< [destination][tile]: entries, and a zero behind the last
+    Index* rows = nullptr;           ///< its exclusive sum
+    Index* counts = nullptr;         ///< [destinations]
+    Index* begins = nullptr;         ///< [destinations + 1]
+    Index* blocks = nullptr;         ///< [destinations + 1], bytes
+    PartitionFaults* faults = nullptr;
+};
+
+/// Entry number of an item of a thread: neighbours in a warp are neighbours in memory.
+template <int Items>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Index entry_of(Index tile, int thread, int item) noexcept {
+    return tile * (block_threads * Items) + warp_of(thread) * (warp_threads * Items) + item * warp_threads +
+           lane_of(thread);
+}
+
+/// Offsets of a rule, in shared memory.
+template <class Rule>
+struct RuleTable {
+    template <class Block>
+    RESHARD_HOST_DEVICE void fill(Block&, Rule const&) {}
+    [[nodiscard]] RESHARD_HOST_DEVICE Rule bound(Rule const& rule) const { return rule; }
+};
+template <HasTable Rule>
+struct RuleTable<Rule> {
+    Index values[tile_destinations + 1];
+    template <class Block>
+    RESHARD_HOST_DEVICE void fill(Block& block, Rule const& rule) {
+        block.each([&](int thread, auto&) {
+            for (int i = thread; i < rule.table_size(); i += block_threads) values[i] = rule.table()[i];
+        });
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE Rule bound(Rule const& rule) const { return rule.with(values); }
+};
+
+// ---- Count -------------------------------------------------------------------------------------------------------
+
+/// A counter per warp and bin: warps of one bin do not wait for each other.
+template <class Rule>
+struct CountShared {
+    std::uint32_t counters[block_warps * (tile_destinations + 1)];
+    RuleTable<Rule> table;
+};
+
+struct CountState {};
+
+template <int Items, class Block, class Rule>
+RESHARD_HOST_DEVICE inline void count_tile(Block& block, CountShared<Rule>& shared, TilePlan const& plan,
+                                           Rule const& unbound, Index tile) {
+    int const bins = plan.destinations + 1;
+    block.each([&](int thread, auto&) {
+        for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
+    });
+    shared.table.fill(block, unbound);
+    Rule const rule = shared.table.bound(unbound);
+    block.each([&](int thread, auto&) {
+        std::uint32_t* const counters = shared.counters + warp_of(thread) * bins;
+        Index answers[Items];
+        RESHARD_UNROLL
+        for (int i = 0; i < Items; ++i) {  // all loads before the first use
+            Index const entry = entry_of<Items>(tile, thread, i);
+            answers[i] = entry < plan.entries ? static_cast<Index>(rule(entry)) : not_sent;
+        }
+        RESHARD_UNROLL
+        for (int i = 0; i < Items; ++i) {
+            block.add(counters + bin_of(answers[i], plan.destinations), std::uint32_t{1});
+            if (!is_fault(answers[i], plan.destinations)) continue;
+            block.add(&plan.faults->out_of_range, 1ULL);
+            block.lower(&plan.faults->first, static_cast<unsigned long long>(entry_of<Items>(tile, thread, i)));
+        }
+    });
+    block.each([&](int thread, auto&) {
+        if (thread >= plan.destinations) return;
+        std::uint32_t sum = 0;
+        for (int w = 0; w < block_warps; ++w) sum += shared.counters[w * bins + thread];
+        plan.table[thread * plan.tiles + tile] = sum;
+        if (tile == 0 && thread == 0) plan.table[plan.destinations * plan.tiles] = 0;
+    });
+}
+
+// ---- Lay out -----------------------------------------------------------------------------------------------------
+
+struct LayoutState {
+    Index count = 0;
+    Index bytes = 0;
+    Index carried = 0;  ///< bytes of the blocks before, the same in all threads
+};
+
+/// counts, begins and blocks from the first row of every destination: begin(d) for d in [0, destinations]. One block.
+template <class Block, class Columns, class Begin>
+RESHARD_HOST_DEVICE inline void lay_out_blocks(Block& block, TilePlan const& plan, Columns const& columns,
+                                               Begin const& begin) {
+    for (Index base = 0; base <= plan.destinations; base += block_threads) {
+        block.each([&](int thread, auto& state) {
+            Index const d = base + thread;
+            if (base == 0) state.carried = 0;
+            state.bytes = 0;
+            if (d <= plan.destinations) plan.begins[d] = begin(d);
+            if (d >= plan.destinations) return;
+            state.count = begin(d + 1) - begin(d);
+            plan.counts[d] = state.count;
+            for (int c = 0; c < columns.count(); ++c) {
+                state.bytes += device_column_bytes(state.count, columns.width(c));
+            }
+        });
+        block.scan([](auto const& state) { return state.bytes; },
+                   [&](int thread, auto& state, Index before, Index total) {
+                       Index const d = base + thread;
+                       if (d <= plan.destinations) plan.blocks[d] = state.carried + before;
+                       state.carried += total;
+                   });
+    }
+}
+
+/// The first row of a destination, from the summed table.
+struct BeginOfTable {
+    Index const* rows;
+    Index tiles;
+    [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const { return tiles == 0 ? 0 : rows[d * tiles]; }
+};
+
+// ---- Scatter -----------------------------------------------------------------------------------------------------
+
+template <int Items, class Rule>
+struct ScatterShared {
+    static constexpr int tile = block_threads * Items;
+    alignas(16) unsigned char stage[tile * 8];  ///< pieces of one column, in the order of destinations
+    Index at[tile_destinations];  ///< bytes from the packed blocks to place 0 of the tile, per destination
+    std::uint16_t counters[block_warps * (tile_destinations + 1)];  ///< per warp and bin: entries, then first places
+    std::uint8_t bin[tile];                                         ///< of each place
+    int kept;                                                       ///< places in use
+    RuleTable<Rule> table;
+};
+
+/// Thread t also looks after destination t.
+template <int Items>
+struct ScatterState {
+    std::uint16_t bin[Items];
+    std::uint16_t place[Items];
+    Index row = 0;     ///< of the tile's first entry for the destination, less its place
+    Index column = 0;  ///< where the column at hand begins in the packed blocks
+    Index count = 0;   ///< of the destination
+    std::uint32_t in_tile = 0;
+};
+
+/// Ranks of all entries within the tile: place[] is where an entry stands when the tile is sorted by destination.
+template <int Items, class Block, class Rule>
+RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items, Rule>& shared, TilePlan const& plan,
+                                          Rule const& rule, Index tile) {
+    int const bins = plan.destinations + 1;
+    block.each([&](int thread, auto& state) {
+        for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
+        RESHARD_UNROLL
+        for (int i = 0; i < Items; ++i) {
+            Index const entry = entry_of<Items>(tile, thread, i);
+            Index const answer = entry < plan.entries ? static_cast<Index>(rule(entry)) : not_sent;
+            state.bin[i] = static_cast<std::uint16_t>(bin_of(answer, plan.destinations));
+        }
+    });
+    RESHARD_UNROLL
+    for (int i = 0; i < Items; ++i) {
+        block.match(
+            plan.bits, [i](auto const& state) { return std::uint32_t{state.bin[i]}; },
+            [&, i](int thread, auto& state, std::uint32_t peers) {
+                int const counter = warp_of(thread) * bins + state.bin[i];
+                state.place[i] =
+                    static_cast<std::uint16_t>(shared.counters[counter] + ones_below(peers, lane_of(thread)));
+            },
+            [&, i](int thread, auto& state, std::uint32_t peers) {
+                if (ones_below(peers, lane_of(thread)) != 0) return;
+                int const counter = warp_of(thread) * bins + state.bin[i];
+                shared.counters[counter] = static_cast<std::uint16_t>(shared.counters[counter] + ones(peers));
+            });
+    }
+    block.sync();
+    block.each([&](int thread, auto& state) {
+        state.in_tile = 0;
+        if (thread >= plan.destinations) return;
+        for (int w = 0; w < block_warps; ++w) {
+            std::uint16_t& counter = shared.counters[w * bins + thread];
+            std::uint32_t const before = state.in_tile;
+            state.in_tile += counter;
+            counter = static_cast<std::uint16_t>(before);
+        }
+    });
+    block.scan([](auto const& state) { return static_cast<Index>(state.in_tile); },
+               [&](int thread, auto& state, Index before, Index total) {
+                   if (thread == 0) shared.kept = static_cast<int>(total);
+                   if (thread >= plan.destinations) return;
+                   for (int w = 0; w < block_warps; ++w) {
+                       std::uint16_t& counter = shared.counters[w * bins + thread];
+                       counter = static_cast<std::uint16_t>(counter + before);
+                   }
+                   state.row = plan.rows[thread * plan.tiles + tile] - plan.begins[thread] - before;
+                   state.column = plan.blocks[thread];
+                   state.count = plan.counts[thread];
+               });
+    block.each([&](int thread, auto& state) {
+        RESHARD_UNROLL
+        for (int i = 0; i < Items; ++i) {
+            if (state.bin[i] >= plan.destinations) continue;
+            int const counter = warp_of(thread) * bins + state.bin[i];
+            state.place[i] = static_cast<std::uint16_t>(state.place[i] + shared.counters[counter]);
+            shared.bin[state.place[i]] = static_cast<std::uint8_t>(state.bin[i]);
+        }
+    });
+}
+
+template <int Items, class Block, class Rule, class Columns>
+RESHARD_HOST_DEVICE inline void scatter_tile(Block& block, ScatterShared<Items, Rule>& shared, TilePlan const& plan,
+                                             Rule const& unbound, Columns const& columns, std::byte* packed,
+                                             Index tile) {
+    shared.table.fill(block, unbound);
+    rank_tile<Items>(block, shared, plan, shared.table.bound(unbound), tile);
+    columns.for_each([&](int c, Index offset, bool last, auto const& load) {
+        using T = decltype(load(Index{0}));
+        Index const width = columns.width(c);
+        block.each([&](int thread, auto& state) {
+            if (thread < plan.destinations) shared.at[thread] = state.column + state.row * width + offset;
+            if (last) state.column += device_column_bytes(state.count, width);
+            T values[Items] = {};
+            RESHARD_UNROLL
+            for (int i = 0; i < Items; ++i) {
+                if (state.bin[i] < plan.destinations) values[i] = load(entry_of<Items>(tile, thread, i));
+            }
+            RESHARD_UNROLL
+            for (int i = 0; i < Items; ++i) {
+                if (state.bin[i] < plan.destinations) {
+                    store_as<T>(shared.stage + state.place[i] * sizeof(T), values[i]);
+                }
+            }
+        });
+        block.each([&](int thread, auto&) {
+            for (int place = thread; place < shared.kept; place += block_threads) {
+                std::byte* const to = packed + shared.at[shared.bin[place]] + place * width;
+                store_as<T>(to, load_as<T>(shared.stage + static_cast<std::size_t>(place) * sizeof(T)));
+            }
+        });
+    });
+    if (tile != 0) return;
+    block.each([&](int thread, auto& state) {  // zeros behind the rows of columns that are not words
+        if (thread >= plan.destinations) return;
+        Index at = plan.blocks[thread];
+        for (int c = 0; c < columns.count(); ++c) {
+            Index const width = columns.width(c);
+            Index const end = at + device_column_bytes(state.count, width);
+            for (Index byte = at + state.count * width; byte < end; ++byte) packed[byte] = std::byte{0};
+            at = end;
+        }
+    });
+}
+
+// ---- After a sort by destination ---------------------------------------------------------------------------------
+
+/// One sorted entry to its place: what the second implementation does after CUB's radix sort. `sorted` are destinations
+/// in order, `from` the entries they belong to. \pre row < plan.begins[plan.destinations].
+template <class Columns>
+RESHARD_HOST_DEVICE inline void place_sorted(TilePlan const& plan, Columns const& columns, std::byte* packed,
+                                             std::uint16_t const* sorted, std::uint32_t const* from, Index place) {
+    int const d = sorted[place];
+    Index const row = place - plan.begins[d];
+    Index const count = plan.counts[d];
+    Index at = plan.blocks[d];
+    Index const entry = from[place];
+    columns.for_each([&](int c, Index offset, bool last, auto const& load) {
+        using T = decltype(load(Index{0}));
+        Index const width = columns.width(c);
+        store_as<T>(packed + at + row * width + offset, load(entry));
+        if (!last) return;
+        Index const end = at + device_column_bytes(count, width);
+        if (row == count - 1) {
+            for (Index byte = at + count * width; byte < end; ++byte) packed[byte] = std::byte{0};
+        }
+        at = end;
+    });
+}
+
+/// The first place whose destination is at least `d`.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Index lower_place(std::uint16_t const* sorted, Index entries,
+                                                              Index d) noexcept {
+    Index low = 0;
+    Index high = entries;
+    while (low < high) {
+        Index const middle = low + (high - low) / 2;
+        if (sorted[middle] < d) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+struct BeginOfSorted {
+    std::uint16_t const* sorted;
+    Index entries;
+    [[nodiscard]] RESHARD_HOST_DEVICE Index operator()(Index d) const { return lower_place(sorted, entries, d); }
+};
+
+}  // namespace reshard::inline v0::detail

@@ -15,15 +15,7 @@
 /// device runs them at once (DeviceBlock), tests run them in any order (HostBlock), and results are the same bits.
 #pragma once
 
-#include <reshard/core/index.hpp>
-
-#include <cstring>  // memcpy
-
-#if defined(__CUDA_ARCH__)
-#define RESHARD_UNROLL _Pragma("unroll")
-#else
-#define RESHARD_UNROLL
-#endif
+#include <reshard/core/detail/access.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -52,26 +44,6 @@ inline constexpr int block_warps = block_threads / warp_threads;
     int bits = 0;
     for (std::uint64_t rest = count - 1; rest != 0; rest >>= 1U) ++bits;
     return bits;
-}
-
-/// One access of the size of T. \pre `at` is aligned as T: device code has no others.
-template <class T>
-[[nodiscard]] RESHARD_HOST_DEVICE inline T load_as(void const* at) noexcept {
-#if defined(__CUDA_ARCH__)
-    return *static_cast<T const*>(at);
-#else
-    T value;
-    std::memcpy(&value, at, sizeof(T));
-    return value;
-#endif
-}
-template <class T>
-RESHARD_HOST_DEVICE inline void store_as(void* at, T const& value) noexcept {
-#if defined(__CUDA_ARCH__)
-    *static_cast<T*>(at) = value;
-#else
-    std::memcpy(at, &value, sizeof(T));
-#endif
 }
 
 }  // namespace reshard::inline v0::detail

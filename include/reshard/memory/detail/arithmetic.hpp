@@ -48,17 +48,17 @@ using Wrapping = std::conditional_t<(sizeof(T) < sizeof(unsigned)), unsigned, st
 /// min and max of floats: NaN if either is NaN (the first of two), and -0.0 < +0.0. So the result depends on the
 /// set of addends, never on the instruction a compiler chose.
 template <Reduce Op, class A>
-[[nodiscard]] A extremum(A a, A b) noexcept {
+[[nodiscard]] RESHARD_HOST_DEVICE A extremum(A a, A b) noexcept {
     if constexpr (std::is_floating_point_v<A>) {
         using Bits = std::conditional_t<sizeof(A) == 4, std::uint32_t, std::uint64_t>;
-        auto const x = std::bit_cast<Bits>(a);
-        auto const y = std::bit_cast<Bits>(b);
+        auto const x = __builtin_bit_cast(Bits, a);
+        auto const y = __builtin_bit_cast(Bits, b);
         // Equal numbers have equal bits unless they are zeros of two signs: joining the bits picks the sign.
         Bits const equal = Op == Reduce::min ? (x | y) : (x & y);
         bool const first = Op == Reduce::min ? a < b : a > b;
         Bits const ordered = first ? x : y;
         Bits const number = a == b ? equal : ordered;
-        return std::bit_cast<A>(a != a ? x : number);  // NaN in b alone: nothing compares, so `ordered` is y
+        return __builtin_bit_cast(A, a != a ? x : number);  // NaN in b alone: nothing compares, so `ordered` is y
     } else {
         bool const first = Op == Reduce::min ? a < b : a > b;
         return first ? a : b;
@@ -67,7 +67,7 @@ template <Reduce Op, class A>
 
 /// op(a, b). avg accumulates like sum; the division comes once, at the end.
 template <Reduce Op, class A>
-[[nodiscard]] A combine(A a, A b) noexcept {
+[[nodiscard]] RESHARD_HOST_DEVICE A combine(A a, A b) noexcept {
     if constexpr (Op == Reduce::min || Op == Reduce::max) {
         return extremum<Op>(a, b);
     } else if constexpr (std::is_floating_point_v<A>) {

@@ -123,7 +123,8 @@ template <class S, class C>
     if constexpr (std::is_same_v<S, Truth>) {
         return static_cast<C>(value.byte != 0);
     } else if constexpr (std::is_integral_v<S> && sizeof(S) == 8) {
-        bool const negative = value < S{};
+        bool negative = false;
+        if constexpr (std::is_signed_v<S>) negative = value < 0;
         std::uint64_t const bits =
             negative ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value);
         std::uint64_t const lost = bits & 0x7ffU;

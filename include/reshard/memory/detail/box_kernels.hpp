@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/detail/box_kernels.hpp
+/// \brief  Strided boxes as device kernels see them: one unit or element per number, and what a thread does with it.
+/// \depends core, memory/detail. Compiles without CUDA, so that tests run the bodies of kernels on the host.
+///
+/// A box is worked on in tiles of box_tile units. A unit is what one access moves: up to 16 bytes, as alignment and
+/// strides allow. Units are numbered innermost loop first, so neighbours in a warp are neighbours in memory.
+#pragma once
+
+#include <reshard/core/detail/access.hpp>
+#include <reshard/core/divider.hpp>
+#include <reshard/memory/detail/arithmetic.hpp>
+#include <reshard/memory/detail/loop_nest.hpp>
+
+namespace reshard::inline v0::detail {
+
+inline constexpr int box_threads = 256;
+inline constexpr int box_items = 8;
+inline constexpr Index box_tile = box_threads * box_items;
+inline constexpr int max_box_loops = max_rank + 2;
+
+/// Loops over units, innermost first.
+struct BoxLoops {
+    struct Loop {
+        Divider extent;
+        Index from;
+        Index to;
+    };
+    Index units = 0;
+    int count = 0;
+    Loop loops[max_box_loops];
+
+    /// Byte offsets of a unit from the first one, on both sides.
+    RESHARD_HOST_DEVICE void locate(Index unit, Index& from, Index& to) const noexcept {
+        from = 0;
+        to = 0;
+        auto rest = static_cast<std::uint64_t>(unit);
+        int const last = count - 1;
+        for (int d = 0; d < last; ++d) {
+            std::uint64_t const next = loops[d].extent(rest);
+            auto const at = static_cast<Index>(rest - next * loops[d].extent.divisor());
+            from += at * loops[d].from;
+            to += at * loops[d].to;
+            rest = next;
+        }
+        if (last >= 0) {
+            from += static_cast<Index>(rest) * loops[last].from;
+            to += static_cast<Index>(rest) * loops[last].to;
+        }
+    }
+};
+
+/// One copy. Addresses are those of unit 0.
+struct CopyBox {
+    std::byte const* from = nullptr;
+    std::byte* to = nullptr;
+    int unit = 1;  ///< bytes: 1, 2, 4, 8 or 16
+    BoxLoops loops;
+};
+
+/// 16 bytes in one access.
+struct alignas(16) Unit16 {
+    std::uint64_t low;
+    std::uint64_t high;
+};
+
+/// The largest power of two up to 16 that divides all of `bits`, numbers joined by or.
+[[nodiscard]] constexpr Index unit_of(std::uint64_t bits) noexcept {
+    std::uint64_t const capped = bits | 16U;
+    return static_cast<Index>(capped & (~capped + 1));
+}
+
+[[nodiscard]] constexpr BoxLoops box_loops(LoopNest const& nest) noexcept {
+    BoxLoops loops;
+    loops.units = nest.empty ? 0 : 1;
+    for (int d = nest.dims.size() - 1; d >= 0; --d) {
+        LoopDim const& dim = nest.dims[d];
+        loops.loops[loops.count++] = {Divider(static_cast<std::uint64_t>(dim.extent)), dim.from, dim.to};
+        loops.units *= dim.extent;
+    }
+    return loops;
+}
+
+/// \pre Both boxes have the same extents and element_bytes.
+[[nodiscard]] inline CopyBox copy_box(std::byte const* from, StridedBox const& from_box, std::byte* to,
+                                      StridedBox const& to_box) noexcept {
+    CopyBox box;
+    LoopNest nest = loop_nest(from_box, to_box);
+    if (nest.empty) return box;
+    box.from = from + nest.from_offset;
+    box.to = to + nest.to_offset;
+    Index run = to_box.element_bytes;
+    if (!nest.dims.empty() && nest.dims.back().from == run && nest.dims.back().to == run) {
+        run *= nest.dims.back().extent;
+        nest.dims.pop_back();
+    }
+    std::uint64_t bits = static_cast<std::uint64_t>(run) | reinterpret_cast<std::uintptr_t>(box.from) |
+                         reinterpret_cast<std::uintptr_t>(box.to);
+    for (LoopDim const& dim : nest.dims)
+        bits |= static_cast<std::uint64_t>(dim.from) | static_cast<std::uint64_t>(dim.to);
+    Index const unit = unit_of(bits);
+    box.unit = static_cast<int>(unit);
+    BoxLoops const outer = box_loops(nest);
+    if (run != unit) {
+        box.loops.loops[0] = {Divider(static_cast<std::uint64_t>(run / unit)), unit, unit};
+        box.loops.count = 1;
+    }
+    for (int d = 0; d < outer.count; ++d) box.loops.loops[box.loops.count++] = outer.loops[d];
+    box.loops.units = outer.units * (run / unit);
+    return box;
+}
+
+template <class Unit>
+RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index tile, int thread) noexcept {
+    Index const first = tile * box_tile + thread;
+    Unit values[box_items] = {};
+    Index to[box_items] = {};
+    RESHARD_UNROLL
+    for (int i = 0; i < box_items; ++i) {  // all loads before the first store
+        Index const unit = first + i * box_threads;
+        if (unit >= box.loops.units) continue;
+        Index from = 0;
+        box.loops.locate(unit, from, to[i]);
+        values[i] = load_as<Unit>(box.from + from);
+    }
+    RESHARD_UNROLL
+    for (int i = 0; i < box_items; ++i) {
+        if (first + i * box_threads < box.loops.units) store_as<Unit>(box.to + to[i], values[i]);
+    }
+}
+
+/// What one thread does with a tile of a copy.
+RESHARD_HOST_DEVICE inline void copy_thread(CopyBox const& box, Index tile, int thread) noexcept {
+    switch (box.unit) {
+        case 16: return copy_units_of_thread<Unit16>(box, tile, thread);
+        case 8: return copy_units_of_thread<std::uint64_t>(box, tile, thread);
+        case 4: return copy_units_of_thread<std::uint32_t>(box, tile, thread);
+        case 2: return copy_units_of_thread<std::uint16_t>(box, tile, thread);
+        default: return copy_units_of_thread<std::uint8_t>(box, tile, thread);
+    }
+}
+
+// ---- Reduction and cast ------------------------------------------------------------------------------------------
+
+/// destination = op over the slots, divided, as a value of another type. Addresses are those of element 0.
+struct FoldBox {
+    std::byte const* from = nullptr;
+    std::byte* to = nullptr;
+    Index slot_stride = 0;  ///< bytes between addends of an element
+    Index slots = 1;
+    Index divisor = 1;
+    Reduce op = Reduce::sum;
+    DType from_type = DType::f32;
+    DType to_type = DType::f32;
+    BoxLoops loops;
+};
+
+/// What addends of a type are accumulated in. Integers narrower than 64 bits wrap alike in 64.
+enum class FoldCarrier : std::uint8_t { f32, f64, i64, u64 };
+
+[[nodiscard]] constexpr FoldCarrier carrier_of(DType dtype) noexcept {
+    switch (dtype) {
+        case DType::f16:
+        case DType::bf16:
+        case DType::f32: return FoldCarrier::f32;
+        case DType::f64: return FoldCarrier::f64;
+        case DType::i8:
+        case DType::i16:
+        case DType::i32:
+        case DType::i64: return FoldCarrier::i64;
+        default: return FoldCarrier::u64;
+    }
+}
+
+/// Whether a fold of one type can leave values of another: the same, or floats where the accumulator's value is
+/// rounded once. (f64 to 16 bits would be rounded twice, by way of f32.)
+[[nodiscard]] constexpr bool can_fold_into(Reduce op, DType from, DType to) noexcept {
+    if (!supports(op, from)) return false;
+    if (from == to) return true;
+    if (!is_floating(from) || !is_floating(to)) return false;
+    return from != DType::f64 || to == DType::f32;
+}
+
+[[nodiscard]] inline FoldBox fold_box(Reduce op, DType from_type, std::byte const* from, StridedBox const& from_box,
+                                      Index slot_stride, Index slots, DType to_type, std::byte* to,
+                                      StridedBox const& to_box, Index divisor) noexcept {
+    FoldBox box;
+    LoopNest const nest = loop_nest(from_box, to_box);
+    box.from = from + nest.from_offset;
+    box.to = to + nest.to_offset;
+    box.slot_stride = slot_stride;
+    box.slots = slots;
+    box.divisor = divisor;
+    box.op = op;
+    box.from_type = from_type;
+    box.to_type = to_type;
+    box.loops = box_loops(nest);
+    return box;
+}
+/// Whether every element has the alignment that device code needs.
+[[nodiscard]] inline bool is_aligned(FoldBox const& box) noexcept {
+    std::uint64_t from = reinterpret_cast<std::uintptr_t>(box.from);
+    std::uint64_t to = reinterpret_cast<std::uintptr_t>(box.to);
+    if (box.slots > 1) from |= static_cast<std::uint64_t>(box.slot_stride);
+    for (int d = 0; d < box.loops.count; ++d) {
+        from |= static_cast<std::uint64_t>(box.loops.loops[d].from);
+        to |= static_cast<std::uint64_t>(box.loops.loops[d].to);
+    }
+    return from % static_cast<std::uint64_t>(bytes(box.from_type)) == 0 &&
+           to % static_cast<std::uint64_t>(bytes(box.to_type)) == 0;
+}
+
+/// Bits of an integer type or a boolean. (The table of bits() is the host's.)
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr int bits_on_device(DType dtype) noexcept {
+    switch (dtype) {
+        case DType::boolean:
+        case DType::u8:
+        case DType::i8: return 8;
+        case DType::i16:
+        case DType::u16: return 16;
+        case DType::i32:
+        case DType::u32: return 32;
+        default: return 64;
+    }
+}
+
+template <class A>
+[[nodiscard]] RESHARD_HOST_DEVICE inline A load_carrier(DType dtype, std::byte const* at) noexcept {
+    if constexpr (sizeof(A) == 4) {
+        if (dtype == DType::f16) return static_cast<float>(load_as<Float16>(at));
+        if (dtype == DType::bf16) return static_cast<float>(load_as<BFloat16>(at));
+        return load_as<float>(at);
+    } else if constexpr (std::is_floating_point_v<A>) {
+        return load_as<double>(at);
+    } else {
+        using Signed = std::is_signed<A>;
+        switch (bits_on_device(dtype)) {
+            case 8: return static_cast<A>(load_as<std::conditional_t<Signed::value, std::int8_t, std::uint8_t>>(at));
+            case 16: return static_cast<A>(load_as<std::conditional_t<Signed::value, std::int16_t, std::uint16_t>>(at));
+            case 32: return static_cast<A>(load_as<std::conditional_t<Signed::value, std::int32_t, std::uint32_t>>(at));
+            default: return load_as<A>(at);
+        }
+    }
+}
+
+template <class A>
+RESHARD_HOST_DEVICE inline void store_carrier(DType dtype, std::byte* at, A value) noexcept {
+    if constexpr (std::is_floating_point_v<A>) {
+        if (dtype == DType::f32) return store_as<float>(at, static_cast<float>(value));
+        if (dtype == DType::f64) return store_as<double>(at, static_cast<double>(value));
+        if constexpr (sizeof(A) == 4) {
+            if (dtype == DType::f16) return store_as<Float16>(at, Float16(value));
+            return store_as<BFloat16>(at, BFloat16(value));
+        }
+    } else {
+        switch (bits_on_device(dtype)) {
+            case 8: return store_as<std::uint8_t>(at, static_cast<std::uint8_t>(value));
+            case 16: return store_as<std::uint16_t>(at, static_cast<std::uint16_t>(value));
+            case 32: return store_as<std::uint32_t>(at, static_cast<std::uint32_t>(value));
+            default: return store_as<A>(at, value);
+        }
+    }
+}
+
+/// Bits of floats are not combined: supports() says no.
+template <Reduce Op, class A>
+[[nodiscard]] RESHARD_HOST_DEVICE inline A combine_bits(A a, A b) noexcept {
+    if constexpr (std::is_floating_point_v<A>) {
+        return a;
+    } else {
+        return combine<Op>(a, b);
+    }
+}
+
+template <class A>
+[[nodiscard]] RESHARD_HOST_DEVICE inline A combine_any(Reduce op, A a, A b) noexcept {
+    switch (op) {
+        case Reduce::min: return combine<Reduce::min>(a, b);
+        case Reduce::max: return combine<Reduce::max>(a, b);
+        case Reduce::product: return combine<Reduce::product>(a, b);
+        case Reduce::band: return combine_bits<Reduce::band>(a, b);
+        case Reduce::bor: return combine_bits<Reduce::bor>(a, b);
+        case Reduce::bxor: return combine_bits<Reduce::bxor>(a, b);
+        default: return combine<Reduce::sum>(a, b);
+    }
+}
+
+/// What one thread does with a tile of a fold. A: the type of the accumulator, that of carrier_of(box.from_type).
+template <class A>
+RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int thread) noexcept {
+    Index const first = tile * box_tile + thread;
+    A sums[box_items] = {};
+    Index from[box_items] = {};
+    Index to[box_items] = {};
+    RESHARD_UNROLL
+    for (int i = 0; i < box_items; ++i) {
+        Index const unit = first + i * box_threads;
+        if (unit >= box.loops.units) continue;
+        box.loops.locate(unit, from[i], to[i]);
+        sums[i] = load_carrier<A>(box.from_type, box.from + from[i]);
+    }
+    for (Index k = 1; k < box.slots; ++k) {  // in the order of slots: the same bits as the host's fold
+        RESHARD_UNROLL
+        for (int i = 0; i < box_items; ++i) {
+            if (first + i * box_threads >= box.loops.units) continue;
+            from[i] += box.slot_stride;
+            sums[i] = combine_any(box.op, sums[i], load_carrier<A>(box.from_type, box.from + from[i]));
+        }
+    }
+    RESHARD_UNROLL
+    for (int i = 0; i < box_items; ++i) {
+        if (first + i * box_threads >= box.loops.units) continue;
+        if constexpr (std::is_floating_point_v<A>) {
+            if (box.divisor != 1) sums[i] /= static_cast<A>(box.divisor);
+        }
+        store_carrier<A>(box.to_type, box.to + to[i], sums[i]);
+    }
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/memory/detail/box_kernels.hpp>
+
+#include "memory/boxes.hpp"
+#include "support/random.hpp"
+
+#include <reshard/memory/convert.hpp>
+#include <reshard/memory/copy.hpp>
+#include <reshard/memory/fold.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace reshard;
+using namespace reshard::test;
+
+namespace {
+
+template <class Body>
+void for_each_thread(Index units, Body&& body) {
+    for (Index tile = ceil_div(units, detail::box_tile); tile-- > 0;) {
+        for (int thread = detail::box_threads; thread-- > 0;) body(tile, thread);
+    }
+}
+
+void run(detail::FoldBox const& box) {
+    for_each_thread(box.loops.units, [&](Index tile, int thread) {
+        switch (detail::carrier_of(box.from_type)) {
+            case detail::FoldCarrier::f32: return detail::fold_thread<float>(box, tile, thread);
+            case detail::FoldCarrier::f64: return detail::fold_thread<double>(box, tile, thread);
+            case detail::FoldCarrier::i64: return detail::fold_thread<std::int64_t>(box, tile, thread);
+            case detail::FoldCarrier::u64: return detail::fold_thread<std::uint64_t>(box, tile, thread);
+        }
+    });
+}
+
+/// Which of several NaNs an operation hands on is the processor's choice: all become one.
+void same_nans(Placed& placed, std::vector<std::byte>& memory, DType type) {
+    detail::with_number(type, [&]<class T>() {
+        using A = detail::Accumulator<T>;
+        if constexpr (std::is_floating_point_v<A>) {
+            for (Index offset : offsets_of(placed.box)) {
+                std::byte* const at = memory.data() + placed.first + offset;
+                A const value = detail::load_element<T>(at);
+                if (value != value) std::memset(at, 0xff, sizeof(T));
+            }
+        }
+    });
+}
+
+std::vector<Index> random_extents(std::mt19937& rng) {
+    std::vector<Index> extents(rng() % 6);
+    for (Index& extent : extents) extent = 1 + static_cast<Index>(rng() % 9);
+    if (!extents.empty() && rng() % 10 == 0) extents[0] = 0;
+    if (!extents.empty() && rng() % 4 == 0) extents.back() = 700;
+    return extents;
+}
+
+}  // namespace
+
+TEST_CASE("device copies: the kernel's body equals the host's copy for random boxes, and touches nothing else") {
+    for (std::uint64_t seed : seeds(400)) {
+        std::mt19937 rng(static_cast<unsigned>(seed));
+        auto const extents = random_extents(rng);
+        Index const element = std::vector<Index>{1, 2, 4, 8, 16, 3, 12, 24}[rng() % 8];
+        Placed from = place(rng, extents, element, true);
+        Placed to = place(rng, extents, element, false);
+        scramble(rng, from.memory);
+        std::vector<std::byte> expected = to.memory;
+        copy(from.base(), from.box, expected.data() + to.first, to.box);
+        auto const box = detail::copy_box(from.base(), from.box, to.base(), to.box);
+        for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
+        CAPTURE(seed);
+        CHECK((to.memory == expected));
+        CHECK(box.loops.units * box.unit == from.box.payload_bytes());
+    }
+}
+
+TEST_CASE("device copies: units are as wide as addresses, rows and strides allow") {
+    alignas(16) std::byte from[4096];
+    alignas(16) std::byte to[4096];
+    auto const unit = [&](Index element, Index rows, Index columns, Index from_row, Index to_row, Index shift) {
+        StridedBox a{{StridedDim{rows, from_row}, StridedDim{columns, element}}, element};
+        StridedBox b{{StridedDim{rows, to_row}, StridedDim{columns, element}}, element};
+        return detail::copy_box(from + shift, a, to, b);
+    };
+    CHECK(unit(4, 8, 16, 128, 64, 0).unit == 16);
+    CHECK(unit(4, 8, 16, 128, 64, 0).loops.count == 2);
+    CHECK(unit(4, 8, 16, 64, 64, 0).loops.count == 1);  // dense on both sides: one loop, no division
+    CHECK(unit(4, 8, 16, 128, 64, 8).unit == 8);
+    CHECK(unit(4, 8, 16, 132, 64, 0).unit == 4);
+    CHECK(unit(2, 8, 15, 128, 30, 0).unit == 2);
+    CHECK(unit(2, 8, 16, 128, 32, 1).unit == 1);
+    CHECK(unit(1, 1, 1, 0, 0, 0).unit == 1);
+    CHECK(detail::unit_of(0) == 16);
+    CHECK(detail::unit_of(24) == 8);
+}
+
+TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, for every dtype and operation") {
+    std::vector<DType> const types{DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8,  DType::u8,
+                                   DType::i16, DType::u16,  DType::i32, DType::u32, DType::i64, DType::u64};
+    for (std::uint64_t seed : seeds(300)) {
+        std::mt19937 rng(static_cast<unsigned>(seed));
+        DType const type = types[rng() % types.size()];
+        auto const op = static_cast<Reduce>(rng() % reduce_count);
+        if (!supports(op, type)) continue;
+        auto extents = random_extents(rng);
+        Index const slots = 1 + static_cast<Index>(rng() % 5);
+        Index const divisor = op == Reduce::avg ? slots : 1;
+        Placed to = place(rng, extents, bytes(type), false);
+        std::vector<Index> with_slots = extents;
+        with_slots.insert(with_slots.begin(), slots);
+        Placed from = place(rng, with_slots, bytes(type), true);
+        scramble(rng, from.memory);
+        StridedBox slot_box;
+        slot_box.element_bytes = bytes(type);
+        for (int d = 1; d < from.box.dims.size(); ++d) slot_box.dims.push_back(from.box.dims[d]);
+        Index const slot_stride = from.box.dims[0].stride;
+        std::vector<std::byte> expected = to.memory;
+        fold(op, type, from.base(), slot_stride, slots, slot_box, expected.data() + to.first, to.box, divisor);
+        run(detail::fold_box(op, type, from.base(), slot_box, slot_stride, slots, type, to.base(), to.box, divisor));
+        same_nans(to, to.memory, type);
+        same_nans(to, expected, type);
+        CAPTURE(seed);
+        CAPTURE(name(type));
+        CAPTURE(name(op));
+        CHECK((to.memory == expected));
+    }
+}
+
+TEST_CASE("device folds: a cast rounds once, as the host's convert does") {
+    std::vector<DType> const floats{DType::f16, DType::bf16, DType::f32, DType::f64};
+    for (std::uint64_t seed : seeds(200)) {
+        std::mt19937 rng(static_cast<unsigned>(seed));
+        DType const a = floats[rng() % 4];
+        DType const b = floats[rng() % 4];
+        if (a == b || !detail::can_fold_into(Reduce::sum, a, b)) continue;
+        auto const extents = random_extents(rng);
+        Placed from = place(rng, extents, bytes(a), true);
+        Placed to = place(rng, extents, bytes(b), false);
+        scramble(rng, from.memory);
+        std::vector<std::byte> expected = to.memory;
+        convert(from.base(), from.box, a, expected.data() + to.first, to.box, b);
+        run(detail::fold_box(Reduce::sum, a, from.base(), from.box, 0, 1, b, to.base(), to.box, 1));
+        CAPTURE(seed);
+        CAPTURE(name(a));
+        CAPTURE(name(b));
+        CHECK((to.memory == expected));
+    }
+    CHECK_FALSE(detail::can_fold_into(Reduce::sum, DType::f64, DType::bf16));
+    CHECK_FALSE(detail::can_fold_into(Reduce::sum, DType::i32, DType::f32));
+    CHECK_FALSE(detail::can_fold_into(Reduce::bor, DType::f32, DType::f32));
+    CHECK(detail::can_fold_into(Reduce::bor, DType::i32, DType::i32));
+}

@@ -72,6 +72,14 @@ TEST_CASE("device copies: the kernel's body equals the host's copy for random bo
         CAPTURE(seed);
         CHECK((to.memory == expected));
         CHECK(box.loops.units * box.unit == from.box.payload_bytes());
+        if (box.loops.units == 0) continue;
+        auto const aligned = [&](auto number) { return static_cast<Index>(number) % box.unit == 0; };
+        CHECK(aligned(reinterpret_cast<std::uintptr_t>(box.from)));  // device code has no other accesses
+        CHECK(aligned(reinterpret_cast<std::uintptr_t>(box.to)));
+        for (int d = 0; d < box.loops.count; ++d) {
+            CHECK(aligned(box.loops.loops[d].from));
+            CHECK(aligned(box.loops.loops[d].to));
+        }
     }
 }
 

@@ -68,7 +68,7 @@ DEVICE_TEST("device copies: equal the host's for random boxes, one by one and ba
     DeviceBoxes batch;
     std::vector<std::unique_ptr<OnDevice>> memory;
     std::vector<Memory> wanted;
-    for (std::uint64_t seed : seeds(150)) {
+    for (std::uint64_t seed : device_seeds(150)) {
         std::mt19937 rng(static_cast<unsigned>(seed));
         auto const extents = random_extents(rng);
         Index const element = std::vector<Index>{1, 2, 4, 8, 16, 3, 12, 24}[rng() % 8];
@@ -113,7 +113,7 @@ DEVICE_TEST("device folds: equal the host's, batched, for every dtype and operat
         DType type;
     };
     std::vector<Case> cases;
-    for (std::uint64_t seed : seeds(300)) {
+    for (std::uint64_t seed : device_seeds(300)) {
         std::mt19937 rng(static_cast<unsigned>(seed));
         DType const type = types[rng() % types.size()];
         auto const op = static_cast<Reduce>(rng() % reduce_count);

@@ -11,11 +11,23 @@
 #include <reshard/memory/cuda_check.cuh>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
 namespace reshard::test {
+
+/// Whether sizes should suit a checker that takes a hundred times as long: RESHARD_DEVICE_SMALL is set.
+inline bool small_sizes() { return std::getenv("RESHARD_DEVICE_SMALL") != nullptr; }
+/// 1 ... count, or a few where sizes should be small.
+inline std::vector<std::uint64_t> device_seeds(int count) {
+    std::vector<std::uint64_t> list;
+    for (int seed = 1; seed <= (small_sizes() ? (count + 14) / 15 : count); ++seed) {
+        list.push_back(static_cast<std::uint64_t>(seed));
+    }
+    return list;
+}
 
 struct DeviceTest {
     char const* name;

@@ -39,7 +39,7 @@ struct OnDevice {
 
 DEVICE_TEST("device receiver: rebuilds the shard that a sort and a list of free slots make") {
     std::vector<std::uint64_t> const masks{~std::uint64_t{0}, 0xffff, 0xffff00, 0x7fffffffffffffff, 0xff00000000000000};
-    for (std::uint64_t seed : seeds(60)) {
+    for (std::uint64_t seed : device_seeds(60)) {
         Random random(seed);
         Index const slots = random.pick(std::vector<Index>{0, 1, 31, 32, 33, 100, random.between(0, 20000)});
         Index const entries = random.chance(20) ? slots : random.between(0, slots);

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The goals of device code, on one GPU: partition, split counts, receiver, copies. Times are medians of events around
+// single calls; bandwidth goals are ratios to cudaMemcpyAsync or cub::DeviceReduce over the same bytes, measured in
+// turn.
+//
+//   reshard_device_bench [ENTRIES]     default 100,000,000
+//
+// Lines `measured NAME MILLISECONDS` are what bench/cuda/torch_chain.py compares PyTorch with.
+#include "support/goal_lines.hpp"
+
+#include <reshard/cuda/partition_by_rank.cuh>
+#include <reshard/cuda/receive.cuh>
+#include <reshard/cuda/split_counts.cuh>
+#include <reshard/memory/copy.cuh>
+
+#include <thrust/equal.h>
+#include <thrust/execution_policy.h>
+#include <cub/device/device_reduce.cuh>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+
+using namespace reshard;
+
+namespace {
+
+void check(cudaError_t error, char const* call) { detail::check_cuda(error, call); }
+
+/// Device memory that frees itself.
+class Memory {
+public:
+    explicit Memory(Index bytes) : bytes_(bytes) {
+        check(cudaMalloc(&memory_, static_cast<std::size_t>(larger<Index>(bytes, 1))), "cudaMalloc");
+    }
+    Memory(Memory const&) = delete;
+    Memory& operator=(Memory const&) = delete;
+    ~Memory() { cudaFree(memory_); }
+    [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(memory_); }
+    [[nodiscard]] Index* words() const { return static_cast<Index*>(memory_); }
+    [[nodiscard]] std::span<std::byte> span() const { return {data(), static_cast<std::size_t>(bytes_)}; }
+
+private:
+    void* memory_ = nullptr;
+    Index bytes_;
+};
+
+cudaStream_t stream = nullptr;
+
+/// Milliseconds of each of `bodies`, run in turn: the median of `rounds` after two of warming up.
+std::vector<double> milliseconds(std::vector<std::function<void()>> const& bodies, int rounds = 11) {
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    check(cudaEventCreate(&begin), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+    std::vector<std::vector<double>> times(bodies.size());
+    for (int round = -2; round < rounds; ++round) {
+        for (std::size_t b = 0; b != bodies.size(); ++b) {
+            check(cudaEventRecord(begin, stream), "cudaEventRecord");
+            bodies[b]();
+            check(cudaEventRecord(end, stream), "cudaEventRecord");
+            check(cudaEventSynchronize(end), "cudaEventSynchronize");
+            float time = 0;
+            check(cudaEventElapsedTime(&time, begin, end), "cudaEventElapsedTime");
+            if (round >= 0) times[b].push_back(static_cast<double>(time));
+        }
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    std::vector<double> medians;
+    for (auto& list : times) {
+        std::nth_element(list.begin(), list.begin() + rounds / 2, list.end());
+        medians.push_back(list[static_cast<std::size_t>(rounds / 2)]);
+    }
+    return medians;
+}
+double millisecond(std::function<void()> const& body) { return milliseconds({body}).front(); }
+
+/// The finaliser of SplitMix64: a bijection.
+__device__ unsigned long long mix(unsigned long long x) {
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+    return x ^ (x >> 31U);
+}
+
+/// ids without order, every slot once, without order; metadata is what it is.
+__global__ void fill(Index* ids, Index* slots, Index* first, Index* second, Index* third, Index entries) {
+    Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= entries) return;
+    ids[i] = static_cast<Index>(mix(static_cast<unsigned long long>(i)));
+    slots[i] =
+        static_cast<Index>(static_cast<unsigned long long>(i) * 61803399ULL % static_cast<unsigned long long>(entries));
+    first[i] = i;
+    second[i] = -i;
+    third[i] = 2 * i;
+}
+
+struct Table {
+    Index entries;
+    Memory ids, slots, first, second, third;
+    explicit Table(Index n) : entries(n), ids(8 * n), slots(8 * n), first(8 * n), second(8 * n), third(8 * n) {
+        fill<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(ids.words(), slots.words(), first.words(),
+                                                                          second.words(), third.words(), n);
+        check(cudaStreamSynchronize(stream), "fill");
+    }
+    [[nodiscard]] WordColumns columns(int metadata) const {
+        WordColumns words;
+        Index const* const all[] = {ids.words(), slots.words(), first.words(), second.words(), third.words()};
+        for (int c = 0; c < 2 + metadata; ++c) words.data.push_back(all[c]);
+        return words;
+    }
+    [[nodiscard]] BySlot<EvenSlots> rule(Index ranks) const {
+        return {slots.words(), EvenSlots::of(entries, ranks), ids.words()};
+    }
+};
+
+void partitions(Table const& table, bench::Goals& goals) {
+    Index const n = table.entries;
+    Memory packed(8 * 5 * n + 4096);
+    std::printf("\npartition of %lld entries, ms (GB/s of 16 (2 + K) + 16 bytes an entry)\n",
+                static_cast<long long>(n));
+    for (Index ranks : {2, 8, 64, 256}) {
+        DevicePartition partition(n, ranks);
+        Memory const workspace(partition.workspace_bytes());
+        std::printf("  W = %3lld ", static_cast<long long>(ranks));
+        for (int metadata = 0; metadata <= 3; ++metadata) {
+            auto const columns = table.columns(metadata);
+            auto const rule = table.rule(ranks);
+            auto const times = milliseconds({[&] { partition.count(rule, columns, workspace.span(), stream); },
+                                             [&] { partition.scatter(rule, columns, packed.span(), stream); },
+                                             [&] {
+                                                 partition.count(rule, columns, workspace.span(), stream);
+                                                 partition.scatter(rule, columns, packed.span(), stream);
+                                             }});
+            double const bytes = static_cast<double>(n) * (16.0 * (2 + metadata) + 16);
+            std::printf(" | K = %d: %6.3f (%5.0f; count %.3f, scatter %.3f)", metadata, times[2],
+                        bytes / times[2] / 1e6, times[0], times[1]);
+            if (ranks == 8 && metadata == 2) {
+                std::printf("*");
+                goals.at_most("gpu_partition_ms", times[2] * 1e8 / static_cast<double>(n), 2.5);
+                std::printf("\nmeasured partition %.4f\n", times[2]);
+            }
+        }
+        std::printf("\n");
+    }
+    // The second implementation, and whether both agree at this size.
+    DevicePartition tiles(n, 8, PartitionMethod::tiles);
+    DevicePartition sort(n, 8, PartitionMethod::sort);
+    auto const columns = table.columns(2);
+    auto const rule = table.rule(8);
+    Memory const tiles_work(tiles.workspace_bytes());
+    Memory const sort_work(sort.workspace_bytes());
+    Memory other(8 * 4 * n + 4096);
+    double const sorted = millisecond([&] {
+        sort.count(rule, columns, sort_work.span(), stream);
+        sort.scatter(rule, columns, other.span(), stream);
+    });
+    tiles.count(rule, columns, tiles_work.span(), stream);
+    tiles.scatter(rule, columns, packed.span(), stream);
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    bool const equal = thrust::equal(thrust::device, packed.words(), packed.words() + 4 * n, other.words());
+    std::printf("  W = 8, K = 2 by CUB's sort: %.3f; both write %s\n", sorted,
+                equal ? "the same bytes" : "DIFFERENT BYTES");
+    if (!equal) std::exit(1);
+}
+
+void counts(Table const& table, bench::Goals& goals) {
+    Index const n = table.entries;
+    Memory list(8 * 256);
+    Memory faults(sizeof(SplitFaults));
+    Memory sum(8);
+    std::size_t bytes = 0;
+    check(cub::DeviceReduce::Sum(nullptr, bytes, table.slots.words(), sum.words(), n), "cub::DeviceReduce::Sum");
+    Memory temporary(static_cast<Index>(bytes));
+    std::printf("\nsplit counts of %lld entries by slot, ms beside cub::DeviceReduce over the same bytes\n",
+                static_cast<long long>(n));
+    for (Index ranks : {2, 8, 64, 256}) {
+        BySlot<EvenSlots> const rule{table.slots.words(), EvenSlots::of(n, ranks)};
+        auto const times = milliseconds(
+            {[&] {
+                 split_counts(n, rule, {list.words(), static_cast<std::size_t>(ranks)},
+                              reinterpret_cast<SplitFaults*>(faults.data()), stream);
+             },
+             [&] {
+                 check(cub::DeviceReduce::Sum(temporary.data(), bytes, table.slots.words(), sum.words(), n, stream),
+                       "Sum");
+             }});
+        std::printf("  W = %3lld: %.3f beside %.3f\n", static_cast<long long>(ranks), times[0], times[1]);
+        if (ranks == 8) goals.at_least("gpu_counts_vs_read", times[1] / times[0], 0.9);
+    }
+}
+
+void receiver(Table const& table) {
+    Index const n = table.entries;
+    Index const slots = n + n / 20 + 64;
+    std::vector<Index> begins;
+    for (Index s = 0; s <= 8; ++s) begins.push_back(n * s / 8);
+    Memory device_begins(8 * 9);
+    check(cudaMemcpy(device_begins.data(), begins.data(), 72, cudaMemcpyHostToDevice), "cudaMemcpy");
+    Memory received(8 * 4 * n);
+    for (std::size_t s = 0; s != 8; ++s) {  // blocks of 8 sources
+        Index const count = begins[s + 1] - begins[s];
+        Index const* const all[] = {table.ids.words(), table.slots.words(), table.first.words(), table.second.words()};
+        for (int c = 0; c < 4; ++c) {
+            check(cudaMemcpy(received.words() + 4 * begins[s] + c * count, all[c] + begins[s],
+                             static_cast<std::size_t>(8 * count), cudaMemcpyDeviceToDevice),
+                  "cudaMemcpy");
+        }
+    }
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // copies on the default stream do not wait
+    DeviceReceive receive(n, 8, 4, 0, slots);
+    Memory const workspace(receive.workspace_bytes());
+    std::vector<std::unique_ptr<Memory>> shard;
+    std::vector<Index*> columns;
+    for (int c = 0; c < 4; ++c) {
+        shard.push_back(std::make_unique<Memory>(8 * slots));
+        columns.push_back(shard.back()->words());
+    }
+    std::vector<Index> words(ReceiveReport::words);
+    auto const report = [&] {
+        receive.copy_report(words, stream);
+        check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        ReceiveReport const found(words);
+        found.check();
+        return found;
+    };
+    double const time = millisecond([&] {  // with both looks at the host
+        receive.inspect(received.span(), device_begins.words(), workspace.span(), stream);
+        receive.order(report(), stream);
+        static_cast<void>(report());
+        receive.rebuild(columns, stream);
+    });
+    std::printf("\nreceiver, %lld entries of 4 columns into %lld slots: %.3f ms\nmeasured receive %.4f\n",
+                static_cast<long long>(n), static_cast<long long>(slots), time, time);
+}
+
+StridedBox rows_of(Index rows, Index row_bytes, Index pitch) {
+    StridedBox box;
+    box.element_bytes = 2;
+    box.dims.push_back({rows, pitch});
+    box.dims.push_back({row_bytes / 2, 2});
+    return box;
+}
+
+void copies(bench::Goals& goals) {
+    Index const bytes = Index{1} << 30U;
+    Memory wide(2 * bytes);
+    Memory dense(bytes);
+    auto const plain = [&] {
+        check(cudaMemcpyAsync(dense.data(), wide.data(), static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice,
+                              stream),
+              "cudaMemcpyAsync");
+    };
+    std::printf("\n2-D tiles of 1 GiB, half of the columns, ms beside cudaMemcpyAsync\n");
+    double worst = 2;
+    for (Index row : {Index{1} << 16U, Index{1} << 12U, Index{1} << 9U}) {
+        auto const inside = rows_of(bytes / row, row, 2 * row);
+        auto const packed = rows_of(bytes / row, row, row);
+        auto const times =
+            milliseconds({[&] { device_copy(wide.data(), inside, dense.data(), packed, stream); },
+                          [&] { device_copy(dense.data(), packed, wide.data(), inside, stream); }, plain});
+        std::printf("  rows of %6lld bytes: pack %.3f, unpack %.3f beside %.3f\n", static_cast<long long>(row),
+                    times[0], times[1], times[2]);
+        if (row >= 4096) worst = std::min({worst, times[2] / times[0], times[2] / times[1]});
+    }
+    goals.at_least("gpu_pack_vs_copy", worst, 0.85);
+
+    // The tensors of Qwen2.5-0.5B in bf16 (huggingface.co/Qwen/Qwen2.5-0.5B, config.json): half of the columns of each.
+    std::vector<std::pair<Index, Index>> tensors{{151936, 896}, {1, 896}};
+    for (int layer = 0; layer < 24; ++layer) {
+        for (auto const& tensor : std::vector<std::pair<Index, Index>>{{896, 896},
+                                                                       {1, 896},
+                                                                       {128, 896},
+                                                                       {1, 128},
+                                                                       {128, 896},
+                                                                       {1, 128},
+                                                                       {896, 896},
+                                                                       {4864, 896},
+                                                                       {4864, 896},
+                                                                       {896, 4864},
+                                                                       {1, 896},
+                                                                       {1, 896}}) {
+            tensors.push_back(tensor);
+        }
+    }
+    DeviceBoxes boxes;
+    Index from = 0;
+    Index to = 0;
+    for (auto const& [rows, columns] : tensors) {
+        boxes.copy(wide.data() + from, rows_of(rows, columns, 2 * columns), dense.data() + to,
+                   rows_of(rows, columns, columns));
+        from += 2 * rows * columns;
+        to += rows * columns;
+    }
+    Memory const workspace(boxes.workspace_bytes());
+    boxes.upload(workspace.span(), stream);
+    auto const times = milliseconds({[&] { boxes.run(stream); },
+                                     [&] {
+                                         check(cudaMemcpyAsync(dense.data(), wide.data(), static_cast<std::size_t>(to),
+                                                               cudaMemcpyDeviceToDevice, stream),
+                                               "cudaMemcpyAsync");
+                                     }});
+    std::printf("  %zu tensors of Qwen2.5-0.5B, %lld bytes in one launch: %.3f beside %.3f\n", tensors.size(),
+                static_cast<long long>(to), times[0], times[1]);
+    goals.at_least("gpu_batch_vs_copy", times[1] / times[0], 0.7);
+
+    // 8 addends of bf16 summed into f32: 8 x 2 + 4 bytes an element.
+    Index const elements = bytes / 16;
+    StridedBox const slot{{StridedDim{elements, 2}}, 2};
+    StridedBox const sum{{StridedDim{elements, 4}}, 4};
+    DeviceBoxes folds;
+    folds.fold(Reduce::sum, DType::bf16, wide.data(), slot, 2 * elements, 8, DType::f32, dense.data(), sum);
+    Memory const fold_workspace(folds.workspace_bytes());
+    folds.upload(fold_workspace.span(), stream);
+    double const fold = millisecond([&] { folds.run(stream); });
+    std::printf("  sum of 8 bf16 into f32, %lld elements: %.3f (%.0f GB/s)\n", static_cast<long long>(elements), fold,
+                20.0 * static_cast<double>(elements) / fold / 1e6);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        std::printf("No GPU here: nothing was measured.\n");
+        return 77;
+    }
+    Index const entries = argc > 1 ? std::strtoll(argv[1], nullptr, 10) : 100'000'000;
+    if (entries < 1000 || entries > 1'000'000'000) {
+        std::fprintf(stderr, "usage: reshard_device_bench [ENTRIES from 1000 to 1000000000]\n");
+        return 2;
+    }
+    cudaDeviceProp device{};
+    check(cudaGetDeviceProperties(&device, 0), "cudaGetDeviceProperties");
+    std::printf("%s, sm_%d%d, %d multiprocessors\n", device.name, device.major, device.minor,
+                device.multiProcessorCount);
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    bench::Goals goals;
+    copies(goals);
+    {
+        Table const table(entries);
+        partitions(table, goals);
+        std::fflush(stdout);
+        counts(table, goals);
+        receiver(table);
+    }
+    goals.print();
+    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    return 0;
+}

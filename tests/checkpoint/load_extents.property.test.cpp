@@ -29,6 +29,7 @@ struct Case {
             Index place = 0;
             for (int axis = 0; axis < mesh.axes(); ++axis) {
                 if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
+                if (goal.to.placement(axis) != Placement::replicate()) continue;
                 place = place * mesh.extent(axis) + at[axis];
             }
             return static_cast<int>(place % replicas);

@@ -86,9 +86,9 @@ struct StoredMatch {
                          concat("replica_axes names axis ", axis, " of the mesh ", to_string(to.mesh()),
                                 ". Fix: name axes that the meshes of tensors with replicas have."));
         }
-        axes |= 1U << static_cast<unsigned>(axis);
+        if (to.placement(axis).is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
     }
-    for (int axis = to.mesh().axes() - 1; axis >= 0 && axes == 0; --axis) {
+    for (int axis = to.mesh().axes() - 1; axis >= 0 && axes == 0 && options.replica_axes.empty(); --axis) {
         if (to.placement(axis).is_replicate()) axes = 1U << static_cast<unsigned>(axis);
     }
     return axes;
@@ -128,25 +128,13 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
     }
 }
 
-/// Whether any rank of the mesh reads something of the extent.
-[[nodiscard]] inline bool is_needed(WantedExtent const& extent, DynamicDistribution const& to,
-                                    std::vector<Message>& scratch) {
-    if (extent.replicas == 1) return true;
-    DynamicMesh const& mesh = to.mesh();
+/// Whether any rank reads something of the extent: ranks that differ along replica axes need the same.
+[[nodiscard]] inline bool is_needed(WantedExtent const& extent, DynamicMesh const& mesh) noexcept {
     Index choices = 1;
-    bool all_alike = true;  // ranks that differ along these axes need the same
     for (int axis = 0; axis < mesh.axes(); ++axis) {
-        if ((extent.replica_axes >> static_cast<unsigned>(axis) & 1U) == 0) continue;
-        choices *= mesh.extent(axis);
-        all_alike = all_alike && to.placement(axis).is_replicate();
+        if ((extent.replica_axes >> static_cast<unsigned>(axis) & 1U) != 0) choices *= mesh.extent(axis);
     }
-    if (all_alike) return extent.replica < choices;
-    for (Index i = 0; i < mesh.size(); ++i) {
-        scratch.clear();
-        append_needs(scratch, extent, extent.box, to, mesh.rank_at(i));
-        if (!scratch.empty()) return true;
-    }
-    return false;
+    return extent.replicas == 1 || extent.replica < choices;
 }
 
 /// Appends the extents of one target that some rank reads. Only what all ranks know alike is looked at, so that all
@@ -162,7 +150,6 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
     check_target(stored, target, dtype, shape);
     bool const chosen = match.replica >= 0 || stored.replicas == 1;
     unsigned const axes = chosen ? 0 : replica_axes_of(target, options);
-    std::vector<Message> scratch;
     for (std::size_t i : catalogue.extents_of(match.tensor)) {
         Extent const& extent = catalogue.extents()[i];
         if (match.replica >= 0 && extent.replica != match.replica) continue;
@@ -175,7 +162,7 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
                          extent.replica,
                          chosen ? 1 : stored.replicas,
                          axes};
-        if (is_needed(one, target.distribution, scratch)) wanted.push_back(one);
+        if (is_needed(one, target.distribution.mesh())) wanted.push_back(one);
     }
 }
 

@@ -289,4 +289,9 @@ TEST_SUITE("checkpoint/safetensors_header") {
         CHECK(read > 100);  // otherwise the loop tests only how we refuse
         CHECK(refused > 10'000);
     }
+
+    TEST_CASE("the digest of a header is what manifests have kept of it") {
+        CHECK(safetensors_header_digest("{}") == 0xce77f1e9fa84e9b3U);
+        CHECK(safetensors_header_digest(R"({"a":{"dtype":"U8"}})") == 0xa4b26ff67e385a10U);
+    }
 }

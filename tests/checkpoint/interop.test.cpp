@@ -4,11 +4,15 @@
 // missing the test says so and passes; RESHARD_TEST_PYTHON names another interpreter than python3.
 #include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/checkpoint/save.hpp>
+#include <reshard/comm/threads.hpp>
+#include <reshard/exec/initialize.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 
+#include "../../examples/support/model_part.hpp"
 #include "support.hpp"
 
 using namespace checkpoint_test;
@@ -47,6 +51,31 @@ with safetensors.safe_open(folder + "/numpy.safetensors", "numpy") as file:
     assert file.metadata() == {"format": "pt"}, file.metadata()
 tensors = safetensors.numpy.load_file(folder + "/numpy.safetensors")
 safetensors.numpy.save_file(tensors, folder + "/theirs.safetensors", metadata={"format": "pt"})
+)py";
+
+/// Puts the shards of a save together as PyTorch's reader of sharded safetensors files would, and compares them with
+/// the whole tensors in whole.safetensors.
+constexpr char const* join = R"py(
+import glob, json, sys
+import numpy, safetensors, safetensors.numpy
+folder = sys.argv[1]
+whole = safetensors.numpy.load_file(folder + "/whole.safetensors")
+joined = {name: numpy.zeros_like(tensor) for name, tensor in whole.items()}
+held = {name: numpy.zeros(tensor.shape, int) for name, tensor in whole.items()}
+for path in glob.glob(folder + "/saved/shard-*.safetensors"):
+    with safetensors.safe_open(path, "numpy") as file:
+        info = json.loads(file.metadata()["DCP_SHARDING_INFO"])
+        assert file.metadata()["format"] == "pt"
+        assert sorted(info) == sorted(file.keys()), (info, file.keys())
+        for key in file.keys():
+            part = file.get_tensor(key)
+            name = key.split(".__box_")[0]
+            box = tuple(slice(b, b + n) for b, n in zip(info[key]["saved_offsets"], part.shape))
+            joined[name][box] = part
+            held[name][box] += 1
+for name, tensor in whole.items():
+    assert (held[name] == 1).all(), name
+    assert tensor.tobytes() == joined[name].tobytes(), name
 )py";
 
 std::string hex(std::span<std::byte const> bytes) {
@@ -97,5 +126,42 @@ TEST_SUITE("checkpoint/interop") {
         REQUIRE(runs("'" + python() + "' '" + (folder / "check.py") + "' '" + folder.path() + "'"));
         CHECK(read_text(folder / "theirs.safetensors") == read_text(folder / "numpy.safetensors"));
         CHECK(SafetensorsFile::open(folder / "theirs.safetensors").tensors().size() == numpy.size());
+    }
+
+    TEST_CASE("the official package reads the shards of a save, and they are the whole model") {
+        if (!has_package()) return;
+        TempFolder const folder;
+        std::vector<LoadTarget> held;
+        std::vector<LoadTarget> whole;
+        auto const add = [&](std::string const& name, DType dtype, DynamicShape const& shape, char const* placements) {
+            held.push_back({name, distribution(DynamicMesh(Mesh{2, 2}), shape, placements), dtype});
+            whole.push_back({name, distribution(DynamicMesh(Mesh{1}), shape, "R"), dtype});
+        };
+        add("tiles", DType::f32, Shape{10, 7}, "S0,S1");
+        add("rows", DType::f16, Shape{33, 5}, "R,S0");
+        add("cyclic", DType::f64, Shape{50}, "S0:cyc3,R");
+        add("copies", DType::f32, Shape{9}, "R,R");
+        add("scalar", DType::f32, Shape{}, "R,R");
+        SaveOptions options;
+        options.dedup = SaveDedup::shared;
+        options.small_bytes = 0;
+        options.min_slice_bytes = 8;
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            demo::ModelPart const part(held, comm.rank());
+            initialize(part.tensors(), comm.rank(), 7, Normal{});
+            save(folder / "saved", part.tensors(), comm, options);
+        });
+        demo::ModelPart const part(whole, 0);
+        initialize(part.tensors(), 0, 7, Normal{});
+        std::vector<TensorSpec> list;
+        for (LoadTarget const& target : whole) list.push_back({target.name, target.dtype, target.distribution.shape()});
+        write_safetensors(folder / "whole.safetensors", list,
+                          [&](TensorInfo const& tensor, Index begin, std::span<std::byte> out) {
+                              for (LocalTensor const& one : part.tensors())
+                                  if (one.name == tensor.name)
+                                      std::memcpy(out.data(), one.view.data() + begin, out.size());
+                          });
+        write_text(folder / "join.py", join);
+        CHECK(runs("'" + python() + "' '" + (folder / "join.py") + "' '" + folder.path() + "'"));
     }
 }

@@ -39,7 +39,7 @@ struct SplitShared {
 };
 
 inline constexpr int split_items = 8;
-inline constexpr Index split_tile = split_items * block_threads;
+inline constexpr Index split_tile = Index{split_items} * block_threads;
 
 /// One answer into its counter: shared for up to 256 destinations, else that of the device.
 template <class Block>
@@ -68,7 +68,7 @@ RESHARD_HOST_DEVICE inline void split_tiles(Block& block, SplitShared& shared, S
         for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
     });
     block.each([&](int thread, auto&) {
-        std::uint32_t* const counters = in_shared ? shared.counters + warp_of(thread) * bins : nullptr;
+        std::uint32_t* const counters = in_shared ? shared.counters + Index{warp_of(thread)} * bins : nullptr;
         for (Index tile = first; tile < tiles; tile += step) {
             Index answers[split_items];
             if ((tile + 1) * split_tile <= plan.entries) {

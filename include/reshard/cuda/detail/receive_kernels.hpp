@@ -65,7 +65,7 @@ struct InspectShared {
     unsigned long long ids_and;
 };
 inline constexpr int inspect_items = 4;
-inline constexpr Index inspect_tile = inspect_items * block_threads;
+inline constexpr Index inspect_tile = Index{inspect_items} * block_threads;
 
 /// Ids and arrivals for the sort, slots into the bitmap, faults counted: one atomic a block and kind.
 template <class Block>
@@ -81,7 +81,7 @@ RESHARD_HOST_DEVICE inline void inspect_tile_of(Block& block, InspectShared& sha
         unsigned long long ids_and = ~0ULL;
         unsigned long long counts[3] = {};
         for (int i = 0; i < inspect_items; ++i) {
-            Index const arrival = tile * inspect_tile + i * block_threads + thread;
+            Index const arrival = tile * inspect_tile + Index{i} * block_threads + thread;
             if (arrival >= plan.entries) continue;
             Index const id = *received_word(plan, 0, arrival);
             Index const slot = *received_word(plan, 1, arrival);

@@ -41,8 +41,8 @@ struct TilePlan {
 /// Entry number of an item of a thread: neighbours in a warp are neighbours in memory.
 template <int Items>
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index entry_of(Index tile, int thread, int item) noexcept {
-    return tile * (block_threads * Items) + warp_of(thread) * (warp_threads * Items) + item * warp_threads +
-           lane_of(thread);
+    int const in_tile = warp_of(thread) * (warp_threads * Items) + item * warp_threads + lane_of(thread);
+    return tile * (Index{block_threads} * Items) + in_tile;
 }
 
 /// Offsets of a rule, in shared memory.
@@ -85,7 +85,7 @@ RESHARD_HOST_DEVICE inline void count_tile(Block& block, CountShared<Rule>& shar
     shared.table.fill(block, unbound);
     Rule const rule = shared.table.bound(unbound);
     block.each([&](int thread, auto&) {
-        std::uint32_t* const counters = shared.counters + warp_of(thread) * bins;
+        std::uint32_t* const counters = shared.counters + Index{warp_of(thread)} * bins;
         Index answers[Items];
         RESHARD_UNROLL
         for (int i = 0; i < Items; ++i) {  // all loads before the first use

@@ -16,7 +16,7 @@ namespace reshard::inline v0::detail {
 
 inline constexpr int box_threads = 256;
 inline constexpr int box_items = 8;
-inline constexpr Index box_tile = box_threads * box_items;
+inline constexpr Index box_tile = Index{box_threads} * box_items;
 inline constexpr int max_box_loops = max_rank + 2;
 
 /// Loops over units, innermost first.
@@ -117,7 +117,7 @@ RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index t
     Index to[box_items] = {};
     RESHARD_UNROLL
     for (int i = 0; i < box_items; ++i) {  // all loads before the first store
-        Index const unit = first + i * box_threads;
+        Index const unit = first + Index{i} * box_threads;
         if (unit >= box.loops.units) continue;
         Index from = 0;
         box.loops.locate(unit, from, to[i]);
@@ -125,7 +125,7 @@ RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index t
     }
     RESHARD_UNROLL
     for (int i = 0; i < box_items; ++i) {
-        if (first + i * box_threads < box.loops.units) store_as<Unit>(box.to + to[i], values[i]);
+        if (first + Index{i} * box_threads < box.loops.units) store_as<Unit>(box.to + to[i], values[i]);
     }
 }
 
@@ -294,7 +294,7 @@ RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int 
     Index to[box_items] = {};
     RESHARD_UNROLL
     for (int i = 0; i < box_items; ++i) {
-        Index const unit = first + i * box_threads;
+        Index const unit = first + Index{i} * box_threads;
         if (unit >= box.loops.units) continue;
         box.loops.locate(unit, from[i], to[i]);
         sums[i] = load_carrier<A>(box.from_type, box.from + from[i]);
@@ -302,14 +302,14 @@ RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int 
     for (Index k = 1; k < box.slots; ++k) {  // in the order of slots: the same bits as the host's fold
         RESHARD_UNROLL
         for (int i = 0; i < box_items; ++i) {
-            if (first + i * box_threads >= box.loops.units) continue;
+            if (first + Index{i} * box_threads >= box.loops.units) continue;
             from[i] += box.slot_stride;
             sums[i] = combine_any(box.op, sums[i], load_carrier<A>(box.from_type, box.from + from[i]));
         }
     }
     RESHARD_UNROLL
     for (int i = 0; i < box_items; ++i) {
-        if (first + i * box_threads >= box.loops.units) continue;
+        if (first + Index{i} * box_threads >= box.loops.units) continue;
         if constexpr (std::is_floating_point_v<A>) {
             if (box.divisor != 1) sums[i] /= static_cast<A>(box.divisor);
         }

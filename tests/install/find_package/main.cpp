@@ -22,6 +22,9 @@
 #include <cuda_runtime_api.h>
 #include <reshard/cuda/split_counts.hpp>
 #endif
+#ifdef CONSUMER_HAS_NCCL
+#include <reshard/comm/nccl.hpp>
+#endif
 #ifdef CONSUMER_HAS_TRACE
 #include <reshard/comm/trace_json.hpp>
 #endif
@@ -45,6 +48,10 @@ int main() {
 #endif
 #ifdef CONSUMER_HAS_SAVE
     if (!reshard::plan_save({}, 1).manifest.files.empty()) return 1;
+#endif
+#ifdef CONSUMER_HAS_NCCL  // its library is linked; no GPU is asked for
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess || version < 21800) return 1;
 #endif
     reshard::Mesh mesh{2, 4};
     auto rows = reshard::distribution<reshard::Replicate, reshard::Shard<0>>(mesh, reshard::Shape{8, 4});

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/nccl_board.hpp
+/// \brief  What the ranks of a node know of each other besides NCCL: who has come how far, who is gone, what failed.
+/// \depends core, POSIX shared memory of Linux. No NCCL, no CUDA.
+///
+/// NCCL tells nobody why a rank stopped. Ranks of a node, threads or processes, tell each other here; ranks of other
+/// nodes learn from NCCL, or from the deadline.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <fcntl.h>       // open
+#include <sys/mman.h>    // mmap
+#include <sys/random.h>  // getrandom
+#include <unistd.h>      // ftruncate, getpid, unlink
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>  // kill
+#include <cstdio>   // fopen
+#include <cstring>  // memcpy
+#include <memory>   // shared_ptr
+
+namespace reshard::inline v0::detail {
+
+/// A failure as it travels.
+struct NcclFailure {
+    int code = 0;             ///< an ErrorCode
+    int rank = -1;            ///< who failed, in the outermost communicator
+    std::uint64_t scope = 0;  ///< the communicator it happened in: its ranks may share the error itself
+    int first = -1;           ///< a mismatch belongs to these two ranks of that communicator; both -1: to all
+    int second = -1;
+    char reason[1000] = {};
+};
+
+[[nodiscard]] inline NcclFailure nccl_failure(ErrorCode code, int rank, std::uint64_t scope, int first, int second,
+                                              std::string_view reason) noexcept {
+    NcclFailure failure;
+    failure.code = static_cast<int>(code);
+    failure.rank = rank;
+    failure.scope = scope;
+    failure.first = first;
+    failure.second = second;
+    std::memcpy(failure.reason, reason.data(), smaller(reason.size(), sizeof(failure.reason) - 1));
+    return failure;
+}
+
+/// One rank's place. Written by its owner, read by all.
+struct alignas(128) NcclSeat {
+    std::atomic<std::int64_t> pid{0};  ///< 0: a rank of another node, or one that has not come yet
+    std::atomic<std::uint64_t> entered{0};
+    std::atomic<std::uint32_t> left{0};
+};
+
+/// False for a process that has ended, also while nobody has asked for its exit status.
+[[nodiscard]] inline bool nccl_process_lives(std::int64_t pid) noexcept {
+    if (::kill(static_cast<pid_t>(pid), 0) != 0) return errno != ESRCH;
+    char path[64] = {};
+    std::snprintf(path, sizeof(path), "/proc/%lld/stat", static_cast<long long>(pid));
+    std::FILE* const file = std::fopen(path, "r");
+    if (file == nullptr) return true;
+    char text[256] = {};
+    std::size_t const length = std::fread(text, 1, sizeof(text) - 1, file);
+    std::fclose(file);
+    std::string_view const line(text, length);
+    std::size_t const name_end = line.rfind(')');
+    return name_end == std::string_view::npos || name_end + 2 >= length || line[name_end + 2] != 'Z';
+}
+
+/// A number nobody else has.
+[[nodiscard]] inline std::uint64_t nccl_nonce() noexcept {
+    std::uint64_t value = 0;
+    if (::getrandom(&value, sizeof(value), 0) == static_cast<ssize_t>(sizeof(value))) return value;
+    return Digest{}
+        .add(static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()))
+        .add(static_cast<std::uint64_t>(::getpid()))
+        .value();
+}
+
+/// The ranks of one communicator that share memory. Where the system shares none, each rank has a board of its own.
+class NcclBoard {
+public:
+    NcclBoard(std::uint64_t number, int ranks)
+        : bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(NcclSeat)), ranks_(ranks) {
+        std::snprintf(path_, sizeof(path_), "/dev/shm/reshard-nccl-%016llx", static_cast<unsigned long long>(number));
+        void* memory = MAP_FAILED;
+        int const file = ::open(path_, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (file >= 0) {
+            if (::ftruncate(file, static_cast<off_t>(bytes_)) == 0)
+                memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            ::close(file);
+        }
+        if (memory == MAP_FAILED)
+            memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
+            forget_name();
+            raise(ErrorCode::out_of_memory, "reshard::NcclCommunicator: no memory for the seats of its ranks.");
+        }
+        // All bytes are zero: what all members begin as, but for ranks that nobody reads before `state` says so.
+        memory_ = static_cast<std::byte*>(memory);
+    }
+    NcclBoard(NcclBoard const&) = delete;
+    NcclBoard& operator=(NcclBoard const&) = delete;
+    ~NcclBoard() {
+        forget_name();
+        ::munmap(memory_, bytes_);
+    }
+
+    /// Once all ranks have it open: then nothing is left behind, whatever happens.
+    void forget_name() noexcept {
+        if (path_[0] != '\0') ::unlink(path_);
+        path_[0] = '\0';
+    }
+    [[nodiscard]] int ranks() const noexcept { return ranks_; }
+    [[nodiscard]] NcclSeat& seat(int rank) const noexcept {
+        return reinterpret_cast<NcclSeat*>(memory_ + sizeof(Header))[rank];
+    }
+
+    /// Whether anybody has failed; then `failure` is what failed first.
+    [[nodiscard]] bool heard(NcclFailure& failure) const noexcept {
+        Header const& head = header();
+        for (int turn = 0; turn < 1000000; ++turn) {  // whoever writes it may die
+            std::uint32_t const state = head.state.load(std::memory_order_acquire);
+            if (state == 0) return false;
+            if (state == 2) {
+                std::memcpy(&failure, &head.failure, sizeof(failure));
+                return true;
+            }
+        }
+        return false;
+    }
+    /// Makes `failure` the first, or replaces it by what was.
+    void tell(NcclFailure& failure) noexcept {
+        Header& head = header();
+        std::uint32_t none = 0;
+        if (head.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
+            std::memcpy(&head.failure, &failure, sizeof(failure));
+            head.state.store(2, std::memory_order_release);
+        } else {
+            static_cast<void>(heard(failure));
+        }
+    }
+
+private:
+    struct alignas(128) Header {
+        std::atomic<std::uint32_t> state;  ///< 0: all is well; 1: somebody writes; 2: written
+        NcclFailure failure;
+    };
+    [[nodiscard]] Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
+
+    std::size_t bytes_;
+    int ranks_;
+    char path_[64] = {};
+    std::byte* memory_ = nullptr;
+};
+
+}  // namespace reshard::inline v0::detail

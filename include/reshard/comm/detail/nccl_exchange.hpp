@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/nccl_exchange.hpp
+/// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
+/// \depends comm/detail/nccl_copies.hpp, comm/detail/nccl_peers.hpp, comm/detail/mpi_pieces.hpp (no MPI).
+///
+/// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
+/// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
+/// around; the round of a message follows from the messages of its pair alone, which both sides know. Every rank walks
+/// the places in ascending order and leaves out those where it has nothing, so no two ranks wait for each other.
+#pragma once
+
+#include <reshard/comm/detail/mpi_pieces.hpp>
+#include <reshard/comm/detail/nccl_copies.hpp>
+#include <reshard/comm/detail/nccl_peers.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// How much one pair may move in one round, the same on all ranks.
+struct NcclRounds {
+    int distances = 1;  ///< that share a group
+    int messages = 1;   ///< of one pair, one way, in a round
+    Index bytes = 1;
+
+    NcclRounds(int ranks, Index window) noexcept {
+        int const most = nccl_group_limit / 2;  // as many sends as receives
+        distances = larger(1, smaller(ranks - 1, most));
+        messages = most / distances;
+        bytes = larger<Index>(window / 2 / distances, 256);
+    }
+};
+
+/// The transfers of one peer, and how far they are.
+struct NcclLane {
+    int peer = 0;
+    int distance = 0;
+    std::size_t at = 0;  ///< next transfer
+    std::size_t end = 0;
+    Index piece = 0;  ///< next piece of it
+    MpiPieceRule rule{};
+};
+
+/// Bytes an element counts for, the same on both sides: one that is converted takes room on the host on the way.
+template <class Byte>
+[[nodiscard]] constexpr Index nccl_weight(Transfer<Byte> const& transfer) noexcept {
+    return transfer.conversion.is_active() ? 16 : transfer.box.element_bytes;
+}
+/// Whether NCCL can be given the memory itself.
+template <class Byte>
+[[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer, StridedBox const& box) noexcept {
+    int left = 0;
+    static_cast<void>(mpi_run_bytes(box, left));
+    return left == 0 && transfer.conversion.is_plain();
+}
+
+/// Calls body(transfer, piece) for what the lane moves in its next round, and advances it.
+template <class Byte, class Body>
+void nccl_take_round(std::span<Transfer<Byte> const> transfers, NcclLane& lane, NcclRounds const& rounds, Body&& body) {
+    Index taken = 0;
+    for (int n = 0; n < rounds.messages && lane.at < lane.end; ++n) {
+        Transfer<Byte> const& transfer = transfers[lane.at];
+        Index const weight = nccl_weight(transfer);
+        if (lane.piece == 0) lane.rule = mpi_piece_rule(transfer.box, weight, rounds.bytes);
+        MpiPiece const piece = mpi_piece_of(transfer.box, lane.rule, lane.piece);
+        Index const load = piece.box.elements() * weight;
+        if (n > 0 && taken + load > rounds.bytes) return;
+        taken += load;
+        body(transfer, piece);
+        if (++lane.piece < lane.rule.pieces) continue;
+        lane.piece = 0;
+        ++lane.at;
+    }
+}
+
+class NcclExchange {
+public:
+    explicit NcclExchange(std::shared_ptr<NcclTeam> team)
+        : team_(std::move(team)),
+          rounds_(team_->size(), team_->options().window_bytes),
+          near_(team_->options().staging),
+          host_(team_->options().host_staging) {
+        messages_.reserve(nccl_group_limit);
+        NcclDevice const device(team_->device());
+        static_cast<void>(near_.grow(near_.options().reserve_bytes));  // if there is none, an exchange says so
+        static_cast<void>(host_.grow(host_.options().reserve_bytes));
+    }
+    NcclExchange(NcclExchange const&) = delete;
+    NcclExchange& operator=(NcclExchange const&) = delete;
+    ~NcclExchange() {
+        quietly([&] {
+            NcclDevice const device(team_->device());
+            if (team_->stuck()) {  // to free it would be to wait for ever
+                static_cast<void>(new StagingMemory[2]{std::move(near_), std::move(host_)});
+            }
+            near_ = StagingMemory({});
+            host_ = StagingMemory({});
+        });
+    }
+
+    [[nodiscard]] std::shared_ptr<NcclTeam> const& team() const noexcept { return team_; }
+    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
+    [[nodiscard]] bool busy() const noexcept { return phase_ != Phase::idle; }
+    [[nodiscard]] Index staging_bytes() const noexcept { return near_.size(); }
+
+    void start(std::span<Send const> sends, std::span<Receive const> receives) {
+        closing([&] {
+            sends_ = sends;
+            receives_ = receives;
+            moving_ = {};
+            check(sends);
+            check(receives);
+            lay_lanes();
+            phase_ = Phase::moving;
+            if (team_->options().compare && team_->size() > 1) {
+                phase_ = Phase::comparing;
+                greet();
+            } else {
+                move();
+            }
+        });
+    }
+    void wait() {
+        closing([&] { team_->await([&] { return step(); }); });
+    }
+    [[nodiscard]] bool test() {
+        bool complete = false;
+        closing([&] {
+            complete = step();
+            if (!complete) team_->glance();
+        });
+        return complete;
+    }
+
+private:
+    enum class Phase : std::uint8_t { idle, comparing, moving };
+
+    /// What a group sends or receives.
+    struct Message {
+        std::byte const* address;
+        std::size_t bytes;
+        int peer;
+    };
+    /// What becomes of a received message.
+    struct Arrival {
+        Receive const* receive;
+        MpiPiece piece;
+        std::byte* staged;
+    };
+    /// What the host converts in the middle of the stream.
+    struct Job {
+        Send from;
+        Receive to;
+    };
+
+    template <class Body>
+    void closing(Body&& body) {
+        watched([&] { team_->guarded(body); }, [&](ErrorCode, std::string_view) noexcept { phase_ = Phase::idle; });
+    }
+
+    template <class Byte>
+    void check(std::span<Transfer<Byte> const> transfers) const {
+        int last = 0;
+        for (auto const& transfer : transfers) {
+            if (transfer.peer < last || transfer.peer >= team_->size()) {
+                raise(ErrorCode::transport, concat("reshard::NcclCommunicator: a transfer names rank ", transfer.peer,
+                                                   " after rank ", last, " in a group of ", team_->size(),
+                                                   ". Fix: sort transfers by peer, and name ranks that exist."));
+            }
+            last = transfer.peer;
+            if (team_->options().compare) check_nccl_memory(team_->device(), transfer.base);
+        }
+    }
+
+    /// One lane per peer, by distance: up for sends, down for receives. Those to oneself stand apart.
+    template <class Byte>
+    void lay_lanes(std::span<Transfer<Byte> const> transfers, std::vector<NcclLane>& lanes,
+                   std::span<Transfer<Byte> const>& own) {
+        lanes.clear();
+        own = {};
+        int const ranks = team_->size();
+        std::size_t last = 0;
+        for (std::size_t at = 0; at < transfers.size(); at = last) {
+            int const peer = transfers[at].peer;
+            for (last = at + 1; last < transfers.size() && transfers[last].peer == peer;) ++last;
+            int const ahead = std::is_const_v<Byte> ? peer - team_->rank() : team_->rank() - peer;
+            if (ahead == 0) {
+                own = transfers.subspan(at, last - at);
+            } else {
+                lanes.push_back({peer, (ahead + ranks) % ranks, at, last});
+            }
+        }
+    }
+    void lay_lanes() {
+        lay_lanes(sends_, out_, own_sends_);
+        lay_lanes(receives_, in_, own_receives_);
+        for (std::size_t k = 0; k < larger(own_sends_.size(), own_receives_.size()); ++k) {
+            Send const* const send = k < own_sends_.size() ? &own_sends_[k] : nullptr;
+            Receive const* const receive = k < own_receives_.size() ? &own_receives_[k] : nullptr;
+            if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) continue;
+            int const me = team_->rank();
+            team_->raise_mismatch(me, me, transport::mismatch_text(me, send, me, receive, static_cast<int>(k)));
+        }
+    }
+
+    // ---- Comparing -------------------------------------------------------------------------------------------
+
+    /// Tells every peer what this rank is about to move, and asks it the same.
+    void greet() {
+        int const ranks = team_->size();
+        auto* const out = team_->host_in();
+        std::memset(out, 0, sizeof(NcclGreeting) * static_cast<std::size_t>(ranks));
+        for (NcclLane const& lane : out_) {
+            NcclListing listing;
+            for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(sends_[k]);
+            std::memcpy(out + greeting_at(lane.peer), &listing, sizeof(listing));
+        }
+        for (NcclLane const& lane : in_) {
+            NcclListing listing;
+            for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(receives_[k]);
+            std::memcpy(out + greeting_at(lane.peer) + sizeof(listing), &listing, sizeof(listing));
+        }
+        Index const bytes = Index{sizeof(NcclGreeting)} * ranks;
+        team_->begin_meeting(bytes, bytes, "ncclGroupEnd", [&](std::byte* from, std::byte* to) {
+            for (int first = 1; first < ranks; first += rounds_.distances) {
+                NcclGroup group;
+                for (int d = first; d < smaller(first + rounds_.distances, ranks); ++d) {
+                    int const next = (team_->rank() + d) % ranks;
+                    int const previous = (team_->rank() + ranks - d) % ranks;
+                    send({from + greeting_at(next), sizeof(NcclGreeting), next});
+                    receive({to + greeting_at(previous), sizeof(NcclGreeting), previous});
+                }
+                team_->settle(group.end(), "ncclGroupEnd");
+            }
+            return ncclSuccess;
+        });
+    }
+    [[nodiscard]] static std::size_t greeting_at(int peer) noexcept {
+        return sizeof(NcclGreeting) * static_cast<std::size_t>(peer);
+    }
+    /// Throws MismatchError, on both ranks, unless each peer sends what this one expects, and the other way round.
+    void compare() {
+        int const me = team_->rank();
+        for (int peer = 0; peer < team_->size(); ++peer) {
+            if (peer == me) continue;
+            NcclGreeting mine;
+            NcclGreeting theirs;
+            std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
+            std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
+            if (mine.sends != theirs.receives)
+                team_->raise_mismatch(me, peer, nccl_mismatch_text(me, mine.sends, peer, theirs.receives));
+            if (theirs.sends != mine.receives)
+                team_->raise_mismatch(peer, me, nccl_mismatch_text(peer, theirs.sends, me, mine.receives));
+        }
+    }
+
+    // ---- Moving ----------------------------------------------------------------------------------------------
+
+    [[nodiscard]] bool step() {
+        if (phase_ == Phase::comparing) {
+            if (!team_->done()) return false;
+            compare();
+            phase_ = Phase::moving;
+            move();
+        }
+        if (!team_->done()) return false;
+        settle();
+        return true;
+    }
+
+    /// Enqueues everything.
+    void move() {
+        make_room();
+        jobs_.clear();
+        move_to_self();
+        for_each_group([&](int first, int last) { move_group(first, last); });
+        team_->mark();
+    }
+    /// Calls body(first, last) for every round and block of distances, until all lanes are at their end.
+    template <class Body>
+    void for_each_group(Body&& body) {
+        out_left_ = out_;
+        in_left_ = in_;
+        auto const over = [](NcclLane const& lane) { return lane.at == lane.end; };
+        while (!(out_left_.empty() && in_left_.empty())) {
+            for (int first = 1; first < team_->size(); first += rounds_.distances) {
+                body(first, first + rounds_.distances);
+            }
+            std::erase_if(out_left_, over);
+            std::erase_if(in_left_, over);
+        }
+    }
+    /// The next round of the lanes whose distance is in [first, last).
+    void move_group(int first, int last) {
+        Index place = 0;
+        messages_.clear();
+        arrivals_.clear();
+        for_lanes(out_left_, first, last, [&](NcclLane& lane) {
+            nccl_take_round(sends_, lane, rounds_, [&](Send const& send, MpiPiece const& piece) {
+                Index const bytes = piece.box.elements() * send.wire_element_bytes();
+                std::byte const* const at = pack(send, piece, place);
+                messages_.push_back({at, static_cast<std::size_t>(bytes), lane.peer});
+                moving_.bytes_sent += bytes;
+            });
+        });
+        std::size_t const sent = messages_.size();
+        for_lanes(in_left_, first, last, [&](NcclLane& lane) {
+            nccl_take_round(receives_, lane, rounds_, [&](Receive const& receive, MpiPiece const& piece) {
+                Index const bytes = piece.box.elements() * receive.wire_element_bytes();
+                std::byte* at = receive.base + piece.offset;
+                if (!nccl_goes_straight(receive, piece.box)) {
+                    at = near_.data() + place;
+                    place += staging_slot(bytes);
+                    arrivals_.push_back({&receive, piece, at});
+                }
+                messages_.push_back({at, static_cast<std::size_t>(bytes), lane.peer});
+                moving_.bytes_received += bytes;
+            });
+        });
+        if (messages_.empty()) return;
+        NcclGroup group;
+        for (std::size_t k = 0; k < messages_.size(); ++k) k < sent ? send(messages_[k]) : receive(messages_[k]);
+        team_->settle(group.end(), "ncclGroupEnd");
+        moving_.messages_sent += static_cast<Index>(sent);
+        moving_.messages_received += static_cast<Index>(messages_.size() - sent);
+        for (Arrival const& arrival : arrivals_) unpack(arrival);
+    }
+    template <class Body>
+    static void for_lanes(std::vector<NcclLane>& lanes, int first, int last, Body&& body) {
+        for (NcclLane& lane : lanes)
+            if (lane.distance >= first && lane.distance < last) body(lane);
+    }
+    void send(Message const& message) {
+        nccl_check(ncclSend(message.address, message.bytes, ncclInt8, message.peer, team_->comm(), team_->stream()),
+                   "ncclSend", team_->comm());
+    }
+    void receive(Message const& message) {
+        nccl_check(ncclRecv(const_cast<std::byte*>(message.address), message.bytes, ncclInt8, message.peer,
+                            team_->comm(), team_->stream()),
+                   "ncclRecv", team_->comm());
+    }
+
+    /// Where the piece lies as it travels; takes room at `place` where that is not where it lies in memory.
+    [[nodiscard]] std::byte const* pack(Send const& send, MpiPiece const& piece, Index& place) {
+        std::byte const* const from = send.base + piece.offset;
+        if (nccl_goes_straight(send, piece.box)) return from;
+        std::byte* const to = near_.data() + place;
+        StridedBox const wire = mpi_dense_box(piece.box, send.wire_element_bytes());
+        place += staging_slot(wire.payload_bytes());
+        if (send.conversion.is_plain()) {
+            nccl_copy(from, piece.box, to, wire, team_->stream());
+        } else {
+            convert({0, from, piece.box, send.conversion}, {0, to, wire, mpi_on_wire(send.conversion)});
+        }
+        return to;
+    }
+    void unpack(Arrival const& arrival) {
+        Receive const& receive = *arrival.receive;
+        std::byte* const to = receive.base + arrival.piece.offset;
+        StridedBox const wire = mpi_dense_box(arrival.piece.box, receive.wire_element_bytes());
+        if (receive.conversion.is_plain()) {
+            nccl_copy(arrival.staged, wire, to, arrival.piece.box, team_->stream());
+        } else {
+            convert({0, arrival.staged, wire, mpi_on_wire(receive.conversion)},
+                    {0, to, arrival.piece.box, receive.conversion});
+        }
+    }
+    /// Values change on the host: without a kernel nothing else can. They come and go in the order of the stream.
+    void convert(Send const& from, Receive const& to) {
+        Send const raw{0, host_.data(), mpi_dense_box(from.box, from.box.element_bytes), from.conversion};
+        Receive const made{0, host_.data() + staging_slot(raw.box.payload_bytes()),
+                           mpi_dense_box(to.box, to.box.element_bytes), to.conversion};
+        nccl_copy(from.base, from.box, host_.data(), raw.box, team_->stream());
+        jobs_.push_back({raw, made});  // make_room() has counted them: their addresses stay
+        cuda_check(cudaLaunchHostFunc(
+                       team_->stream(),
+                       [](void* data) {
+                           auto const& job = *static_cast<Job const*>(data);
+                           deliver(job.from, job.to);
+                       },
+                       &jobs_.back()),
+                   "cudaLaunchHostFunc");
+        nccl_copy(made.base, made.box, to.base, to.box, team_->stream());
+    }
+
+    void move_to_self() {
+        for (std::size_t k = 0; k < own_sends_.size(); ++k) {
+            Send const& send = own_sends_[k];
+            Receive const& receive = own_receives_[k];
+            moving_.bytes_local += send.payload_bytes();
+            if (send.conversion.is_plain() && receive.conversion.is_plain()) {
+                nccl_copy(send.base, send.box, receive.base, receive.box, team_->stream());
+                continue;
+            }
+            MpiPieceRule const rule = mpi_piece_rule(send.box, nccl_weight(send), rounds_.bytes);
+            for (Index n = 0; n < rule.pieces; ++n) {
+                MpiPiece const from = mpi_piece_of(send.box, rule, n);
+                MpiPiece const to = mpi_piece_of(receive.box, rule, n);
+                convert({0, send.base + from.offset, from.box, send.conversion},
+                        {0, receive.base + to.offset, to.box, receive.conversion});
+            }
+        }
+    }
+
+    /// Counts what all rounds need before anything is enqueued: memory that is in use cannot grow.
+    void make_room() {
+        Index near = 0;
+        Index host = 0;
+        std::size_t jobs = 0;
+        auto const count = [&](auto const& transfer, MpiPiece const& piece, Index& place) {
+            if (nccl_goes_straight(transfer, piece.box)) return;
+            place += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
+            if (transfer.conversion.is_plain()) return;
+            host = larger(host, staging_slot(piece.box.payload_bytes()) +
+                                    staging_slot(piece.box.elements() * transfer.wire_element_bytes()));
+            ++jobs;
+        };
+        for (std::size_t k = 0; k < own_sends_.size(); ++k) {
+            Send const& send = own_sends_[k];
+            if (send.conversion.is_plain() && own_receives_[k].conversion.is_plain()) continue;
+            MpiPieceRule const rule = mpi_piece_rule(send.box, nccl_weight(send), rounds_.bytes);
+            Index const most = mpi_piece_of(send.box, rule, 0).box.elements();
+            host = larger(host, staging_slot(most * send.box.element_bytes) +
+                                    staging_slot(most * own_receives_[k].box.element_bytes));
+            jobs += static_cast<std::size_t>(rule.pieces);
+        }
+        if (needs_room(sends_) || needs_room(receives_)) {
+            for_each_group([&](int first, int last) {
+                Index place = 0;
+                auto const counted = [&](auto const& transfer, MpiPiece const& piece) {
+                    count(transfer, piece, place);
+                };
+                for_lanes(out_left_, first, last,
+                          [&](NcclLane& lane) { nccl_take_round(sends_, lane, rounds_, counted); });
+                for_lanes(in_left_, first, last,
+                          [&](NcclLane& lane) { nccl_take_round(receives_, lane, rounds_, counted); });
+                near = larger(near, place);
+            });
+        }
+        if (!near_.grow(near) || !host_.grow(host)) {
+            raise(
+                ErrorCode::out_of_memory,
+                concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ", host,
+                       " on the host. Fix: a smaller NcclOptions::window_bytes, or a larger source of memory."));
+        }
+        jobs_.reserve(jobs);
+    }
+    template <class Byte>
+    [[nodiscard]] static bool needs_room(std::span<Transfer<Byte> const> transfers) noexcept {
+        for (auto const& transfer : transfers)
+            if (!nccl_goes_straight(transfer, transfer.box)) return true;
+        return false;
+    }
+
+    void settle() noexcept {
+        traffic_.bytes_local += moving_.bytes_local;
+        traffic_.bytes_sent += moving_.bytes_sent;
+        traffic_.bytes_received += moving_.bytes_received;
+        traffic_.messages_sent += moving_.messages_sent;
+        traffic_.messages_received += moving_.messages_received;
+        phase_ = Phase::idle;
+    }
+
+    std::shared_ptr<NcclTeam> team_;
+    NcclRounds rounds_;
+    StagingMemory near_;
+    StagingMemory host_;
+    std::span<Send const> sends_;
+    std::span<Receive const> receives_;
+    std::span<Send const> own_sends_;
+    std::span<Receive const> own_receives_;
+    std::vector<NcclLane> out_;
+    std::vector<NcclLane> in_;
+    std::vector<NcclLane> out_left_;  ///< as far as they have come
+    std::vector<NcclLane> in_left_;
+    std::vector<Message> messages_;
+    std::vector<Arrival> arrivals_;
+    std::vector<Job> jobs_;
+    Traffic traffic_;
+    Traffic moving_;  ///< counted when the exchange is complete
+    Phase phase_ = Phase::idle;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/nccl_team.hpp
+/// \brief  One NCCL communicator: how its rank waits and fails with the others, and what is shared with its relatives.
+/// \depends comm/communicator.hpp, comm/detail/nccl_family.hpp.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/nccl_family.hpp>
+#include <reshard/comm/detail/watched.hpp>
+
+#include <sched.h>  // sched_yield
+
+#include <thread>  // sleep_for
+#include <vector>
+
+namespace reshard::inline v0::detail {
+
+class NcclTeam {
+    using Clock = std::chrono::steady_clock;
+
+public:
+    /// `comm` may be null: a group of one. An owned communicator is destroyed with this, whatever happens.
+    NcclTeam(ncclComm_t comm, bool owned, cudaStream_t stream, std::shared_ptr<NcclFamily> family)
+        : comm_(comm), owned_(owned), stream_(stream), family_(std::move(family)) {}
+    NcclTeam(NcclTeam const&) = delete;
+    NcclTeam& operator=(NcclTeam const&) = delete;
+    ~NcclTeam() {
+        leave();
+        quietly([&] {
+            NcclDevice const device(device_);
+            close();
+        });
+    }
+
+    [[nodiscard]] ncclComm_t comm() const noexcept { return comm_; }
+    [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
+    [[nodiscard]] int rank() const noexcept { return rank_; }
+    [[nodiscard]] int size() const noexcept { return size_; }
+    [[nodiscard]] int device() const noexcept { return device_; }
+    /// Whether the device may still use memory of this communicator, after a failure.
+    [[nodiscard]] bool stuck() const noexcept { return stuck_; }
+    [[nodiscard]] std::shared_ptr<NcclFamily> const& family() const noexcept { return family_; }
+    [[nodiscard]] NcclOptions const& options() const noexcept { return family_->options; }
+
+    /// Collective: the ranks get to know each other. Once, before anything else.
+    void set_up();
+
+    // ---- Calls and waits -------------------------------------------------------------------------------------
+
+    /// Every collective call starts here.
+    void enter(NcclCall call) {
+        if (family_->hear()) raise_failure(false);
+        call_ = call;
+        ++calls_;
+        if (board_)
+            board_->seat(rank_).entered.store(calls_ << 8U | static_cast<std::uint64_t>(call),
+                                              std::memory_order_release);
+    }
+    /// This rank makes no further call: whoever waits for one need not.
+    void leave() noexcept {
+        if (board_) board_->seat(rank_).left.store(1, std::memory_order_release);
+    }
+
+    /// Until ready() is true. Throws DeadlineExceeded, PeerFailed, TransportError; after a failure elsewhere only after
+    /// `patience`, for what may still complete although somebody has gone on and failed.
+    template <class Ready>
+    void await(Ready&& ready, std::chrono::milliseconds patience = {}) {
+        auto const since = Clock::now();
+        auto looked = since;
+        auto limit = Clock::time_point::max();  // of the patience
+        for (unsigned turn = 1;; ++turn) {
+            if (ready()) return;
+            auto const now = Clock::now();
+            if (family_->hear()) {
+                if (limit == Clock::time_point::max()) limit = now + patience;
+                if (now >= limit) raise_failure();
+            } else if (turn % 16 == 0 && now - looked >= std::chrono::milliseconds(2)) {
+                looked = now;
+                look_for_the_lost();
+                check_async();
+                // + would overflow for the largest deadlines
+                if (now - since >= options().deadline) raise_deadline();
+            }
+            if (now - since < std::chrono::milliseconds(20)) {
+                sched_yield();
+            } else {
+                std::this_thread::sleep_for(std::chrono::microseconds(20));
+            }
+        }
+    }
+    /// For those who come again and again instead of waiting: throws as await() does, but knows no deadline.
+    void glance() {
+        if (family_->hear()) raise_failure();
+        if (++glances_ % 64 != 0) return;
+        look_for_the_lost();
+        check_async();
+    }
+
+    /// Everything enqueued so far: done() says whether the stream has come this far.
+    void mark() { cuda_check(cudaEventRecord(event_, stream_), "cudaEventRecord"); }
+    [[nodiscard]] bool done() {
+        cudaError_t const code = cudaEventQuery(event_);
+        if (code == cudaErrorNotReady) return false;
+        cuda_check(code, "cudaEventQuery");
+        return true;
+    }
+    /// What NCCL said to a call outside of groups; a communicator that does not block says more later.
+    void settle(ncclResult_t code, std::string_view call) {
+        nccl_check(code, call, comm_);
+        if (code == ncclInProgress) await_settled(comm_, call);
+    }
+    void await_settled(ncclComm_t comm, std::string_view call) {
+        await([&] {
+            ncclResult_t state = ncclSuccess;
+            nccl_check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
+            if (state != ncclSuccess && state != ncclInProgress) fail_async(state, call, comm);
+            return state == ncclSuccess;
+        });
+    }
+
+    /// Small values of all ranks meet in memory of the device: copies `bytes` of host_in() there, lets `start` (from,
+    /// to, a place in device memory each) enqueue what NCCL shall do, and copies `got` bytes to host_out().
+    template <class Start>
+    void begin_meeting(Index bytes, Index got, std::string_view call, Start&& start) {
+        cuda_check(
+            cudaMemcpyAsync(device_in(), host_in(), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync");
+        settle(start(device_in(), device_out()), call);
+        cuda_check(
+            cudaMemcpyAsync(host_out(), device_out(), static_cast<std::size_t>(got), cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync");
+        mark();
+    }
+    template <class Start>
+    void meet(Index bytes, Index got, std::string_view call, Start&& start, std::chrono::milliseconds patience = {}) {
+        begin_meeting(bytes, got, call, start);
+        await([&] { return done(); }, patience);
+    }
+    [[nodiscard]] std::byte* host_in() const noexcept { return host_->data(); }
+    [[nodiscard]] std::byte* host_out() const noexcept { return host_->data() + meeting_bytes_; }
+    [[nodiscard]] std::byte* device_in() const noexcept { return near_->data(); }
+    [[nodiscard]] std::byte* device_out() const noexcept { return near_->data() + meeting_bytes_; }
+    /// Bytes each of the four places holds.
+    [[nodiscard]] Index meeting_bytes() const noexcept { return meeting_bytes_; }
+    /// Of what peers tell each other before an exchange, for one peer.
+    static constexpr Index words_per_peer = 22;
+
+    // ---- Failure ---------------------------------------------------------------------------------------------
+
+    /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
+    /// \pre the family is poisoned.
+    [[noreturn]] void raise_failure(bool waiting = true) {
+        NcclFailure const& failure = family_->failure;
+        auto const code = static_cast<ErrorCode>(failure.code);
+        bool const everyone = failure.first < 0 && failure.second < 0;
+        bool const ours = everyone || failure.first == rank_ || failure.second == rank_;
+        bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
+        if (failure.scope == scope_ && ours && shared && !std::exchange(family_->reported, true))
+            raise(code, failure.reason);
+        raise(ErrorCode::peer_failed,
+              concat("reshard::NcclCommunicator: rank ", failure.rank, " failed: ", failure.reason));
+    }
+    /// Tells everybody that the payloads of two ranks differ, and throws.
+    [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
+        family_->poison(nccl_failure(ErrorCode::mismatch, family_->rank, scope_, first, second, reason));
+        raise_failure();
+    }
+    void poison(ErrorCode code, std::string_view reason) noexcept {
+        family_->poison(nccl_failure(code == ErrorCode::none ? ErrorCode::user : code, family_->rank, scope_, rank_,
+                                     rank_, reason));
+    }
+    /// Runs a part of a collective on the communicator's device. If it throws, the others hear of it, and NCCL stops.
+    template <class Body>
+    void guarded(Body&& body) {
+        watched(
+            [&] {
+                NcclDevice const device(device_);
+                body();
+            },
+            [&](ErrorCode code, std::string_view reason) noexcept {
+                poison(code, reason);
+                quietly([&] {
+                    NcclDevice const device(device_);
+                    break_off();
+                });
+            });
+    }
+    /// Ends what NCCL does on this rank: nothing of an exchange runs on the device any more.
+    void break_off() noexcept;
+
+    // ---- Agreement and splitting -----------------------------------------------------------------------------
+
+    [[nodiscard]] Verdict agree(Verdict const& mine);
+    [[nodiscard]] std::shared_ptr<NcclTeam> split(int colour, int key);
+    /// The deadline as a time that can be added to.
+    [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {
+        return smaller(options().deadline, most);
+    }
+
+private:
+    void close();
+    void check_async() {
+        if (comm_ == nullptr) return;
+        ncclResult_t state = ncclSuccess;
+        nccl_check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
+        if (state != ncclSuccess && state != ncclInProgress) fail_async(state, name(call_), comm_);
+    }
+    [[noreturn]] void fail_async(ncclResult_t state, std::string_view call, ncclComm_t comm) {
+        if (family_->hear()) raise_failure();  // somebody knows more than NCCL
+        raise_nccl(state, call, comm);
+    }
+    void look_for_the_lost();
+    [[noreturn]] void raise_deadline();
+    void meet_the_others();
+    [[nodiscard]] Verdict compare(Verdict const& mine);
+    [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length);
+
+    ncclComm_t comm_;
+    bool owned_;
+    bool broken_ = false;
+    bool stuck_ = false;  ///< the device may still use what this rank would free
+    cudaStream_t stream_;
+    cudaEvent_t event_ = nullptr;
+    std::shared_ptr<NcclFamily> family_;
+    std::shared_ptr<NcclBoard> board_;
+    std::unique_ptr<StagingMemory> host_;
+    std::unique_ptr<StagingMemory> near_;
+    Index meeting_bytes_ = 0;
+    int rank_ = 0;
+    int size_ = 1;
+    int device_ = 0;
+    std::uint64_t scope_ = 0;
+    std::vector<int> members_;  ///< their ranks in the outermost communicator
+    std::uint64_t calls_ = 0;
+    unsigned glances_ = 0;
+    NcclCall call_ = NcclCall::none;
+};
+
+inline void NcclTeam::set_up() {
+    cuda_check(cudaGetDevice(&device_), "cudaGetDevice");
+    if (comm_ != nullptr) {
+        await_settled(comm_, "making the communicator");
+        nccl_check(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank", comm_);
+        nccl_check(ncclCommCount(comm_, &size_), "ncclCommCount", comm_);
+        nccl_check(ncclCommCuDevice(comm_, &device_), "ncclCommCuDevice", comm_);
+    }
+    guarded([&] {
+        cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        meeting_bytes_ = staging_slot(larger<Index>(8192, Index{8} * words_per_peer * size_));
+        host_ = std::make_unique<StagingMemory>(options().host_staging);
+        near_ = std::make_unique<StagingMemory>(options().staging);
+        if (!host_->grow(2 * meeting_bytes_) || !near_->grow(2 * meeting_bytes_)) {
+            raise(ErrorCode::out_of_memory, concat("reshard::NcclCommunicator: no memory for ", 2 * meeting_bytes_,
+                                                   " bytes on the device and as much on the host. Fix: free some, or "
+                                                   "give NcclOptions a larger source."));
+        }
+        meet_the_others();
+    });
+}
+
+/// Who is who, in one message; then the board of those who share a node.
+inline void NcclTeam::meet_the_others() {
+    bool const outermost = members_.empty() && !family_->board && family_->rank < 0;
+    if (outermost) family_->rank = rank_;
+    members_.assign(1, family_->rank);
+    if (size_ == 1) return;
+    NcclOptions const& mine = options();
+    std::uint64_t const words[3] = {
+        static_cast<std::uint64_t>(family_->rank), nccl_nonce(),
+        Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value()};
+    std::memcpy(host_in(), words, sizeof(words));
+    meet(sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather", [&](std::byte* from, std::byte* to) {
+        return ncclAllGather(from, to, sizeof(words), ncclInt8, comm_, stream_);
+    });
+    std::vector<std::uint64_t> all(3 * static_cast<std::size_t>(size_));
+    std::memcpy(all.data(), host_out(), all.size() * sizeof(all[0]));
+    members_.clear();
+    for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) {
+        members_.push_back(static_cast<int>(all[3 * r]));
+        if (all[3 * r + 2] == all[2]) continue;
+        raise(ErrorCode::mismatch, concat("reshard::NcclCommunicator: the NcclOptions of rank ", static_cast<int>(r),
+                                          " are not those of rank 0. Fix: the same deadline, window_bytes and compare "
+                                          "on every rank."));
+    }
+    scope_ = all[1];
+    board_ = std::make_shared<NcclBoard>(scope_, size_);
+    board_->seat(rank_).pid.store(::getpid(), std::memory_order_release);
+    if (outermost) family_->board = board_;
+    static_cast<void>(agree({}));  // all have it open
+    board_->forget_name();
+}
+
+inline Verdict NcclTeam::agree(Verdict const& mine) {
+    if (size_ == 1) return transport::joint_verdict(1, [&](int) -> Verdict const& { return mine; });
+    std::uint64_t const text = Digest{}.add_text(mine.reason).value();
+    std::uint64_t const all[5] = {mine.ok() ? 0U : 1U, mine.digest, ~mine.digest, text, ~text};
+    std::memcpy(host_in(), all, sizeof(all));
+    // Whoever failed may have left this very agreement before: then its end is on its way.
+    meet(
+        sizeof(all), sizeof(all), "ncclAllReduce",
+        [&](std::byte* from, std::byte* to) { return ncclAllReduce(from, to, 5, ncclUint64, ncclMax, comm_, stream_); },
+        patience(std::chrono::milliseconds(100)));
+    std::uint64_t most[5] = {};
+    std::memcpy(most, host_out(), sizeof(most));
+    if (most[0] != 0 || most[1] != ~most[2] || most[3] != ~most[4]) return compare(mine);
+    Verdict joint = mine;
+    joint.rank = 0;
+    return joint;
+}
+
+/// The slow way: somebody fails or differs, so everybody looks at all verdicts and hears the texts that matter.
+inline Verdict NcclTeam::compare(Verdict const& mine) {
+    std::uint64_t const line[3] = {static_cast<std::uint64_t>(mine.code), mine.digest, mine.reason.size()};
+    std::memcpy(host_in(), line, sizeof(line));
+    meet(
+        sizeof(line), Index{sizeof(line)} * size_, "ncclAllGather",
+        [&](std::byte* from, std::byte* to) { return ncclAllGather(from, to, sizeof(line), ncclInt8, comm_, stream_); },
+        patience(std::chrono::seconds(1)));
+    std::vector<std::uint64_t> lines(3 * static_cast<std::size_t>(size_));
+    std::memcpy(lines.data(), host_out(), lines.size() * sizeof(lines[0]));
+    auto const at = [&](int rank) { return lines.data() + 3 * rank; };
+    int failing = 0;
+    while (failing < size_ && at(failing)[0] == 0) ++failing;
+    int differing = failing < size_ ? size_ : 1;
+    while (differing < size_ && at(differing)[1] == at(0)[1]) ++differing;
+    // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
+    int const from[2] = {failing < size_ ? failing : 0, differing < size_ ? differing : -1};
+    Verdict seen[2];
+    for (int i = 0; i < 2; ++i) {
+        if (from[i] < 0) continue;
+        seen[i].code = static_cast<ErrorCode>(at(from[i])[0]);
+        seen[i].digest = at(from[i])[1];
+        seen[i].reason = spread(mine.reason, from[i], at(from[i])[2]);
+    }
+    int const count = from[1] < 0 ? 1 : 2;
+    Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
+    joint.rank = from[count - 1];
+    return joint;
+}
+
+inline std::string NcclTeam::spread(std::string const& mine, int root, std::uint64_t length) {
+    std::string text = mine;
+    text.resize(static_cast<std::size_t>(length));
+    for (std::size_t done = 0; done < text.size();) {
+        std::size_t const bytes = smaller(text.size() - done, static_cast<std::size_t>(meeting_bytes_));
+        std::memcpy(host_in(), text.data() + done, bytes);
+        meet(
+            static_cast<Index>(bytes), static_cast<Index>(bytes), "ncclBroadcast",
+            [&](std::byte* from, std::byte* to) {
+                return ncclBroadcast(from, to, bytes, ncclInt8, root, comm_, stream_);
+            },
+            patience(std::chrono::seconds(1)));
+        std::memcpy(text.data() + done, host_out(), bytes);
+        done += bytes;
+    }
+    return text;
+}
+
+inline std::shared_ptr<NcclTeam> NcclTeam::split(int colour, int key) {
+    std::shared_ptr<NcclTeam> child;
+    guarded([&] {
+        ncclComm_t made = nullptr;
+        if (size_ > 1) {
+            static_cast<void>(agree({}));  // all are there, or it is known who is not
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            config.blocking = 0;
+            // NCCL may fill it in after a wait of ours has failed: then it stays for good.
+            auto slot = std::make_unique<ncclComm_t>(nullptr);
+            watched(
+                [&] {
+                    settle(ncclCommSplit(comm_, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, slot.get(), &config),
+                           "ncclCommSplit");
+                },
+                [&](ErrorCode, std::string_view) noexcept { static_cast<void>(slot.release()); });
+            made = *slot;
+        }
+        child = std::make_shared<NcclTeam>(made, true, stream_, family_);
+        child->set_up();
+    });
+    return child;
+}
+
+/// Throws if one of those who have not come has died, left, or is busy with another call.
+inline void NcclTeam::look_for_the_lost() {
+    if (!board_) return;
+    std::uint64_t const here = calls_ << 8U | static_cast<std::uint64_t>(call_);
+    for (int r = 0; r < size_; ++r) {
+        NcclSeat const& seat = board_->seat(r);
+        std::int64_t const pid = seat.pid.load(std::memory_order_acquire);
+        if (r == rank_ || pid == 0) continue;
+        std::uint32_t const left = seat.left.load(std::memory_order_acquire);
+        std::uint64_t const there = seat.entered.load(std::memory_order_acquire);
+        std::string reason;
+        if (there >> 8U == calls_ && there != here) {
+            raise_mismatch(-1, -1,
+                           concat("reshard::NcclCommunicator: rank ", rank_, " called ", name(call_), " while rank ", r,
+                                  " called ", name(static_cast<NcclCall>(there & 0xffU)),
+                                  ". Fix: make all ranks call the same things in the same order."));
+        } else if (pid != ::getpid() && !nccl_process_lives(pid)) {
+            reason = concat("rank ", r, " (process ", static_cast<Index>(pid),
+                            ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of "
+                            "memory, an exit in the middle.");
+        } else if (left != 0 && there >> 8U < calls_) {
+            reason = concat("rank ", r,
+                            " has left while others wait for it. Fix: make every rank take part in every collective "
+                            "call.");
+        } else {
+            continue;
+        }
+        family_->poison(
+            nccl_failure(ErrorCode::peer_failed, members_[static_cast<std::size_t>(r)], scope_, -1, -1, reason));
+        raise_failure();
+    }
+}
+
+inline void NcclTeam::raise_deadline() {
+    // Of those who have not come, the ones furthest behind: others may be waiting for them in turn.
+    std::uint64_t furthest = calls_;
+    for (int r = 0; board_ && r < size_; ++r) {
+        if (board_->seat(r).pid.load(std::memory_order_acquire) != 0)
+            furthest = smaller(furthest, board_->seat(r).entered.load(std::memory_order_acquire) >> 8U);
+    }
+    std::string ranks;
+    int culprit = rank_;
+    for (int r = 0; board_ && furthest < calls_ && r < size_; ++r) {
+        NcclSeat const& seat = board_->seat(r);
+        if (seat.pid.load(std::memory_order_acquire) == 0 || seat.entered.load() >> 8U != furthest) continue;
+        if (ranks.empty()) culprit = r;
+        ranks = ranks.empty() ? std::to_string(r) : concat(ranks, ", ", r);
+    }
+    std::string const text = concat(
+        "reshard::NcclCommunicator: waited ", static_cast<Index>(options().deadline.count()), " ms in ", name(call_),
+        ranks.empty() ? std::string(" for the device, or for ranks of other nodes") : concat(" for rank ", ranks),
+        ". Fix: find out why it does not come, or raise NcclOptions::deadline.");
+    int const member = static_cast<std::size_t>(culprit) < members_.size() ? members_[static_cast<std::size_t>(culprit)]
+                                                                           : family_->rank;
+    family_->poison(nccl_failure(ErrorCode::deadline, member, scope_, -1, -1, text));
+    raise_failure();
+}
+
+inline void NcclTeam::break_off() noexcept {
+    if (std::exchange(broken_, true)) return;
+    if (comm_ != nullptr) {
+#if defined(NCCL_REVOKE_DEFAULT)
+        if (!owned_) {
+            // The handle is the program's: it is stopped, not destroyed.
+            auto const limit = Clock::now() + patience(std::chrono::seconds(2));
+            ncclResult_t state = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
+            while (state == ncclInProgress && Clock::now() < limit) {
+                sched_yield();
+                if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+            }
+        } else
+#endif
+        {
+            static_cast<void>(ncclCommAbort(comm_));
+        }
+        comm_ = nullptr;
+    }
+    auto const limit = Clock::now() + patience(std::chrono::seconds(2));
+    if (event_ == nullptr) return;
+    stuck_ = cudaEventRecord(event_, stream_) != cudaSuccess;
+    while (!stuck_ && cudaEventQuery(event_) == cudaErrorNotReady) {
+        if (Clock::now() >= limit) stuck_ = true;
+        sched_yield();
+    }
+}
+
+inline void NcclTeam::close() {
+    if (family_->hear()) break_off();
+    if (comm_ != nullptr && owned_) {
+        // Flushes what others still need of this rank; then nothing is left to wait for.
+        auto const limit = Clock::now() + patience(std::chrono::seconds(10));
+        ncclResult_t state = ncclCommFinalize(comm_);
+        while (state == ncclInProgress && Clock::now() < limit) {
+            sched_yield();
+            if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+        }
+        static_cast<void>(state == ncclSuccess ? ncclCommDestroy(comm_) : ncclCommAbort(comm_));
+    }
+    comm_ = nullptr;
+    if (stuck_) {  // to free it would be to wait for ever
+        static_cast<void>(host_.release());
+        static_cast<void>(near_.release());
+        return;
+    }
+    host_.reset();
+    near_.reset();
+    if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
+}
+
+}  // namespace reshard::inline v0::detail

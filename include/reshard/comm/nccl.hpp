@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/nccl.hpp
+/// \brief  Ranks that are GPUs: NcclCommunicator around an ncclComm_t of yours or its own, nccl_from() which makes one.
+/// \depends comm/communicator.hpp, comm/collectives.hpp, NCCL 2.18, the CUDA runtime. g++ will do: no kernels. Link
+/// reshard::nccl.
+///
+/// Everything is enqueued on the stream the communicator was given: what it reads must be produced there, or awaited
+/// there. Boxes that lie in a row are sent and received in place; others pass through staging memory, packed by strided
+/// copies. Values that change on the way do so on the host, which is right and slow: convert on the device where it
+/// matters.
+///
+/// NCCL has no deadline and tells nobody why a rank stopped. So every wait looks at NCCL's asynchronous error, at the
+/// stream and at the clock; ranks of one node tell each other what failed, and who has come how far, in shared memory.
+/// Ranks of other nodes learn of a failure from NCCL, or by their deadline. A failed communicator has its operations
+/// aborted (ncclCommAbort; ncclCommRevoke on one that is yours), so nothing of it runs on the device any more.
+#pragma once
+
+#include <reshard/comm/collectives.hpp>
+#include <reshard/comm/detail/nccl_exchange.hpp>
+
+namespace reshard::inline v0 {
+
+/// An exchange among GPUs. Does its part in wait() or test(), so one of them must be called.
+class [[nodiscard]] NcclRequest {
+public:
+    NcclRequest() = default;
+    NcclRequest(NcclRequest&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
+    NcclRequest& operator=(NcclRequest&& other) noexcept {
+        if (this == &other) return *this;
+        detail::quietly([&] { wait(); });
+        exchange_ = std::exchange(other.exchange_, nullptr);
+        return *this;
+    }
+    NcclRequest(NcclRequest const&) = delete;
+    NcclRequest& operator=(NcclRequest const&) = delete;
+    ~NcclRequest() {
+        detail::quietly([&] { wait(); });
+    }
+
+    void wait() {
+        if (auto* const exchange = std::exchange(exchange_, nullptr)) exchange->wait();
+    }
+    [[nodiscard]] bool test() {
+        auto* const exchange = std::exchange(exchange_, nullptr);  // if this throws, the exchange is over
+        if (exchange == nullptr || exchange->test()) return true;
+        exchange_ = exchange;
+        return false;
+    }
+    [[nodiscard]] bool done() const noexcept { return exchange_ == nullptr; }
+
+private:
+    friend class NcclCommunicator;
+    explicit NcclRequest(detail::NcclExchange& exchange) noexcept : exchange_(&exchange) {}
+
+    detail::NcclExchange* exchange_ = nullptr;
+};
+
+/// A new id for NcclCommunicator::make(), on one rank; the others must be told. Throws TransportError.
+[[nodiscard]] inline ncclUniqueId nccl_unique_id() {
+    ncclUniqueId id{};
+    detail::nccl_check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    return id;
+}
+
+/// A rank on a GPU. Used by one thread at a time; must be gone before the stream is.
+class NcclCommunicator : public MeshSplit<NcclCommunicator> {
+public:
+    static constexpr std::string_view name = "nccl";
+    using request_type = NcclRequest;
+    using MeshSplit<NcclCommunicator>::split;
+
+    /// Collective over `comm`, which stays the program's: destroy it after this object and after what was split from
+    /// it. After a failure it is revoked, or, by an NCCL before 2.28, aborted, and then gone. No other operation may be
+    /// under way on it. If it blocks (ncclConfig_t::blocking), no deadline holds inside NCCL's own calls. Throws
+    /// TransportError, MismatchError for options that differ, DeadlineExceeded.
+    NcclCommunicator(ncclComm_t comm, cudaStream_t stream, NcclOptions const& options = {})
+        : exchange_(made(checked(comm), false, stream, options)) {}
+
+    /// Collective: rank `rank` of `ranks` on the current device, with a communicator of its own that does not block.
+    /// `id` is nccl_unique_id() of one of them. A rank that never comes is a DeadlineExceeded.
+    [[nodiscard]] static NcclCommunicator make(ncclUniqueId const& id, int rank, int ranks, cudaStream_t stream,
+                                               NcclOptions const& options = {}) {
+        if (ranks < 1 || rank < 0 || rank >= ranks) {
+            raise(ErrorCode::mesh, concat("reshard::NcclCommunicator: rank ", rank, " of ", ranks,
+                                          " ranks. Fix: ranks count from 0, and there is one at least."));
+        }
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        // NCCL may write it after a wait of ours has failed: then it is never freed.
+        auto comm = std::make_unique<ncclComm_t>(nullptr);
+        detail::nccl_check(ncclCommInitRankConfig(comm.get(), ranks, id, rank, &config), "ncclCommInitRankConfig");
+        if (*comm == nullptr) {
+            raise(ErrorCode::transport,
+                  "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: NCCL_DEBUG=WARN says "
+                  "why.");
+        }
+        return NcclCommunicator(made(*comm, true, stream, options));
+    }
+
+    NcclCommunicator(NcclCommunicator&&) noexcept = default;
+    NcclCommunicator& operator=(NcclCommunicator&&) noexcept = default;
+    NcclCommunicator(NcclCommunicator const&) = delete;
+    NcclCommunicator& operator=(NcclCommunicator const&) = delete;
+    /// Waits until what others still need of this rank has left it, at most ten seconds or the deadline.
+    ~NcclCommunicator() = default;
+
+    [[nodiscard]] int rank() const noexcept { return team().rank(); }
+    [[nodiscard]] int size() const noexcept { return team().size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
+    [[nodiscard]] cudaStream_t stream() const noexcept { return team().stream(); }
+    [[nodiscard]] int device() const noexcept { return team().device(); }
+    /// For calls of NCCL's own. Null for a group of one that was split off, and after a failure.
+    [[nodiscard]] ncclComm_t native() const noexcept { return team().comm(); }
+    /// Bytes of staging memory held on the device.
+    [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
+
+    /// Never waits for other ranks; with NcclOptions::compare, what moves is enqueued in wait() or test(). Throws
+    /// TransportError for transfers out of order or an exchange already under way, BufferError for memory that is not
+    /// of this device, OutOfMemory.
+    NcclRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        enter(detail::NcclCall::exchange);
+        exchange_->start(sends, receives);
+        return NcclRequest(*exchange_);
+    }
+
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
+        enter(detail::NcclCall::agree);
+        Verdict joint;
+        team().guarded([&] { joint = team().agree(mine); });
+        return joint;
+    }
+
+    /// Collective. Ranks of one colour >= 0, ordered by (key, rank), on the same stream. The new communicator shares
+    /// the fate of this one: poison in one is poison in both.
+    [[nodiscard]] NcclCommunicator split(int colour, int key) {
+        enter(detail::NcclCall::split);
+        return NcclCommunicator(std::make_shared<detail::NcclExchange>(team().split(colour, key)));
+    }
+
+    /// Throws BufferError for memory of the host, or of another device.
+    void check_memory(void const* memory) const { detail::check_nccl_memory(team().device(), memory); }
+
+    void abort(ErrorCode code, std::string_view reason) noexcept { team().poison(code, reason); }
+
+    /// For collectives of NCCL's own (comm/nccl_collectives.hpp): enqueues what `start(native, stream)` does and waits
+    /// for it like for everything. Collective.
+    template <class Start>
+    void run_native(std::string_view call, Start&& start) {
+        enter(detail::NcclCall::native);
+        team().guarded([&] {
+            team().settle(start(team().comm(), team().stream()), call);
+            team().mark();
+            team().await([&] { return team().done(); });
+        });
+    }
+
+private:
+    explicit NcclCommunicator(std::shared_ptr<detail::NcclExchange> exchange) noexcept
+        : exchange_(std::move(exchange)) {}
+
+    [[nodiscard]] static ncclComm_t checked(ncclComm_t comm) {
+        if (comm != nullptr) return comm;
+        raise(ErrorCode::transport,
+              "reshard::NcclCommunicator: a null ncclComm_t. Fix: pass one that ncclCommInitRank has made.");
+    }
+    [[nodiscard]] static std::shared_ptr<detail::NcclExchange> made(ncclComm_t comm, bool owned, cudaStream_t stream,
+                                                                    NcclOptions const& options) {
+        auto family = std::make_shared<detail::NcclFamily>();
+        family->options = options;
+        // A year is for ever, and more would overflow where it is compared in nanoseconds.
+        family->options.deadline = smaller<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24 * 365));
+        auto team = std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
+        team->set_up();
+        return std::make_shared<detail::NcclExchange>(std::move(team));
+    }
+
+    [[nodiscard]] detail::NcclTeam& team() const noexcept { return *exchange_->team(); }
+    void enter(detail::NcclCall call) {
+        if (exchange_->busy()) {
+            raise(
+                ErrorCode::transport,
+                "reshard::NcclCommunicator: an exchange is under way. Fix: wait() for its request first, or split the "
+                "communicator.");
+        }
+        team().enter(call);
+    }
+
+    std::shared_ptr<detail::NcclExchange> exchange_;
+};
+
+static_assert(Communicator<NcclCommunicator>);
+
+/// Collective over `host`, a communicator that moves memory of the host: one rank of NCCL for each of its ranks, on the
+/// device that is current on each. `host` is needed only while this runs. Throws the same error on every rank if one
+/// cannot begin.
+template <Communicator C>
+[[nodiscard]] NcclCommunicator nccl_from(C& host, cudaStream_t stream, NcclOptions const& options = {}) {
+    ncclUniqueId id{};
+    Verdict mine;
+    if (host.rank() == 0) {
+        ncclResult_t const code = ncclGetUniqueId(&id);
+        if (code != ncclSuccess) {
+            mine.code = ErrorCode::transport;
+            mine.reason = concat("reshard::nccl_from: ncclGetUniqueId failed: ", detail::nccl_error_text(code, nullptr),
+                                 ". Fix: NCCL_DEBUG=WARN says why.");
+        }
+    }
+    Verdict const joint = host.agree(mine);
+    if (!joint.ok()) raise(joint.code, joint.reason);
+    broadcast(host, std::as_writable_bytes(std::span(&id, 1)), 0);
+    return NcclCommunicator::make(id, host.rank(), host.size(), stream, options);
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/nccl_collectives.hpp
+/// \brief  NCCL's own all_gather, all_reduce and reduce_scatter, for who asks for them: equal counts on every rank.
+/// \depends comm/nccl.hpp, core/reduce.hpp.
+///
+/// Plans fold in the order of the ranks, so that the bits of a sum are the same for every transport and world size.
+/// NCCL folds in the order that suits its rings and trees, and is faster for it. To call a reduction here is to give
+/// that order up, which any_order says in the call. All are collective, and wait: for the communicator's deadline.
+#pragma once
+
+#include <reshard/comm/nccl.hpp>
+#include <reshard/core/reduce.hpp>
+
+namespace reshard::inline v0 {
+
+/// Whoever passes it takes sums as they come: their last bits may change with the number of ranks, and with NCCL.
+struct AnyOrder {};
+inline constexpr AnyOrder any_order{};
+
+namespace detail {
+
+/// Throws DTypeError for types that NCCL cannot fold.
+[[nodiscard]] inline ncclDataType_t nccl_type(DType dtype, std::string_view operation) {
+    switch (dtype) {
+        case DType::i8: return ncclInt8;
+        case DType::u8: return ncclUint8;
+        case DType::i32: return ncclInt32;
+        case DType::u32: return ncclUint32;
+        case DType::i64: return ncclInt64;
+        case DType::u64: return ncclUint64;
+        case DType::f16: return ncclFloat16;
+        case DType::bf16: return ncclBfloat16;
+        case DType::f32: return ncclFloat32;
+        case DType::f64: return ncclFloat64;
+        default: break;
+    }
+    raise(ErrorCode::dtype, concat("reshard::", operation, ": NCCL does not fold elements of ", reshard::name(dtype),
+                                   ". Fix: let a plan fold them."));
+}
+[[nodiscard]] inline ncclRedOp_t nccl_fold(Reduce op, DType dtype, std::string_view operation) {
+    if (supports(op, dtype)) {
+        switch (op) {
+            case Reduce::sum: return ncclSum;
+            case Reduce::avg: return ncclAvg;
+            case Reduce::min: return ncclMin;
+            case Reduce::max: return ncclMax;
+            case Reduce::product: return ncclProd;
+            default: break;
+        }
+    }
+    raise(ErrorCode::dtype, concat("reshard::", operation, ": NCCL does not fold ", reshard::name(dtype), " by ",
+                                   reshard::name(op), ". Fix: let a plan fold them."));
+}
+
+/// Throws BufferError, before anything moves; the caller calls it on every rank alike.
+inline void check_native(NcclCommunicator const& comm, Index elements, void const* from, void const* to,
+                         std::string_view operation) {
+    if (elements < 0) {
+        raise(ErrorCode::buffer, concat("reshard::", operation, ": ", elements, " elements. Fix: check the count."));
+    }
+    if (elements == 0) return;
+    comm.check_memory(from);
+    comm.check_memory(to);
+}
+
+/// A group of one has nobody to ask.
+inline ncclResult_t copy_native(void const* from, void* to, Index bytes, cudaStream_t stream) {
+    if (from != to && bytes != 0) {
+        cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream),
+                   "cudaMemcpyAsync");
+    }
+    return ncclSuccess;
+}
+
+}  // namespace detail
+
+/// `bytes` bytes of every rank, in rank order, into `all` of every rank, which holds comm.size() times as many.
+/// Throws BufferError on the rank whose memory is not of its device: agree on buffers first.
+inline void native_all_gather(NcclCommunicator& comm, void const* mine, Index bytes, void* all) {
+    detail::check_native(comm, bytes, mine, all, "native_all_gather");
+    comm.run_native("ncclAllGather", [&](ncclComm_t native, cudaStream_t stream) {
+        if (native == nullptr) return detail::copy_native(mine, all, bytes, stream);
+        return ncclAllGather(mine, all, static_cast<std::size_t>(bytes), ncclInt8, native, stream);
+    });
+}
+
+/// Element k of `to`, on every rank, becomes the fold of elements k of `from` of all ranks. `from` may be `to`.
+/// Throws DTypeError for what NCCL cannot fold: complex numbers, booleans, 16-bit integers, bits.
+inline void native_all_reduce(NcclCommunicator& comm, void const* from, void* to, Index elements, DType dtype,
+                              Reduce op, AnyOrder) {
+    ncclDataType_t const type = detail::nccl_type(dtype, "native_all_reduce");
+    ncclRedOp_t const fold = detail::nccl_fold(op, dtype, "native_all_reduce");
+    detail::check_native(comm, elements, from, to, "native_all_reduce");
+    comm.run_native("ncclAllReduce", [&](ncclComm_t native, cudaStream_t stream) {
+        if (native == nullptr) return detail::copy_native(from, to, elements * bytes(dtype), stream);
+        return ncclAllReduce(from, to, static_cast<std::size_t>(elements), type, fold, native, stream);
+    });
+}
+
+/// `from` holds comm.size() blocks of `elements`; `to` of rank r becomes the fold of blocks r of all ranks.
+inline void native_reduce_scatter(NcclCommunicator& comm, void const* from, void* to, Index elements, DType dtype,
+                                  Reduce op, AnyOrder) {
+    ncclDataType_t const type = detail::nccl_type(dtype, "native_reduce_scatter");
+    ncclRedOp_t const fold = detail::nccl_fold(op, dtype, "native_reduce_scatter");
+    detail::check_native(comm, elements, from, to, "native_reduce_scatter");
+    comm.run_native("ncclReduceScatter", [&](ncclComm_t native, cudaStream_t stream) {
+        if (native == nullptr) return detail::copy_native(from, to, elements * bytes(dtype), stream);
+        return ncclReduceScatter(from, to, static_cast<std::size_t>(elements), type, fold, native, stream);
+    });
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/nccl_from_mpi.hpp
+/// \brief  nccl_from_mpi(): ranks of mpirun become ranks of NCCL.
+/// \depends comm/mpi.hpp, comm/nccl.hpp. Link reshard::nccl and reshard::mpi.
+#pragma once
+
+#include <reshard/comm/mpi.hpp>
+#include <reshard/comm/nccl.hpp>
+
+namespace reshard::inline v0 {
+
+/// Collective over `comm`; MPI hands out the unique id and is not asked again. Each rank on the device that is current.
+[[nodiscard]] inline NcclCommunicator nccl_from_mpi(MpiCommunicator& comm, cudaStream_t stream,
+                                                    NcclOptions const& options = {}) {
+    return nccl_from(comm, stream, options);
+}
+[[nodiscard]] inline NcclCommunicator nccl_from_mpi(MPI_Comm comm, cudaStream_t stream,
+                                                    NcclOptions const& options = {}) {
+    MpiOptions mpi;
+    mpi.deadline = options.deadline;
+    MpiCommunicator host(comm, mpi);
+    return nccl_from(host, stream, options);
+}
+
+}  // namespace reshard::inline v0

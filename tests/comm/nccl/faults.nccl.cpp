@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong among ranks of NCCL: typed errors on every rank, and nobody waits for ever.
+#include "../conformance.hpp"
+#include "gpus.hpp"
+
+#include <sys/wait.h>  // waitpid
+#include <unistd.h>    // fork
+
+#include <atomic>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+namespace {
+using namespace reshard;
+using namespace std::chrono_literals;
+using test::box_of;
+using test::Ended;
+using test::on_devices;
+using test::on_gpus;
+namespace fake = test::fake_nccl;
+
+NcclOptions with_deadline(std::chrono::milliseconds deadline) {
+    NcclOptions options;
+    options.deadline = deadline;
+    return options;
+}
+
+/// The ways ranks can be waiting for one another.
+enum class Wait { exchange, agree, split, child_agree };
+constexpr Wait all_waits[] = {Wait::exchange, Wait::agree, Wait::split, Wait::child_agree};
+
+void wait_for_others(NcclCommunicator& comm, NcclCommunicator& child, Wait how) {
+    switch (how) {
+        case Wait::exchange: return test::sends_one_value_to_each_peer(comm);
+        case Wait::agree: return barrier(comm);
+        case Wait::split: return static_cast<void>(comm.split(0, 0));
+        case Wait::child_agree: return barrier(child);
+    }
+}
+
+/// After a failure each further call says so again.
+template <class C>
+void check_poisoned(C& comm) {
+    CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
+    CHECK_THROWS_AS(static_cast<void>(comm.agree({})), PeerFailed);
+    CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), PeerFailed);
+}
+
+void check_nothing_left() {
+    CHECK(fake::live_communicators() == 0);
+    CHECK(fake::live_allocations() == 0);
+}
+
+/// Runs body(comm, child), which fails somewhere, and tries afterwards that both communicators stay failed.
+template <class Body>
+std::vector<Ended> failing(int ranks, NcclOptions const& options, Body const& body) {
+    auto const ended = on_gpus(ranks, options, [&](NcclCommunicator& comm) {
+        NcclCommunicator child = comm.split(0, 0);
+        try {
+            body(comm, child);
+        } catch (Error const&) {
+            check_poisoned(comm);
+            check_poisoned(child);
+            throw;
+        }
+    });
+    check_nothing_left();
+    return ended;
+}
+}  // namespace
+
+TEST_SUITE("comm/nccl") {
+    TEST_CASE("an asynchronous error of NCCL on one rank is its TransportError, and PeerFailed on the others") {
+        for (Wait how : all_waits) {
+            for (int culprit : {0, 2}) {
+                CAPTURE(static_cast<int>(how));
+                CAPTURE(culprit);
+                auto const ended = failing(3, {}, [&](NcclCommunicator& comm, NcclCommunicator& child) {
+                    ncclComm_t const native = how == Wait::child_agree ? child.native() : comm.native();
+                    if (comm.rank() == culprit) fake::set_async_error(native, ncclSystemError);
+                    wait_for_others(comm, child, how);
+                });
+                for (int r = 0; r != 3; ++r) {
+                    Ended const& mine = ended[static_cast<std::size_t>(r)];
+                    CAPTURE(mine.text);
+                    CHECK(mine.code == (r == culprit ? ErrorCode::transport : ErrorCode::peer_failed));
+                    CHECK(mine.says("unhandled system error"));
+                    CHECK(mine.says("Fix: "));
+                    if (r != culprit) CHECK(mine.says(concat("rank ", culprit, " failed: ")));
+                }
+            }
+        }
+    }
+
+    TEST_CASE("an error NCCL blames on a peer is PeerFailed") {
+        auto const ended = failing(2, {}, [&](NcclCommunicator& comm, NcclCommunicator&) {
+            if (comm.rank() == 1) fake::set_async_error(comm.native(), ncclRemoteError);
+            barrier(comm);
+        });
+        for (Ended const& each : ended) CHECK(each.code == ErrorCode::peer_failed);
+        CHECK(ended[1].says("remote process exited"));
+    }
+
+    TEST_CASE("a call that fails is named, wherever it is made") {
+        struct Case {
+            char const* call;
+            int code;
+            ErrorCode seen;
+        };
+        Case const cases[] = {
+            {"ncclSend", ncclSystemError, ErrorCode::transport},
+            {"ncclRecv", ncclRemoteError, ErrorCode::peer_failed},
+            {"ncclGroupEnd", ncclInvalidUsage, ErrorCode::transport},
+            {"ncclCommGetAsyncError", ncclInternalError, ErrorCode::transport},
+            {"cudaMemcpyAsync", cudaErrorInvalidValue, ErrorCode::transport},
+            {"cudaMemcpy2DAsync", cudaErrorInvalidValue, ErrorCode::transport},
+            {"cudaLaunchHostFunc", cudaErrorInvalidValue, ErrorCode::transport},
+            {"cudaEventRecord", cudaErrorInvalidValue, ErrorCode::transport},
+            {"cudaEventQuery", cudaErrorIllegalAddress, ErrorCode::transport},
+            {"cudaPointerGetAttributes", cudaErrorInvalidValue, ErrorCode::transport},
+            {"cudaMalloc", cudaErrorMemoryAllocation, ErrorCode::out_of_memory},
+            {"cudaMallocHost", cudaErrorMemoryAllocation, ErrorCode::out_of_memory},
+        };
+        for (Case const& one : cases) {
+            CAPTURE(one.call);
+            auto const ended = failing(3, {}, [&](NcclCommunicator& comm, NcclCommunicator&) {
+                if (comm.rank() == 1) fake::fail(one.call, one.code);
+                test::moves_strided_boxes(comm);
+                test::converts_on_the_way(comm);
+                FAIL("the fault was not met");
+            });
+            CAPTURE(ended[1].text);
+            CHECK(ended[1].code == one.seen);
+            if (one.seen != ErrorCode::out_of_memory) CHECK(ended[1].says(concat(one.call, " failed: ")));
+            CHECK(ended[1].says("Fix: "));
+            for (std::size_t r : {0U, 2U}) {
+                CAPTURE(ended[r].text);
+                CHECK(ended[r].code == ErrorCode::peer_failed);
+                CHECK(ended[r].says("rank 1 failed: "));
+            }
+        }
+    }
+
+    TEST_CASE("a collective that fails is named") {
+        for (char const* call : {"ncclAllReduce", "ncclCommSplit"}) {
+            CAPTURE(call);
+            auto const ended = failing(2, {}, [&](NcclCommunicator& comm, NcclCommunicator&) {
+                if (comm.rank() == 0) fake::fail(call, ncclSystemError);
+                static_cast<void>(comm.split(0, 0));
+            });
+            CHECK(ended[0].code == ErrorCode::transport);
+            CHECK(ended[0].says(concat(call, " failed: ")));
+            CHECK(ended[1].code == ErrorCode::peer_failed);
+        }
+    }
+
+    TEST_CASE("a rank that never comes is named when the deadline has passed, to all who waited") {
+        for (Wait how : all_waits) {
+            CAPTURE(static_cast<int>(how));
+            std::atomic<int> gave_up = 0;
+            auto const ended = failing(4, with_deadline(150ms), [&](NcclCommunicator& comm, NcclCommunicator& child) {
+                if (comm.rank() % 2 == 1) {
+                    while (gave_up != 2) std::this_thread::sleep_for(1ms);
+                    barrier(comm);  // too late
+                    return;
+                }
+                try {
+                    wait_for_others(comm, child, how);
+                } catch (...) {
+                    ++gave_up;
+                    throw;
+                }
+            });
+            for (std::size_t r = 0; r != 4; ++r) {
+                CAPTURE(ended[r].text);
+                CHECK(ended[r].code == (r % 2 == 0 ? ErrorCode::deadline : ErrorCode::peer_failed));
+                CHECK(ended[r].says("for rank 1, 3"));
+            }
+        }
+    }
+
+    TEST_CASE("a rank that leaves early fails those that wait for it, long before the deadline") {
+        for (Wait how : all_waits) {
+            CAPTURE(static_cast<int>(how));
+            std::atomic<int> out = 0;
+            auto const ended = on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                std::optional<NcclCommunicator> comm = nccl_from(host, stream, with_deadline(1h));
+                std::optional<NcclCommunicator> child = comm->split(0, 0);
+                if (host.rank() == 1) {
+                    child.reset();
+                    comm.reset();
+                    ++out;
+                    return;
+                }
+                while (out == 0) std::this_thread::yield();
+                wait_for_others(*comm, *child, how);
+            });
+            for (std::size_t r : {0U, 2U}) {
+                CAPTURE(ended[r].text);
+                CHECK(ended[r].code == ErrorCode::peer_failed);
+                CHECK(ended[r].says("rank 1 has left"));
+            }
+            check_nothing_left();
+        }
+    }
+
+    TEST_CASE("a rank that throws in between fails the others, and the reason travels") {
+        auto const ended = on_gpus(3, with_deadline(1h), [](NcclCommunicator& comm) {
+            if (comm.rank() == 2) {
+                comm.abort(ErrorCode::user, "the disk is full");
+                throw std::runtime_error("the disk is full");
+            }
+            barrier(comm);
+        });
+        for (std::size_t r : {0U, 1U}) {
+            CHECK(ended[r].code == ErrorCode::peer_failed);
+            CHECK(ended[r].says("rank 2 failed: the disk is full"));
+        }
+        check_nothing_left();
+    }
+
+    TEST_CASE("abort in a split child poisons the whole family, wherever the others wait") {
+        auto const ended = on_gpus(4, with_deadline(1h), [](NcclCommunicator& comm) {
+            NcclCommunicator child = comm.split(0, -comm.rank());  // the other way round
+            NcclCommunicator grandchild = child.split(comm.rank() % 2, 0);
+            std::string text;
+            try {
+                if (comm.rank() == 3) grandchild.abort(ErrorCode::format, "bad header");
+                static_cast<void>((comm.rank() % 2 == 0 ? comm : child).agree({}));
+                barrier(grandchild);
+            } catch (PeerFailed const& error) {
+                text = error.message();
+            }
+            CAPTURE(text);
+            CHECK(text.find("rank 3 failed: bad header") != std::string::npos);  // as the outermost counts
+            check_poisoned(comm);
+            check_poisoned(child);
+            check_poisoned(grandchild);
+        });
+        test::check_none(ended);
+        check_nothing_left();
+    }
+
+    TEST_CASE("making a communicator that never becomes ready ends at the deadline, and leaves nothing behind") {
+        fake::reset();
+        fake::stall_init(true);
+        auto const ended = on_gpus(2, with_deadline(60ms), [](NcclCommunicator&) { FAIL("it became ready"); });
+        fake::reset();
+        for (Ended const& each : ended) {
+            CAPTURE(each.text);
+            CHECK(each.code == ErrorCode::deadline);
+            CHECK(each.says("making the communicator"));
+            CHECK(each.says("NcclOptions::deadline"));
+        }
+        check_nothing_left();
+    }
+
+    TEST_CASE("a rank that does not come to make the communicator is a DeadlineExceeded") {
+        ncclUniqueId const id = nccl_unique_id();
+        auto const ended = on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            if (host.rank() == 1) return;
+            NcclCommunicator const comm = NcclCommunicator::make(id, 0, 2, stream, with_deadline(60ms));
+        });
+        CHECK(ended[0].code == ErrorCode::deadline);
+        check_nothing_left();
+    }
+
+    TEST_CASE("what cannot begin fails on every rank") {
+        auto const no_id = on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            if (host.rank() == 0) fake::fail("ncclGetUniqueId", ncclSystemError);
+            NcclCommunicator const comm = nccl_from(host, stream);
+        });
+        for (Ended const& each : no_id) {
+            CHECK(each.code == ErrorCode::transport);
+            CHECK(each.says("ncclGetUniqueId failed: "));
+        }
+        auto const differing = on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            NcclOptions options;
+            options.compare = host.rank() != 2;
+            NcclCommunicator const comm = nccl_from(host, stream, options);
+        });
+        for (Ended const& each : differing) {
+            CHECK(each.code == ErrorCode::mismatch);
+            CHECK(each.says("NcclOptions of rank 2 are not those of rank 0"));
+        }
+        auto const no_memory = on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            NcclOptions options = with_deadline(100ms);
+            if (host.rank() == 0) options.staging.allocate = [](Index) noexcept -> std::byte* { return nullptr; };
+            NcclCommunicator const comm = nccl_from(host, stream, options);
+        });
+        CHECK(no_memory[0].code == ErrorCode::out_of_memory);
+        CHECK(no_memory[1].code == ErrorCode::deadline);  // before the ranks know each other
+        CHECK_THROWS_AS(NcclCommunicator(nullptr, nullptr), TransportError);
+        CHECK_THROWS_AS(static_cast<void>(NcclCommunicator::make({}, 2, 2, nullptr)), MeshError);
+        check_nothing_left();
+    }
+
+    TEST_CASE("payloads of different size are a mismatch on both ranks and PeerFailed on the others") {
+        struct Case {
+            std::vector<Index> sent;      // bytes of each transfer from rank 1 to rank 3
+            std::vector<Index> expected;  // and of each transfer rank 3 receives from rank 1
+            std::string story;
+        };
+        Case const cases[] = {
+            {{24}, {32}, "rank 1 sends 24 bytes, rank 3 expects 32 bytes"},
+            {{24, 8}, {24}, "transfer 1 from rank 1 to rank 3: rank 1 sends 8 bytes, rank 3 expects nothing"},
+            {{24}, {24, 8}, "rank 1 sends nothing, rank 3 expects 8 bytes"},
+            {{24}, {}, "rank 1 sends 24 bytes, rank 3 expects nothing"},
+            {{}, {24}, "rank 1 sends nothing, rank 3 expects 24 bytes"},
+            {{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, "5 transfers of 15 bytes in all, rank 3 expects 5 of 16"},
+        };
+        for (auto const& one : cases) {
+            for (bool by_test : {false, true}) {
+                CAPTURE(one.story);
+                CAPTURE(by_test);
+                std::vector<std::byte> untouched(64, std::byte{0x77});
+                auto const ended = on_gpus(4, {}, [&](NcclCommunicator& comm) {
+                    std::vector<std::byte> const from(64);
+                    std::vector<Send> sends;
+                    std::vector<Receive> receives;
+                    if (comm.rank() == 1) {
+                        for (Index bytes : one.sent) sends.push_back({3, from.data(), box_of(1, {{bytes, 1}})});
+                    }
+                    if (comm.rank() == 3) {
+                        for (Index bytes : one.expected) {
+                            receives.push_back({1, untouched.data(), box_of(1, {{bytes, 1}})});
+                        }
+                    }
+                    auto request = comm.exchange(sends, receives);
+                    while (by_test && !request.test()) {
+                    }
+                    request.wait();
+                    barrier(comm);  // ranks 0 and 2 had nothing to do with it
+                });
+                for (std::size_t r = 0; r != 4; ++r) {
+                    CAPTURE(ended[r].text);
+                    CHECK(ended[r].code == (r % 2 == 1 ? ErrorCode::mismatch : ErrorCode::peer_failed));
+                    CHECK(ended[r].says(one.story));
+                }
+                CHECK(ended[1].text == ended[3].text);
+                CHECK(untouched == std::vector<std::byte>(64, std::byte{0x77}));
+                check_nothing_left();
+            }
+        }
+    }
+
+    TEST_CASE("extents or types on the wire that differ are a mismatch, also with oneself") {
+        auto const types = on_gpus(2, {}, [](NcclCommunicator& comm) {
+            double value = 1;
+            DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
+            Conversion const conversion{DType::f64, wire, 1.0, convert<std::byte>};
+            Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
+            Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
+            if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
+            comm.exchange({}, {&receive, 1}).wait();
+        });
+        auto const extents = on_gpus(2, {}, [](NcclCommunicator& comm) {
+            std::byte bytes[6] = {};
+            Send const send{1, bytes, box_of(1, {{2, 3}, {3, 1}})};
+            Receive const receive{0, bytes, box_of(1, {{3, 2}, {2, 1}})};
+            if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
+            comm.exchange({}, {&receive, 1}).wait();
+        });
+        auto const alone = on_gpus(1, {}, [](NcclCommunicator& comm) {
+            std::byte bytes[8] = {};
+            Send const send{0, bytes, box_of(1, {{3, 1}})};
+            Receive const receive{0, bytes + 4, box_of(1, {{4, 1}})};
+            comm.exchange({&send, 1}, {&receive, 1}).wait();
+        });
+        for (std::size_t r : {0U, 1U}) {
+            CHECK(types[r].code == ErrorCode::mismatch);
+            CHECK(types[r].says("rank 0 sends I64, rank 1 expects U64"));
+            CHECK(extents[r].code == ErrorCode::mismatch);
+            CHECK(extents[r].says("both sides move 6 bytes but list different extents"));
+        }
+        CHECK(alone[0].code == ErrorCode::mismatch);
+        CHECK(alone[0].says("rank 0 sends 3 bytes, rank 0 expects 4 bytes"));
+    }
+
+    TEST_CASE("ranks that make different calls are told so, long before the deadline") {
+        auto const ended = on_gpus(2, with_deadline(1h), [](NcclCommunicator& comm) {
+            if (comm.rank() == 0) return barrier(comm);
+            comm.exchange({}, {}).wait();
+        });
+        for (Ended const& each : ended) {
+            CAPTURE(each.text);
+            CHECK(each.code == ErrorCode::mismatch);
+            CHECK(each.says("called agree"));
+            CHECK(each.says("called exchange"));
+        }
+    }
+
+    TEST_CASE("memory of the host, or of another device, is refused by name") {
+        std::vector<int> host_values(4);
+        std::vector<int> far_values(4);
+        fake::claim(host_values.data(), 16, -1);
+        fake::claim(far_values.data(), 16, 7);
+        auto const ended = on_gpus(2, {}, [&](NcclCommunicator& comm) {
+            int near = 0;
+            comm.check_memory(&near);
+            CHECK_THROWS_WITH_AS(comm.check_memory(host_values.data()),
+                                 doctest::Contains("device and host memory mixed. Fix: "), BufferError);
+            CHECK_THROWS_WITH_AS(comm.check_memory(far_values.data() + 1),
+                                 doctest::Contains("memory of device 7. Fix: "), BufferError);
+            Send const send{1, reinterpret_cast<std::byte const*>(host_values.data()), box_of(4, {{4, 4}})};
+            Receive const receive{0, reinterpret_cast<std::byte*>(&near), box_of(4, {})};
+            if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();
+            comm.exchange({}, {&receive, 1}).wait();
+        });
+        CHECK(ended[0].code == ErrorCode::buffer);
+        CHECK(ended[1].code == ErrorCode::peer_failed);
+        CHECK(ended[1].says("device and host memory mixed"));
+        fake::claim(host_values.data(), 0, 0);
+        fake::claim(far_values.data(), 0, 0);
+    }
+
+    TEST_CASE("an exchange out of order, or before the last is done, is refused") {
+        auto const ended = on_gpus(2, {}, [](NcclCommunicator& comm) {
+            NcclCommunicator other = comm.split(0, 0);
+            auto first = other.exchange({}, {});
+            CHECK_THROWS_WITH_AS(static_cast<void>(other.exchange({}, {})), doctest::Contains("under way"),
+                                 TransportError);
+            CHECK_THROWS_WITH_AS(static_cast<void>(other.agree({})), doctest::Contains("under way"), TransportError);
+            first.wait();
+            NcclCommunicator moved = std::move(other);
+            test::sends_one_value_to_each_peer(moved);
+            std::byte byte{};
+            Send const beyond{comm.size(), &byte, box_of(1, {})};
+            comm.exchange({&beyond, 1}, {}).wait();
+        });
+        for (Ended const& each : ended) CHECK((each.says("sort transfers by peer")));
+    }
+
+    TEST_CASE("a request's destructor gives up at the deadline and does not throw") {
+        std::atomic<bool> given_up = false;
+        auto const ended = on_gpus(2, with_deadline(60ms), [&](NcclCommunicator& comm) {
+            if (comm.rank() == 0) {
+                { auto request = comm.exchange({}, {}); }
+                given_up = true;
+                check_poisoned(comm);
+            } else {
+                while (!given_up) std::this_thread::sleep_for(1ms);
+            }
+        });
+        test::check_none(ended);
+        check_nothing_left();
+    }
+
+    TEST_CASE("a communicator of the program's own is revoked after a failure, not destroyed") {
+        for (bool fails : {false, true}) {
+            CAPTURE(fails);
+            fake::reset();
+            ncclUniqueId const id = nccl_unique_id();
+            auto const ended = on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                ncclComm_t native = nullptr;
+                CHECK(ncclCommInitRank(&native, 3, id, host.rank()) == ncclSuccess);
+                {
+                    NcclCommunicator comm{native, stream};
+                    CHECK(comm.native() == native);
+                    test::conforms(comm);
+                    if (fails) {
+                        if (host.rank() == 0) comm.abort(ErrorCode::user, "enough");
+                        // The one that aborts is told as well: its communicator is of no use any more.
+                        CHECK_THROWS_AS(barrier(comm), PeerFailed);
+                        check_poisoned(comm);
+                    }
+                }
+                int rank = -1;
+                CHECK(ncclCommUserRank(native, &rank) == ncclSuccess);
+                CHECK(rank == host.rank());
+                CHECK(ncclCommDestroy(native) == ncclSuccess);
+            });
+            test::check_none(ended);
+            CHECK(fake::counts().revoked == (fails ? 3 : 0));
+            CHECK(fake::counts().aborted == 0);
+            check_nothing_left();
+        }
+    }
+
+    TEST_CASE("NcclBoard: those who name the same number see the same seats, and the first failure counts") {
+        std::uint64_t const number = detail::nccl_nonce();
+        detail::NcclBoard one(number, 3);
+        detail::NcclBoard other(number, 3);
+        detail::NcclBoard third(number + 1, 3);
+        one.seat(2).entered.store(77);
+        CHECK(other.seat(2).entered.load() == 77);
+        CHECK(third.seat(2).entered.load() == 0);
+        detail::NcclFailure heard;
+        CHECK_FALSE(other.heard(heard));
+        detail::NcclFailure first = detail::nccl_failure(ErrorCode::io, 1, 5, -1, -1, std::string(2000, 'x'));
+        detail::NcclFailure second = detail::nccl_failure(ErrorCode::user, 2, 5, -1, -1, "later");
+        one.tell(first);
+        other.tell(second);
+        CHECK(second.rank == 1);
+        CHECK(std::string(second.reason) == std::string(999, 'x'));
+        CHECK(other.heard(heard));
+        CHECK(heard.code == static_cast<int>(ErrorCode::io));
+        CHECK_FALSE(third.heard(heard));
+        one.forget_name();
+        detail::NcclBoard late(number, 3);  // a name that is free again
+        CHECK(late.seat(2).entered.load() == 0);
+    }
+
+    TEST_CASE("a process that has ended does not live, whether or not somebody has asked for its status") {
+        CHECK(detail::nccl_process_lives(::getpid()));
+        pid_t const child = ::fork();
+        if (child == 0) ::_exit(0);
+        siginfo_t info{};
+        REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+        CHECK_FALSE(detail::nccl_process_lives(child));
+        REQUIRE(::waitpid(child, nullptr, 0) == child);
+        CHECK_FALSE(detail::nccl_process_lives(child));
+    }
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/comm/nccl/gpus.hpp
+/// \brief  Runs a body on ranks that the test double of NCCL calls GPUs: threads with a device and a stream each.
+#pragma once
+
+#include "support/fake_nccl.hpp"
+
+#include <reshard/comm/nccl.hpp>
+#include <reshard/comm/threads.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace reshard::test {
+
+/// What one rank threw; empty: nothing.
+struct Ended {
+    ErrorCode code = ErrorCode::none;
+    std::string text;
+    [[nodiscard]] bool says(std::string const& part) const { return text.find(part) != std::string::npos; }
+};
+
+/// Runs body(host, stream) on `ranks` threads, the device of each its rank; returns what each threw.
+template <class Body>
+std::vector<Ended> on_devices(int ranks, Body const& body) {
+    std::vector<Ended> ended(static_cast<std::size_t>(ranks));
+    run_on_threads(ranks, [&](ThreadCommunicator& host) {
+        static_cast<void>(cudaSetDevice(host.rank()));
+        Ended& mine = ended[static_cast<std::size_t>(host.rank())];
+        try {
+            fake_nccl::Stream stream;
+            body(host, stream);
+        } catch (Error const& error) {
+            mine = {error.code(), error.message()};
+        } catch (std::exception const& error) {
+            mine = {ErrorCode::user, error.what()};
+        }
+        int device = -1;
+        static_cast<void>(cudaGetDevice(&device));
+        CHECK(device == host.rank());  // whatever happened, the program's device is current again
+        barrier(host);                 // what the double shares lives as long as anybody uses it
+    });
+    return ended;
+}
+
+/// Runs body(comm) on `ranks` ranks of NCCL; returns what each threw.
+template <class Body>
+std::vector<Ended> on_gpus(int ranks, NcclOptions const& options, Body const& body) {
+    return on_devices(ranks, [&](ThreadCommunicator& host, cudaStream_t stream) {
+        NcclCommunicator comm = nccl_from(host, stream, options);
+        body(comm);
+    });
+}
+
+inline void check_none(std::vector<Ended> const& ended) {
+    for (Ended const& each : ended) {
+        CAPTURE(each.text);
+        CHECK(each.code == ErrorCode::none);
+    }
+}
+
+}  // namespace reshard::test

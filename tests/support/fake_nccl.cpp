@@ -1,0 +1,705 @@
+// SPDX-License-Identifier: Apache-2.0
+// The test double of fake_nccl.hpp. Nothing here is NCCL's or CUDA's own; only the declarations are.
+#include "support/fake_nccl.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace fake = reshard::test::fake_nccl;
+
+namespace {
+
+std::mutex counts_mutex;
+fake::Counts counted;
+std::atomic<int> communicators{0};
+std::atomic<int> allocations{0};
+std::atomic<bool> init_stalls{false};
+
+template <class Body>
+void count(Body&& body) {
+    std::lock_guard const lock(counts_mutex);
+    body(counted);
+}
+
+// ---- Faults ------------------------------------------------------------------------------------------------------
+
+struct Fault {
+    std::string call;
+    int code;
+    int skipped;
+};
+thread_local std::vector<Fault> faults;
+
+/// The code to fail with, or 0.
+int fault(char const* call) {
+    for (auto it = faults.begin(); it != faults.end(); ++it) {
+        if (it->call != call || it->skipped-- > 0) continue;
+        int const code = it->code;
+        faults.erase(it);
+        return code;
+    }
+    return 0;
+}
+
+// ---- Streams -----------------------------------------------------------------------------------------------------
+
+/// Whether it is complete.
+using Task = std::function<bool()>;
+
+}  // namespace
+
+struct CUstream_st {
+    std::deque<Task> tasks;
+    std::uint64_t enqueued = 0;
+    std::uint64_t completed = 0;
+
+    void add(Task task) {
+        tasks.push_back(std::move(task));
+        ++enqueued;
+    }
+    bool progress() {
+        while (!tasks.empty() && tasks.front()()) {
+            tasks.pop_front();
+            ++completed;
+        }
+        return tasks.empty();
+    }
+};
+struct CUevent_st {
+    CUstream_st* stream = nullptr;
+    std::uint64_t at = 0;
+};
+
+namespace {
+
+thread_local int current_device = 0;
+
+CUstream_st& stream_of(cudaStream_t stream) {
+    thread_local CUstream_st default_stream;
+    if (stream != nullptr) return *stream;
+    count([](auto& c) { ++c.default_stream; });
+    return default_stream;
+}
+
+struct Claim {
+    std::size_t bytes;
+    int device;
+};
+std::mutex claims_mutex;
+std::map<std::uintptr_t, Claim> claims;
+
+void* allocate(std::size_t bytes, int device) {
+    void* const memory = std::malloc(std::max<std::size_t>(bytes, 1));
+    ++allocations;
+    fake::claim(memory, bytes, device);
+    return memory;
+}
+void deallocate(void* memory) {
+    if (memory == nullptr) return;
+    {
+        std::lock_guard const lock(claims_mutex);
+        claims.erase(reinterpret_cast<std::uintptr_t>(memory));
+    }
+    --allocations;
+    std::free(memory);
+}
+
+// ---- Cliques: what the ranks of a communicator share ---------------------------------------------------------------
+
+constexpr std::size_t copied_at_most = std::size_t{1} << 30;  // longer messages are only counted
+
+struct Message {
+    void const* from = nullptr;
+    void* to = nullptr;
+    std::size_t bytes = 0;
+    std::shared_ptr<bool> done;
+};
+struct Gathering {
+    std::string kind;
+    std::vector<void const*> from;
+    std::vector<void*> to;
+    int arrived = 0;
+    bool fits = true;
+    bool done = false;
+};
+struct Clique;
+struct Splitting {
+    std::vector<int> colour;
+    std::vector<int> key;
+    int arrived = 0;
+    std::map<int, std::shared_ptr<Clique>> children;
+};
+struct Clique {
+    explicit Clique(int n) : ranks(n) {}
+    std::mutex mutex;
+    int ranks;
+    int arrived = 0;
+    std::map<std::pair<int, int>, std::deque<Message>> sends;  // from, to
+    std::map<std::pair<int, int>, std::deque<Message>> receives;
+    std::map<std::uint64_t, Gathering> gatherings;
+    std::map<std::uint64_t, Splitting> splittings;
+};
+
+std::mutex ids_mutex;
+std::map<std::string, std::weak_ptr<Clique>> ids;
+std::atomic<int> next_id{1};
+
+/// What outlives the handle, for tasks that are still in a stream.
+struct State {
+    std::shared_ptr<Clique> clique;
+    int rank = 0;
+    bool over = false;  // aborted or revoked: nothing of it runs any more
+};
+
+}  // namespace
+
+struct ncclComm {
+    std::shared_ptr<State> state = std::make_shared<State>();
+    int device = current_device;
+    bool blocking = false;
+    bool stalled = init_stalls;
+    int polls = 0;  // so many times it still says ncclInProgress
+    std::atomic<ncclResult_t> async{ncclSuccess};
+    std::uint64_t gatherings = 0;
+    std::uint64_t splittings = 0;
+    bool splits = false;
+    ncclComm_t* child = nullptr;
+
+    ncclComm() { ++communicators; }
+    ncclComm(ncclComm const&) = delete;
+    ncclComm& operator=(ncclComm const&) = delete;
+    ~ncclComm() { --communicators; }
+
+    Clique& clique() const { return *state->clique; }
+    int rank() const { return state->rank; }
+    /// The first thing a call does; another thread may set the error.
+    ncclResult_t enter() {
+        if (polls > 0 || splits) {
+            count([](auto& c) { ++c.misused; });
+            return ncclInvalidUsage;
+        }
+        if (async != ncclSuccess) return async;
+        return state->over ? ncclInvalidUsage : ncclSuccess;
+    }
+    ncclResult_t begun() {
+        if (blocking) return ncclSuccess;
+        polls = 1;
+        return ncclInProgress;
+    }
+    void give_up() {
+        std::lock_guard const lock(clique().mutex);
+        state->over = true;
+        for (auto& [pair, messages] : clique().sends)
+            if (pair.first == rank()) messages.clear();
+        for (auto& [pair, messages] : clique().receives)
+            if (pair.second == rank()) messages.clear();
+    }
+};
+
+namespace {
+
+struct Op {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    int peer;
+    bool sends;
+    Message message;
+};
+thread_local int group_depth = 0;
+thread_local ncclResult_t group_error = ncclSuccess;
+thread_local std::vector<Op> group;
+
+void meet(Message& one, Message& other) {
+    if (one.bytes != other.bytes) {  // both wait for ever, as they would
+        count([](auto& c) { ++c.mismatches; });
+        return;
+    }
+    void const* const from = one.from != nullptr ? one.from : other.from;
+    void* const to = one.to != nullptr ? one.to : other.to;
+    if (one.bytes <= copied_at_most) std::memcpy(to, from, one.bytes);
+    *one.done = *other.done = true;
+    count([&](auto& c) {
+        ++c.messages;
+        c.largest_message = std::max<std::uint64_t>(c.largest_message, one.bytes);
+    });
+}
+
+void post(State& state, Op& op) {
+    Clique& clique = *state.clique;
+    auto const pair = op.sends ? std::pair(state.rank, op.peer) : std::pair(op.peer, state.rank);
+    auto& theirs = (op.sends ? clique.receives : clique.sends)[pair];
+    if (theirs.empty()) {
+        (op.sends ? clique.sends : clique.receives)[pair].push_back(op.message);
+        return;
+    }
+    meet(op.message, theirs.front());
+    theirs.pop_front();
+}
+
+ncclResult_t end_group() {
+    auto ops = std::move(group);
+    group.clear();
+    ncclResult_t const error = std::exchange(group_error, ncclSuccess);
+    if (error != ncclSuccess) return error;
+    if (ops.empty()) return ncclSuccess;
+    count([&](auto& c) {
+        ++c.groups;
+        c.largest_group = std::max(c.largest_group, static_cast<std::int64_t>(ops.size()));
+    });
+    if (ops.size() > 2048) return ncclInvalidUsage;
+    ncclComm_t const comm = ops.front().comm;
+    auto const state = comm->state;
+    auto posted = std::make_shared<bool>(false);
+    stream_of(ops.front().stream).add([ops, state, posted]() mutable {
+        std::lock_guard const lock(state->clique->mutex);
+        if (state->over) return true;
+        if (!std::exchange(*posted, true))
+            for (auto& op : ops) post(*state, op);
+        return std::all_of(ops.begin(), ops.end(), [](Op const& op) { return *op.message.done; });
+    });
+    return comm->begun();
+}
+
+ncclResult_t add_op(char const* call, ncclComm_t comm, cudaStream_t stream, int peer, bool sends, Message message) {
+    ncclResult_t code = static_cast<ncclResult_t>(fault(call));
+    if (code == ncclSuccess) code = comm->enter();
+    if (code == ncclSuccess && (peer < 0 || peer >= comm->clique().ranks)) code = ncclInvalidArgument;
+    if (code != ncclSuccess) {
+        if (group_depth > 0) group_error = code;
+        return code;
+    }
+    message.done = std::make_shared<bool>(false);
+    group.push_back({comm, stream, peer, sends, std::move(message)});
+    return group_depth > 0 ? ncclSuccess : end_group();
+}
+
+/// Collectives of NCCL's own: `finish` computes everybody's result from what everybody gave.
+template <class Finish>
+ncclResult_t gather(char const* call, std::string const& kind, ncclComm_t comm, cudaStream_t stream, void const* from,
+                    void* to, Finish finish) {
+    if (int const code = fault(call)) return static_cast<ncclResult_t>(code);
+    if (ncclResult_t const code = comm->enter(); code != ncclSuccess) return code;
+    count([](auto& c) { ++c.native; });
+    auto const state = comm->state;
+    std::uint64_t const number = comm->gatherings++;
+    auto arrived = std::make_shared<bool>(false);
+    stream_of(stream).add([=]() {
+        Clique& clique = *state->clique;
+        std::lock_guard const lock(clique.mutex);
+        if (state->over) return true;
+        Gathering& all = clique.gatherings[number];
+        if (!std::exchange(*arrived, true)) {
+            auto const ranks = static_cast<std::size_t>(clique.ranks);
+            all.from.resize(ranks);
+            all.to.resize(ranks);
+            if (all.arrived == 0) all.kind = kind;
+            all.fits = all.fits && all.kind == kind;
+            all.from[static_cast<std::size_t>(state->rank)] = from;
+            all.to[static_cast<std::size_t>(state->rank)] = to;
+            if (++all.arrived == clique.ranks && all.fits) {
+                finish(all);
+                all.done = true;
+            }
+        }
+        return all.done;
+    });
+    return comm->begun();
+}
+
+template <class T>
+void fold(Gathering& all, std::size_t elements, ncclRedOp_t op, std::size_t block, std::vector<T>& result) {
+    result.assign(elements, T{});
+    for (std::size_t i = 0; i != elements; ++i) {
+        T value = static_cast<T const*>(all.from[0])[block + i];
+        for (std::size_t r = 1; r != all.from.size(); ++r) {
+            T const other = static_cast<T const*>(all.from[r])[block + i];
+            switch (op) {
+                case ncclProd: value = static_cast<T>(value * other); break;
+                case ncclMax: value = std::max(value, other); break;
+                case ncclMin: value = std::min(value, other); break;
+                default: value = static_cast<T>(value + other);
+            }
+        }
+        if (op == ncclAvg) value = static_cast<T>(value / static_cast<T>(all.from.size()));
+        result[i] = value;
+    }
+}
+/// With `scatters`, rank r gets block r.
+template <class T>
+void fold_all(Gathering& all, std::size_t elements, ncclRedOp_t op, bool scatters) {
+    std::vector<std::vector<T>> results(all.from.size());
+    for (std::size_t r = 0; r != results.size(); ++r)
+        fold<T>(all, elements, op, scatters ? r * elements : 0, results[r]);
+    for (std::size_t r = 0; r != results.size(); ++r) std::memcpy(all.to[r], results[r].data(), elements * sizeof(T));
+}
+void fold_all(Gathering& all, std::size_t elements, ncclDataType_t type, ncclRedOp_t op, bool scatters) {
+    switch (type) {
+        case ncclInt32: return fold_all<std::int32_t>(all, elements, op, scatters);
+        case ncclInt64: return fold_all<std::int64_t>(all, elements, op, scatters);
+        case ncclUint64: return fold_all<std::uint64_t>(all, elements, op, scatters);
+        case ncclFloat32: return fold_all<float>(all, elements, op, scatters);
+        case ncclFloat64: return fold_all<double>(all, elements, op, scatters);
+        default: std::abort();  // the double knows the types its tests use
+    }
+}
+
+ncclResult_t make(ncclComm_t* comm, int ranks, ncclUniqueId const& id, int rank, bool blocking) {
+    std::shared_ptr<Clique> clique;
+    {
+        std::lock_guard const lock(ids_mutex);
+        auto& known = ids[std::string(id.internal, sizeof(id.internal))];
+        clique = known.lock();
+        if (!clique) known = clique = std::make_shared<Clique>(ranks);
+    }
+    auto* const made = new ncclComm;
+    made->state->clique = clique;
+    made->state->rank = rank;
+    made->blocking = blocking;
+    {
+        std::lock_guard const lock(clique->mutex);
+        ++clique->arrived;
+    }
+    *comm = made;
+    return ncclSuccess;
+}
+
+bool all_arrived(Clique& clique) {
+    std::lock_guard const lock(clique.mutex);
+    return clique.arrived == clique.ranks;
+}
+
+/// Whether the split that `comm` has begun is over.
+bool finish_split(ncclComm& comm) {
+    Clique& clique = comm.clique();
+    std::lock_guard const lock(clique.mutex);
+    Splitting& all = clique.splittings[comm.splittings - 1];
+    if (all.arrived != clique.ranks) return false;
+    int const colour = all.colour[static_cast<std::size_t>(comm.rank())];
+    comm.splits = false;
+    *comm.child = nullptr;
+    if (colour == NCCL_SPLIT_NOCOLOR) return true;
+    std::vector<std::pair<int, int>> members;
+    for (int r = 0; r != clique.ranks; ++r) {
+        if (all.colour[static_cast<std::size_t>(r)] == colour)
+            members.emplace_back(all.key[static_cast<std::size_t>(r)], r);
+    }
+    std::sort(members.begin(), members.end());
+    auto& child = all.children[colour];
+    if (!child) child = std::make_shared<Clique>(static_cast<int>(members.size()));
+    auto* const made = new ncclComm;
+    made->state->clique = child;
+    made->device = comm.device;
+    for (std::size_t i = 0; i != members.size(); ++i)
+        if (members[i].second == comm.rank()) made->state->rank = static_cast<int>(i);
+    {
+        std::lock_guard const child_lock(child->mutex);
+        ++child->arrived;
+    }
+    *comm.child = made;
+    return true;
+}
+
+cudaError_t copied(char const* call, cudaStream_t stream, Task task) {
+    if (int const code = fault(call)) return static_cast<cudaError_t>(code);
+    count([](auto& c) { ++c.copies; });
+    stream_of(stream).add(std::move(task));
+    return cudaSuccess;
+}
+
+}  // namespace
+
+// ---- What tests ask ----------------------------------------------------------------------------------------------
+
+namespace reshard::test::fake_nccl {
+
+Counts counts() {
+    std::lock_guard const lock(counts_mutex);
+    return counted;
+}
+void reset() {
+    init_stalls = false;
+    std::lock_guard const lock(counts_mutex);
+    counted = {};
+}
+int live_communicators() { return communicators; }
+int live_allocations() { return allocations; }
+void fail(char const* call, int code, int skipped) { faults.push_back({call, code, skipped}); }
+void set_async_error(ncclComm_t comm, ncclResult_t code) { comm->async = code; }
+void stall_init(bool stalls) { init_stalls = stalls; }
+void claim(void const* memory, std::size_t bytes, int device) {
+    std::lock_guard const lock(claims_mutex);
+    claims[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, device};
+}
+
+}  // namespace reshard::test::fake_nccl
+
+// ---- The CUDA runtime --------------------------------------------------------------------------------------------
+
+extern "C" {
+
+cudaError_t cudaGetDevice(int* device) {
+    *device = current_device;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+    current_device = device;
+    return cudaSuccess;
+}
+char const* cudaGetErrorName(cudaError_t code) {
+    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorOfTheDouble";
+}
+char const* cudaGetErrorString(cudaError_t) { return "an error of the test double"; }
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    if (int const code = fault("cudaMalloc")) return static_cast<cudaError_t>(code);
+    count([](auto& c) { ++c.device_allocations; });
+    *memory = allocate(bytes, current_device);
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+    deallocate(memory);
+    return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+    if (int const code = fault("cudaMallocHost")) return static_cast<cudaError_t>(code);
+    *memory = allocate(bytes, -1);
+    return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+    deallocate(memory);
+    return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void const* memory) {
+    if (int const code = fault("cudaPointerGetAttributes")) return static_cast<cudaError_t>(code);
+    *attributes = {};
+    attributes->type = cudaMemoryTypeDevice;
+    attributes->device = current_device;
+    auto const address = reinterpret_cast<std::uintptr_t>(memory);
+    std::lock_guard const lock(claims_mutex);
+    auto it = claims.upper_bound(address);
+    if (it == claims.begin() || address >= (--it)->first + it->second.bytes) return cudaSuccess;
+    if (it->second.device < 0) {
+        attributes->type = cudaMemoryTypeUnregistered;
+    } else {
+        attributes->device = it->second.device;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    *stream = new CUstream_st;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    delete stream;
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    if (int const code = fault("cudaEventCreateWithFlags")) return static_cast<cudaError_t>(code);
+    *event = new CUevent_st;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete event;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (int const code = fault("cudaEventRecord")) return static_cast<cudaError_t>(code);
+    event->stream = &stream_of(stream);
+    event->at = event->stream->enqueued;
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    if (int const code = fault("cudaEventQuery")) return static_cast<cudaError_t>(code);
+    event->stream->progress();
+    return event->stream->completed >= event->at ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+    if (int const code = fault("cudaLaunchHostFunc")) return static_cast<cudaError_t>(code);
+    stream_of(stream).add([=] {
+        function(data);
+        return true;
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+    return copied("cudaMemcpyAsync", stream, [=] {
+        if (bytes <= copied_at_most) std::memcpy(to, from, bytes);
+        return true;
+    });
+}
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, void const* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
+    if (to_pitch < width || from_pitch < width) return cudaErrorInvalidPitchValue;
+    return copied("cudaMemcpy2DAsync", stream, [=] {
+        for (std::size_t i = 0; i != height; ++i) {
+            std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<char const*>(from) + i * from_pitch, width);
+        }
+        return true;
+    });
+}
+cudaError_t cudaMemcpy3DAsync(cudaMemcpy3DParms const* parms, cudaStream_t stream) {
+    cudaMemcpy3DParms const copy = *parms;
+    auto const holds = [&](cudaPitchedPtr const& p) {
+        return p.pitch >= copy.extent.width && (copy.extent.depth == 1 || p.ysize >= copy.extent.height);
+    };
+    if (!holds(copy.srcPtr) || !holds(copy.dstPtr)) return cudaErrorInvalidPitchValue;
+    return copied("cudaMemcpy3DAsync", stream, [=] {
+        auto const row = [](cudaPitchedPtr const& p, std::size_t z, std::size_t y) {
+            return static_cast<char*>(p.ptr) + (z * p.ysize + y) * p.pitch;
+        };
+        for (std::size_t z = 0; z != copy.extent.depth; ++z) {
+            for (std::size_t y = 0; y != copy.extent.height; ++y)
+                std::memcpy(row(copy.dstPtr, z, y), row(copy.srcPtr, z, y), copy.extent.width);
+        }
+        return true;
+    });
+}
+
+// ---- NCCL --------------------------------------------------------------------------------------------------------
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+    if (int const code = fault("ncclGetUniqueId")) return static_cast<ncclResult_t>(code);
+    *id = {};
+    int const number = next_id++;
+    std::memcpy(id->internal, &number, sizeof(number));
+    return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+    if (int const code = fault("ncclCommInitRankConfig")) return static_cast<ncclResult_t>(code);
+    if (config == nullptr || config->blocking != 0) return ncclInvalidArgument;  // the communicator's own never block
+    static_cast<void>(make(comm, ranks, id, rank, false));
+    return ncclInProgress;
+}
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+    static_cast<void>(make(comm, ranks, id, rank, true));
+    while (!all_arrived((*comm)->clique())) std::this_thread::yield();
+    return ncclSuccess;
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t* child, ncclConfig_t* config) {
+    if (int const code = fault("ncclCommSplit")) return static_cast<ncclResult_t>(code);
+    if (ncclResult_t const code = comm->enter(); code != ncclSuccess) return code;
+    if (config == nullptr || config->blocking != 0) return ncclInvalidArgument;
+    {
+        std::lock_guard const lock(comm->clique().mutex);
+        Splitting& all = comm->clique().splittings[comm->splittings++];
+        all.colour.resize(static_cast<std::size_t>(comm->clique().ranks));
+        all.key.resize(all.colour.size());
+        all.colour[static_cast<std::size_t>(comm->rank())] = colour;
+        all.key[static_cast<std::size_t>(comm->rank())] = key;
+        ++all.arrived;
+    }
+    comm->splits = true;
+    comm->child = child;
+    if (!comm->blocking) return ncclInProgress;
+    while (!finish_split(*comm)) std::this_thread::yield();
+    return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* code) {
+    if (int const failing = fault("ncclCommGetAsyncError")) return static_cast<ncclResult_t>(failing);
+    *code = comm->async;
+    if (*code != ncclSuccess) return ncclSuccess;
+    if (comm->stalled || !all_arrived(comm->clique()) || (comm->splits && !finish_split(*comm)) || comm->polls > 0) {
+        comm->polls = std::max(comm->polls - 1, 0);
+        *code = ncclInProgress;
+    }
+    return ncclSuccess;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) { return comm->begun(); }
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    count([](auto& c) { ++c.destroyed; });
+    delete comm;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    count([](auto& c) { ++c.aborted; });
+    comm->give_up();
+    delete comm;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
+    count([](auto& c) { ++c.revoked; });
+    comm->give_up();
+    return comm->begun();
+}
+ncclResult_t ncclCommUserRank(ncclComm_t const comm, int* rank) {
+    *rank = comm->rank();
+    return ncclSuccess;
+}
+ncclResult_t ncclCommCount(ncclComm_t const comm, int* ranks) {
+    *ranks = comm->clique().ranks;
+    return ncclSuccess;
+}
+ncclResult_t ncclCommCuDevice(ncclComm_t const comm, int* device) {
+    *device = comm->device;
+    return ncclSuccess;
+}
+char const* ncclGetErrorString(ncclResult_t code) {
+    switch (code) {
+        case ncclSystemError: return "unhandled system error";
+        case ncclRemoteError: return "remote process exited or there was a network error";
+        case ncclInvalidUsage: return "invalid usage";
+        default: return "an error of the test double";
+    }
+}
+char const* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGroupStart() {
+    ++group_depth;
+    return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+    --group_depth;
+    int const code = fault("ncclGroupEnd");
+    if (code != 0) group_error = static_cast<ncclResult_t>(code);
+    return end_group();
+}
+ncclResult_t ncclSend(void const* from, std::size_t elements, ncclDataType_t, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    return add_op("ncclSend", comm, stream, peer, true, {from, nullptr, elements, nullptr});
+}
+ncclResult_t ncclRecv(void* to, std::size_t elements, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
+    return add_op("ncclRecv", comm, stream, peer, false, {nullptr, to, elements, nullptr});
+}
+ncclResult_t ncclAllGather(void const* from, void* to, std::size_t bytes, ncclDataType_t, ncclComm_t comm,
+                           cudaStream_t stream) {
+    return gather("ncclAllGather", "gather " + std::to_string(bytes), comm, stream, from, to, [=](Gathering& all) {
+        std::vector<char> whole(bytes * all.from.size());
+        for (std::size_t r = 0; r != all.from.size(); ++r)
+            if (bytes != 0) std::memcpy(whole.data() + r * bytes, all.from[r], bytes);
+        for (void* each : all.to)
+            if (bytes != 0) std::memcpy(each, whole.data(), whole.size());
+    });
+}
+ncclResult_t ncclAllReduce(void const* from, void* to, std::size_t elements, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
+    return gather("ncclAllReduce", "reduce " + std::to_string(elements), comm, stream, from, to,
+                  [=](Gathering& all) { fold_all(all, elements, type, op, false); });
+}
+ncclResult_t ncclReduceScatter(void const* from, void* to, std::size_t elements, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream) {
+    return gather("ncclReduceScatter", "scatter " + std::to_string(elements), comm, stream, from, to,
+                  [=](Gathering& all) { fold_all(all, elements, type, op, true); });
+}
+ncclResult_t ncclBroadcast(void const* from, void* to, std::size_t bytes, ncclDataType_t, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+    return gather("ncclBroadcast", "spread " + std::to_string(bytes), comm, stream, from, to, [=](Gathering& all) {
+        std::vector<char> const text(static_cast<char const*>(all.from[static_cast<std::size_t>(root)]),
+                                     static_cast<char const*>(all.from[static_cast<std::size_t>(root)]) + bytes);
+        for (void* each : all.to) std::memcpy(each, text.data(), bytes);
+    });
+}
+
+}  // extern "C"

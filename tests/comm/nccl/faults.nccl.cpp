@@ -159,7 +159,7 @@ TEST_SUITE("comm/nccl") {
         for (Wait how : all_waits) {
             CAPTURE(static_cast<int>(how));
             std::atomic<int> gave_up = 0;
-            auto const ended = failing(4, with_deadline(150ms), [&](NcclCommunicator& comm, NcclCommunicator& child) {
+            auto const ended = failing(4, with_deadline(1s), [&](NcclCommunicator& comm, NcclCommunicator& child) {
                 if (comm.rank() % 2 == 1) {
                     while (gave_up != 2) std::this_thread::sleep_for(1ms);
                     barrier(comm);  // too late
@@ -221,10 +221,12 @@ TEST_SUITE("comm/nccl") {
     }
 
     TEST_CASE("abort in a split child poisons the whole family, wherever the others wait") {
-        auto const ended = on_gpus(4, with_deadline(1h), [](NcclCommunicator& comm) {
+        std::atomic<int> ready = 0;
+        auto const ended = on_gpus(4, with_deadline(1h), [&](NcclCommunicator& comm) {
             NcclCommunicator child = comm.split(0, -comm.rank());  // the other way round
             NcclCommunicator grandchild = child.split(comm.rank() % 2, 0);
             std::string text;
+            for (++ready; ready != 4;) std::this_thread::yield();
             try {
                 if (comm.rank() == 3) grandchild.abort(ErrorCode::format, "bad header");
                 static_cast<void>((comm.rank() % 2 == 0 ? comm : child).agree({}));
@@ -285,7 +287,7 @@ TEST_SUITE("comm/nccl") {
             CHECK(each.says("NcclOptions of rank 2 are not those of rank 0"));
         }
         auto const no_memory = on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
-            NcclOptions options = with_deadline(100ms);
+            NcclOptions options = with_deadline(1s);
             if (host.rank() == 0) options.staging.allocate = [](Index) noexcept -> std::byte* { return nullptr; };
             NcclCommunicator const comm = nccl_from(host, stream, options);
         });
@@ -434,7 +436,7 @@ TEST_SUITE("comm/nccl") {
 
     TEST_CASE("a request's destructor gives up at the deadline and does not throw") {
         std::atomic<bool> given_up = false;
-        auto const ended = on_gpus(2, with_deadline(60ms), [&](NcclCommunicator& comm) {
+        auto const ended = on_gpus(2, with_deadline(1s), [&](NcclCommunicator& comm) {
             if (comm.rank() == 0) {
                 { auto request = comm.exchange({}, {}); }
                 given_up = true;

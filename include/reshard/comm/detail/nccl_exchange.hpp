@@ -109,6 +109,7 @@ public:
             check(sends);
             check(receives);
             lay_lanes();
+            make_room();  // a rank that has none says so before anybody moves anything
             phase_ = Phase::moving;
             if (team_->options().compare && team_->size() > 1) {
                 phase_ = Phase::comparing;
@@ -268,7 +269,6 @@ private:
 
     /// Enqueues everything.
     void move() {
-        make_room();
         jobs_.clear();
         move_to_self();
         for_each_group([&](int first, int last) { move_group(first, last); });

@@ -110,12 +110,15 @@ public:
         if (code == ncclInProgress) await_settled(comm_, call);
     }
     void await_settled(ncclComm_t comm, std::string_view call) {
-        await([&] {
-            ncclResult_t state = ncclSuccess;
-            nccl_check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
-            if (state != ncclSuccess && state != ncclInProgress) fail_async(state, call, comm);
-            return state == ncclSuccess;
-        });
+        // What a peer has taken part in may end, although that peer has gone on and failed.
+        await(
+            [&] {
+                ncclResult_t state = ncclSuccess;
+                nccl_check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
+                if (state != ncclSuccess && state != ncclInProgress) fail_async(state, call, comm);
+                return state == ncclSuccess;
+            },
+            patience(std::chrono::milliseconds(100)));
     }
 
     /// Small values of all ranks meet in memory of the device: copies `bytes` of host_in() there, lets `start` (from,

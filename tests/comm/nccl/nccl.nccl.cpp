@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/nccl.hpp: how exchanges travel, what memory they take, and plans over them.
+#include "../conformance.hpp"
+#include "gpus.hpp"
+
+#include <reshard/comm/traced.hpp>
+#include <reshard/reshard.hpp>
+
+#include <atomic>
+#include <random>
+
+namespace {
+using namespace reshard;
+using test::box_of;
+using test::check_none;
+using test::on_devices;
+using test::on_gpus;
+namespace fake = test::fake_nccl;
+
+static_assert(NcclCommunicator::name == "nccl");
+static_assert(ExchangeRequest<NcclRequest>);
+
+/// Rows of 4 bytes out of 8: no box of them lies in a row.
+StridedBox every_other(Index elements) { return box_of(4, {{elements, 8}}); }
+
+/// Staging memory of which the test knows how much there is.
+struct Pool {
+    static inline std::atomic<Index> held{0};
+    static inline std::atomic<int> taken{0};
+    static StagingOptions options() {
+        StagingOptions made;
+        made.allocate = [](Index bytes) noexcept -> std::byte* {
+            held += bytes;
+            ++taken;
+            return device_staging().allocate(bytes);
+        };
+        made.release = [](std::byte* memory, Index bytes) noexcept {
+            held -= bytes;
+            device_staging().release(memory, bytes);
+        };
+        return made;
+    }
+};
+
+}  // namespace
+
+TEST_SUITE("comm/nccl") {
+    TEST_CASE("forty ranks with more than 1,024 operations each: groups stay below, and nobody waits crosswise") {
+        fake::reset();
+        NcclOptions options;
+        options.window_bytes = 1 << 20;
+        std::atomic<Index> most = 0;
+        auto const count = [](int from, int to) { return (from * 7 + to * 13) % 71; };  // uneven, also there and back
+        check_none(on_gpus(40, options, [&](NcclCommunicator& comm) {
+            Index mine = 0;
+            for (int r = 0; r != 40; ++r) mine += r == comm.rank() ? 0 : count(comm.rank(), r) + count(r, comm.rank());
+            Index before = most;
+            while (before < mine && !most.compare_exchange_weak(before, mine)) {
+            }
+            test::moves_in_order(comm, count, [](int from, int to, int k) { return 1 + (from + to + k) % 50; });
+        }));
+        CHECK(most > 2000);
+        CHECK(fake::counts().largest_group <= 1024);
+        CHECK(fake::counts().largest_group > 700);  // and not one by one
+        CHECK(fake::counts().mismatches == 0);
+    }
+
+    TEST_CASE("NcclRounds: the window is shared by the peers, and 1,024 operations by sends and receives") {
+        for (int ranks : {1, 2, 3, 8, 40, 513, 514, 4096}) {
+            CAPTURE(ranks);
+            detail::NcclRounds const rounds(ranks, Index{256} << 20);
+            CHECK(rounds.distances >= 1);
+            CHECK(rounds.messages >= 1);
+            CHECK(2 * rounds.distances * rounds.messages <= detail::nccl_group_limit);
+            CHECK(2 * rounds.distances * rounds.bytes <= (Index{256} << 20));
+            CHECK(rounds.bytes >= Index{256} << 10);
+        }
+    }
+
+    TEST_CASE("random exchanges deliver every byte, through any window") {
+        auto const seed = 4711U;
+        CAPTURE(seed);
+        for (Index window : {Index{600}, Index{20000}, Index{256} << 20}) {
+            CAPTURE(window);
+            NcclOptions options;
+            options.window_bytes = window;
+            check_none(on_gpus(4, options, [&](NcclCommunicator& comm) {
+                std::mt19937 rng(seed);  // the same on every rank
+                for (int trial = 0; trial != 20; ++trial) {
+                    auto const salt = static_cast<unsigned>(rng());
+                    test::moves_in_order(
+                        comm,
+                        [&](int from, int to) {
+                            return static_cast<int>((salt + static_cast<unsigned>(from * 5 + to * 3)) % 4U);
+                        },
+                        [&](int from, int to, int k) {
+                            return 1 + static_cast<int>(
+                                           (salt / 7U + static_cast<unsigned>(from * 11 + to * 17 + k * 29)) % 3000U);
+                        });
+                }
+            }));
+        }
+    }
+
+    TEST_CASE("a message of more than 2^31 bytes is one message where the window allows, and pieces where not") {
+        constexpr Index bytes = Index{5} << 30;  // the double counts such messages, it does not copy them
+        fake::reset();
+        NcclOptions options;
+        options.window_bytes = Index{64} << 30;
+        std::byte place{};
+        check_none(on_gpus(2, options, [&](NcclCommunicator& comm) {
+            bool const sends = comm.rank() == 0;
+            Send const send{1, &place, box_of(4, {{bytes / 4, 4}})};
+            Receive const receive{0, &place, box_of(4, {{bytes / 4, 4}})};
+            sends ? comm.exchange({&send, 1}, {}).wait() : comm.exchange({}, {&receive, 1}).wait();
+            CHECK((sends ? comm.traffic().bytes_sent : comm.traffic().bytes_received) == bytes);
+            CHECK((sends ? comm.traffic().messages_sent : comm.traffic().messages_received) == 1);
+            CHECK(comm.staging_bytes() == 0);
+        }));
+        CHECK(fake::counts().largest_message == static_cast<std::uint64_t>(bytes));
+        // How it is cut is the same rule on both sides, whatever the strides are.
+        detail::NcclRounds const rounds(2, Index{256} << 20);
+        Send const dense{1, nullptr, box_of(4, {{1 << 15, 4 << 15}, {1 << 15, 4}})};
+        Send const padded{1, nullptr, box_of(4, {{1 << 15, 8 << 15}, {1 << 15, 8}})};
+        for (Send const* send : {&dense, &padded}) {
+            detail::NcclLane lane{1, 1, 0, 1};
+            int taken = 0;
+            Index moved = 0;
+            for (; lane.at != lane.end; ++taken) {
+                Index round = 0;
+                detail::nccl_take_round(std::span(send, 1), lane, rounds,
+                                        [&](Send const& each, detail::MpiPiece const& piece) {
+                                            round += piece.box.elements() * each.wire_element_bytes();
+                                        });
+                CHECK(round <= rounds.bytes);
+                moved += round;
+            }
+            CHECK(moved == Index{4} << 30);
+            CHECK(taken == 32);
+        }
+    }
+
+    TEST_CASE("boxes that lie in a row take no staging memory; others take what the window allows, once") {
+        Pool::held = 0;
+        Pool::taken = 0;
+        NcclOptions options;
+        options.window_bytes = 64 << 10;
+        options.staging = Pool::options();
+        check_none(on_gpus(3, options, [&](NcclCommunicator& comm) {
+            constexpr Index elements = 200000;
+            std::vector<int> from(2 * elements);
+            std::vector<int> to(3 * 2 * elements);
+            std::vector<Send> sends;
+            std::vector<Receive> receives;
+            test::moves_in_order(
+                comm, [](int, int) { return 2; }, [](int, int, int) { return 100000; });
+            CHECK(comm.staging_bytes() == 0);
+            for (Index i = 0; i != elements; ++i)
+                from[static_cast<std::size_t>(2 * i)] = static_cast<int>(i) + comm.rank() * 1000;
+            for (int r = 0; r != 3; ++r) {
+                sends.push_back({r, reinterpret_cast<std::byte const*>(from.data()), every_other(elements)});
+                receives.push_back(
+                    {r, reinterpret_cast<std::byte*>(to.data() + r * 2 * elements), every_other(elements)});
+            }
+            comm.exchange(sends, receives).wait();
+            Index const held = comm.staging_bytes();
+            CHECK(held > 32 << 10);
+            CHECK(held <= (64 << 10) + 4 * 64);
+            int wrong = 0;
+            for (int r = 0; r != 3; ++r) {
+                for (Index i = 0; i != elements; ++i) {
+                    auto const at = static_cast<std::size_t>(2 * (r * elements + i));
+                    wrong += to[at] != static_cast<int>(i) + r * 1000 || to[at + 1] != 0 ? 1 : 0;
+                }
+            }
+            CHECK(wrong == 0);
+            barrier(comm);
+            int const taken = Pool::taken;
+            barrier(comm);
+            for (int i = 0; i != 3; ++i) comm.exchange(sends, receives).wait();
+            CHECK(comm.staging_bytes() == held);
+            barrier(comm);
+            CHECK(Pool::taken == taken);
+        }));
+        CHECK(Pool::held == 0);
+    }
+
+    TEST_CASE("with a reserve as large as the window nothing is allocated after the communicator is made") {
+        NcclOptions options;
+        options.window_bytes = 128 << 10;
+        options.staging.reserve_bytes = options.window_bytes + 1024 * StagingOptions::alignment;
+        options.host_staging.reserve_bytes = 2 * options.window_bytes;
+        check_none(on_gpus(3, options, [](NcclCommunicator& comm) {
+            CHECK(comm.staging_bytes() >= 128 << 10);
+            barrier(comm);
+            int const before = fake::live_allocations();
+            auto const taken = fake::counts().device_allocations;
+            barrier(comm);
+            test::moves_strided_boxes(comm);
+            test::converts_on_the_way(comm);
+            test::moves_nine_dimensions(comm);
+            barrier(comm);
+            CHECK(fake::live_allocations() == before);
+            CHECK(fake::counts().device_allocations == taken);
+            barrier(comm);
+        }));
+    }
+
+    TEST_CASE("without staging memory an exchange fails on all ranks, before anything is moved") {
+        auto const ended = on_gpus(3, {}, [](NcclCommunicator& comm) {
+            std::vector<int> from(2000);
+            std::vector<int> to(2000, -1);
+            int const next = (comm.rank() + 1) % 3;
+            int const previous = (comm.rank() + 2) % 3;
+            Send const send{next, reinterpret_cast<std::byte const*>(from.data()), every_other(1000)};
+            Receive const receive{previous, reinterpret_cast<std::byte*>(to.data()), every_other(1000)};
+            if (comm.rank() == 1) fake::fail("cudaMalloc", cudaErrorMemoryAllocation);
+            auto request = comm.exchange({&send, 1}, {&receive, 1});
+            try {
+                request.wait();
+            } catch (Error const&) {
+                CHECK(to == std::vector<int>(2000, -1));
+                throw;
+            }
+        });
+        CHECK(ended[1].code == ErrorCode::out_of_memory);
+        CHECK(ended[1].says("NcclOptions::window_bytes"));
+        CHECK(ended[0].code == ErrorCode::peer_failed);
+        CHECK(ended[2].code == ErrorCode::peer_failed);
+    }
+
+    TEST_CASE("with trusted peers exchange() enqueues everything; nothing is on the default stream") {
+        fake::reset();
+        NcclOptions options;
+        options.compare = false;
+        check_none(on_gpus(2, options, [](NcclCommunicator& comm) {
+            std::vector<int> from(20, comm.rank());
+            std::vector<int> to(20, -1);
+            Send const send{1 - comm.rank(), reinterpret_cast<std::byte const*>(from.data()), every_other(10)};
+            Receive const receive{1 - comm.rank(), reinterpret_cast<std::byte*>(to.data()), every_other(10)};
+            auto request = comm.exchange({&send, 1}, {&receive, 1});
+            // The stream alone finishes it: the host need not come back for it.
+            cudaEvent_t event = nullptr;
+            CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+            CHECK(cudaEventRecord(event, comm.stream()) == cudaSuccess);
+            while (cudaEventQuery(event) != cudaSuccess) std::this_thread::yield();
+            CHECK(cudaEventDestroy(event) == cudaSuccess);
+            CHECK(to[18] == 1 - comm.rank());
+            request.wait();
+        }));
+        CHECK(fake::counts().default_stream == 0);
+    }
+
+    TEST_CASE("plans run over NCCL: rows become columns, partial sums become whole, and the host is refused") {
+        for (int ranks : {1, 2, 3}) {
+            CAPTURE(ranks);
+            check_none(on_gpus(ranks, {}, [&](NcclCommunicator& comm) {
+                Mesh const mesh{comm.size()};
+                Shape const shape{7, 10};
+                auto const rows = distribution<Shard<0>>(mesh, shape);
+                auto const columns = distribution<Shard<1>>(mesh, shape);
+                auto const whole = distribution<Replicate>(mesh, shape);
+                auto const local = [&](auto const& where) {
+                    return std::vector<float>(static_cast<std::size_t>(where.local_shape(comm.rank()).size()));
+                };
+                std::vector<float> from = local(rows);
+                std::vector<float> middle = local(columns);
+                std::vector<float> all = local(whole);
+                Index const first = rows.box(comm.rank()).begin(0) * 10;
+                for (std::size_t i = 0; i != from.size(); ++i)
+                    from[i] = static_cast<float>(first + static_cast<Index>(i));
+                TensorView<float> const a{from.data(), rows.local_shape(comm.rank())};
+                TensorView<float> const b{middle.data(), columns.local_shape(comm.rank())};
+                TensorView<float> const c{all.data(), whole.local_shape(comm.rank())};
+                prepare(plan(rows, columns), comm, a, b).run();
+                prepare(plan(columns, whole), comm, b, c).run();
+                int wrong = 0;
+                for (std::size_t i = 0; i != all.size(); ++i) wrong += all[i] != static_cast<float>(i) ? 1 : 0;
+                CHECK(wrong == 0);
+
+                int const culprit = comm.size() - 1;
+                if (comm.rank() == culprit) fake::claim(from.data(), from.size() * sizeof(float), -1);
+                CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(rows, columns), comm, a, b)),
+                                     doctest::Contains("device and host memory mixed"), BufferError);
+                fake::claim(from.data(), 0, 0);
+                prepare(plan(rows, columns), comm, a, b).run();  // and nothing is poisoned
+            }));
+        }
+    }
+
+    TEST_CASE("policies wrap it: a traced communicator keeps the contract and sees what moves") {
+        check_none(on_devices(3, [](ThreadCommunicator& host, cudaStream_t stream) {
+            Trace trace;
+            auto comm = compose<Traced>(nccl_from(host, stream), trace);
+            test::conforms(comm);
+            CHECK_FALSE(trace.records().empty());
+            CHECK(trace.records().front().transport == "nccl");
+        }));
+    }
+
+    TEST_CASE("what is asked of another device leaves the program's device as it was") {
+        check_none(on_gpus(2, {}, [](NcclCommunicator& comm) {
+            int const mine = comm.device();
+            CHECK(mine == comm.rank());
+            CHECK(cudaSetDevice(9) == cudaSuccess);
+            barrier(comm);
+            int now = -1;
+            CHECK(cudaGetDevice(&now) == cudaSuccess);
+            CHECK(now == 9);
+            CHECK(cudaSetDevice(mine) == cudaSuccess);
+        }));
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/detail/nccl_copies.hpp: against memory/copy.hpp, which is tested against loops.
+#include "support/fake_nccl.hpp"
+
+#include <reshard/comm/detail/nccl_copies.hpp>
+#include <reshard/memory/copy.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace {
+using namespace reshard;
+namespace fake = test::fake_nccl;
+
+/// Runs what is in the stream.
+void drain(cudaStream_t stream) {
+    cudaEvent_t event = nullptr;
+    REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+    REQUIRE(cudaEventRecord(event, stream) == cudaSuccess);
+    REQUIRE(cudaEventQuery(event) == cudaSuccess);
+    REQUIRE(cudaEventDestroy(event) == cudaSuccess);
+}
+
+StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> dims) {
+    StridedBox box;
+    box.element_bytes = element_bytes;
+    for (auto const& dim : dims) box.dims.push_back(dim);
+    return box;
+}
+
+std::int64_t copies_of(StridedBox const& from, StridedBox const& to) {
+    fake::Stream stream;
+    std::vector<std::byte> memory(1 << 16);
+    fake::reset();
+    detail::nccl_copy(memory.data(), from, memory.data() + (1 << 15), to, stream);
+    drain(stream);
+    return fake::counts().copies;
+}
+
+/// Dimensions in any order in memory, with gaps, some backwards, some (of sources) standing still.
+StridedBox random_layout(std::mt19937& rng, StridedBox const& shape, bool is_source, Index& span, Index& first) {
+    auto const pick = [&](int most) { return static_cast<Index>(rng() % static_cast<unsigned>(most + 1)); };
+    StridedBox box = shape;
+    std::vector<int> order;
+    for (int d = 0; d != box.dims.size(); ++d) order.push_back(d);
+    if (pick(1) == 0) std::shuffle(order.begin(), order.end(), rng);
+    Index step = box.element_bytes;
+    first = 0;
+    span = box.element_bytes;
+    for (int d : order) {
+        if (pick(2) == 0) step += pick(3) * box.element_bytes;
+        bool const still = is_source && pick(9) == 0;
+        bool const back = pick(4) == 0;
+        Index const stride = still ? 0 : step;
+        box.dims[d].stride = back ? -stride : stride;
+        if (back) first += stride * (box.dims[d].extent - 1);
+        span += stride * (box.dims[d].extent - 1);
+        step *= box.dims[d].extent;
+    }
+    return box;
+}
+}  // namespace
+
+TEST_SUITE("comm/nccl") {
+    TEST_CASE("strided copies on a stream are what copy() does, for boxes of all kinds") {
+        auto const seed = 20261121U;
+        CAPTURE(seed);
+        std::mt19937 rng(seed);
+        fake::Stream stream;
+        for (int trial = 0; trial != 600; ++trial) {
+            CAPTURE(trial);
+            StridedBox shape;
+            shape.element_bytes = Index{1} << rng() % 5U;
+            int const rank = static_cast<int>(rng() % 6U);
+            for (int d = 0; d != rank; ++d) shape.dims.push_back({static_cast<Index>(rng() % 5U), 0});
+            Index from_span = 0;
+            Index from_first = 0;
+            Index to_span = 0;
+            Index to_first = 0;
+            for (int d = 0; d != rank; ++d)
+                if (rng() % 8U != 0) shape.dims[d].extent += 1;  // mostly not empty
+            StridedBox const from = random_layout(rng, shape, true, from_span, from_first);
+            StridedBox const to = random_layout(rng, shape, false, to_span, to_first);
+            if (shape.elements() == 0) from_span = to_span = 4096, from_first = to_first = 2048;
+            std::vector<std::byte> source(static_cast<std::size_t>(from_span));
+            for (auto& each : source) each = static_cast<std::byte>(rng() & 0xffU);
+            std::vector<std::byte> got(static_cast<std::size_t>(to_span), std::byte{0xee});
+            std::vector<std::byte> expected = got;
+            copy(source.data() + from_first, from, expected.data() + to_first, to);
+            detail::nccl_copy(source.data() + from_first, from, got.data() + to_first, to, stream);
+            drain(stream);
+            CHECK(got == expected);
+        }
+    }
+
+    TEST_CASE("a copy is as few calls as CUDA allows") {
+        CHECK(copies_of(box_of(4, {}), box_of(4, {})) == 1);
+        CHECK(copies_of(box_of(4, {{8, 32}, {8, 4}}), box_of(4, {{8, 32}, {8, 4}})) == 1);  // all in a row
+        CHECK(copies_of(box_of(4, {{8, 64}, {8, 4}}), box_of(4, {{8, 32}, {8, 4}})) == 1);  // rows
+        CHECK(copies_of(box_of(4, {{3, 1024}, {8, 64}, {8, 4}}), box_of(4, {{3, 256}, {8, 32}, {8, 4}})) ==
+              1);  // planes
+        CHECK(copies_of(box_of(4, {{2, 4096}, {3, 1024}, {8, 64}, {8, 4}}),
+                        box_of(4, {{2, 768}, {3, 256}, {8, 32}, {8, 4}})) <= 2);
+        CHECK(copies_of(box_of(4, {{8, -64}, {8, 4}}), box_of(4, {{8, -32}, {8, 4}})) == 1);  // both backwards
+        CHECK(copies_of(box_of(4, {{8, -64}, {8, 4}}), box_of(4, {{8, 32}, {8, 4}})) == 8);   // CUDA's rows go forwards
+        CHECK(copies_of(box_of(4, {{16, 4}, {8, 64}}), box_of(4, {{16, 32}, {8, 4}})) <= 16);  // a transposition
+        CHECK(copies_of(box_of(4, {{0, 4}, {8, 64}}), box_of(4, {{0, 32}, {8, 4}})) == 0);
+        // Pitches that CUDA cannot take.
+        detail::NcclCopyShape const far =
+            detail::nccl_copy_shape(box_of(4, {{8, Index{1} << 32}, {8, 4}}), box_of(4, {{8, 32}, {8, 4}}));
+        CHECK(far.row.extent == 1);
+        CHECK(far.loops.size() == 1);
+    }
+}

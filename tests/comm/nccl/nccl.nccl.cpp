@@ -251,7 +251,7 @@ TEST_SUITE("comm/nccl") {
         CHECK(fake::counts().default_stream == 0);
     }
 
-    TEST_CASE("plans run over NCCL: rows become columns, partial sums become whole, and the host is refused") {
+    TEST_CASE("plans run over NCCL: rows become columns, columns become whole, and memory of the host is refused") {
         for (int ranks : {1, 2, 3}) {
             CAPTURE(ranks);
             check_none(on_gpus(ranks, {}, [&](NcclCommunicator& comm) {

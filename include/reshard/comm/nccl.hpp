@@ -20,20 +20,24 @@
 
 namespace reshard::inline v0 {
 
+template <class Copies>
+class BasicNcclCommunicator;
+
 /// An exchange among GPUs. Does its part in wait() or test(), so one of them must be called.
-class [[nodiscard]] NcclRequest {
+template <class Copies>
+class [[nodiscard]] BasicNcclRequest {
 public:
-    NcclRequest() = default;
-    NcclRequest(NcclRequest&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
-    NcclRequest& operator=(NcclRequest&& other) noexcept {
+    BasicNcclRequest() = default;
+    BasicNcclRequest(BasicNcclRequest&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
+    BasicNcclRequest& operator=(BasicNcclRequest&& other) noexcept {
         if (this == &other) return *this;
         detail::quietly([&] { wait(); });
         exchange_ = std::exchange(other.exchange_, nullptr);
         return *this;
     }
-    NcclRequest(NcclRequest const&) = delete;
-    NcclRequest& operator=(NcclRequest const&) = delete;
-    ~NcclRequest() {
+    BasicNcclRequest(BasicNcclRequest const&) = delete;
+    BasicNcclRequest& operator=(BasicNcclRequest const&) = delete;
+    ~BasicNcclRequest() {
         detail::quietly([&] { wait(); });
     }
 
@@ -49,60 +53,69 @@ public:
     [[nodiscard]] bool done() const noexcept { return exchange_ == nullptr; }
 
 private:
-    friend class NcclCommunicator;
-    explicit NcclRequest(detail::NcclExchange& exchange) noexcept : exchange_(&exchange) {}
+    friend class BasicNcclCommunicator<Copies>;
+    explicit BasicNcclRequest(detail::NcclExchange<Copies>& exchange) noexcept : exchange_(&exchange) {}
 
-    detail::NcclExchange* exchange_ = nullptr;
+    detail::NcclExchange<Copies>* exchange_ = nullptr;
 };
 
-/// A new id for NcclCommunicator::make(), on one rank; the others must be told. Throws TransportError.
+/// A new id for make() of a communicator, on one rank; the others must be told. Throws TransportError.
 [[nodiscard]] inline ncclUniqueId nccl_unique_id() {
     ncclUniqueId id{};
     detail::nccl_check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     return id;
 }
 
-/// A rank on a GPU. Used by one thread at a time; must be gone before the stream is.
-class NcclCommunicator : public MeshSplit<NcclCommunicator> {
+/// A rank on a GPU. Used by one thread at a time; must be gone before the stream is. NcclCommunicator packs by strided
+/// copies.
+template <class Copies>
+class BasicNcclCommunicator : public MeshSplit<BasicNcclCommunicator<Copies>> {
+    using Exchange = detail::NcclExchange<Copies>;
+
 public:
     static constexpr std::string_view name = "nccl";
-    using request_type = NcclRequest;
-    using MeshSplit<NcclCommunicator>::split;
+    using request_type = BasicNcclRequest<Copies>;
+    using MeshSplit<BasicNcclCommunicator>::split;
 
     /// Collective over `comm`, which stays the program's: destroy it after this object and after what was split from
     /// it. After a failure it is revoked, or, by an NCCL before 2.28, aborted, and then gone. No other operation may be
     /// under way on it. If it blocks (ncclConfig_t::blocking), no deadline holds inside NCCL's own calls. Throws
     /// TransportError, MismatchError for options that differ, DeadlineExceeded.
-    NcclCommunicator(ncclComm_t comm, cudaStream_t stream, NcclOptions const& options = {})
+    BasicNcclCommunicator(ncclComm_t comm, cudaStream_t stream, NcclOptions const& options = {})
         : exchange_(made(checked(comm), false, stream, options)) {}
 
     /// Collective: rank `rank` of `ranks` on the current device, with a communicator of its own that does not block.
     /// `id` is nccl_unique_id() of one of them. A rank that never comes is a DeadlineExceeded.
-    [[nodiscard]] static NcclCommunicator make(ncclUniqueId const& id, int rank, int ranks, cudaStream_t stream,
-                                               NcclOptions const& options = {}) {
+    [[nodiscard]] static BasicNcclCommunicator make(ncclUniqueId const& id, int rank, int ranks, cudaStream_t stream,
+                                                    NcclOptions const& options = {}) {
         if (ranks < 1 || rank < 0 || rank >= ranks) {
             raise(ErrorCode::mesh, concat("reshard::NcclCommunicator: rank ", rank, " of ", ranks,
                                           " ranks. Fix: ranks count from 0, and there is one at least."));
         }
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        // NCCL may write it after a wait of ours has failed: then it is never freed.
         auto comm = std::make_unique<ncclComm_t>(nullptr);
-        detail::nccl_check(ncclCommInitRankConfig(comm.get(), ranks, id, rank, &config), "ncclCommInitRankConfig");
-        if (*comm == nullptr) {
-            raise(ErrorCode::transport,
-                  "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: NCCL_DEBUG=WARN says "
-                  "why.");
-        }
-        return NcclCommunicator(made(*comm, true, stream, options));
+        return detail::watched(
+            [&] {
+                detail::nccl_check(ncclCommInitRankConfig(comm.get(), ranks, id, rank, &config),
+                                   "ncclCommInitRankConfig");
+                if (*comm == nullptr) {
+                    raise(ErrorCode::transport,
+                          "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: "
+                          "NCCL_DEBUG=WARN says why.");
+                }
+                return BasicNcclCommunicator(made(*comm, true, stream, options));
+            },
+            // NCCL may still write the handle: then its place stays for good.
+            [&](ErrorCode, std::string_view) noexcept { static_cast<void>(comm.release()); });
     }
 
-    NcclCommunicator(NcclCommunicator&&) noexcept = default;
-    NcclCommunicator& operator=(NcclCommunicator&&) noexcept = default;
-    NcclCommunicator(NcclCommunicator const&) = delete;
-    NcclCommunicator& operator=(NcclCommunicator const&) = delete;
+    BasicNcclCommunicator(BasicNcclCommunicator&&) noexcept = default;
+    BasicNcclCommunicator& operator=(BasicNcclCommunicator&&) noexcept = default;
+    BasicNcclCommunicator(BasicNcclCommunicator const&) = delete;
+    BasicNcclCommunicator& operator=(BasicNcclCommunicator const&) = delete;
     /// Waits until what others still need of this rank has left it, at most ten seconds or the deadline.
-    ~NcclCommunicator() = default;
+    ~BasicNcclCommunicator() = default;
 
     [[nodiscard]] int rank() const noexcept { return team().rank(); }
     [[nodiscard]] int size() const noexcept { return team().size(); }
@@ -117,10 +130,10 @@ public:
     /// Never waits for other ranks; with NcclOptions::compare, what moves is enqueued in wait() or test(). Throws
     /// TransportError for transfers out of order or an exchange already under way, BufferError for memory that is not
     /// of this device, OutOfMemory.
-    NcclRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
         enter(detail::NcclCall::exchange);
         exchange_->start(sends, receives);
-        return NcclRequest(*exchange_);
+        return request_type(*exchange_);
     }
 
     [[nodiscard]] Verdict agree(Verdict const& mine) {
@@ -132,9 +145,9 @@ public:
 
     /// Collective. Ranks of one colour >= 0, ordered by (key, rank), on the same stream. The new communicator shares
     /// the fate of this one: poison in one is poison in both.
-    [[nodiscard]] NcclCommunicator split(int colour, int key) {
+    [[nodiscard]] BasicNcclCommunicator split(int colour, int key) {
         enter(detail::NcclCall::split);
-        return NcclCommunicator(std::make_shared<detail::NcclExchange>(team().split(colour, key)));
+        return BasicNcclCommunicator(std::make_shared<Exchange>(team().split(colour, key)));
     }
 
     /// Throws BufferError for memory of the host, or of another device.
@@ -155,23 +168,22 @@ public:
     }
 
 private:
-    explicit NcclCommunicator(std::shared_ptr<detail::NcclExchange> exchange) noexcept
-        : exchange_(std::move(exchange)) {}
+    explicit BasicNcclCommunicator(std::shared_ptr<Exchange> exchange) noexcept : exchange_(std::move(exchange)) {}
 
     [[nodiscard]] static ncclComm_t checked(ncclComm_t comm) {
         if (comm != nullptr) return comm;
         raise(ErrorCode::transport,
               "reshard::NcclCommunicator: a null ncclComm_t. Fix: pass one that ncclCommInitRank has made.");
     }
-    [[nodiscard]] static std::shared_ptr<detail::NcclExchange> made(ncclComm_t comm, bool owned, cudaStream_t stream,
-                                                                    NcclOptions const& options) {
+    [[nodiscard]] static std::shared_ptr<Exchange> made(ncclComm_t comm, bool owned, cudaStream_t stream,
+                                                        NcclOptions const& options) {
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
         // A year is for ever, and more would overflow where it is compared in nanoseconds.
         family->options.deadline = smaller<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24 * 365));
         auto team = std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
         team->set_up();
-        return std::make_shared<detail::NcclExchange>(std::move(team));
+        return std::make_shared<Exchange>(std::move(team));
     }
 
     [[nodiscard]] detail::NcclTeam& team() const noexcept { return *exchange_->team(); }
@@ -185,16 +197,19 @@ private:
         team().enter(call);
     }
 
-    std::shared_ptr<detail::NcclExchange> exchange_;
+    std::shared_ptr<Exchange> exchange_;
 };
+
+using NcclCommunicator = BasicNcclCommunicator<detail::NcclStridedCopies>;
+using NcclRequest = BasicNcclRequest<detail::NcclStridedCopies>;
 
 static_assert(Communicator<NcclCommunicator>);
 
 /// Collective over `host`, a communicator that moves memory of the host: one rank of NCCL for each of its ranks, on the
 /// device that is current on each. `host` is needed only while this runs. Throws the same error on every rank if one
 /// cannot begin.
-template <Communicator C>
-[[nodiscard]] NcclCommunicator nccl_from(C& host, cudaStream_t stream, NcclOptions const& options = {}) {
+template <Communicator Result = NcclCommunicator, Communicator C>
+[[nodiscard]] Result nccl_from(C& host, cudaStream_t stream, NcclOptions const& options = {}) {
     ncclUniqueId id{};
     Verdict mine;
     if (host.rank() == 0) {
@@ -208,7 +223,7 @@ template <Communicator C>
     Verdict const joint = host.agree(mine);
     if (!joint.ok()) raise(joint.code, joint.reason);
     broadcast(host, std::as_writable_bytes(std::span(&id, 1)), 0);
-    return NcclCommunicator::make(id, host.rank(), host.size(), stream, options);
+    return Result::make(id, host.rank(), host.size(), stream, options);
 }
 
 }  // namespace reshard::inline v0

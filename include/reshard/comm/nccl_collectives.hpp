@@ -53,8 +53,9 @@ namespace detail {
 }
 
 /// Throws BufferError, before anything moves; the caller calls it on every rank alike.
-inline void check_native(NcclCommunicator const& comm, Index elements, void const* from, void const* to,
-                         std::string_view operation) {
+template <class Copies>
+void check_native(BasicNcclCommunicator<Copies> const& comm, Index elements, void const* from, void const* to,
+                  std::string_view operation) {
     if (elements < 0) {
         raise(ErrorCode::buffer, concat("reshard::", operation, ": ", elements, " elements. Fix: check the count."));
     }
@@ -76,7 +77,8 @@ inline ncclResult_t copy_native(void const* from, void* to, Index bytes, cudaStr
 
 /// `bytes` bytes of every rank, in rank order, into `all` of every rank, which holds comm.size() times as many.
 /// Throws BufferError on the rank whose memory is not of its device: agree on buffers first.
-inline void native_all_gather(NcclCommunicator& comm, void const* mine, Index bytes, void* all) {
+template <class Copies>
+void native_all_gather(BasicNcclCommunicator<Copies>& comm, void const* mine, Index bytes, void* all) {
     detail::check_native(comm, bytes, mine, all, "native_all_gather");
     comm.run_native("ncclAllGather", [&](ncclComm_t native, cudaStream_t stream) {
         if (native == nullptr) return detail::copy_native(mine, all, bytes, stream);
@@ -86,8 +88,9 @@ inline void native_all_gather(NcclCommunicator& comm, void const* mine, Index by
 
 /// Element k of `to`, on every rank, becomes the fold of elements k of `from` of all ranks. `from` may be `to`.
 /// Throws DTypeError for what NCCL cannot fold: complex numbers, booleans, 16-bit integers, bits.
-inline void native_all_reduce(NcclCommunicator& comm, void const* from, void* to, Index elements, DType dtype,
-                              Reduce op, AnyOrder) {
+template <class Copies>
+void native_all_reduce(BasicNcclCommunicator<Copies>& comm, void const* from, void* to, Index elements, DType dtype,
+                       Reduce op, AnyOrder) {
     ncclDataType_t const type = detail::nccl_type(dtype, "native_all_reduce");
     ncclRedOp_t const fold = detail::nccl_fold(op, dtype, "native_all_reduce");
     detail::check_native(comm, elements, from, to, "native_all_reduce");
@@ -98,8 +101,9 @@ inline void native_all_reduce(NcclCommunicator& comm, void const* from, void* to
 }
 
 /// `from` holds comm.size() blocks of `elements`; `to` of rank r becomes the fold of blocks r of all ranks.
-inline void native_reduce_scatter(NcclCommunicator& comm, void const* from, void* to, Index elements, DType dtype,
-                                  Reduce op, AnyOrder) {
+template <class Copies>
+void native_reduce_scatter(BasicNcclCommunicator<Copies>& comm, void const* from, void* to, Index elements, DType dtype,
+                           Reduce op, AnyOrder) {
     ncclDataType_t const type = detail::nccl_type(dtype, "native_reduce_scatter");
     ncclRedOp_t const fold = detail::nccl_fold(op, dtype, "native_reduce_scatter");
     detail::check_native(comm, elements, from, to, "native_reduce_scatter");

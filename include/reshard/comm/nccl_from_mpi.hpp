@@ -10,16 +10,16 @@
 namespace reshard::inline v0 {
 
 /// Collective over `comm`; MPI hands out the unique id and is not asked again. Each rank on the device that is current.
-[[nodiscard]] inline NcclCommunicator nccl_from_mpi(MpiCommunicator& comm, cudaStream_t stream,
-                                                    NcclOptions const& options = {}) {
-    return nccl_from(comm, stream, options);
+template <Communicator Result = NcclCommunicator>
+[[nodiscard]] Result nccl_from_mpi(MpiCommunicator& comm, cudaStream_t stream, NcclOptions const& options = {}) {
+    return nccl_from<Result>(comm, stream, options);
 }
-[[nodiscard]] inline NcclCommunicator nccl_from_mpi(MPI_Comm comm, cudaStream_t stream,
-                                                    NcclOptions const& options = {}) {
+template <Communicator Result = NcclCommunicator>
+[[nodiscard]] Result nccl_from_mpi(MPI_Comm comm, cudaStream_t stream, NcclOptions const& options = {}) {
     MpiOptions mpi;
     mpi.deadline = options.deadline;
     MpiCommunicator host(comm, mpi);
-    return nccl_from(host, stream, options);
+    return nccl_from<Result>(host, stream, options);
 }
 
 }  // namespace reshard::inline v0

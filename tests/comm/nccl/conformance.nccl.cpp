@@ -10,6 +10,46 @@ using namespace reshard;
 using test::check_none;
 using test::on_gpus;
 namespace fake = test::fake_nccl;
+
+/// Packs as comm/nccl.cuh does, but for the kernel: boxes are listed, and copied when the batch ends, by one task of
+/// the stream that reads a list nobody changes any more.
+class ListedCopies {
+public:
+    explicit ListedCopies(NcclOptions const&) noexcept {}
+    [[nodiscard]] bool reserve(Index copies, Index batches) {
+        copies_left_ = copies;
+        batches_left_ = batches;
+        return true;
+    }
+    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box, cudaStream_t) {
+        CHECK(copies_left_-- > 0);
+        list_.push_back({from, from_box, to, to_box});
+    }
+    void flush(cudaStream_t stream) {
+        if (list_.empty()) return;
+        CHECK(batches_left_-- > 0);
+        auto* const batch = new std::vector<Copy>(std::exchange(list_, {}));
+        CHECK(cudaLaunchHostFunc(
+                  stream,
+                  [](void* data) {
+                      std::unique_ptr<std::vector<Copy>> const owned(static_cast<std::vector<Copy>*>(data));
+                      for (Copy const& each : *owned) copy(each.from, each.from_box, each.to, each.to_box);
+                  },
+                  batch) == cudaSuccess);
+    }
+    void close(bool) noexcept { CHECK(list_.empty()); }
+
+private:
+    struct Copy {
+        std::byte const* from;
+        StridedBox from_box;
+        std::byte* to;
+        StridedBox to_box;
+    };
+    std::vector<Copy> list_;
+    Index copies_left_ = 0;
+    Index batches_left_ = 0;
+};
 }  // namespace
 
 TEST_SUITE("comm/nccl") {
@@ -40,5 +80,25 @@ TEST_SUITE("comm/nccl") {
                 check_none(on_gpus(3, options, [](NcclCommunicator& comm) { test::conforms(comm); }));
             }
         }
+    }
+
+    TEST_CASE("BasicNcclCommunicator: keeps the contract when boxes are packed a batch at a time") {
+        using Listed = BasicNcclCommunicator<ListedCopies>;
+        static_assert(Communicator<Listed>);
+        for (bool compare : {true, false}) {
+            for (Index window : {Index{256} << 20, Index{4096}}) {
+                CAPTURE(compare);
+                CAPTURE(window);
+                NcclOptions options;
+                options.compare = compare;
+                options.window_bytes = window;
+                check_none(test::on_devices(4, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                    auto comm = nccl_from<Listed>(host, stream, options);
+                    test::conforms(comm);
+                }));
+            }
+        }
+        CHECK(fake::live_communicators() == 0);
+        CHECK(fake::live_allocations() == 0);
     }
 }

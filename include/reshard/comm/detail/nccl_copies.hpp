@@ -124,4 +124,23 @@ inline void nccl_copy(std::byte const* from, StridedBox const& from_box, std::by
     }
 }
 
+/// How an exchange packs and unpacks: each box by copies of its own, enqueued at once. comm/nccl.cuh has another way.
+class NcclStridedCopies {
+public:
+    explicit NcclStridedCopies(NcclOptions const&) noexcept {}
+
+    /// Makes room for an exchange: so many copies in all, in so many batches. False where there is none.
+    [[nodiscard]] bool reserve(Index /*copies*/, Index /*batches*/) noexcept { return true; }
+    /// Element k of `from_box` becomes element k of `to_box`, at flush() at the latest. Boxes of a batch are
+    /// independent of each other.
+    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
+             cudaStream_t stream) {
+        nccl_copy(from, from_box, to, to_box, stream);
+    }
+    /// Ends a batch.
+    void flush(cudaStream_t) noexcept {}
+    /// Lets go of its memory, or, if the device may still use it, of the right to free it.
+    void close(bool /*stuck*/) noexcept {}
+};
+
 }  // namespace reshard::inline v0::detail

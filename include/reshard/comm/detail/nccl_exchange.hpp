@@ -71,13 +71,16 @@ void nccl_take_round(std::span<Transfer<Byte> const> transfers, NcclLane& lane, 
     }
 }
 
+/// `Copies` is how boxes are packed and unpacked: NcclStridedCopies.
+template <class Copies>
 class NcclExchange {
 public:
     explicit NcclExchange(std::shared_ptr<NcclTeam> team)
         : team_(std::move(team)),
           rounds_(team_->size(), team_->options().window_bytes),
           near_(team_->options().staging),
-          host_(team_->options().host_staging) {
+          host_(team_->options().host_staging),
+          copies_(team_->options()) {
         messages_.reserve(nccl_group_limit);
         NcclDevice const device(team_->device());
         static_cast<void>(near_.grow(near_.options().reserve_bytes));  // if there is none, an exchange says so
@@ -93,6 +96,7 @@ public:
             }
             near_ = StagingMemory({});
             host_ = StagingMemory({});
+            copies_.close(team_->stuck());
         });
     }
 
@@ -316,12 +320,14 @@ private:
             });
         });
         if (messages_.empty()) return;
+        copies_.flush(team_->stream());
         NcclGroup group;
         for (std::size_t k = 0; k < messages_.size(); ++k) k < sent ? send(messages_[k]) : receive(messages_[k]);
         team_->settle(group.end(), "ncclGroupEnd");
         moving_.messages_sent += static_cast<Index>(sent);
         moving_.messages_received += static_cast<Index>(messages_.size() - sent);
         for (Arrival const& arrival : arrivals_) unpack(arrival);
+        copies_.flush(team_->stream());
     }
     template <class Body>
     static void for_lanes(std::vector<NcclLane>& lanes, int first, int last, Body&& body) {
@@ -346,7 +352,7 @@ private:
         StridedBox const wire = mpi_dense_box(piece.box, send.wire_element_bytes());
         place += staging_slot(wire.payload_bytes());
         if (send.conversion.is_plain()) {
-            nccl_copy(from, piece.box, to, wire, team_->stream());
+            copies_.add(from, piece.box, to, wire, team_->stream());
         } else {
             convert({0, from, piece.box, send.conversion}, {0, to, wire, mpi_on_wire(send.conversion)});
         }
@@ -357,7 +363,7 @@ private:
         std::byte* const to = receive.base + arrival.piece.offset;
         StridedBox const wire = mpi_dense_box(arrival.piece.box, receive.wire_element_bytes());
         if (receive.conversion.is_plain()) {
-            nccl_copy(arrival.staged, wire, to, arrival.piece.box, team_->stream());
+            copies_.add(arrival.staged, wire, to, arrival.piece.box, team_->stream());
         } else {
             convert({0, arrival.staged, wire, mpi_on_wire(receive.conversion)},
                     {0, to, arrival.piece.box, receive.conversion});
@@ -387,7 +393,7 @@ private:
             Receive const& receive = own_receives_[k];
             moving_.bytes_local += send.payload_bytes();
             if (send.conversion.is_plain() && receive.conversion.is_plain()) {
-                nccl_copy(send.base, send.box, receive.base, receive.box, team_->stream());
+                copies_.add(send.base, send.box, receive.base, receive.box, team_->stream());
                 continue;
             }
             MpiPieceRule const rule = mpi_piece_rule(send.box, nccl_weight(send), rounds_.bytes);
@@ -398,6 +404,7 @@ private:
                         {0, receive.base + to.offset, to.box, receive.conversion});
             }
         }
+        copies_.flush(team_->stream());
     }
 
     /// Counts what all rounds need before anything is enqueued: memory that is in use cannot grow.
@@ -405,17 +412,25 @@ private:
         Index near = 0;
         Index host = 0;
         std::size_t jobs = 0;
+        Index copies = 0;
+        Index batches = 1;
         auto const count = [&](auto const& transfer, MpiPiece const& piece, Index& place) {
             if (nccl_goes_straight(transfer, piece.box)) return;
             place += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
-            if (transfer.conversion.is_plain()) return;
+            if (transfer.conversion.is_plain()) {
+                ++copies;
+                return;
+            }
             host = larger(host, staging_slot(piece.box.payload_bytes()) +
                                     staging_slot(piece.box.elements() * transfer.wire_element_bytes()));
             ++jobs;
         };
         for (std::size_t k = 0; k < own_sends_.size(); ++k) {
             Send const& send = own_sends_[k];
-            if (send.conversion.is_plain() && own_receives_[k].conversion.is_plain()) continue;
+            if (send.conversion.is_plain() && own_receives_[k].conversion.is_plain()) {
+                ++copies;
+                continue;
+            }
             MpiPieceRule const rule = mpi_piece_rule(send.box, nccl_weight(send), rounds_.bytes);
             Index const most = mpi_piece_of(send.box, rule, 0).box.elements();
             host = larger(host, staging_slot(most * send.box.element_bytes) +
@@ -425,6 +440,7 @@ private:
         if (needs_room(sends_) || needs_room(receives_)) {
             for_each_group([&](int first, int last) {
                 Index place = 0;
+                batches += 2;
                 auto const counted = [&](auto const& transfer, MpiPiece const& piece) {
                     count(transfer, piece, place);
                 };
@@ -435,7 +451,7 @@ private:
                 near = larger(near, place);
             });
         }
-        if (!near_.grow(near) || !host_.grow(host)) {
+        if (!near_.grow(near) || !host_.grow(host) || !copies_.reserve(copies, batches)) {
             raise(
                 ErrorCode::out_of_memory,
                 concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ", host,
@@ -463,6 +479,7 @@ private:
     NcclRounds rounds_;
     StagingMemory near_;
     StagingMemory host_;
+    Copies copies_;
     std::span<Send const> sends_;
     std::span<Receive const> receives_;
     std::span<Send const> own_sends_;

@@ -18,6 +18,8 @@
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/detail/nccl_exchange.hpp>
 
+#include <algorithm>  // min
+
 namespace reshard::inline v0 {
 
 template <class Copies>
@@ -94,20 +96,19 @@ public:
         }
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        auto comm = std::make_unique<ncclComm_t>(nullptr);
+        auto place = std::make_unique<detail::NcclPlace>();
         return detail::watched(
             [&] {
-                detail::nccl_check(ncclCommInitRankConfig(comm.get(), ranks, id, rank, &config),
+                detail::nccl_check(ncclCommInitRankConfig(&place->comm, ranks, id, rank, &config),
                                    "ncclCommInitRankConfig");
-                if (*comm == nullptr) {
+                if (place->comm == nullptr) {
                     raise(ErrorCode::transport,
                           "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: "
                           "NCCL_DEBUG=WARN says why.");
                 }
-                return BasicNcclCommunicator(made(*comm, true, stream, options));
+                return BasicNcclCommunicator(made(place->comm, true, stream, options));
             },
-            // NCCL may still write the handle: then its place stays for good.
-            [&](ErrorCode, std::string_view) noexcept { static_cast<void>(comm.release()); });
+            [&](ErrorCode, std::string_view) noexcept { detail::keep_for_good(std::move(place)); });
     }
 
     BasicNcclCommunicator(BasicNcclCommunicator&&) noexcept = default;
@@ -147,7 +148,7 @@ public:
     /// the fate of this one: poison in one is poison in both.
     [[nodiscard]] BasicNcclCommunicator split(int colour, int key) {
         enter(detail::NcclCall::split);
-        return BasicNcclCommunicator(std::make_shared<Exchange>(team().split(colour, key)));
+        return BasicNcclCommunicator(std::make_shared<Exchange>(team().split(colour, key), false));
     }
 
     /// Throws BufferError for memory of the host, or of another device.
@@ -180,10 +181,10 @@ private:
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
         // A year is for ever, and more would overflow where it is compared in nanoseconds.
-        family->options.deadline = smaller<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24 * 365));
+        family->options.deadline = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24 * 365));
         auto team = std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
         team->set_up();
-        return std::make_shared<Exchange>(std::move(team));
+        return std::make_shared<Exchange>(std::move(team), true);
     }
 
     [[nodiscard]] detail::NcclTeam& team() const noexcept { return *exchange_->team(); }

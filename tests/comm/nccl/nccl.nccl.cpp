@@ -192,6 +192,7 @@ TEST_SUITE("comm/nccl") {
         options.host_staging.reserve_bytes = 2 * options.window_bytes;
         check_none(on_gpus(3, options, [](NcclCommunicator& comm) {
             CHECK(comm.staging_bytes() >= 128 << 10);
+            CHECK(comm.split(0, 0).staging_bytes() == 0);  // what a part needs is not what the whole needed
             barrier(comm);
             int const before = fake::live_allocations();
             auto const taken = fake::counts().device_allocations;

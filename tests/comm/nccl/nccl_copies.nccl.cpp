@@ -33,9 +33,9 @@ StridedBox box_of(Index element_bytes, std::initializer_list<StridedDim> dims) {
 
 std::int64_t copies_of(StridedBox const& from, StridedBox const& to) {
     fake::Stream stream;
-    std::vector<std::byte> memory(1 << 16);
+    std::vector<std::byte> memory(1 << 17);
     fake::reset();
-    detail::nccl_copy(memory.data(), from, memory.data() + (1 << 15), to, stream);
+    detail::nccl_copy(memory.data() + (1 << 14), from, memory.data() + (1 << 16), to, stream);
     drain(stream);
     return fake::counts().copies;
 }

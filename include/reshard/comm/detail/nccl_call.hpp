@@ -51,7 +51,7 @@ struct NcclOptions {
     /// exchange goes in rounds. Boxes that lie in a row need none.
     Index window_bytes = Index{256} << 20;
     /// Where staging memory comes from. It grows to what the largest exchange needed; with a reserve of window_bytes
-    /// nothing is ever allocated later.
+    /// this communicator, though not what is split from it, allocates nothing later.
     StagingOptions staging = device_staging();
     StagingOptions host_staging = pinned_staging();  ///< for values that are converted on the way, and for agree()
     /// Peers tell each other what they are about to move, so that payloads that differ are a MismatchError and not a

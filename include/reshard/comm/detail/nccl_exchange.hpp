@@ -75,13 +75,15 @@ void nccl_take_round(std::span<Transfer<Byte> const> transfers, NcclLane& lane, 
 template <class Copies>
 class NcclExchange {
 public:
-    explicit NcclExchange(std::shared_ptr<NcclTeam> team)
+    /// What a part needs is not what the whole needed: what was split off reserves nothing.
+    NcclExchange(std::shared_ptr<NcclTeam> team, bool reserves)
         : team_(std::move(team)),
           rounds_(team_->size(), team_->options().window_bytes),
           near_(team_->options().staging),
           host_(team_->options().host_staging),
           copies_(team_->options()) {
         messages_.reserve(nccl_group_limit);
+        if (!reserves) return;
         NcclDevice const device(team_->device());
         static_cast<void>(near_.grow(near_.options().reserve_bytes));  // if there is none, an exchange says so
         static_cast<void>(host_.grow(host_.options().reserve_bytes));

@@ -38,6 +38,20 @@ private:
     bool open_ = true;
 };
 
+/// Where NCCL writes the handle of a communicator it is making, perhaps later, from a thread of its own.
+struct NcclPlace {
+    ncclComm_t comm = nullptr;
+    NcclPlace* next = nullptr;
+};
+/// For a wait that has failed: NCCL may still write there.
+inline void keep_for_good(std::unique_ptr<NcclPlace> place) noexcept {
+    static std::atomic<NcclPlace*> kept{nullptr};
+    NcclPlace* const mine = place.release();
+    mine->next = kept.load(std::memory_order_relaxed);
+    while (!kept.compare_exchange_weak(mine->next, mine, std::memory_order_release, std::memory_order_relaxed)) {
+    }
+}
+
 /// What one rank's communicators share that were split from one: the first failure.
 struct NcclFamily {
     NcclOptions options;

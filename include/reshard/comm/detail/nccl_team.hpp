@@ -10,7 +10,8 @@
 
 #include <sched.h>  // sched_yield
 
-#include <thread>  // sleep_for
+#include <algorithm>  // min
+#include <thread>     // sleep_for
 #include <vector>
 
 namespace reshard::inline v0::detail {
@@ -197,7 +198,7 @@ public:
     [[nodiscard]] std::shared_ptr<NcclTeam> split(int colour, int key);
     /// The deadline as a time that can be added to.
     [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {
-        return smaller(options().deadline, most);
+        return std::min(options().deadline, most);
     }
 
 private:
@@ -321,7 +322,7 @@ inline Verdict NcclTeam::compare(Verdict const& mine) {
         patience(std::chrono::seconds(1)));
     std::vector<std::uint64_t> lines(3 * static_cast<std::size_t>(size_));
     std::memcpy(lines.data(), host_out(), lines.size() * sizeof(lines[0]));
-    auto const at = [&](int rank) { return lines.data() + 3 * rank; };
+    auto const at = [&](int rank) { return lines.data() + Index{3} * rank; };
     int failing = 0;
     while (failing < size_ && at(failing)[0] == 0) ++failing;
     int differing = failing < size_ ? size_ : 1;
@@ -367,15 +368,14 @@ inline std::shared_ptr<NcclTeam> NcclTeam::split(int colour, int key) {
             static_cast<void>(agree({}));  // all are there, or it is known who is not
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
             config.blocking = 0;
-            // NCCL may fill it in after a wait of ours has failed: then it stays for good.
-            auto slot = std::make_unique<ncclComm_t>(nullptr);
+            auto place = std::make_unique<NcclPlace>();
             watched(
                 [&] {
-                    settle(ncclCommSplit(comm_, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, slot.get(), &config),
+                    settle(ncclCommSplit(comm_, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &place->comm, &config),
                            "ncclCommSplit");
                 },
-                [&](ErrorCode, std::string_view) noexcept { static_cast<void>(slot.release()); });
-            made = *slot;
+                [&](ErrorCode, std::string_view) noexcept { keep_for_good(std::move(place)); });
+            made = place->comm;
         }
         child = std::make_shared<NcclTeam>(made, true, stream_, family_);
         child->set_up();

@@ -40,7 +40,8 @@ std::int64_t copies_of(StridedBox const& from, StridedBox const& to) {
     return fake::counts().copies;
 }
 
-/// Dimensions in any order in memory, with gaps, some backwards, some (of sources) standing still.
+/// Dimensions in any order in memory, with gaps, some backwards, some (of sources) standing still or sliding over what
+/// another has shown.
 StridedBox random_layout(std::mt19937& rng, StridedBox const& shape, bool is_source, Index& span, Index& first) {
     auto const pick = [&](int most) { return static_cast<Index>(rng() % static_cast<unsigned>(most + 1)); };
     StridedBox box = shape;
@@ -48,13 +49,16 @@ StridedBox random_layout(std::mt19937& rng, StridedBox const& shape, bool is_sou
     for (int d = 0; d != box.dims.size(); ++d) order.push_back(d);
     if (pick(1) == 0) std::shuffle(order.begin(), order.end(), rng);
     Index step = box.element_bytes;
+    Index last = 0;
     first = 0;
     span = box.element_bytes;
     for (int d : order) {
         if (pick(2) == 0) step += pick(3) * box.element_bytes;
         bool const still = is_source && pick(9) == 0;
         bool const back = pick(4) == 0;
-        Index const stride = still ? 0 : step;
+        bool const slides = is_source && pick(4) == 0;
+        Index const stride = still ? 0 : (slides ? last : step);
+        last = stride;
         box.dims[d].stride = back ? -stride : stride;
         if (back) first += stride * (box.dims[d].extent - 1);
         span += stride * (box.dims[d].extent - 1);

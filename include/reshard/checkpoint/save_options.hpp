@@ -42,7 +42,10 @@ struct SaveOptions {
     bool durable = true;          ///< files and folder are synced; without, a power cut may leave files without bytes
 
     // What follows is each rank's own matter.
-    int in_flight = 4;  ///< writes at once: threads of this call, its own among them (1: no others)
+    /// Writes at once: threads of this call, its own among them (1: no others). A rank writes one file, and file
+    /// systems of one machine let one write at a time into a file: more threads wait for its lock, busily. File systems
+    /// over a network may want several.
+    int in_flight = 1;
     /// Memory of all of them together for what does not lie in one run of memory, and for runs too short to be written
     /// alone.
     Index buffer_bytes = Index{4} << 20;

@@ -249,7 +249,7 @@ private:
     Digest digest;
     digest.add(static_cast<std::uint64_t>(cooperation)).add_signed(in_flight);
     for (double number : {model.storage_bandwidth, model.rank_bandwidth, model.read_latency, model.exchange_bandwidth,
-                          model.exchange_latency}) {
+                          model.exchange_latency, model.copy_bandwidth}) {
         digest.add(__builtin_bit_cast(std::uint64_t, number));
     }
     return digest.value();

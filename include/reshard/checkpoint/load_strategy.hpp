@@ -75,6 +75,7 @@ struct LoadModel {
     double read_latency = 1e-4;       ///< seconds of one read; several are in flight
     double exchange_bandwidth = 8e9;  ///< bytes a second that one rank receives
     double exchange_latency = 5e-5;   ///< seconds of one exchange
+    double copy_bandwidth = 5e9;      ///< bytes a second that one rank copies: what is staged is copied once more
 };
 /// Whether CooperativeRead exchanges: as the model says, always, or never.
 enum class Cooperation : int { by_model, always, never };

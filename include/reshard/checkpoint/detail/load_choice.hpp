@@ -58,7 +58,7 @@ struct LoadShare {
                                            LoadModel const& model) noexcept {
     return reading_seconds(all, most, model) +
            static_cast<double>(windows) * (model.read_latency + model.exchange_latency) +
-           static_cast<double>(passed) / model.exchange_bandwidth;
+           static_cast<double>(passed) / model.exchange_bandwidth + static_cast<double>(most) / model.copy_bandwidth;
 }
 
 /// Whether reading together is faster than reading directly.

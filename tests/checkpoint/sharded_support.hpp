@@ -23,6 +23,10 @@ inline std::string content_of(std::string const& tensor, int replica, int replic
 inline std::vector<std::byte> bytes_of_box(std::string const& content, DType dtype, DynamicShape const& shape,
                                            Box const& box) {
     std::vector<std::byte> result;
+    if (!is_byte_sized(dtype)) {  // never cut
+        for (Index k = 0; k < stored_bytes_of(dtype, box); ++k) result.push_back(expected_byte(content, k));
+        return result;
+    }
     Index const width = bytes(dtype);
     DynamicShape const local = box.shape();
     for (Index k = 0; k < local.size(); ++k) {

@@ -87,6 +87,17 @@ public:
         }
         detail::read_fully(file_, path_, data_offset() + begin, out);
     }
+    /// Bytes of the data section from `begin` on, to byte `offset` of another file, by the system: without a way
+    /// through this process, and shared where the file system can. How many were copied: fewer than `bytes` where the
+    /// system cannot go on, or the file ends. Throws BufferError like read_data().
+    [[nodiscard]] Index copy_data(Index begin, Index bytes, detail::FileDescriptor const& to, Index offset) const {
+        if (begin < 0 || bytes > header_.data_bytes() - begin) {
+            raise(ErrorCode::buffer,
+                  concat("reshard::SafetensorsFile: ", path_, " has no ", bytes, " bytes at offset ", begin,
+                         " of its data section. Fix: copy within its ", header_.data_bytes(), " bytes."));
+        }
+        return detail::copy_between(file_, data_offset() + begin, to, offset, bytes);
+    }
     /// Throws IoError if somebody has written to the file, or cut it short, since it was opened.
     void check_unchanged() const {
         if (detail::stamp_of(file_, path_) == stamp_) return;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/temporary_file.hpp>
+#include <reshard/checkpoint/detail/weight_map_text.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
 #include <span>  // span
@@ -204,22 +205,11 @@ private:
         }
     }
 
-    /// As transformers writes it: two spaces, sorted keys, a final newline.
     [[nodiscard]] std::string index_text() const {
-        std::vector<CheckpointTensor const*> sorted;
-        for (CheckpointTensor const& tensor : tensors_) sorted.push_back(&tensor);
-        std::sort(sorted.begin(), sorted.end(), [](auto const* a, auto const* b) { return a->name < b->name; });
-        std::string text =
-            concat("{\n  \"metadata\": {\n    \"total_size\": ", total_bytes_, "\n  },\n  \"weight_map\": {");
-        char const* separator = "\n    ";
-        for (CheckpointTensor const* tensor : sorted) {
-            text += separator;
-            detail::append_json_string(text, tensor->name);
-            text += ": ";
-            detail::append_json_string(text, file_name(tensor->file));
-            separator = ",\n    ";
-        }
-        return text + "\n  }\n}\n";
+        std::vector<std::pair<std::string, std::string>> map;
+        for (CheckpointTensor const& tensor : tensors_) map.emplace_back(tensor.name, file_name(tensor.file));
+        std::sort(map.begin(), map.end());
+        return detail::weight_map_text(map, total_bytes_);
     }
 
     std::string folder_;

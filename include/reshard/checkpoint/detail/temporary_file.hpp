@@ -52,6 +52,8 @@ public:
     ~TemporaryFile() { discard(); }
 
     [[nodiscard]] std::string const& path() const noexcept { return path_; }
+    /// Where it is until then: for others who write to it, too. Empty once published.
+    [[nodiscard]] std::string const& temporary_path() const noexcept { return temporary_path_; }
 
     void append(std::span<std::byte const> bytes) {
         write_fully(file_, path_, written_, bytes);

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/weight_map_text.hpp
+/// \brief  Writes `model.safetensors.index.json`: which tensor lies in which file.
+/// \depends checkpoint/detail/json_text. No I/O.
+#pragma once
+
+#include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <span>     // span
+#include <utility>  // pair
+
+namespace reshard::inline v0::detail {
+
+/// As transformers writes it: two spaces, sorted keys, a final newline. `map` is (tensor, file), sorted.
+[[nodiscard]] inline std::string weight_map_text(std::span<std::pair<std::string, std::string> const> map,
+                                                 Index total_bytes) {
+    std::string text = concat("{\n  \"metadata\": {\n    \"total_size\": ", total_bytes, "\n  },\n  \"weight_map\": {");
+    char const* separator = "\n    ";
+    for (auto const& [tensor, file] : map) {
+        text += separator;
+        append_json_string(text, tensor);
+        text += ": ";
+        append_json_string(text, file);
+        separator = ",\n    ";
+    }
+    return text + "\n  }\n}\n";
+}
+
+}  // namespace reshard::inline v0::detail

@@ -10,6 +10,7 @@
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/replica_locate.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
+#include <reshard/checkpoint/detail/sharding_info.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/checkpoint/save_report.hpp>
 #include <reshard/exec/agree_tensors.hpp>
@@ -49,19 +50,6 @@ namespace reshard::inline v0::detail {
         Index const begin = from.index_set(at, dim).local_index(box.begin(dim));
         return Interval{begin, begin + box.extent(dim)};
     });
-}
-
-/// `{"w": {"saved_offsets": [4, 0]}}`: what PyTorch's reader of sharded safetensors files wants to know.
-[[nodiscard]] inline std::string sharding_info(Manifest const& manifest, std::span<Extent const> extents) {
-    std::string json = "{";
-    for (Extent const& extent : extents) {
-        if (json.size() > 1) json += ", ";
-        append_json_string(json, key_of(manifest, extent));
-        json += ": {\"saved_offsets\": [";
-        for (int dim = 0; dim < extent.box.rank(); ++dim) json += concat(dim == 0 ? "" : ", ", extent.box.begin(dim));
-        json += "]}";
-    }
-    return json + '}';
 }
 
 /// The tensors whose copies are compared before all but one are dropped: copies that are kept apart are turned into

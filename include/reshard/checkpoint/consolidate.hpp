@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/consolidate.hpp
+/// \brief  consolidate(): shards to full files; shard_checkpoint(): files of any kind to shards of another mesh.
+/// \depends checkpoint/detail/consolidate_session, algebra/notation, comm/self. Link reshard::save.
+///
+///     consolidate("sharded", "full");                          // alone, several threads
+///     consolidate("sharded", "full", comm, options);           // any group of ranks that share the folders
+///     shard_checkpoint("full", "sharded", placed_as("(2,2):(S0,R)"), comm);
+///
+/// All three jobs - shards to files, files to shards, shards to other shards - are one transition between what files
+/// hold and what files are to hold. Each rank has an equal share of the bytes that are written, wherever tensors and
+/// files begin and end: one file keeps all ranks busy as many do. Nothing is sent from rank to rank but what they agree
+/// on; no process group is needed besides `comm`, and no GPU.
+#pragma once
+
+#include <reshard/algebra/notation.hpp>
+#include <reshard/checkpoint/detail/consolidate_session.hpp>
+#include <reshard/comm/self.hpp>
+
+namespace reshard::inline v0 {
+
+/// Collective over `comm`, any group: ranks outside it are neither needed nor waited for. All ranks give the same paths
+/// (each its own spelling of them) and the same options (see there), and see the same folders.
+///
+/// `from` is as in Checkpoint::open(): shards of this library or of PyTorch's DCP, or full files. `to` is a folder that
+/// is not there yet, or empty; its parent exists. Afterwards it has `model.safetensors`, or
+/// `model-0000k-of-0000n.safetensors` with `model.safetensors.index.json`, or the files of a weight_map with that
+/// index: what Hugging Face's tools read.
+///
+/// Coverage, options, folders and free space are checked before anything is written. Then ranks write, each its share,
+/// and vote after every vote_bytes; nobody waits for anybody in between. Files are written under temporary names, made
+/// durable, renamed; the index comes last. When a rank fails, all throw the same error, naming the rank and the reason,
+/// and what was written is removed.
+///
+/// Throws, the same on every rank: IoError (what the file system refuses; a folder that is not empty, is the one that
+/// is read, has no room, is not shared, naming the ranks; a save under way in `from`), FormatError (files that break a
+/// rule; parts of tensors missing or there twice, naming tensor and box; bytes that are not those that were saved),
+/// MismatchError (files of another save than the manifest; copies that differ; ranks that want different things),
+/// DTypeError, BufferError (options that mean nothing), OutOfMemory. Errors of the transport as from any collective.
+template <Communicator C>
+RewriteReport consolidate(std::string from, std::string to, C& comm, ConsolidateOptions const& options = {}) {
+    detail::RewriteSession<C> session(std::move(from), std::move(to), comm, options, detail::index_name);
+    Digest digest;
+    digest.add_signed(options.max_file_bytes);
+    for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
+    return session.run(digest.value(), [&](Catalogue const& catalogue, std::string const&) {
+        if (options.max_file_bytes < 0) {
+            raise(ErrorCode::buffer, concat("reshard::ConsolidateOptions: max_file_bytes is ", options.max_file_bytes,
+                                            ". Fix: 0 means one file."));
+        }
+        return detail::full_output(catalogue, options);
+    });
+}
+/// By this process alone.
+inline RewriteReport consolidate(std::string from, std::string to, ConsolidateOptions const& options = {}) {
+    SelfCommunicator alone;
+    return consolidate(std::move(from), std::move(to), alone, options);
+}
+
+/// As consolidate(), the other way: `to` becomes what save() would leave if the ranks of a mesh had the tensors as
+/// `place` says, with manifest and checksums. The mesh may have any number of ranks, whatever `comm` has. Throws also
+/// what plan_save() throws.
+template <Communicator C>
+RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place, C& comm,
+                               ShardOptions const& options = {}) {
+    detail::RewriteSession<C> session(std::move(from), std::move(to), comm, options, manifest_name);
+    Digest digest;
+    digest.add(static_cast<std::uint64_t>(options.dedup));
+    for (int const axis : options.replica_axes) digest.add_signed(axis);
+    return session.run(digest.value(), [&](Catalogue const& catalogue, std::string const& id) {
+        return detail::shard_output(catalogue, place, options, id);
+    });
+}
+/// By this process alone.
+inline RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place,
+                                      ShardOptions const& options = {}) {
+    SelfCommunicator alone;
+    return shard_checkpoint(std::move(from), std::move(to), place, alone, options);
+}
+
+/// Every tensor alike, in the notation of distributions: "(2,2):(S0,R)". Where a tensor does not have the dimension, or
+/// has elements smaller than a byte, its part along that axis is a copy. Throws NotationError.
+[[nodiscard]] inline PlaceTensor placed_as(std::string_view notation) {
+    Indices any;
+    for (int dim = 0; dim < max_rank; ++dim) any.push_back(1);
+    return [to = parse(notation, DynamicShape(any))](StoredTensor const& tensor) {
+        Placements placements;
+        AxisList order;
+        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+            Placement const& placement = to.placement(axis);
+            bool const cuts = placement.is_shard();
+            bool const fits = cuts && placement.dim() < tensor.shape.rank() && is_byte_sized(tensor.dtype);
+            placements.push_back(!cuts || fits ? placement : Placement::replicate());
+        }
+        for (int dim = 0; dim < max_rank; ++dim)
+            for (int const axis : to.cuts(dim)) order.push_back(static_cast<std::int8_t>(axis));
+        for (int axis = 0; axis < to.mesh().axes(); ++axis)
+            if (!to.placement(axis).is_shard()) order.push_back(static_cast<std::int8_t>(axis));
+        return DynamicDistribution(to.mesh(), tensor.shape, placements, order);
+    };
+}
+
+/// The weight_map of an index, for ConsolidateOptions::weight_map: (tensor, file). Throws IoError, FormatError.
+[[nodiscard]] inline std::vector<std::pair<std::string, std::string>> read_weight_map(std::string const& index) {
+    return detail::parse_weight_map(detail::read_json_text(index, max_safetensors_header_bytes), index);
+}
+
+}  // namespace reshard::inline v0

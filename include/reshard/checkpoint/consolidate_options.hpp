@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/consolidate_options.hpp
+/// \brief  How files are rewritten: element types, sizes of files, memory, checksums; and what came of it.
+/// \depends checkpoint/{load_strategy,manifest,safetensors_layout,save_options}. No I/O.
+#pragma once
+
+#include <reshard/checkpoint/load_strategy.hpp>
+#include <reshard/checkpoint/manifest.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
+#include <reshard/checkpoint/save_options.hpp>
+
+#include <functional>  // function
+
+namespace reshard::inline v0 {
+
+/// What all ways of rewriting files have in common. Those of the first group must be the same on every rank.
+struct RewriteOptions {
+    /// The element type that a tensor is written with; none: its own. Values are rounded once, to nearest, ties to even
+    /// (memory/convert.hpp). See floats_as().
+    std::function<DType(StoredTensor const&)> dtype{};
+    /// Texts for the `__metadata__` of each file; those of the save that is read come along where no name is twice.
+    Metadata metadata = default_metadata();
+    /// Which copy is taken of a tensor whose copies were saved apart. -1: any, if their checksums do not tell them
+    /// apart; 0 and up: that one, or its remainder where there are fewer.
+    int replica = -1;
+    bool verify_checksums = true;  ///< what is read is compared with the sums that the manifest has
+    bool checksums = true;         ///< what is written is summed up (CRC-32C)
+    bool durable = true;           ///< files and folder are synced; without, a power cut may leave files without bytes
+    /// Bytes that each rank writes between two votes: who fails is heard by all after so many. (Ranks wait for each
+    /// other only there, so a deadline must leave time for this much.)
+    Index vote_bytes = Index{256} << 20;
+
+    // What follows is each rank's own matter.
+    Index window_bytes = Index{32} << 20;  ///< memory for bytes in flight, of all threads of this rank together
+    int in_flight = 4;                     ///< pieces at once: threads of this call, its own among them (1: no others)
+    /// Called with the bytes that this rank has written, and all that it writes, from the threads that write (one at a
+    /// time, ascending). What it throws fails the call, on all ranks.
+    std::function<void(Index done, Index total)> progress{};
+};
+
+/// Casts floating-point tensors and leaves all others. For RewriteOptions::dtype.
+[[nodiscard]] inline std::function<DType(StoredTensor const&)> floats_as(DType dtype) {
+    return [dtype](StoredTensor const& tensor) { return is_floating(tensor.dtype) ? dtype : tensor.dtype; };
+}
+
+struct ConsolidateOptions : RewriteOptions {
+    /// A file takes tensors until the next one would exceed this; a larger tensor has a file of its own. 0: one file.
+    Index max_file_bytes = 5'000'000'000;
+    /// (tensor, file): where each tensor goes, as the weight_map of an index says; empty: by max_file_bytes. See
+    /// read_weight_map().
+    std::vector<std::pair<std::string, std::string>> weight_map{};
+};
+
+/// How the files that ranks of a mesh would save are written.
+struct ShardOptions : RewriteOptions {
+    SaveDedup dedup = SaveDedup::balanced;  ///< which of the ranks that hold the same bytes has them in its file
+    std::vector<int> replica_axes{};        ///< mesh axes along which copies are written apart: see SaveOptions
+};
+
+/// What rewriting files came to.
+struct RewriteReport {
+    Manifest written;         ///< the files that are there now, with a checksum for each extent (the same on all ranks)
+    Index bytes_total = 0;    ///< of tensors, written by all ranks together
+    Index bytes_written = 0;  ///< of tensors, by this rank
+    Index writes = 0;         ///< by this rank
+    Index reads = 0;          ///< by this rank
+    Index bytes_read = 0;     ///< by this rank
+    Index bytes_verified = 0;  ///< by all ranks: of extents whose checksum is the one they were saved with
+    Index files_opened = 0;    ///< by this rank: to read from and to write to
+    Collectives collectives;
+    Index extra_bytes = 0;  ///< memory of this rank for bytes in flight
+    double seconds = 0;
+};
+
+namespace detail {
+
+/// Throws BufferError for options that mean nothing.
+inline void check(RewriteOptions const& options) {
+    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
+        raise(ErrorCode::buffer, concat("reshard::RewriteOptions: ", what, " is ", value, ". Fix: ", fix));
+    };
+    if (options.in_flight < 1) refuse("in_flight", options.in_flight, "allow at least one piece.");
+    if (options.vote_bytes < 1) refuse("vote_bytes", options.vote_bytes, "millions of bytes between two votes.");
+    if (options.replica < -1) refuse("replica", options.replica, "-1 is any copy, 0 the first.");
+    Index const least = Index{64} << 10;
+    if (options.window_bytes / options.in_flight < least) {
+        refuse("window_bytes", options.window_bytes, concat("allow ", least, " bytes for each piece in flight."));
+    }
+}
+
+[[nodiscard]] inline std::uint64_t digest_of(RewriteOptions const& options) {
+    Digest digest;
+    for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
+    digest.add_signed(options.replica).add_signed(options.vote_bytes);
+    digest.add((options.verify_checksums ? 1U : 0U) | (options.checksums ? 2U : 0U) | (options.durable ? 4U : 0U));
+    return digest.value();
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/consolidate_output.hpp
+/// \brief  The files that will be written, to the byte, but for what the tensors hold.
+/// \depends checkpoint/{catalogue,consolidate_options,save_plan,safetensors_layout}. No I/O: every rank computes the
+/// same.
+#pragma once
+
+#include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/consolidate_options.hpp>
+#include <reshard/checkpoint/detail/sharding_info.hpp>
+#include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/detail/weight_map_text.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
+#include <reshard/memory/convert.hpp>
+
+namespace reshard::inline v0 {
+
+/// How a tensor of a checkpoint is to be distributed; mesh and placements must fit its shape.
+using PlaceTensor = std::function<DynamicDistribution(StoredTensor const&)>;
+
+namespace detail {
+
+/// Files, what lies where in them, and the text that is written last and names them.
+struct OutputFiles {
+    Catalogue catalogue;
+    std::vector<std::string> starts;  ///< per file: length, header and padding
+    std::string_view index;           ///< the name of that text; it is not written where it is empty
+    std::string_view lock;            ///< the name under which the folder is locked
+    bool is_manifest = false;         ///< the index is the manifest: its text follows from checksums
+    std::string text;                 ///< otherwise its text
+
+    [[nodiscard]] std::vector<Index> start_bytes() const {
+        std::vector<Index> bytes;
+        for (std::string const& start : starts) bytes.push_back(static_cast<Index>(start.size()));
+        return bytes;
+    }
+    /// Bytes of all files together.
+    [[nodiscard]] Index file_bytes() const noexcept {
+        Index sum = 0;
+        for (CheckpointFile const& file : catalogue.files()) sum += file.file_bytes;
+        return sum;
+    }
+    [[nodiscard]] std::uint64_t digest() const noexcept {
+        Digest digest;
+        digest.add(catalogue.digest());
+        for (std::string const& start : starts) digest.add_text(start);
+        return digest.add_text(text).value();
+    }
+};
+
+/// Tensors as they will be written. Throws DTypeError for types that do not convert, naming the tensor.
+[[nodiscard]] inline std::vector<TensorSpec> output_tensors(Catalogue const& from, RewriteOptions const& options) {
+    std::vector<TensorSpec> specs;
+    for (StoredTensor const& tensor : from.tensors()) {
+        DType const to = options.dtype ? options.dtype(tensor) : tensor.dtype;
+        if (to != tensor.dtype && !can_convert(tensor.dtype, to)) {
+            raise(ErrorCode::dtype, concat("reshard::consolidate: tensor ", quote_name(tensor.name), " of ",
+                                           name(tensor.dtype), " cannot be written as ", name(to),
+                                           ". Fix: leave its type, or cast numbers of whole bytes only."));
+        }
+        specs.push_back({tensor.name, to, tensor.shape});
+    }
+    return specs;
+}
+
+/// The texts of each file: the options', and those of the save that the options do not name.
+[[nodiscard]] inline Metadata output_metadata(Catalogue const& from, RewriteOptions const& options) {
+    Metadata result = options.metadata;
+    for (auto const& item : from.manifest().metadata) {
+        bool const named = std::any_of(options.metadata.begin(), options.metadata.end(),
+                                       [&](auto const& own) { return own.first == item.first; });
+        if (!named) result.push_back(item);
+    }
+    return result;
+}
+
+/// Names of files that a weight_map may have: each is one, in the folder itself, and opens by its name.
+inline void check_output_leaf(std::string_view leaf) {
+    bool const plain = stays_in_folder(leaf) && leaf.find('/') == leaf.npos && leaf.front() != '.';
+    if (plain && leaf.ends_with(".safetensors") && is_utf8(leaf)) return;
+    raise_rule(SafetensorsRule::invalid_index,
+               concat("reshard::ConsolidateOptions: weight_map names the file ", quote_name(leaf),
+                      ". Fix: name files '*.safetensors', without a folder."));
+}
+
+struct NamedFile {
+    std::string leaf;
+    std::vector<TensorSpec> tensors;
+};
+
+/// Which tensors share a file. Throws FormatError for a weight_map that does not name each tensor once.
+[[nodiscard]] inline std::vector<NamedFile> group_tensors(std::vector<TensorSpec> specs,
+                                                          ConsolidateOptions const& options) {
+    std::vector<NamedFile> files;
+    if (options.weight_map.empty()) {
+        Index const most = options.max_file_bytes == 0 ? INT64_MAX : options.max_file_bytes;
+        auto groups = split_into_files(std::move(specs), most);
+        for (std::size_t i = 0; i < groups.size(); ++i) {
+            auto const count = static_cast<int>(groups.size());
+            files.push_back({checkpoint_file_name(static_cast<int>(i), count), std::move(groups[i])});
+        }
+        return files;
+    }
+    auto const refuse = [](SafetensorsRule rule, auto const&... parts) {
+        raise_rule(rule, concat("reshard::ConsolidateOptions: weight_map ", parts...));
+    };
+    auto map = options.weight_map;
+    std::sort(map.begin(), map.end());
+    std::size_t next = 0;
+    for (TensorSpec& spec : specs) {
+        if (next < map.size() && map[next].first < spec.name) {
+            refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(map[next].first),
+                   ", which the checkpoint does not have. Fix: leave it out.");
+        }
+        if (next == map.size() || map[next].first != spec.name) {
+            refuse(SafetensorsRule::tensor_not_found, "does not say where tensor ", quote_name(spec.name),
+                   " goes. Fix: name every tensor of the checkpoint.");
+        }
+        std::string const& leaf = map[next].second;
+        if (next + 1 < map.size() && map[next + 1].first == spec.name) {
+            refuse(SafetensorsRule::duplicate_key, "names ", quote_name(spec.name), " twice. Fix: name it once.");
+        }
+        auto file = std::find_if(files.begin(), files.end(), [&](NamedFile const& one) { return one.leaf == leaf; });
+        if (file == files.end()) {
+            check_output_leaf(leaf);
+            file = files.insert(files.end(), {leaf, {}});
+        }
+        file->tensors.push_back(std::move(spec));
+        ++next;
+    }
+    if (next < map.size()) {
+        refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(map[next].first),
+               ", which the checkpoint does not have. Fix: leave it out.");
+    }
+    std::sort(files.begin(), files.end(), [](NamedFile const& a, NamedFile const& b) { return a.leaf < b.leaf; });
+    return files;
+}
+
+[[nodiscard]] inline CheckpointFile described_file(std::string leaf, SafetensorsLayout const& layout) {
+    return {std::move(leaf), static_cast<Index>(layout.start.size()) + layout.data_bytes,
+            Digest{}.add_text(std::string_view(layout.start).substr(8)).value()};
+}
+
+/// Whole tensors in the files that Hugging Face's tools read.
+[[nodiscard]] inline OutputFiles full_output(Catalogue const& from, ConsolidateOptions const& options) {
+    std::vector<NamedFile> const groups = group_tensors(output_tensors(from, options), options);
+    Metadata const metadata = output_metadata(from, options);
+    OutputFiles result;
+    Manifest manifest;
+    manifest.metadata = from.manifest().metadata;
+    WeightMap map;
+    Index total = 0;
+    for (NamedFile const& group : groups) {
+        SafetensorsLayout layout = safetensors_layout(group.tensors, metadata);
+        auto const file = static_cast<int>(manifest.files.size());
+        manifest.files.push_back(described_file(group.leaf, layout));
+        for (TensorInfo const& tensor : layout.tensors) {
+            map.emplace_back(tensor.name, group.leaf);
+            manifest.extents.push_back({manifest.tensors.size(), 0, file, tensor.begin, Box(tensor.shape)});
+            manifest.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, 1, {}});
+        }
+        total += layout.data_bytes;
+        result.starts.push_back(std::move(layout.start));
+    }
+    sort_tensors(manifest);
+    result.catalogue = Catalogue(std::move(manifest), CheckpointKind::index);
+    result.lock = index_name;
+    if (groups.size() == 1 && groups.front().leaf == single_name) return result;
+    result.index = index_name;
+    std::sort(map.begin(), map.end());
+    result.text = weight_map_text(map, total);
+    return result;
+}
+
+/// The files that ranks of a mesh would save, with their manifest. `id`: of the save, 16 digits.
+[[nodiscard]] inline OutputFiles shard_output(Catalogue const& from, PlaceTensor const& place,
+                                              ShardOptions const& options, std::string const& id) {
+    std::vector<SaveSource> sources;
+    Index ranks = 1;
+    std::vector<TensorSpec> const specs = output_tensors(from, options);
+    for (std::size_t t = 0; t < specs.size(); ++t) {
+        DynamicDistribution to = place(from.tensors()[t]);
+        if (to.shape() != specs[t].shape) {
+            raise(ErrorCode::mismatch, concat("reshard::shard_checkpoint: tensor ", quote_name(specs[t].name),
+                                              " of shape ", to_string(specs[t].shape), " is placed as ", to_string(to),
+                                              " of ", to_string(to.shape()), ". Fix: place it in the shape it has."));
+        }
+        ranks = larger(ranks, to.mesh().last_rank() + 1);
+        sources.push_back({specs[t].name, std::move(to), specs[t].dtype});
+    }
+    SaveOptions planned;
+    planned.dedup = options.dedup;
+    planned.replica_axes = options.replica_axes;
+    planned.metadata = from.manifest().metadata;
+    SavePlan plan = plan_save(sources, static_cast<int>(ranks), planned);
+    OutputFiles result;
+    Manifest& manifest = plan.manifest;
+    manifest.save = id;
+    for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+        auto const extents =
+            std::span<Extent const>(manifest.extents).subspan(plan.first[f], plan.first[f + 1] - plan.first[f]);
+        std::vector<TensorSpec> entries;
+        for (Extent const& extent : extents) {
+            entries.push_back({key_of(manifest, extent), manifest.tensors[extent.tensor].dtype, extent.box.shape()});
+        }
+        Metadata metadata = options.metadata;
+        metadata.emplace_back("DCP_SHARDING_INFO", sharding_info(manifest, extents));
+        metadata.emplace_back("reshard_save", id);
+        SafetensorsLayout layout = safetensors_layout(std::move(entries), std::move(metadata));
+        int const writer = manifest.files[f].writer;
+        manifest.files[f] = described_file(shard_file_name(writer, plan.ranks, id), layout);
+        manifest.files[f].writer = writer;
+        result.starts.push_back(std::move(layout.start));
+    }
+    result.catalogue = Catalogue(std::move(manifest));
+    result.index = manifest_name;
+    result.lock = manifest_name;
+    result.is_manifest = true;
+    return result;
+}
+
+/// Copies that were saved apart and are not equal, as far as checksums say: somebody must choose.
+inline void check_replicas(Catalogue const& from, RewriteOptions const& options) {
+    if (options.replica >= 0) return;
+    for (std::size_t t = 0; t < from.tensors().size(); ++t) {
+        if (from.tensors()[t].replicas == 1) continue;
+        for (std::size_t const a : from.extents_of(t)) {
+            Extent const& first = from.extents()[a];
+            if (first.replica != 0 || !first.has_checksum) continue;
+            for (std::size_t const b : from.extents_of(t)) {
+                Extent const& other = from.extents()[b];
+                if (other.box != first.box || !other.has_checksum || other.crc32c == first.crc32c) continue;
+                raise(ErrorCode::mismatch,
+                      concat("reshard::consolidate: copies 0 and ", other.replica, " of tensor ",
+                             quote_name(from.tensors()[t].name), " differ in box ", to_string(first.box),
+                             ". Fix: choose one with RewriteOptions::replica."));
+            }
+        }
+    }
+}
+
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/consolidate_run.hpp
+/// \brief  Runs pieces: read, rearrange, cast, sum, write, several at once in bounded memory.
+/// \depends checkpoint/detail/{consolidate_files,consolidate_piece,extent_sums,load_files,save_stream},
+/// memory/{convert,scratch}.
+#pragma once
+
+#include <reshard/checkpoint/consolidate_options.hpp>
+#include <reshard/checkpoint/detail/consolidate_files.hpp>
+#include <reshard/checkpoint/detail/consolidate_piece.hpp>
+#include <reshard/checkpoint/detail/extent_sums.hpp>
+#include <reshard/checkpoint/detail/load_files.hpp>
+#include <reshard/checkpoint/detail/save_stream.hpp>
+#include <reshard/checkpoint/ranged_read.hpp>
+#include <reshard/memory/convert.hpp>
+#include <reshard/memory/scratch.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Files that are read, checked when they are opened to be those of the catalogue.
+class InputFiles {
+public:
+    /// `path` is as in Checkpoint::open(). \pre the catalogue outlives this
+    InputFiles(Catalogue const& catalogue, std::string path, OpenFiles open_files)
+        : catalogue_(&catalogue),
+          path_(std::move(path)),
+          files_(std::move(open_files)),
+          needed_(catalogue.files().size(), 0) {
+        files_.resize(catalogue.files().size());
+    }
+    /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file.
+    void open(int file) {
+        auto const i = static_cast<std::size_t>(file);
+        if (needed_[i] == 0) ++count_;
+        needed_[i] = 1;
+        if (files_[i]) return;
+        CheckpointFile const& meant = catalogue_->files()[i];
+        files_[i] = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
+        check_file(
+            *files_[i], meant,
+            catalogue_->kind() == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors");
+    }
+    [[nodiscard]] SafetensorsFile const& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
+    [[nodiscard]] Index count() const noexcept { return count_; }
+    /// Throws IoError if a file that was needed has changed since it was opened.
+    void check_unchanged() const {
+        for (std::size_t i = 0; i < files_.size(); ++i)
+            if (needed_[i] != 0) files_[i]->check_unchanged();
+    }
+
+private:
+    Catalogue const* catalogue_;
+    std::string path_;
+    OpenFiles files_;
+    std::vector<char> needed_;
+    Index count_ = 0;
+};
+
+/// A rank's share of the line in pieces, and which of them come before which vote.
+struct PieceList {
+    std::vector<LineRun> runs;
+    std::vector<std::size_t> first{0};    ///< per piece, its first run; then the number of runs
+    std::vector<std::size_t> windows{0};  ///< per window, its first piece; then the number of pieces
+    Index bytes = 0;
+
+    [[nodiscard]] std::size_t size() const noexcept { return first.size() - 1; }
+    [[nodiscard]] std::span<LineRun const> operator[](std::size_t piece) const noexcept {
+        return std::span(runs).subspan(first[piece], first[piece + 1] - first[piece]);
+    }
+};
+
+/// Bytes of a piece: two buffers for each that is in flight.
+[[nodiscard]] inline Index piece_bytes_of(RewriteOptions const& options) noexcept {
+    Index const most = Index{8} << 20;
+    return smaller(options.window_bytes / options.in_flight / 2, most) / 4096 * 4096;
+}
+/// Votes until all is written: as many on every rank.
+[[nodiscard]] inline Index votes_of(Index bytes, Index ranks, Index vote_bytes) noexcept {
+    return larger<Index>(ceil_div(ceil_div(bytes, ranks), vote_bytes), 1);
+}
+
+[[nodiscard]] inline PieceList list_pieces(OutputLine const& line, Index rank, Index ranks,
+                                           RewriteOptions const& options) {
+    PieceList list;
+    LinePoint const begin = line.cut(rank, ranks);
+    LinePoint const end = line.cut(rank + 1, ranks);
+    Index const from = line.position(begin);
+    list.bytes = line.position(end) - from;
+    auto const votes = static_cast<std::size_t>(votes_of(line.bytes(), ranks, options.vote_bytes));
+    line.for_each_piece(begin, end, piece_bytes_of(options), [&](std::span<LineRun const> piece) {
+        Index const at = line.position({piece.front().item, piece.front().begin}) - from;
+        Index const per_vote = ceil_div(list.bytes, static_cast<Index>(votes));
+        while (at >= static_cast<Index>(list.windows.size()) * per_vote) list.windows.push_back(list.size());
+        list.runs.insert(list.runs.end(), piece.begin(), piece.end());
+        list.first.push_back(list.runs.size());
+    });
+    while (list.windows.size() <= votes) list.windows.push_back(list.size());
+    return list;
+}
+
+class PieceRunner {
+public:
+    /// What is summed and then written at once, so that the write finds it in the cache.
+    static constexpr Index step_bytes = Index{256} << 10;
+
+    /// Allocates. \pre all that is given outlives this; files are open
+    PieceRunner(PieceMaker const& maker, Catalogue const& from, InputFiles const& in, Catalogue const& to,
+                SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options)
+        : maker_(&maker), from_(&from), in_(&in), to_(&to), out_(&out), pieces_(&pieces), options_(&options) {
+        piece_bytes_ = piece_bytes_of(options);
+        desks_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.size()));
+        memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(desks_.size()));
+        std::vector<std::size_t> summed;
+        if (options.verify_checksums)
+            for (std::size_t i = 0; i < from.extents().size(); ++i) summed.push_back(i);
+        sums_.emplace(from, std::move(summed));
+    }
+
+    /// All pieces of a window. Throws what the first piece that failed threw, when all have ended.
+    void run(std::size_t window) {
+        std::size_t const first = pieces_->windows[window];
+        std::size_t const count = pieces_->windows[window + 1] - first;
+        run_on_workers(count, options_->in_flight,
+                       [&](std::size_t i, int worker) { run_piece((*pieces_)[first + i], worker); });
+    }
+
+    [[nodiscard]] Index extra_bytes() const noexcept { return memory_.size(); }
+    [[nodiscard]] Index reads() const noexcept { return reads_.load(); }
+    [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_.load(); }
+    [[nodiscard]] Index writes() const noexcept { return writes_.load(); }
+    [[nodiscard]] Index bytes_written() const noexcept { return bytes_written_; }
+    /// Sums of what was written, by extent and place in it. \pre no window is under way
+    [[nodiscard]] std::vector<ExtentRun> const& written() const noexcept { return written_; }
+    /// Sums of what was read of extents that have one.
+    [[nodiscard]] std::vector<ExtentRun> read() const {
+        std::vector<ExtentRun> all = sums_->runs();
+        all.insert(all.end(), copied_.begin(), copied_.end());
+        return all;
+    }
+
+private:
+    /// Lists that a worker fills anew for each piece.
+    struct Desk {
+        PieceWork work;
+        std::vector<PlannedRead> reads;
+    };
+    /// What goes to a file next: grows while it goes on in the file and in memory.
+    struct Pending {
+        int file = -1;
+        Index begin = 0;
+        std::byte const* from = nullptr;
+        Index bytes = 0;
+    };
+
+    void run_piece(std::span<LineRun const> piece, int worker) {
+        PieceWork& work = desks_[static_cast<std::size_t>(worker)].work;
+        std::byte* const buffer = memory_.data() + 2 * piece_bytes_ * Index{worker};
+        std::byte* const scratch = buffer + piece_bytes_;
+        maker_->make(piece, buffer, work);
+        for (PieceCopy const& copy : work.copies) run_copy(copy, buffer);
+        read(work, scratch, desks_[static_cast<std::size_t>(worker)].reads);
+        write(work, buffer, scratch);
+        tell(work.bytes_written);
+    }
+
+    void run_copy(PieceCopy const& copy, std::byte* buffer) {
+        Extent const& from = from_->extents()[copy.from];
+        Extent const& to = to_->extents()[copy.to];
+        bool const verify = options_->verify_checksums && from.has_checksum;
+        SafetensorsFile const& file = in_->at(from.file);
+        Index done = 0;
+        if (!verify && !options_->checksums) {
+            done = file.copy_data(from.begin + copy.from_begin, copy.bytes, out_->at(to.file),
+                                  out_->start(to.file) + to.begin + copy.to_begin);
+            count(1, done, 1);
+        }
+        std::uint32_t sum = 0;
+        while (done < copy.bytes) {
+            auto const step = std::span(buffer, static_cast<std::size_t>(smaller(step_bytes, copy.bytes - done)));
+            file.read_data(from.begin + copy.from_begin + done, step);
+            if (verify || options_->checksums) sum = crc32c(step, sum);
+            out_->write(to.file, to.begin + copy.to_begin + done, step);
+            count(1, static_cast<Index>(step.size()), 1);
+            done += static_cast<Index>(step.size());
+        }
+        std::lock_guard<std::mutex> const lock(mutex_);
+        if (verify) {
+            copied_.push_back(
+                {static_cast<Index>(copy.from), copy.from_begin, copy.from_begin + copy.bytes, Index{sum}});
+        }
+        if (options_->checksums) {
+            written_.push_back({static_cast<Index>(copy.to), copy.to_begin, copy.to_begin + copy.bytes, Index{sum}});
+        }
+    }
+
+    void read(PieceWork const& work, std::byte* scratch, std::vector<PlannedRead>& reads) {
+        if (work.reads.empty()) return;
+        ReadOptions options;
+        options.in_flight = 1;
+        options.chunk_bytes = piece_bytes_;
+        reads.clear();
+        ReadPlan const plan(work.reads, options, [&](PlannedRead const& one) { reads.push_back(one); });
+        for (PlannedRead const& one : reads) {
+            std::byte* const to = one.to != nullptr ? one.to : scratch;
+            std::span<std::byte> const bytes(to, static_cast<std::size_t>(one.bytes));
+            in_->at(one.file).read_data(one.offset, bytes);
+            if (!sums_->empty()) sums_->add(one.file, one.offset, bytes);
+            plan.deliver(one, to, CopyHint::cached);
+        }
+        count(plan.totals().reads, plan.totals().bytes_read, 0);
+    }
+
+    void write(PieceWork const& work, std::byte const* buffer, std::byte* scratch) {
+        Pending pending;
+        Index filled = 0;  // of the scratch buffer: values that were cast
+        std::vector<ExtentRun> sums;
+        auto const flush = [&] {
+            if (pending.bytes == 0) return;
+            out_->write(pending.file, pending.begin, {pending.from, static_cast<std::size_t>(pending.bytes)});
+            count(0, 0, 1);
+            pending.bytes = 0;
+        };
+        auto const put = [&](int file, Index begin, std::byte const* from, Index bytes) {
+            bool const goes_on = pending.bytes > 0 && pending.file == file && pending.begin + pending.bytes == begin &&
+                                 pending.from + pending.bytes == from;
+            if (!goes_on) {
+                flush();
+                pending = {file, begin, from, 0};
+            }
+            pending.bytes += bytes;
+        };
+        for (PieceWrite const& run : work.writes) {
+            Extent const& to = to_->extents()[run.extent];
+            LineTensor const tensor = line_tensor(from_->tensors()[to.tensor], to_->tensors()[to.tensor].dtype);
+            std::byte const* from = buffer + run.at;
+            Index const width = tensor.to_bytes();
+            std::uint32_t sum = 0;
+            if (!tensor.casts()) {
+                Index const bytes = (run.end - run.begin) * width;
+                if (options_->checksums) sum = crc32c({from, static_cast<std::size_t>(bytes)});
+                put(to.file, to.begin + run.begin * width, from, bytes);
+            } else {
+                for (Index element = run.begin; element < run.end;) {
+                    if (piece_bytes_ - filled < width) {
+                        flush();
+                        filled = 0;
+                    }
+                    Index const count = smaller(run.end - element, smaller(step_bytes, piece_bytes_ - filled) / width);
+                    if (count == 0) {
+                        flush();
+                        filled = 0;
+                        continue;
+                    }
+                    std::byte* const values = scratch + filled;
+                    cast(from, tensor, count, values);
+                    if (options_->checksums) sum = crc32c({values, static_cast<std::size_t>(count * width)}, sum);
+                    put(to.file, to.begin + element * width, values, count * width);
+                    from += count * tensor.from_bytes();
+                    filled += count * width;
+                    element += count;
+                }
+            }
+            if (options_->checksums) {
+                sums.push_back({static_cast<Index>(run.extent), run.begin * width, run.end * width, Index{sum}});
+            }
+        }
+        flush();
+        std::lock_guard<std::mutex> const lock(mutex_);
+        written_.insert(written_.end(), sums.begin(), sums.end());
+    }
+    static void cast(std::byte const* from, LineTensor const& tensor, Index count, std::byte* to) {
+        StridedBox in{{}, tensor.from_bytes()};
+        StridedBox out{{}, tensor.to_bytes()};
+        in.dims.push_back({count, tensor.from_bytes()});
+        out.dims.push_back({count, tensor.to_bytes()});
+        convert<std::byte>(from, in, tensor.from, to, out, tensor.to);
+    }
+
+    void count(Index reads, Index bytes_read, Index writes) noexcept {
+        reads_.fetch_add(reads, std::memory_order_relaxed);
+        bytes_read_.fetch_add(bytes_read, std::memory_order_relaxed);
+        writes_.fetch_add(writes, std::memory_order_relaxed);
+    }
+    void tell(Index bytes) {
+        std::lock_guard<std::mutex> const lock(mutex_);
+        bytes_written_ += bytes;
+        if (options_->progress) options_->progress(bytes_written_, pieces_->bytes);
+    }
+
+    PieceMaker const* maker_;
+    Catalogue const* from_;
+    InputFiles const* in_;
+    Catalogue const* to_;
+    SharedFiles const* out_;
+    PieceList const* pieces_;
+    RewriteOptions const* options_;
+    Index piece_bytes_ = 0;
+    std::vector<Desk> desks_;  ///< of each worker
+    Scratch memory_;
+    std::optional<ExtentSums> sums_;
+    std::mutex mutex_;
+    std::vector<ExtentRun> copied_;
+    std::vector<ExtentRun> written_;
+    Index bytes_written_ = 0;
+    std::atomic<Index> reads_{0};
+    std::atomic<Index> bytes_read_{0};
+    std::atomic<Index> writes_{0};
+};
+
+}  // namespace reshard::inline v0::detail

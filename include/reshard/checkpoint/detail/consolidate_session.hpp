@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/consolidate_session.hpp
+/// \brief  Rewriting a checkpoint on one rank of several: agree, check, write, vote, publish.
+/// \depends checkpoint/consolidate_plan, checkpoint/detail/{consolidate_folder,load_lists,replica_mail}.
+#pragma once
+
+#include <reshard/checkpoint/consolidate_plan.hpp>
+#include <reshard/checkpoint/detail/consolidate_folder.hpp>
+#include <reshard/checkpoint/detail/load_lists.hpp>
+#include <reshard/checkpoint/detail/replica_mail.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Runs of one extent that follow each other become one.
+[[nodiscard]] inline std::vector<ExtentRun> joined_runs(std::vector<ExtentRun> runs) {
+    std::sort(runs.begin(), runs.end(), [](ExtentRun const& a, ExtentRun const& b) {
+        return a.extent != b.extent ? a.extent < b.extent : a.begin < b.begin;
+    });
+    std::vector<ExtentRun> joined;
+    for (ExtentRun const& run : runs) {
+        ExtentRun* const before = joined.empty() ? nullptr : &joined.back();
+        if (before == nullptr || before->extent != run.extent || before->end != run.begin) {
+            joined.push_back(run);
+            continue;
+        }
+        before->crc32c = Index{crc32c_combine(static_cast<std::uint32_t>(before->crc32c),
+                                              static_cast<std::uint32_t>(run.crc32c), run.end - run.begin)};
+        before->end = run.end;
+    }
+    return joined;
+}
+
+/// Collective. The runs of all ranks, on all.
+template <Communicator C>
+[[nodiscard]] std::vector<ExtentRun> gather_runs(C& comm, std::vector<ExtentRun> const& mine) {
+    std::vector<Index> numbers;
+    for (ExtentRun const& run : mine) numbers.insert(numbers.end(), {run.extent, run.begin, run.end, run.crc32c});
+    numbers = join_lists(comm, numbers);
+    std::vector<ExtentRun> all;
+    for (std::size_t i = 0; i + 3 < numbers.size(); i += 4)
+        all.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+    return all;
+}
+
+template <Communicator C>
+class RewriteSession {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    RewriteSession(std::string from, std::string to, C& comm, RewriteOptions const& options, std::string_view lock)
+        : start_(Clock::now()),
+          input_(std::move(from)),
+          options_(options),
+          lock_(lock),
+          commit_(std::move(to), comm, output_names(lock), options.durable) {}
+
+    /// Collective; all of it. `make(Catalogue const&, id)` says what is written; `more` is a digest of its options.
+    template <class Make>
+    RewriteReport run(std::uint64_t more, Make&& make) {
+        read_list(more);
+        agree_on_output(make);
+        claim_folder();
+        make_files();
+        prepare();
+        for (std::size_t window = 0; window + 1 < pieces_.windows.size(); ++window) {
+            bool const last = window + 2 == pieces_.windows.size();
+            commit_.agree([&] {
+                runner_->run(window);
+                if (options_.durable) shared_.sync();
+                if (!last) return;
+                shared_.close();
+                in_->check_unchanged();
+            });
+        }
+        verify_input();
+        sum_output();
+        publish();
+        return report();
+    }
+
+private:
+    [[nodiscard]] C& comm() const noexcept { return commit_.comm(); }
+
+    /// What is there, on all ranks.
+    void read_list(std::uint64_t more) {
+        LoadList list;
+        commit_.set_terms(Digest{}.add(digest_of(options_)).add(more).value(), "rewrites files with other options");
+        commit_.agree([&] {
+            check(options_);
+            if (!commit_.is_first()) return;
+            if (path_kind(input_) == PathKind::missing) raise_io(input_, "cannot open", ENOENT, "check the path.");
+            std::string const folder = input_folder(input_);
+            refuse_other_files_early(folder);
+            refuse_save_under_way(folder);
+            list = look_at(input_, false);
+            id_ = random_save_id();
+        });
+        share_list(comm(), 0, input_, list, report_.collectives);
+        broadcast(comm(), std::as_writable_bytes(std::span(&id_, 1)), 0);
+        ++report_.collectives.broadcasts;
+        from_ = std::move(list.catalogue);
+        in_.emplace(from_, input_, std::move(list.open));
+        report_.files_opened = list.opened;
+    }
+    /// Before anything is made: what dead runs have left may be there still.
+    void refuse_other_files_early(std::string const& folder) const {
+        if (path_kind(commit_.folder()) == PathKind::folder && is_same_place(commit_.folder(), folder)) {
+            refuse_other_files(commit_.folder(), folder, lock_);
+        }
+    }
+
+    template <class Make>
+    void agree_on_output(Make&& make) {
+        Verdict verdict = verdict_of([&] {
+            check_coverage(from_.manifest(), input_);
+            check_replicas(from_, options_);
+            output_ = make(from_, save_id_digits(id_));
+            line_.emplace(from_, output_.catalogue, output_.start_bytes());
+        });
+        commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
+                                                   output_.catalogue.tensors().size(), " tensors"));
+        commit_.agree([&] {
+            if (!verdict.ok()) raise(verdict.code, std::move(verdict.reason));
+        });
+        commit_.set_terms(0, {});
+    }
+
+    /// The folder is ours, it is empty, it has room, and all ranks see it.
+    void claim_folder() {
+        std::string const nonce = concat(NonceFile::prefix, save_id_digits(id_));
+        std::optional<NonceFile> file;
+        commit_.agree([&] {
+            if (!commit_.is_first()) return;
+            bool const is_new = path_kind(commit_.folder()) == PathKind::missing;
+            commit_.make_folder();
+            if (is_new) made_folder_.remember(commit_.folder());
+            commit_.claim();
+            refuse_other_files(commit_.folder(), input_folder(input_), lock_);
+            check_space(commit_.folder(), output_.file_bytes());
+            file.emplace(commit_.folder(), nonce);
+        });
+        check_shared(comm(), commit_.folder(), nonce);
+        ++report_.collectives.exchanges;
+    }
+
+    /// Rank 0 makes them; the others are told what they are called.
+    void make_files() {
+        std::string text;
+        commit_.agree([&] {
+            if (!commit_.is_first()) return;
+            auto const files = output_.catalogue.files();
+            ByteWriter out;
+            for (std::size_t i = 0; i < files.size(); ++i) {
+                made_.make(commit_.path(files[i].leaf), output_.starts[i], files[i].file_bytes, options_.durable);
+                std::string const& path = made_.temporary_path(i);
+                out.text(path.substr(path.rfind('/') + 1));
+            }
+            names_ = out.take();
+        });
+        auto size = static_cast<Index>(names_.size());
+        broadcast(comm(), std::as_writable_bytes(std::span(&size, 1)), 0);
+        names_.resize(static_cast<std::size_t>(size));
+        broadcast(comm(), names_, 0);
+        report_.collectives.broadcasts += 2;
+        std::vector<std::string> paths;
+        for (ByteReader in(names_); !in.at_end();) paths.push_back(commit_.path(in.text()));
+        shared_ = SharedFiles(std::move(paths), output_.start_bytes());
+    }
+
+    /// This rank's work: files are open, memory is there.
+    void prepare() {
+        commit_.agree([&] {
+            pieces_ = list_pieces(*line_, comm().rank(), comm().size(), options_);
+            maker_.emplace(from_, output_.catalogue, *line_, options_.replica);
+            PieceSurvey const needs = survey(*maker_, from_, output_.catalogue, pieces_, options_);
+            for (std::size_t i = 0; i < needs.reads_file.size(); ++i)
+                if (needs.reads_file[i] != 0) in_->open(static_cast<int>(i));
+            for (std::size_t i = 0; i < needs.writes_file.size(); ++i)
+                if (needs.writes_file[i] != 0) shared_.open(static_cast<int>(i));
+            runner_.emplace(*maker_, from_, *in_, output_.catalogue, shared_, pieces_, options_);
+        });
+    }
+
+    /// What was read is what was saved, where somebody knows.
+    void verify_input() {
+        auto const extents = from_.extents();
+        bool const any = options_.verify_checksums && std::any_of(extents.begin(), extents.end(), [](Extent const& e) {
+                             return e.has_checksum && !e.box.empty();
+                         });
+        if (!any) return;
+        SumVerdict mine = sum_up(from_, runner_->read());
+        mine.parts.push_back({-1, 0, mine.bytes, 0});
+        std::vector<ExtentRun> parts;
+        for (ExtentRun const& run : gather_runs(comm(), mine.parts)) {
+            if (run.extent < 0) {
+                report_.bytes_verified += run.end;
+            } else {
+                parts.push_back(run);
+            }
+        }
+        ++report_.collectives.exchanges;
+        SumVerdict const together = sum_up(from_, std::move(parts));
+        report_.bytes_verified += together.bytes;
+        mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
+        commit_.agree([&] {
+            if (mine.wrong.empty()) return;
+            raise(ErrorCode::format,
+                  concat("reshard::consolidate: ", describe_wrong(from_, mine.wrong.front()),
+                         ". Fix: fetch the file again; verify_checksums = false takes it as it is."));
+        });
+    }
+
+    void sum_output() {
+        if (!options_.checksums) return;
+        Manifest manifest = output_.catalogue.manifest();
+        auto const all = joined_runs(gather_runs(comm(), joined_runs(runner_->written())));
+        ++report_.collectives.exchanges;
+        for (ExtentRun const& run : all) {
+            Extent& extent = manifest.extents[static_cast<std::size_t>(run.extent)];
+            extent.has_checksum = run.begin == 0 && run.end == output_.catalogue.extent_bytes(extent);
+            extent.crc32c = static_cast<std::uint32_t>(run.crc32c);
+        }
+        for (Extent& extent : manifest.extents) extent.has_checksum = extent.has_checksum || extent.box.empty();
+        output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());
+    }
+
+    /// Files get their names, then the text that names them.
+    void publish() {
+        commit_.agree([&] {
+            if (!commit_.is_first()) return;
+            made_.publish();
+            if (options_.durable) sync_folder(commit_.folder());
+            if (output_.is_manifest) {
+                commit_.replace_index(to_json(output_.catalogue.manifest()));
+            } else if (!output_.index.empty()) {
+                commit_.replace_index(output_.text);
+            }
+            made_.keep();
+            made_folder_.remember({});
+        });
+        commit_.agree([&] { commit_.tidy({}); });
+    }
+
+    [[nodiscard]] RewriteReport report() {
+        report_.written = output_.catalogue.manifest();
+        report_.bytes_total = line_->bytes();
+        report_.bytes_written = runner_->bytes_written();
+        report_.writes = runner_->writes();
+        report_.reads = runner_->reads();
+        report_.bytes_read = runner_->bytes_read();
+        report_.files_opened += in_->count() + shared_.count();
+        report_.collectives.agreements += commit_.agreements();
+        report_.extra_bytes = runner_->extra_bytes();
+        report_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+        return report_;
+    }
+
+    Clock::time_point start_;
+    std::string input_;
+    RewriteOptions options_;
+    std::string_view lock_;
+    MadeFolder made_folder_;  // goes last
+    SaveCommit<C> commit_;
+    std::uint64_t id_ = 0;
+    Catalogue from_;
+    std::optional<InputFiles> in_;
+    OutputFiles output_;
+    std::optional<OutputLine> line_;
+    MadeFiles made_;  ///< on rank 0
+    std::vector<std::byte> names_;
+    SharedFiles shared_;
+    PieceList pieces_;
+    std::optional<PieceMaker> maker_;
+    std::optional<PieceRunner> runner_;
+    RewriteReport report_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/checkpoint/consolidate.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "consolidate_support.hpp"
+
+using namespace checkpoint_test;
+
+namespace {
+
+Saved cut(std::string name, DType dtype, DynamicShape const& shape, int dim, int parts) {
+    Saved saved{{std::move(name), dtype, shape}, 1, {}};
+    for (int p = 0; p < parts; ++p) {
+        Box box(shape);
+        Index const extent = shape.extent(dim);
+        box.set(dim, {extent * p / parts, extent * (p + 1) / parts});
+        saved.parts.push_back({0, p, box});
+    }
+    return saved;
+}
+Saved whole(std::string name, DType dtype, DynamicShape const& shape, int file = 0) {
+    return {{std::move(name), dtype, shape}, 1, {{0, file, Box(shape)}}};
+}
+
+/// Shards in `in` of a folder; `out` is not there yet.
+struct Shards {
+    TempFolder folder;
+    std::string in = folder / "in";
+    std::string out = folder / "out";
+    std::vector<Saved> list;
+
+    explicit Shards(std::vector<Saved> saved, int files, Described how = Described::by_manifest)
+        : list(std::move(saved)) {
+        std::filesystem::create_directory(in);
+        write_sharded(in, list, files, how);
+    }
+    /// Nothing but the input is left.
+    [[nodiscard]] bool untouched() const { return !std::filesystem::exists(out); }
+};
+
+std::vector<Saved> small_model() {
+    return {cut("a", DType::f32, Shape{64, 48}, 0, 4), cut("b", DType::bf16, Shape{40, 64}, 1, 4),
+            whole("c", DType::i64, Shape{})};
+}
+
+/// All ranks throw the same, in words that have each part; nothing is left behind.
+void check_refused(Shards const& shards, std::vector<Caught> const& all, ErrorCode code,
+                   std::vector<std::string> const& parts) {
+    for (Caught const& one : all) {
+        CAPTURE(one.message);
+        CHECK(one.code == code);
+        CHECK(one.message == all[0].message);
+        for (std::string const& part : parts) CHECK_MESSAGE(contains(one.message, part), part);
+        CHECK(contains(one.message, "Fix: "));
+    }
+    CHECK(shards.untouched());
+}
+
+}  // namespace
+
+// What PyTorch's consolidation gets wrong, or did: torch/distributed/checkpoint/_consolidate_hf_safetensors.py.
+TEST_SUITE("checkpoint/consolidate") {
+    TEST_CASE("every element type comes through: scalars, empty tensors, integers, booleans, 4 and 6 bits") {
+        std::vector<Saved> list;
+        for (int i = 0; i < dtype_count; ++i) {
+            auto const dtype = static_cast<DType>(i);
+            std::string const number = concat(i < 10 ? "0" : "", i);
+            if (is_byte_sized(dtype)) {
+                list.push_back(cut(number + "cut", dtype, Shape{6, 10}, i % 2, 2));
+                list.push_back(whole(number + "scalar", dtype, Shape{}, i % 2));
+            } else {
+                list.push_back(whole(number + "whole", dtype, Shape{6, 4}));
+            }
+            list.push_back(whole(number + "without", dtype, Shape{4, 0, 2}));
+        }
+        for (Described const how : {Described::by_manifest, Described::by_shards}) {
+            Shards shards(list, 2, how);
+            on_ranks(3, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.out, comm); });
+            CHECK(damage(shards.out, list) == "");
+            CHECK(Checkpoint::open(shards.out).files()[0].metadata() == Metadata{{"format", "pt"}});
+        }
+    }
+
+    TEST_CASE("one file keeps all ranks busy: shares are equal in bytes, wherever tensors end") {
+        std::vector<Saved> list{cut("large", DType::f32, Shape{1024, 512}, 0, 4),
+                                cut("z", DType::f32, Shape{64}, 0, 4)};
+        Shards shards(list, 4);
+        ConsolidateOptions options;
+        options.max_file_bytes = 0;
+        auto const reports =
+            on_ranks(5, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.out, comm, options); });
+        CHECK(damage(shards.out, list) == "");
+        for (RewriteReport const& report : reports) {
+            CHECK(static_cast<double>(report.bytes_written) * 5 ==
+                  doctest::Approx(static_cast<double>(report.bytes_total)).epsilon(0.02));
+        }
+        std::vector<std::string> leaves;
+        for (auto const& entry : std::filesystem::directory_iterator(shards.out))
+            leaves.push_back(entry.path().filename());
+        CHECK(leaves == std::vector<std::string>{"model.safetensors"});
+    }
+
+    TEST_CASE("a missing, a doubled and a cut shard are refused, naming tensor and box, before anything is written") {
+        auto list = small_model();
+        SUBCASE("missing") {
+            list[1].parts.erase(list[1].parts.begin() + 2);
+            Shards shards(list, 4);
+            check_refused(shards, caught_on_ranks(3, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::format, {"'b'", "[0:40,32:48]", "missing"});
+        }
+        SUBCASE("twice") {
+            list[0].parts.push_back({0, 3, Box{{8, 12}, {0, 48}}});
+            Shards shards(list, 4);
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::format, {"'a'", "[8:12,0:48]", "more than once"});
+        }
+        SUBCASE("a file of PyTorch's is gone") {
+            Shards shards(list, 4, Described::by_shards);
+            std::filesystem::remove(shards.in + "/shard-00002-model-00001-of-00001.safetensors");
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::format, {"shard 2"});
+        }
+        SUBCASE("a file of the manifest is gone") {
+            Shards shards(list, 4);
+            std::filesystem::remove(shards.in + "/shard-00002-of-00004.0123456789abcdef.safetensors");
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::io, {"shard-00002", "missing"});
+        }
+        SUBCASE("a file was cut short") {
+            Shards shards(list, 4);
+            std::filesystem::resize_file(shards.in + "/shard-00003-of-00004.0123456789abcdef.safetensors", 500);
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::format, {"shard-00003"});
+        }
+        SUBCASE("shards of two saves in one folder") {
+            Shards shards(list, 4, Described::by_shards);
+            std::filesystem::rename(shards.in + "/shard-00002-model-00001-of-00001.safetensors",
+                                    shards.in + "/shard-00002-model-00001-of-00002.safetensors");
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::format, {"different saves"});
+        }
+        SUBCASE("a file of another save than the manifest's") {
+            Shards shards(list, 4);
+            Shards other({cut("a", DType::f32, Shape{64, 48}, 0, 4), cut("b", DType::f16, Shape{40, 64}, 1, 4),
+                          whole("c", DType::i64, Shape{})},
+                         4);
+            std::string const leaf = "/shard-00002-of-00004.0123456789abcdef.safetensors";
+            std::filesystem::copy_file(other.in + leaf, shards.in + leaf,
+                                       std::filesystem::copy_options::overwrite_existing);
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::mismatch, {"shard-00002"});
+        }
+    }
+
+    TEST_CASE("memory stays under the window, whatever the size of a tensor") {
+        std::vector<Saved> const list{cut("large", DType::f32, Shape{1500, 700}, 1, 4)};
+        Shards shards(list, 4);
+        ConsolidateOptions options;
+        options.window_bytes = Index{256} << 10;
+        options.in_flight = 2;
+        auto const reports =
+            on_ranks(2, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.out, comm, options); });
+        CHECK(damage(shards.out, list) == "");
+        for (RewriteReport const& report : reports) CHECK(report.extra_bytes <= options.window_bytes);
+        CHECK(reports[0].extra_bytes + reports[1].extra_bytes < reports[0].bytes_total / 4);
+    }
+
+    TEST_CASE("no final name is there while bytes are written, and ranks vote after as many bytes as they were told") {
+        std::vector<Saved> const list{cut("a", DType::f32, Shape{1024, 256}, 0, 4)};
+        Shards shards(list, 4);
+        ConsolidateOptions options;
+        options.max_file_bytes = 1;
+        options.vote_bytes = 100'000;
+        options.window_bytes = Index{512} << 10;
+        std::atomic<int> looks{0};
+        options.progress = [&](Index done, Index total) {
+            CHECK(done <= total);
+            for (auto const& entry : std::filesystem::directory_iterator(shards.out)) {
+                CHECK(entry.path().filename().string().front() == '.');
+            }
+            ++looks;
+        };
+        auto const reports =
+            on_ranks(2, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.out, comm, options); });
+        CHECK(looks > 2);
+        CHECK(damage(shards.out, list) == "");
+        Index const votes = plan_consolidate(Catalogue(Checkpoint::open(shards.in)), 2, options).votes;
+        CHECK(votes == 6);
+        CHECK(reports[0].collectives.agreements >= votes);
+        CHECK(reports[0].collectives.agreements < votes + 10);
+    }
+
+    TEST_CASE("runs are merged over all dimensions, on both sides") {
+        auto const runs = [](Saved const& saved, int files) {
+            Shards shards({saved}, files);
+            ConsolidateOptions options;
+            options.in_flight = 1;
+            return plan_consolidate(Catalogue(Checkpoint::open(shards.in)), 1, options).shares[0];
+        };
+        RewriteShare const conv = runs(cut("conv", DType::f32, Shape{64, 64, 3, 3}, 0, 8), 8);
+        CHECK(conv.runs == 1);
+        CHECK(conv.reads == 8);
+        RewriteShare const five = runs(cut("five", DType::f32, Shape{8, 4, 4, 2, 2}, 0, 4), 4);
+        CHECK(five.runs == 1);
+        CHECK(five.reads == 4);
+        // The other way: shards of dimension 1 of a whole tensor are read once, whole.
+        TempFolder folder;
+        write_checkpoint(
+            folder / "full", {{"w", DType::f32, Shape{128, 64}}},
+            [](TensorInfo const& tensor, Index at, std::span<std::byte> out) { fill_expected(tensor, at, out); });
+        RewritePlan const plan =
+            plan_shards(Catalogue(Checkpoint::open(folder / "full")), placed_as("(8):(S1)"), 1, ShardOptions{});
+        CHECK(plan.shares[0].reads == 1);
+        CHECK(plan.shares[0].bytes_read == 128 * 64 * 4);
+        CHECK(plan.shares[0].runs == 8);
+    }
+
+    TEST_CASE("what one rank finds out, all are told, and the output folder is as it was") {
+        std::vector<Saved> const list{cut("a", DType::f32, Shape{2048, 256}, 0, 4)};
+        Shards shards(list, 4);
+        ConsolidateOptions options;
+        options.in_flight = 1;
+        options.vote_bytes = 200'000;
+        options.window_bytes = Index{128} << 10;
+        SUBCASE("whatever the reason") {
+            auto const all = caught_on_ranks(3, [&](ThreadCommunicator& comm) {
+                ConsolidateOptions mine = options;
+                if (comm.rank() == 2) {
+                    mine.progress = [](Index done, Index total) {
+                        if (done > total / 2) raise(ErrorCode::io, "IoError: the disk is full. Fix: empty it.");
+                    };
+                }
+                consolidate(shards.in, shards.out, comm, mine);
+            });
+            check_refused(shards, all, ErrorCode::io, {"rank 2 of 3", "the disk is full"});
+        }
+        SUBCASE("a shard that is cut short under way") {
+            auto const all = caught_on_ranks(2, [&](ThreadCommunicator& comm) {
+                ConsolidateOptions mine = options;
+                if (comm.rank() == 0) {
+                    mine.progress = [&](Index, Index) {
+                        std::filesystem::resize_file(shards.in + "/shard-00004-of-00004.0123456789abcdef.safetensors",
+                                                     900);
+                    };
+                }
+                consolidate(shards.in, shards.out, comm, mine);
+            });
+            check_refused(shards, all, ErrorCode::io, {"rank 1 of 2", "shard-00004", "cut short"});
+        }
+        SUBCASE("a shard that is written to under way") {
+            auto const all = caught_on_ranks(2, [&](ThreadCommunicator& comm) {
+                ConsolidateOptions mine = options;
+                mine.verify_checksums = false;
+                if (comm.rank() == 1) {
+                    mine.progress = [&](Index, Index) {
+                        std::ofstream out(shards.in + "/shard-00004-of-00004.0123456789abcdef.safetensors",
+                                          std::ios::binary | std::ios::in);
+                        out.seekp(3000);
+                        out.put('!');
+                    };
+                }
+                consolidate(shards.in, shards.out, comm, mine);
+            });
+            check_refused(shards, all, ErrorCode::io, {"rank 1 of 2", "written to while it was read"});
+        }
+    }
+
+    TEST_CASE("bytes that are not those that were saved are refused") {
+        auto const list = small_model();
+        Shards shards(list, 4);
+        std::string const path = shards.in + "/shard-00002-of-00004.0123456789abcdef.safetensors";
+        std::string text = read_text(path);
+        text.back() = static_cast<char>(text.back() ^ 4);
+        write_text(path, text);
+        check_refused(shards, caught_on_ranks(3, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                      ErrorCode::format, {"shard-00002", "CRC-32C"});
+        ConsolidateOptions options;
+        options.verify_checksums = false;
+        consolidate(shards.in, shards.out, options);
+        CHECK(damage(shards.out, list) != "");
+    }
+
+    TEST_CASE("output on the input, and output folders that are not empty, are refused") {
+        Shards shards(small_model(), 4);
+        auto const run = [&](std::string const& out) {
+            return caught_on_ranks(2, [&](ThreadCommunicator& comm) { consolidate(shards.in, out, comm); });
+        };
+        check_refused(shards, run(shards.in), ErrorCode::io, {"it is the folder that is read"});
+        std::filesystem::create_directory_symlink(shards.in, shards.folder / "other name");
+        check_refused(shards, run(shards.folder / "other name"), ErrorCode::io, {"it is the folder that is read"});
+        TempFolder const other;
+        write_text(other / "config.json", "{}");
+        check_refused(shards, run(other.path()), ErrorCode::io, {"it is not empty", "'config.json'"});
+        CHECK(other.leaves() == std::vector<std::string>{"config.json"});
+        check_refused(shards, run(other / "config.json"), ErrorCode::io, {"config.json"});
+        check_refused(shards, run(other / "no/parent"), ErrorCode::io, {"cannot create the folder"});
+    }
+
+    TEST_CASE("a folder whose shards lie in a sub-folder may be written to, and what a dead run left makes room") {
+        Shards shards(small_model(), 4);
+        write_text(shards.folder / ".model.safetensors.tmp.123.0", "half");
+        write_text(shards.folder / concat(reshard::detail::NonceFile::prefix, "0123456789abcdef"), "");
+        on_ranks(2, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.folder.path(), comm); });
+        CHECK(damage(shards.folder / "model.safetensors", shards.list) == "");
+        CHECK(shards.folder.leaves() == std::vector<std::string>{"in", "model.safetensors"});
+    }
+
+    TEST_CASE("a save under way is refused by name, and an unpublished one is never read") {
+        Shards shards(small_model(), 4);
+        {
+            reshard::detail::FolderLock const saving(shards.in, ".reshard.manifest.json.lock");
+            check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                          ErrorCode::io, {"a save into this folder is under way", "SaveHandle"});
+        }
+        write_text(shards.in + "/.reshard.manifest.json.lock", "");  // left by a process that died
+        consolidate(shards.in, shards.folder / "first");
+        CHECK(damage(shards.folder / "first", shards.list) == "");
+        std::filesystem::remove(shards.in + "/reshard.manifest.json");
+        check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                      ErrorCode::io, {"a save that never ended"});
+    }
+
+    TEST_CASE("too little room is told before anything is written") {
+        TempFolder folder;
+        std::filesystem::create_directory(folder / "in");
+        Index const huge = Index{1} << 43;
+        std::string header =
+            concat("{\"w\":{\"dtype\":\"U8\",\"shape\":[", huge, "],\"data_offsets\":[0,", huge, "]}}");
+        header.append((8 - header.size() % 8) % 8, ' ');
+        write_text(folder / "in/model.safetensors", length_bytes(header.size()) + header);
+        std::error_code failed;
+        std::filesystem::resize_file(folder / "in/model.safetensors",
+                                     8 + header.size() + static_cast<std::size_t>(huge), failed);
+        if (failed || std::filesystem::space(folder.path()).available > static_cast<std::uintmax_t>(huge)) {
+            MESSAGE("skipped: no sparse files of 8 TiB here, or room for one");
+            return;
+        }
+        for (Caught const& one :
+             caught_on_ranks(2, [&](ThreadCommunicator& comm) { consolidate(folder / "in", folder / "out", comm); })) {
+            CAPTURE(one.message);
+            CHECK(one.code == ErrorCode::io);
+            CHECK(contains(one.message, "bytes will be written, there is room for"));
+        }
+        CHECK(folder.leaves() == std::vector<std::string>{"in"});
+    }
+
+    TEST_CASE("ranks that do not see the folder are all named") {
+        TempFolder here;
+        TempFolder elsewhere;
+        write_text(here / "nonce", "");
+        auto const all = caught_on_ranks(4, [&](ThreadCommunicator& comm) {
+            bool const shares = comm.rank() % 2 == 0;
+            reshard::detail::check_shared(comm, shares ? here.path() : elsewhere.path(), "nonce");
+        });
+        for (Caught const& one : all) {
+            CAPTURE(one.message);
+            CHECK(one.code == ErrorCode::io);
+            CHECK(contains(one.message, "ranks 1, 3 of 4 do not see"));
+        }
+        Shards shards(small_model(), 4);  // the whole of it: relative paths of processes with other working folders
+        auto const apart = caught_on_ranks(2, [&](ThreadCommunicator& comm) {
+            consolidate(shards.in, comm.rank() == 0 ? shards.out : elsewhere / "out", comm);
+        });
+        for (Caught const& one : apart) CHECK(contains(one.message, "rank 1 of 2 does not see"));
+        CHECK(shards.untouched());
+    }
+
+    TEST_CASE("options that mean nothing, or differ between ranks, are refused before work starts") {
+        Shards shards(small_model(), 4);
+        auto const run = [&](auto&& change) {
+            return caught_on_ranks(2, [&](ThreadCommunicator& comm) {
+                ConsolidateOptions options;
+                change(options, comm.rank());
+                consolidate(shards.in, shards.out, comm, options);
+            });
+        };
+        check_refused(shards, run([](auto& o, int rank) { o.in_flight = rank; }), ErrorCode::buffer,
+                      {"rank 0 of 2", "in_flight is 0"});
+        check_refused(shards, run([](auto& o, int) { o.window_bytes = 1000; }), ErrorCode::buffer, {"window_bytes"});
+        check_refused(shards, run([](auto& o, int) { o.vote_bytes = 0; }), ErrorCode::buffer, {"vote_bytes is 0"});
+        check_refused(shards, run([](auto& o, int) { o.replica = -2; }), ErrorCode::buffer, {"replica is -2"});
+        check_refused(shards, run([](auto& o, int) { o.max_file_bytes = -1; }), ErrorCode::buffer,
+                      {"max_file_bytes is -1"});
+        check_refused(shards, run([](auto& o, int rank) { o.max_file_bytes = 1000 + rank; }), ErrorCode::mismatch,
+                      {"rank 1 of 2", "other options"});
+        check_refused(shards, run([](auto& o, int rank) {
+                          if (rank == 1) o.dtype = floats_as(DType::f64);
+                      }),
+                      ErrorCode::mismatch, {"writes 1 files of 3 tensors"});
+        check_refused(shards, run([](auto& o, int) { o.dtype = [](StoredTensor const&) { return DType::f8_e4m3; }; }),
+                      ErrorCode::dtype, {"'a'", "cannot be written as F8_E4M3"});
+        check_refused(shards, run([](auto& o, int) {
+                          o.weight_map = {{"a", "x.safetensors"}, {"b", "x.safetensors"}};
+                      }),
+                      ErrorCode::format, {"does not say where tensor 'c' goes"});
+        check_refused(
+            shards, run([](auto& o, int) {
+                o.weight_map = {
+                    {"a", "x.safetensors"}, {"b", "x.safetensors"}, {"c", "x.safetensors"}, {"d", "x.safetensors"}};
+            }),
+            ErrorCode::format, {"'d'", "does not have"});
+        check_refused(shards, run([](auto& o, int) {
+                          o.weight_map = {{"a", "x.safetensors"}, {"b", "../x.safetensors"}, {"c", "x.safetensors"}};
+                      }),
+                      ErrorCode::format, {"'../x.safetensors'"});
+    }
+
+    TEST_CASE("any group of ranks: the others are neither needed nor waited for") {
+        Shards shards(small_model(), 4);
+        std::atomic<int> passed{0};
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            ThreadCommunicator part = comm.split(comm.rank() == 1 ? -1 : 0, -comm.rank());
+            if (comm.rank() == 1) {  // an inference server, say
+                ++passed;
+                return;
+            }
+            CHECK(part.size() == 3);
+            consolidate(shards.in, shards.out, part);
+        });
+        CHECK(passed == 1);
+        CHECK(damage(shards.out, shards.list) == "");
+    }
+
+    TEST_CASE("values are cast on the way, each rounded once, to even") {
+        TempFolder folder;
+        std::vector<float> const values{1.0F,    1.00390625F, 1.01171875F, -0.0F,  65504.0F,
+                                        1.0e30F, -3.3e38F,    1.0e-8F,     0.333F, std::nanf("")};
+        std::size_t const copies = 40'000;
+        auto const value = [&](Index i) { return values[static_cast<std::size_t>(i) % values.size()]; };
+        Index const count = static_cast<Index>(values.size() * copies);
+        write_checkpoint(folder / "in", {{"f", DType::f32, Shape{count / 100, 100}}, {"i", DType::i32, Shape{8}}},
+                         [&](CheckpointTensor const& tensor, Index begin, std::span<std::byte> out) {
+                             if (tensor.name == "i") return fill_expected(tensor, begin, out);
+                             for (std::size_t k = 0; k < out.size(); k += 4) {
+                                 float const v = value((begin + static_cast<Index>(k)) / 4);
+                                 std::memcpy(out.data() + k, &v, 4);
+                             }
+                         });
+        for (DType const to : {DType::bf16, DType::f16, DType::f64}) {
+            ConsolidateOptions options;
+            options.dtype = floats_as(to);
+            options.window_bytes = Index{300} << 10;
+            options.in_flight = 2;
+            std::string const out = folder / std::string(name(to));
+            auto const reports =
+                on_ranks(3, [&](ThreadCommunicator& comm) { return consolidate(folder / "in", out, comm, options); });
+            Checkpoint const checkpoint = Checkpoint::open(out);
+            CHECK(checkpoint.at("i").dtype == DType::i32);
+            CheckpointTensor const& tensor = checkpoint.at("f");
+            REQUIRE(tensor.dtype == to);
+            std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+            checkpoint.read(tensor, bytes);
+            std::vector<std::byte> wanted(bytes.size());
+            StridedBox from{{}, 4};
+            StridedBox box{{}, reshard::bytes(to)};
+            from.dims.push_back({1, 4});
+            box.dims.push_back({1, reshard::bytes(to)});
+            for (Index i = 0; i < count; ++i) {
+                float const v = value(i);
+                convert<std::byte>(reinterpret_cast<std::byte const*>(&v), from, DType::f32,
+                                   wanted.data() + i * reshard::bytes(to), box, to);
+            }
+            CHECK(bytes == wanted);
+            for (Extent const& extent : reports[0].written.extents)
+                if (extent.tensor == 0) CHECK(extent.crc32c == crc32c(bytes));
+            if (to ==
+                DType::bf16) {  // 1.00390625 is half way between 1 and 1.0078125, 1.01171875 between that and 1.015625
+                CHECK(bytes[2] == std::byte{0x80});
+                CHECK(bytes[4] == std::byte{0x82});
+            }
+        }
+    }
+
+    TEST_CASE("copies that were saved apart: equal ones are one, others wait for a choice") {
+        Saved saved{{"w", DType::f32, Shape{16, 4}}, 2, {}};
+        for (int r = 0; r < 2; ++r) saved.parts.push_back({r, r, Box(saved.spec.shape)});
+        Shards shards({saved}, 2);
+        check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                      ErrorCode::mismatch, {"'w'", "copies 0 and 1", "RewriteOptions::replica"});
+        for (int r = 0; r < 3; ++r) {
+            ConsolidateOptions options;
+            options.replica = r;
+            consolidate(shards.in, shards.folder / concat("out", r), options);
+            CHECK(damage(shards.folder / concat("out", r), shards.list, r) == "");
+        }
+        // Kept apart, each copy is written as it was.
+        ShardOptions apart;
+        apart.replica_axes.push_back(0);
+        Shards equal({cut("w", DType::f32, Shape{16, 4}, 0, 2)}, 2);
+        shard_checkpoint(equal.in, equal.out, placed_as("(2,2):(R,S0)"), apart);
+        Manifest const manifest = Checkpoint::open(equal.out).manifest();
+        CHECK(manifest.tensors[0].replicas == 2);
+        consolidate(equal.out, equal.folder / "full");
+        CHECK(damage(equal.folder / "full", equal.list) == "");
+    }
+
+    TEST_CASE("files go where a weight_map says, and the index says so too") {
+        auto const list = small_model();
+        Shards shards(list, 4);
+        ConsolidateOptions options;
+        options.weight_map = {{"b", "second.safetensors"},
+                              {"a", "model.safetensors-00001-of-00002.safetensors"},
+                              {"c", "second.safetensors"}};
+        on_ranks(2, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.out, comm, options); });
+        CHECK(damage(shards.out, list) == "");
+        auto map = options.weight_map;
+        std::sort(map.begin(), map.end());
+        CHECK(read_weight_map(shards.out + "/model.safetensors.index.json") == map);
+    }
+
+    TEST_CASE("texts of a save come along") {
+        Shards shards(small_model(), 4);
+        std::string const path = shards.in + "/reshard.manifest.json";
+        Manifest told = manifest_from(read_text(path), path);
+        told.metadata = {{"step", "1000"}};
+        write_text(path, to_json(told));
+        consolidate(shards.in, shards.out);
+        CHECK(Checkpoint::open(shards.out).files()[0].metadata() == Metadata{{"format", "pt"}, {"step", "1000"}});
+        shard_checkpoint(shards.in, shards.folder / "again", placed_as("(2):(S0)"));
+        CHECK(Checkpoint::open(shards.folder / "again").manifest().metadata == Metadata{{"step", "1000"}});
+    }
+
+    TEST_CASE("without checksums the system copies what it can") {
+        std::vector<Saved> const list{cut("a", DType::f32, Shape{1024, 256}, 0, 2),
+                                      cut("b", DType::f32, Shape{64, 32}, 1, 2)};
+        Shards shards(list, 2);
+        ConsolidateOptions options;
+        options.checksums = false;
+        options.verify_checksums = false;
+        auto const reports =
+            on_ranks(2, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.out, comm, options); });
+        CHECK(damage(shards.out, list) == "");
+        CHECK_FALSE(reports[0].written.extents[0].has_checksum);
+    }
+
+    TEST_CASE("shards open as what save() leaves: names, texts, manifest") {
+        Shards shards(small_model(), 4);
+        auto const reports = on_ranks(3, [&](ThreadCommunicator& comm) {
+            return shard_checkpoint(shards.in, shards.out, placed_as("(2,3):(S0,S1)"), comm);
+        });
+        CHECK(damage(shards.out, shards.list) == "");
+        Checkpoint const checkpoint = Checkpoint::open(shards.out);
+        CHECK(checkpoint.kind() == CheckpointKind::manifest);
+        CHECK(checkpoint.manifest() == reports[2].written);
+        CHECK(checkpoint.manifest().world_size == 6);
+        CHECK(checkpoint.manifest().tensors[0].distribution == "(2,3):(S0,S1)");
+        for (SafetensorsFile const& file : checkpoint.files()) {
+            CHECK(reshard::detail::find_metadata(file.metadata(), "DCP_SHARDING_INFO") != nullptr);
+        }
+        consolidate(shards.out, shards.folder / "full");
+        CHECK(damage(shards.folder / "full", shards.list) == "");
+    }
+
+    TEST_CASE("a checkpoint without tensors, and one without elements") {
+        TempFolder folder;
+        write_safetensors(folder / "none.safetensors", {}, [](auto const&...) {});
+        on_ranks(
+            2, [&](ThreadCommunicator& comm) { return consolidate(folder / "none.safetensors", folder / "a", comm); });
+        CHECK(Checkpoint::open(folder / "a").tensors().empty());
+        write_safetensors(folder / "empty.safetensors", {{"e", DType::f32, Shape{0, 3}}}, [](auto const&...) {});
+        on_ranks(
+            2, [&](ThreadCommunicator& comm) { return consolidate(folder / "empty.safetensors", folder / "b", comm); });
+        CHECK(Checkpoint::open(folder / "b").at("e").shape == DynamicShape(Shape{0, 3}));
+    }
+}

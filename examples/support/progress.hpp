@@ -13,7 +13,10 @@ namespace demo {
 
 class Progress {
 public:
-    explicit Progress(long long total) : total_(total), terminal_(isatty(STDERR_FILENO) != 0) {}
+    using Clock = std::chrono::steady_clock;
+    /// `start`: of the work, where that was earlier.
+    explicit Progress(long long total, Clock::time_point start = Clock::now())
+        : total_(total), terminal_(isatty(STDERR_FILENO) != 0), start_(start) {}
 
     /// `done` of the total, in the same unit (bytes).
     void update(long long done, std::string const& what) {
@@ -25,19 +28,37 @@ public:
         drawn_ = now;
         tenth_ = percent / 10;
         double const seconds = std::chrono::duration<double>(now - start_).count();
-        std::string bar(static_cast<std::size_t>(percent / 4), '#');
-        bar.resize(25, '.');
-        std::fprintf(stderr, "%s[%s] %3d %%  %.1f s  %-48.48s%s", terminal_ ? "\r" : "", bar.c_str(), percent, seconds,
-                     what.c_str(), terminal_ && !last ? "" : "\n");
-        std::fflush(stderr);
+        draw(percent, last, seconds_text(seconds) + "  " + what);
+    }
+    /// Of bytes: how many, how fast, and how long it will take at that rate.
+    void update_bytes(long long done) {
+        double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+        double const rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+        char text[96];
+        std::snprintf(text, sizeof(text), "%.2f of %.2f GB  %.2f GB/s  %.0f s left", static_cast<double>(done) / 1e9,
+                      static_cast<double>(total_) / 1e9, rate / 1e9,
+                      rate > 0 ? static_cast<double>(total_ - done) / rate : 0.0);
+        update(done, text);
     }
 
 private:
-    using Clock = std::chrono::steady_clock;
+    static std::string seconds_text(double seconds) {
+        char text[32];
+        std::snprintf(text, sizeof(text), "%.1f s", seconds);
+        return text;
+    }
+    void draw(int percent, bool last, std::string const& what) const {
+        std::string bar(static_cast<std::size_t>(percent / 4), '#');
+        bar.resize(25, '.');
+        std::fprintf(stderr, "%s[%s] %3d %%  %-56.56s%s", terminal_ ? "\r" : "", bar.c_str(), percent, what.c_str(),
+                     terminal_ && !last ? "" : "\n");
+        std::fflush(stderr);
+    }
+
     long long total_;
     bool terminal_;
     int tenth_ = -1;
-    Clock::time_point start_ = Clock::now();
+    Clock::time_point start_;
     Clock::time_point drawn_{};
 };
 

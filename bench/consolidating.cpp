@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: how near does consolidation come to a plain copy of the same bytes, and to PyTorch's? A model of 2 GB in
+// eight shards becomes full files, on four ranks, in /dev/shm: both sides are memory copies and system calls.
+//
+//     reshard_consolidating --goals [NAME...]   goal NAME VALUE TARGET ok|short; --dir FOLDER before it: elsewhere
+//     reshard_consolidating --ranks             the time of 1, 2, 4 and 8 ranks, into one file and into eight
+//     reshard_consolidating --serve FOLDER      for bench/peers/consolidate_torch.py: answers "one" and "eight"
+#include "support/goal_lines.hpp"
+#include "support/paired.hpp"
+#include "support/shards_case.hpp"
+
+#include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/comm/threads.hpp>
+
+#include <sys/resource.h>
+
+#include <cstdio>   // printf, fgets
+#include <cstdlib>  // system
+#include <cstring>  // strcmp
+
+namespace {
+
+using namespace reshard;
+using namespace reshard::bench;
+
+constexpr int shards = 8;
+constexpr int pairs = 5;
+std::string parent = "/dev/shm";
+
+/// Eight files of about equal size, as far as tensors allow: (tensor, number from 0).
+std::vector<std::pair<std::string, int>> eight_files(std::vector<TensorSpec> const& list) {
+    Index total = 0;
+    for (TensorSpec const& tensor : list) total += stored_bytes(tensor);
+    std::vector<std::pair<std::string, int>> files;
+    Index before = 0;
+    for (TensorSpec const& tensor : list) {
+        files.emplace_back(tensor.name, static_cast<int>(before / ceil_div(total, Index{8})));
+        before += stored_bytes(tensor);
+    }
+    int last = -1;  // a tensor longer than a file leaves out numbers
+    int count = -1;
+    for (auto& [name, file] : files) {
+        if (file != last) ++count;
+        last = std::exchange(file, count);
+    }
+    return files;
+}
+
+class Case {
+public:
+    Case() : list_(model_of_2_gb()), in_(parent, "reshard_shards"), out_(parent, "reshard_full") {
+        std::sort(list_.begin(), list_.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
+        files_ = eight_files(list_);
+        in_.begin();
+        write_shards(in_.path(), list_, shards);
+    }
+    /// Seconds; the folder is new, and goes with the next one.
+    double consolidate_on(int ranks, bool one_file, bool checksums = true) {
+        out_.begin();
+        ConsolidateOptions options;
+        options.durable = false;
+        options.checksums = options.verify_checksums = checksums;
+        options.max_file_bytes = 0;
+        for (auto const& [name, file] : files_) {
+            if (!one_file) {
+                options.weight_map.emplace_back(name, checkpoint_file_name(file, files_.back().second + 1));
+            }
+        }
+        double seconds = 0;
+        run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+            RewriteReport const report = consolidate(in_.path(), out_.path(), comm, options);
+            if (comm.rank() == 0) seconds = report.seconds;
+        });
+        return seconds;
+    }
+    [[nodiscard]] bool is_right() { return holds_marks(out_.path(), list_); }
+    double copy() {
+        out_.begin();
+        std::string const command = concat("cp --reflink=never '", in_.path(), "'/* '", out_.path(), "'");
+        double const start = now_seconds();
+        if (std::system(command.c_str()) != 0) raise(ErrorCode::io, "cp failed");
+        return now_seconds() - start;
+    }
+    void clear() { out_.end(); }
+    [[nodiscard]] std::string const& folder() const noexcept { return in_.path(); }
+    [[nodiscard]] double gigabytes() const { return static_cast<double>(demo::total_bytes(list_)) / 1e9; }
+    [[nodiscard]] std::vector<std::pair<std::string, int>> const& files() const noexcept { return files_; }
+
+private:
+    std::vector<TensorSpec> list_;
+    std::vector<std::pair<std::string, int>> files_;
+    FreshFolder in_;
+    FreshFolder out_;
+};
+
+double print_pair(Case const& what, char const* text, Paired const& result, bool right) {
+    std::printf("  %-36s cp %5.2f GB/s, reshard %5.2f GB/s, %.0f%%%s\n", text, what.gigabytes() / result.first,
+                what.gigabytes() / result.second, 100 * result.ratio, right ? "" : "  WRONG RESULT");
+    std::fflush(stdout);
+    return right ? result.ratio : 0;
+}
+
+void consolidate_vs_cp(Goals& goals) {
+    Case model;
+    double const one =
+        print_pair(model, "4 ranks, one file, checksums",
+                   paired([&] { return model.copy(); }, [&] { return model.consolidate_on(4, true); }, pairs), [&] {
+                       model.consolidate_on(4, true);
+                       return model.is_right();
+                   }());
+    goals.at_least("consolidate_vs_cp", one, 0.85);
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    double const megabytes = static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
+    std::printf("  peak memory of the process with its 4 ranks: %.0f MB\n", megabytes);
+    goals.at_most("consolidate_memory", megabytes / 4, 256);
+}
+
+struct Goal {
+    char const* name;
+    void (*measure)(Goals&);
+};
+constexpr Goal all_goals[] = {{"consolidate_vs_cp", consolidate_vs_cp}};
+
+int print_ranks() {
+    Case model;
+    std::printf("%s, %.2f GB in %d shards; GB/s, the best of %d:\n  ranks    one file   eight files   one, no sums\n",
+                parent.c_str(), model.gigabytes(), shards, pairs);
+    for (int const ranks : {1, 2, 4, 8}) {
+        double best[3] = {1e9, 1e9, 1e9};
+        for (int i = 0; i < pairs; ++i) {
+            best[0] = smaller(best[0], model.consolidate_on(ranks, true));
+            best[1] = smaller(best[1], model.consolidate_on(ranks, false));
+            best[2] = smaller(best[2], model.consolidate_on(ranks, true, false));
+        }
+        std::printf("  %5d  %10.2f  %12.2f  %13.2f\n", ranks, model.gigabytes() / best[0], model.gigabytes() / best[1],
+                    model.gigabytes() / best[2]);
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
+/// First a line of JSON about the shards, then a line for each line of "one" or "eight".
+int serve() {
+    Case model;
+    std::printf("{\"folder\": \"%s\", \"gigabytes\": %.6f, \"files\": {", model.folder().c_str(), model.gigabytes());
+    char const* separator = "";
+    for (auto const& [name, file] : model.files()) {
+        std::printf("%s\"%s\": %d", separator, name.c_str(), file + 1);
+        separator = ", ";
+    }
+    std::printf("}}\n");
+    std::fflush(stdout);
+    char line[16];
+    while (std::fgets(line, sizeof line, stdin) != nullptr) {
+        line[std::strcspn(line, "\n")] = 0;
+        bool const one = std::strcmp(line, "one") == 0;
+        if (!one && std::strcmp(line, "eight") != 0) {
+            std::fprintf(stderr, "unknown word '%s'; there are: one eight\n", line);
+            return 2;
+        }
+        double const seconds = model.consolidate_on(4, one);
+        bool const right = model.is_right();
+        model.clear();
+        std::printf("{\"seconds\": %.6f, \"right\": %s}\n", seconds, right ? "true" : "false");
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
+int run(int argc, char** argv) {
+    if (argc > 2 && std::strcmp(argv[1], "--dir") == 0) {
+        parent = argv[2];
+        argc -= 2;
+        argv += 2;
+    }
+    if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) return measure_goals(all_goals, argc - 1, argv + 1);
+    if (argc == 2 && std::strcmp(argv[1], "--ranks") == 0) return print_ranks();
+    if (argc == 3 && std::strcmp(argv[1], "--serve") == 0) {
+        parent = argv[2];
+        return serve();
+    }
+    std::fprintf(stderr, "usage: reshard_consolidating [--dir FOLDER] --goals [NAME...] | --ranks | --serve FOLDER\n");
+    return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return run(argc, argv);
+    } catch (Error const& error) {
+        std::fprintf(stderr, "reshard_consolidating: %s\n", error.what());
+        return 1;
+    }
+}

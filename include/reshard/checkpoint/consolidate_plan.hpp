@@ -135,7 +135,7 @@ struct PieceSurvey {
 [[nodiscard]] inline std::string explain(RewritePlan const& plan, std::size_t most = 16) {
     using detail::bytes_text;
     using detail::count_text;
-    auto const hundredths = static_cast<Index>(10000.0 * plan.imbalance() + 0.5);
+    auto const hundredths = static_cast<Index>(10000.0 * plan.imbalance());
     auto const cents = [](Index value) { return concat(value / 100, ".", value / 10 % 10, value % 10); };
     std::string text =
         concat("rewrite ", count_text(plan.tensors, "tensor"), ", ", bytes_text(plan.bytes_in), " in ",

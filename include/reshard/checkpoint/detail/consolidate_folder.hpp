@@ -58,7 +58,7 @@ class NonceFile {
 public:
     static constexpr std::string_view prefix = ".reshard.nonce.";
     NonceFile() = default;
-    NonceFile(std::string const& folder, std::string leaf) : path_(join_path(folder, leaf)) {
+    NonceFile(std::string const& folder, std::string_view leaf) : path_(join_path(folder, leaf)) {
         int const fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0) raise_io(std::exchange(path_, {}), "cannot create", errno, "check that the folder is writable.");
         FileDescriptor const file(fd);

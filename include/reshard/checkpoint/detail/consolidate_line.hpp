@@ -74,8 +74,8 @@ void for_each_slab(DynamicShape const& shape, Index begin, Index end, F&& f) {
 
 /// The largest place in (begin, end] that has the most slabs behind it whole, if that leaves at least half.
 [[nodiscard]] inline Index row_before(Indices const& inner, Index begin, Index end) noexcept {
-    for (int d = 0; d < inner.size(); ++d) {
-        Index const at = end / inner[d] * inner[d];
+    for (Index const row : inner) {
+        Index const at = end / row * row;
         if (at - begin >= (end - begin + 1) / 2) return at;
     }
     return end;

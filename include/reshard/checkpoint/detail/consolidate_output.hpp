@@ -76,7 +76,7 @@ struct OutputFiles {
 
 /// Names of files that a weight_map may have: each is one, in the folder itself, and opens by its name.
 inline void check_output_leaf(std::string_view leaf) {
-    bool const plain = stays_in_folder(leaf) && leaf.find('/') == leaf.npos && leaf.front() != '.';
+    bool const plain = stays_in_folder(leaf) && leaf.find('/') == std::string_view::npos && leaf.front() != '.';
     if (plain && leaf.ends_with(".safetensors") && is_utf8(leaf)) return;
     raise_rule(SafetensorsRule::invalid_index,
                concat("reshard::ConsolidateOptions: weight_map names the file ", quote_name(leaf),
@@ -179,14 +179,14 @@ struct NamedFile {
     Index ranks = 1;
     std::vector<TensorSpec> const specs = output_tensors(from, options);
     for (std::size_t t = 0; t < specs.size(); ++t) {
-        DynamicDistribution to = place(from.tensors()[t]);
+        DynamicDistribution const to = place(from.tensors()[t]);
         if (to.shape() != specs[t].shape) {
             raise(ErrorCode::mismatch, concat("reshard::shard_checkpoint: tensor ", quote_name(specs[t].name),
                                               " of shape ", to_string(specs[t].shape), " is placed as ", to_string(to),
                                               " of ", to_string(to.shape()), ". Fix: place it in the shape it has."));
         }
         ranks = larger(ranks, to.mesh().last_rank() + 1);
-        sources.push_back({specs[t].name, std::move(to), specs[t].dtype});
+        sources.push_back({specs[t].name, to, specs[t].dtype});
     }
     SaveOptions planned;
     planned.dedup = options.dedup;

@@ -116,7 +116,7 @@ public:
         sums_.emplace(from, std::move(summed));
     }
 
-    /// All pieces of a window. Throws what the first piece that failed threw, when all have ended.
+    /// All pieces of a window. Throws what the first failure threw, when all that run have ended.
     void run(std::size_t window) {
         std::size_t const first = pieces_->windows[window];
         std::size_t const count = pieces_->windows[window + 1] - first;

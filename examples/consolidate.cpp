@@ -37,7 +37,7 @@ struct Arguments {
     bool no_sync = false;
     bool no_checksums = false;
     int ranks = 0;
-    int in_flight = 4;
+    int in_flight = 1;
     Index window = Index{32} << 20;
     int replica = -1;
 };

@@ -43,7 +43,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
         options.max_file_bytes = 500'000'000;
         RewritePlan const plan = plan_consolidate(from, 8, options);
         CHECK(plan.imbalance() < 0.02);
-        CHECK(plan.memory == options.window_bytes);
+        CHECK(plan.memory == Index{16} << 20U);  // pieces are not longer than 8 MiB
         Index opens = 0;
         Index bytes = 0;
         for (RewriteShare const& share : plan.shares) {
@@ -56,7 +56,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
         std::string const text = explain(plan, 2);
         CAPTURE(text);
         CHECK(contains(text, "rewrite 290 tensors, 942.2 MiB in 1 file -> 942.2 MiB in 2 files, by 8 ranks\n"));
-        CHECK(contains(text, "% above the mean, 1 vote, at most 32.0 MiB in flight a rank\n"));
+        CHECK(contains(text, "% above the mean, 1 vote, at most 16.0 MiB in flight a rank\n"));
         CHECK(contains(text, "  rank 0: bytes [0, "));
         CHECK(contains(text, "  and 6 more ranks\n"));
     }

@@ -3,7 +3,7 @@
 /// \brief  consolidate(): shards to full files; shard_checkpoint(): files of any kind to shards of another mesh.
 /// \depends checkpoint/detail/consolidate_session, algebra/notation, comm/self. Link reshard::save.
 ///
-///     consolidate("sharded", "full");                          // alone, several threads
+///     consolidate("sharded", "full");                          // alone
 ///     consolidate("sharded", "full", comm, options);           // any group of ranks that share the folders
 ///     shard_checkpoint("full", "sharded", placed_as("(2,2):(S0,R)"), comm);
 ///

@@ -32,7 +32,10 @@ struct RewriteOptions {
 
     // What follows is each rank's own matter.
     Index window_bytes = Index{32} << 20;  ///< memory for bytes in flight, of all threads of this rank together
-    int in_flight = 4;                     ///< pieces at once: threads of this call, its own among them (1: no others)
+    /// Pieces at once: threads of this call, its own among them (1: no others). File systems of one machine let one
+    /// write at a time into a file, and who waits spins: there, more ranks are better than more threads of one. File
+    /// systems over a network may want several.
+    int in_flight = 1;
     /// Called with the bytes that this rank has written, and all that it writes, from the threads that write (one at a
     /// time, ascending). What it throws fails the call, on all ranks.
     std::function<void(Index done, Index total)> progress{};

@@ -11,6 +11,7 @@
 #include <reshard/checkpoint/detail/replica_locate.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
 #include <reshard/checkpoint/detail/sharding_info.hpp>
+#include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/checkpoint/save_report.hpp>
 #include <reshard/exec/agree_tensors.hpp>

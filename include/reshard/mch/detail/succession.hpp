@@ -90,13 +90,13 @@ private:
 
     /// Puts runs and stretches in order and gives them their places; false when their ids overlap.
     [[nodiscard]] bool line_up() {
-        struct Piece {
+        struct PieceOfRun {
             Index first;  ///< id
             Index last;
             Run* run;
             MchStretch* stretch;
         };
-        std::vector<Piece> pieces;
+        std::vector<PieceOfRun> pieces;
         for (Run& run : runs_) {
             auto const* const ids = reinterpret_cast<Index const*>(run.block);
             pieces.push_back({ids[run.begin], ids[run.end - 1], &run, nullptr});
@@ -107,11 +107,12 @@ private:
                 pieces.push_back({shard_.ids[one.begin], shard_.ids[one.end - 1], nullptr, &one});
             }
         }
-        std::sort(pieces.begin(), pieces.end(), [](Piece const& a, Piece const& b) { return a.first < b.first; });
+        std::sort(pieces.begin(), pieces.end(),
+                  [](PieceOfRun const& a, PieceOfRun const& b) { return a.first < b.first; });
         Index to = 0;
         Index last_position = -1;
         for (std::size_t p = 0; p < pieces.size(); ++p) {
-            Piece const& one = pieces[p];
+            PieceOfRun const& one = pieces[p];
             if (p != 0 && pieces[p - 1].last >= one.first) return false;
             if (one.run != nullptr) {
                 one.run->to = to;
@@ -124,7 +125,7 @@ private:
             to += one.stretch->count;
         }
         order_.reserve(pieces.size());
-        for (Piece const& one : pieces) order_.push_back({one.run, one.stretch});
+        for (PieceOfRun const& one : pieces) order_.push_back({one.run, one.stretch});
         return true;
     }
 

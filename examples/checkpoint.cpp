@@ -3,11 +3,11 @@
 //
 //     reshard_checkpoint                                          the whole story, in a folder of its own
 //     reshard_checkpoint save folder --from "(2,2):(R,S0)"        on 4 ranks that are threads
-//     reshard_checkpoint load folder --to "(3):(S1)"              on 3: every bit is where it belongs, or it says where
-//     not reshard_checkpoint inspect folder                           files, tensors, replicas, checksums
+//     reshard_checkpoint load folder --to "(3):(S1)"              on 3: every bit is where it belongs, or it fails
+//     reshard_checkpoint inspect folder                           files, tensors, replicas, checksums
 //     reshard_checkpoint verify folder                            reads every byte once and compares checksums
-//     reshard_checkpoint plan --from "(8,4):(R,S0)"               what each policy would write, of Qwen2.5-0.5B, by
-//     whom mpirun -n 4 reshard_checkpoint save folder                  the same on four processes
+//     reshard_checkpoint plan --from "(8,4):(R,S0)"               what each policy would write of Qwen2.5-0.5B
+//     mpirun -n 4 reshard_checkpoint save folder                  the same on four processes
 //
 // The model's values follow from a random seed, a tensor's name and an element's index in the whole tensor, so that
 // any mesh can tell whether what it loaded is what another one saved.
@@ -41,6 +41,7 @@ struct Arguments {
     std::uint64_t seed = 42;
     int ranks = 0;
     int layers = 2;
+    Index scale = 1;
     bool in_background = false;
     bool fast = false;
 };
@@ -49,7 +50,8 @@ struct Arguments {
 
 std::vector<LoadTarget> targets_of(Arguments const& arguments, demo::Target const& where) {
     std::vector<LoadTarget> targets;
-    for (TensorSpec const& tensor : demo::model_list(demo::qwen2_5_0_5b(arguments.layers))) {
+    for (TensorSpec const& tensor :
+         demo::model_list(demo::scaled(demo::qwen2_5_0_5b(arguments.layers), arguments.scale))) {
         targets.push_back({tensor.name, where.of(tensor.shape), tensor.dtype});
     }
     return targets;
@@ -255,6 +257,7 @@ int tell(Arguments arguments) {
     demo::TemporaryFolder made;
     made.make(false);
     arguments.folder = made.path();
+    arguments.scale = 4;  // a story, not a benchmark
     int status = 0;
     auto const step = [&](char const* title, int ranks, auto&& body) {
         if (status != 0) return;
@@ -301,6 +304,7 @@ int main(int argc, char** argv) {
         command->add_option("--layers", arguments.layers, "of the 24 that Qwen2.5-0.5B has")
             ->check(CLI::Range(1, 24))
             ->capture_default_str();
+        command->add_option("--scale", arguments.scale, "divides the model's widths")->check(CLI::PositiveNumber);
     }
     save->add_option("--dedup", arguments.dedup, "which of the ranks that hold the same bytes writes them")
         ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))

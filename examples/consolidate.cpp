@@ -7,8 +7,7 @@
 //     reshard_consolidate full shards --to "(2,2):(S0,R)"       the other way: shards of four ranks
 //     mpirun -n 8 reshard_consolidate sharded full              the same on eight processes that share the folders
 //     reshard_consolidate sharded full --dry-run --ranks 64     who would read and write what, without a byte written
-//     reshard_consolidate --dry-run --model Qwen2.5-3B          the same for a model saved by eight ranks, without
-//     files
+//     reshard_consolidate --dry-run --model Qwen2.5-3B          the same for a model of eight ranks, without files
 #include "support/model_lists.hpp"
 #include "support/options.hpp"
 #include "support/progress.hpp"

@@ -65,11 +65,8 @@ private:
 };
 
 std::vector<TensorSpec> model(Arguments const& arguments) {
-    demo::ModelConfig config = demo::qwen2_5_0_5b(arguments.layers);
-    for (Index* size : {&config.hidden, &config.intermediate, &config.head_dim, &config.vocabulary}) {
-        *size = larger(*size / arguments.scale, Index{1});
-    }
-    std::vector<TensorSpec> list = demo::model_list(config);
+    std::vector<TensorSpec> list =
+        demo::model_list(demo::scaled(demo::qwen2_5_0_5b(arguments.layers), arguments.scale));
     for (TensorSpec& tensor : list) tensor.dtype = DType::f32;
     return list;
 }

@@ -35,11 +35,7 @@ demo::ModelConfig config_of(Arguments const& arguments) {
     for (demo::ModelConfig config : demo::models()) {
         if (config.name != arguments.model) continue;
         if (arguments.layers != 0) config.layers = std::min(config.layers, arguments.layers);
-        for (Index* size : {&config.hidden, &config.intermediate, &config.head_dim, &config.vocabulary,
-                            &config.expert_intermediate, &config.shared_intermediate}) {
-            *size = larger(*size / arguments.scale, Index{1});
-        }
-        return config;
+        return demo::scaled(config, arguments.scale);
     }
     std::string known;
     for (auto const& config : demo::models()) known += concat(known.empty() ? "" : ", ", config.name);

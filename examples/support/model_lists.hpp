@@ -76,6 +76,15 @@ inline std::vector<ModelConfig> models() {
     return {qwen2_5_0_5b(), qwen3_0_6b(), qwen2_5_1_5b(), qwen2_5_3b(), qwen1_5_moe_a2_7b()};
 }
 
+/// The model with its widths divided by `scale`, for demos and tests in little memory.
+inline ModelConfig scaled(ModelConfig config, reshard::Index scale) {
+    for (reshard::Index* size : {&config.hidden, &config.intermediate, &config.head_dim, &config.vocabulary,
+                                 &config.expert_intermediate, &config.shared_intermediate}) {
+        *size = reshard::larger(*size / scale, reshard::Index{1});
+    }
+    return config;
+}
+
 /// Every tensor of the model, in the order a forward pass meets them. Weights are [out, in].
 inline std::vector<reshard::TensorSpec> model_list(ModelConfig const& config) {
     using reshard::Index;

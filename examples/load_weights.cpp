@@ -7,13 +7,17 @@
 //     mpirun -n 4 reshard_load_weights folder                the same on four processes
 //     reshard_load_weights --dry-run --ranks 64              what it would be for Qwen1.5-MoE-A2.7B on 64
 //     reshard_load_weights --dry-run --model all             what the redundant scatter sends of five models
+//     reshard_load_weights --compare-reads                   opens and balance of ways to deal 2000 shards to readers
 #include "support/made_checkpoint.hpp"
 #include "support/model_lists.hpp"
 #include "support/model_part.hpp"
 #include "support/options.hpp"
 #include "support/ranks.hpp"
+#include "support/read_cases.hpp"
 #include "support/redundant_scatter.hpp"
 #include "support/target.hpp"
+
+#include <reshard/checkpoint/compare_reads.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -33,6 +37,7 @@ struct Arguments {
     bool apart = false;
     bool keep = false;
     bool dry_run = false;
+    bool compare_reads = false;
 };
 
 // ---- The strategies ----------------------------------------------------------------------------------------------
@@ -255,6 +260,24 @@ void forecast(Arguments const& arguments) {
     });
 }
 
+/// Who could read what, each byte once: files that are opened, and the busiest rank's bytes by the mean.
+void print_reads() {
+    std::printf("%-30s", "2000 shards");
+    bool first = true;
+    for (demo::ReadCase const& one : demo::read_cases()) {
+        auto const ways = compare_reads(one.catalogue, one.ranks);
+        for (ReadShares const& way : ways) {
+            if (first) std::printf(" %26s", std::string(way.name).c_str());
+        }
+        std::printf("\n%-30s", one.text.c_str());
+        first = false;
+        for (ReadShares const& way : ways) {
+            std::printf(" %14lld opens, %.2f", static_cast<long long>(way.opens), way.imbalance());
+        }
+    }
+    std::printf("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -282,11 +305,17 @@ int main(int argc, char** argv) {
     app.add_flag("--apart", arguments.apart, "under mpirun: as if every process had a node of its own");
     app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
     app.add_flag("--dry-run", arguments.dry_run, "load nothing: say what each strategy would do");
+    app.add_flag("--compare-reads", arguments.compare_reads,
+                 "load nothing: say how many files are opened, for ways to deal 2000 shards to readers");
     app.add_option("--model", arguments.model, "what a dry run without a path loads: a model's name, or all")
         ->capture_default_str();
     int status = 0;
     if (!demo::parse_options(app, argc, argv, status)) return status;
     try {
+        if (arguments.compare_reads) {
+            if (demo::is_first_process()) print_reads();
+            return 0;
+        }
         if (arguments.dry_run) {
             if (demo::is_first_process()) forecast(arguments);  // no ranks: one answer is enough
             return 0;

@@ -17,102 +17,20 @@
 #include <vector>
 
 namespace fake = reshard::test::fake_nccl;
+using reshard::test::fake_runtime::add_task;
+using reshard::test::fake_runtime::fault;
 
 namespace {
 
 std::mutex counts_mutex;
 fake::Counts counted;
 std::atomic<int> communicators{0};
-std::atomic<int> allocations{0};
 std::atomic<bool> init_stalls{false};
 
 template <class Body>
 void count(Body&& body) {
     std::lock_guard const lock(counts_mutex);
     body(counted);
-}
-
-// ---- Faults ------------------------------------------------------------------------------------------------------
-
-struct Fault {
-    std::string call;
-    int code;
-    int skipped;
-};
-thread_local std::vector<Fault> faults;
-
-/// The code to fail with, or 0.
-int fault(char const* call) {
-    for (auto it = faults.begin(); it != faults.end(); ++it) {
-        if (it->call != call || it->skipped-- > 0) continue;
-        int const code = it->code;
-        faults.erase(it);
-        return code;
-    }
-    return 0;
-}
-
-// ---- Streams -----------------------------------------------------------------------------------------------------
-
-/// Whether it is complete.
-using Task = std::function<bool()>;
-
-}  // namespace
-
-struct CUstream_st {
-    std::deque<Task> tasks;
-    std::uint64_t enqueued = 0;
-    std::uint64_t completed = 0;
-
-    void add(Task task) {
-        tasks.push_back(std::move(task));
-        ++enqueued;
-    }
-    bool progress() {
-        while (!tasks.empty() && tasks.front()()) {
-            tasks.pop_front();
-            ++completed;
-        }
-        return tasks.empty();
-    }
-};
-struct CUevent_st {
-    CUstream_st* stream = nullptr;
-    std::uint64_t at = 0;
-};
-
-namespace {
-
-thread_local int current_device = 0;
-
-CUstream_st& stream_of(cudaStream_t stream) {
-    thread_local CUstream_st default_stream;
-    if (stream != nullptr) return *stream;
-    count([](auto& c) { ++c.default_stream; });
-    return default_stream;
-}
-
-struct Claim {
-    std::size_t bytes;
-    int device;
-};
-std::mutex claims_mutex;
-std::map<std::uintptr_t, Claim> claims;
-
-void* allocate(std::size_t bytes, int device) {
-    void* const memory = std::malloc(std::max<std::size_t>(bytes, 1));
-    ++allocations;
-    fake::claim(memory, bytes, device);
-    return memory;
-}
-void deallocate(void* memory) {
-    if (memory == nullptr) return;
-    {
-        std::lock_guard const lock(claims_mutex);
-        claims.erase(reinterpret_cast<std::uintptr_t>(memory));
-    }
-    --allocations;
-    std::free(memory);
 }
 
 // ---- Cliques: what the ranks of a communicator share ---------------------------------------------------------------
@@ -162,11 +80,17 @@ struct State {
     bool over = false;  // aborted or revoked: nothing of it runs any more
 };
 
+int device_now() {
+    int device = 0;
+    static_cast<void>(cudaGetDevice(&device));
+    return device;
+}
+
 }  // namespace
 
 struct ncclComm {
     std::shared_ptr<State> state = std::make_shared<State>();
-    int device = current_device;
+    int device = device_now();
     bool blocking = false;
     bool stalled = init_stalls;
     int polls = 0;  // so many times it still says ncclInProgress
@@ -261,7 +185,7 @@ ncclResult_t end_group() {
     ncclComm_t const comm = ops.front().comm;
     auto const state = comm->state;
     auto posted = std::make_shared<bool>(false);
-    stream_of(ops.front().stream).add([ops, state, posted]() mutable {
+    add_task(ops.front().stream, [ops, state, posted]() mutable {
         std::lock_guard const lock(state->clique->mutex);
         if (state->over) return true;
         if (!std::exchange(*posted, true))
@@ -294,7 +218,7 @@ ncclResult_t gather(char const* call, std::string const& kind, ncclComm_t comm, 
     auto const state = comm->state;
     std::uint64_t const number = comm->gatherings++;
     auto arrived = std::make_shared<bool>(false);
-    stream_of(stream).add([=]() {
+    add_task(stream, [=]() {
         Clique& clique = *state->clique;
         std::lock_guard const lock(clique.mutex);
         if (state->over) return true;
@@ -410,13 +334,6 @@ bool finish_split(ncclComm& comm) {
     return true;
 }
 
-cudaError_t copied(char const* call, cudaStream_t stream, Task task) {
-    if (int const code = fault(call)) return static_cast<cudaError_t>(code);
-    count([](auto& c) { ++c.copies; });
-    stream_of(stream).add(std::move(task));
-    return cudaSuccess;
-}
-
 }  // namespace
 
 // ---- What tests ask ----------------------------------------------------------------------------------------------
@@ -425,150 +342,25 @@ namespace reshard::test::fake_nccl {
 
 Counts counts() {
     std::lock_guard const lock(counts_mutex);
-    return counted;
+    Counts all = counted;
+    static_cast<fake_runtime::Counts&>(all) = fake_runtime::counts();
+    return all;
 }
 void reset() {
     init_stalls = false;
+    fake_runtime::reset();
     std::lock_guard const lock(counts_mutex);
     counted = {};
 }
 int live_communicators() { return communicators; }
-int live_allocations() { return allocations; }
-void fail(char const* call, int code, int skipped) { faults.push_back({call, code, skipped}); }
 void set_async_error(ncclComm_t comm, ncclResult_t code) { comm->async = code; }
 void stall_init(bool stalls) { init_stalls = stalls; }
-void claim(void const* memory, std::size_t bytes, int device) {
-    std::lock_guard const lock(claims_mutex);
-    claims[reinterpret_cast<std::uintptr_t>(memory)] = {bytes, device};
-}
 
 }  // namespace reshard::test::fake_nccl
 
-// ---- The CUDA runtime --------------------------------------------------------------------------------------------
+// ---- NCCL --------------------------------------------------------------------------------------------------------
 
 extern "C" {
-
-cudaError_t cudaGetDevice(int* device) {
-    *device = current_device;
-    return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) {
-    current_device = device;
-    return cudaSuccess;
-}
-char const* cudaGetErrorName(cudaError_t code) {
-    return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorOfTheDouble";
-}
-char const* cudaGetErrorString(cudaError_t) { return "an error of the test double"; }
-
-cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-    if (int const code = fault("cudaMalloc")) return static_cast<cudaError_t>(code);
-    count([](auto& c) { ++c.device_allocations; });
-    *memory = allocate(bytes, current_device);
-    return cudaSuccess;
-}
-cudaError_t cudaFree(void* memory) {
-    deallocate(memory);
-    return cudaSuccess;
-}
-cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
-    if (int const code = fault("cudaMallocHost")) return static_cast<cudaError_t>(code);
-    *memory = allocate(bytes, -1);
-    return cudaSuccess;
-}
-cudaError_t cudaFreeHost(void* memory) {
-    deallocate(memory);
-    return cudaSuccess;
-}
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void const* memory) {
-    if (int const code = fault("cudaPointerGetAttributes")) return static_cast<cudaError_t>(code);
-    *attributes = {};
-    attributes->type = cudaMemoryTypeDevice;
-    attributes->device = current_device;
-    auto const address = reinterpret_cast<std::uintptr_t>(memory);
-    std::lock_guard const lock(claims_mutex);
-    auto it = claims.upper_bound(address);
-    if (it == claims.begin() || address >= (--it)->first + it->second.bytes) return cudaSuccess;
-    if (it->second.device < 0) {
-        attributes->type = cudaMemoryTypeUnregistered;
-    } else {
-        attributes->device = it->second.device;
-    }
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-    *stream = new CUstream_st;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    delete stream;
-    return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-    if (int const code = fault("cudaEventCreateWithFlags")) return static_cast<cudaError_t>(code);
-    *event = new CUevent_st;
-    return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    delete event;
-    return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    if (int const code = fault("cudaEventRecord")) return static_cast<cudaError_t>(code);
-    event->stream = &stream_of(stream);
-    event->at = event->stream->enqueued;
-    return cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-    if (int const code = fault("cudaEventQuery")) return static_cast<cudaError_t>(code);
-    event->stream->progress();
-    return event->stream->completed >= event->at ? cudaSuccess : cudaErrorNotReady;
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-    if (int const code = fault("cudaLaunchHostFunc")) return static_cast<cudaError_t>(code);
-    stream_of(stream).add([=] {
-        function(data);
-        return true;
-    });
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-    return copied("cudaMemcpyAsync", stream, [=] {
-        if (bytes <= copied_at_most) std::memcpy(to, from, bytes);
-        return true;
-    });
-}
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, void const* from, std::size_t from_pitch,
-                              std::size_t width, std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
-    if (to_pitch < width || from_pitch < width) return cudaErrorInvalidPitchValue;
-    return copied("cudaMemcpy2DAsync", stream, [=] {
-        for (std::size_t i = 0; i != height; ++i) {
-            std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<char const*>(from) + i * from_pitch, width);
-        }
-        return true;
-    });
-}
-cudaError_t cudaMemcpy3DAsync(cudaMemcpy3DParms const* parms, cudaStream_t stream) {
-    cudaMemcpy3DParms const copy = *parms;
-    auto const holds = [&](cudaPitchedPtr const& p) {
-        return p.pitch >= copy.extent.width && (copy.extent.depth == 1 || p.ysize >= copy.extent.height);
-    };
-    if (!holds(copy.srcPtr) || !holds(copy.dstPtr)) return cudaErrorInvalidPitchValue;
-    return copied("cudaMemcpy3DAsync", stream, [=] {
-        auto const row = [](cudaPitchedPtr const& p, std::size_t z, std::size_t y) {
-            return static_cast<char*>(p.ptr) + (z * p.ysize + y) * p.pitch;
-        };
-        for (std::size_t z = 0; z != copy.extent.depth; ++z) {
-            for (std::size_t y = 0; y != copy.extent.height; ++y)
-                std::memcpy(row(copy.dstPtr, z, y), row(copy.srcPtr, z, y), copy.extent.width);
-        }
-        return true;
-    });
-}
-
-// ---- NCCL --------------------------------------------------------------------------------------------------------
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     if (int const code = fault("ncclGetUniqueId")) return static_cast<ncclResult_t>(code);

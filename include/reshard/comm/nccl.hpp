@@ -16,50 +16,16 @@
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
+#include <reshard/comm/detail/exchange_handle.hpp>
 #include <reshard/comm/detail/nccl_exchange.hpp>
 
 #include <algorithm>  // min
 
 namespace reshard::inline v0 {
 
-template <class Copies>
-class BasicNcclCommunicator;
-
 /// An exchange among GPUs. Does its part in wait() or test(), so one of them must be called.
 template <class Copies>
-class [[nodiscard]] BasicNcclRequest {
-public:
-    BasicNcclRequest() = default;
-    BasicNcclRequest(BasicNcclRequest&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
-    BasicNcclRequest& operator=(BasicNcclRequest&& other) noexcept {
-        if (this == &other) return *this;
-        detail::quietly([&] { wait(); });
-        exchange_ = std::exchange(other.exchange_, nullptr);
-        return *this;
-    }
-    BasicNcclRequest(BasicNcclRequest const&) = delete;
-    BasicNcclRequest& operator=(BasicNcclRequest const&) = delete;
-    ~BasicNcclRequest() {
-        detail::quietly([&] { wait(); });
-    }
-
-    void wait() {
-        if (auto* const exchange = std::exchange(exchange_, nullptr)) exchange->wait();
-    }
-    [[nodiscard]] bool test() {
-        auto* const exchange = std::exchange(exchange_, nullptr);  // if this throws, the exchange is over
-        if (exchange == nullptr || exchange->test()) return true;
-        exchange_ = exchange;
-        return false;
-    }
-    [[nodiscard]] bool done() const noexcept { return exchange_ == nullptr; }
-
-private:
-    friend class BasicNcclCommunicator<Copies>;
-    explicit BasicNcclRequest(detail::NcclExchange<Copies>& exchange) noexcept : exchange_(&exchange) {}
-
-    detail::NcclExchange<Copies>* exchange_ = nullptr;
-};
+using BasicNcclRequest = detail::ExchangeHandle<detail::NcclExchange<Copies>>;
 
 /// A new id for make() of a communicator, on one rank; the others must be told. Throws TransportError.
 [[nodiscard]] inline ncclUniqueId nccl_unique_id() {
@@ -201,8 +167,8 @@ private:
     std::shared_ptr<Exchange> exchange_;
 };
 
-using NcclCommunicator = BasicNcclCommunicator<detail::NcclStridedCopies>;
-using NcclRequest = BasicNcclRequest<detail::NcclStridedCopies>;
+using NcclCommunicator = BasicNcclCommunicator<detail::StridedCopies>;
+using NcclRequest = BasicNcclRequest<detail::StridedCopies>;
 
 static_assert(Communicator<NcclCommunicator>);
 

@@ -15,7 +15,7 @@ namespace fake = test::fake_nccl;
 /// the stream that reads a list nobody changes any more.
 class ListedCopies {
 public:
-    explicit ListedCopies(NcclOptions const&) noexcept {}
+    ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}
     [[nodiscard]] bool reserve(Index copies, Index batches) {
         copies_left_ = copies;
         batches_left_ = batches;

@@ -123,12 +123,12 @@ TEST_SUITE("comm/nccl") {
         Send const dense{1, nullptr, box_of(4, {{1 << 15, 4 << 15}, {1 << 15, 4}})};
         Send const padded{1, nullptr, box_of(4, {{1 << 15, 8 << 15}, {1 << 15, 8}})};
         for (Send const* send : {&dense, &padded}) {
-            detail::NcclLane lane{1, 1, 0, 1};
+            detail::TransferLane lane{1, 1, 0, 1};
             int taken = 0;
             Index moved = 0;
             for (; lane.at != lane.end; ++taken) {
                 Index round = 0;
-                detail::nccl_take_round(std::span(send, 1), lane, rounds,
+                detail::take_round(std::span(send, 1), lane, rounds,
                                         [&](Send const& each, detail::MpiPiece const& piece) {
                                             round += piece.box.elements() * each.wire_element_bytes();
                                         });

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_call.hpp
-/// \brief  NCCL and the CUDA runtime: their codes as typed errors, the options of the transport, memory it may use.
-/// \depends core, comm/staged.hpp, NCCL 2.18, the CUDA runtime (C interface; no nvcc).
+/// \brief  NCCL: its codes as typed errors, the options of the transport, memory it may use.
+/// \depends comm/device_staging.hpp, memory/cuda_call.hpp, NCCL 2.18.
 #pragma once
 
-#include <reshard/comm/staged.hpp>
-#include <reshard/core/error.hpp>
+#include <reshard/comm/device_staging.hpp>
+#include <reshard/memory/cuda_call.hpp>
 
-#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <chrono>  // milliseconds
@@ -17,32 +16,6 @@
 #endif
 
 namespace reshard::inline v0 {
-
-/// Memory of the current device, by cudaMalloc and cudaFree.
-[[nodiscard]] inline StagingOptions device_staging(Index reserve_bytes = 0) noexcept {
-    StagingOptions options;
-    options.reserve_bytes = reserve_bytes;
-    options.allocate = [](Index bytes) noexcept -> std::byte* {
-        void* memory = nullptr;
-        return cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess ? static_cast<std::byte*>(memory)
-                                                                                   : nullptr;
-    };
-    options.release = [](std::byte* memory, Index) noexcept { static_cast<void>(cudaFree(memory)); };
-    return options;
-}
-
-/// Memory of the host that a device copies from and to without the host's help, by cudaMallocHost and cudaFreeHost.
-[[nodiscard]] inline StagingOptions pinned_staging(Index reserve_bytes = 0) noexcept {
-    StagingOptions options;
-    options.reserve_bytes = reserve_bytes;
-    options.allocate = [](Index bytes) noexcept -> std::byte* {
-        void* memory = nullptr;
-        return cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess ? static_cast<std::byte*>(memory)
-                                                                                       : nullptr;
-    };
-    options.release = [](std::byte* memory, Index) noexcept { static_cast<void>(cudaFreeHost(memory)); };
-    return options;
-}
 
 /// How ranks that are GPUs behave. `deadline`, `window_bytes` and `compare` are the same on every rank.
 struct NcclOptions {
@@ -61,21 +34,6 @@ struct NcclOptions {
 };
 
 namespace detail {
-
-[[noreturn]] inline void raise_cuda(cudaError_t code, std::string_view call) {
-    std::string const text = concat("reshard::NcclCommunicator: ", call, " failed: ", cudaGetErrorName(code), ", ",
-                                    cudaGetErrorString(code));
-    if (code == cudaErrorMemoryAllocation) {
-        raise(ErrorCode::out_of_memory, concat(text, ". Fix: leave room on the device."));
-    }
-    raise(ErrorCode::transport, concat(text,
-                                       ". Fix: look for the kernel or call of this process that went wrong "
-                                       "first; run it under compute-sanitizer."));
-}
-/// Throws OutOfMemory or TransportError, with CUDA's own words, unless `code` is success.
-inline void cuda_check(cudaError_t code, std::string_view call) {
-    if (code != cudaSuccess) raise_cuda(code, call);
-}
 
 /// What NCCL says of a code and of the last thing that went wrong. `comm` may be null.
 [[nodiscard]] inline std::string nccl_error_text(ncclResult_t code, ncclComm_t comm) {
@@ -97,41 +55,13 @@ inline void nccl_check(ncclResult_t code, std::string_view call, ncclComm_t comm
     if (code != ncclSuccess && code != ncclInProgress) raise_nccl(code, call, comm);
 }
 
-/// The device of a communicator is the current one while this lives.
-class NcclDevice {
-public:
-    explicit NcclDevice(int device) {
-        cuda_check(cudaGetDevice(&before_), "cudaGetDevice");
-        if (before_ == device) return;
-        cuda_check(cudaSetDevice(device), "cudaSetDevice");
-        changed_ = true;
-    }
-    NcclDevice(NcclDevice const&) = delete;
-    NcclDevice& operator=(NcclDevice const&) = delete;
-    ~NcclDevice() {
-        if (changed_) static_cast<void>(cudaSetDevice(before_));
-    }
-
-private:
-    int before_ = 0;
-    bool changed_ = false;
-};
-
 /// Throws BufferError unless a communicator on `device` can move this memory.
 inline void check_nccl_memory(int device, void const* memory) {
-    cudaPointerAttributes attributes{};
-    cuda_check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
-    if (attributes.type == cudaMemoryTypeManaged) return;
-    if (attributes.type != cudaMemoryTypeDevice) {
-        raise(ErrorCode::buffer,
-              "reshard: the transport 'nccl' moves memory of a CUDA device, and this is memory of the host: device and "
-              "host memory mixed. Fix: copy it to the device first, or use a communicator for the host.");
-    }
-    if (attributes.device != device) {
-        raise(ErrorCode::buffer, concat("reshard: the transport 'nccl' moves memory of device ", device,
-                                        " here, and this is memory of device ", attributes.device,
-                                        ". Fix: give each rank buffers of its own device."));
-    }
+    MemoryKind const kind = reachable_kind("nccl", device, memory);
+    if (kind == MemoryKind::device) return;
+    raise(ErrorCode::buffer,
+          "reshard: the transport 'nccl' moves memory of a CUDA device, and this is memory of the host: device and "
+          "host memory mixed. Fix: copy it to the device first, or use a communicator for the host.");
 }
 
 }  // namespace detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/nccl_copies.hpp, comm/detail/nccl_peers.hpp, comm/detail/mpi_pieces.hpp (no MPI).
+/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_peers.hpp, comm/detail/lanes.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -9,17 +9,15 @@
 /// the places in ascending order and leaves out those where it has nothing, so no two ranks wait for each other.
 #pragma once
 
-#include <reshard/comm/detail/mpi_pieces.hpp>
-#include <reshard/comm/detail/nccl_copies.hpp>
+#include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/lanes.hpp>
 #include <reshard/comm/detail/nccl_peers.hpp>
 
 namespace reshard::inline v0::detail {
 
-/// How much one pair may move in one round, the same on all ranks.
-struct NcclRounds {
+/// How much one pair may move in one round, the same on all ranks, and how pairs share a group.
+struct NcclRounds : PairShare {
     int distances = 1;  ///< that share a group
-    int messages = 1;   ///< of one pair, one way, in a round
-    Index bytes = 1;
 
     NcclRounds(int ranks, Index window) noexcept {
         int const most = nccl_group_limit / 2;  // as many sends as receives
@@ -29,21 +27,6 @@ struct NcclRounds {
     }
 };
 
-/// The transfers of one peer, and how far they are.
-struct NcclLane {
-    int peer = 0;
-    int distance = 0;
-    std::size_t at = 0;  ///< next transfer
-    std::size_t end = 0;
-    Index piece = 0;  ///< next piece of it
-    MpiPieceRule rule{};
-};
-
-/// Bytes an element counts for, the same on both sides: one that is converted takes room on the host on the way.
-template <class Byte>
-[[nodiscard]] constexpr Index nccl_weight(Transfer<Byte> const& transfer) noexcept {
-    return transfer.conversion.is_active() ? 16 : transfer.box.element_bytes;
-}
 /// Whether NCCL can be given the memory itself.
 template <class Byte>
 [[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer, StridedBox const& box) noexcept {
@@ -52,26 +35,7 @@ template <class Byte>
     return left == 0 && transfer.conversion.is_plain();
 }
 
-/// Calls body(transfer, piece) for what the lane moves in its next round, and advances it.
-template <class Byte, class Body>
-void nccl_take_round(std::span<Transfer<Byte> const> transfers, NcclLane& lane, NcclRounds const& rounds, Body&& body) {
-    Index taken = 0;
-    for (int n = 0; n < rounds.messages && lane.at < lane.end; ++n) {
-        Transfer<Byte> const& transfer = transfers[lane.at];
-        Index const weight = nccl_weight(transfer);
-        if (lane.piece == 0) lane.rule = mpi_piece_rule(transfer.box, weight, rounds.bytes);
-        MpiPiece const piece = mpi_piece_of(transfer.box, lane.rule, lane.piece);
-        Index const load = piece.box.elements() * weight;
-        if (n > 0 && taken + load > rounds.bytes) return;
-        taken += load;
-        body(transfer, piece);
-        if (++lane.piece < lane.rule.pieces) continue;
-        lane.piece = 0;
-        ++lane.at;
-    }
-}
-
-/// `Copies` is how boxes are packed and unpacked: NcclStridedCopies.
+/// `Copies` is how boxes are packed and unpacked: StridedCopies.
 template <class Copies>
 class NcclExchange {
 public:
@@ -81,10 +45,10 @@ public:
           rounds_(team_->size(), team_->options().window_bytes),
           near_(team_->options().staging),
           host_(team_->options().host_staging),
-          copies_(team_->options()) {
+          copies_(team_->options().host_staging, team_->options().staging) {
         messages_.reserve(nccl_group_limit);
         if (!reserves) return;
-        NcclDevice const device(team_->device());
+        CurrentDevice const device(team_->device());
         static_cast<void>(near_.grow(near_.options().reserve_bytes));  // if there is none, an exchange says so
         static_cast<void>(host_.grow(host_.options().reserve_bytes));
     }
@@ -92,7 +56,7 @@ public:
     NcclExchange& operator=(NcclExchange const&) = delete;
     ~NcclExchange() {
         quietly([&] {
-            NcclDevice const device(team_->device());
+            CurrentDevice const device(team_->device());
             if (team_->stuck()) {  // to free it would be to wait for ever
                 static_cast<void>(new StagingMemory[2]{std::move(near_), std::move(host_)});
             }
@@ -179,7 +143,7 @@ private:
 
     /// One lane per peer, by distance: up for sends, down for receives. Those to oneself stand apart.
     template <class Byte>
-    void lay_lanes(std::span<Transfer<Byte> const> transfers, std::vector<NcclLane>& lanes,
+    void lay_lanes(std::span<Transfer<Byte> const> transfers, std::vector<TransferLane>& lanes,
                    std::span<Transfer<Byte> const>& own) {
         lanes.clear();
         own = {};
@@ -215,12 +179,12 @@ private:
         int const ranks = team_->size();
         auto* const out = team_->host_in();
         std::memset(out, 0, sizeof(NcclGreeting) * static_cast<std::size_t>(ranks));
-        for (NcclLane const& lane : out_) {
+        for (TransferLane const& lane : out_) {
             NcclListing listing;
             for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(sends_[k]);
             std::memcpy(out + greeting_at(lane.peer), &listing, sizeof(listing));
         }
-        for (NcclLane const& lane : in_) {
+        for (TransferLane const& lane : in_) {
             NcclListing listing;
             for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(receives_[k]);
             std::memcpy(out + greeting_at(lane.peer) + sizeof(listing), &listing, sizeof(listing));
@@ -285,7 +249,7 @@ private:
     void for_each_group(Body&& body) {
         out_left_ = out_;
         in_left_ = in_;
-        auto const over = [](NcclLane const& lane) { return lane.at == lane.end; };
+        auto const over = [](TransferLane const& lane) { return lane.at == lane.end; };
         while (!(out_left_.empty() && in_left_.empty())) {
             for (int first = 1; first < team_->size(); first += rounds_.distances) {
                 body(first, first + rounds_.distances);
@@ -299,8 +263,8 @@ private:
         Index place = 0;
         messages_.clear();
         arrivals_.clear();
-        for_lanes(out_left_, first, last, [&](NcclLane& lane) {
-            nccl_take_round(sends_, lane, rounds_, [&](Send const& send, MpiPiece const& piece) {
+        for_lanes(out_left_, first, last, [&](TransferLane& lane) {
+            take_round(sends_, lane, rounds_, [&](Send const& send, MpiPiece const& piece) {
                 Index const bytes = piece.box.elements() * send.wire_element_bytes();
                 std::byte const* const at = pack(send, piece, place);
                 messages_.push_back({at, static_cast<std::size_t>(bytes), lane.peer});
@@ -308,8 +272,8 @@ private:
             });
         });
         std::size_t const sent = messages_.size();
-        for_lanes(in_left_, first, last, [&](NcclLane& lane) {
-            nccl_take_round(receives_, lane, rounds_, [&](Receive const& receive, MpiPiece const& piece) {
+        for_lanes(in_left_, first, last, [&](TransferLane& lane) {
+            take_round(receives_, lane, rounds_, [&](Receive const& receive, MpiPiece const& piece) {
                 Index const bytes = piece.box.elements() * receive.wire_element_bytes();
                 std::byte* at = receive.base + piece.offset;
                 if (!nccl_goes_straight(receive, piece.box)) {
@@ -332,8 +296,8 @@ private:
         copies_.flush(team_->stream());
     }
     template <class Body>
-    static void for_lanes(std::vector<NcclLane>& lanes, int first, int last, Body&& body) {
-        for (NcclLane& lane : lanes)
+    static void for_lanes(std::vector<TransferLane>& lanes, int first, int last, Body&& body) {
+        for (TransferLane& lane : lanes)
             if (lane.distance >= first && lane.distance < last) body(lane);
     }
     void send(Message const& message) {
@@ -376,7 +340,7 @@ private:
         Send const raw{0, host_.data(), mpi_dense_box(from.box, from.box.element_bytes), from.conversion};
         Receive const made{0, host_.data() + staging_slot(raw.box.payload_bytes()),
                            mpi_dense_box(to.box, to.box.element_bytes), to.conversion};
-        nccl_copy(from.base, from.box, host_.data(), raw.box, team_->stream());
+        copy_on_stream(from.base, from.box, host_.data(), raw.box, team_->stream());
         jobs_.push_back({raw, made});  // make_room() has counted them: their addresses stay
         cuda_check(cudaLaunchHostFunc(
                        team_->stream(),
@@ -386,7 +350,7 @@ private:
                        },
                        &jobs_.back()),
                    "cudaLaunchHostFunc");
-        nccl_copy(made.base, made.box, to.base, to.box, team_->stream());
+        copy_on_stream(made.base, made.box, to.base, to.box, team_->stream());
     }
 
     void move_to_self() {
@@ -398,7 +362,7 @@ private:
                 copies_.add(send.base, send.box, receive.base, receive.box, team_->stream());
                 continue;
             }
-            MpiPieceRule const rule = mpi_piece_rule(send.box, nccl_weight(send), rounds_.bytes);
+            MpiPieceRule const rule = mpi_piece_rule(send.box, wire_weight(send), rounds_.bytes);
             for (Index n = 0; n < rule.pieces; ++n) {
                 MpiPiece const from = mpi_piece_of(send.box, rule, n);
                 MpiPiece const to = mpi_piece_of(receive.box, rule, n);
@@ -433,7 +397,7 @@ private:
                 ++copies;
                 continue;
             }
-            MpiPieceRule const rule = mpi_piece_rule(send.box, nccl_weight(send), rounds_.bytes);
+            MpiPieceRule const rule = mpi_piece_rule(send.box, wire_weight(send), rounds_.bytes);
             Index const most = mpi_piece_of(send.box, rule, 0).box.elements();
             host = larger(host, staging_slot(most * send.box.element_bytes) +
                                     staging_slot(most * own_receives_[k].box.element_bytes));
@@ -447,9 +411,9 @@ private:
                     count(transfer, piece, place);
                 };
                 for_lanes(out_left_, first, last,
-                          [&](NcclLane& lane) { nccl_take_round(sends_, lane, rounds_, counted); });
+                          [&](TransferLane& lane) { take_round(sends_, lane, rounds_, counted); });
                 for_lanes(in_left_, first, last,
-                          [&](NcclLane& lane) { nccl_take_round(receives_, lane, rounds_, counted); });
+                          [&](TransferLane& lane) { take_round(receives_, lane, rounds_, counted); });
                 near = larger(near, place);
             });
         }
@@ -486,10 +450,10 @@ private:
     std::span<Receive const> receives_;
     std::span<Send const> own_sends_;
     std::span<Receive const> own_receives_;
-    std::vector<NcclLane> out_;
-    std::vector<NcclLane> in_;
-    std::vector<NcclLane> out_left_;  ///< as far as they have come
-    std::vector<NcclLane> in_left_;
+    std::vector<TransferLane> out_;
+    std::vector<TransferLane> in_;
+    std::vector<TransferLane> out_left_;  ///< as far as they have come
+    std::vector<TransferLane> in_left_;
     std::vector<Message> messages_;
     std::vector<Arrival> arrivals_;
     std::vector<Job> jobs_;

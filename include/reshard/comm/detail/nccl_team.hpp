@@ -28,7 +28,7 @@ public:
     ~NcclTeam() {
         leave();
         quietly([&] {
-            NcclDevice const device(device_);
+            CurrentDevice const device(device_);
             close();
         });
     }
@@ -178,13 +178,13 @@ public:
     void guarded(Body&& body) {
         watched(
             [&] {
-                NcclDevice const device(device_);
+                CurrentDevice const device(device_);
                 body();
             },
             [&](ErrorCode code, std::string_view reason) noexcept {
                 poison(code, reason);
                 quietly([&] {
-                    NcclDevice const device(device_);
+                    CurrentDevice const device(device_);
                     break_off();
                 });
             });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/comm/detail/nccl_copies.hpp: against memory/copy.hpp, which is tested against loops.
+// Mirrors include/reshard/memory/copy_on_stream.hpp: against memory/copy.hpp, which is tested against loops.
 #include "support/fake_nccl.hpp"
 
-#include <reshard/comm/detail/nccl_copies.hpp>
+#include <reshard/memory/copy_on_stream.hpp>
 #include <reshard/memory/copy.hpp>
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ std::int64_t copies_of(StridedBox const& from, StridedBox const& to) {
     fake::Stream stream;
     std::vector<std::byte> memory(1 << 17);
     fake::reset();
-    detail::nccl_copy(memory.data() + (1 << 14), from, memory.data() + (1 << 16), to, stream);
+    copy_on_stream(memory.data() + (1 << 14), from, memory.data() + (1 << 16), to, stream);
     drain(stream);
     return fake::counts().copies;
 }
@@ -94,7 +94,7 @@ TEST_SUITE("comm/nccl") {
             std::vector<std::byte> got(static_cast<std::size_t>(to_span), std::byte{0xee});
             std::vector<std::byte> expected = got;
             copy(source.data() + from_first, from, expected.data() + to_first, to);
-            detail::nccl_copy(source.data() + from_first, from, got.data() + to_first, to, stream);
+            copy_on_stream(source.data() + from_first, from, got.data() + to_first, to, stream);
             drain(stream);
             CHECK(got == expected);
         }
@@ -113,8 +113,8 @@ TEST_SUITE("comm/nccl") {
         CHECK(copies_of(box_of(4, {{16, 4}, {8, 64}}), box_of(4, {{16, 32}, {8, 4}})) <= 16);  // a transposition
         CHECK(copies_of(box_of(4, {{0, 4}, {8, 64}}), box_of(4, {{0, 32}, {8, 4}})) == 0);
         // Pitches that CUDA cannot take.
-        detail::NcclCopyShape const far =
-            detail::nccl_copy_shape(box_of(4, {{8, Index{1} << 32}, {8, 4}}), box_of(4, {{8, 32}, {8, 4}}));
+        detail::StreamCopyShape const far =
+            detail::stream_copy_shape(box_of(4, {{8, Index{1} << 32}, {8, 4}}), box_of(4, {{8, 32}, {8, 4}}));
         CHECK(far.row.extent == 1);
         CHECK(far.loops.size() == 1);
     }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/device_copies.hpp
+/// \brief  How transports for devices pack and unpack: StridedCopies, one copy of CUDA or more per box.
+/// \depends comm/device_staging.hpp, memory/copy_on_stream.hpp. No kernels: detail/kernel_copies.cuh has another way.
+#pragma once
+
+#include <reshard/comm/device_staging.hpp>
+#include <reshard/memory/copy_on_stream.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; what it may have
+/// beside is
+///
+///     bool can_convert(DType from, DType to) const noexcept;
+///     void convert(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
+///                  StridedBox const& to_box, DType to_type, double factor, cudaStream_t stream);
+///
+/// for values that change on the way between memory that the device reaches, counted and flushed like copies. Without
+/// them the host converts.
+class StridedCopies {
+public:
+    /// Where memory may come from: pinned for lists of boxes, and as much on the device.
+    StridedCopies(StagingOptions const& /*pinned*/, StagingOptions const& /*device*/) noexcept {}
+
+    /// Makes room for an exchange: so many copies in all, in so many batches. False where there is none.
+    [[nodiscard]] bool reserve(Index /*copies*/, Index /*batches*/) noexcept { return true; }
+    /// Element k of `from_box` becomes element k of `to_box`, at flush() at the latest. Boxes of a batch are
+    /// independent of each other.
+    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
+             cudaStream_t stream) {
+        copy_on_stream(from, from_box, to, to_box, stream);
+    }
+    /// Ends a batch.
+    void flush(cudaStream_t) noexcept {}
+    /// Lets go of its memory, or, if the device may still use it, of the right to free it.
+    void close(bool /*stuck*/) noexcept {}
+};
+
+/// Whether these copies change values of one type into another's.
+template <class Copies>
+[[nodiscard]] bool can_convert(Copies const& copies, DType from, DType to) noexcept {
+    if constexpr (requires { copies.can_convert(from, to); }) {
+        return copies.can_convert(from, to);
+    } else {
+        return false;
+    }
+}
+
+}  // namespace reshard::inline v0::detail

@@ -85,6 +85,10 @@ private:
     bool pulled_ = false;
 };
 
+namespace detail {
+struct ThreadAccess;
+}
+
 /// A rank among threads; run_on_threads() makes the first ones, split() the others. Used by its own thread only.
 class ThreadCommunicator : public MeshSplit<ThreadCommunicator> {
 public:
@@ -164,6 +168,8 @@ public:
     }
 
 private:
+    friend struct detail::ThreadAccess;
+
     detail::ThreadSeat& enter(detail::ThreadCall call) {
         team_->check_alive(rank_);
         detail::ThreadSeat& own = team_->seat(rank_);
@@ -211,6 +217,15 @@ private:
 static_assert(Communicator<ThreadCommunicator>);
 
 namespace detail {
+
+/// For transports that move memory of their own between the same ranks.
+struct ThreadAccess {
+    [[nodiscard]] static std::shared_ptr<ThreadTeam> const& team(ThreadCommunicator const& comm) noexcept {
+        return comm.team_;
+    }
+    /// Every collective call starts here; throws as the calls of the communicator do.
+    static ThreadSeat& enter(ThreadCommunicator& comm, ThreadCall call) { return comm.enter(call); }
+};
 
 /// Best effort: a rank that cannot be bound runs where the system puts it.
 inline void pin_to_core([[maybe_unused]] int rank) noexcept {

@@ -22,6 +22,9 @@
 #include <cuda_runtime_api.h>
 #include <reshard/cuda/split_counts.hpp>
 #endif
+#ifdef CONSUMER_HAS_DEVICE
+#include <reshard/comm/device_threads.hpp>
+#endif
 #ifdef CONSUMER_HAS_NCCL
 #include <reshard/comm/nccl.hpp>
 #endif
@@ -48,6 +51,10 @@ int main() {
 #endif
 #ifdef CONSUMER_HAS_SAVE
     if (!reshard::plan_save({}, 1).manifest.files.empty()) return 1;
+#endif
+#ifdef CONSUMER_HAS_DEVICE  // the runtime is linked; no GPU is asked for
+    int runtime = 0;
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess || runtime < 12000) return 1;
 #endif
 #ifdef CONSUMER_HAS_NCCL  // its library is linked; no GPU is asked for
     int version = 0;

@@ -72,9 +72,11 @@ template <class Byte>
     return bytes;
 }
 
-/// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both know of a mismatch.
-inline void pull(ThreadTeam& team, int me) {
-    team.read_others(me, ThreadCall::exchange, [&] {
+/// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both know of a mismatch; then
+/// move(bytes that all ranks receive) fetches what this rank receives.
+template <class Move>
+void pull(ThreadTeam& team, int me, ThreadCall call, Move&& move) {
+    team.read_others(me, call, [&] {
         ThreadSeat& own = team.seat(me);
         Index total = 0;
         for (int r = 0; r < team.size(); ++r) total += team.seat(r).receive_bytes;
@@ -84,11 +86,25 @@ inline void pull(ThreadTeam& team, int me) {
         for_each_peer(own.receives, 0, [&](int peer, std::span<Receive const> receives) {
             check_pair(team, me, peer, transfers_with(team.seat(peer).sends, me), me, receives);
         });
+        move(total);
+    });
+}
+
+/// Calls body(peer, sends, receives) for each rank this one receives from. Everybody starts with another peer, so that
+/// ranks do not queue for the same memory.
+template <class Body>
+void for_each_sender(ThreadTeam& team, int me, Body&& body) {
+    for_each_peer(team.seat(me).receives, me, [&](int peer, std::span<Receive const> receives) {
+        body(peer, transfers_with(team.seat(peer).sends, me), receives);
+    });
+}
+
+/// Copies from the peers' memory.
+inline void pull(ThreadTeam& team, int me) {
+    pull(team, me, ThreadCall::exchange, [&](Index total) {
         CopyHint const hint =
             total >= team.family()->options().streaming_threshold ? CopyHint::streaming : CopyHint::cached;
-        // Everybody starts with another peer, so that ranks do not queue for the same memory.
-        for_each_peer(own.receives, me, [&](int peer, std::span<Receive const> receives) {
-            auto const sends = transfers_with(team.seat(peer).sends, me);
+        for_each_sender(team, me, [&](int, std::span<Send const> sends, std::span<Receive const> receives) {
             for (std::size_t k = 0; k < receives.size(); ++k) {
                 team.check_poison(me);
                 deliver(sends[k], receives[k], hint);

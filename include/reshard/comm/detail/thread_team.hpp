@@ -18,10 +18,10 @@
 
 namespace reshard::inline v0::detail {
 
-enum class ThreadCall : std::uint8_t { none, exchange, agree, split };
+enum class ThreadCall : std::uint8_t { none, exchange, agree, split, device_exchange };
 
 [[nodiscard]] constexpr std::string_view name(ThreadCall call) noexcept {
-    constexpr std::string_view names[] = {"nothing", "exchange", "agree", "split"};
+    constexpr std::string_view names[] = {"nothing", "exchange", "agree", "split", "exchange among devices"};
     return names[static_cast<int>(call)];
 }
 
@@ -40,6 +40,8 @@ struct alignas(no_false_sharing) ThreadSeat {
 
     std::atomic<std::uint64_t> arrived{0};  ///< phases this rank has arrived at
     std::atomic<bool> reading{false};
+    std::atomic<void*> shown{nullptr};  ///< what a transport on top of this one lets the others see; in `kept`
+    std::shared_ptr<void> kept;         ///< as long as the team
 
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
     Traffic traffic;
@@ -177,6 +179,11 @@ public:
     }
     void check_poison(int me) const {
         if (family_->poisoned()) raise_failure(me, true);
+    }
+    /// `me` has waited for too long, for something that is no rank.
+    [[noreturn]] void raise_deadline(int me, std::string text) {
+        family_->poison({ErrorCode::deadline, member(me), std::move(text), this, me, me});
+        raise_failure(me, true);
     }
 
 private:

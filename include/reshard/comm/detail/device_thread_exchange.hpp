@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/device_thread_exchange.hpp
+/// \brief  The data plane of ranks that are threads with a device each: the destination fetches from its peer's memory.
+/// \depends comm/detail/thread_exchange.hpp, comm/detail/device_copies.hpp, comm/detail/mpi_pieces.hpp (no MPI).
+///
+/// Ranks meet as those of ThreadCommunicator do, in two phases; what they enqueue between them is ordered by events.
+/// Before phase 1 a rank records `ready`: what it sends is there. After it, each destination lets its stream wait for
+/// the `ready` of its peers, enqueues its copies and records `fetched`. After phase 2 each rank lets its stream wait
+/// for the `fetched` of those it sent to, so whatever it does next overwrites nothing that is still read. The host
+/// waits once, at the end.
+///
+/// Leaving after a failure. Before a rank lowers its flag `reading` it has recorded `fetched` and said so; a rank that
+/// leaves has waited for the flags, and then waits for those events, its own among them.
+#pragma once
+
+#include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/mpi_pieces.hpp>
+#include <reshard/comm/detail/thread_exchange.hpp>
+#include <reshard/comm/detail/watched.hpp>
+
+namespace reshard::inline v0 {
+
+/// How ranks that are threads with devices behave. The deadline is that of ThreadOptions.
+struct DeviceThreadOptions {
+    /// Pinned memory that pageable or strided memory of the host and values that change pass through, piece by piece.
+    /// Taken at once, and shared with what is split off; 0: such transfers are refused.
+    Index window_bytes = Index{16} << 20;
+    /// Of the window and of lists of boxes: a kernel on the device must reach it.
+    StagingOptions host_staging = pinned_staging();
+    StagingOptions staging = device_staging();  ///< of lists of boxes on the device; where copies are kernels
+    /// Open the memory of each device to the others of the exchange, where the machine can do that. Without it copies
+    /// between devices go through the host, by CUDA's own means.
+    bool peer_access = true;
+};
+
+namespace detail {
+
+/// What peers see of a rank beside its seat.
+struct DevicePlace {
+    explicit DevicePlace(int on) : device(on) {}
+
+    int device;
+    std::vector<MemoryKind> sent_from;  ///< where the memory of each send lies
+    CudaEvent ready;
+    CudaEvent fetched;
+    CudaEvent complete;                 ///< the owner's alone
+    std::atomic<bool> fetching{false};  ///< `fetched` stands for what this exchange reads, perhaps still
+};
+
+/// What one rank's communicators share that were split from one: they are used in the order of one stream.
+struct DeviceWindow {
+    DeviceWindow(cudaStream_t its_stream, int its_device, DeviceThreadOptions const& its_options)
+        : options(its_options), stream(its_stream), device(its_device), memory(its_options.host_staging) {
+        if (memory.grow(options.window_bytes)) return;
+        raise(ErrorCode::out_of_memory,
+              concat("reshard::DeviceThreadCommunicator: no pinned memory for a window of ", options.window_bytes,
+                     " bytes. Fix: a smaller DeviceThreadOptions::window_bytes, or a larger source of memory."));
+    }
+
+    DeviceThreadOptions options;
+    cudaStream_t stream;
+    int device;
+    StagingMemory memory;
+};
+
+/// `Copies` is how boxes of devices are copied: StridedCopies.
+template <class Copies>
+class DeviceThreadExchange {
+public:
+    DeviceThreadExchange(std::shared_ptr<ThreadTeam> team, int rank, std::shared_ptr<DeviceWindow> window)
+        : team_(std::move(team)),
+          rank_(rank),
+          window_(std::move(window)),
+          copies_(window_->options.host_staging, window_->options.staging) {
+        CurrentDevice const device(window_->device);
+        auto place = std::make_shared<DevicePlace>(window_->device);
+        place_ = place.get();
+        ThreadSeat& own = team_->seat(rank_);
+        own.kept = std::move(place);  // peers may ask its events after this rank has gone
+        own.shown.store(place_, std::memory_order_release);
+    }
+    DeviceThreadExchange(DeviceThreadExchange const&) = delete;
+    DeviceThreadExchange& operator=(DeviceThreadExchange const&) = delete;
+    ~DeviceThreadExchange() {
+        quietly([&] {
+            CurrentDevice const device(window_->device);
+            if (stuck_) {  // to free what the device may still use would be to wait for ever
+                static_cast<void>(new std::vector<Job>(std::move(jobs_)));
+                static_cast<void>(new std::shared_ptr<DeviceWindow>(window_));
+            }
+            copies_.close(stuck_);
+        });
+    }
+
+    [[nodiscard]] DeviceWindow const& window() const noexcept { return *window_; }
+    [[nodiscard]] std::shared_ptr<DeviceWindow> const& shared_window() const noexcept { return window_; }
+
+    /// \pre the call was entered. Never waits for other ranks.
+    void start(std::span<Send const> sends, std::span<Receive const> receives) {
+        closing([&] {
+            ThreadSeat& own = team_->seat(rank_);
+            own.send_bytes = checked_bytes(sends, team_->size());
+            own.receive_bytes = checked_bytes(receives, team_->size());
+            look_up(sends, place_->sent_from);
+            look_up(receives, received_in_);
+            own.sends = sends;
+            own.receives = receives;
+            place_->ready.record(window_->stream);
+            own.busy = true;
+            stage_ = Stage::published;
+            team_->arrive(rank_);
+        });
+    }
+    void wait() {
+        while (!advance(true)) {
+        }
+    }
+    [[nodiscard]] bool test() { return advance(false); }
+
+private:
+    enum class Stage : std::uint8_t { idle, published, fetched, draining };
+    /// How a transfer travels.
+    enum class Route : std::uint8_t {
+        copied,    ///< by `Copies`, where values may change as well
+        direct,    ///< by strided copies of CUDA
+        by_host,   ///< the host copies, or converts, in the order of the stream
+        windowed,  ///< the same, piece by piece, through the window
+    };
+    /// What the host does in the middle of the stream.
+    struct Job {
+        Send from;
+        Receive to;
+    };
+
+    template <class Byte>
+    void look_up(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds) const {
+        kinds.clear();
+        for (auto const& transfer : transfers)
+            kinds.push_back(reachable_kind("device_threads", window_->device, transfer.base));
+    }
+
+    /// One step; true when nothing is left to do.
+    bool advance(bool may_block) {
+        bool over = false;
+        closing([&] {
+            if (stage_ != Stage::draining) {
+                if (may_block) {
+                    team_->await(rank_);
+                } else if (!team_->reached(rank_)) {
+                    return team_->check_alarms(rank_);
+                }
+            }
+            if (stage_ == Stage::published) {
+                fetch();
+                team_->arrive(rank_);
+                stage_ = Stage::fetched;
+            } else if (stage_ == Stage::fetched) {
+                join();
+                stage_ = Stage::draining;
+            } else if (place_->complete.reached()) {
+                settle(team_->seat(rank_), rank_);
+                place_->fetching.store(false, std::memory_order_release);
+                stage_ = Stage::idle;
+                over = true;
+            } else if (may_block) {
+                await_device();
+            }
+        });
+        return over;
+    }
+
+    /// Between the phases: enqueues everything this rank receives.
+    void fetch() {
+        pull(*team_, rank_, ThreadCall::device_exchange, [&](Index) {
+            make_room();
+            place_->fetching.store(true, std::memory_order_relaxed);  // the flag that is up orders it
+            watched(
+                [&] {
+                    for_each_transfer([&](auto const& move) { fetch(move); },
+                                      [&](int peer) {
+                                          team_->check_poison(rank_);
+                                          if (peer != rank_) place_of(peer).ready.hold_up(window_->stream);
+                                      });
+                    copies_.flush(window_->stream);
+                },
+                [&](ErrorCode, std::string_view) noexcept {
+                    quietly([&] { place_->fetched.record(window_->stream); });  // for what has begun
+                });
+            place_->fetched.record(window_->stream);
+        });
+    }
+    /// After phase 2: what this rank's stream does next comes after all reads of its memory.
+    void join() {
+        for_each_peer(team_->seat(rank_).sends, 0, [&](int peer, std::span<Send const>) {
+            if (peer != rank_) place_of(peer).fetched.hold_up(window_->stream);
+        });
+        place_->complete.record(window_->stream);
+        waiting_since_ = std::chrono::steady_clock::now();
+    }
+    [[nodiscard]] DevicePlace& place_of(int peer) noexcept {
+        return *static_cast<DevicePlace*>(team_->seat(peer).shown.load(std::memory_order_acquire));
+    }
+
+    /// A transfer as its receiver sees it.
+    struct Move {
+        Send const& send;
+        Receive const& receive;
+        bool from_device;
+        bool to_device;
+        Route route;
+        bool reaches;  ///< whether kernels of this device reach the sender's
+    };
+    /// Calls begin(peer), then body(move) for each transfer from that peer.
+    template <class Body, class Begin>
+    void for_each_transfer(Body&& body, Begin&& begin) {
+        ThreadSeat const& own = team_->seat(rank_);
+        for_each_sender(*team_, rank_, [&](int peer, std::span<Send const> sends, std::span<Receive const> receives) {
+            begin(peer);
+            DevicePlace const& place = place_of(peer);
+            bool const reaches = can_reach(place.device);
+            auto const first_send = static_cast<std::size_t>(sends.data() - team_->seat(peer).sends.data());
+            auto const first_receive = static_cast<std::size_t>(receives.data() - own.receives.data());
+            for (std::size_t k = 0; k < receives.size(); ++k) {
+                MemoryKind const from = place.sent_from[first_send + k];
+                MemoryKind const to = received_in_[first_receive + k];
+                body(Move{sends[k], receives[k], from == MemoryKind::device, to == MemoryKind::device,
+                          route(sends[k], from, receives[k], to, reaches), reaches});
+            }
+        });
+    }
+    [[nodiscard]] Route route(Send const& send, MemoryKind from, Receive const& receive, MemoryKind to,
+                              bool reaches) const noexcept {
+        bool const plain = send.conversion.is_plain() && receive.conversion.is_plain();
+        bool const from_device = from == MemoryKind::device;
+        bool const to_device = to == MemoryKind::device;
+        if (!from_device && !to_device) return Route::by_host;
+        if (from_device && to_device) {
+            if (reaches && (plain || can_convert(copies_, send.conversion.memory, receive.conversion.memory)))
+                return Route::copied;
+            return plain ? Route::direct : Route::windowed;
+        }
+        auto const in_a_row = [](StridedBox const& box) {
+            int left = 0;
+            static_cast<void>(mpi_run_bytes(box, left));
+            return left == 0;
+        };
+        bool const pinned = from == MemoryKind::pinned || to == MemoryKind::pinned;
+        return plain && pinned && in_a_row(from_device ? receive.box : send.box) ? Route::direct : Route::windowed;
+    }
+    /// Asks CUDA once for each device.
+    [[nodiscard]] bool can_reach(int device) {
+        if (device == window_->device) return true;
+        for (auto const& [known, can] : peers_)
+            if (known == device) return can;
+        int can = 0;
+        if (window_->options.peer_access) {
+            cuda_check(cudaDeviceCanAccessPeer(&can, window_->device, device), "cudaDeviceCanAccessPeer");
+            if (can != 0) {
+                cudaError_t const code = cudaDeviceEnablePeerAccess(device, 0);
+                if (code != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next launch would report it
+                if (code != cudaErrorPeerAccessAlreadyEnabled) cuda_check(code, "cudaDeviceEnablePeerAccess");
+            }
+        }
+        peers_.emplace_back(device, can != 0);
+        return can != 0;
+    }
+
+    /// How a transfer is cut for the window, as long as this rank alone moves it.
+    [[nodiscard]] MpiPieceRule pieces_of(Move const& move) const {
+        Index const bytes = (move.from_device ? move.send.box.element_bytes : 0) +
+                            (move.to_device ? move.receive.box.element_bytes : 0);
+        Index const most = window_->memory.size() - 2 * StagingOptions::alignment;
+        if (bytes > most) {
+            raise(ErrorCode::out_of_memory,
+                  concat("reshard::DeviceThreadCommunicator: an element takes ", bytes,
+                         " bytes on its way through pinned memory, and the window has ", window_->memory.size(),
+                         ". Fix: a larger DeviceThreadOptions::window_bytes, or memory that lies in a row and is "
+                         "pinned."));
+        }
+        return mpi_piece_rule(move.receive.box, bytes, most);
+    }
+    /// Before anything is enqueued: what is in use cannot grow.
+    void make_room() {
+        Index copies = 0;
+        Index batches = 1;
+        Index jobs = 0;
+        for_each_transfer(
+            [&](Move const& move) {
+                if (move.route == Route::copied) ++copies;
+                if (move.route == Route::by_host) ++jobs;
+                if (move.route != Route::windowed) return;
+                Index const pieces = pieces_of(move).pieces;
+                jobs += pieces;
+                copies += 2 * pieces;
+                batches += 2 * pieces;
+            },
+            [](int) {});
+        jobs_.clear();
+        jobs_.reserve(static_cast<std::size_t>(jobs));
+        if (copies_.reserve(copies, batches)) return;
+        raise(ErrorCode::out_of_memory, concat("reshard::DeviceThreadCommunicator: no memory to list ", copies,
+                                               " boxes. Fix: give DeviceThreadOptions a larger source."));
+    }
+
+    void fetch(Move const& move) {
+        Send const& send = move.send;
+        Receive const& receive = move.receive;
+        switch (move.route) {
+            case Route::copied: return copied(send, receive);
+            case Route::direct: return copy_on_stream(send.base, send.box, receive.base, receive.box, window_->stream);
+            case Route::by_host: return by_host(send, receive);
+            case Route::windowed: return windowed(move);
+        }
+    }
+    void copied(Send const& send, Receive const& receive) {
+        Conversion const& from = send.conversion;
+        Conversion const& to = receive.conversion;
+        if constexpr (requires { copies_.can_convert(from.memory, to.memory); }) {
+            if (!from.is_plain() || !to.is_plain()) {
+                return copies_.convert(send.base, send.box, from.memory, receive.base, receive.box, to.memory,
+                                       from.factor * to.factor, window_->stream);
+            }
+        }
+        copies_.add(send.base, send.box, receive.base, receive.box, window_->stream);
+    }
+    /// deliver(), in the order of the stream. Addresses of jobs stay: make_room() has counted them.
+    void by_host(Send const& send, Receive const& receive) {
+        jobs_.push_back({send, receive});
+        cuda_check(cudaLaunchHostFunc(
+                       window_->stream,
+                       [](void* data) {
+                           auto const& job = *static_cast<Job const*>(data);
+                           deliver(job.from, job.to);
+                       },
+                       &jobs_.back()),
+                   "cudaLaunchHostFunc");
+    }
+    /// What lies on a device passes through the window, where the host finds it, or leaves it. The stream keeps pieces
+    /// apart.
+    void windowed(Move const& move) {
+        MpiPieceRule const rule = pieces_of(move);
+        for (Index n = 0; n < rule.pieces; ++n) {
+            MpiPiece const out = mpi_piece_of(move.send.box, rule, n);
+            MpiPiece const in = mpi_piece_of(move.receive.box, rule, n);
+            Send from{0, move.send.base + out.offset, out.box, move.send.conversion};
+            Receive to{0, move.receive.base + in.offset, in.box, move.receive.conversion};
+            std::byte* at = window_->memory.data();
+            if (move.from_device) {
+                StridedBox const dense = mpi_dense_box(out.box, out.box.element_bytes);
+                through(from.base, from.box, at, dense, move.reaches);
+                from.base = at;
+                from.box = dense;
+                at += staging_slot(dense.payload_bytes());
+            }
+            if (!move.to_device) {
+                by_host(from, to);
+                continue;
+            }
+            StridedBox const dense = mpi_dense_box(in.box, in.box.element_bytes);
+            by_host(from, {0, at, dense, to.conversion});
+            through(at, dense, to.base, to.box, true);
+        }
+    }
+    void through(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
+                 bool reaches) {
+        if (!reaches) return copy_on_stream(from, from_box, to, to_box, window_->stream);
+        copies_.add(from, from_box, to, to_box, window_->stream);
+        copies_.flush(window_->stream);
+    }
+
+    // ---- Waiting for devices, and failure --------------------------------------------------------------------
+
+    /// Gives the processor away, for longer and longer.
+    void await_device() {
+        auto const waited = std::chrono::steady_clock::now() - waiting_since_;
+        auto const deadline = team_->family()->options().deadline;
+        if (waited >= deadline) {  // + would overflow for the largest deadlines
+            team_->raise_deadline(
+                rank_,
+                concat("reshard::DeviceThreadCommunicator: rank ", rank_, " waited ",
+                       static_cast<Index>(deadline.count()),
+                       " ms for its device, or for those it sends to, to be done with an exchange. Fix: look for "
+                       "what keeps a stream busy, or raise ThreadOptions::deadline."));
+        }
+        if (waited < std::chrono::milliseconds(20)) return std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+
+    template <class Body>
+    void closing(Body&& body) {
+        watched(
+            [&] {
+                team_->guarded(rank_, [&] {
+                    CurrentDevice const device(window_->device);
+                    body();
+                });
+            },
+            [&](ErrorCode, std::string_view) noexcept { leave(); });
+    }
+    /// Nobody reads this rank's seat any more. Until no device reads, or writes, its memory, but at most the deadline.
+    void leave() noexcept {
+        stage_ = Stage::idle;
+        auto const since = std::chrono::steady_clock::now();
+        for (int r = 0; r < team_->size(); ++r) {
+            auto const* const place =
+                static_cast<DevicePlace const*>(team_->seat(r).shown.load(std::memory_order_acquire));
+            if (place == nullptr || !place->fetching.load(std::memory_order_acquire)) continue;
+            bool over = false;
+            while (!over) {
+                quietly([&] {
+                    over = true;  // a device that answers with an error does nothing any more
+                    over = place->fetched.reached();
+                });
+                if (over) break;
+                if (std::chrono::steady_clock::now() - since >= team_->family()->options().deadline) {
+                    stuck_ = true;
+                    return;
+                }
+                std::this_thread::yield();
+            }
+        }
+    }
+
+    std::shared_ptr<ThreadTeam> team_;
+    int rank_;
+    std::shared_ptr<DeviceWindow> window_;
+    Copies copies_;
+    DevicePlace* place_ = nullptr;
+    std::vector<MemoryKind> received_in_;
+    std::vector<Job> jobs_;
+    std::vector<std::pair<int, bool>> peers_;  ///< devices, and whether kernels reach them
+    std::chrono::steady_clock::time_point waiting_since_;
+    Stage stage_ = Stage::idle;
+    bool stuck_ = false;  ///< the device may still use what this rank would free
+};
+
+}  // namespace detail
+}  // namespace reshard::inline v0

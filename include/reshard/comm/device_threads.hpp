@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/device_threads.hpp
+/// \brief  Ranks that are threads of this process, with tensors on devices: DeviceThreadCommunicator.
+/// \depends comm/threads.hpp, the CUDA runtime. g++ will do: no kernels. Link reshard::device.
+///
+///     run_on_threads(4, [](ThreadCommunicator& host) {
+///         cudaSetDevice(host.rank() % gpus);                             // ranks may share a device
+///         DeviceThreadCommunicator comm{std::move(host), stream};        // everything in the order of the stream
+///         prepare(plan(rows, columns), comm, a, b).run();
+///     });
+///
+/// Destinations fetch from the peer's memory, on the same device or on another one: each byte moves once. Memory of the
+/// host is legal on either side; where it is pageable or strided, and where values change on the way, transfers pass
+/// through a window of pinned memory, which is right, and slow. comm/device_threads.cuh copies by kernels.
+#pragma once
+
+#include <reshard/comm/detail/device_thread_exchange.hpp>
+#include <reshard/comm/detail/exchange_handle.hpp>
+#include <reshard/comm/threads.hpp>
+
+namespace reshard::inline v0 {
+
+/// An exchange among threads with devices. Does its part in wait() or test(), so one of them must be called; both leave
+/// the host with everything done, not only enqueued.
+template <class Copies>
+using BasicDeviceThreadRequest = detail::ExchangeHandle<detail::DeviceThreadExchange<Copies>>;
+
+/// A rank among threads, on a device. Used by its own thread only; must be gone before the stream is.
+/// DeviceThreadCommunicator copies by strided copies of CUDA.
+template <class Copies>
+class BasicDeviceThreadCommunicator : public MeshSplit<BasicDeviceThreadCommunicator<Copies>> {
+    using Exchange = detail::DeviceThreadExchange<Copies>;
+
+public:
+    static constexpr std::string_view name = "device_threads";
+    using request_type = BasicDeviceThreadRequest<Copies>;
+    using MeshSplit<BasicDeviceThreadCommunicator>::split;
+
+    /// On the current device, whose stream `stream` is. What exchanges read must be produced in that stream, or awaited
+    /// there. Every rank of `host` does this. Not collective: throws OutOfMemory and TransportError, and tells the
+    /// others.
+    BasicDeviceThreadCommunicator(ThreadCommunicator host, cudaStream_t stream, DeviceThreadOptions const& options = {})
+        : BasicDeviceThreadCommunicator(std::move(host), [&](ThreadCommunicator& mine) {
+              return telling(mine, [&] {
+                  int device = 0;
+                  detail::cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+                  return std::make_shared<detail::DeviceWindow>(stream, device, options);
+              });
+          }) {}
+    BasicDeviceThreadCommunicator(BasicDeviceThreadCommunicator&&) noexcept = default;
+    BasicDeviceThreadCommunicator& operator=(BasicDeviceThreadCommunicator&&) noexcept = default;
+    BasicDeviceThreadCommunicator(BasicDeviceThreadCommunicator const&) = delete;
+    BasicDeviceThreadCommunicator& operator=(BasicDeviceThreadCommunicator const&) = delete;
+    ~BasicDeviceThreadCommunicator() = default;
+
+    [[nodiscard]] int rank() const noexcept { return host_.rank(); }
+    [[nodiscard]] int size() const noexcept { return host_.size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return host_.traffic() - before_; }
+    [[nodiscard]] cudaStream_t stream() const noexcept { return exchange_->window().stream; }
+    [[nodiscard]] int device() const noexcept { return exchange_->window().device; }
+    /// Bytes of pinned memory held, together with what was split from the same communicator.
+    [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->window().memory.size(); }
+
+    /// Never waits for other ranks. Throws TransportError for transfers out of order, an exchange already under way and
+    /// what CUDA refuses, BufferError for memory of another device.
+    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        detail::ThreadAccess::enter(host_, detail::ThreadCall::device_exchange);
+        exchange_->start(sends, receives);
+        return request_type(*exchange_);
+    }
+
+    [[nodiscard]] Verdict agree(Verdict const& mine) { return host_.agree(mine); }
+
+    /// Collective. Ranks of one colour >= 0, ordered by (key, rank), on the same stream and with the same window. The
+    /// new communicator shares the fate of this one: poison in one is poison in both.
+    [[nodiscard]] BasicDeviceThreadCommunicator split(int colour, int key) {
+        return {host_.split(colour, key), [&](ThreadCommunicator&) { return exchange_->shared_window(); }};
+    }
+
+    /// Throws BufferError for memory of another device.
+    void check_memory(void const* memory) const { static_cast<void>(detail::reachable_kind(name, device(), memory)); }
+
+    void abort(ErrorCode code, std::string_view reason) noexcept { host_.abort(code, reason); }
+
+private:
+    template <class MakeWindow>
+        requires(!std::is_convertible_v<MakeWindow, cudaStream_t>)
+    BasicDeviceThreadCommunicator(ThreadCommunicator host, MakeWindow const& window)
+        : host_(std::move(host)), before_(host_.traffic()), exchange_(telling(host_, [&] {
+              return std::make_shared<Exchange>(detail::ThreadAccess::team(host_), host_.rank(), window(host_));
+          })) {}
+
+    /// Whoever cannot go on is not waited for.
+    template <class Make>
+    [[nodiscard]] static auto telling(ThreadCommunicator& host, Make&& make) {
+        return detail::watched(make, [&](ErrorCode code, std::string_view why) noexcept { host.abort(code, why); });
+    }
+
+    ThreadCommunicator host_;
+    Traffic before_;  ///< what the plain communicator had moved
+    std::shared_ptr<Exchange> exchange_;
+};
+
+using DeviceThreadCommunicator = BasicDeviceThreadCommunicator<detail::StridedCopies>;
+using DeviceThreadRequest = BasicDeviceThreadRequest<detail::StridedCopies>;
+
+static_assert(Communicator<DeviceThreadCommunicator>);
+
+}  // namespace reshard::inline v0

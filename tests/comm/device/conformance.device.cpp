@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conformance suite over what moves memory of devices, with the double of the CUDA runtime: wherever memory lies.
+#include "../conformance.hpp"
+#include "devices.hpp"
+
+namespace {
+using namespace reshard;
+using test::check_none;
+using test::on_devices;
+namespace fake = test::fake;
+
+/// Copies as comm/device_threads.cuh does, but for the kernel: boxes are listed, and copied when the batch ends, by one
+/// task of the stream that reads a list nobody changes any more. Changes values, too.
+class ListedCopies {
+public:
+    static inline std::atomic<int> converted{0};
+
+    ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}
+    [[nodiscard]] bool reserve(Index copies, Index batches) {
+        copies_left_ = copies;
+        batches_left_ = batches;
+        return true;
+    }
+    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box, cudaStream_t) {
+        CHECK(copies_left_-- > 0);
+        list_.push_back({{0, from, from_box, {}}, {0, to, to_box, {}}});
+    }
+    [[nodiscard]] bool can_convert(DType from, DType) const noexcept { return from == DType::f32; }
+    void convert(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
+                 StridedBox const& to_box, DType to_type, double factor, cudaStream_t) {
+        CHECK(copies_left_-- > 0);
+        ++converted;
+        list_.push_back({{0, from, from_box, {from_type, from_type, factor, reshard::convert<std::byte>}},
+                         {0, to, to_box, {to_type, from_type, 1.0, reshard::convert<std::byte>}}});
+    }
+    void flush(cudaStream_t stream) {
+        if (list_.empty()) return;
+        CHECK(batches_left_-- > 0);
+        fake::add_task(stream, [list = std::exchange(list_, {})] {
+            for (Copy const& each : list) deliver(each.from, each.to);
+            return true;
+        });
+    }
+    void close(bool) noexcept { CHECK(list_.empty()); }
+
+private:
+    struct Copy {
+        Send from;
+        Receive to;
+    };
+    std::vector<Copy> list_;
+    Index copies_left_ = 0;
+    Index batches_left_ = 0;
+};
+
+template <class Comm>
+void conforms_on_devices(int ranks, int gpus, DeviceThreadOptions const& options) {
+    check_none(on_devices(ranks, gpus, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
+        Comm comm(std::move(host), stream, options);
+        CHECK(comm.device() == comm.rank() % gpus);
+        CHECK(comm.stream() == stream);
+        test::conforms(comm);
+    }));
+}
+
+void check_nothing_left() {
+    CHECK(fake::live_allocations() == 0);
+    CHECK(fake::live_events() == 0);
+}
+}  // namespace
+
+TEST_SUITE("comm/device") {
+    TEST_CASE("DeviceThreadCommunicator: keeps the contract on 1 to 5 ranks that share devices, wherever memory lies") {
+        for (fake::Elsewhere where :
+             {fake::Elsewhere::current_device, fake::Elsewhere::pageable, fake::Elsewhere::mixed}) {
+            for (int ranks : {1, 2, 3, 4, 5}) {
+                for (Index window : {Index{16} << 20, Index{512}}) {
+                    CAPTURE(static_cast<int>(where));
+                    CAPTURE(ranks);
+                    CAPTURE(window);
+                    fake::reset();
+                    fake::set_elsewhere(where);
+                    DeviceThreadOptions options;
+                    options.window_bytes = window;
+                    conforms_on_devices<DeviceThreadCommunicator>(ranks, ranks % 2 == 0 ? ranks : 1, options);
+                    fake::Counts const counts = fake::counts();
+                    CHECK(counts.default_stream == 0);
+                    CHECK(counts.pinned_allocations == ranks);  // the windows
+                    CHECK(counts.device_allocations == 0);
+                    CHECK((counts.copies > 0) == (where != fake::Elsewhere::pageable));
+                    CHECK(counts.opened_peers == (ranks % 2 == 0 ? ranks * (ranks - 1) : 0));
+                    check_nothing_left();
+                }
+            }
+        }
+        fake::reset();
+    }
+
+    TEST_CASE("BasicDeviceThreadCommunicator: keeps the contract when boxes are copied a batch at a time") {
+        static_assert(Communicator<BasicDeviceThreadCommunicator<ListedCopies>>);
+        for (bool peer_access : {true, false}) {
+            for (fake::Elsewhere where : {fake::Elsewhere::current_device, fake::Elsewhere::mixed}) {
+                CAPTURE(peer_access);
+                CAPTURE(static_cast<int>(where));
+                fake::reset();
+                fake::set_elsewhere(where);
+                fake::set_peer_access(peer_access);
+                ListedCopies::converted = 0;
+                DeviceThreadOptions options;
+                options.window_bytes = 4096;
+                conforms_on_devices<BasicDeviceThreadCommunicator<ListedCopies>>(4, 2, options);
+                CHECK(fake::counts().opened_peers == (peer_access ? 2 : 0));
+                CHECK(ListedCopies::converted > 0);
+                check_nothing_left();
+            }
+        }
+        fake::reset();
+    }
+}

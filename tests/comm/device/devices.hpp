@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/comm/device/devices.hpp
+/// \brief  Ranks as threads with a device and a stream each, in the double of the CUDA runtime.
+#pragma once
+
+#include "support/fake_cuda_runtime.hpp"
+
+#include <reshard/comm/device_threads.hpp>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace reshard::test {
+
+namespace fake = fake_runtime;
+
+/// What one rank threw; empty: nothing.
+struct Ended {
+    ErrorCode code = ErrorCode::none;
+    std::string text;
+    [[nodiscard]] bool says(std::string const& part) const { return text.find(part) != std::string::npos; }
+};
+
+/// Runs body(host, stream) on `ranks` threads, the device of each its rank modulo `gpus`; returns what each threw.
+template <class Body>
+std::vector<Ended> on_devices(int ranks, int gpus, ThreadOptions const& options, Body const& body) {
+    std::vector<Ended> ended(static_cast<std::size_t>(ranks));
+    std::vector<fake::Stream> streams(ended.size());  // what is in them may outlive a rank
+    try {
+        run_on_threads(ranks, options, [&](ThreadCommunicator& host) {
+            auto const me = static_cast<std::size_t>(host.rank());
+            int const device = host.rank() % gpus;
+            static_cast<void>(cudaSetDevice(device));
+            auto const look = [&] {
+                int now = -1;
+                static_cast<void>(cudaGetDevice(&now));
+                CHECK(now == device);  // whatever happened, the program's device is current again
+            };
+            try {
+                body(host, streams[me]);
+                look();
+            } catch (Error const& error) {
+                look();
+                ended[me] = {error.code(), error.message()};
+                throw;
+            } catch (std::exception const& error) {
+                look();
+                ended[me] = {ErrorCode::user, error.what()};
+                throw;
+            }
+        });
+    } catch (std::exception const&) {  // is in `ended`
+    }
+    return ended;
+}
+
+inline void check_none(std::vector<Ended> const& ended) {
+    for (Ended const& each : ended) {
+        CAPTURE(each.text);
+        CHECK(each.code == ErrorCode::none);
+    }
+}
+
+}  // namespace reshard::test

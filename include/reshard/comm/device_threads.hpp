@@ -87,7 +87,7 @@ private:
         requires(!std::is_convertible_v<MakeWindow, cudaStream_t>)
     BasicDeviceThreadCommunicator(ThreadCommunicator host, MakeWindow const& window)
         : host_(std::move(host)), before_(host_.traffic()), exchange_(telling(host_, [&] {
-              return std::make_shared<Exchange>(detail::ThreadAccess::team(host_), host_.rank(), window(host_));
+              return std::make_unique<Exchange>(detail::ThreadAccess::team(host_), host_.rank(), window(host_));
           })) {}
 
     /// Whoever cannot go on is not waited for.
@@ -98,7 +98,7 @@ private:
 
     ThreadCommunicator host_;
     Traffic before_;  ///< what the plain communicator had moved
-    std::shared_ptr<Exchange> exchange_;
+    std::unique_ptr<Exchange> exchange_;
 };
 
 using DeviceThreadCommunicator = BasicDeviceThreadCommunicator<detail::StridedCopies>;

@@ -3,9 +3,13 @@
 #include "../conformance.hpp"
 #include "devices.hpp"
 
+#include <reshard/comm/staged_on_host.hpp>
+#include <reshard/comm/traced.hpp>
+
 namespace {
 using namespace reshard;
 using test::check_none;
+using test::check_nothing_left;
 using test::on_devices;
 namespace fake = test::fake;
 
@@ -62,11 +66,6 @@ void conforms_on_devices(int ranks, int gpus, DeviceThreadOptions const& options
         test::conforms(comm);
     }));
 }
-
-void check_nothing_left() {
-    CHECK(fake::live_allocations() == 0);
-    CHECK(fake::live_events() == 0);
-}
 }  // namespace
 
 TEST_SUITE("comm/device") {
@@ -110,8 +109,41 @@ TEST_SUITE("comm/device") {
                 options.window_bytes = 4096;
                 conforms_on_devices<BasicDeviceThreadCommunicator<ListedCopies>>(4, 2, options);
                 CHECK(fake::counts().opened_peers == (peer_access ? 2 : 0));
-                CHECK(ListedCopies::converted > 0);
+                if (where == fake::Elsewhere::current_device) CHECK(ListedCopies::converted > 0);
                 check_nothing_left();
+            }
+        }
+        fake::reset();
+    }
+
+    TEST_CASE("StagedOnHost: keeps the contract over threads, wherever memory lies and through any window") {
+        static_assert(Communicator<StagedOnHost<ThreadCommunicator>>);
+        using Comm = Composed<ThreadCommunicator, StagedOnHost, Traced>;
+        static_assert(std::is_same_v<Comm, Traced<StagedOnHost<ThreadCommunicator>>>);
+        for (fake::Elsewhere where :
+             {fake::Elsewhere::current_device, fake::Elsewhere::pageable, fake::Elsewhere::mixed}) {
+            for (int ranks : {1, 2, 3, 4, 5}) {
+                for (Index window : {Index{64} << 20, Index{6} << 10}) {
+                    CAPTURE(static_cast<int>(where));
+                    CAPTURE(ranks);
+                    CAPTURE(window);
+                    fake::reset();
+                    fake::set_elsewhere(where);
+                    check_none(on_devices(ranks, 2, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                        Trace trace(64);
+                        StagedOnHostOptions options(stream);
+                        options.window_bytes = window;
+                        Comm comm = compose<Traced, StagedOnHost>(std::move(host), trace, options);
+                        test::conforms(comm);
+                        CHECK(comm.inner().device() == comm.rank() % 2);
+                        CHECK(comm.inner().staging_bytes() <= window);
+                    }));
+                    CHECK(fake::counts().default_stream == 0);
+                    CHECK(fake::counts().device_allocations == 0);
+                    CHECK(fake::counts().host_functions == 0);
+                    CHECK((fake::counts().copies > 0) == (where != fake::Elsewhere::pageable));
+                    check_nothing_left();
+                }
             }
         }
         fake::reset();

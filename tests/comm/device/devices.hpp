@@ -63,4 +63,12 @@ inline void check_none(std::vector<Ended> const& ended) {
     }
 }
 
+/// Windows that could not be freed, of devices that are never done.
+inline int kept_windows = 0;
+
+inline void check_nothing_left() {
+    CHECK(fake::live_allocations() == kept_windows);
+    CHECK(fake::live_events() == 0);
+}
+
 }  // namespace reshard::test

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/mpi_pieces.hpp>
 #include <reshard/comm/detail/thread_exchange.hpp>
 #include <reshard/comm/detail/watched.hpp>
@@ -85,8 +86,8 @@ public:
         quietly([&] {
             CurrentDevice const device(window_->device);
             if (stuck_) {  // to free what the device may still use would be to wait for ever
-                static_cast<void>(new std::vector<Job>(std::move(jobs_)));
-                static_cast<void>(new std::shared_ptr<DeviceWindow>(window_));
+                keep_for_good(std::move(jobs_));
+                keep_for_good(window_);
             }
             copies_.close(stuck_);
         });

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/kept.hpp>
 #include <reshard/memory/copy.cuh>
 
 #include <cstring>  // memcpy
@@ -60,7 +61,10 @@ public:
         tiles_ = 0;
     }
     void close(bool stuck) noexcept {
-        if (stuck) static_cast<void>(new StagingMemory[2]{std::move(listed_), std::move(near_)});
+        if (stuck) {
+            keep_for_good(std::move(listed_));
+            keep_for_good(std::move(near_));
+        }
         listed_ = StagingMemory({});
         near_ = StagingMemory({});
     }

@@ -58,7 +58,8 @@ public:
         quietly([&] {
             CurrentDevice const device(team_->device());
             if (team_->stuck()) {  // to free it would be to wait for ever
-                static_cast<void>(new StagingMemory[2]{std::move(near_), std::move(host_)});
+                keep_for_good(std::move(near_));
+                keep_for_good(std::move(host_));
             }
             near_ = StagingMemory({});
             host_ = StagingMemory({});

@@ -4,6 +4,7 @@
 /// \depends comm/detail/nccl_board.hpp, comm/detail/nccl_call.hpp.
 #pragma once
 
+#include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/nccl_board.hpp>
 #include <reshard/comm/detail/nccl_call.hpp>
 
@@ -41,16 +42,7 @@ private:
 /// Where NCCL writes the handle of a communicator it is making, perhaps later, from a thread of its own.
 struct NcclPlace {
     ncclComm_t comm = nullptr;
-    NcclPlace* next = nullptr;
 };
-/// For a wait that has failed: NCCL may still write there.
-inline void keep_for_good(std::unique_ptr<NcclPlace> place) noexcept {
-    static std::atomic<NcclPlace*> kept{nullptr};
-    NcclPlace* const mine = place.release();
-    mine->next = kept.load(std::memory_order_relaxed);
-    while (!kept.compare_exchange_weak(mine->next, mine, std::memory_order_release, std::memory_order_relaxed)) {
-    }
-}
 
 /// What one rank's communicators share that were split from one: the first failure.
 struct NcclFamily {

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/staged_on_host_exchange.hpp
+/// \brief  One exchange of device memory over a transport of the host: packed into a window, moved, unpacked, in
+/// rounds. \depends comm/communicator.hpp, comm/detail/device_copies.hpp, comm/detail/lanes.hpp,
+/// comm/detail/watched.hpp.
+///
+/// The transport's exchange() is collective, so every rank must take part in as many rounds, and the two sides of a
+/// pair must cut what they move alike. Neither is known to a rank alone. So ranks first count: in each step, every rank
+/// tells up to 31 others the largest numbers it has heard of, and after log32(ranks) steps all know the largest of all:
+/// the peers that some rank has, whether some rank's transfers exceed its window, and the smallest window. If nobody's
+/// do, there is one round. Else a pair's share of a round is the window divided by the peers; the rounds follow from
+/// it, and are counted the same way. What travels in a round follows from the share and from the pair's transfers alone
+/// (detail/lanes.hpp): whether a side packs is its own matter.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/kept.hpp>
+#include <reshard/comm/detail/lanes.hpp>
+#include <reshard/comm/detail/watched.hpp>
+#include <reshard/memory/cuda_call.hpp>
+
+#include <algorithm>  // sort
+#include <array>
+#include <chrono>
+#include <thread>  // sleep_for, yield
+
+namespace reshard::inline v0 {
+
+/// How device memory passes through the host. `stream` is of the device that is current when the communicator is made;
+/// what exchanges read must be produced there, or awaited there.
+struct StagedOnHostOptions {
+    explicit StagedOnHostOptions(cudaStream_t its_stream) noexcept : stream(its_stream) {}
+
+    cudaStream_t stream;
+    /// At most about so much pinned memory per communicator (256 bytes for each peer, and single elements, aside): a
+    /// larger exchange goes in rounds. The smallest of all ranks counts.
+    Index window_bytes = Index{64} << 20;
+    /// Where it comes from. It grows to what the largest exchange needed; with a reserve of window_bytes this
+    /// communicator, though not what is split from it, allocates nothing later.
+    StagingOptions staging = pinned_staging();
+    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait for the device; ranks have their own
+};
+
+namespace detail {
+
+template <class C, class Copies>
+class StagedOnHostExchange {
+    using Clock = std::chrono::steady_clock;
+
+public:
+    /// If it throws, `inner` is as it was.
+    StagedOnHostExchange(C&& inner, StagedOnHostOptions const& options)
+        : options_(options),
+          device_(current_device()),
+          window_(options.staging),
+          copies_(options.staging, device_staging()),
+          inner_(std::move(inner)) {
+        static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
+    }
+    StagedOnHostExchange(StagedOnHostExchange const&) = delete;
+    StagedOnHostExchange& operator=(StagedOnHostExchange const&) = delete;
+    ~StagedOnHostExchange() {
+        // To free what the device may still use would be to wait for ever.
+        if (stuck_) keep_for_good(std::move(window_));
+        copies_.close(stuck_);
+    }
+
+    [[nodiscard]] C& inner() noexcept { return inner_; }
+    [[nodiscard]] C const& inner() const noexcept { return inner_; }
+    [[nodiscard]] StagedOnHostOptions const& options() const noexcept { return options_; }
+    [[nodiscard]] int device() const noexcept { return device_; }
+    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
+    [[nodiscard]] Index staging_bytes() const noexcept { return window_.size(); }
+    [[nodiscard]] bool busy() const noexcept { return stage_ != Stage::idle; }
+
+    /// Never waits for other ranks.
+    void start(std::span<Send const> sends, std::span<Receive const> receives) {
+        closing([&] {
+            sends_ = sends;
+            receives_ = receives;
+            lay_lanes(sends, sent_from_, out_);
+            lay_lanes(receives, received_in_, in_);
+            keep_own();
+            uses_device_ = keeps_own_ || has_device(sent_from_) || has_device(received_in_);
+            share_ = {INT_MAX, INT64_MAX / 4, 0};
+            need_ = walk_rounds();
+            known_ = {static_cast<Index>(larger(out_.size(), in_.size())),
+                      need_.room > options_.window_bytes ? Index{1} : Index{0}, -options_.window_bytes};
+            counts_rounds_ = false;
+            count_on(1);
+        });
+    }
+    void wait() {
+        while (!advance(true)) {
+        }
+    }
+    [[nodiscard]] bool test() { return advance(false); }
+
+private:
+    enum class Stage : std::uint8_t { idle, counting, packing, moving, landing };
+    static constexpr int told_at_once = 32;  ///< ranks that know the same after the first step of counting
+
+    /// A transfer that waits for the host to convert it, or for the device to have it.
+    struct Piece {
+        Send from;
+        Receive to;
+    };
+    struct Need {
+        Index rounds = 0;
+        Index room = 0;  ///< of the window, in the largest round
+        Index copies = 0;
+        Index batches = 0;
+    };
+
+    [[nodiscard]] static int current_device() {
+        int device = 0;
+        cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+        return device;
+    }
+
+    // ---- Who moves what ---------------------------------------------------------------------------------------
+
+    template <class Byte>
+    void lay_lanes(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds,
+                   std::vector<TransferLane>& lanes) const {
+        kinds.clear();
+        lanes.clear();
+        int last = 0;
+        for (std::size_t at = 0; at < transfers.size(); ++at) {
+            int const peer = transfers[at].peer;
+            if (peer < last || peer >= inner_.size()) {
+                raise(ErrorCode::transport, concat("reshard::StagedOnHost: a transfer names rank ", peer,
+                                                   " after rank ", last, " in a group of ", inner_.size(),
+                                                   ". Fix: sort transfers by peer, and name ranks that exist."));
+            }
+            last = peer;
+            kinds.push_back(reachable_kind(C::name, device_, transfers[at].base));
+            if (lanes.empty() || lanes.back().peer != peer) lanes.push_back({peer, 0, at, at});
+            lanes.back().end = at + 1;
+        }
+    }
+    [[nodiscard]] static bool has_device(std::vector<MemoryKind> const& kinds) noexcept {
+        for (MemoryKind kind : kinds)
+            if (kind == MemoryKind::device) return true;
+        return false;
+    }
+    /// What stays with the rank stays on the device, if it lies there and keeps its values.
+    void keep_own() {
+        int const me = inner_.rank();
+        auto const own = [me](TransferLane const& lane) { return lane.peer == me; };
+        auto const out = std::find_if(out_.begin(), out_.end(), own);
+        auto const in = std::find_if(in_.begin(), in_.end(), own);
+        keeps_own_ = out != out_.end() && in != in_.end() && out->end - out->at == in->end - in->at;
+        if (!keeps_own_) return;
+        kept_ = {out->at, in->at, out->end - out->at};
+        for (std::size_t k = 0; k < kept_[2]; ++k) {
+            Send const& send = sends_[kept_[0] + k];
+            Receive const& receive = receives_[kept_[1] + k];
+            keeps_own_ = keeps_own_ && sent_from_[kept_[0] + k] == MemoryKind::device &&
+                         received_in_[kept_[1] + k] == MemoryKind::device && send.conversion.is_plain() &&
+                         receive.conversion.is_plain() && transport::same_extents(send, receive);
+        }
+        if (!keeps_own_) return;  // the transport knows what to do, or to say
+        out_.erase(out);
+        in_.erase(in);
+    }
+
+    [[nodiscard]] bool is_staged(Send const& send) const noexcept {
+        return sent_from_[static_cast<std::size_t>(&send - sends_.data())] == MemoryKind::device;
+    }
+    [[nodiscard]] bool is_staged(Receive const& receive) const noexcept {
+        return received_in_[static_cast<std::size_t>(&receive - receives_.data())] == MemoryKind::device;
+    }
+    /// Calls body(transfer, piece) for what the lanes move in their next round.
+    template <class Byte, class Body>
+    void take_rounds(std::span<Transfer<Byte> const> transfers, std::vector<TransferLane>& lanes, Body&& body) const {
+        for (TransferLane& lane : lanes) take_round(transfers, lane, share_, body);
+        std::erase_if(lanes, [](TransferLane const& lane) { return lane.at == lane.end; });
+    }
+    [[nodiscard]] Need walk_rounds() {
+        Need need;
+        need.copies = keeps_own_ ? static_cast<Index>(kept_[2]) : 0;
+        out_left_ = out_;
+        in_left_ = in_;
+        do {
+            Index room = 0;
+            auto const count = [&](auto const& transfer, MpiPiece const& piece) {
+                if (!is_staged(transfer)) return;
+                room += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
+                if (!transfer.conversion.is_plain()) room += staging_slot(piece.box.payload_bytes());
+                ++need.copies;
+            };
+            take_rounds(sends_, out_left_, count);
+            take_rounds(receives_, in_left_, count);
+            need.room = larger(need.room, room);
+            need.batches += 2;
+            ++need.rounds;
+        } while (!out_left_.empty() || !in_left_.empty());
+        return need;
+    }
+
+    // ---- Counting ---------------------------------------------------------------------------------------------
+
+    /// The step in which each rank tells those at 1, 2, ... 31 times `distance` what it knows.
+    void count_on(int distance) {
+        int const ranks = inner_.size();
+        if (distance >= ranks) return counted();
+        distance_ = distance;
+        tell_.clear();
+        ask_.clear();
+        StridedBox const box{{}, Index{sizeof(Known)}};
+        for (int k = 1; k < told_at_once && Index{k} * distance < ranks; ++k) {
+            int const ahead = k * distance;
+            tell_.push_back({(inner_.rank() + ahead) % ranks, reinterpret_cast<std::byte const*>(&known_), box});
+            ask_.push_back({(inner_.rank() + ranks - ahead) % ranks,
+                            reinterpret_cast<std::byte*>(&heard_[static_cast<std::size_t>(k)]), box});
+        }
+        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
+        std::sort(tell_.begin(), tell_.end(), by_peer);
+        std::sort(ask_.begin(), ask_.end(), by_peer);
+        stage_ = Stage::counting;
+        request_ = inner_.exchange(tell_, ask_);
+    }
+    void heard() {
+        for (std::size_t k = 1; k <= ask_.size(); ++k)
+            for (std::size_t i = 0; i < known_.size(); ++i) known_[i] = larger(known_[i], heard_[k][i]);
+        // * would overflow for the last step of very many ranks
+        count_on(distance_ > inner_.size() / told_at_once ? inner_.size() : distance_ * told_at_once);
+    }
+    void counted() {
+        if (!counts_rounds_ && known_[1] != 0) {
+            constexpr Index overhead = 2 * StagingOptions::alignment;  // of two areas
+            share_ = {INT_MAX, larger<Index>(-known_[2] / 2 / larger<Index>(known_[0], 1), 2 * overhead), overhead};
+            need_ = walk_rounds();
+            known_ = {0, need_.rounds, 0};
+            counts_rounds_ = true;
+            return count_on(1);
+        }
+        rounds_ = counts_rounds_ ? known_[1] : 1;
+        if (!window_.grow(need_.room) || !copies_.reserve(need_.copies, need_.batches)) {
+            raise(ErrorCode::out_of_memory,
+                  concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
+                         " bytes. Fix: a smaller StagedOnHostOptions::window_bytes, or a larger source of memory."));
+        }
+        out_left_ = out_;
+        in_left_ = in_;
+        moving_ = {};
+        for (std::size_t k = 0; keeps_own_ && k < kept_[2]; ++k) {
+            Send const& send = sends_[kept_[0] + k];
+            Receive const& receive = receives_[kept_[1] + k];
+            copies_.add(send.base, send.box, receive.base, receive.box, options_.stream);
+            moving_.bytes_local += send.payload_bytes();
+        }
+        pack();
+    }
+
+    // ---- Rounds -----------------------------------------------------------------------------------------------
+
+    void pack() {
+        Index place = 0;
+        now_sent_.clear();
+        now_received_.clear();
+        converting_.clear();
+        arriving_.clear();
+        auto const room_for = [&](Index bytes) {
+            std::byte* const at = window_.data() + place;
+            place += staging_slot(bytes);
+            return at;
+        };
+        take_rounds(sends_, out_left_, [&](Send const& send, MpiPiece const& piece) {
+            Send const mine{send.peer, send.base + piece.offset, piece.box, send.conversion};
+            if (!is_staged(send)) return now_sent_.push_back(mine);
+            Piece const wire = staged(mine, room_for);
+            copies_.add(mine.base, mine.box, const_cast<std::byte*>(wire.from.base), wire.from.box, options_.stream);
+            if (!mine.conversion.is_plain()) converting_.push_back(wire);
+            now_sent_.push_back({send.peer, wire.to.base, wire.to.box, wire.to.conversion});
+        });
+        take_rounds(receives_, in_left_, [&](Receive const& receive, MpiPiece const& piece) {
+            Receive const mine{receive.peer, receive.base + piece.offset, piece.box, receive.conversion};
+            if (!is_staged(receive)) return now_received_.push_back(mine);
+            Piece const wire = staged(mine, room_for);
+            now_received_.push_back(wire.to);
+            arriving_.push_back({wire.from, mine});
+        });
+        copies_.flush(options_.stream);
+        mark();
+        stage_ = Stage::packing;
+    }
+    /// The piece in the window: `from` as it lies in memory, but dense, `to` as it travels; the same where values keep.
+    template <class Byte, class Room>
+    [[nodiscard]] static Piece staged(Transfer<Byte> const& mine, Room const& room_for) {
+        Piece piece;
+        piece.to = {mine.peer, nullptr, mpi_dense_box(mine.box, mine.wire_element_bytes()),
+                    mine.conversion.is_active() ? mpi_on_wire(mine.conversion) : Conversion{}};
+        piece.to.base = room_for(piece.to.box.payload_bytes());
+        piece.from = {mine.peer, piece.to.base, mpi_dense_box(mine.box, mine.box.element_bytes), mine.conversion};
+        if (!mine.conversion.is_plain()) piece.from.base = room_for(piece.from.box.payload_bytes());
+        return piece;
+    }
+    void move() {
+        for (Piece const& piece : converting_) deliver(piece.from, piece.to);
+        before_ = inner_.traffic();
+        stage_ = Stage::moving;
+        request_ = inner_.exchange(now_sent_, now_received_);
+    }
+    void unpack() {
+        Traffic const moved = inner_.traffic() - before_;
+        moving_.bytes_local += moved.bytes_local;
+        moving_.bytes_sent += moved.bytes_sent;
+        moving_.bytes_received += moved.bytes_received;
+        moving_.messages_sent += moved.messages_sent;
+        moving_.messages_received += moved.messages_received;
+        for (Piece const& piece : arriving_) {
+            auto* const at = const_cast<std::byte*>(piece.from.base);
+            Receive const& to = piece.to;
+            if (!to.conversion.is_plain()) {  // what travelled lies before it: see staged()
+                StridedBox const wire = mpi_dense_box(to.box, to.wire_element_bytes());
+                deliver(Send{0, at - staging_slot(wire.payload_bytes()), wire, mpi_on_wire(to.conversion)},
+                        Receive{0, at, piece.from.box, to.conversion});
+            }
+            copies_.add(at, piece.from.box, to.base, to.box, options_.stream);
+        }
+        copies_.flush(options_.stream);
+        if (--rounds_ > 0) return pack();
+        mark();
+        stage_ = Stage::landing;
+    }
+    void mark() {
+        if (uses_device_) event_.record(options_.stream);
+        marked_ = Clock::now();
+    }
+    void settle() noexcept {
+        traffic_.bytes_local += moving_.bytes_local;
+        traffic_.bytes_sent += moving_.bytes_sent;
+        traffic_.bytes_received += moving_.bytes_received;
+        traffic_.messages_sent += moving_.messages_sent;
+        traffic_.messages_received += moving_.messages_received;
+        stage_ = Stage::idle;
+    }
+
+    /// One step; true when nothing is left to do.
+    bool advance(bool may_block) {
+        closing([&] {
+            if (stage_ == Stage::counting || stage_ == Stage::moving) {
+                if (may_block) {
+                    request_.wait();
+                } else if (!request_.test()) {
+                    return;
+                }
+                return stage_ == Stage::counting ? heard() : unpack();
+            }
+            if (uses_device_ && !event_.reached()) {
+                if (may_block) await_device();
+                return;
+            }
+            stage_ == Stage::packing ? move() : settle();
+        });
+        return stage_ == Stage::idle;
+    }
+    /// Gives the processor away, for longer and longer.
+    void await_device() const {
+        auto const waited = Clock::now() - marked_;
+        if (waited >= options_.deadline) {  // + would overflow for the largest deadlines
+            raise(ErrorCode::deadline, concat("reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
+                                              static_cast<Index>(options_.deadline.count()),
+                                              " ms for the device. Fix: look for what keeps the stream busy, or raise "
+                                              "StagedOnHostOptions::deadline."));
+        }
+        if (waited < std::chrono::milliseconds(20)) return std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+
+    template <class Body>
+    void closing(Body&& body) {
+        watched(
+            [&] {
+                CurrentDevice const device(device_);
+                body();
+            },
+            [&](ErrorCode code, std::string_view reason) noexcept {
+                inner_.abort(code, reason);
+                quietly([&] { leave(); });
+                stage_ = Stage::idle;
+            });
+    }
+    /// Until the device does nothing with this rank's memory any more, at most the deadline.
+    void leave() {
+        if (!uses_device_) return;
+        CurrentDevice const device(device_);
+        stuck_ = true;
+        auto const since = Clock::now();
+        watched(
+            [&] {
+                event_.record(options_.stream);
+                while (!event_.reached()) {
+                    if (Clock::now() - since >= options_.deadline) return;
+                    std::this_thread::yield();
+                }
+                stuck_ = false;
+            },
+            [&](ErrorCode, std::string_view) noexcept { stuck_ = false; });  // a device that fails does nothing more
+    }
+
+    using Known = std::array<Index, 3>;  ///< most peers; exceeds its window, or rounds; minus the window
+
+    StagedOnHostOptions options_;
+    int device_;
+    CudaEvent event_;
+    StagingMemory window_;
+    Copies copies_;
+    C inner_;
+    Clock::time_point marked_;
+    std::span<Send const> sends_;
+    std::span<Receive const> receives_;
+    std::vector<MemoryKind> sent_from_;
+    std::vector<MemoryKind> received_in_;
+    std::vector<TransferLane> out_;
+    std::vector<TransferLane> in_;
+    std::vector<TransferLane> out_left_;  ///< as far as they have come
+    std::vector<TransferLane> in_left_;
+    std::array<std::size_t, 3> kept_{};  ///< of what stays with the rank: first send, first receive, how many
+    std::array<Known, told_at_once> heard_{};
+    Known known_{};
+    std::vector<Send> tell_;
+    std::vector<Receive> ask_;
+    std::vector<Send> now_sent_;
+    std::vector<Receive> now_received_;
+    std::vector<Piece> converting_;
+    std::vector<Piece> arriving_;
+    typename C::request_type request_;
+    PairShare share_;
+    Need need_;
+    Index rounds_ = 0;
+    int distance_ = 1;
+    Traffic traffic_;
+    Traffic before_;
+    Traffic moving_;  ///< counted when the exchange is complete
+    Stage stage_ = Stage::idle;
+    bool keeps_own_ = false;
+    bool uses_device_ = false;
+    bool counts_rounds_ = false;
+    bool stuck_ = false;  ///< the device may still use what this rank would free
+};
+
+}  // namespace detail
+}  // namespace reshard::inline v0

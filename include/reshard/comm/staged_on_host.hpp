@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/staged_on_host.hpp
+/// \brief  StagedOnHost<C>: memory of devices travels over a transport of the host. Memory as a policy.
+/// \depends comm/policy.hpp, comm/detail/staged_on_host_exchange.hpp, the CUDA runtime. Link reshard::device.
+///
+///     auto comm = compose<StagedOnHost>(MpiCommunicator{MPI_COMM_WORLD}, StagedOnHostOptions{stream});
+///
+/// for an MPI that knows nothing of CUDA, and for threads that other means do not suit. Tensors of devices pass through
+/// a bounded window of pinned memory, in as many rounds as that takes; tensors of the host go as they would without.
+/// What stays with a rank stays on its device. Values change on the host.
+#pragma once
+
+#include <reshard/comm/detail/exchange_handle.hpp>
+#include <reshard/comm/detail/staged_on_host_exchange.hpp>
+#include <reshard/comm/policy.hpp>
+
+#include <memory>  // unique_ptr
+
+namespace reshard::inline v0 {
+
+/// An exchange in rounds: does its part in wait() or test(), so one of them must be called; both leave the host with
+/// everything done, not only enqueued.
+template <class C>
+using StagedOnHostRequest = detail::ExchangeHandle<detail::StagedOnHostExchange<C, detail::StridedCopies>>;
+
+/// Every rank of `C` is one of these. Memory of the host is ready when exchange() is called; memory of the device when
+/// the stream has come to what was enqueued before.
+template <class C>
+class StagedOnHost : public MeshSplit<StagedOnHost<C>> {
+    static_assert(Communicator<C>, "reshard::StagedOnHost: wraps a communicator. Fix: see the concept Communicator.");
+    using Exchange = detail::StagedOnHostExchange<C, detail::StridedCopies>;
+
+public:
+    static constexpr std::string_view name = C::name;
+    using inner_type = C;
+    using request_type = StagedOnHostRequest<C>;
+    using MeshSplit<StagedOnHost<C>>::split;
+
+    /// On the current device, whose stream options.stream is. Throws TransportError, and tells the others.
+    StagedOnHost(C inner, StagedOnHostOptions const& options)
+        : exchange_(detail::watched([&] { return std::make_unique<Exchange>(std::move(inner), options); },
+                                    [&](ErrorCode code, std::string_view why) noexcept { inner.abort(code, why); })) {}
+
+    [[nodiscard]] C& inner() noexcept { return exchange_->inner(); }
+    [[nodiscard]] int rank() const noexcept { return std::as_const(*exchange_).inner().rank(); }
+    [[nodiscard]] int size() const noexcept { return std::as_const(*exchange_).inner().size(); }
+    /// Without what ranks tell each other to count rounds; a transfer that goes in rounds counts once for each.
+    [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
+    [[nodiscard]] cudaStream_t stream() const noexcept { return exchange_->options().stream; }
+    [[nodiscard]] int device() const noexcept { return exchange_->device(); }
+    /// Bytes of pinned memory held.
+    [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
+
+    /// Throws TransportError for transfers out of order, an exchange already under way and what CUDA refuses,
+    /// BufferError for memory of another device; OutOfMemory comes from here or from the request. The others are told.
+    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        check_idle();
+        exchange_->start(sends, receives);
+        return request_type(*exchange_);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) {
+        check_idle();
+        return inner().agree(std::move(mine));
+    }
+    [[nodiscard]] StagedOnHost split(int colour, int key) {
+        check_idle();
+        detail::CurrentDevice const here(device());
+        StagedOnHostOptions options = exchange_->options();
+        options.staging.reserve_bytes = 0;  // what a part needs is not what the whole needed
+        return StagedOnHost(inner().split(colour, key), options);
+    }
+    /// Throws BufferError for memory of another device.
+    void check_memory(void const* memory) const { static_cast<void>(detail::reachable_kind(name, device(), memory)); }
+    void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
+
+private:
+    void check_idle() const {
+        if (!exchange_->busy()) return;
+        raise(ErrorCode::transport, concat("reshard::StagedOnHost (", std::string_view(name),
+                                           "): an exchange is under way. Fix: wait() for its request first, or split "
+                                           "the communicator."));
+    }
+
+    std::unique_ptr<Exchange> exchange_;
+};
+
+template <>
+inline constexpr PolicyKind policy_kind<StagedOnHost> = PolicyKind::memory;
+
+}  // namespace reshard::inline v0

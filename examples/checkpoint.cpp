@@ -48,26 +48,26 @@ struct Arguments {
 
 // ---- The model ---------------------------------------------------------------------------------------------------
 
-std::vector<LoadTarget> targets_of(Arguments const& arguments, demo::Target const& where) {
-    std::vector<LoadTarget> targets;
+std::vector<PlacedTensor> targets_of(Arguments const& arguments, demo::Target const& where) {
+    std::vector<PlacedTensor> targets;
     for (TensorSpec const& tensor :
          demo::model_list(demo::scaled(demo::qwen2_5_0_5b(arguments.layers), arguments.scale))) {
-        targets.push_back({tensor.name, where.of(tensor.shape), tensor.dtype});
+        targets.push_back({tensor.name, where.of(tensor.shape, tensor.dtype), tensor.dtype});
     }
     return targets;
 }
 
 /// Of the model whose tensors a checkpoint has.
-std::vector<LoadTarget> targets_of(Manifest const& manifest, demo::Target const& where) {
-    std::vector<LoadTarget> targets;
+std::vector<PlacedTensor> targets_of(Manifest const& manifest, demo::Target const& where) {
+    std::vector<PlacedTensor> targets;
     for (StoredTensor const& tensor : manifest.tensors) {
-        targets.push_back({tensor.name, where.of(tensor.shape), tensor.dtype});
+        targets.push_back({tensor.name, where.of(tensor.shape, tensor.dtype), tensor.dtype});
     }
     return targets;
 }
 
 /// Compares this rank's part with what the seed says, bit for bit. Throws for the first tensor that differs.
-void check_values(std::vector<LoadTarget> const& targets, std::span<LocalTensor const> tensors, int rank,
+void check_values(std::vector<PlacedTensor> const& targets, std::span<LocalTensor const> tensors, int rank,
                   std::uint64_t seed) {
     for (std::size_t i = 0; i < targets.size(); ++i) {
         demo::ModelPart expected({targets[i]}, rank);
@@ -106,7 +106,7 @@ void save_model(Arguments const& arguments, C& comm) {
     SaveOptions options = options_of(arguments);
     std::unique_ptr<demo::Progress> bar;  // of rank 0's share: the others' are about as large
     if (speaks) {
-        std::fputs(explain(plan_save(save_sources(part.tensors()), comm.size(), options)).c_str(), stdout);
+        std::fputs(explain(plan_save(placed_tensors(part.tensors()), comm.size(), options)).c_str(), stdout);
         options.progress = [&](Index done, Index total) {
             if (!bar) bar = std::make_unique<demo::Progress>(total);
             bar->update(done, "rank 0 writes");
@@ -132,7 +132,7 @@ template <Communicator C>
 void load_model(Arguments const& arguments, C& comm) {
     demo::Target const to(arguments.to, comm.size());
     to.check_ranks(comm.size());
-    std::vector<LoadTarget> targets;
+    std::vector<PlacedTensor> targets;
     std::uint64_t seed = arguments.seed;
     demo::together(comm, [&] {  // a trainer knows its list; this program takes the checkpoint's
         Checkpoint const checkpoint = Checkpoint::open(arguments.folder);
@@ -224,13 +224,11 @@ void inspect(Arguments const& arguments) {
 void print_plans(Arguments const& arguments) {
     demo::Target const from(arguments.from.empty() ? "(2,4):(R,S0)" : arguments.from, 1);
     auto const targets = targets_of(arguments, from);
-    std::vector<SaveSource> sources;
-    for (LoadTarget const& target : targets) sources.push_back({target.name, target.distribution, target.dtype});
     std::printf("Qwen2.5-0.5B, %d layers, %s of %d ranks\n", arguments.layers, from.text().c_str(), from.ranks());
     std::printf("  %-22s %6s %8s %12s %14s %12s\n", "policy", "files", "extents", "MB written", "busiest rank",
                 "of mean");
     auto const row = [&](char const* what, SaveOptions const& options) {
-        SavePlan const plan = plan_save(sources, from.ranks(), options);
+        SavePlan const plan = plan_save(targets, from.ranks(), options);
         Index busiest = 0;
         for (CheckpointFile const& file : plan.manifest.files) busiest = larger(busiest, plan.bytes_of(file.writer));
         std::printf("  %-22s %6zu %8zu %12.1f %11.1f MB %11.2fx\n", what, plan.manifest.files.size(),

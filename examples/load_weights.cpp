@@ -71,7 +71,7 @@ LoadReport load_with(Strategy const& strategy, std::string const& path, std::spa
     }
 }
 template <class Strategy>
-LoadForecast forecast_with(Strategy const& strategy, Catalogue const& catalogue, std::span<LoadTarget const> targets,
+LoadForecast forecast_with(Strategy const& strategy, Catalogue const& catalogue, std::span<PlacedTensor const> targets,
                            int ranks) {
     if constexpr (requires { Strategy::name; }) {
         return forecast_load(catalogue, targets, ranks, strategy);
@@ -83,8 +83,8 @@ LoadForecast forecast_with(Strategy const& strategy, Catalogue const& catalogue,
 // ---- Where tensors go --------------------------------------------------------------------------------------------
 
 /// Every tensor of a catalogue. Elements smaller than a byte are loaded as bytes.
-std::vector<LoadTarget> targets_of(Catalogue const& catalogue, demo::Target const& to) {
-    std::vector<LoadTarget> targets;
+std::vector<PlacedTensor> targets_of(Catalogue const& catalogue, demo::Target const& to) {
+    std::vector<PlacedTensor> targets;
     for (StoredTensor const& tensor : catalogue.tensors()) {
         bool const bytes = !is_byte_sized(tensor.dtype);
         Index const count = stored_bytes_of(tensor.dtype, Box(tensor.shape));

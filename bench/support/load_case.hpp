@@ -36,8 +36,8 @@ private:
 };
 
 /// `(ranks):(S0)` for every tensor.
-[[nodiscard]] inline std::vector<LoadTarget> rows_of(std::vector<TensorSpec> const& list, int ranks) {
-    std::vector<LoadTarget> targets;
+[[nodiscard]] inline std::vector<PlacedTensor> rows_of(std::vector<TensorSpec> const& list, int ranks) {
+    std::vector<PlacedTensor> targets;
     for (TensorSpec const& tensor : list) {
         targets.push_back({tensor.name, distribution(DynamicMesh(Mesh{ranks}), tensor.shape, "S0"), tensor.dtype});
     }

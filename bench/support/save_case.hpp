@@ -24,8 +24,8 @@ namespace reshard::bench {
 }
 
 /// Matrices cut along `dim`, vectors along their only dimension, over so many ranks.
-[[nodiscard]] inline std::vector<LoadTarget> cut_along(int dim, std::vector<TensorSpec> const& list, int ranks) {
-    std::vector<LoadTarget> targets;
+[[nodiscard]] inline std::vector<PlacedTensor> cut_along(int dim, std::vector<TensorSpec> const& list, int ranks) {
+    std::vector<PlacedTensor> targets;
     for (TensorSpec const& tensor : list) {
         Placement const placement = Placement::shard(tensor.shape.rank() == 2 ? dim : 0);
         targets.push_back(
@@ -37,7 +37,9 @@ namespace reshard::bench {
 /// One rank's part, whose elements say where in which tensor they belong.
 class MarkedPart {
 public:
-    MarkedPart(std::vector<LoadTarget> const& targets, int rank) : part_(targets, rank), rank_(rank) { part_.forget(); }
+    MarkedPart(std::vector<PlacedTensor> const& targets, int rank) : part_(targets, rank), rank_(rank) {
+        part_.forget();
+    }
 
     [[nodiscard]] std::span<LocalTensor const> tensors() const noexcept { return part_.tensors(); }
     void forget() { part_.forget(); }

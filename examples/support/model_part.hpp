@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   examples/support/model_part.hpp
 /// \brief  One rank's part of a model that is loaded, its memory, and whether it is what the files hold.
-/// \depends reshard/checkpoint/load_forecast.hpp (for LoadTarget).
+/// \depends reshard/checkpoint/{checkpoint,placed_tensor}.hpp.
 #pragma once
 
-#include <reshard/checkpoint/load_forecast.hpp>
+#include <reshard/checkpoint/checkpoint.hpp>
+#include <reshard/checkpoint/placed_tensor.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -16,14 +17,14 @@ namespace demo {
 /// Local tensors, each apart from the others.
 class ModelPart {
 public:
-    ModelPart(std::vector<reshard::LoadTarget> const& targets, int rank) : rank_(rank) {
+    ModelPart(std::vector<reshard::PlacedTensor> const& targets, int rank) : rank_(rank) {
         reshard::Index size = 0;
         std::vector<reshard::Index> places;
-        auto const shape_of = [&](reshard::LoadTarget const& target) {
+        auto const shape_of = [&](reshard::PlacedTensor const& target) {
             return target.distribution.contains(rank) ? target.distribution.local_shape(rank)
                                                       : reshard::DynamicShape(reshard::Shape{0});
         };
-        for (reshard::LoadTarget const& target : targets) {
+        for (reshard::PlacedTensor const& target : targets) {
             places.push_back(size);
             size +=
                 reshard::ceil_div(shape_of(target).size() * reshard::bytes(target.dtype), reshard::Index{64}) * 64 + 64;

@@ -112,14 +112,14 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
 
 /// What redundant_scatter comes to: one rank that scatters every tensor by itself, but that all ranks read.
 inline reshard::LoadForecast forecast_redundant_scatter(reshard::Catalogue const& catalogue,
-                                                        std::span<reshard::LoadTarget const> targets, int ranks,
+                                                        std::span<reshard::PlacedTensor const> targets, int ranks,
                                                         reshard::LoadModel const& model = {}) {
     using namespace reshard;
     OneRankReads<Scatter> one_by_one;
     one_by_one.window_bytes = 0;
     LoadForecast forecast = forecast_load(catalogue, targets, ranks, one_by_one, model);
     std::vector<LocalTensor> tensors;
-    for (LoadTarget const& target : targets) tensors.push_back({target.name, target.distribution, {}});
+    for (PlacedTensor const& target : targets) tensors.push_back({target.name, target.distribution, {}});
     forecast.strategy = redundant_scatter_name;
     forecast.collectives = detail::one_per_tensor(tensors);
     forecast.bytes_of_lists = 0;  // all ranks read it

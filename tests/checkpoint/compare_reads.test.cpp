@@ -55,7 +55,7 @@ TEST_SUITE("checkpoint/compare_reads") {
     TEST_CASE("with targets: what each rank would read for itself, and only what somebody needs") {
         std::vector<TensorSpec> const specs{{"a", DType::f32, Shape{64, 64}}, {"b", DType::f32, Shape{64, 64}}};
         Catalogue const catalogue = Catalogue::of(specs);
-        std::vector<LoadTarget> const targets{{"b", parse("(4):(R)", Shape{64, 64}), DType::f32}};
+        std::vector<PlacedTensor> const targets{{"b", parse("(4):(R)", Shape{64, 64}), DType::f32}};
         auto const ways = compare_reads(catalogue, targets, 4);
         REQUIRE(ways.size() == 4);
         CHECK(ways[0].bytes == 16384);

@@ -131,8 +131,8 @@ TEST_SUITE("checkpoint/interop") {
     TEST_CASE("the official package reads the shards of a save, and they are the whole model") {
         if (!has_package()) return;
         TempFolder const folder;
-        std::vector<LoadTarget> held;
-        std::vector<LoadTarget> whole;
+        std::vector<PlacedTensor> held;
+        std::vector<PlacedTensor> whole;
         auto const add = [&](std::string const& name, DType dtype, DynamicShape const& shape, char const* placements) {
             held.push_back({name, distribution(DynamicMesh(Mesh{2, 2}), shape, placements), dtype});
             whole.push_back({name, distribution(DynamicMesh(Mesh{1}), shape, "R"), dtype});
@@ -154,7 +154,8 @@ TEST_SUITE("checkpoint/interop") {
         demo::ModelPart const part(whole, 0);
         initialize(part.tensors(), 0, 7, Normal{});
         std::vector<TensorSpec> list;
-        for (LoadTarget const& target : whole) list.push_back({target.name, target.dtype, target.distribution.shape()});
+        for (PlacedTensor const& target : whole)
+            list.push_back({target.name, target.dtype, target.distribution.shape()});
         write_safetensors(folder / "whole.safetensors", list,
                           [&](TensorInfo const& tensor, Index begin, std::span<std::byte> out) {
                               for (LocalTensor const& one : part.tensors())

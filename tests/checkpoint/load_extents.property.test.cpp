@@ -109,7 +109,7 @@ void check_forecast(Catalogue const& catalogue, Case const& one, Strategy strate
                     bool exact_lists) {
     strategy.options.replica_axes = one.axes;
     LocalTensors tensors(one.goals, 0);
-    LoadForecast const forecast = forecast_load(catalogue, load_targets(tensors.list()), one.ranks, strategy);
+    LoadForecast const forecast = forecast_load(catalogue, placed_tensors(tensors.list()), one.ranks, strategy);
     CAPTURE(forecast.strategy);
     CHECK(forecast.bytes_loaded == counted.sum(&LoadReport::bytes_loaded));
     CHECK(forecast.bytes_read == counted.sum(&LoadReport::bytes_read));

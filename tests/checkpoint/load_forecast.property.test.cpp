@@ -21,12 +21,12 @@ struct Case {
     TempFolder folder;
     std::vector<TensorSpec> specs;
     Index max_file_bytes = 0;
-    std::vector<LoadTarget> targets;
+    std::vector<PlacedTensor> targets;
     int ranks = 1;
 
     [[nodiscard]] std::string text() const {
         std::string text = concat(ranks, " ranks");
-        for (LoadTarget const& target : targets) {
+        for (PlacedTensor const& target : targets) {
             text += concat("; ", target.name, " ", reshard::name(target.dtype), " ",
                            to_string(target.distribution.shape()), " ", to_string(target.distribution));
         }
@@ -72,7 +72,7 @@ void make(Case& one, test::Random& random) {
 /// One rank's memory, each tensor apart from the others.
 struct Part {
     Part(Case const& one, int rank) {
-        for (LoadTarget const& target : one.targets) {
+        for (PlacedTensor const& target : one.targets) {
             DynamicShape shape = Shape{0};
             if (target.distribution.contains(rank)) shape = target.distribution.local_shape(rank);
             memory.emplace_back(static_cast<std::size_t>(shape.size() * bytes(target.dtype)));

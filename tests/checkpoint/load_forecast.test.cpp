@@ -9,8 +9,9 @@ using namespace checkpoint_test;
 
 namespace {
 
-[[nodiscard]] std::vector<LoadTarget> all_as(std::vector<TensorSpec> const& specs, int ranks, std::string const& kept) {
-    std::vector<LoadTarget> targets;
+[[nodiscard]] std::vector<PlacedTensor> all_as(std::vector<TensorSpec> const& specs, int ranks,
+                                               std::string const& kept) {
+    std::vector<PlacedTensor> targets;
     for (TensorSpec const& spec : specs) {
         targets.push_back({spec.name, distribution(DynamicMesh(Mesh{ranks}), spec.shape, kept), spec.dtype});
     }
@@ -147,7 +148,7 @@ TEST_SUITE("checkpoint/load_forecast") {
         std::vector<TensorSpec> const specs{{"a", DType::f32, Shape{8, 8}}};
         Catalogue const catalogue = Catalogue::of(specs);
         auto const targets = all_as(specs, 2, "S0");
-        auto const error_of = [&](auto const& strategy, std::vector<LoadTarget> const& list, int ranks) {
+        auto const error_of = [&](auto const& strategy, std::vector<PlacedTensor> const& list, int ranks) {
             Caught const error = caught([&] { static_cast<void>(forecast_load(catalogue, list, ranks, strategy)); });
             CAPTURE(error.message);
             CHECK(contains(error.message, "Fix: "));
@@ -185,7 +186,7 @@ TEST_SUITE("checkpoint/load_forecast") {
         std::vector<float> memory(32);
         DynamicDistribution const to = distribution(DynamicMesh(Mesh{2}), Shape{8, 8}, "S0");
         std::vector<LocalTensor> const list{{"a", to, TensorView<float>(memory.data(), Shape{4, 8})}};
-        auto const targets = load_targets(list);
+        auto const targets = placed_tensors(list);
         REQUIRE(targets.size() == 1);
         CHECK(targets[0].name == "a");
         CHECK(targets[0].distribution == to);

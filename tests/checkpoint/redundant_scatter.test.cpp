@@ -14,8 +14,8 @@ using namespace checkpoint_test;
 namespace {
 
 struct Part {
-    Part(std::vector<LoadTarget> const& targets, int rank) {
-        for (LoadTarget const& target : targets) {
+    Part(std::vector<PlacedTensor> const& targets, int rank) {
+        for (PlacedTensor const& target : targets) {
             DynamicShape const shape = target.distribution.local_shape(rank);
             memory.emplace_back(static_cast<std::size_t>(shape.size() * bytes(target.dtype)), std::byte{0xee});
             tensors.push_back(
@@ -44,7 +44,7 @@ TEST_SUITE("checkpoint/redundant_scatter") {
                                Row{demo::qwen1_5_moe_a2_7b(), 4659, 28'631'568'384, 14'315'735'040}}) {
             CAPTURE(row.config.name);
             auto const specs = demo::model_list(row.config);
-            std::vector<LoadTarget> targets;
+            std::vector<PlacedTensor> targets;
             for (TensorSpec const& spec : specs) {
                 targets.push_back({spec.name, parse("(2):(S0)", spec.shape), spec.dtype});
             }
@@ -68,7 +68,7 @@ TEST_SUITE("checkpoint/redundant_scatter") {
         CHECK(catalogue.files().size() > 1);
         for (std::string_view to : {"(4):(S0)", "(2,2):(S0,R)", "(4):(R)", "(2,2):(S0:cyc3,P+)"}) {
             CAPTURE(to);
-            std::vector<LoadTarget> targets;
+            std::vector<PlacedTensor> targets;
             for (TensorSpec const& spec : specs) {
                 targets.push_back({spec.name, parse(spec.shape.rank() == 0 ? "(4):(R)" : to, spec.shape), spec.dtype});
             }

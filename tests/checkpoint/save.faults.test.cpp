@@ -80,7 +80,7 @@ namespace {
 using namespace reshard;
 using namespace checkpoint_test;
 
-std::vector<SaveSource> model() {
+std::vector<PlacedTensor> model() {
     return {source("w", DType::f32, "(3):(S0)", Shape{10, 33}), source("b", DType::bf16, "(3):(R)", Shape{77}),
             source("cyclic", DType::u8, "(3):(S0:cyc3)", Shape{20}), source("step", DType::i64, "(3):(R)", Shape{})};
 }

@@ -17,7 +17,7 @@ namespace {
 using namespace reshard;
 using namespace checkpoint_test;
 
-std::vector<SaveSource> model() {
+std::vector<PlacedTensor> model() {
     return {source("w", DType::f32, "(2,2):(R,S0)", Shape{40, 33}),
             source("b", DType::bf16, "(2,2):(R,R)", Shape{77}),
             source("cyclic", DType::u8, "(4):(S0:cyc3)", Shape{50}),
@@ -28,7 +28,7 @@ std::vector<SaveSource> model() {
 }
 
 /// Saves a version of the model on threads; returns the reports.
-std::vector<SaveReport> save_model(std::string const& folder, std::vector<SaveSource> const& sources, int ranks,
+std::vector<SaveReport> save_model(std::string const& folder, std::vector<PlacedTensor> const& sources, int ranks,
                                    int version, SaveOptions const& options = {}, bool gaps = false) {
     std::vector<SaveReport> reports(static_cast<std::size_t>(ranks));
     run_on_threads(ranks, [&](ThreadCommunicator& comm) {
@@ -38,7 +38,7 @@ std::vector<SaveReport> save_model(std::string const& folder, std::vector<SaveSo
     return reports;
 }
 
-void check_holds(TempFolder const& folder, std::vector<SaveSource> const& sources, int version) {
+void check_holds(TempFolder const& folder, std::vector<PlacedTensor> const& sources, int version) {
     CHECK(damage(folder.path()) == "");
     CHECK(holds_version(folder.path(), sources, version));
     CHECK(folder.leaves() == named_leaves(folder.path()));
@@ -147,7 +147,7 @@ TEST_SUITE("checkpoint/save") {
 
     TEST_CASE("one rank, a group of some ranks, no tensors") {
         TempFolder const folder;
-        std::vector<SaveSource> const alone{source("w", DType::f32, "(1,1):(S0,P+)", Shape{4, 5})};
+        std::vector<PlacedTensor> const alone{source("w", DType::f32, "(1,1):(S0,P+)", Shape{4, 5})};
         SelfCommunicator self;
         Trained mine(alone, 0, 3);
         save(folder.path(), mine.list(), self);
@@ -156,7 +156,7 @@ TEST_SUITE("checkpoint/save") {
         CHECK(folder.leaves() == std::vector<std::string>{std::string(manifest_name)});
         CHECK(damage(folder.path()) == "");
 
-        std::vector<SaveSource> const pair{source("w", DType::f32, "(2):(S0)", Shape{4, 5})};
+        std::vector<PlacedTensor> const pair{source("w", DType::f32, "(2):(S0)", Shape{4, 5})};
         run_on_threads(5, [&](ThreadCommunicator& comm) {
             bool const saves = comm.rank() % 2 == 1;
             auto group = comm.split(saves ? 0 : -1, comm.rank());
@@ -169,7 +169,7 @@ TEST_SUITE("checkpoint/save") {
 
     TEST_CASE("many small tensors, long ones that several threads write, and a folder that is made") {
         TempFolder const folder;
-        std::vector<SaveSource> sources;
+        std::vector<PlacedTensor> sources;
         for (int i = 0; i < 300; ++i) sources.push_back(source(concat("s", i), DType::bf16, "(2):(R)", Shape{i % 70}));
         sources.push_back(source("long", DType::u8, "(2):(R)", Shape{3, 3'500'000}));
         sources.push_back(source("cut", DType::f32, "(2):(S1)", Shape{500, 600}));
@@ -215,7 +215,7 @@ TEST_SUITE("checkpoint/save") {
         auto const leaves = folder.leaves();
         auto const refuses = [&](ErrorCode code, std::vector<std::string> const& parts, auto const& spoil) {
             auto const thrown = test::thrown_by(4, [&](ThreadCommunicator& comm) {
-                std::vector<SaveSource> sources = model();
+                std::vector<PlacedTensor> sources = model();
                 SaveOptions options;
                 std::string path = folder.path();
                 Trained mine(sources, comm.rank(), 2);
@@ -293,7 +293,7 @@ TEST_SUITE("checkpoint/save") {
 
     TEST_CASE("two savers in one folder: the second is refused, the first goes on") {
         TempFolder const folder;
-        std::vector<SaveSource> const sources{source("w", DType::f32, "(1):(R)", Shape{4, 5})};
+        std::vector<PlacedTensor> const sources{source("w", DType::f32, "(1):(R)", Shape{4, 5})};
         SelfCommunicator first;
         Trained mine(sources, 0, 1);
         SaveOptions options;
@@ -310,7 +310,7 @@ TEST_SUITE("checkpoint/save") {
 
     TEST_CASE("a manifest that somebody replaced meanwhile is not overwritten") {
         TempFolder const folder;
-        std::vector<SaveSource> const sources{source("w", DType::f32, "(1):(R)", Shape{4, 5})};
+        std::vector<PlacedTensor> const sources{source("w", DType::f32, "(1):(R)", Shape{4, 5})};
         SelfCommunicator self;
         Trained mine(sources, 0, 1);
         SaveOptions options;

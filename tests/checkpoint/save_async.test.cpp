@@ -17,7 +17,7 @@ namespace {
 using namespace reshard;
 using namespace checkpoint_test;
 
-std::vector<SaveSource> model() {
+std::vector<PlacedTensor> model() {
     return {source("w", DType::f32, "(2,2):(R,S0)", Shape{300, 133}),
             source("b", DType::bf16, "(2,2):(R,R)", Shape{77}), source("cyclic", DType::u8, "(4):(S0:cyc3)", Shape{50}),
             source("step", DType::i64, "(2,2):(R,R)", Shape{})};
@@ -36,7 +36,7 @@ void save_now(std::string const& folder, int version) {
         save(folder, mine.list(), comm);
     });
 }
-std::vector<SaveSource> one() { return {source("w", DType::f32, "(1):(R)", Shape{40'000})}; }
+std::vector<PlacedTensor> one() { return {source("w", DType::f32, "(1):(R)", Shape{40'000})}; }
 
 }  // namespace
 

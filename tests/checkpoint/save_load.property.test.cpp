@@ -16,7 +16,7 @@ using namespace reshard;
 using namespace checkpoint_test;
 
 /// Elements that are not what the tensor held when it was saved.
-std::string first_wrong(std::vector<SaveSource> const& targets, int rank, std::vector<LocalTensor> const& list,
+std::string first_wrong(std::vector<PlacedTensor> const& targets, int rank, std::vector<LocalTensor> const& list,
                         std::vector<LocalTensor> const& expected) {
     for (std::size_t i = 0; i < targets.size(); ++i) {
         if (!targets[i].distribution.contains(rank)) continue;
@@ -45,8 +45,8 @@ TEST_SUITE("checkpoint/save_load property") {
             options.dedup =
                 random.pick(std::vector<SaveDedup>{SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared});
             options.durable = false;
-            std::vector<SaveSource> saved;
-            std::vector<SaveSource> loaded;
+            std::vector<PlacedTensor> saved;
+            std::vector<PlacedTensor> loaded;
             Index savers = 1;
             Index loaders = 1;
             for (Index i = random.between(1, 5); i > 0; --i) {
@@ -80,9 +80,9 @@ TEST_SUITE("checkpoint/save_load property") {
     }
 
     TEST_CASE("copies that are kept apart come back as they were, on the same mesh") {
-        std::vector<SaveSource> const model{source("norm", DType::f32, "(2,3):(R,R)", Shape{8}),
-                                            source("w", DType::f32, "(2,3):(R,S0)", Shape{6, 2}),
-                                            source("v", DType::f32, "(2,3):(S1,R)", Shape{6, 2})};
+        std::vector<PlacedTensor> const model{source("norm", DType::f32, "(2,3):(R,R)", Shape{8}),
+                                              source("w", DType::f32, "(2,3):(R,S0)", Shape{6, 2}),
+                                              source("v", DType::f32, "(2,3):(S1,R)", Shape{6, 2})};
         for (std::vector<int> const& apart : {std::vector{0}, std::vector{1}, std::vector{0, 1}}) {
             SaveOptions options;
             options.replica_axes = apart;

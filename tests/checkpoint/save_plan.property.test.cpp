@@ -33,7 +33,7 @@ std::vector<Index> positions(DynamicShape const& shape, Box const& box) {
 }
 
 /// The copy that a rank has, by its coordinates.
-int copy_of(SaveSource const& source, Index rank, SaveOptions const& options) {
+int copy_of(PlacedTensor const& source, Index rank, SaveOptions const& options) {
     auto const at = oracle::coordinates(source.distribution, rank);
     Index copy = 0;
     for (int axis = 0; axis < static_cast<int>(at.size()); ++axis) {
@@ -45,7 +45,7 @@ int copy_of(SaveSource const& source, Index rank, SaveOptions const& options) {
     return static_cast<int>(copy);
 }
 
-void check_covered_once(std::vector<SaveSource> const& list, SavePlan const& plan, SaveOptions const& options) {
+void check_covered_once(std::vector<PlacedTensor> const& list, SavePlan const& plan, SaveOptions const& options) {
     std::vector<std::map<int, std::vector<int>>> counts(list.size());  // tensor, copy -> how often each element
     for (std::size_t t = 0; t < list.size(); ++t) {
         for (int copy = 0; copy < plan.manifest.tensors[t].replicas; ++copy) {
@@ -57,7 +57,7 @@ void check_covered_once(std::vector<SaveSource> const& list, SavePlan const& pla
     Index written = 0;
     for (std::size_t e = 0; e < plan.manifest.extents.size(); ++e) {
         Extent const& extent = plan.manifest.extents[e];
-        SaveSource const& source = list[plan.sources[extent.tensor]];
+        PlacedTensor const& source = list[plan.sources[extent.tensor]];
         int const writer = plan.manifest.files[static_cast<std::size_t>(extent.file)].writer;
         REQUIRE(extent.begin == ends[writer]);
         ends[writer] += plan.bytes_of(extent);
@@ -93,7 +93,7 @@ TEST_SUITE("checkpoint/save_plan property") {
                 random.pick(std::vector<SaveDedup>{SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared});
             options.small_bytes = random.between(0, 200);
             options.min_slice_bytes = random.between(1, 100);
-            std::vector<SaveSource> list;
+            std::vector<PlacedTensor> list;
             Index ranks = 1;
             int axes = 0;
             std::string text;
@@ -120,7 +120,7 @@ TEST_SUITE("checkpoint/save_plan property") {
             CAPTURE(seed);
             test::Random random(seed);
             Index const ranks = random.between(1, 40);
-            std::vector<SaveSource> list;
+            std::vector<PlacedTensor> list;
             Index largest = 0;
             Index total = 0;
             for (Index i = random.between(1, 60); i > 0; --i) {
@@ -152,8 +152,8 @@ TEST_SUITE("checkpoint/save_plan property") {
             Index const parts = random.between(1, 5);
             DynamicShape const big = Shape{4096, 4096};
             std::string const mesh = concat("(", replicas, ",", parts, "):");
-            std::vector<SaveSource> list{{"everywhere", parse(mesh + "(R,R)", big), DType::f32},
-                                         {"cut", parse(mesh + "(R,S0)", big), DType::f32}};
+            std::vector<PlacedTensor> list{{"everywhere", parse(mesh + "(R,R)", big), DType::f32},
+                                           {"cut", parse(mesh + "(R,S0)", big), DType::f32}};
             Index most_own = 0;
             for (Index rank = 0; rank < replicas * parts; ++rank) {
                 DynamicShape const own = Shape{random.between(1, 1000), 1024};

@@ -12,7 +12,7 @@ using checkpoint_test::caught;
 using checkpoint_test::Caught;
 using checkpoint_test::contains;
 
-SaveSource source(std::string name, DType dtype, std::string const& placed, DynamicShape const& shape) {
+PlacedTensor source(std::string name, DType dtype, std::string const& placed, DynamicShape const& shape) {
     return {std::move(name), parse(placed, shape), dtype};
 }
 std::vector<int> writers(SavePlan const& plan) {
@@ -36,9 +36,9 @@ constexpr Index mib = Index{1} << 20;
 
 TEST_SUITE("checkpoint/save_plan") {
     TEST_CASE("shards are written by who holds them, copies once, and a file is laid out as safetensors does") {
-        std::vector<SaveSource> const list{source("w", DType::f32, "(2,2):(R,S0)", Shape{4, 8}),
-                                           source("a", DType::bf16, "(2,2):(R,R)", Shape{3}),
-                                           source("id", DType::i64, "(2,2):(S0,R)", Shape{3})};
+        std::vector<PlacedTensor> const list{source("w", DType::f32, "(2,2):(R,S0)", Shape{4, 8}),
+                                             source("a", DType::bf16, "(2,2):(R,R)", Shape{3}),
+                                             source("id", DType::i64, "(2,2):(S0,R)", Shape{3})};
         SavePlan const plan = plan_save(list, 6, {.dedup = SaveDedup::lowest_rank});
         CHECK(writers(plan) == std::vector<int>{0, 1, 2});
         CHECK(plan.manifest.tensors[0] == StoredTensor{"a", DType::bf16, Shape{3}, 1, "(2,2):(R,R)"});
@@ -67,7 +67,7 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("balanced: largest first to the least loaded, what one rank must write counts first, ties go low") {
-        std::vector<SaveSource> const list{
+        std::vector<PlacedTensor> const list{
             source("a", DType::u8, "(3):(R)", Shape{3 * mib}),     source("b", DType::u8, "(3):(R)", Shape{3 * mib}),
             source("c", DType::u8, "(3):(R)", Shape{5 * mib}),     source("d", DType::u8, "(3):(R)", Shape{4 * mib}),
             source("own", DType::u8, "(1)+1:(R)", Shape{4 * mib}), source("small", DType::u8, "(3):(R)", Shape{100})};
@@ -79,7 +79,7 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("balanced keeps small tensors on the lowest rank of their group, so that opens stay few") {
-        std::vector<SaveSource> list;
+        std::vector<PlacedTensor> list;
         for (int i = 0; i < 500; ++i) list.push_back(source(concat("s", i), DType::f32, "(64):(R)", Shape{16}));
         CHECK(writers(plan_save(list, 64)) == std::vector<int>{0});
         CHECK(writers(plan_save(list, 64, {.small_bytes = 0})).size() == 64);
@@ -87,7 +87,7 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("shared: a replica group cuts what it holds into equal shares") {
-        std::vector<SaveSource> list{source("w", DType::f32, "(4):(R)", Shape{4096, 1024})};
+        std::vector<PlacedTensor> list{source("w", DType::f32, "(4):(R)", Shape{4096, 1024})};
         SavePlan plan = plan_save(list, 4, {.dedup = SaveDedup::shared});
         REQUIRE(plan.manifest.extents.size() == 4);
         for (int rank = 0; rank < 4; ++rank) {
@@ -117,8 +117,8 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("copies along replica axes are kept apart, others are left out") {
-        std::vector<SaveSource> const list{source("norm", DType::f32, "(2,3):(R,R)", Shape{8}),
-                                           source("w", DType::f32, "(2,3):(R,S0)", Shape{6, 2})};
+        std::vector<PlacedTensor> const list{source("norm", DType::f32, "(2,3):(R,R)", Shape{8}),
+                                             source("w", DType::f32, "(2,3):(R,S0)", Shape{6, 2})};
         SavePlan const plan = plan_save(list, 6, {.dedup = SaveDedup::lowest_rank, .replica_axes = {1}});
         CHECK(plan.manifest.tensors[0].replicas == 3);
         CHECK(plan.manifest.tensors[1].replicas == 1);
@@ -137,7 +137,7 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("block-cyclic parts are an extent per block, numbered inside their file") {
-        std::vector<SaveSource> const list{source("c", DType::u8, "(2):(S0:cyc2)", Shape{9})};
+        std::vector<PlacedTensor> const list{source("c", DType::u8, "(2):(S0:cyc2)", Shape{9})};
         SavePlan const plan = plan_save(list, 2);
         REQUIRE(plan.extents_of(0).size() == 3);
         CHECK(plan.extents_of(0)[0].key.empty());
@@ -147,7 +147,7 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("scalars, empty tensors, empty parts, sub-byte types, one addend, no tensors") {
-        std::vector<SaveSource> const list{
+        std::vector<PlacedTensor> const list{
             source("empty", DType::f32, "(4):(S1)", Shape{3, 0}), source("few", DType::u8, "(4):(S0)", Shape{3}),
             source("nibbles", DType::f4, "(4):(R)", Shape{6}), source("scalar", DType::i64, "(4):(R)", Shape{}),
             source("sum of one", DType::f32, "(1):(P+)", Shape{2})};
@@ -168,7 +168,7 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("what cannot be saved is refused by name") {
-        auto const refuses = [](ErrorCode code, std::vector<std::string> const& parts, std::vector<SaveSource> list,
+        auto const refuses = [](ErrorCode code, std::vector<std::string> const& parts, std::vector<PlacedTensor> list,
                                 SaveOptions const& options = {}) {
             Caught const error = caught([&] { static_cast<void>(plan_save(list, 4, options)); });
             CAPTURE(error.message);
@@ -207,7 +207,7 @@ TEST_SUITE("checkpoint/save_plan") {
     }
 
     TEST_CASE("a plan of 16,384 extents by 4,096 ranks") {
-        std::vector<SaveSource> list;
+        std::vector<PlacedTensor> list;
         for (int i = 0; i < 4; ++i) {
             list.push_back(source(concat("cut", i), DType::bf16, "(4096):(S0)", Shape{4096 * 16, 8192}));
         }

@@ -30,12 +30,12 @@ private:
     std::uint64_t seed_ = 0x9e3779b97f4a7c15U;
 };
 
-inline SaveSource source(std::string name, DType dtype, std::string const& placed, DynamicShape const& shape) {
+inline PlacedTensor source(std::string name, DType dtype, std::string const& placed, DynamicShape const& shape) {
     return {std::move(name), parse(placed, shape), dtype};
 }
 
 /// The copy that a rank has along axes that are kept apart.
-inline int copy_of(SaveSource const& source, Index rank, SaveOptions const& options) {
+inline int copy_of(PlacedTensor const& source, Index rank, SaveOptions const& options) {
     auto const at = oracle::coordinates(source.distribution, rank);
     Index copy = 0;
     for (int axis = 0; axis < static_cast<int>(at.size()); ++axis) {
@@ -50,9 +50,9 @@ inline int copy_of(SaveSource const& source, Index rank, SaveOptions const& opti
 /// One rank's local tensors with memory of their own: dense, or with gaps between all elements.
 class Trained {
 public:
-    Trained(std::vector<SaveSource> const& sources, int rank, int version, SaveOptions const& options = {},
+    Trained(std::vector<PlacedTensor> const& sources, int rank, int version, SaveOptions const& options = {},
             bool gaps = false) {
-        for (SaveSource const& source : sources) {
+        for (PlacedTensor const& source : sources) {
             DynamicDistribution const& from = source.distribution;
             bool const holds = from.contains(rank);
             DynamicShape const shape = holds ? from.local_shape(rank) : DynamicShape(Shape{0});
@@ -121,7 +121,7 @@ inline std::string damage(std::string const& folder) {
 }
 
 /// Whether the folder holds exactly that version of the model, in every element of every copy.
-inline bool holds_version(std::string const& folder, std::vector<SaveSource> const& sources, int version) {
+inline bool holds_version(std::string const& folder, std::vector<PlacedTensor> const& sources, int version) {
     Manifest const manifest = read_manifest(folder);
     if (manifest.tensors.size() != sources.size()) return false;
     for (Extent const& extent : manifest.extents) {

@@ -118,7 +118,7 @@ inline void give_by_size(ShareCounter& counter, Catalogue const& catalogue, std:
 }
 /// The same of what the targets need of it, and what each rank would read for itself. Throws as forecast_load().
 [[nodiscard]] inline std::vector<ReadShares> compare_reads(Catalogue const& catalogue,
-                                                           std::span<LoadTarget const> targets, int ranks,
+                                                           std::span<PlacedTensor const> targets, int ranks,
                                                            ReadOptions const& reads = {},
                                                            LoadOptions const& options = {}) {
     detail::LoadForecaster forecaster(catalogue, targets, ranks, reads, options, "");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/consolidate.hpp
 /// \brief  consolidate(): shards to full files; shard_checkpoint(): files of any kind to shards of another mesh.
-/// \depends checkpoint/detail/consolidate_session, algebra/notation, comm/self. Link reshard::save.
+/// \depends checkpoint/detail/consolidate_session, checkpoint/placed_tensor, comm/self. Link reshard::save.
 ///
 ///     consolidate("sharded", "full");                          // alone
 ///     consolidate("sharded", "full", comm, options);           // any group of ranks that share the folders
@@ -13,8 +13,8 @@
 /// on; no process group is needed besides `comm`, and no GPU.
 #pragma once
 
-#include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/detail/consolidate_session.hpp>
+#include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/comm/self.hpp>
 
 namespace reshard::inline v0 {
@@ -78,26 +78,9 @@ inline RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTen
     return shard_checkpoint(std::move(from), std::move(to), place, alone, options);
 }
 
-/// Every tensor alike, in the notation of distributions: "(2,2):(S0,R)". Where a tensor does not have the dimension, or
-/// has elements smaller than a byte, its part along that axis is a copy. Throws NotationError.
+/// Every tensor by one PlacementRule, such as "(2,2):(S0,R)". Throws NotationError.
 [[nodiscard]] inline PlaceTensor placed_as(std::string_view notation) {
-    Indices any;
-    for (int dim = 0; dim < max_rank; ++dim) any.push_back(1);
-    return [to = parse(notation, DynamicShape(any))](StoredTensor const& tensor) {
-        Placements placements;
-        AxisList order;
-        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-            Placement const& placement = to.placement(axis);
-            bool const cuts = placement.is_shard();
-            bool const fits = cuts && placement.dim() < tensor.shape.rank() && is_byte_sized(tensor.dtype);
-            placements.push_back(!cuts || fits ? placement : Placement::replicate());
-        }
-        for (int dim = 0; dim < max_rank; ++dim)
-            for (int const axis : to.cuts(dim)) order.push_back(static_cast<std::int8_t>(axis));
-        for (int axis = 0; axis < to.mesh().axes(); ++axis)
-            if (!to.placement(axis).is_shard()) order.push_back(static_cast<std::int8_t>(axis));
-        return DynamicDistribution(to.mesh(), tensor.shape, placements, order);
-    };
+    return [rule = PlacementRule(notation)](StoredTensor const& tensor) { return rule.of(tensor.shape, tensor.dtype); };
 }
 
 /// The weight_map of an index, for ConsolidateOptions::weight_map: (tensor, file). Throws IoError, FormatError.

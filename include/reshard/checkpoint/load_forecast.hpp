@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/load_forecast.hpp
 /// \brief  A dry run: what a load would read, send and hold, without data, without files and without ranks.
-/// \depends checkpoint/detail/{load_choice,load_lists,load_verify}, plan/{explain,topology}. Link reshard::checkpoint.
+/// \depends checkpoint/placed_tensor, checkpoint/detail/{load_choice,load_lists,load_verify}, plan/{explain,topology}.
+/// Link reshard::checkpoint.
 ///
 ///     auto catalogue = Catalogue::of(specs);                        // or Catalogue(checkpoint): headers only
 ///     LoadForecast f = forecast_load(catalogue, targets, 64, OneRankReads<Scatter>{});
@@ -15,28 +16,13 @@
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/load_verify.hpp>
 #include <reshard/checkpoint/detail/read_affinity.hpp>
+#include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <bit>  // bit_cast
 
 namespace reshard::inline v0 {
-
-/// A tensor that is to be loaded: a LocalTensor of any rank, without its memory.
-struct LoadTarget {
-    std::string name;
-    DynamicDistribution distribution;
-    DType dtype = DType::f32;
-};
-/// What a list of local tensors is on any rank.
-[[nodiscard]] inline std::vector<LoadTarget> load_targets(std::span<LocalTensor const> tensors) {
-    std::vector<LoadTarget> targets;
-    targets.reserve(tensors.size());
-    for (LocalTensor const& tensor : tensors) {
-        targets.push_back({tensor.name, tensor.distribution, tensor.view.dtype()});
-    }
-    return targets;
-}
 
 /// What all ranks together would do. Bytes, unless it says otherwise.
 struct LoadForecast {
@@ -70,15 +56,15 @@ namespace detail {
 /// Adds up what the ranks would do.
 class LoadForecaster {
 public:
-    LoadForecaster(Catalogue const& catalogue, std::span<LoadTarget const> targets, int ranks, ReadOptions const& reads,
-                   LoadOptions const& options, std::string_view strategy)
+    LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
+                   ReadOptions const& reads, LoadOptions const& options, std::string_view strategy)
         : catalogue_(catalogue), reads_(reads), options_(options) {
         if (ranks < 1) {
             raise(ErrorCode::mesh, concat("reshard::forecast_load: ", ranks, " ranks. Fix: name at least one."));
         }
         static_cast<void>(count_reads({}, reads));  // refuses options
         targets_.reserve(targets.size());
-        for (LoadTarget const& target : targets) {
+        for (PlacedTensor const& target : targets) {
             targets_.push_back({target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0})});
         }
         check_meshes(targets_, ranks);
@@ -265,7 +251,7 @@ inline constexpr Index agreements_of_reading = 2;
 /// What load(checkpoint, tensors, rank) comes to on ranks 0 to ranks - 1. Throws what a load throws before it reads:
 /// FormatError (TensorNotFound), MismatchError, MeshError, BufferError for options that mean nothing, DTypeError,
 /// TransitionError.
-[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
+[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
                                                 int ranks, EveryRankReads const& strategy,
                                                 LoadModel const& model = {}) {
     detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
@@ -275,7 +261,7 @@ inline constexpr Index agreements_of_reading = 2;
 }
 
 /// The same for a load over a communicator of `ranks` ranks. Throws as above.
-[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
+[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
                                                 int ranks, EachRankReadsItsBoxes const& strategy,
                                                 LoadModel const& model = {}) {
     detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
@@ -286,7 +272,7 @@ inline constexpr Index agreements_of_reading = 2;
     return forecaster.result();
 }
 template <class How>
-[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets, int ranks,
+[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                          OneRankReads<How> const& strategy, LoadModel const& model = {}) {
     detail::check_source(strategy.source, ranks);
     detail::check_window(strategy.window_bytes);
@@ -298,7 +284,7 @@ template <class How>
     return forecaster.result();
 }
 /// With the choice that the load would make, by strategy.model.
-[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<LoadTarget const> targets,
+[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
                                                 int ranks, CooperativeRead const& strategy) {
     detail::check_window(strategy.window_bytes);
     detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save_plan.hpp
 /// \brief  Which rank writes which box of which tensor, and where in its file: a value, before any file is opened.
-/// \depends checkpoint/detail/{save_deal,save_names}, exec/local_tensor, plan/explain. No I/O, no communication.
+/// \depends checkpoint/detail/{save_deal,save_names}, checkpoint/placed_tensor, plan/explain. No I/O, no communication.
 ///
-///     SavePlan const plan = plan_save(save_sources(tensors), comm.size(), {.dedup = SaveDedup::shared});
+///     SavePlan const plan = plan_save(placed_tensors(tensors), comm.size(), {.dedup = SaveDedup::shared});
 ///     std::puts(explain(plan).c_str());
 ///
 /// Names, types, distributions, the number of ranks and options decide everything: each rank computes the whole plan
@@ -13,27 +13,11 @@
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/detail/save_deal.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
-#include <reshard/exec/local_tensor.hpp>
 #include <reshard/plan/explain.hpp>
 
 namespace reshard::inline v0 {
-
-/// A tensor that is to be saved: a LocalTensor of any rank, without its memory.
-struct SaveSource {
-    std::string name;
-    DynamicDistribution distribution;
-    DType dtype = DType::f32;
-};
-/// What a list of local tensors is on any rank.
-[[nodiscard]] inline std::vector<SaveSource> save_sources(std::span<LocalTensor const> tensors) {
-    std::vector<SaveSource> sources;
-    sources.reserve(tensors.size());
-    for (LocalTensor const& tensor : tensors) {
-        sources.push_back({tensor.name, tensor.distribution, tensor.view.dtype()});
-    }
-    return sources;
-}
 
 /// The same on every rank.
 struct SavePlan {
@@ -78,7 +62,7 @@ namespace detail {
 
 class SavePlanner {
 public:
-    SavePlanner(std::span<SaveSource const> sources, int ranks, SaveOptions const& options)
+    SavePlanner(std::span<PlacedTensor const> sources, int ranks, SaveOptions const& options)
         : sources_(sources), options_(options) {
         plan_.dedup = options.dedup;
         plan_.ranks = ranks;
@@ -131,7 +115,7 @@ private:
 
     /// Tensor t of the manifest: a group of ranks for each part and each copy that is kept apart.
     void add(std::size_t t) {
-        SaveSource const& source = sources_[plan_.sources[t]];
+        PlacedTensor const& source = sources_[plan_.sources[t]];
         DynamicDistribution const& from = source.distribution;
         DynamicMesh const& mesh = from.mesh();
         auto const refuse = [&](ErrorCode code, std::string_view why) {
@@ -263,7 +247,7 @@ private:
         }
     }
 
-    std::span<SaveSource const> sources_;
+    std::span<PlacedTensor const> sources_;
     SaveOptions const& options_;
     SavePlan plan_;
     SaveFamilies families_;
@@ -282,7 +266,7 @@ private:
 /// Throws TransitionError for Partial placements, MeshError for ranks or replica_axes that do not exist, DTypeError for
 /// 4- and 6-bit tensors that are cut, FormatError for names that files cannot have or that would meet, PlacementError
 /// for more than max_save_extents boxes, BufferError for options that mean nothing. All name the tensor.
-[[nodiscard]] inline SavePlan plan_save(std::span<SaveSource const> tensors, int ranks,
+[[nodiscard]] inline SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks,
                                         SaveOptions const& options = {}) {
     return detail::SavePlanner(tensors, ranks, options).run();
 }

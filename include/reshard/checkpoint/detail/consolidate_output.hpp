@@ -175,7 +175,7 @@ struct NamedFile {
 /// The files that ranks of a mesh would save, with their manifest. `id`: of the save, 16 digits.
 [[nodiscard]] inline OutputFiles shard_output(Catalogue const& from, PlaceTensor const& place,
                                               ShardOptions const& options, std::string const& id) {
-    std::vector<SaveSource> sources;
+    std::vector<PlacedTensor> sources;
     Index ranks = 1;
     std::vector<TensorSpec> const specs = output_tensors(from, options);
     for (std::size_t t = 0; t < specs.size(); ++t) {

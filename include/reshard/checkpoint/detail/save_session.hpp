@@ -99,7 +99,7 @@ public:
         std::uint64_t id = 0;
         ++agreements_;
         agree_on_tensors(comm, tensors, {"save", "saves", digest_of(options), text_of(options)}, [&] {
-            plan_ = plan_save(save_sources(tensors), comm.size(), options);
+            plan_ = plan_save(placed_tensors(tensors), comm.size(), options);
             stream_ = SaveStream(spans(tensors), unit_bytes);
             prepare(stream_);
             make_room();

@@ -7,6 +7,7 @@
 //     reshard_consolidating --serve FOLDER      for bench/peers/consolidate_torch.py: answers "one" and "eight"
 #include "support/goal_lines.hpp"
 #include "support/paired.hpp"
+#include "support/serving.hpp"
 #include "support/shards_case.hpp"
 
 #include <reshard/checkpoint/consolidate.hpp>
@@ -14,7 +15,7 @@
 
 #include <sys/resource.h>
 
-#include <cstdio>   // printf, fgets
+#include <cstdio>   // fprintf, printf
 #include <cstdlib>  // system
 #include <cstring>  // strcmp
 
@@ -151,29 +152,15 @@ int serve() {
     }
     std::printf("}}\n");
     std::fflush(stdout);
-    char line[16];
-    while (std::fgets(line, sizeof line, stdin) != nullptr) {
-        line[std::strcspn(line, "\n")] = 0;
-        bool const one = std::strcmp(line, "one") == 0;
-        if (!one && std::strcmp(line, "eight") != 0) {
-            std::fprintf(stderr, "unknown word '%s'; there are: one eight\n", line);
-            return 2;
-        }
-        double const seconds = model.consolidate_on(4, one);
-        bool const right = model.is_right();
+    return serve_lines({"one", "eight"}, [&](std::string_view word) {
+        double const seconds = model.consolidate_on(4, word == "one");
+        print_answer(seconds, model.is_right());
         model.clear();
-        std::printf("{\"seconds\": %.6f, \"right\": %s}\n", seconds, right ? "true" : "false");
-        std::fflush(stdout);
-    }
-    return 0;
+    });
 }
 
 int run(int argc, char** argv) {
-    if (argc > 2 && std::strcmp(argv[1], "--dir") == 0) {
-        parent = argv[2];
-        argc -= 2;
-        argv += 2;
-    }
+    take_folder(argc, argv, parent);
     if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) return measure_goals(all_goals, argc - 1, argv + 1);
     if (argc == 2 && std::strcmp(argv[1], "--ranks") == 0) return print_ranks();
     if (argc == 3 && std::strcmp(argv[1], "--serve") == 0) {
@@ -187,10 +174,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    try {
-        return run(argc, argv);
-    } catch (Error const& error) {
-        std::fprintf(stderr, "reshard_consolidating: %s\n", error.what());
-        return 1;
-    }
+    return report_errors("reshard_consolidating", [&] { return run(argc, argv); });
 }

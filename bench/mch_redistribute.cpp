@@ -10,6 +10,7 @@
 #include "support/goal_lines.hpp"
 #include "support/mch_change.hpp"
 #include "support/mch_sorted.hpp"
+#include "support/serving.hpp"
 #include "support/team.hpp"
 
 #include <reshard/comm/threads.hpp>
@@ -18,7 +19,7 @@
 
 #include <malloc.h>  // malloc_usable_size
 #include <atomic>    // atomic
-#include <cstdio>    // printf, fgets
+#include <cstdio>    // printf
 #include <cstdlib>   // malloc, atoll
 #include <cstring>   // strcmp
 #include <new>       // operator new
@@ -288,22 +289,14 @@ void print_list(char const* name, std::vector<MchColumns> const& ranks, std::vec
 
 int serve(Index slots, Index saved_ranks, Index ranks) {
     MchRanks world(slots, saved_ranks, ranks);
-    char line[32];
-    while (std::fgets(line, sizeof line, stdin) != nullptr) {
-        line[std::strcspn(line, "\n")] = 0;
-        MchMode const mode = std::strcmp(line, "route") == 0 ? MchMode::route : MchMode::slot_owner;
-        if (std::strcmp(line, name_of(mode)) != 0) {
-            std::fprintf(stderr, "unknown mode '%s'; there are: route slot_owner\n", line);
-            return 2;
-        }
+    return serve_lines({name_of(MchMode::route), name_of(MchMode::slot_owner)}, [&](std::string_view word) {
+        MchMode const mode = word == name_of(MchMode::route) ? MchMode::route : MchMode::slot_owner;
         std::printf("{\"seconds\": %.6f", world.redistribute(mode));
         print_list("ids", world.columns(), &MchColumns::ids);
         print_list("counts", world.columns(), &MchColumns::counts);
         print_list("last_access_iter", world.columns(), &MchColumns::access);
         std::printf("}\n");
-        std::fflush(stdout);
-    }
-    return 0;
+    });
 }
 
 // ---- Other sizes -------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@
 //     reshard_saving --serve FOLDER        for bench/peers/dcp_torch.py: answers "save" and "load" with seconds
 #include "support/goal_lines.hpp"
 #include "support/save_case.hpp"
+#include "support/serving.hpp"
 #include "support/team.hpp"
 
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
 #include <reshard/comm/threads.hpp>
 
-#include <cstdio>   // printf, fgets
+#include <cstdio>   // fprintf, printf
 #include <cstring>  // strcmp
 
 namespace {
@@ -202,33 +203,19 @@ void print_disk() {
 int serve() {
     Team team;
     FreshFolder folder(parent, "reshard_saving");
-    char line[16];
-    while (std::fgets(line, sizeof line, stdin) != nullptr) {
-        line[std::strcspn(line, "\n")] = 0;
-        double seconds = 0;
-        bool right = true;
-        if (std::strcmp(line, "save") == 0) {
+    return serve_lines({"save", "load"}, [&](std::string_view word) {
+        if (word == "save") {
             folder.begin();
-            seconds = team.save_to(folder.path(), false);
-        } else if (std::strcmp(line, "load") == 0) {
-            seconds = team.load_from(folder.path(), CooperativeRead{}, true);
-            right = team.loads_right(folder.path(), CooperativeRead{}, true);
+            print_answer(team.save_to(folder.path(), false), true);
         } else {
-            std::fprintf(stderr, "unknown word '%s'; there are: save load\n", line);
-            return 2;
+            double const seconds = team.load_from(folder.path(), CooperativeRead{}, true);
+            print_answer(seconds, team.loads_right(folder.path(), CooperativeRead{}, true));
         }
-        std::printf("{\"seconds\": %.6f, \"right\": %s}\n", seconds, right ? "true" : "false");
-        std::fflush(stdout);
-    }
-    return 0;
+    });
 }
 
 int run(int argc, char** argv) {
-    if (argc > 2 && std::strcmp(argv[1], "--dir") == 0) {
-        parent = argv[2];
-        argc -= 2;
-        argv += 2;
-    }
+    take_folder(argc, argv, parent);
     if (argc > 1 && std::strcmp(argv[1], "--goals") == 0) return measure_goals(all_goals, argc - 1, argv + 1);
     if (argc == 3 && std::strcmp(argv[1], "--disk") == 0) {
         parent = argv[2];
@@ -246,10 +233,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    try {
-        return run(argc, argv);
-    } catch (Error const& error) {
-        std::fprintf(stderr, "reshard_saving: %s\n", error.what());
-        return 1;
-    }
+    return report_errors("reshard_saving", [&] { return run(argc, argv); });
 }

@@ -9,19 +9,17 @@ The shards are made by bench/consolidating.cpp, in the form of PyTorch's own. Fi
                                               consolidate_vs_torch and consolidate_vs_torch_8
 """
 import argparse
-import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files_on_every_rank
+
+from beside import Processes, Program
 
 GOALS = {"one": ("consolidate_vs_torch", 5.0), "eight": ("consolidate_vs_torch_8", 2.5)}
 
@@ -41,64 +39,16 @@ def serve(rank, ranks, meeting, connection):
 
 
 class Ranks:
-    """The processes, which wait between runs."""
-
     def __init__(self, count, parent):
         self.parent = parent
-        self.meeting = tempfile.mkdtemp(prefix="consolidate_torch_")
-        context = multiprocessing.get_context("spawn")
-        self.connections, self.processes = [], []
-        for rank in range(count):
-            mine, theirs = context.Pipe()
-            arguments = (rank, count, os.path.join(self.meeting, "rendezvous"), theirs)
-            process = context.Process(target=serve, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self.connections.append(mine)
-            self.processes.append(process)
-        for connection in self.connections:
-            connection.recv()
+        self.processes = Processes(serve, count)
 
     def run(self, source, files):
         folder = tempfile.mkdtemp(prefix="consolidate_torch_", dir=self.parent)
-        for connection in self.connections:
-            connection.send((source, folder, files))
-        seconds = max(connection.recv() for connection in self.connections)
+        seconds = max(self.processes.ask((source, folder, files)))
         written = sum(os.path.getsize(os.path.join(folder, leaf)) for leaf in os.listdir(folder))
         shutil.rmtree(folder)
         return seconds, written
-
-    def stop(self):
-        for connection in self.connections:
-            connection.send(None)
-        for process in self.processes:
-            process.join()
-        shutil.rmtree(self.meeting)
-
-
-class Program:
-    """bench/consolidating.cpp, which answers a line with a line."""
-
-    def __init__(self, path, parent):
-        self.process = subprocess.Popen(
-            [path, "--serve", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self.input = self.answer()
-
-    def answer(self):
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit(f"{self.process.args[0]} stopped. Fix: build it with scripts/bench.")
-        return json.loads(line)
-
-    def run(self, word):
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-        return self.answer()
-
-    def stop(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def main():
@@ -110,9 +60,10 @@ def main():
     if options.repeats < 1:
         parser.error("--repeats of at least 1")
     program = Program(options.beside, options.dir)
+    shards = program.answer()
     ranks = Ranks(4, options.dir)
-    source = program.input["folder"]
-    mappings = {"one": {name: 1 for name in program.input["files"]}, "eight": program.input["files"]}
+    source = shards["folder"]
+    mappings = {"one": {name: 1 for name in shards["files"]}, "eight": shards["files"]}
     results = {word: [] for word in GOALS}
     right = True
     for repeat in range(options.repeats + 1):  # the first round warms up; who goes first changes
@@ -122,16 +73,16 @@ def main():
             for side in order:
                 if side == "torch":
                     seconds[side], written = ranks.run(source, mappings[word])
-                    right = right and written > 1e9 * program.input["gigabytes"]
+                    right = right and written > 1e9 * shards["gigabytes"]
                 else:
                     answer = program.run(word)
                     seconds[side] = answer["seconds"]
                     right = right and answer["right"]
             if repeat:
                 results[word].append((seconds["torch"], seconds["reshard"]))
-    ranks.stop()
+    ranks.processes.stop()
     program.stop()
-    print(f"  {program.input['gigabytes']:.2f} GB in 8 shards, 4 ranks, in {options.dir}; torch {torch.__version__}, "
+    print(f"  {shards['gigabytes']:.2f} GB in 8 shards, 4 ranks, in {options.dir}; torch {torch.__version__}, "
           "no sync on either side:")
     lines = []
     for word, pairs in results.items():

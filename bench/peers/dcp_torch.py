@@ -15,17 +15,16 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as multiprocessing
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
+
+from beside import Processes, Program
 
 TARGETS = {"save": 2.0, "load": 3.0}
 
@@ -107,9 +106,9 @@ class Rank:
         return {"seconds": seconds, "right": word == "save" or self.is_right()}
 
 
-def serve(rank, options, file, connection):
+def serve(rank, ranks, meeting, connection, options):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=options.ranks)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     one = Rank(rank, options)
     connection.send("ready")
     while request := connection.recv():
@@ -118,32 +117,16 @@ def serve(rank, options, file, connection):
 
 
 class Ranks:
-    """The processes, which wait between runs."""
-
     def __init__(self, options):
         self.options = options
-        self.meeting = tempfile.mkdtemp(prefix="dcp_torch_")
         self.folder = None
-        context = multiprocessing.get_context("spawn")
-        self.connections, self.processes = [], []
-        for rank in range(options.ranks):
-            mine, theirs = context.Pipe()
-            arguments = (rank, options, os.path.join(self.meeting, "rendezvous"), theirs)
-            process = context.Process(target=serve, args=arguments, daemon=True)
-            process.start()
-            theirs.close()
-            self.connections.append(mine)
-            self.processes.append(process)
-        for connection in self.connections:
-            connection.recv()
+        self.processes = Processes(serve, options.ranks, options)
 
     def run(self, word):
         if word == "save":  # a fresh folder every time: nothing is freed while the clock runs
             self.clear()
             self.folder = tempfile.mkdtemp(prefix="dcp_torch_", dir=self.options.dir)
-        for connection in self.connections:
-            connection.send((word, self.folder))
-        results = [connection.recv() for connection in self.connections]
+        results = self.processes.ask((word, self.folder))
         return {"seconds": max(r["seconds"] for r in results), "right": all(r["right"] for r in results)}
 
     def clear(self):
@@ -152,36 +135,11 @@ class Ranks:
         self.folder = None
 
     def stop(self):
-        for connection in self.connections:
-            connection.send(None)
-        for process in self.processes:
-            process.join()
+        self.processes.stop()
         self.clear()
-        shutil.rmtree(self.meeting)
 
 
 # ---- Beside another program ------------------------------------------------------------------------------------------
-
-
-class Program:
-    """bench/saving.cpp, which answers a line with a line."""
-
-    def __init__(self, path, options):
-        self.process = subprocess.Popen(
-            [path, "--serve", options.dir], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, word):
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"{self.process.args[0]} stopped. Fix: build it with scripts/bench.")
-        return json.loads(answer)
-
-    def stop(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def side_by_side(ranks, program, options):
@@ -218,7 +176,7 @@ def main():
         parser.error("--repeats of at least 1, --ranks of 1, 2 or 4")
     ranks = Ranks(options)
     if options.beside:
-        program = Program(options.beside, options)
+        program = Program(options.beside, options.dir)
         side_by_side(ranks, program, options)
         program.stop()
     else:

@@ -18,16 +18,13 @@ ids and metadata, in order, must come out the same from both programs.
 """
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
+
+from beside import Processes, Program
 
 EMPTY = torch.iinfo(torch.int64).max
 TARGET = 5.0
@@ -162,10 +159,10 @@ def redistribute(raw, remapped, metadata, offset, ranks):
     return phases.seconds
 
 
-def serve(rank, options, file, connection):
+def serve(rank, ranks, meeting, connection, options):
     """One rank: a run for each `True` that the connection brings."""
     torch.set_num_threads(options.threads)
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=options.ranks)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     begin, end = part_range(options.entries, options.ranks, rank)
     loaded = load(options.entries, options.saved, begin, end)
     connection.send("ready")
@@ -182,42 +179,17 @@ def serve(rank, options, file, connection):
 
 
 class Ranks:
-    """The processes, which wait between runs."""
-
     def __init__(self, options):
-        folder = tempfile.mkdtemp(prefix="mch_torch_")
-        self.file = os.path.join(folder, "rendezvous")
-        context = multiprocessing.get_context("spawn")
-        self.connections, self.processes = [], []
-        for rank in range(options.ranks):
-            mine, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(rank, options, self.file, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            self.connections.append(mine)
-            self.processes.append(process)
-        for connection in self.connections:
-            connection.recv()
+        self.processes = Processes(serve, options.ranks, options)
 
     def run(self):
-        for connection in self.connections:
-            connection.send(True)
-        results = [connection.recv() for connection in self.connections]
+        results = self.processes.ask(True)
         phases = {name: max(r["phases"][name] for r in results) for name in results[0]["phases"]}
         return {
             "seconds": max(r["seconds"] for r in results),
             "phases": phases,
             "sums": [list(column) for column in zip(*(r["sums"] for r in results))],
         }
-
-    def stop(self):
-        for connection in self.connections:
-            connection.send(False)
-        for process in self.processes:
-            process.join()
-        if os.path.exists(self.file):
-            os.remove(self.file)
-        os.rmdir(os.path.dirname(self.file))
 
 
 # ---- Reports ---------------------------------------------------------------------------------------------------------
@@ -232,28 +204,6 @@ def median_of(results):
         "of which sorts": round(sum(seconds for name, seconds in phases.items() if name.startswith("sort")), 3),
         "phases": phases,
     }
-
-
-class Program:
-    """bench/mch_redistribute.cpp, which answers a line with a line."""
-
-    def __init__(self, path, options):
-        sizes = [str(options.entries), str(options.saved), str(options.ranks)]
-        self.process = subprocess.Popen(
-            [path, "--serve", *sizes], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, mode):
-        self.process.stdin.write(mode + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            sys.exit(f"{self.process.args[0]} stopped. Fix: build it with scripts/bench.")
-        return json.loads(answer)
-
-    def stop(self):
-        self.process.stdin.close()
-        self.process.wait()
 
 
 def side_by_side(ranks, program, options):
@@ -305,14 +255,14 @@ def main():
                      "the slots of its own rank for those of every other")
     ranks = Ranks(options)
     if options.beside:
-        program = Program(options.beside, options)
+        program = Program(options.beside, options.entries, options.saved, options.ranks)
         side_by_side(ranks, program, options)
         program.stop()
     else:
         ranks.run()
         report = median_of([ranks.run() for _ in range(options.repeats)])
         print(json.dumps({key: getattr(options, key) for key in ("entries", "saved", "ranks", "threads")} | report))
-    ranks.stop()
+    ranks.processes.stop()
 
 
 if __name__ == "__main__":

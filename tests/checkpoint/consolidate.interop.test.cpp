@@ -6,19 +6,12 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
-
 #include "consolidate_support.hpp"
+#include "python_support.hpp"
 
 using namespace checkpoint_test;
 
 namespace {
-
-std::string python() {
-    char const* const chosen = std::getenv("RESHARD_TEST_PYTHON");
-    return chosen != nullptr ? chosen : "python3";
-}
-bool runs(std::string const& command) { return std::system(command.c_str()) == 0; }
 
 /// As transformers loads a folder: the index says which files there are, each is opened and must say its format.
 constexpr char const* script = R"py(
@@ -45,7 +38,7 @@ for leaf in files:
         begin, end = info["data_offsets"]
         seen[name] = [info["dtype"], info["shape"], raw[8 + length + begin:8 + length + end].hex()]
         size += end - begin
-    if len(sys.argv) > 3:
+    if sys.argv[3] == "package":
         import safetensors
         for name, info in dict(safetensors.deserialize(raw)).items():
             assert [info["dtype"], list(info["shape"]), bytes(info["data"]).hex()] == wanted[name], name
@@ -66,11 +59,11 @@ std::string hex(std::span<std::byte const> bytes) {
 
 TEST_SUITE("checkpoint/consolidate") {
     TEST_CASE("the official package and readers of indexes open what is written") {
-        if (!runs("'" + python() + "' -c 'import json' 2>/dev/null")) {
+        if (!imports("json")) {
             MESSAGE("skipped: there is no " << python());
             return;
         }
-        bool const has_package = runs("'" + python() + "' -c 'import safetensors' 2>/dev/null");
+        bool const has_package = imports("safetensors");
         if (!has_package) MESSAGE("without the official package: " << python() << " cannot import safetensors");
         std::vector<Saved> list;
         std::string wanted = "{";
@@ -98,8 +91,7 @@ TEST_SUITE("checkpoint/consolidate") {
             ConsolidateOptions options;
             options.max_file_bytes = max_file_bytes;
             on_ranks(3, [&](ThreadCommunicator& comm) { return consolidate(folder / "in", out, comm, options); });
-            CHECK(runs("'" + python() + "' '" + (folder / "check.py") + "' '" + out + "' '" + (folder / "wanted.json") +
-                       "'" + (has_package ? " package" : "")));
+            CHECK(runs_script(folder / "check.py", {out, folder / "wanted.json", has_package ? "package" : "alone"}));
         }
     }
 }

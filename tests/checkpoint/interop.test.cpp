@@ -10,25 +10,16 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
-
 #include "../../examples/support/model_part.hpp"
+#include "python_support.hpp"
 #include "support.hpp"
 
 using namespace checkpoint_test;
 
 namespace {
 
-std::string python() {
-    char const* const chosen = std::getenv("RESHARD_TEST_PYTHON");
-    return chosen != nullptr ? chosen : "python3";
-}
-
-/// Exit status zero?
-bool runs(std::string const& command) { return std::system(command.c_str()) == 0; }
-
 bool has_package() {
-    bool const found = runs("'" + python() + "' -c 'import numpy, safetensors, safetensors.numpy' 2>/dev/null");
+    bool const found = imports("numpy, safetensors, safetensors.numpy");
     if (!found) MESSAGE("skipped: " << python() << " cannot import numpy and safetensors");
     return found;
 }
@@ -123,7 +114,7 @@ TEST_SUITE("checkpoint/interop") {
         }
         write_text(folder / "wanted.json", wanted + "}");
         write_text(folder / "check.py", script);
-        REQUIRE(runs("'" + python() + "' '" + (folder / "check.py") + "' '" + folder.path() + "'"));
+        REQUIRE(runs_script(folder / "check.py", {folder.path()}));
         CHECK(read_text(folder / "theirs.safetensors") == read_text(folder / "numpy.safetensors"));
         CHECK(SafetensorsFile::open(folder / "theirs.safetensors").tensors().size() == numpy.size());
     }
@@ -163,6 +154,6 @@ TEST_SUITE("checkpoint/interop") {
                                       std::memcpy(out.data(), one.view.data() + begin, out.size());
                           });
         write_text(folder / "join.py", join);
-        CHECK(runs("'" + python() + "' '" + (folder / "join.py") + "' '" + folder.path() + "'"));
+        CHECK(runs_script(folder / "join.py", {folder.path()}));
     }
 }

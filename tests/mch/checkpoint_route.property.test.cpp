@@ -87,10 +87,7 @@ TEST_SUITE("mch/checkpoint_route") {
         for (std::uint64_t seed = 1; seed <= 160; ++seed) {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
-            auto const pick = [&](auto... choices) {
-                std::vector const list{choices...};
-                return list[random() % list.size()];
-            };
+            auto const pick = picker(random);
             Policy const policy = pick(Policy::lfu, Policy::lru, Policy::distance_lfu);
             Id const from = pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{6}, Id{8});
             Id const to = pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{6}, Id{8});

@@ -50,10 +50,7 @@ TEST_SUITE("mch/plan_reads") {
         for (std::uint64_t seed = 1; seed <= 60; ++seed) {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
-            auto const pick = [&](auto... choices) {
-                std::vector const list{choices...};
-                return list[random() % list.size()];
-            };
+            auto const pick = picker(random);
             auto const kind = pick(torchrec::Kind::low, torchrec::Kind::hash63, torchrec::Kind::any);
             Id const hash = pick(INT64_MAX, Id{1000}, Id{100'000}, Id{1} << 40);
             World saved = trained(seed, pick(Id{10}, Id{97}, Id{600}), pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{8}),

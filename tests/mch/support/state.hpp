@@ -8,7 +8,18 @@
 #include <mch/support/hash_zch.hpp>
 #include <mch/support/torchrec.hpp>
 
+#include <random>
+#include <vector>
+
 namespace reshard::test::torchrec {
+
+/// picker(random)(a, b, c) is one of them.
+inline auto picker(std::mt19937_64& random) {
+    return [&random](auto... choices) {
+        std::vector const list{choices...};
+        return list[random() % list.size()];
+    };
+}
 
 inline MchEviction eviction(Policy policy) {
     return policy == Policy::lfu   ? MchEviction::lfu

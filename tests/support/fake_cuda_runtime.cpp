@@ -57,6 +57,10 @@ struct Work {
         tasks.push_back(std::move(task));
         return ++enqueued;
     }
+    [[nodiscard]] bool empty() {
+        std::lock_guard const lock(mutex);
+        return tasks.empty();
+    }
     void progress() {
         if (running.exchange(true)) return;  // by another thread, or further up: a stream that waits for another
         for (;;) {
@@ -184,6 +188,9 @@ void set_elsewhere(Elsewhere kind) { elsewhere = kind; }
 void set_peer_access(bool possible) { peer_access = possible; }
 void hold(cudaStream_t stream, std::atomic<bool> const& until) {
     add_task(stream, [&until] { return until.load(); });
+}
+void finish(cudaStream_t stream) {
+    while (!work_of(stream).empty()) work_of(stream).progress();
 }
 void add_task(cudaStream_t stream, std::function<bool()> task) { work_of(stream).add(std::move(task)); }
 

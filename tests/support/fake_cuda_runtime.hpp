@@ -55,6 +55,9 @@ void hold(cudaStream_t stream, std::atomic<bool> const& until);
 /// A task of the stream; returns whether it is complete.
 void add_task(cudaStream_t stream, std::function<bool()> task);
 
+/// Until nothing is left in the stream.
+void finish(cudaStream_t stream);
+
 /// A stream that is gone at the end of the scope.
 class Stream {
 public:

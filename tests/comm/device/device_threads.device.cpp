@@ -377,11 +377,12 @@ TEST_SUITE("comm/device") {
     TEST_CASE("a device that is never done is a DeadlineExceeded; what it may still use is not freed") {
         ThreadOptions options;
         options.deadline = 60ms;
-        static std::atomic<bool> go = false;  // the streams go on after the test, as devices would
-        static int values[4] = {0, 1, 2, 3};
-        go = false;
-        auto const ended = on_comms(2, options, [&](DeviceThreadCommunicator& comm) {
-            int const me = comm.rank();
+        std::atomic<bool> go = false;
+        fake::Stream streams[2];  // they go on after the ranks, as devices would
+        int values[4] = {0, 1, 2, 3};
+        auto const ended = on_devices(2, 2, options, [&](ThreadCommunicator& host, cudaStream_t) {
+            int const me = host.rank();
+            DeviceThreadCommunicator comm(std::move(host), streams[me]);
             Send const send{1 - me, reinterpret_cast<std::byte const*>(&values[me]), box_of(4, {})};
             Receive const receive{1 - me, reinterpret_cast<std::byte*>(&values[2 + me]), box_of(4, {})};
             fake::hold(comm.stream(), go);
@@ -392,6 +393,8 @@ TEST_SUITE("comm/device") {
         test::kept_windows += 2;
         check_nothing_left();
         go = true;
+        for (cudaStream_t stream : streams) fake::finish(stream);
+        CHECK((values[2] == 1 && values[3] == 0));
     }
 
     TEST_CASE("a rank leaves a failed exchange only when no device reads its memory any more") {

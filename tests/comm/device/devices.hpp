@@ -3,25 +3,18 @@
 /// \brief  Ranks as threads with a device and a stream each, in the double of the CUDA runtime.
 #pragma once
 
+#include "support/ended.hpp"
 #include "support/fake_cuda_runtime.hpp"
 
 #include <reshard/comm/device_threads.hpp>
 
 #include <doctest/doctest.h>
 
-#include <string>
 #include <vector>
 
 namespace reshard::test {
 
 namespace fake = fake_runtime;
-
-/// What one rank threw; empty: nothing.
-struct Ended {
-    ErrorCode code = ErrorCode::none;
-    std::string text;
-    [[nodiscard]] bool says(std::string const& part) const { return text.find(part) != std::string::npos; }
-};
 
 /// Runs body(host, stream) on `ranks` threads, the device of each its rank modulo `gpus`; returns what each threw.
 template <class Body>
@@ -54,13 +47,6 @@ std::vector<Ended> on_devices(int ranks, int gpus, ThreadOptions const& options,
     } catch (std::exception const&) {  // is in `ended`
     }
     return ended;
-}
-
-inline void check_none(std::vector<Ended> const& ended) {
-    for (Ended const& each : ended) {
-        CAPTURE(each.text);
-        CHECK(each.code == ErrorCode::none);
-    }
 }
 
 /// Windows that could not be freed, of devices that are never done.

@@ -296,11 +296,11 @@ TEST_SUITE("comm/device") {
     }
 
     TEST_CASE("StagedOnHost: a device that is never done is a DeadlineExceeded; what it may still use is not freed") {
-        static std::atomic<bool> go = false;
-        static int values[4] = {0, 1, 2, 3};
-        go = false;
-        auto const ended = on_devices(2, 2, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
-            StagedOnHostOptions options(stream);
+        std::atomic<bool> go = false;
+        fake::Stream streams[2];  // they go on after the ranks, as devices would
+        int values[4] = {0, 1, 2, 3};
+        auto const ended = on_devices(2, 2, {}, [&](ThreadCommunicator& host, cudaStream_t) {
+            StagedOnHostOptions options(streams[host.rank()]);
             options.deadline = 60ms;
             Comm comm(std::move(host), options);
             int const me = comm.rank();
@@ -315,5 +315,6 @@ TEST_SUITE("comm/device") {
         ++test::kept_windows;  // that of rank 0
         check_nothing_left();
         go = true;
+        for (cudaStream_t stream : streams) fake::finish(stream);
     }
 }

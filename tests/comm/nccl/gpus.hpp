@@ -3,6 +3,7 @@
 /// \brief  Runs a body on ranks that the test double of NCCL calls GPUs: threads with a device and a stream each.
 #pragma once
 
+#include "support/ended.hpp"
 #include "support/fake_nccl.hpp"
 
 #include <reshard/comm/nccl.hpp>
@@ -10,17 +11,9 @@
 
 #include <doctest/doctest.h>
 
-#include <string>
 #include <vector>
 
 namespace reshard::test {
-
-/// What one rank threw; empty: nothing.
-struct Ended {
-    ErrorCode code = ErrorCode::none;
-    std::string text;
-    [[nodiscard]] bool says(std::string const& part) const { return text.find(part) != std::string::npos; }
-};
 
 /// Runs body(host, stream) on `ranks` threads, the device of each its rank; returns what each threw.
 template <class Body>
@@ -52,13 +45,6 @@ std::vector<Ended> on_gpus(int ranks, NcclOptions const& options, Body const& bo
         NcclCommunicator comm = nccl_from(host, stream, options);
         body(comm);
     });
-}
-
-inline void check_none(std::vector<Ended> const& ended) {
-    for (Ended const& each : ended) {
-        CAPTURE(each.text);
-        CHECK(each.code == ErrorCode::none);
-    }
 }
 
 }  // namespace reshard::test

@@ -371,15 +371,18 @@ private:
 
     // ---- Waiting for devices, and failure --------------------------------------------------------------------
 
+    /// As a time that can be compared in nanoseconds: a year is for ever.
+    [[nodiscard]] std::chrono::milliseconds deadline() const noexcept {
+        return smaller<std::chrono::milliseconds>(team_->family()->options().deadline, std::chrono::hours(24 * 365));
+    }
     /// Gives the processor away, for longer and longer.
     void await_device() {
         auto const waited = std::chrono::steady_clock::now() - waiting_since_;
-        auto const deadline = team_->family()->options().deadline;
-        if (waited >= deadline) {  // + would overflow for the largest deadlines
+        if (waited >= deadline()) {
             team_->raise_deadline(
                 rank_,
                 concat("reshard::DeviceThreadCommunicator: rank ", rank_, " waited ",
-                       static_cast<Index>(deadline.count()),
+                       static_cast<Index>(deadline().count()),
                        " ms for its device, or for those it sends to, to be done with an exchange. Fix: look for "
                        "what keeps a stream busy, or raise ThreadOptions::deadline."));
         }
@@ -413,7 +416,7 @@ private:
                     over = place->fetched.reached();
                 });
                 if (over) break;
-                if (std::chrono::steady_clock::now() - since >= team_->family()->options().deadline) {
+                if (std::chrono::steady_clock::now() - since >= deadline()) {
                     stuck_ = true;
                     return;
                 }

@@ -51,7 +51,7 @@ class StagedOnHostExchange {
 public:
     /// If it throws, `inner` is as it was.
     StagedOnHostExchange(C&& inner, StagedOnHostOptions const& options)
-        : options_(options),
+        : options_(usable(options)),
           device_(current_device()),
           window_(options.staging),
           copies_(options.staging, device_staging()),
@@ -113,6 +113,11 @@ private:
         Index batches = 0;
     };
 
+    /// Deadlines are compared in nanoseconds: a year is for ever.
+    [[nodiscard]] static StagedOnHostOptions usable(StagedOnHostOptions options) noexcept {
+        options.deadline = smaller<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24 * 365));
+        return options;
+    }
     [[nodiscard]] static int current_device() {
         int device = 0;
         cuda_check(cudaGetDevice(&device), "cudaGetDevice");
@@ -361,7 +366,7 @@ private:
     /// Gives the processor away, for longer and longer.
     void await_device() const {
         auto const waited = Clock::now() - marked_;
-        if (waited >= options_.deadline) {  // + would overflow for the largest deadlines
+        if (waited >= options_.deadline) {
             raise(ErrorCode::deadline, concat("reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
                                               static_cast<Index>(options_.deadline.count()),
                                               " ms for the device. Fix: look for what keeps the stream busy, or raise "

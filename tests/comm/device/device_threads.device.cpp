@@ -447,6 +447,42 @@ TEST_SUITE("comm/device") {
         }
     }
 
+    TEST_CASE("a rank that fails while it asks its device to read stays, as do its peers, until that has been done") {
+        std::atomic<bool> go = false;
+        std::atomic<int> out = 0;
+        auto const ended = on_comms(3, {}, [&](DeviceThreadCommunicator& comm) {
+            int const me = comm.rank();
+            int values[2] = {me, me};
+            std::vector<Send> sends;
+            std::vector<Receive> receives;
+            for (int k = 0; me != 2 && k != 2; ++k) {
+                auto* const at = reinterpret_cast<std::byte*>(&values[k]);
+                if (me == 1) sends.push_back({0, at, box_of(4, {})});
+                if (me == 0) receives.push_back({1, at, box_of(4, {})});
+            }
+            if (me == 0) {
+                fake::hold(comm.stream(), go);
+                fake::fail("cudaMemcpyAsync", cudaErrorInvalidValue, 1);
+            }
+            try {
+                comm.exchange(sends, receives).wait();
+                FAIL("it completed");
+            } catch (...) {
+                if (me == 2) {  // nobody reads its memory
+                    for (int i = 0; i != 200; ++i) std::this_thread::yield();
+                    CHECK(out == 0);
+                    go = true;
+                }
+                ++out;
+                throw;
+            }
+        });
+        CHECK(ended[0].code == ErrorCode::transport);
+        CHECK(ended[1].code == ErrorCode::peer_failed);
+        CHECK(ended[2].code == ErrorCode::peer_failed);
+        check_nothing_left();
+    }
+
     TEST_CASE("nobody frees memory that a device still reads, whoever fails when") {
         auto const seed = 23U;
         CAPTURE(seed);

@@ -100,6 +100,7 @@ public:
     void start(std::span<Send const> sends, std::span<Receive const> receives) {
         closing([&] {
             ThreadSeat& own = team_->seat(rank_);
+            own.sends = {};
             own.send_bytes = checked_bytes(sends, team_->size());
             own.receive_bytes = checked_bytes(receives, team_->size());
             look_up(sends, place_->sent_from);
@@ -160,6 +161,7 @@ private:
                 stage_ = Stage::draining;
             } else if (place_->complete.reached()) {
                 settle(team_->seat(rank_), rank_);
+                team_->seat(rank_).sends = {};  // leave() looks at them
                 place_->fetching.store(false, std::memory_order_release);
                 stage_ = Stage::idle;
                 over = true;
@@ -406,6 +408,7 @@ private:
         stage_ = Stage::idle;
         auto const since = std::chrono::steady_clock::now();
         for (int r = 0; r < team_->size(); ++r) {
+            if (r != rank_ && transfers_with(team_->seat(rank_).sends, r).empty()) continue;
             auto const* const place =
                 static_cast<DevicePlace const*>(team_->seat(r).shown.load(std::memory_order_acquire));
             if (place == nullptr || !place->fetching.load(std::memory_order_acquire)) continue;

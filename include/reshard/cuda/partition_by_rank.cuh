@@ -187,21 +187,13 @@ public:
     /// `packed` must be aligned to 16.
     template <class Rule, class Columns>
     void scatter(Rule const& rule, Columns const& columns, std::span<std::byte> packed, cudaStream_t stream) const {
-        constexpr auto who = "reshard::DevicePartition::scatter";
-        check_counted(who);
-        detail::check_device_span(who, "packed buffer", packed, most_packed_bytes(columns), 16);
-        check_columns(who, columns);
-        if (plan_.tiles == 0 || columns.count() == 0) return;
-        auto const grid = static_cast<unsigned>(plan_.tiles);
-        if (method_ == PartitionMethod::sort) {
-            detail::place_kernel<<<grid, detail::block_threads, 0, stream>>>(plan_, columns, packed.data(),
-                                                                             memory_.sorted, memory_.from);
-        } else if (items_ == 8) {
-            detail::scatter_kernel<8><<<grid, detail::block_threads, 0, stream>>>(plan_, rule, columns, packed.data());
-        } else {
-            detail::scatter_kernel<16><<<grid, detail::block_threads, 0, stream>>>(plan_, rule, columns, packed.data());
-        }
-        detail::check_cuda(cudaGetLastError(), "the launch of reshard's scatter kernel");
+        scatter(rule, columns, packed, most_packed_bytes(columns), stream);
+    }
+    /// The same into memory for what was counted: `report` says how much that is.
+    template <class Rule, class Columns>
+    void scatter(Rule const& rule, Columns const& columns, std::span<std::byte> packed, PartitionReport const& report,
+                 cudaStream_t stream) const {
+        scatter(rule, columns, packed, report.packed_bytes(), stream);
     }
 
 private:
@@ -297,6 +289,26 @@ private:
     void lay_out(Columns const& columns, Begin const& begin, cudaStream_t stream) const {
         detail::lay_out_kernel<<<1, detail::block_threads, 0, stream>>>(plan_, columns, begin);
         detail::check_cuda(cudaGetLastError(), "the launch of reshard's layout kernel");
+    }
+
+    template <class Rule, class Columns>
+    void scatter(Rule const& rule, Columns const& columns, std::span<std::byte> packed, Index bytes,
+                 cudaStream_t stream) const {
+        constexpr auto who = "reshard::DevicePartition::scatter";
+        check_counted(who);
+        detail::check_device_span(who, "packed buffer", packed, bytes, 16);
+        check_columns(who, columns);
+        if (plan_.tiles == 0 || columns.count() == 0) return;
+        auto const grid = static_cast<unsigned>(plan_.tiles);
+        if (method_ == PartitionMethod::sort) {
+            detail::place_kernel<<<grid, detail::block_threads, 0, stream>>>(plan_, columns, packed.data(),
+                                                                             memory_.sorted, memory_.from);
+        } else if (items_ == 8) {
+            detail::scatter_kernel<8><<<grid, detail::block_threads, 0, stream>>>(plan_, rule, columns, packed.data());
+        } else {
+            detail::scatter_kernel<16><<<grid, detail::block_threads, 0, stream>>>(plan_, rule, columns, packed.data());
+        }
+        detail::check_cuda(cudaGetLastError(), "the launch of reshard's scatter kernel");
     }
 
     void check_counted(char const* who) const {

@@ -16,6 +16,18 @@ struct MchRowCount {
     Index row_bytes = 0;
 };
 
+[[noreturn]] inline void refuse_move(MchTable const& table, Index rank, MchRowMove const& move, Interval range) {
+    refuse_table(ErrorCode::mismatch, table,
+                 concat("on rank ", rank, ": a move from row ", move.from, " to row ", move.to, ", but the table has ",
+                        table.size(), " rows, this rank those from ", range.begin, " to ", range.end,
+                        ". Fix: pass the moves that redistribute() returned on this rank."));
+}
+[[noreturn]] inline void refuse_row_bytes(MchTable const& table, int rank, Index row_bytes, int other, Index others) {
+    refuse_table(ErrorCode::mismatch, table,
+                 concat("rows have ", row_bytes, " bytes on rank ", rank, ", ", others, " on rank ", other,
+                        ". Fix: pass the same weights and states on every rank."));
+}
+
 /// Moves of one rank, grouped by the rank that holds the rows. `wanted` and `asked` are grouped alike by rank.
 class MchRowMoves {
 public:
@@ -29,11 +41,7 @@ public:
         };
         for (MchRowMove const& move : moves) {
             if (move.from < 0 || move.from >= table.size() || !range.contains(move.to)) {
-                refuse_table(
-                    ErrorCode::mismatch, table,
-                    concat("on rank ", rank, ": a move from row ", move.from, " to row ", move.to,
-                           ", but the table has ", table.size(), " rows, this rank those from ", range.begin, " to ",
-                           range.end, ". Fix: pass the moves that redistribute() returned on this rank."));
+                refuse_move(table, rank, move, range);
             }
             ++begin_[holder(move) + 1];
         }
@@ -118,9 +126,7 @@ void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, s
         for (std::size_t r = 0; r < ranks; ++r) {
             bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
             if (meet && theirs[r].row_bytes != row_bytes) {
-                detail::refuse_table(ErrorCode::mismatch, table,
-                                     concat("rows have ", row_bytes, " bytes on rank ", rank, ", ", theirs[r].row_bytes,
-                                            " on rank ", r, ". Fix: pass the same weights and states on every rank."));
+                detail::refuse_row_bytes(table, rank, row_bytes, static_cast<int>(r), theirs[r].row_bytes);
             }
             asked_begin.push_back(asked_begin.back() + theirs[r].rows);
         }

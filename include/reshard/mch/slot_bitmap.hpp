@@ -80,7 +80,7 @@ public:
     template <class Team>
     [[nodiscard]] SlotFaults mark(std::span<Index const> slots, int parts, Team&& team) {
         detail::check_parts("reshard::SlotBitmap::mark", parts);
-        Index out_of_range = 0;
+        Index outside = 0;
         Index duplicates = 0;
         auto const count = static_cast<Index>(slots.size());
         team(parts, [&](int part) {
@@ -88,10 +88,10 @@ public:
             Index const end = detail::part_begin(count, parts, part + 1);
             SlotFaults const own =
                 mark(slots.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
-            std::atomic_ref<Index>(out_of_range).fetch_add(own.out_of_range, std::memory_order_relaxed);
+            std::atomic_ref<Index>(outside).fetch_add(own.out_of_range, std::memory_order_relaxed);
             std::atomic_ref<Index>(duplicates).fetch_add(own.duplicates, std::memory_order_relaxed);
         });
-        return {out_of_range, duplicates};
+        return {outside, duplicates};
     }
     /// Calls f(position, slot, is_duplicate) for every faulty slot of a list, in order: what a report needs once
     /// mark() has counted faults. One thread; begins with all slots free, and leaves marked what the list holds.

@@ -77,6 +77,16 @@ public:
         if (value < *to) *to = value;
     }
     template <class T>
+    void higher(T* to, T value) {
+        if (value > *to) *to = value;
+    }
+    template <class T>
+    T fetch_add(T* to, T value) {
+        T const before = *to;
+        *to += value;
+        return before;
+    }
+    template <class T>
     void join(T* to, T value) {
         *to |= value;
     }

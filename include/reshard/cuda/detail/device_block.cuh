@@ -60,6 +60,16 @@ public:
         RESHARD_ON_DEVICE(atomicMin(to, value);)
     }
     template <class T>
+    RESHARD_HOST_DEVICE __forceinline__ void higher(T* to, T value) {
+        RESHARD_ON_DEVICE(atomicMax(to, value);)
+    }
+    /// The number before.
+    template <class T>
+    RESHARD_HOST_DEVICE __forceinline__ T fetch_add(T* to, T value) {
+        RESHARD_ON_DEVICE(return atomicAdd(to, value);)
+        return value;
+    }
+    template <class T>
     RESHARD_HOST_DEVICE __forceinline__ void join(T* to, T value) {
         RESHARD_ON_DEVICE(atomicOr(to, value);)
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{merge,packed,slot_bitmap,transition}, mch/detail/succession, memory/scratch.
+/// \depends mch/{merge,packed,slot_bitmap,transition}, mch/detail/{arrival,refusals,succession}, memory/scratch.
 #pragma once
 
+#include <reshard/mch/detail/arrival.hpp>
+#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/succession.hpp>
 #include <reshard/mch/merge.hpp>
 #include <reshard/mch/packed.hpp>
@@ -17,15 +19,6 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// A block of entries from one rank.
-struct MchBlock {
-    int rank = 0;
-    Index entries = 0;
-    Index bytes = 0;
-    Index begin = 0;           ///< in the memory for what arrives
-    std::byte* own = nullptr;  ///< where it lies already, when it is this rank's
-};
 
 class MchIncoming {
 public:
@@ -41,18 +34,12 @@ public:
     void expect(int rank, Index entries, Index iteration, std::byte* own) {
         MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
         if (own == nullptr) {
-            if (block.bytes > INT64_MAX - total_) {
-                refuse_table(ErrorCode::shape, *table_, "more bytes arrive than 64 bits count. Fix: use more ranks.");
-            }
+            if (block.bytes > INT64_MAX - total_) refuse_received_bytes(*table_);
             total_ += block.bytes;
         }
         if (entries != 0) blocks_.push_back(block);
         if (iteration == 0 || iteration == iteration_) return;
-        if (iteration_ != 0) {
-            refuse_table(ErrorCode::mismatch, *table_,
-                         concat("rank ", rank, " is at iteration ", iteration, ", another at ", iteration_,
-                                ". Fix: load the states of one checkpoint."));
-        }
+        if (iteration_ != 0) refuse_iterations(*table_, rank, iteration, iteration_);
         iteration_ = iteration;
     }
     /// What stays on this rank, in the shard's columns; null for none. It is changed, and has to outlive this.
@@ -185,14 +172,12 @@ private:
         merge_memory_ = Scratch(merge_->workspace_bytes());
         merge_->order(merge_memory_.bytes(), team);
         if (merge_->duplicates() == 0) return;
-        std::string first;
+        Index first = 0;
+        Index found = 0;
         merge_->for_each_duplicate([&](Index, Index id, Index, Index) {
-            if (first.empty()) first = concat(id);
+            if (found++ == 0) first = id;
         });
-        refuse_table(ErrorCode::mismatch, *table_,
-                     concat(merge_->duplicates(), " ids arrive at slots ", shard_.range().begin, " to ",
-                            shard_.range().end, " more than once, the first of them ", first,
-                            ". Fix: the saved state is corrupt; validate() says where."));
+        refuse_repeated_ids(*table_, merge_->duplicates(), shard_.range(), first);
     }
 
     /// Gives every entry a slot of the shard, but not the last one, which is the row of misses: its own where it can
@@ -224,7 +209,7 @@ private:
             on_reserved += static_cast<Index>(slot == reserved);
         }
         if (twice != 0) find_twice(taken);
-        if (on_reserved > 1) refuse_twice(reserved);
+        if (on_reserved > 1) refuse_slot_twice(*table_, reserved);
         if (!may_move && homeless != on_reserved) check_slots(taken);  // throws: one is not of the shard
         auto const open = static_cast<std::size_t>(taken.free());
         free_memory_ = Scratch((taken.free() + 1) * 8);
@@ -274,10 +259,8 @@ private:
         }
     }
     [[noreturn]] void refuse_entry(MchBlock const& block, Index entry, std::string_view what, Index value) const {
-        refuse_table(ErrorCode::mismatch, *table_,
-                     concat("id ", reinterpret_cast<Index const*>(entries_of(block))[entry], " from rank ", block.rank,
-                            " ", what, " ", value, ", at iteration ", iteration_,
-                            ". Fix: load all columns and the iteration of one checkpoint; validate() says where."));
+        refuse_received_entry(*table_, reinterpret_cast<Index const*>(entries_of(block))[entry], block.rank, what,
+                              value, iteration_);
     }
 
     /// Whether a slot is the shard's, and not that of misses. \pre the shard has slots.
@@ -291,30 +274,21 @@ private:
         for (Index slot : slots_) {
             if (can_stay(slot) && !taken.take(slot)) found = slot;
         }
-        refuse_twice(found);
+        refuse_slot_twice(*table_, found);
     }
     /// Where slots stay: all arrive at their owner, none twice.
     void check_slots(SlotBitmap& taken) const {
         taken.clear(bitmap_memory_.bytes());
         for (MchBlock const& block : blocks_) {
             for (Index slot : slots_of(block)) {
-                if (!taken.contains(slot)) {
-                    refuse_table(
-                        ErrorCode::mismatch, *table_,
-                        concat("slot ", slot, " arrives at the owner of ", shard_.range().begin, " to ",
-                               shard_.range().end, ". Fix: the saved state is corrupt; validate() says where."));
-                }
-                if (!taken.take(slot)) refuse_twice(slot);
+                if (!taken.contains(slot)) refuse_foreign_slot(*table_, slot, shard_.range());
+                if (!taken.take(slot)) refuse_slot_twice(*table_, slot);
             }
         }
     }
     [[nodiscard]] std::span<Index const> slots_of(MchBlock const& block) const noexcept {
         auto const* const words = reinterpret_cast<Index const*>(entries_of(block));
         return {words + block.entries, static_cast<std::size_t>(block.entries)};
-    }
-    [[noreturn]] void refuse_twice(Index slot) const {
-        refuse_table(ErrorCode::mismatch, *table_,
-                     concat("two ids hold slot ", slot, ". Fix: the saved state is corrupt; validate() says where."));
     }
 
     /// Which goes first when a shard is full: TorchRec's scores, with its default decay exponent of 1.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/outgoing.hpp
 /// \brief  Entries that leave a shard: checked, counted by destination, and packed into one block for each.
-/// \depends mch/{id_bounds,state,routing,partition}, mch/detail/own_entries, memory/scratch.
+/// \depends mch/{id_bounds,state,routing,partition}, mch/detail/{own_entries,refusals}, memory/scratch.
 #pragma once
 
 #include <reshard/mch/detail/own_entries.hpp>
+#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/routing.hpp>
@@ -152,17 +153,11 @@ private:
             if (wrong < 0) wrong = one.wrong;
         }
         if (never_loaded(shard_.ids, shard_.slots, shard_.entries)) {
-            refuse_table(ErrorCode::mismatch, *current_,
-                         concat("all ", shard_.entries, " ids and slots from position ", shard_.offset,
-                                " on are zero: the state was never loaded. Fix: load it first."));
+            refuse_never_loaded(*current_, shard_.entries, shard_.offset);
         }
         if (wrong < 0) return;
         Interval const range = saved_range(shard_.offset + wrong);
-        refuse_table(
-            ErrorCode::mismatch, *current_,
-            concat("position ", shard_.offset + wrong, " of the saved columns has id ", shard_.ids[wrong],
-                   " with slot ", shard_.slots[wrong], ", outside its saved shard of slots ", range.begin, " to ",
-                   range.end, ". Fix: load the columns by position, and give the offsets they were saved with."));
+        refuse_position(*current_, shard_.offset + wrong, shard_.ids[wrong], shard_.slots[wrong], range);
     }
     /// Entries [begin, end): fills their destinations. Blocks without anything to notice, which are nearly all, are
     /// looked at together.

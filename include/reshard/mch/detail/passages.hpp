@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/passages.hpp
 /// \brief  The tables of one call of redistribute() on one rank: all of it that does not communicate.
-/// \depends mch/detail/{host_shard,incoming,outgoing}, mch/{reach,transition,workers}, comm/collectives (byte_box).
+/// \depends mch/detail/{host_shard,incoming,outgoing,refusals}, mch/{reach,transition,workers}, comm/collectives
+/// (byte_box).
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
 #include <reshard/mch/detail/host_shard.hpp>
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/outgoing.hpp>
+#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/reach.hpp>
 #include <reshard/mch/transition.hpp>
 #include <reshard/mch/workers.hpp>
@@ -17,12 +19,6 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// What every pair of ranks tells each other of each table before entries move.
-struct MchArrival {
-    Index entries = 0;
-    Index iteration = 0;
-};
 
 /// Threads, if there are any to work with.
 struct MchTeam {
@@ -71,21 +67,7 @@ public:
         if (options.threads != 1) workers_.emplace(options.threads);
         list_.reserve(tables.size());
         for (std::size_t t = 0; t < tables.size(); ++t) {
-            MchTable const& current = tables[t].current;
-            check_table(tables[t].saved);
-            check_table(current);
-            check_same_content(tables[t].saved, current);
-            Index const last = current.slots.mesh().last_rank();
-            if (last >= ranks) {
-                refuse_table(ErrorCode::mesh, current,
-                             concat("the mesh ", to_string(current.slots.mesh()), " has rank ", last,
-                                    ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist."));
-            }
-            for (std::size_t other = 0; other < t; ++other) {
-                if (tables[other].current.name != current.name) continue;
-                refuse_table(ErrorCode::mismatch, current,
-                             "is in the list twice. Fix: give each table a name of its own.");
-            }
+            check_transition(tables, t, ranks);
             list_.emplace_back(tables[t], options, rank);
             if (!list_.back().stays()) list_.back().outgoing->count(team());
         }

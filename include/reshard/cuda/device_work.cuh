@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/cuda/device_work.cuh
+/// \brief  DeviceAllocator: where device memory comes from. DeviceWork: a stream, and what is put on it.
+/// \depends core, memory/cuda_check.cuh, cuda/{partition_by_rank,detail/receive_kernels}; CUB's radix sort and scan.
+#pragma once
+
+#include <reshard/cuda/detail/receive_kernels.hpp>
+#include <reshard/cuda/work.hpp>
+#include <reshard/cuda/partition_by_rank.cuh>
+
+#include <utility>  // exchange, swap
+
+namespace reshard::inline v0 {
+
+/// Where functions that cannot know in advance how much they need take device memory from: by default CUDA's pool of
+/// the current device, in the order of the stream (cudaMallocAsync). Memory is aligned to 256 bytes. Where ranks of one
+/// process read one another's memory on other devices, the pool must allow that (cudaMemPoolSetAccess).
+struct DeviceAllocator {
+    void* context = nullptr;
+    /// Null when there is none left. `release` is called once for each, on the same stream.
+    void* (*allocate)(void* context, std::size_t bytes, cudaStream_t stream) noexcept =
+        [](void*, std::size_t bytes, cudaStream_t stream) noexcept -> void* {
+        void* memory = nullptr;
+        if (cudaMallocAsync(&memory, bytes, stream) == cudaSuccess) return memory;
+        static_cast<void>(cudaGetLastError());  // it is told by what is returned
+        return nullptr;
+    };
+    void (*release)(void* context, void* memory, std::size_t bytes,
+                    cudaStream_t stream) noexcept = [](void*, void* memory, std::size_t, cudaStream_t stream) noexcept {
+        static_cast<void>(cudaFreeAsync(memory, stream));
+    };
+};
+
+namespace detail {
+
+template <class State, class Shared, class Body>
+__global__ void __launch_bounds__(block_threads) tile_kernel(Body body) {
+    __shared__ Shared shared;
+    __shared__ typename DeviceBlock<State>::Shared scan;
+    DeviceBlock<State> block(scan);
+    body(block, shared, static_cast<Index>(blockIdx.x));
+}
+
+}  // namespace detail
+
+/// A stream of the current device as cuda/work.hpp wants it. A handle: copies put work on the same stream.
+class DeviceWork {
+public:
+    class Memory {
+    public:
+        Memory() = default;
+        Memory(Memory&& other) noexcept
+            : data_(std::exchange(other.data_, nullptr)),
+              bytes_(other.bytes_),
+              stream_(other.stream_),
+              allocator_(other.allocator_) {}
+        Memory& operator=(Memory&& other) noexcept {
+            std::swap(data_, other.data_);
+            std::swap(bytes_, other.bytes_);
+            std::swap(stream_, other.stream_);
+            std::swap(allocator_, other.allocator_);
+            return *this;
+        }
+        Memory(Memory const&) = delete;
+        Memory& operator=(Memory const&) = delete;
+        ~Memory() {
+            if (data_ != nullptr) allocator_.release(allocator_.context, data_, bytes_, stream_);
+        }
+        [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(data_); }
+
+    private:
+        friend class DeviceWork;
+        void* data_ = nullptr;
+        std::size_t bytes_ = 0;
+        cudaStream_t stream_ = nullptr;
+        DeviceAllocator allocator_;
+    };
+
+    class Partition {
+    public:
+        Partition(DeviceWork& work, Index entries, Index destinations)
+            : partition_(entries, destinations), memory_(work.allocate(partition_.workspace_bytes())) {}
+        template <class Rule, class Columns>
+        void count(DeviceWork& work, Rule const& rule, Columns const& columns) {
+            partition_.count(rule, columns, {memory_.data(), static_cast<std::size_t>(partition_.workspace_bytes())},
+                             work.stream_);
+        }
+        [[nodiscard]] std::vector<Index> report(DeviceWork& work) const {
+            std::vector<Index> words(static_cast<std::size_t>(PartitionReport::words(partition_.destinations())));
+            partition_.copy_report(words, work.stream_);
+            work.wait();
+            return words;
+        }
+        template <class Rule, class Columns>
+        void scatter(DeviceWork& work, Rule const& rule, Columns const& columns, std::span<std::byte> packed,
+                     PartitionReport const& report) const {
+            partition_.scatter(rule, columns, packed, report, work.stream_);
+        }
+
+    private:
+        DevicePartition partition_;
+        Memory memory_;
+    };
+
+    explicit DeviceWork(cudaStream_t stream, DeviceAllocator const& allocator = {}) noexcept
+        : stream_(stream), allocator_(allocator) {}
+    [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
+
+    /// Throws OutOfMemory.
+    [[nodiscard]] Memory allocate(Index bytes) {
+        Memory memory;
+        memory.bytes_ = static_cast<std::size_t>(bytes);
+        memory.stream_ = stream_;
+        memory.allocator_ = allocator_;
+        memory.data_ = allocator_.allocate(allocator_.context, memory.bytes_, stream_);
+        if (memory.data_ == nullptr) {
+            raise(ErrorCode::out_of_memory,
+                  concat("reshard: ", bytes,
+                         " bytes of device memory were refused. Fix: leave room on the device, or "
+                         "give an allocator that has it."));
+        }
+        return memory;
+    }
+    void fill(void* to, int byte, Index bytes) {
+        if (bytes == 0) return;
+        detail::check_cuda(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream_), "cudaMemsetAsync");
+    }
+    void copy(void* to, void const* from, Index bytes) { copy(to, from, bytes, cudaMemcpyDeviceToDevice); }
+    /// Memory of the host that is not pinned is read before this returns.
+    void upload(void* to, void const* from, Index bytes) { copy(to, from, bytes, cudaMemcpyHostToDevice); }
+    void download(void* to, void const* from, Index bytes) {
+        copy(to, from, bytes, cudaMemcpyDeviceToHost);
+        wait();
+    }
+    void wait() { detail::check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+    template <class State, class Shared, class Body>
+    void tiles(char const* what, Index count, Body const& body) {
+        if (count == 0) return;
+        if (count > INT32_MAX) {
+            raise(ErrorCode::shape, concat("reshard: ", count, " blocks of the kernel '", what,
+                                           "' are more than a launch has. Fix: use more ranks."));
+        }
+        detail::tile_kernel<State, Shared><<<static_cast<unsigned>(count), detail::block_threads, 0, stream_>>>(body);
+        detail::check_cuda(cudaGetLastError(), concat("the launch of reshard's kernel '", what, "'").c_str());
+    }
+    void sum(std::uint32_t const* from, Index* to, Index count) {
+        auto const run = [&](void* temporary, std::size_t& bytes) {
+            detail::check_cuda(cub::DeviceScan::ExclusiveScan(temporary, bytes, from, to, ::cuda::std::plus<>{},
+                                                              Index{0}, count, stream_),
+                               "cub::DeviceScan::ExclusiveScan");
+        };
+        with_temporary(run);
+    }
+    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count,
+              detail::SortBits bits) {
+        if (bits.begin == bits.end) {  // all keys are equal: as they came
+            copy(sorted, keys, 8 * count);
+            copy(order, values, 4 * count);
+            return;
+        }
+        auto const run = [&](void* temporary, std::size_t& bytes) {
+            detail::check_cuda(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted, values, order, count,
+                                                               bits.begin, bits.end, stream_),
+                               "cub::DeviceRadixSort::SortPairs");
+        };
+        with_temporary(run);
+    }
+    [[nodiscard]] Partition partition(Index entries, Index destinations) {
+        return Partition(*this, entries, destinations);
+    }
+    void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
+        detail::check_device_memory(who, what, -1, memory, bytes, alignment);
+    }
+
+private:
+    void copy(void* to, void const* from, Index bytes, cudaMemcpyKind kind) {
+        if (bytes == 0) return;
+        detail::check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream_),
+                           "cudaMemcpyAsync");
+    }
+    /// CUB says how much it needs when it is given none.
+    template <class Run>
+    void with_temporary(Run const& run) {
+        std::size_t bytes = 0;
+        run(nullptr, bytes);
+        Memory const memory = allocate(static_cast<Index>(larger<std::size_t>(bytes, 1)));
+        run(memory.data(), bytes);
+    }
+
+    cudaStream_t stream_;
+    DeviceAllocator allocator_;
+};
+
+}  // namespace reshard::inline v0

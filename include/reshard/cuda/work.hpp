@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/cuda/work.hpp
+/// \brief  What those who put kernels together are written against: memory, launches and primitives of one device.
+/// \depends core, cuda/detail/block.hpp. Compiles without CUDA, so that tests run all of it on the host.
+///
+/// A `Work` is a stream of one device. Everything but download() and wait() may return before it is done; things are
+/// done in order.
+///
+///     Memory allocate(Index bytes)            device memory that is freed in the order of the stream: data()
+///     fill(to, byte, bytes); copy(to, from, bytes)
+///     upload(to, from, bytes)                 from the host, which may change what was there at once
+///     download(to, from, bytes)               to the host: when it returns, it is there
+///     wait()
+///     tiles<State, Shared>(what, n, body)     body(block, shared, tile) for [0, n): cuda/detail/block.hpp
+///     sum(from, to, n)                        exclusive sum of 32-bit numbers, into 64-bit ones
+///     sort(keys, sorted, values, order, n, bits)    stable, by some bits of signed keys: SortBits
+///     Partition partition(entries, ranks)     count(rule, columns), report(), scatter(rule, columns, packed, report)
+///     check(who, what, memory, bytes, alignment)    throws BufferError for memory that kernels cannot be given
+///
+/// DeviceWork (cuda/device_work.cuh) is a stream of CUDA.
+#pragma once
+
+#include <reshard/cuda/detail/block.hpp>
+
+#include <span>    // span
+#include <vector>  // vector
+
+namespace reshard::inline v0::detail {
+
+struct NoState {};
+struct NoShared {};
+
+/// A tile of a body that knows one index at a time.
+template <class Body>
+struct EachIndex {
+    Index count;
+    Body body;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index tile) const {
+        block.each([&](int thread, auto&) {
+            Index const i = tile * block_threads + thread;
+            if (i < count) body(block, i);
+        });
+    }
+};
+/// Calls body(block, i) on the device, for i in [0, count), in any order. `block` has the atomics.
+template <class Work, class Body>
+void for_each_index(Work& work, char const* what, Index count, Body const& body) {
+    if (count == 0) return;
+    work.template tiles<NoState, NoShared>(what, ceil_div(count, block_threads), EachIndex<Body>{count, body});
+}
+
+struct CountIndicesShared {
+    unsigned long long count;
+};
+/// Adds to `total` how many i of [0, count) answer true: one atomic a block.
+template <class Answer>
+struct CountIndices {
+    Index count;
+    Answer answer;
+    unsigned long long* total;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, CountIndicesShared& shared, Index tile) const {
+        block.each([&](int thread, auto&) {
+            if (thread == 0) shared.count = 0;
+        });
+        block.each([&](int thread, auto&) {
+            Index const i = tile * block_threads + thread;
+            if (i < count && answer(i)) block.add(&shared.count, 1ULL);
+        });
+        block.each([&](int thread, auto&) {
+            if (thread == 0 && shared.count != 0) block.add(total, shared.count);
+        });
+    }
+};
+template <class Work, class Answer>
+void count_indices(Work& work, char const* what, Index count, Answer const& answer, unsigned long long* total) {
+    if (count == 0) return;
+    work.template tiles<NoState, CountIndicesShared>(what, ceil_div(count, block_threads),
+                                                     CountIndices<Answer>{count, answer, total});
+}
+
+/// Memory of a Work for so many T.
+template <class T, class Work>
+class WorkList {
+public:
+    WorkList() = default;
+    WorkList(Work& work, Index count)
+        : memory_(work.allocate(larger<Index>(count, 1) * static_cast<Index>(sizeof(T)))), count_(count) {}
+    /// Copies a list of the host.
+    WorkList(Work& work, std::span<T const> list) : WorkList(work, static_cast<Index>(list.size())) {
+        if (!list.empty()) work.upload(data(), list.data(), bytes());
+    }
+
+    [[nodiscard]] T* data() const noexcept { return reinterpret_cast<T*>(memory_.data()); }
+    [[nodiscard]] Index size() const noexcept { return count_; }
+    [[nodiscard]] Index bytes() const noexcept { return count_ * static_cast<Index>(sizeof(T)); }
+    /// Only the first `count` count from now on.
+    void shorten(Index count) noexcept { count_ = count; }
+    /// On the host.
+    [[nodiscard]] std::vector<T> host(Work& work) const {
+        std::vector<T> list(static_cast<std::size_t>(count_));
+        if (count_ != 0) work.download(list.data(), data(), bytes());
+        return list;
+    }
+
+private:
+    typename Work::Memory memory_;
+    Index count_ = 0;
+};
+
+/// One value of the device, on the host.
+template <class T, class Work>
+[[nodiscard]] T fetch(Work& work, T const* from) {
+    T value{};
+    work.download(&value, from, static_cast<Index>(sizeof(T)));
+    return value;
+}
+
+}  // namespace reshard::inline v0::detail

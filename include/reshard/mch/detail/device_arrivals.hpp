@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/device_arrivals.hpp
+/// \brief  Entries that arrive at a shard on a device: put in order, given slots, written once all ranks have agreed.
+/// \depends mch/packed, mch/detail/{arrival,device_change,device_kernels,refusals}, cuda/merge_runs.
+///
+/// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors.
+#pragma once
+
+#include <reshard/cuda/merge_runs.hpp>
+#include <reshard/mch/detail/arrival.hpp>
+#include <reshard/mch/detail/device_change.hpp>
+#include <reshard/mch/detail/device_kernels.hpp>
+#include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/packed.hpp>
+
+#include <algorithm>  // sort, upper_bound
+#include <bit>        // countr_zero
+#include <optional>   // optional
+
+namespace reshard::inline v0::detail {
+
+template <class Work>
+class MchDeviceArrivals {
+    template <class T>
+    using List = WorkList<T, Work>;
+
+public:
+    /// \pre `table` outlives this.
+    MchDeviceArrivals(MchTable const& table, MchShard const& shard) : table_(&table), shard_(shard) {
+        widths_ = {8, 8};
+        for (std::size_t c = 0; c < table.metadata.size(); ++c) {
+            MchColumn const& column = table.metadata[c];
+            widths_.push_back(column.bytes);
+            if (column.bytes != 8) continue;
+            if (column.name == mch_counts) counts_ = static_cast<int>(c) + 2;
+            if (column.name == mch_last_access) access_ = static_cast<int>(c) + 2;
+        }
+    }
+
+    /// In the order of ranks. Throws MismatchError for iterations that differ; a rank that starts anew has 0.
+    void expect(int rank, Index entries, Index iteration, std::byte* own) {
+        MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
+        if (own == nullptr) {
+            if (block.bytes > INT64_MAX - total_) refuse_received_bytes(*table_);
+            total_ += block.bytes;
+        }
+        if (entries != 0) blocks_.push_back(block);
+        if (iteration == 0 || iteration == iteration_) return;
+        if (iteration_ != 0) refuse_iterations(*table_, rank, iteration, iteration_);
+        iteration_ = iteration;
+    }
+    /// Throws OutOfMemory, and ShapeError for more entries than 32 bits count.
+    void allocate(Work& work) {
+        std::vector<MchSource> sources;
+        for (MchBlock const& block : blocks_) {
+            if (block.entries > Index{UINT32_MAX} - entries_) {
+                refuse_table(ErrorCode::shape, *table_,
+                             concat("more than ", UINT32_MAX,
+                                    " entries arrive at one device. Fix: use more ranks, or redistribute() on the "
+                                    "host."));
+            }
+            sources.push_back({nullptr, entries_, block.entries});
+            entries_ += block.entries;
+        }
+        memory_ = List<std::byte>(work, total_);
+        for (std::size_t b = 0; b < blocks_.size(); ++b) {
+            sources[b].block = blocks_[b].own != nullptr ? blocks_[b].own : memory(blocks_[b]);
+        }
+        sources_ = List<MchSource>(work, std::span<MchSource const>(sources));
+        received_.sources = sources_.data();
+        received_.count = static_cast<int>(sources.size());
+        received_.entries = entries_;
+        for (Index width : widths_) received_.widths.push_back(width);
+    }
+    [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
+    /// Where to receive a block that is not this rank's own.
+    [[nodiscard]] std::byte* memory(MchBlock const& block) const noexcept { return memory_.data() + block.begin; }
+    [[nodiscard]] Index kept() const noexcept { return kept_; }
+    /// Ids of the shard to be, ascending.
+    [[nodiscard]] Index const* ids() const noexcept { return ids_.data(); }
+
+    /// Works out the shard, and lists what becomes of the entries. Throws as MchIncoming::arrange(). Nothing of the
+    /// caller's is written.
+    void arrange(Work& work, MchMode mode, ReceiveOrder how, MchDeviceLists<Work>& change) {
+        bool const may_move = mode == MchMode::route;
+        found_ = List<MchFindings>(work, 1);
+        reset(work);
+        order(work, how);
+        largest_count_ = static_cast<Index>(seen_.largest_count);
+        change.numbers.unpinned = static_cast<Index>(seen_.pinned);
+        if (!may_move && entries_ >= shard_.entries) check_slots(work);  // what is evicted would not be looked at
+        kept_ = entries_;
+        evict(work, change.evicted);
+        if (shard_.entries != 0) give_slots(work, may_move, change.moves);
+    }
+
+    /// Writes the shard. \pre all ranks have agreed.
+    void commit(Work& work) {
+        Index const z = shard_.entries;
+        if (z != 0) {
+            for_each_index(work, "ids", z, MchWriteIds{ids_.data(), kept_, empty_id(table_->layout), shard_.ids});
+            work.copy(shard_.slots, slots_.data(), 8 * z);
+        }
+        for (std::size_t c = 0; c < table_->metadata.size() && z != 0; ++c) {
+            if (shard_.metadata[c] == nullptr) continue;
+            switch (ByteColumns::piece_of(reinterpret_cast<std::uintptr_t>(shard_.metadata[c]), widths_[c + 2])) {
+                case 8: write<std::uint64_t>(work, c); break;
+                case 4: write<std::uint32_t>(work, c); break;
+                case 2: write<std::uint16_t>(work, c); break;
+                default: write<std::uint8_t>(work, c); break;
+            }
+        }
+        if (shard_.iteration != nullptr) work.upload(shard_.iteration, &iteration_, 8);
+        std::vector<Index> segments;
+        for (Index i = 0; i < shard_.segment_count; ++i) segments.push_back(table_->segment(i));
+        if (!segments.empty()) work.upload(shard_.segments, segments.data(), 8 * shard_.segment_count);
+    }
+
+private:
+    static constexpr unsigned long long none = ~0ULL;
+
+    void reset(Work& work) {
+        seen_ = {};
+        work.upload(found_.data(), &seen_, static_cast<Index>(sizeof(seen_)));
+    }
+    void look(Work& work) { work.download(&seen_, found_.data(), static_cast<Index>(sizeof(seen_))); }
+
+    // ---- Order ---------------------------------------------------------------------------------------------------
+
+    void order(Work& work, ReceiveOrder how) {
+        List<Index> ids(work, entries_);
+        List<std::uint32_t> arrivals(work, entries_);
+        List<std::uint32_t> descents(work, most_descents);
+        ids_ = List<Index>(work, entries_);
+        order_ = List<std::uint32_t>(work, entries_);
+        if (entries_ == 0) return;
+        MchInspect const inspect{received_,       counts_,         access_,       iteration_,   ids.data(),
+                                 arrivals.data(), descents.data(), most_descents, found_.data()};
+        work.template tiles<NoState, MchInspectShared>("inspect", inspect.tiles(), inspect);
+        look(work);
+        if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", access_);
+        if (seen_.negative != none) refuse_entry(work, seen_.negative, "has count", counts_);
+        SortBits const bits = sort_bits(seen_.ids_or, seen_.ids_and);
+        auto const listed = static_cast<Index>(seen_.descents);
+        Index const runs = listed + static_cast<Index>(blocks_.size());
+        if (listed <= most_descents && prefers_merge(how, runs, bits.end - bits.begin)) {
+            descents.shorten(listed);
+            std::vector<Index> begins{entries_};
+            for (std::uint32_t at : descents.host(work)) begins.push_back(static_cast<Index>(at));
+            Index arrival = 0;
+            for (MchBlock const& block : blocks_) {
+                begins.push_back(arrival);
+                arrival += block.entries;
+            }
+            std::sort(begins.begin(), begins.end());
+            bool const there =
+                merge_runs(work, std::move(begins), {ids.data(), arrivals.data()}, {ids_.data(), order_.data()});
+            if (!there) {
+                std::swap(ids_, ids);
+                std::swap(order_, arrivals);
+            }
+        } else {
+            work.sort(ids.data(), ids_.data(), arrivals.data(), order_.data(), entries_, bits);
+        }
+        for_each_index(work, "repeats", entries_, MchFindRepeats{ids_.data(), found_.data()});
+        look(work);
+        if (seen_.repeats == 0) return;
+        refuse_repeated_ids(*table_, static_cast<Index>(seen_.repeats), shard_.range(),
+                            fetch(work, ids_.data() + seen_.first_repeat));
+    }
+
+    // ---- Eviction ------------------------------------------------------------------------------------------------
+
+    /// What does not fit goes: the lowest scores and, among equals, the largest ids.
+    void evict(Work& work, List<Index>& evicted) {
+        Index const room = larger<Index>(shard_.entries - 1, 0);
+        Index const surplus = entries_ - room;
+        if (surplus <= 0) return;
+        kept_ = room;
+        evicted = List<Index>(work, surplus);
+        List<std::uint32_t> stays(work, entries_ + 1);
+        for_each_index(work, "stays", entries_ + 1, MchSetOnes{stays.data(), entries_});
+        {
+            List<Index> scores(work, entries_);
+            List<Index> sorted(work, entries_);
+            List<std::uint32_t> places(work, entries_);
+            List<std::uint32_t> ranked(work, entries_);
+            bool const counts = table_->eviction == MchEviction::lfu || table_->eviction == MchEviction::distance_lfu;
+            bool const access = table_->eviction == MchEviction::lru || table_->eviction == MchEviction::distance_lfu;
+            for_each_index(work, "scores", entries_,
+                           MchScores{received_, order_.data(), table_->eviction, counts ? counts_ : -1,
+                                     access ? access_ : -1, iteration_, largest_count_, scores.data(), places.data()});
+            work.sort(scores.data(), sorted.data(), places.data(), ranked.data(), entries_, SortBits{0, 64});
+            for_each_index(work, "evict", surplus, MchEvict{ranked.data(), ids_.data(), evicted.data(), stays.data()});
+        }
+        List<Index> before(work, entries_ + 1);
+        work.sum(stays.data(), before.data(), entries_ + 1);
+        List<Index> ids(work, kept_);
+        List<std::uint32_t> order(work, kept_);
+        for_each_index(work, "compact", entries_,
+                       MchCompact{stays.data(), before.data(), ids_.data(), order_.data(), ids.data(), order.data()});
+        std::swap(ids_, ids);
+        std::swap(order_, order);
+    }
+
+    // ---- Slots ---------------------------------------------------------------------------------------------------
+
+    /// Its own where it can keep it, else the lowest free one; the last slot is the row of misses. \pre there are
+    /// slots.
+    void give_slots(Work& work, bool may_move, List<MchRowMove>& moves) {
+        Index const z = shard_.entries;
+        ReceivePlan plan;
+        plan.first = shard_.offset;
+        plan.slots = z - 1;
+        List<std::uint32_t> taken(work, plan.words());
+        List<std::uint32_t> moved(work, kept_ + 1);
+        List<Index> moved_before(work, kept_ + 1);
+        work.fill(taken.data(), 0, taken.bytes());
+        reset(work);
+        for_each_index(
+            work, "slots", kept_ + 1,
+            MchMarkSlots{received_, order_.data(), kept_, shard_.offset, z, taken.data(), moved.data(), found_.data()});
+        work.sum(moved.data(), moved_before.data(), kept_ + 1);
+        Index const homeless = fetch(work, moved_before.data() + kept_);
+        look(work);
+        auto const on_reserved = static_cast<Index>(seen_.on_reserved);
+        if (seen_.faulty_slots != 0) find_twice(work);
+        if (on_reserved > 1) refuse_slot_twice(*table_, shard_.offset + z - 1);
+        if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
+
+        List<std::uint32_t> free_of_word(work, plan.words() + 1);
+        List<Index> free_before(work, plan.words() + 1);
+        plan.taken = taken.data();
+        plan.free = free_of_word.data();
+        plan.free_before = free_before.data();
+        for_each_index(work, "free slots", plan.words() + 1, MchCountFree{plan});
+        work.sum(plan.free, free_before.data(), plan.words() + 1);
+        List<Index> free(work, z - (kept_ - homeless));
+        for_each_index(work, "free slots", plan.words() + 1, MchListFree{plan, free.data()});
+        slots_ = List<Index>(work, z);
+        moves = List<MchRowMove>(work, homeless);
+        for_each_index(work, "slots", z,
+                       MchGiveSlots{received_, order_.data(), kept_, moved.data(), moved_before.data(), free.data(),
+                                    slots_.data(), moves.data()});
+    }
+    /// Two entries hold a slot: names that of the last one that comes too late, by id.
+    [[noreturn]] void find_twice(Work& work) {
+        sort_slots(work, order_.data(), kept_, shard_.offset + shard_.entries - 1, false);
+        auto const place = static_cast<std::size_t>(seen_.last_fault);
+        auto const arrival = static_cast<Index>(fetch(work, order_.data() + place));
+        refuse_slot_twice(*table_, word(work, 1, arrival));
+    }
+    /// Where slots stay: all arrive at their owner, none twice.
+    void check_slots(Work& work) {
+        Index const z = shard_.entries;
+        List<std::uint32_t> taken(work, ceil_div(z, 32));
+        work.fill(taken.data(), 0, taken.bytes());
+        reset(work);
+        for_each_index(work, "slots", entries_,
+                       MchCheckSlots{received_, shard_.offset, z, taken.data(), found_.data()});
+        look(work);
+        if (seen_.faulty_slots == 0) return;
+        sort_slots(work, nullptr, entries_, shard_.offset + z, true);
+        Index const slot = word(work, 1, static_cast<Index>(seen_.first_fault));
+        if (!shard_.range().contains(slot)) refuse_foreign_slot(*table_, slot, shard_.range());
+        refuse_slot_twice(*table_, slot);
+    }
+    /// Only once something is wrong: which entries it is does not depend on the order in which they were looked at.
+    void sort_slots(Work& work, std::uint32_t const* order, Index count, Index end, bool all) {
+        List<Index> slots(work, count);
+        List<Index> sorted(work, count);
+        List<std::uint32_t> numbers(work, count);
+        List<std::uint32_t> ranked(work, count);
+        reset(work);
+        for_each_index(work, "slots", count, MchListSlots{received_, order, slots.data(), numbers.data()});
+        work.sort(slots.data(), sorted.data(), numbers.data(), ranked.data(), count, SortBits{0, 64});
+        for_each_index(work, "slots", count,
+                       MchFindSlots{sorted.data(), ranked.data(), shard_.offset, end, all, found_.data()});
+        look(work);
+    }
+
+    // ---- Single entries, for messages ------------------------------------------------------------------------------
+
+    [[nodiscard]] MchBlock const& block_of(Index arrival, Index& row) const {
+        std::size_t b = 0;
+        for (row = arrival; row >= blocks_[b].entries; ++b) row -= blocks_[b].entries;
+        return blocks_[b];
+    }
+    [[nodiscard]] Index word(Work& work, int column, Index arrival) const {
+        Index row = 0;
+        MchBlock const& block = block_of(arrival, row);
+        std::byte const* at = block.own != nullptr ? block.own : memory(block);
+        for (int c = 0; c < column; ++c) {
+            at += packed_column_bytes(block.entries, widths_[static_cast<std::size_t>(c)]);
+        }
+        return fetch(work, reinterpret_cast<Index const*>(at) + row);
+    }
+    [[noreturn]] void refuse_entry(Work& work, unsigned long long entry, std::string_view what, int column) const {
+        auto const arrival = static_cast<Index>(entry);
+        Index row = 0;
+        int const rank = block_of(arrival, row).rank;
+        refuse_received_entry(*table_, word(work, 0, arrival), rank, what, word(work, column, arrival), iteration_);
+    }
+
+    template <class T>
+    void write(Work& work, std::size_t c) {
+        Index const pieces = widths_[c + 2] / static_cast<Index>(sizeof(T));
+        int const column = static_cast<int>(c) + 2;
+        for_each_index(work, "columns", shard_.entries * pieces,
+                       MchWriteColumn<T>{received_, order_.data(), kept_, column, pieces, table_->metadata[c].empty,
+                                         column == counts_, largest_count_, shard_.metadata[c]});
+    }
+
+    MchTable const* table_;
+    MchShard shard_;
+    std::vector<Index> widths_;
+    int counts_ = -1;  ///< columns of 8-byte integers
+    int access_ = -1;
+    std::vector<MchBlock> blocks_;
+    Index total_ = 0;
+    Index entries_ = 0;
+    Index iteration_ = 0;
+    Index largest_count_ = 0;
+    Index kept_ = 0;
+    List<std::byte> memory_;
+    List<MchSource> sources_;
+    MchReceived received_;
+    List<MchFindings> found_;
+    MchFindings seen_;
+    List<Index> ids_;            ///< of what is kept, ascending
+    List<std::uint32_t> order_;  ///< their arrivals
+    List<Index> slots_;          ///< of every row
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/device_kernels.hpp
+/// \brief  The kernel bodies that carry a shard to other ranks: where entries go, what came, scores, slots, columns.
+/// \depends mch/routing, cuda/{columns,receive_report,rules,work}. Compiles without CUDA.
+///
+/// They are the loops of mch/detail/{outgoing,incoming}.hpp, an entry a thread. Faults are counted, and the entry that
+/// the host's loops would name first is kept, so that the host can say the same of it.
+#pragma once
+
+#include <reshard/cuda/columns.hpp>
+#include <reshard/cuda/receive_report.hpp>
+#include <reshard/cuda/rules.hpp>
+#include <reshard/cuda/work.hpp>
+#include <reshard/mch/routing.hpp>
+
+namespace reshard::inline v0::detail {
+
+// ---- What leaves -------------------------------------------------------------------------------------------------
+
+/// The part of offsets[0] <= ... <= offsets[parts] that a place lies in: the last that begins there or before.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr int part_at(Index const* offsets, int parts, Index place) noexcept {
+    int low = 0;
+    int high = parts;
+    while (high - low > 1) {
+        int const middle = low + (high - low) / 2;
+        (offsets[middle] <= place ? low : high) = middle;
+    }
+    return low;
+}
+
+/// The destination of an entry: a part, `left_out` for an id that no look-up would find and that is to be dropped,
+/// `out_of_range` for a slot that is not of the saved shard it lies in.
+struct MchLeavingRule {
+    Index const* ids = nullptr;
+    Index const* slots = nullptr;
+    Index const* saved = nullptr;  ///< offsets of the saved shards
+    int saved_parts = 1;
+    Index offset = 0;  ///< position of entry 0
+    Index empty = INT64_MAX;
+    Router router;
+    bool by_slot = false;
+    bool drop_unreachable = false;
+    Index left_out = 0;
+
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {
+        Index const id = ids[entry];
+        if (id == empty) return not_sent;
+        Index const slot = slots[entry];
+        int const part = part_at(saved, saved_parts, offset + entry);
+        if (slot < saved[part] || slot >= saved[part + 1]) return out_of_range;
+        if (!by_slot) return router.part_of_id(id);
+        Index const owner = router.part_of_slot(slot);
+        return !drop_unreachable || owner == router.part_of_id(id) ? owner : left_out;
+    }
+};
+
+struct MchIsLive {
+    Index const* ids;
+    Index empty;
+    [[nodiscard]] RESHARD_HOST_DEVICE bool operator()(Index i) const noexcept { return ids[i] != empty; }
+};
+/// Whether an id is looked up elsewhere.
+struct MchIsStray {
+    Index const* ids;
+    Index empty;
+    Router router;
+    Index part;
+    [[nodiscard]] RESHARD_HOST_DEVICE bool operator()(Index i) const noexcept {
+        return ids[i] != empty && router.part_of_id(ids[i]) != part;
+    }
+};
+struct MchIsFilled {
+    Index const* ids;
+    Index const* slots;
+    [[nodiscard]] RESHARD_HOST_DEVICE bool operator()(Index i) const noexcept { return (ids[i] | slots[i]) != 0; }
+};
+
+// ---- What came ---------------------------------------------------------------------------------------------------
+
+/// A packed block of entries (mch/packed.hpp).
+struct MchSource {
+    std::byte const* block = nullptr;
+    Index begin = 0;  ///< entries before it
+    Index entries = 0;
+};
+
+/// All blocks, in the order of ranks. Entries are counted through: their arrivals.
+struct MchReceived {
+    MchSource const* sources = nullptr;
+    int count = 0;
+    Index entries = 0;
+    InlineList<Index, max_device_columns> widths;
+
+    [[nodiscard]] RESHARD_HOST_DEVICE MchSource const& source_of(Index arrival) const noexcept {
+        int low = 0;
+        int high = count;  // begin of low <= arrival < begin of high
+        while (high - low > 1) {
+            int const middle = low + (high - low) / 2;
+            (sources[middle].begin <= arrival ? low : high) = middle;
+        }
+        return sources[low];
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE std::byte const* element(MchSource const& source, int c,
+                                                               Index arrival) const noexcept {
+        std::byte const* at = source.block;
+        for (int before = 0; before < c; ++before) at += device_column_bytes(source.entries, widths[before]);
+        return at + (arrival - source.begin) * widths[c];
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE std::byte const* element(int c, Index arrival) const noexcept {
+        return element(source_of(arrival), c, arrival);
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE Index word(int c, Index arrival) const noexcept {
+        return load_as<Index>(element(c, arrival));
+    }
+};
+
+/// What is found out about them; the host sees it after each step.
+struct MchFindings {
+    unsigned long long ids_or = 0;
+    unsigned long long ids_and = ~0ULL;
+    unsigned long long descents = 0;       ///< entries whose id is below that of the one before, in their block
+    unsigned long long late = ~0ULL;       ///< the first arrival with an access that cannot be
+    unsigned long long negative = ~0ULL;   ///< the first arrival with a count below 0
+    unsigned long long largest_count = 0;  ///< below INT64_MAX
+    unsigned long long pinned = 0;         ///< counts of INT64_MAX
+    unsigned long long repeats = 0;        ///< ids, sorted, that are equal to the one before
+    unsigned long long first_repeat = ~0ULL;
+    unsigned long long faulty_slots = 0;  ///< of another shard, or taken
+    unsigned long long on_reserved = 0;   ///< entries on the row of misses
+    unsigned long long first_fault = ~0ULL;
+    unsigned long long last_fault = 0;
+};
+
+struct MchInspectShared {
+    unsigned long long ids_or;
+    unsigned long long ids_and;
+    unsigned long long late;
+    unsigned long long negative;
+    unsigned long long largest_count;
+    unsigned long long pinned;
+};
+inline constexpr Index mch_inspect_items = 4;
+
+/// Ids and arrivals for the sort; where runs begin; which numbers cannot be.
+struct MchInspect {
+    MchReceived received;
+    int counts = -1;  ///< columns, -1 for none
+    int access = -1;
+    Index iteration = 0;
+    Index* ids = nullptr;
+    std::uint32_t* arrivals = nullptr;
+    std::uint32_t* descents = nullptr;  ///< where ids descend, the first ones found
+    Index most_descents = 0;
+    MchFindings* found = nullptr;
+
+    [[nodiscard]] Index tiles() const noexcept { return ceil_div(received.entries, mch_inspect_items * block_threads); }
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, MchInspectShared& shared, Index tile) const {
+        block.each([&](int thread, auto&) {
+            if (thread == 0) shared = {0, ~0ULL, ~0ULL, ~0ULL, 0, 0};
+        });
+        block.each([&](int thread, auto&) {
+            MchInspectShared mine = {0, ~0ULL, ~0ULL, ~0ULL, 0, 0};
+            for (Index i = 0; i < mch_inspect_items; ++i) {
+                Index const arrival = (tile * mch_inspect_items + i) * block_threads + thread;
+                if (arrival < received.entries) look(block, arrival, mine);
+            }
+            block.join(&shared.ids_or, mine.ids_or);
+            block.meet(&shared.ids_and, mine.ids_and);
+            if (mine.late != ~0ULL) block.lower(&shared.late, mine.late);
+            if (mine.negative != ~0ULL) block.lower(&shared.negative, mine.negative);
+            if (mine.largest_count != 0) block.higher(&shared.largest_count, mine.largest_count);
+            if (mine.pinned != 0) block.add(&shared.pinned, mine.pinned);
+        });
+        block.each([&](int thread, auto&) {
+            if (thread != 0) return;
+            block.join(&found->ids_or, shared.ids_or);
+            block.meet(&found->ids_and, shared.ids_and);
+            if (shared.late != ~0ULL) block.lower(&found->late, shared.late);
+            if (shared.negative != ~0ULL) block.lower(&found->negative, shared.negative);
+            if (shared.largest_count != 0) block.higher(&found->largest_count, shared.largest_count);
+            if (shared.pinned != 0) block.add(&found->pinned, shared.pinned);
+        });
+    }
+
+private:
+    template <class Block>
+    RESHARD_HOST_DEVICE void look(Block& block, Index arrival, MchInspectShared& mine) const {
+        MchSource const& source = received.source_of(arrival);
+        auto const number = static_cast<unsigned long long>(arrival);
+        Index const id = load_as<Index>(received.element(source, 0, arrival));
+        ids[arrival] = id;
+        arrivals[arrival] = static_cast<std::uint32_t>(arrival);
+        mine.ids_or |= static_cast<unsigned long long>(id);
+        mine.ids_and &= static_cast<unsigned long long>(id);
+        if (arrival != source.begin && id < load_as<Index>(received.element(source, 0, arrival - 1))) {
+            unsigned long long const at = block.fetch_add(&found->descents, 1ULL);
+            if (at < static_cast<unsigned long long>(most_descents)) descents[at] = static_cast<std::uint32_t>(arrival);
+        }
+        if (access >= 0) {
+            Index const last = load_as<Index>(received.element(source, access, arrival));
+            bool const fits = static_cast<std::uint64_t>(last) <= static_cast<std::uint64_t>(iteration);
+            if (!fits) mine.late = smaller(mine.late, number);
+        }
+        if (counts >= 0) {
+            Index const count = load_as<Index>(received.element(source, counts, arrival));
+            if (count < 0) mine.negative = smaller(mine.negative, number);
+            if (count == INT64_MAX) ++mine.pinned;
+            if (count >= 0 && count != INT64_MAX) {
+                mine.largest_count = larger(mine.largest_count, static_cast<unsigned long long>(count));
+            }
+        }
+    }
+};
+
+/// Counts sorted ids that repeat.
+struct MchFindRepeats {
+    Index const* sorted;
+    MchFindings* found;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, Index place) const {
+        if (place == 0 || sorted[place] != sorted[place - 1]) return;
+        block.add(&found->repeats, 1ULL);
+        block.lower(&found->first_repeat, static_cast<unsigned long long>(place));
+    }
+};
+
+// ---- Which ids go when there are too many ------------------------------------------------------------------------
+
+/// A number that is in the order of doubles that are no NaN, -0 before 0.
+[[nodiscard]] RESHARD_HOST_DEVICE inline Index ordered_bits(double value) noexcept {
+    Index bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return bits >= 0 ? bits : bits ^ INT64_MAX;
+}
+
+/// TorchRec's scores, with its default decay exponent of 1. The list is by descending id: of what scores alike, a
+/// stable sort puts the largest ids first.
+struct MchScores {
+    MchReceived received;
+    std::uint32_t const* order = nullptr;
+    MchEviction eviction = MchEviction::none;
+    int counts = -1;
+    int access = -1;
+    Index iteration = 0;
+    Index largest_count = 0;  ///< that stands for INT64_MAX
+    Index* scores = nullptr;
+    std::uint32_t* places = nullptr;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        Index const place = received.entries - 1 - i;
+        Index const arrival = static_cast<Index>(order[place]);
+        double count = 0;
+        double age = 1;
+        if (counts >= 0) {
+            Index const number = received.word(counts, arrival);
+            count = static_cast<double>(number == INT64_MAX ? largest_count : number);
+        }
+        if (access >= 0) age = static_cast<double>(iteration - received.word(access, arrival) + 1);
+        double score = 0;
+        if (eviction == MchEviction::lfu) score = count;
+        if (eviction == MchEviction::lru) score = -age;
+        if (eviction == MchEviction::distance_lfu) score = count / (age > 1.0 ? age : 1.0);
+        scores[i] = ordered_bits(score);
+        places[i] = static_cast<std::uint32_t>(place);
+    }
+};
+/// The lowest scores, in their order, into the list of evicted ids.
+struct MchEvict {
+    std::uint32_t const* places;
+    Index const* sorted;
+    Index* evicted;
+    std::uint32_t* kept;  ///< 1 for each place that stays
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        std::uint32_t const place = places[i];
+        evicted[i] = sorted[place];
+        kept[place] = 0;
+    }
+};
+struct MchSetOnes {
+    std::uint32_t* list;
+    Index ones;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        list[i] = i < ones ? 1 : 0;
+    }
+};
+struct MchCompact {
+    std::uint32_t const* kept;
+    Index const* before;
+    Index const* ids;
+    std::uint32_t const* order;
+    Index* kept_ids;
+    std::uint32_t* kept_order;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index place) const {
+        if (kept[place] == 0) return;
+        kept_ids[before[place]] = ids[place];
+        kept_order[before[place]] = order[place];
+    }
+};
+
+// ---- Slots -------------------------------------------------------------------------------------------------------
+
+/// Marks slots that are kept, and says which entries need another. `taken` has a bit per slot but the last.
+struct MchMarkSlots {
+    MchReceived received;
+    std::uint32_t const* order = nullptr;
+    Index kept = 0;
+    Index first = 0;
+    Index slots = 0;  ///< of the shard, the last included
+    std::uint32_t* taken = nullptr;
+    std::uint32_t* moved = nullptr;  ///< [kept + 1], a zero behind the last
+    MchFindings* found = nullptr;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, Index i) const {
+        if (i == kept) {
+            moved[i] = 0;
+            return;
+        }
+        Index const slot = received.word(1, static_cast<Index>(order[i]));
+        bool const stays = slot >= first && slot - first < slots - 1;
+        moved[i] = stays ? 0 : 1;
+        if (slot == first + slots - 1) block.add(&found->on_reserved, 1ULL);
+        if (!stays) return;
+        Index const at = slot - first;
+        std::uint32_t const bit = std::uint32_t{1} << static_cast<unsigned>(at % 32);
+        if ((block.fetch_or(taken + at / 32, bit) & bit) != 0) block.add(&found->faulty_slots, 1ULL);
+    }
+};
+/// Where slots stay: marks those of all entries, the last slot too, and counts what is faulty.
+struct MchCheckSlots {
+    MchReceived received;
+    Index first = 0;
+    Index slots = 0;
+    std::uint32_t* taken = nullptr;
+    MchFindings* found = nullptr;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, Index arrival) const {
+        Index const slot = received.word(1, arrival);
+        bool faulty = slot < first || slot - first >= slots;
+        if (!faulty) {
+            Index const at = slot - first;
+            std::uint32_t const bit = std::uint32_t{1} << static_cast<unsigned>(at % 32);
+            faulty = (block.fetch_or(taken + at / 32, bit) & bit) != 0;
+        }
+        if (faulty) block.add(&found->faulty_slots, 1ULL);
+    }
+};
+/// Slots and the numbers of their entries, for a sort. `order` null: by arrival.
+struct MchListSlots {
+    MchReceived received;
+    std::uint32_t const* order = nullptr;
+    Index* slots = nullptr;
+    std::uint32_t* numbers = nullptr;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        slots[i] = received.word(1, order != nullptr ? static_cast<Index>(order[i]) : i);
+        numbers[i] = static_cast<std::uint32_t>(i);
+    }
+};
+/// The first and the last entry whose slot an earlier one has; with `all`, or whose slot is not within [first, end).
+/// Otherwise slots outside are not looked at.
+struct MchFindSlots {
+    Index const* sorted = nullptr;
+    std::uint32_t const* numbers = nullptr;  ///< equal slots by ascending number
+    Index first = 0;
+    Index end = 0;
+    bool all = false;
+    MchFindings* found = nullptr;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block& block, Index i) const {
+        bool const inside = sorted[i] >= first && sorted[i] < end;
+        if (inside ? i == 0 || sorted[i] != sorted[i - 1] : !all) return;
+        block.lower(&found->first_fault, static_cast<unsigned long long>(numbers[i]));
+        block.higher(&found->last_fault, static_cast<unsigned long long>(numbers[i]));
+    }
+};
+
+struct MchCountFree {
+    ReceivePlan plan;  ///< slots: all but the last
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index word) const {
+        count_free(plan, word);
+    }
+};
+/// The free slots, ascending, the last slot behind them.
+struct MchListFree {
+    ReceivePlan plan;
+    Index* list;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index word) const {
+        if (word < plan.words()) return write_free(plan, list, word);
+        list[plan.free_before[word]] = plan.first + plan.slots;
+    }
+};
+/// A slot for every row: its own, the lowest free ones in turn, then what is left.
+struct MchGiveSlots {
+    MchReceived received;
+    std::uint32_t const* order = nullptr;
+    Index kept = 0;
+    std::uint32_t const* moved = nullptr;
+    Index const* moved_before = nullptr;  ///< [kept + 1]
+    Index const* free = nullptr;
+    Index* slots = nullptr;
+    MchRowMove* moves = nullptr;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index row) const {
+        if (row >= kept) {
+            slots[row] = free[moved_before[kept] + row - kept];
+            return;
+        }
+        Index const slot = received.word(1, static_cast<Index>(order[row]));
+        if (moved[row] == 0) {
+            slots[row] = slot;
+            return;
+        }
+        Index const number = moved_before[row];
+        moves[number] = {slot, free[number]};
+        slots[row] = free[number];
+    }
+};
+
+// ---- The shard ---------------------------------------------------------------------------------------------------
+
+struct MchWriteIds {
+    Index const* from;
+    Index kept;
+    Index empty;
+    Index* to;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index row) const {
+        to[row] = row < kept ? from[row] : empty;
+    }
+};
+/// One column of metadata, in pieces of T.
+template <class T>
+struct MchWriteColumn {
+    MchReceived received;
+    std::uint32_t const* order = nullptr;
+    Index kept = 0;
+    int column = 2;
+    Index pieces = 1;  ///< of an element
+    std::uint8_t empty = 0;
+    bool counts = false;  ///< INT64_MAX becomes `largest_count`
+    Index largest_count = 0;
+    std::byte* to = nullptr;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        Index const row = pieces == 1 ? i : i / pieces;
+        T value;
+        if (row < kept) {
+            Index const offset = (i - row * pieces) * static_cast<Index>(sizeof(T));
+            value = load_as<T>(received.element(column, static_cast<Index>(order[row])) + offset);
+            if (counts && value == static_cast<T>(INT64_MAX)) value = static_cast<T>(largest_count);
+        } else {
+            std::memset(&value, empty, sizeof(T));
+        }
+        store_as<T>(to + i * static_cast<Index>(sizeof(T)), value);
+    }
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/device_passages.hpp
+/// \brief  redistribute() for columns that lie on a device, over any Work: mch/detail/passages.hpp, kernel by kernel.
+/// \depends mch/redistribute, mch/detail/device_arrivals, cuda/report.
+#pragma once
+
+#include <reshard/cuda/report.hpp>
+#include <reshard/mch/detail/device_arrivals.hpp>
+#include <reshard/mch/redistribute.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// One table on its way.
+template <class Work>
+class MchDevicePassage {
+    template <class T>
+    using List = WorkList<T, Work>;
+
+public:
+    /// Counts what leaves. \pre `transition` outlives this. Throws what redistribute_on_device() documents.
+    MchDevicePassage(Work& work, MchTransition const& transition, MchOptions const& options, int rank)
+        : current_(&transition.current),
+          shard_(shard_of(transition.current, transition.state, rank)),
+          part_(current_->slots.mesh().ordinal(rank)),
+          current_offsets_(work, std::span<Index const>(transition.current.offsets())),
+          router_(transition.current, current_offsets_.data()),
+          arrivals_(transition.current, shard_) {
+        check_columns(work, rank);
+        stays() ? find_reach(work) : count_leaving(work, transition, options);
+    }
+
+    /// The slots of a bucketed table are places, which a load by position keeps.
+    [[nodiscard]] bool stays() const noexcept { return current_->layout == MchLayout::buckets; }
+    [[nodiscard]] MchTable const& current() const noexcept { return *current_; }
+    [[nodiscard]] Index iteration() const noexcept { return iteration_; }
+    /// Those that stay on this rank included.
+    [[nodiscard]] Index entries_for(Index part) const { return report().counts()[static_cast<std::size_t>(part)]; }
+
+    /// Packs what leaves and what stays, makes room for what comes. `from(r)`: what rank r said.
+    template <class From>
+    void pack(Work& work, int rank, int ranks, From const& from) {
+        packed_ = List<std::byte>(work, report().packed_bytes());
+        with_columns([&](auto const& columns) {
+            partition_->scatter(work, rule_, columns, {packed_.data(), static_cast<std::size_t>(packed_.size())},
+                                report());
+        });
+        for (int r = 0; r < ranks; ++r) {
+            MchArrival const& said = from(r);
+            bool const own = r == rank && part_ >= 0;
+            Index const entries = r != rank ? said.entries : own ? entries_for(part_) : 0;
+            arrivals_.expect(r, entries, said.iteration, own ? block(part_) : nullptr);
+        }
+        arrivals_.allocate(work);
+        lists_.numbers.live_before = report().kept();
+        if (!rule_.drop_unreachable) return;
+        lists_.left_out = List<Index>(work, entries_for(rule_.left_out));
+        work.copy(lists_.left_out.data(), block(rule_.left_out), lists_.left_out.bytes());
+    }
+    void list_transfers(int rank, std::vector<Send>& sends, std::vector<Receive>& receives) {
+        MchChange& numbers = lists_.numbers;
+        for (Index part = 0; part < current_->parts(); ++part) {
+            auto const p = static_cast<std::size_t>(part);
+            Index const bytes = report().blocks()[p + 1] - report().blocks()[p];
+            if (part == part_ || bytes == 0) continue;
+            sends.push_back({static_cast<int>(current_->slots.mesh().rank_at(part)), block(part), byte_box(bytes)});
+            numbers.sent += entries_for(part);
+            numbers.bytes_sent += bytes;
+        }
+        for (MchBlock const& one : arrivals_.blocks()) {
+            if (one.rank == rank) continue;
+            receives.push_back({one.rank, arrivals_.memory(one), byte_box(one.bytes)});
+            numbers.received += one.entries;
+        }
+    }
+    void arrange(Work& work, MchMode mode, ReceiveOrder order) {
+        arrivals_.arrange(work, mode, order, lists_);
+        lists_.numbers.live_after = arrivals_.kept();
+        if (!counts_strays_) return;
+        lists_.numbers.unreachable =
+            count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part_});
+    }
+    void commit(Work& work) { arrivals_.commit(work); }
+    [[nodiscard]] MchDeviceLists<Work> lists() noexcept { return std::move(lists_); }
+
+private:
+    void check_columns(Work& work, int rank) const {
+        std::string const who = concat("reshard::mch: table '", current_->name, "': on rank ", rank);
+        if (static_cast<Index>(current_->metadata.size()) + 2 > max_device_columns) {
+            refuse_table(
+                ErrorCode::shape, *current_,
+                concat(current_->metadata.size(), " columns of metadata are more than kernels take. Fix: at most ",
+                       max_device_columns - 2, ", or redistribute() on the host."));
+        }
+        auto const check = [&](std::string_view what, void const* memory, Index bytes, Index alignment) {
+            if (memory != nullptr) work.check(who.c_str(), std::string(what).c_str(), memory, bytes, alignment);
+        };
+        check("the column of ids", shard_.ids, 8 * shard_.entries, 8);
+        check("the column of slots", shard_.slots, 8 * shard_.entries, 8);
+        for (std::size_t c = 0; c < shard_.metadata.size(); ++c) {
+            MchColumn const& column = current_->metadata[c];
+            bool const integers = column.name == mch_counts || column.name == mch_last_access;
+            check(concat("column '", column.name, "'"), shard_.metadata[c], column.bytes * shard_.entries,
+                  integers ? 8 : 1);
+        }
+        check("the list of segments", shard_.segments, 8 * shard_.segment_count, 8);
+        check("the current iteration", shard_.iteration, 8, 8);
+    }
+    void count_leaving(Work& work, MchTransition const& transition, MchOptions const& options) {
+        std::vector<Index> const saved = transition.saved.offsets();
+        saved_offsets_ = List<Index>(work, std::span<Index const>(saved));
+        bool const by_slot = options.mode == MchMode::slot_owner;
+        rule_ = {shard_.ids,
+                 shard_.slots,
+                 saved_offsets_.data(),
+                 static_cast<int>(saved.size()) - 1,
+                 shard_.offset,
+                 empty_id(current_->layout),
+                 router_,
+                 by_slot,
+                 by_slot && options.drop_unreachable,
+                 current_->parts()};
+        bool const all_reachable = !by_slot || options.drop_unreachable;
+        counts_strays_ = !all_reachable;
+        partition_.emplace(work.partition(shard_.entries, current_->parts() + (rule_.drop_unreachable ? 1 : 0)));
+        with_columns([&](auto const& columns) { partition_->count(work, rule_, columns); });
+        words_ = partition_->report(work);
+        if (shard_.iteration != nullptr) iteration_ = fetch(work, shard_.iteration);
+        if (never_loaded(work)) refuse_never_loaded(*current_, shard_.entries, shard_.offset);
+        Index const wrong = report().first_out_of_range();
+        if (report().out_of_range() == 0) return;
+        int const from = part_at(saved.data(), rule_.saved_parts, shard_.offset + wrong);
+        refuse_position(*current_, shard_.offset + wrong, fetch(work, shard_.ids + wrong),
+                        fetch(work, shard_.slots + wrong),
+                        {saved[static_cast<std::size_t>(from)], saved[static_cast<std::size_t>(from) + 1]});
+    }
+    /// Calls f(columns) with those of the shard: words, where all are.
+    template <class F>
+    void with_columns(F&& f) const {
+        bool words = true;
+        for (MchColumn const& column : current_->metadata) words = words && column.bytes == 8;
+        for (std::byte const* column : shard_.metadata) {
+            words = words && reinterpret_cast<std::uintptr_t>(column) % 8 == 0;
+        }
+        if (words) {
+            WordColumns columns{{shard_.ids, shard_.slots}};
+            for (std::byte const* column : shard_.metadata) {
+                columns.data.push_back(reinterpret_cast<Index const*>(column));
+            }
+            return f(columns);
+        }
+        ByteColumns columns;
+        columns.add(reinterpret_cast<std::byte const*>(shard_.ids), 8);
+        columns.add(reinterpret_cast<std::byte const*>(shard_.slots), 8);
+        for (std::size_t c = 0; c < shard_.metadata.size(); ++c) {
+            columns.add(shard_.metadata[c], current_->metadata[c].bytes);
+        }
+        f(columns);
+    }
+    [[nodiscard]] PartitionReport report() const {
+        return PartitionReport(words_, current_->parts() + (rule_.drop_unreachable ? 1 : 0));
+    }
+    [[nodiscard]] std::byte* block(Index part) const {
+        return packed_.data() + report().blocks()[static_cast<std::size_t>(part)];
+    }
+    template <class Answer>
+    [[nodiscard]] static Index count(Work& work, Index entries, Answer const& answer) {
+        List<unsigned long long> total(work, 1);
+        work.fill(total.data(), 0, total.bytes());
+        count_indices(work, "count", entries, answer, total.data());
+        return static_cast<Index>(fetch(work, total.data()));
+    }
+    void find_reach(Work& work) {
+        Index const empty = empty_id(current_->layout);
+        MchChange& numbers = lists_.numbers;
+        numbers.live_before = numbers.live_after = count(work, shard_.entries, MchIsLive{shard_.ids, empty});
+        numbers.unreachable = count(work, shard_.entries, MchIsStray{shard_.ids, empty, router_, part_});
+    }
+    /// Looks at all only where the first and the last would be zeros.
+    [[nodiscard]] bool never_loaded(Work& work) const {
+        if (shard_.entries < 2) return false;
+        for (Index const* column : {shard_.ids, shard_.slots}) {
+            if (fetch(work, column) != 0 || fetch(work, column + shard_.entries - 1) != 0) return false;
+        }
+        return count(work, shard_.entries, MchIsFilled{shard_.ids, shard_.slots}) == 0;
+    }
+
+    MchTable const* current_;
+    MchShard shard_;
+    Index part_;  ///< of the mesh, -1 outside
+    List<Index> current_offsets_;
+    Router router_;
+    MchDeviceArrivals<Work> arrivals_;
+    List<Index> saved_offsets_;
+    MchLeavingRule rule_;
+    bool counts_strays_ = false;
+    std::optional<typename Work::Partition> partition_;
+    std::vector<Index> words_;  ///< its report
+    Index iteration_ = 0;
+    List<std::byte> packed_;
+    MchDeviceLists<Work> lists_;
+};
+
+/// redistribute_on_device() (mch/redistribute.cuh) over a Work whose memory the communicator moves.
+template <class Work, Communicator C>
+std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<MchTransition const> tables, C& comm,
+                                                          MchOptions const& options, ReceiveOrder order) {
+    int const rank = comm.rank();
+    int const ranks = comm.size();
+    Digest digest;
+    digest.add_text("on devices").add(tables.size()).add(static_cast<std::uint64_t>(options.mode));
+    digest.add(options.drop_unreachable ? 1 : 0);
+    for (MchTransition const& one : tables) {
+        reshard::digest(digest, one.saved);
+        reshard::digest(digest, one.current);
+    }
+    std::vector<MchDevicePassage<Work>> passages;
+    std::vector<BasicMchDeviceChange<Work>> result;
+    std::vector<MchArrival> headers(static_cast<std::size_t>(ranks) * tables.size());
+    WorkList<MchArrival, Work> to;
+    WorkList<MchArrival, Work> from;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    agree_after(comm, digest.value(), [&] {
+        passages.reserve(tables.size());
+        result.reserve(tables.size());
+        for (std::size_t t = 0; t < tables.size(); ++t) {
+            check_transition(tables, t, ranks);
+            auto const& one = passages.emplace_back(work, tables[t], options, rank);
+            for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
+                headers[r * tables.size() + t].iteration = one.iteration();
+            }
+            for (Index part = 0; !one.stays() && part < one.current().parts(); ++part) {
+                auto const r = static_cast<std::size_t>(one.current().slots.mesh().rank_at(part));
+                headers[r * tables.size() + t].entries = one.entries_for(part);
+            }
+        }
+        if (ranks == 1) return;
+        to = WorkList<MchArrival, Work>(work, std::span<MchArrival const>(headers));
+        from = WorkList<MchArrival, Work>(work, to.size());
+        transport::check_memory(comm, to.data());
+        list_all_to_all(std::as_bytes(std::span(to.data(), headers.size())),
+                        std::as_writable_bytes(std::span(from.data(), headers.size())), ranks, sends, receives);
+    });
+    if (ranks != 1) comm.exchange(sends, receives).wait();
+
+    agree_after(comm, digest.value(), [&] {
+        sends.clear();
+        receives.clear();
+        if (ranks != 1) headers = from.host(work);
+        for (std::size_t t = 0; t < passages.size(); ++t) {
+            MchDevicePassage<Work>& one = passages[t];
+            if (one.stays()) continue;
+            one.pack(work, rank, ranks, [&](int r) -> MchArrival const& {
+                return headers[static_cast<std::size_t>(r) * tables.size() + t];
+            });
+            one.list_transfers(rank, sends, receives);
+        }
+        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
+        std::stable_sort(sends.begin(), sends.end(), by_peer);
+        std::stable_sort(receives.begin(), receives.end(), by_peer);
+    });
+    if (ranks != 1) comm.exchange(sends, receives).wait();
+
+    agree_after(comm, digest.value(), [&] {
+        for (MchDevicePassage<Work>& one : passages) {
+            if (!one.stays()) one.arrange(work, options.mode, order);
+        }
+        work.wait();
+    });
+    for (MchDevicePassage<Work>& one : passages) {
+        if (!one.stays()) one.commit(work);
+        result.emplace_back(work, one.lists());
+    }
+    return result;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tests/cuda/support/host_work.hpp
+/// \brief  A device that is the host: runs the bodies of kernels thread by thread, and knows which memory is its own.
+///
+/// What CUB does is done by the standard library. Threads of a phase and blocks of a launch run in an order of the
+/// test's choice. Memory that kernels or communicators are given has to be the device's: allocated here, or claimed.
+#pragma once
+
+#include "cuda/support/emulated.hpp"
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/cuda/detail/receive_kernels.hpp>
+#include <reshard/cuda/work.hpp>
+#include <reshard/cuda/report.hpp>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace reshard::test {
+
+/// Several ranks may share one.
+class HostDevice {
+public:
+    ThreadOrder order = ThreadOrder::up;
+    Index downloaded = 0;  ///< bytes
+    Index allocations = 0;
+    Index refused_from = INT64_MAX;  ///< the first allocation that fails
+
+    /// Memory of a test's that counts as the device's.
+    void claim(void const* memory, Index bytes) {
+        std::lock_guard const lock(mutex_);
+        if (bytes != 0) memory_[number(memory)] = number(memory) + static_cast<std::uintptr_t>(bytes);
+    }
+    void release(void const* memory) {
+        std::lock_guard const lock(mutex_);
+        memory_.erase(number(memory));
+    }
+    [[nodiscard]] bool has(void const* memory, Index bytes) const {
+        std::lock_guard const lock(mutex_);
+        auto const behind = memory_.upper_bound(number(memory));
+        if (bytes == 0) return true;
+        return behind != memory_.begin() &&
+               number(memory) + static_cast<std::uintptr_t>(bytes) <= std::prev(behind)->second;
+    }
+    [[nodiscard]] std::size_t pieces() const {
+        std::lock_guard const lock(mutex_);
+        return memory_.size();
+    }
+
+private:
+    [[nodiscard]] static std::uintptr_t number(void const* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+    std::map<std::uintptr_t, std::uintptr_t> memory_;
+    mutable std::mutex mutex_;
+};
+
+class HostWork {
+public:
+    class Memory {
+    public:
+        Memory() = default;
+        Memory(HostDevice& device, Index bytes)
+            : device_(&device), words_(static_cast<std::size_t>(ceil_div(bytes, 8) + 1), 0xa5a5a5a5a5a5a5a5) {
+            device.claim(words_.data(), bytes);
+        }
+        Memory(Memory&& other) noexcept
+            : device_(std::exchange(other.device_, nullptr)), words_(std::move(other.words_)) {}
+        Memory& operator=(Memory&& other) noexcept {
+            std::swap(device_, other.device_);
+            std::swap(words_, other.words_);
+            return *this;
+        }
+        Memory(Memory const&) = delete;
+        Memory& operator=(Memory const&) = delete;
+        ~Memory() {
+            if (device_ != nullptr) device_->release(words_.data());
+        }
+        [[nodiscard]] std::byte* data() const noexcept {
+            return const_cast<std::byte*>(reinterpret_cast<std::byte const*>(words_.data()));
+        }
+
+    private:
+        HostDevice* device_ = nullptr;
+        std::vector<std::uint64_t> words_;
+    };
+
+    class Partition {
+    public:
+        Partition(Index entries, Index destinations, ThreadOrder order)
+            : entries_(entries), destinations_(static_cast<int>(destinations)), order_(order) {}
+        template <class Rule, class Columns>
+        void count(HostWork&, Rule const& rule, Columns const& columns) {
+            bool const sorts = destinations_ > detail::tile_destinations;
+            EmulatedPartition memory(entries_, destinations_, sorts ? 1 : 8 * detail::block_threads);
+            packed_ =
+                sorts ? emulate_sort(memory, rule, columns, order_) : emulate_tiles<8>(memory, rule, columns, order_);
+            for (auto const* list : {&memory.counts, &memory.begins, &memory.blocks}) {
+                words_.insert(words_.end(), list->begin(), list->end());
+            }
+            words_.push_back(static_cast<Index>(memory.faults.out_of_range));
+            words_.push_back(static_cast<Index>(memory.faults.first));
+        }
+        [[nodiscard]] std::vector<Index> report(HostWork&) const { return words_; }
+        template <class Rule, class Columns>
+        void scatter(HostWork&, Rule const&, Columns const&, std::span<std::byte> packed,
+                     PartitionReport const& report) const {
+            if (static_cast<Index>(packed.size()) != report.packed_bytes() || packed.size() != packed_.size()) {
+                raise(ErrorCode::buffer, "tests: packed memory of another size.");
+            }
+            std::copy(packed_.begin(), packed_.end(), packed.begin());
+        }
+
+    private:
+        Index entries_;
+        int destinations_;
+        ThreadOrder order_;
+        Bytes packed_;
+        std::vector<Index> words_;
+    };
+
+    explicit HostWork(HostDevice& device) : device_(&device) {}
+
+    [[nodiscard]] Memory allocate(Index bytes) {
+        if (device_->allocations++ >= device_->refused_from) {
+            raise(ErrorCode::out_of_memory, concat("tests: no ", bytes, " bytes of device memory. Fix: none."));
+        }
+        return Memory(*device_, bytes);
+    }
+    void fill(void* to, int byte, Index bytes) {
+        own(to, bytes);
+        if (bytes != 0) std::memset(to, byte, static_cast<std::size_t>(bytes));
+    }
+    void copy(void* to, void const* from, Index bytes) {
+        own(from, bytes);
+        upload(to, from, bytes);
+    }
+    void upload(void* to, void const* from, Index bytes) {
+        own(to, bytes);
+        if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
+    void download(void* to, void const* from, Index bytes) {
+        own(from, bytes);
+        if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+        device_->downloaded += bytes;
+    }
+    void wait() {}
+
+    template <class State, class Shared, class Body>
+    void tiles(char const*, Index count, Body const& body) {
+        for (Index t = 0; t < count; ++t) {
+            Index const tile = device_->order == ThreadOrder::up ? t : count - 1 - t;
+            HostBlock<State> block(device_->order, static_cast<std::uint64_t>(tile) + 1);
+            Garbage<Shared> shared;
+            body(block, *shared, tile);
+        }
+    }
+    void sum(std::uint32_t const* from, Index* to, Index count) {
+        Index total = 0;
+        for (Index i = 0; i < count; ++i) {
+            Index const before = total;
+            total += from[i];
+            to[i] = before;
+        }
+    }
+    /// By bits [begin, end) of the keys with their sign flipped, and by nothing else.
+    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count,
+              detail::SortBits bits) {
+        auto const digit = [&](Index key) {
+            std::uint64_t const flipped = static_cast<std::uint64_t>(key) ^ (std::uint64_t{1} << 63U);
+            if (bits.begin == bits.end) return std::uint64_t{0};
+            std::uint64_t const low =
+                bits.end == 64 ? flipped : flipped & ((std::uint64_t{1} << static_cast<unsigned>(bits.end)) - 1U);
+            return low >> static_cast<unsigned>(bits.begin);
+        };
+        std::vector<std::size_t> at(static_cast<std::size_t>(count));
+        std::iota(at.begin(), at.end(), std::size_t{0});
+        std::stable_sort(at.begin(), at.end(), [&](auto a, auto b) { return digit(keys[a]) < digit(keys[b]); });
+        for (std::size_t i = 0; i != at.size(); ++i) {
+            sorted[i] = keys[at[i]];
+            order[i] = values[at[i]];
+        }
+    }
+    [[nodiscard]] Partition partition(Index entries, Index destinations) const {
+        return Partition(entries, destinations, device_->order);
+    }
+    void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
+        if (bytes != 0 && reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) != 0) {
+            raise(ErrorCode::buffer, concat(who, ": ", what, " is not aligned to its elements. Fix: align it."));
+        }
+        if (device_->has(memory, bytes)) return;
+        raise(ErrorCode::buffer, concat(who, ": ", what, " is memory of the host. Fix: copy it to the device first."));
+    }
+
+private:
+    void own(void const* memory, Index bytes) const {
+        if (!device_->has(memory, bytes)) raise(ErrorCode::buffer, "tests: the device was given memory of the host.");
+    }
+    HostDevice* device_;
+};
+
+/// A communicator that moves memory of a device, and no other.
+template <class C>
+class OnDevice : public MeshSplit<OnDevice<C>> {
+public:
+    static constexpr std::string_view name = "device";
+    using request_type = typename C::request_type;
+    using MeshSplit<OnDevice>::split;
+
+    OnDevice(C& inner, HostDevice& device) noexcept : inner_(&inner), device_(&device) {}
+    OnDevice(OnDevice&&) noexcept = default;
+    OnDevice& operator=(OnDevice&&) noexcept = default;
+    OnDevice(OnDevice const&) = delete;
+    OnDevice& operator=(OnDevice const&) = delete;
+    ~OnDevice() = default;
+
+    [[nodiscard]] int rank() const noexcept { return inner_->rank(); }
+    [[nodiscard]] int size() const noexcept { return inner_->size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return inner_->traffic(); }
+    [[nodiscard]] Verdict agree(Verdict mine) { return inner_->agree(std::move(mine)); }
+    [[nodiscard]] request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        for (Send const& one : sends) check_memory(one.base, one.payload_bytes());
+        for (Receive const& one : receives) check_memory(one.base, one.payload_bytes());
+        return inner_->exchange(sends, receives);
+    }
+    void check_memory(void const* memory, Index bytes = 1) const {
+        if (!device_->has(memory, bytes)) raise(ErrorCode::buffer, "tests: memory of the host is to be sent. Fix: no.");
+    }
+    [[nodiscard]] OnDevice split(int, int) { raise(ErrorCode::transport, "tests: no split."); }
+    void abort(ErrorCode code, std::string_view reason) noexcept { inner_->abort(code, reason); }
+
+private:
+    C* inner_;
+    HostDevice* device_;
+};
+
+}  // namespace reshard::test

@@ -106,6 +106,193 @@ TEST_CASE("redistribute on devices: equals the oracle in all modes, orders of th
     }
 }
 
+TEST_CASE(
+    "redistribute on devices: what is wrong with a shard is the host's error, word for word, and nothing is written") {
+    int refused = 0;
+    std::vector<int> kinds(8, 0);  // that were refused
+    for (std::uint64_t seed : seeds(300)) {
+        Random random(seed);
+        Setup setup;
+        setup.from = random.pick(std::vector<Id>{1, 2, 3, 4});
+        setup.to = random.pick(std::vector<Id>{1, 2, 3, 4});
+        setup.slots = random.between(4, 60);
+        setup.fill = random.pick(std::vector<Fill>{Fill::half, Fill::all_but_one, Fill::all});
+        setup.kind = random.pick(std::vector<IdKind>{IdKind::small, IdKind::hash63, IdKind::any});
+        setup.columns = 2;
+        Scene scene = draw_scene(setup, random);
+        std::size_t kind = 0;
+        for (Id times = random.between(1, 2); times > 0; --times) {
+            auto const any = [&] { return static_cast<std::size_t>(random.between(0, setup.to - 1)); };
+            ShardBuffers& shard = scene.loaded[any()];
+            ShardBuffers const& other = scene.loaded[any()];
+            if (shard.raw.empty() || other.raw.empty()) continue;
+            auto const at = [&](ShardBuffers const& of) {
+                return static_cast<std::size_t>(random.between(0, static_cast<Id>(of.raw.size()) - 1));
+            };
+            std::size_t const i = at(shard);
+            std::size_t const j = at(other);
+            kind = static_cast<std::size_t>(random.between(0, 7));
+            auto const number = [&](std::string_view name, Id value) {
+                for (std::size_t c = 0; c < scene.table.columns.size(); ++c) {
+                    if (scene.table.columns[c].name != name) continue;
+                    std::memcpy(shard.metadata[c].data() + 8 * i, &value, 8);
+                }
+            };
+            switch (kind) {
+                case 0: shard.raw[i] = other.raw[j]; break;
+                case 1: shard.slots[i] = other.slots[j]; break;
+                case 2: shard.slots[i] = random.pick(Ids{-1, INT64_MIN, INT64_MAX, setup.slots}); break;
+                case 3: number("counts", random.pick(Ids{-1, INT64_MIN, INT64_MAX})); break;
+                case 4: number("last_access_iter", random.pick(Ids{-1, 2000, INT64_MAX})); break;
+                case 5: shard.iteration[0] = 1001; break;
+                case 6:
+                    shard.raw.assign(shard.raw.size(), 0);
+                    if (random.chance(50)) shard.slots.assign(shard.raw.size(), 0);
+                    break;
+                default: std::swap(shard.slots[i], shard.slots[at(shard)]); break;
+            }
+        }
+        Mode const mode = modes[random.between(0, 2)];
+        Result const host = run_library(scene, mode);
+        DeviceRun const device =
+            run_on_device(scene, mode, random.pick(std::vector<ReceiveOrder>{ReceiveOrder::sort, ReceiveOrder::merge}),
+                          random.pick(std::vector<ThreadOrder>{ThreadOrder::down, ThreadOrder::shuffled}));
+        CAPTURE(seed);
+        INFO(to_string(setup));
+        CAPTURE(static_cast<int>(mode));
+        CHECK(device.result.error() == host.error());
+        CHECK((device.result.shards == host.shards));
+        CHECK((device.result.changes == host.changes));
+        for (RankEnd const& end : device.result.ends) CHECK(end.message == host.error());
+        refused += host.error().empty() ? 0 : 1;
+        kinds[kind] += host.error().empty() ? 0 : 1;
+    }
+    CHECK(refused > 100);
+    for (std::size_t kind = 0; kind < 7; ++kind) {
+        CAPTURE(kind);
+        CHECK(kinds[kind] > 0);
+    }
+}
+
+TEST_CASE("redistribute on devices: many tables in one message a pair of ranks; bucketed ones keep their places") {
+    for (std::uint64_t seed : seeds(40)) {
+        Random random(seed);
+        Id const to = random.pick(std::vector<Id>{1, 2, 3, 4});
+        Mode const mode = modes[random.between(0, 2)];
+        std::vector<Scene> scenes;
+        for (Id count = random.between(0, 3); count > 0; --count) {
+            Setup setup;
+            setup.from = random.between(1, 4);
+            setup.to = to;
+            setup.slots = random.between(1, 200);
+            setup.columns = static_cast<int>(random.between(0, 3));
+            scenes.push_back(draw_scene(setup, random));
+        }
+        Scene bucketed;
+        bucketed.table.bucketed = true;
+        bucketed.table.policy = Policy::none;
+        bucketed.table.buckets = bucketed.saved_buckets = 24;
+        bucketed.table.saved_offsets = chunk_offsets(48, 2);
+        bucketed.table.offsets = chunk_offsets(48, to);
+        for (std::size_t p = 0; p < bucketed.table.parts(); ++p) {
+            ShardBuffers shard;
+            shard.raw.assign(static_cast<std::size_t>(bucketed.table.offsets[p + 1] - bucketed.table.offsets[p]), -1);
+            for (Id& id : shard.raw)
+                if (random.chance(60)) id = static_cast<Id>(random.engine()() >> random.between(0, 60));
+            bucketed.loaded.push_back(shard);
+        }
+        scenes.push_back(bucketed);
+        HostDevice device;
+        std::vector<Result> results;
+        for (Scene const& scene : scenes) {
+            results.push_back({scene.loaded, std::vector<Change>(scene.loaded.size()), {}});
+            for (ShardBuffers const& shard : results.back().shards) claim(device, shard);
+        }
+        auto const ends = ReplayWorld(static_cast<int>(to)).run([&](ReplayCommunicator& replay) {
+            OnDevice comm(replay, device);
+            HostWork work(device);
+            auto const r = static_cast<std::size_t>(comm.rank());
+            std::vector<MchTransition> tables;
+            for (std::size_t t = 0; t < scenes.size(); ++t) {
+                Table const& table = scenes[t].table;
+                tables.push_back({library_table(table, table.saved_offsets, scenes[t].saved_buckets),
+                                  library_table(table, table.offsets, table.buckets),
+                                  library_state(table, results[t].shards[r])});
+                tables.back().saved.name = tables.back().current.name = concat("table ", t);
+            }
+            auto changes = reshard::detail::redistribute_with(work, std::span<MchTransition const>(tables), comm,
+                                                              library_options(mode), ReceiveOrder::automatic);
+            for (std::size_t t = 0; t < scenes.size(); ++t) results[t].changes[r] = change_of(changes.at(t).on_host());
+        });
+        CAPTURE(seed);
+        for (RankEnd const& end : ends) {
+            CHECK(end.message == "");
+            CHECK(end.traffic.messages_sent <= 2 * (to - 1));
+        }
+        for (std::size_t t = 0; t < scenes.size(); ++t) {
+            CAPTURE(t);
+            Outcome const expected = redistribute(scenes[t].table, scenes[t].loaded, mode);
+            CHECK(difference(scenes[t].table, results[t], expected) == "");
+        }
+    }
+}
+
+TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is the same error on every rank") {
+    Random random(7);
+    Setup setup;
+    setup.from = 2;
+    setup.to = 3;
+    setup.slots = 90;
+    Scene const scene = draw_scene(setup, random);
+    Table const& table = scene.table;
+    MchTable const saved = library_table(table, table.saved_offsets, scene.saved_buckets);
+    MchTable const current = library_table(table, table.offsets, table.buckets);
+    auto const run = [&](HostDevice& device, auto const& spoil) {
+        std::vector<ShardBuffers> shards = scene.loaded;
+        for (ShardBuffers const& shard : shards) claim(device, shard);
+        auto const ends = ReplayWorld(3).run([&](ReplayCommunicator& replay) {
+            OnDevice comm(replay, device);
+            HostWork work(device);
+            MchTransition one{saved, current, library_state(table, shards[static_cast<std::size_t>(comm.rank())])};
+            device.allocations = 0;
+            if (comm.rank() == 1) spoil(device, one);
+            static_cast<void>(reshard::detail::redistribute_with(work, std::span<MchTransition const>(&one, 1), comm,
+                                                                 MchOptions{}, ReceiveOrder::automatic));
+        });
+        CHECK((shards == scene.loaded) == (ends[0].code != ErrorCode::none));
+        for (RankEnd const& end : ends) CHECK(end.message == ends[0].message);
+        return ends[0];
+    };
+    HostDevice device;
+    RankEnd end = run(device, [](HostDevice& where, MchTransition& one) { where.release(one.state.slots.data()); });
+    CHECK(end.code == ErrorCode::buffer);
+    CAPTURE(end.message);
+    CHECK(end.message.find("'user': on rank 1: the column of slots is memory of the host") != std::string::npos);
+    end = run(device, [](HostDevice&, MchTransition& one) {
+        one.state.ids = DynamicView(one.state.ids.data() + 4, DType::i64, one.state.ids.shape());
+    });
+    CHECK(end.code == ErrorCode::buffer);
+    end = run(device, [](HostDevice&, MchTransition& one) {
+        for (int c = 0; c < 15; ++c) {
+            std::string const name = concat("more ", c);
+            one.saved.metadata.push_back({name, 1, 0});
+            one.current.metadata.push_back({name, 1, 0});
+            static std::vector<std::vector<std::uint8_t>> memory;
+            memory.emplace_back(30);
+            one.state.metadata.push_back({name, TensorView<std::uint8_t>(memory.back().data(), Shape{30})});
+        }
+    });
+    CHECK(end.code == ErrorCode::shape);
+    for (Index nth = 0; nth < 100; ++nth) {
+        device.refused_from = nth;
+        end = run(device, [](HostDevice&, MchTransition&) {});
+        device.refused_from = INT64_MAX;
+        if (end.code == ErrorCode::none) break;
+        CHECK(end.code == ErrorCode::out_of_memory);
+        CHECK(nth < 90);
+    }
+}
+
 TEST_CASE("redistribute on devices: rows follow their ids as on the host") {
     for (std::uint64_t seed : seeds(80)) {
         Random random(seed);

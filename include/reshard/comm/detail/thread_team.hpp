@@ -203,7 +203,8 @@ private:
 
     void sleep(int me) {
         constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // now() + more would overflow
-        auto const limit = std::chrono::steady_clock::now() + smaller(family_->options().deadline, longest);
+        auto const deadline = family_->options().deadline;
+        auto const limit = std::chrono::steady_clock::now() + (deadline < longest ? deadline : longest);
         for (;;) {
             unsigned const seen = family_->alarms();
             check_alarms(me);

@@ -6,9 +6,13 @@
 //
 //   reshard_device_bench [ENTRIES]     default 100,000,000
 //
-// Lines `measured NAME MILLISECONDS` are what bench/cuda/torch_chain.py compares PyTorch with.
+// Lines `measured NAME MILLISECONDS` are what bench/cuda/torch_chain.py compares PyTorch with; chain_... are what the
+// same chain takes when it is made of CUB calls, for where there is no PyTorch.
+#include "cuda/cub_chain.cuh"
 #include "support/goal_lines.hpp"
 
+#include <reshard/cuda/device_work.cuh>
+#include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/receive.cuh>
 #include <reshard/cuda/split_counts.cuh>
@@ -247,6 +251,54 @@ void receiver(Table const& table) {
                 static_cast<long long>(n), static_cast<long long>(slots), time, time);
 }
 
+/// PyTorch's chain, made of CUB calls.
+void chain(Table const& table) {
+    Index const n = table.entries;
+    Index const slots = n + n / 20 + 64;
+    bench::CubChain<Memory> steps(n, 8, slots);
+    Index const* const columns[] = {table.ids.words(), table.slots.words(), table.first.words(), table.second.words()};
+    Memory made(32 * slots);
+    Index* const to[] = {made.words(), made.words() + slots, made.words() + 2 * slots, made.words() + 3 * slots};
+    auto const times =
+        milliseconds({[&] { steps.partition(columns, to, stream); }, [&] { steps.receive(columns, to, stream); }}, 5);
+    std::printf("\nPyTorch's chain from CUB calls: partition %.3f ms, receive %.3f ms\n", times[0], times[1]);
+    std::printf("measured chain_partition %.4f\nmeasured chain_receive %.4f\n", times[0], times[1]);
+}
+
+__global__ void fill_runs(Index* keys, std::uint32_t* values, Index entries, Index run) {
+    Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= entries) return;
+    keys[i] = (i % run << 34U) + static_cast<Index>(mix(static_cast<unsigned long long>(i)) >> 31U);
+    values[i] = static_cast<std::uint32_t>(i);
+}
+/// How a receiver puts ids of 63 bits in order: by merging the runs that came, or by a radix sort.
+void orders(Index n) {
+    Memory keys(8 * n), other_keys(8 * n), values(4 * n), other_values(4 * n);
+    auto* const from = reinterpret_cast<std::uint32_t*>(values.data());
+    auto* const to = reinterpret_cast<std::uint32_t*>(other_values.data());
+    DeviceWork work(stream);
+    std::printf("\nreceiver's order of %lld ids of 63 bits, ms\n", static_cast<long long>(n));
+    for (Index runs : {2, 8, 32, 128}) {
+        std::vector<Index> begins;
+        Index const run = ceil_div(n, runs);
+        for (Index r = 0; r <= runs; ++r) begins.push_back(smaller(r * run, n));
+        auto const times = milliseconds(
+            {[&] {
+                 fill_runs<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(keys.words(), from, n, run);
+                 check(cudaGetLastError(), "the launch of fill_runs");
+             },
+             [&] {
+                 static_cast<void>(detail::merge_runs(work, begins, {keys.words(), from}, {other_keys.words(), to}));
+             },
+             [&] {
+                 work.sort(keys.words(), other_keys.words(), from, to, n, {0, 63});
+             }},
+            5);
+        std::printf("  %3lld runs: merged %.3f, sorted %.3f%s\n", static_cast<long long>(runs), times[1], times[2],
+                    detail::prefers_merge(ReceiveOrder::automatic, runs, 63) ? " (merged is what is done)" : "");
+    }
+}
+
 StridedBox rows_of(Index rows, Index row_bytes, Index pitch) {
     StridedBox box;
     box.element_bytes = 2;
@@ -356,7 +408,10 @@ int main(int argc, char** argv) {
         std::fflush(stdout);
         counts(table, goals);
         receiver(table);
+        std::fflush(stdout);
+        chain(table);
     }
+    orders(entries);
     goals.print();
     check(cudaStreamDestroy(stream), "cudaStreamDestroy");
     return 0;

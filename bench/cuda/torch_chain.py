@@ -6,6 +6,8 @@ The chain is that of _redistribute_mch_state in TorchEasyRec (github.com/alibaba
 its collectives: mask, boolean index per column, floor-divide, stable argsort, gather per column, bincount; then, for the
 receiver, mark taken slots, list free ones, build the columns and sort them (torchrec, _sort_mch_buffers).
 
+Without PyTorch scripts/gpu-test compares with the same chain made of CUB calls (cub_chain.cuh) instead.
+
     torch_chain.py FILE [ENTRIES]     FILE holds the output of reshard_device_bench; default 100,000,000 entries
 """
 import re

@@ -13,6 +13,7 @@
 #include <reshard/cuda/work.hpp>
 #include <reshard/cuda/report.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -23,8 +24,8 @@ namespace reshard::test {
 class HostDevice {
 public:
     ThreadOrder order = ThreadOrder::up;
-    Index downloaded = 0;  ///< bytes
-    Index allocations = 0;
+    std::atomic<Index> downloaded{0};  ///< bytes
+    std::atomic<Index> allocations{0};
     Index refused_from = INT64_MAX;  ///< the first allocation that fails
 
     /// Memory of a test's that counts as the device's.

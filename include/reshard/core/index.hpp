@@ -119,15 +119,16 @@ public:
         for (; at < text.size(); ++at) rest = rest << 8U | static_cast<unsigned char>(text[at]);
         return add_word(rest);
     }
+    /// A number in one step, for lists of thousands of records. Another value than add() gives.
+    constexpr Digest& add_word(std::uint64_t word) noexcept {
+        state_ = (state_ ^ word) * 0x9e3779b97f4a7c15U;
+        state_ ^= state_ >> 32U;  // multiplying carries upwards only
+        return *this;
+    }
+    constexpr Digest& add_word_signed(Index word) noexcept { return add_word(static_cast<std::uint64_t>(word)); }
     [[nodiscard]] constexpr std::uint64_t value() const noexcept { return state_; }
 
 private:
-    /// Multiplying carries upwards only, hence the shift.
-    constexpr Digest& add_word(std::uint64_t word) noexcept {
-        state_ = (state_ ^ word) * 0x9e3779b97f4a7c15U;
-        state_ ^= state_ >> 32U;
-        return *this;
-    }
     constexpr void add_byte(std::uint64_t byte) noexcept { state_ = (state_ ^ byte) * 0x100000001b3U; }
 
     std::uint64_t state_ = 0xcbf29ce484222325U;

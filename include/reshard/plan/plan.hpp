@@ -148,19 +148,21 @@ void add_cost(Cost& cost, Exchange const& exchange) {
 inline void digest(Digest& digest, DynamicDistribution const& distribution) {
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         Placement const& placement = distribution.placement(axis);
-        digest.add_signed(distribution.mesh().extent(axis)).add(static_cast<std::uint64_t>(placement.kind()));
-        if (placement.is_partial()) digest.add(static_cast<std::uint64_t>(placement.op()));
+        digest.add_word_signed(distribution.mesh().extent(axis)).add_word(static_cast<std::uint64_t>(placement.kind()));
+        if (placement.is_partial()) digest.add_word(static_cast<std::uint64_t>(placement.op()));
         if (!placement.is_shard()) continue;
         SplitRule const& rule = placement.rule();
-        digest.add_signed(placement.dim()).add(static_cast<std::uint64_t>(rule.kind)).add_signed(rule.block);
-        for (Index position : rule.boundaries) digest.add_signed(position);
+        digest.add_word_signed(placement.dim())
+            .add_word(static_cast<std::uint64_t>(rule.kind))
+            .add_word_signed(rule.block);
+        for (Index position : rule.boundaries) digest.add_word_signed(position);
     }
-    digest.add_signed(distribution.mesh().rank_at(0));
-    for (Index rank : distribution.mesh().ranks().ranks) digest.add_signed(rank);
-    for (Index extent : distribution.shape().extents()) digest.add_signed(extent);
+    digest.add_word_signed(distribution.mesh().rank_at(0));
+    for (Index rank : distribution.mesh().ranks().ranks) digest.add_word_signed(rank);
+    for (Index extent : distribution.shape().extents()) digest.add_word_signed(extent);
     for (auto const& cuts : distribution.signature().cuts)
-        for (int axis : cuts) digest.add_signed(axis);
-    digest.add_signed(-1);
+        for (int axis : cuts) digest.add_word_signed(axis);
+    digest.add_word_signed(-1);
 }
 
 }  // namespace detail

@@ -137,6 +137,23 @@ TEST_SUITE("checkpoint/load") {
         });
     }
 
+    TEST_CASE("of small tensors as many share a window as its lists have room for") {
+        TempFolder const folder;
+        std::vector<Goal> goals;
+        Index const more = 5;
+        for (Index i = 0; i < 2 * detail::WindowCutter::most_pieces + more; ++i) {
+            goals.push_back(goal(concat("w", i), DType::u8, i % 7 == 0 ? "(2):(R)" : "(2):(S0)", Shape{3}));
+        }
+        write(folder.path(), goals);
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            auto const report = load(folder.path(), tensors.list(), comm, OneRankReads<Scatter>{});
+            CHECK(tensors.wrong() == "");
+            CHECK(report.collectives.scatters == 3);
+            if (comm.rank() == 0) CHECK(report.extra_bytes == 3 * detail::WindowCutter::most_pieces);
+        });
+    }
+
     TEST_CASE("together every byte is read once, and files are opened files + ranks - 1 times at most") {
         TempFolder const folder;
         std::vector<Goal> goals;

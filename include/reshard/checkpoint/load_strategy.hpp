@@ -50,8 +50,8 @@ struct OneRankReads {
     static constexpr std::string_view name = How::name;
     static constexpr bool communicates = true;
     int source = 0;  ///< a rank of the communicator
-    /// Tensors share a window while they fit; a larger one is read in slices of at most this, or of one element. 0:
-    /// every tensor has windows of its own, as if it were loaded alone, and is not cut.
+    /// Tensors share a window while they fit, up to 512; a larger one is read in slices of at most this, or of one
+    /// element. 0: every tensor has windows of its own, as if it were loaded alone, and is not cut.
     Index window_bytes = default_window_bytes;
     ReadOptions reads{};
     LoadOptions options{};

@@ -32,6 +32,7 @@ struct PartialPart {
     PartialPart part;
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         Placement const& placement = distribution.placement(axis);
+        if (!placement.is_partial()) continue;
         if (axis_change(Placement::replicate(), placement) != AxisChange::fill) continue;
         part.op = placement.op();
         part.has_values = part.has_values && coordinates[axis] == 0;

@@ -149,7 +149,7 @@ private:
         ++report_.collectives.broadcasts;
         broadcast(comm_, {at(0), static_cast<std::size_t>(bytes)}, pieces.front().reader);
         for (Piece const& piece : pieces) {
-            visit_needs(piece, comm_.rank(), [&](MessagePart const& from, MessagePart const& to, std::byte* base) {
+            visit_needs(piece, [&](MessagePart const& from, MessagePart const& to, std::byte* base) {
                 copy(at(piece.place) + from.offset, from.box, base + to.offset, to.box);
                 report_.bytes_loaded += from.box.payload_bytes();
             });
@@ -164,10 +164,7 @@ private:
         sends_to_.resize(static_cast<std::size_t>(comm_.size()));
         for (Piece const& piece : pieces) {  // by reader
             if (piece.reader == comm_.rank()) add_sends(piece);
-            visit_needs(piece, comm_.rank(), [&](MessagePart const&, MessagePart const& to, std::byte* base) {
-                receives_.push_back({piece.reader, base + to.offset, to.box});
-                report_.bytes_loaded += to.box.payload_bytes();
-            });
+            add_receives(piece);
         }
         std::size_t count = 0;
         for (std::vector<Send> const& sends : sends_to_) count += sends.size();
@@ -186,25 +183,72 @@ private:
         DynamicDistribution const& to = targets_[extent.target].distribution;
         for (Index i = 0; i < to.mesh().size(); ++i) {
             Index const rank = to.mesh().rank_at(i);
-            needs_.clear();
-            append_needs(needs_, extent, piece.box, to, rank);
+            NeedForm const form = need_of(piece, rank);
+            if (form == NeedForm::nothing) continue;
+            std::vector<Send>& sends = sends_to_[static_cast<std::size_t>(rank)];
+            if (form == NeedForm::box) {
+                Send& send = sends.emplace_back();
+                send.peer = static_cast<int>(rank);
+                send.base = at(piece.place) + place_in_dense(send.box, needed_, extent.dtype, piece.box);
+                continue;
+            }
             for (Message const& need : needs_) {
                 MessagePart const part = part_of_dense(need, extent.dtype, piece.box);
-                sends_to_[static_cast<std::size_t>(rank)].push_back(
-                    {static_cast<int>(rank), at(piece.place) + part.offset, part.box});
+                sends.push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
             }
         }
     }
+    void add_receives(Piece const& piece) {
+        LocalTensor const& target = targets_[wanted_[piece.wanted].target];
+        if (!target.distribution.contains(comm_.rank())) return;
+        NeedForm const form = need_of(piece, comm_.rank());
+        if (form == NeedForm::box) {
+            Receive& receive = receives_.emplace_back();
+            receive.peer = piece.reader;
+            receive.base = target.view.data() + place_in_local(receive.box, needed_, target.view);
+            report_.bytes_loaded += receive.box.payload_bytes();
+        } else if (form == NeedForm::messages) {
+            visit_messages(piece, [&](MessagePart const&, MessagePart const& to, std::byte* base) {
+                receives_.push_back({piece.reader, base + to.offset, to.box});
+                report_.bytes_loaded += to.box.payload_bytes();
+            });
+        }
+    }
 
+    /// What a rank of the mesh needs of a piece: in needed_, or in needs_.
+    [[nodiscard]] NeedForm need_of(Piece const& piece, Index rank) {
+        WantedExtent const& extent = wanted_[piece.wanted];
+        DynamicDistribution const& to = targets_[extent.target].distribution;
+        if (!extent.is_for(to.mesh(), rank)) return NeedForm::nothing;
+        Indices const coordinates = to.mesh().coordinates(rank);
+        if (!partial_part(to, coordinates).has_values) return NeedForm::nothing;
+        NeedForm const form = needed_box(needed_, piece.box, to, coordinates);
+        if (form != NeedForm::messages) return form;
+        needs_.clear();
+        append_needs(needs_, piece.box, to, rank);
+        return needs_.empty() ? NeedForm::nothing : form;
+    }
+
+    /// What this rank needs of a piece: visit(where it is read to, where it belongs, address of the local tensor).
     template <class Visit>
-    void visit_needs(Piece const& piece, int rank, Visit&& visit) {
+    void visit_needs(Piece const& piece, Visit&& visit) {
+        LocalTensor const& target = targets_[wanted_[piece.wanted].target];
+        if (!target.distribution.contains(comm_.rank())) return;
+        NeedForm const form = need_of(piece, comm_.rank());
+        if (form == NeedForm::messages) visit_messages(piece, visit);
+        if (form != NeedForm::box) return;
+        MessagePart from;
+        MessagePart to;
+        from.offset = place_in_dense(from.box, needed_, target.view.dtype(), piece.box);
+        to.offset = place_in_local(to.box, needed_, target.view);
+        visit(from, to, target.view.data());
+    }
+    /// The same of what need_of() has put into needs_.
+    template <class Visit>
+    void visit_messages(Piece const& piece, Visit&& visit) {
         WantedExtent const& extent = wanted_[piece.wanted];
         LocalTensor const& target = targets_[extent.target];
-        if (!target.distribution.contains(rank)) return;
-        needs_.clear();
-        append_needs(needs_, extent, piece.box, target.distribution, rank);
-        if (needs_.empty()) return;
-        Indices const coordinates = target.distribution.mesh().coordinates(rank);
+        Indices const coordinates = target.distribution.mesh().coordinates(comm_.rank());
         for (Message const& need : needs_) {
             visit(part_of_dense(need, extent.dtype, piece.box),
                   part_of_local(need, target.view, target.distribution, coordinates), target.view.data());
@@ -218,6 +262,7 @@ private:
     Spread spread_;
     LoadReport& report_;
     decltype(make_staging(std::declval<C&>(), Index{})) staging_;
+    NeededBox needed_;
     std::vector<Message> needs_;
     std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through
     std::vector<Send> sends_;

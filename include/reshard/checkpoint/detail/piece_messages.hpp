@@ -15,26 +15,54 @@
 
 namespace reshard::inline v0::detail {
 
+/// What a rank needs of a box: nothing, a box, or what only messages can say.
+enum class NeedForm : int { nothing, box, messages };
+struct NeededBox {
+    Box box;       ///< of the global index space
+    Indices held;  ///< the first index that the rank holds, by dimension
+};
+/// A box, as it nearly always is: without a list of messages, for thousands of tensors.
+/// \pre the coordinates of a rank that has values
+[[nodiscard]] inline NeedForm needed_box(NeededBox& needed, Box const& box, DynamicDistribution const& to,
+                                         Indices const& coordinates) noexcept {
+    int const dims = to.shape().rank();
+    needed.box = box;
+    needed.held.count = dims;
+    for (int dim = 0; dim < dims; ++dim) {
+        needed.held[dim] = 0;
+        if (!to.cuts(dim).empty()) {
+            IndexSet const set = to.index_set(coordinates, dim).simplified();
+            if (!set.is_interval()) return NeedForm::messages;
+            needed.box.set(dim, intersect(box[dim], set.span()));
+            needed.held[dim] = set.span().begin;
+        }
+        if (needed.box[dim].empty()) return NeedForm::nothing;
+    }
+    return NeedForm::box;
+}
+
 /// Appends what `rank` needs of the box: the same messages in the same order for whoever asks.
 /// \pre the rank is in the mesh.
 inline void append_needs(std::vector<Message>& messages, Box const& box, DynamicDistribution const& to, Index rank) {
     Indices const coordinates = to.mesh().coordinates(rank);
     if (!partial_part(to, coordinates).has_values) return;
     int const dims = to.shape().rank();
+    NeededBox needed;
+    NeedForm const form = needed_box(needed, box, to, coordinates);
+    if (form == NeedForm::nothing) return;
+    if (form == NeedForm::box) {
+        Message& message = messages.emplace_back();
+        message.peer = rank;
+        for (int dim = 0; dim < dims; ++dim) message.box.push_back(needed.box[dim]);
+        return;
+    }
     InlineList<IndexSet, max_rank> sets;
-    bool intervals = true;
     for (int dim = 0; dim < dims; ++dim) {
         sets.push_back(to.index_set(coordinates, dim).simplified());
         if (intersect(sets[dim].span(), box[dim]).empty()) return;
-        intervals = intervals && sets[dim].is_interval();
     }
     std::size_t const first = messages.size();
-    Message& start = messages.emplace_back();
-    start.peer = rank;
-    if (intervals) {  // a box, as it nearly always is
-        for (int dim = 0; dim < dims; ++dim) start.box.push_back(intersect(box[dim], sets[dim].span()));
-        return;
-    }
+    messages.emplace_back().peer = rank;
     DimForms const forms = dim_forms(dims, dims, [&](int dim) { return !sets[dim].is_interval(); });
     for (int dim = 0; dim < dims; ++dim) {
         std::size_t const last = messages.size();
@@ -74,6 +102,35 @@ template <class Place>
         part.box.dims.push_back({message.box[dim].size(), strides[dim]});
     }
     return part;
+}
+
+/// Describes a needed box in a dense row-major box of the index space; returns where it begins there, in bytes.
+[[nodiscard]] inline Index place_in_dense(StridedBox& part, NeededBox const& needed, DType dtype,
+                                          Box const& dense) noexcept {
+    int const dims = dense.rank();
+    part.element_bytes = bytes(dtype);
+    part.dims.count = dims;
+    Index offset = 0;
+    Index stride = bytes(dtype);
+    for (int dim = dims - 1; dim >= 0; --dim) {
+        part.dims[dim] = {needed.box.extent(dim), stride};
+        offset += (needed.box.begin(dim) - dense.begin(dim)) * stride;
+        stride *= dense.extent(dim);
+    }
+    return offset;
+}
+/// The same in the rank's local tensor.
+[[nodiscard]] inline Index place_in_local(StridedBox& part, NeededBox const& needed, DynamicView const& view) noexcept {
+    int const dims = view.rank();
+    part.element_bytes = bytes(view.dtype());
+    part.dims.count = dims;
+    Index offset = 0;
+    for (int dim = 0; dim < dims; ++dim) {
+        Index const stride = view.stride(dim) * part.element_bytes;
+        part.dims[dim] = {needed.box.extent(dim), stride};
+        offset += (needed.box.begin(dim) - needed.held[dim]) * stride;
+    }
+    return offset;
 }
 
 /// Of a dense row-major box of the index space.

@@ -79,6 +79,10 @@ struct ReadSchedule {
 /// Cuts boxes of extents, each one run of its file, into the windows of one reader. 0 bytes: a window per box.
 class WindowCutter {
 public:
+    /// Pieces that share a window: so many that messages and agreements cost little beside them, and so few that the
+    /// lists of their transfers, some 500 bytes for each rank, stay small and in the cache.
+    static constexpr Index most_pieces = 512;
+
     WindowCutter(ReadSchedule& schedule, int reader, Index window_bytes) noexcept
         : schedule_(&schedule), reader_(reader), window_bytes_(window_bytes) {}
 
@@ -91,7 +95,7 @@ public:
             while (dim < box.rank() && box.extent(dim) == 1) ++dim;
             if (dim < box.rank()) return cut(number, extent, box, dim, bytes / box.extent(dim));
         }
-        if (used_ > 0 && bytes > window_bytes_ - used_) next_window();
+        if (used_ > 0 && (bytes > window_bytes_ - used_ || pieces_ == most_pieces)) next_window();
         Index offset = 0;  // of the box in its extent, in elements
         for (int dim = 0; dim < box.rank(); ++dim) {
             offset = offset * extent.box.extent(dim) + box.begin(dim) - extent.box.begin(dim);
@@ -99,6 +103,7 @@ public:
         schedule_->pieces.push_back(
             {number, reader_, window_, used_, extent.begin + offset * reshard::bytes(extent.dtype), bytes, box});
         used_ += bytes;
+        ++pieces_;
         schedule_->windows = larger(schedule_->windows, window_ + 1);
         schedule_->staging_bytes = larger(schedule_->staging_bytes, used_);
     }
@@ -115,6 +120,7 @@ private:
     void next_window() noexcept {
         ++window_;
         used_ = 0;
+        pieces_ = 0;
     }
 
     ReadSchedule* schedule_;
@@ -122,6 +128,7 @@ private:
     Index window_bytes_;
     Index window_ = 0;
     Index used_ = 0;
+    Index pieces_ = 0;
 };
 
 /// In the order in which they are read. \pre each reader's pieces are in their order.

@@ -40,7 +40,7 @@ public:
             for (TensorInfo const& tensor : layout.tensors) files.back().entries.push_back(detail::whole_entry(tensor));
         }
         CheckpointKind const kind = files.size() > 1 ? CheckpointKind::index : CheckpointKind::file;
-        return Catalogue(detail::whole_manifest(files), kind);
+        return Catalogue(detail::whole_manifest(std::move(files)), kind);
     }
 
     [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
@@ -60,6 +60,24 @@ public:
                                          [](StoredTensor const& a, std::string_view text) { return a.name < text; });
         return at == tensors().end() || at->name != tensor ? nullptr : &*at;
     }
+    /// The same, looked for around a place of tensors() first: callers list tensors in much the order of their names.
+    [[nodiscard]] StoredTensor const* find(std::string_view tensor, std::size_t near) const noexcept {
+        auto const all = tensors();
+        std::size_t begin = smaller(near, all.size());
+        std::size_t end = begin;  // those before begin are smaller, from end on none is
+        for (std::size_t step = 1; begin != 0 && !(all[begin - 1].name < tensor); step *= 2) {
+            end = begin - 1;
+            begin -= smaller(step, begin);
+        }
+        for (std::size_t step = 1; end != all.size() && all[end].name < tensor; step *= 2) {
+            begin = end + 1;
+            end += smaller(step, all.size() - end);
+        }
+        auto const less = [](StoredTensor const& a, std::string_view text) { return a.name < text; };
+        auto const at = std::lower_bound(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         all.begin() + static_cast<std::ptrdiff_t>(end), tensor, less);
+        return at == all.end() || at->name != tensor ? nullptr : &*at;
+    }
     [[nodiscard]] Index extent_bytes(Extent const& extent) const noexcept {
         return stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
     }
@@ -71,16 +89,21 @@ public:
             digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest).add_signed(file.writer);
         }
         for (StoredTensor const& tensor : tensors()) {
-            digest.add_words(tensor.name).add(static_cast<std::uint64_t>(tensor.dtype)).add_signed(tensor.replicas);
-            for (Index extent : tensor.shape.extents()) digest.add_signed(extent);
+            digest.add_words(tensor.name)
+                .add_word(static_cast<std::uint64_t>(tensor.dtype))
+                .add_word_signed(tensor.replicas);
+            for (Index extent : tensor.shape.extents()) digest.add_word_signed(extent);
             digest.add_words(tensor.distribution);
         }
         for (Extent const& extent : extents()) {
-            digest.add(extent.tensor).add_signed(extent.replica).add_signed(extent.file).add_signed(extent.begin);
+            digest.add_word(extent.tensor)
+                .add_word_signed(extent.replica)
+                .add_word_signed(extent.file)
+                .add_word_signed(extent.begin);
             for (int dim = 0; dim < extent.box.rank(); ++dim) {
-                digest.add_signed(extent.box.begin(dim)).add_signed(extent.box.end(dim));
+                digest.add_word_signed(extent.box.begin(dim)).add_word_signed(extent.box.end(dim));
             }
-            digest.add_words(extent.key).add(extent.has_checksum ? 1 : 0).add(extent.crc32c);
+            digest.add_words(extent.key).add_word(extent.has_checksum ? 1 : 0).add_word(extent.crc32c);
         }
         return digest.value();
     }

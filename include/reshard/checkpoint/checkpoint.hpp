@@ -40,8 +40,8 @@ public:
         }
         result.kind_ = list.kind;
         result.folder_ = list.folder;
-        result.manifest_ =
-            list.kind == CheckpointKind::manifest ? std::move(list.manifest) : detail::manifest_of(list, entries);
+        result.manifest_ = list.kind == CheckpointKind::manifest ? std::move(list.manifest)
+                                                                 : detail::manifest_of(list, std::move(entries));
         result.list_whole();
         return result;
     }

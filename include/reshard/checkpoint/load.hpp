@@ -148,17 +148,20 @@ public:
             check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));
             check_apart(tensors, comm.rank(), "load");
-            if (comm.rank() == terms.source) list = look_at(path, terms.one_has_files);
+            if (comm.rank() != terms.source) return;
+            list = look_at(path, terms.one_has_files);
+            if (terms.one_has_files) match_for_all(list, tensors, options_);
         });
-        share_list(comm, terms.source, path, list, report_.collectives);
+        share_list(comm, terms.source, path, list, report_.collectives, tensors);
         catalogue_ = std::move(list.catalogue);
-        wanted_ = match(catalogue_, tensors, options_);
+        wanted_ = list.is_matched ? std::move(list.wanted) : match(catalogue_, tensors, options_);
         files_.emplace(catalogue_, path, std::move(list.open));
         report_.lists_opened = list.opened;
         report_.tensors = static_cast<Index>(tensors.size());
-        report_.files = catalogue_.digest();
+        report_.files = list.is_matched ? list.digest : catalogue_.digest();
     }
 
+    /// Empty where one rank has the files, on the others.
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
     [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::vector<ReadBox> needs() const { return needed_boxes(wanted_, tensors_, comm_.rank()); }
@@ -185,9 +188,13 @@ public:
     void read_staged(ReadSchedule const& schedule, Spread spread, ReadOptions const& reads) {
         std::optional<ExtentSums> sums;
         agree([&] {
-            for (Piece const& piece : schedule.pieces)
-                if (piece.reader == comm_.rank()) files_->open(wanted_[piece.wanted].file);
-            sums.emplace(catalogue_, read_whole(wanted_, options_));
+            bool reads_some = false;
+            for (Piece const& piece : schedule.pieces) {
+                if (piece.reader != comm_.rank()) continue;
+                files_->open(wanted_[piece.wanted].file);
+                reads_some = true;
+            }
+            sums.emplace(catalogue_, reads_some ? read_whole(wanted_, options_) : std::vector<std::size_t>{});
             files_->sum_up(*sums);
         });
         StagedLoad<C> staged(comm_, wanted_, tensors_, schedule, spread, report_);

@@ -84,7 +84,7 @@ public:
 
     /// One agreement about the list, and the catalogue.
     void add_session(bool one_has_files) {
-        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files);
+        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files, wanted_, targets_);
         result_.collectives = costs.collectives;
         ++result_.collectives.agreements;
         result_.bytes_of_lists = costs.bytes;

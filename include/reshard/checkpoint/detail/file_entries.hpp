@@ -29,13 +29,18 @@ using FileEntries = DcpFile;
 
 /// What files of whole tensors hold together. Copies that are stored apart become one tensor with replicas.
 /// \pre names are distinct
-[[nodiscard]] inline Manifest whole_manifest(std::span<FileEntries const> files) {
+[[nodiscard]] inline Manifest whole_manifest(std::vector<FileEntries> files) {
     Manifest result;
+    std::size_t count = 0;
+    for (FileEntries const& file : files) count += file.entries.size();
+    result.files.reserve(files.size());
+    result.extents.reserve(count);
+    result.tensors.reserve(count);
     for (std::size_t file = 0; file < files.size(); ++file) {
-        result.files.push_back(files[file].file);
-        for (FileEntry const& entry : files[file].entries) {
+        result.files.push_back(std::move(files[file].file));
+        for (FileEntry& entry : files[file].entries) {
             result.extents.push_back({result.tensors.size(), 0, static_cast<int>(file), entry.begin, entry.box});
-            result.tensors.push_back({entry.name, entry.dtype, entry.box.shape(), 1, {}});
+            result.tensors.push_back({std::move(entry.name), entry.dtype, entry.box.shape(), 1, {}});
         }
     }
     sort_tensors(result);

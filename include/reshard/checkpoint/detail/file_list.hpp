@@ -228,6 +228,7 @@ public:
             }
             case CheckpointKind::file:
             case CheckpointKind::manifest:
+                result.entries.reserve(file.tensors().size());
                 for (TensorInfo const& tensor : file.tensors()) result.entries.push_back(whole_entry(tensor));
         }
         return result;
@@ -277,8 +278,8 @@ inline void check_file(SafetensorsFile const& file, CheckpointFile const& listed
 }
 
 /// The headers of all files, put together. Throws FormatError: also for shards that do not cover their tensors.
-[[nodiscard]] inline Manifest manifest_of(FileList const& list, std::span<FileEntries const> files) {
-    if (list.kind != CheckpointKind::shards) return whole_manifest(files);
+[[nodiscard]] inline Manifest manifest_of(FileList const& list, std::vector<FileEntries> files) {
+    if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(files));
     Manifest manifest = dcp_manifest(files, list.source);
     group_replicas(manifest);
     return manifest;

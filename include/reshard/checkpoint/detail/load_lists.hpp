@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_lists.hpp
 /// \brief  How the ranks of a load come to one catalogue, and what that costs.
-/// \depends checkpoint/detail/{catalogue_bytes,load_files}, checkpoint/load_strategy, comm/collectives,
+/// \depends checkpoint/detail/{load_files,load_match,wanted_bytes}, checkpoint/load_strategy, comm/collectives,
 /// exec/agree_tensors.
 ///
-/// One rank looks at the path and tells the others: the catalogue, where it has it from a manifest, from one file, or
-/// has all files to itself; else which files there are. Then their headers are dealt out, file f to rank f mod ranks,
-/// and shared in one all-gather: so each header is read once, and no rank reads them all.
+/// One rank looks at the path and tells the others: where it has all files to itself, which extents are wanted; the
+/// catalogue, where it has it from a manifest or from one file; else which files there are. Then their headers are
+/// dealt out, file f to rank f mod ranks, and shared in one all-gather: so each header is read once, and no rank reads
+/// them all.
 #pragma once
 
-#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
 #include <reshard/checkpoint/detail/load_files.hpp>
+#include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/detail/wanted_bytes.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/exec/agree_tensors.hpp>
@@ -20,9 +22,12 @@ namespace reshard::inline v0::detail {
 /// What one rank knows of a checkpoint.
 struct LoadList {
     FileList files;       ///< what there is, where the headers are dealt out
-    Catalogue catalogue;  ///< else
+    Catalogue catalogue;  ///< else; of extents that were matched, where this rank has the files
     bool is_dealt = false;
-    OpenFiles open;  ///< by this rank, by their place in the catalogue
+    bool is_matched = false;           ///< others are not told the catalogue, but what is wanted of it
+    std::vector<WantedExtent> wanted;  ///< then
+    std::uint64_t digest = 0;          ///< of the catalogue, then
+    OpenFiles open;                    ///< by this rank, by their place in the catalogue
     Index opened = 0;
 };
 
@@ -50,16 +55,36 @@ struct LoadList {
         entries.push_back(reader.read(*result.open.back(), i));
     }
     result.opened += static_cast<Index>(entries.size());
-    result.catalogue = Catalogue(manifest_of(list, entries), list.kind);
+    result.catalogue = Catalogue(manifest_of(list, std::move(entries)), list.kind);
     return result;
 }
 
-[[nodiscard]] inline std::vector<std::byte> list_text(LoadList const& list) {
+/// Finds the targets, for all ranks: on the rank that has the files to itself. A target that cannot be found is for all
+/// ranks to see, in the catalogue: so they find the same words for it.
+inline void match_for_all(LoadList& list, std::span<LocalTensor const> targets, LoadOptions const& options) {
+    try {
+        list.wanted = match(list.catalogue, targets, options);
+        list.digest = list.catalogue.digest();
+        list.is_matched = true;
+    } catch (Error const&) {
+        list.is_matched = false;
+    }
+}
+
+/// What a list is told as.
+enum class ListForm : int { catalogue, files, wanted };
+
+[[nodiscard]] inline std::vector<std::byte> list_text(LoadList const& list, std::span<LocalTensor const> targets = {}) {
     ByteWriter out;
-    out.number(list.is_dealt ? 1 : 0);
     if (list.is_dealt) {
+        out.number(static_cast<int>(ListForm::files));
         write(out, list.files);
+    } else if (list.is_matched) {
+        out.number(static_cast<int>(ListForm::wanted));
+        out.digest(list.digest);
+        write(out, list.wanted, targets);
     } else {
+        out.number(static_cast<int>(ListForm::catalogue));
         write(out, list.catalogue);
     }
     return out.take();
@@ -88,21 +113,30 @@ template <Communicator C>
     return texts;
 }
 
-/// Collective. Completes what rank `source` has found; on other ranks `list` is empty. `path` is this rank's own.
-/// Throws the same error on every rank.
+/// Collective. Completes what rank `source` has found; on other ranks `list` is empty. `path` is this rank's own;
+/// `targets` are those of match_for_all(). Throws the same error on every rank.
 template <Communicator C>
-void share_list(C& comm, int source, std::string const& path, LoadList& list, Collectives& collectives) {
+void share_list(C& comm, int source, std::string const& path, LoadList& list, Collectives& collectives,
+                std::span<LocalTensor const> targets = {}) {
     std::vector<std::byte> text;
-    if (comm.rank() == source) text = list_text(list);
+    if (comm.rank() == source) text = list_text(list, targets);
     Index size = static_cast<Index>(text.size());
     broadcast(comm, std::as_writable_bytes(std::span(&size, 1)), source);
     text.resize(static_cast<std::size_t>(size));
     broadcast(comm, text, source);
     collectives.broadcasts += 2;
     ByteReader in(text);
-    list.is_dealt = in.number() != 0;
+    auto const form = static_cast<ListForm>(in.number());
+    list.is_dealt = form == ListForm::files;
+    list.is_matched = form == ListForm::wanted;
     if (!list.is_dealt) {
-        if (comm.rank() != source) list.catalogue = read_catalogue(in);
+        if (comm.rank() == source) return;
+        if (list.is_matched) {
+            list.digest = in.digest();
+            list.wanted = read_wanted(in, targets);
+        } else {
+            list.catalogue = read_catalogue(in);
+        }
         return;
     }
     if (comm.rank() != source) list.files = read_file_list(in);
@@ -129,7 +163,7 @@ void share_list(C& comm, int source, std::string const& path, LoadList& list, Co
     std::vector<FileEntries> entries;
     entries.reserve(files);
     for (std::size_t i = 0; i < files; ++i) entries.push_back(read_file_entries(readers[i % ranks]));
-    list.catalogue = Catalogue(manifest_of(list.files, entries), list.files.kind);
+    list.catalogue = Catalogue(manifest_of(list.files, std::move(entries)), list.files.kind);
 }
 
 /// What share_list() comes to, and what is opened before it, for the checkpoint of a catalogue. (Boxes that several
@@ -139,7 +173,8 @@ struct ListCosts {
     Index bytes = 0;  ///< that cross ranks
     Index opened = 0;
 };
-[[nodiscard]] inline ListCosts list_costs(Catalogue const& catalogue, int ranks, bool one_has_files) {
+[[nodiscard]] inline ListCosts list_costs(Catalogue const& catalogue, int ranks, bool one_has_files,
+                                          std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets) {
     LoadList list;
     auto const files = catalogue.files().size();
     list.is_dealt = is_dealt(catalogue.kind(), files, one_has_files);
@@ -148,8 +183,13 @@ struct ListCosts {
     bool const is_manifest = catalogue.kind() == CheckpointKind::manifest;
     costs.opened = is_manifest ? 1 : static_cast<Index>(files) + (catalogue.kind() == CheckpointKind::index ? 1 : 0);
     if (!list.is_dealt) {
-        list.catalogue = catalogue;
-        costs.bytes = (ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(list).size());
+        list.is_matched = one_has_files;
+        if (list.is_matched) {
+            list.wanted.assign(wanted.begin(), wanted.end());
+        } else {
+            list.catalogue = catalogue;
+        }
+        costs.bytes = (ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(list, targets).size());
         return costs;
     }
     std::vector<FileEntries> entries(files);

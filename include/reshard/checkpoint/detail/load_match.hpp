@@ -63,12 +63,14 @@ struct StoredMatch {
         concat("reshard::load: none of the ", catalogue.tensors().size(), " tensors of the checkpoint is called ",
                quote_name(name), fault, ". Fix: check the name, or leave the tensor out of the list."));
 }
-/// The tensor of that name; else, for `w.__tp_replica_5` of k copies, copy (5 mod k) of w. Throws FormatError.
-[[nodiscard]] inline StoredMatch find_stored(Catalogue const& catalogue, std::string_view name) {
-    StoredTensor const* stored = catalogue.find(name);
-    auto const suffixed = replica_name(name);
+/// The tensor of that name; else, for `w.__tp_replica_5` of k copies, copy (5 mod k) of w. Looked for around the place
+/// `near` first. Throws FormatError.
+[[nodiscard]] inline StoredMatch find_stored(Catalogue const& catalogue, std::string_view name, std::size_t near) {
+    StoredTensor const* stored = catalogue.find(name, near);
     int replica = -1;
-    if (stored == nullptr && suffixed) {
+    if (stored != nullptr) return {static_cast<std::size_t>(stored - catalogue.tensors().data()), replica};
+    auto const suffixed = replica_name(name);
+    if (suffixed) {
         stored = catalogue.find(suffixed->tensor);
         if (stored != nullptr) replica = suffixed->replica % stored->replicas;
     }
@@ -138,10 +140,12 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
 }
 
 /// Appends the extents of one target that some rank reads. Only what all ranks know alike is looked at, so that all
-/// throw alike: name, distribution and element type.
-inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue, LocalTensor const& target,
-                          std::size_t place, LoadOptions const& options) {
-    StoredMatch const match = find_stored(catalogue, target.name);
+/// throw alike: name, distribution and element type. Returns the tensor's place in the catalogue; `near` is where to
+/// look for it first.
+inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue,
+                                 LocalTensor const& target, std::size_t place, LoadOptions const& options,
+                                 std::size_t near) {
+    StoredMatch const match = find_stored(catalogue, target.name, near);
     StoredTensor const& stored = catalogue.tensors()[match.tensor];
     bool const as_bytes = !is_byte_sized(stored.dtype);
     DType const dtype = as_bytes ? DType::u8 : stored.dtype;
@@ -164,19 +168,34 @@ inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& ca
                          axes};
         if (is_needed(one, target.distribution.mesh())) wanted.push_back(one);
     }
+    return match.tensor;
 }
 
-/// Sorted by (file, begin), as the files are read. Throws FormatError (TensorNotFound), MismatchError, MeshError,
-/// TransitionError, DTypeError.
+/// Sorts by the place in the catalogue, stably: by counting, for the records are large.
+[[nodiscard]] inline std::vector<WantedExtent> in_file_order(std::vector<WantedExtent> const& wanted,
+                                                             std::size_t extents) {
+    std::vector<std::size_t> next(extents + 1);  // of an extent: how many come before the next record of it
+    for (WantedExtent const& one : wanted) ++next[one.extent + 1];
+    for (std::size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
+    std::vector<std::size_t> order(wanted.size());
+    for (std::size_t i = 0; i < wanted.size(); ++i) order[next[wanted[i].extent]++] = i;
+    std::vector<WantedExtent> sorted;
+    sorted.reserve(wanted.size());
+    for (std::size_t i : order) sorted.push_back(wanted[i]);
+    return sorted;
+}
+
+/// Sorted by (file, begin), as the files are read and the catalogue is. Throws FormatError (TensorNotFound),
+/// MismatchError, MeshError, TransitionError, DTypeError.
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
                                                      LoadOptions const& options = {}) {
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
-    for (std::size_t i = 0; i < targets.size(); ++i) append_wanted(wanted, catalogue, targets[i], i, options);
-    std::stable_sort(wanted.begin(), wanted.end(), [](WantedExtent const& a, WantedExtent const& b) {
-        return a.file != b.file ? a.file < b.file : a.begin < b.begin;
-    });
-    return wanted;
+    std::size_t near = 0;
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+        near = append_wanted(wanted, catalogue, targets[i], i, options, near);
+    }
+    return in_file_order(wanted, catalogue.extents().size());
 }
 
 /// Where a rank holds identities: nobody has to send them.

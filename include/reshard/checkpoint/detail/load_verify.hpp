@@ -17,8 +17,9 @@ namespace reshard::inline v0::detail {
                                                          LoadOptions const& options) {
     std::vector<std::size_t> places;
     if (!options.verify_checksums) return places;
+    places.reserve(wanted.size());
     for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
-    std::sort(places.begin(), places.end());
+    sort_unless_sorted(places, [](std::size_t a, std::size_t b) { return a < b; });
     return places;
 }
 /// ... and those of which a rank that reads directly needs all.

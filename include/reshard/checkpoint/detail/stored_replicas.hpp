@@ -72,13 +72,20 @@ struct NamedReplica {
 /// Sorts the tensors by name and drops those that do not stay, whose extents belong to others by now.
 template <class Stays>
 void sort_tensors(Manifest& manifest, Stays&& stays) {
+    auto const by_name = [](StoredTensor const& a, StoredTensor const& b) { return a.name < b.name; };
     std::vector<std::size_t> order;
+    order.reserve(manifest.tensors.size());
     for (std::size_t i = 0; i < manifest.tensors.size(); ++i) {
         if (stays(i)) order.push_back(i);
     }
-    sort_unless_sorted(
-        order, [&](std::size_t a, std::size_t b) { return manifest.tensors[a].name < manifest.tensors[b].name; });
+    bool const is_sorted = std::is_sorted(manifest.tensors.begin(), manifest.tensors.end(), by_name);
+    if (is_sorted && order.size() == manifest.tensors.size()) return;
+    if (!is_sorted) {
+        std::sort(order.begin(), order.end(),
+                  [&](std::size_t a, std::size_t b) { return by_name(manifest.tensors[a], manifest.tensors[b]); });
+    }
     std::vector<StoredTensor> tensors;
+    tensors.reserve(order.size());
     std::vector<std::size_t> place(manifest.tensors.size(), 0);
     for (std::size_t i : order) {
         place[i] = tensors.size();

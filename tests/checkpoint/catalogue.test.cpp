@@ -64,7 +64,7 @@ TEST_SUITE("checkpoint/catalogue") {
         std::vector<TensorSpec> list;
         for (int i = 1; i < 40; i += 2) list.push_back({concat("w", i / 10, i % 10), DType::u8, Shape{1}});
         Catalogue const catalogue = Catalogue::of(list);
-        for (std::size_t near : {0, 1, 7, 18, 19, 20, 1000}) {
+        for (std::size_t near : std::vector<std::size_t>{0, 1, 7, 18, 19, 20, 1000}) {
             CAPTURE(near);
             for (int i = 0; i <= 40; ++i) {
                 std::string const name = concat("w", i / 10, i % 10);

@@ -86,7 +86,7 @@ public:
                     place_ = Place::metadata;
                 } else {
                     place_ = Place::entry;
-                    entries.push_back({std::move(key_), DType::u8, {}, {0, 0}});
+                    entries.push_back({key_, DType::u8, {}, {0, 0}});
                     seen_ = 0;
                     field_ = Field::unknown;
                 }
@@ -126,7 +126,7 @@ public:
     void key(std::string& text) {
         if (ignored_depth_ > 0) return;
         if (place_ != Place::entry) {
-            key_ = std::move(text);
+            key_ = text;  // a copy: the parser's memory for texts stays as large as it has grown
             if (place_ == Place::header && key_ == "__metadata__") {
                 if (metadata_seen_) fail(SafetensorsRule::duplicate_key, "'__metadata__' is given twice");
                 metadata_seen_ = true;

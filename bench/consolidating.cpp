@@ -15,9 +15,11 @@
 
 #include <sys/resource.h>
 
-#include <cstdio>   // fprintf, printf
-#include <cstdlib>  // system
-#include <cstring>  // strcmp
+#include <algorithm>  // clamp, sort
+#include <cstdio>     // fprintf, printf
+#include <cstdlib>    // system
+#include <cstring>    // strcmp
+#include <thread>     // hardware_concurrency
 
 namespace {
 
@@ -117,11 +119,26 @@ void consolidate_vs_cp(Goals& goals) {
     goals.at_most("consolidate_memory", megabytes / 4, 256);
 }
 
+/// As many ranks as there are cores: whether one file keeps them as busy as eight do.
+void consolidate_one_vs_eight(Goals& goals) {
+    Case model;
+    int const ranks = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, shards);
+    Paired const result = paired([&] { return model.consolidate_on(ranks, false); },
+                                 [&] { return model.consolidate_on(ranks, true); }, pairs);
+    model.consolidate_on(ranks, true);
+    bool const right = model.is_right();
+    std::printf("  %d ranks, checksums: eight files %5.2f GB/s, one file %5.2f GB/s, %.0f%%%s\n", ranks,
+                model.gigabytes() / result.first, model.gigabytes() / result.second, 100 * result.ratio,
+                right ? "" : "  WRONG RESULT");
+    goals.at_least("consolidate_one_vs_eight", right ? result.ratio : 0, 0.9);
+}
+
 struct Goal {
     char const* name;
     void (*measure)(Goals&);
 };
-constexpr Goal all_goals[] = {{"consolidate_vs_cp", consolidate_vs_cp}};
+constexpr Goal all_goals[] = {{"consolidate_vs_cp", consolidate_vs_cp},
+                              {"consolidate_one_vs_eight", consolidate_one_vs_eight}};
 
 int print_ranks() {
     Case model;

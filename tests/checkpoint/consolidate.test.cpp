@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/save_async.hpp>
+
 #include <atomic>
 #include <cmath>
 
@@ -322,6 +324,30 @@ TEST_SUITE("checkpoint/consolidate") {
         std::filesystem::remove(shards.in + "/reshard.manifest.json");
         check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
                       ErrorCode::io, {"a save that never ended"});
+    }
+
+    TEST_CASE("a save under way is waited for where its handle is given") {
+        TempFolder folder;
+        std::string const in = folder / "in";
+        std::vector<float> whole(300);
+        for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<float>(i);
+        auto const reports = on_ranks(3, [&](ThreadCommunicator& comm) {
+            auto const where = parse("(3):(S0)", Shape{300});
+            auto mine = std::vector<float>(whole.begin() + 100 * comm.rank(), whole.begin() + 100 * comm.rank() + 100);
+            std::vector<LocalTensor> const tensors{{"w", where, TensorView<float>(mine.data(), Shape{100})}};
+            auto saving = start_save(in, tensors, comm);
+            std::fill(mine.begin(), mine.end(), -1.0F);  // the trainer goes on
+            RewriteReport report = consolidate(saving, in, folder / "out", comm);
+            Caught const again = caught([&] { consolidate(saving, in, folder / "again", comm); });
+            CHECK(again.code == ErrorCode::buffer);
+            return report;
+        });
+        CHECK(reports[0].bytes_total == 1200);
+        Checkpoint const full = Checkpoint::open(folder / "out");
+        std::vector<float> read(300);
+        full.read(full.at("w"), std::as_writable_bytes(std::span(read)));
+        CHECK(read == whole);
+        CHECK_FALSE(std::filesystem::exists(folder / "again"));
     }
 
     TEST_CASE("too little room is told before anything is written") {

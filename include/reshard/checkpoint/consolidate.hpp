@@ -5,6 +5,7 @@
 ///
 ///     consolidate("sharded", "full");                          // alone
 ///     consolidate("sharded", "full", comm, options);           // any group of ranks that share the folders
+///     consolidate(saving, "sharded", "full", comm);            // a save under way: when it is done
 ///     shard_checkpoint("full", "sharded", placed_as("(2,2):(S0,R)"), comm);
 ///
 /// All three jobs - shards to files, files to shards, shards to other shards - are one transition between what files
@@ -18,6 +19,9 @@
 #include <reshard/comm/self.hpp>
 
 namespace reshard::inline v0 {
+
+template <Communicator C>
+class [[nodiscard]] SaveHandle;  // checkpoint/save_async.hpp
 
 /// Collective over `comm`, any group: ranks outside it are neither needed nor waited for. All ranks give the same paths
 /// (each its own spelling of them) and the same options (see there), and see the same folders.
@@ -55,6 +59,15 @@ RewriteReport consolidate(std::string from, std::string to, C& comm, Consolidate
 inline RewriteReport consolidate(std::string from, std::string to, ConsolidateOptions const& options = {}) {
     SelfCommunicator alone;
     return consolidate(std::move(from), std::move(to), alone, options);
+}
+
+/// What start_save() is still writing into `from`: waits for it first. Collective also over the ranks that save; those
+/// of them that are not in `comm` call SaveHandle::wait(). Throws what that throws: nothing is written to `to` then.
+template <Communicator S, Communicator C>
+RewriteReport consolidate(SaveHandle<S>& saving, std::string from, std::string to, C& comm,
+                          ConsolidateOptions const& options = {}) {
+    static_cast<void>(saving.wait());
+    return consolidate(std::move(from), std::move(to), comm, options);
 }
 
 /// As consolidate(), the other way: `to` becomes what save() would leave if the ranks of a mesh had the tensors as

@@ -30,21 +30,22 @@ constexpr int shards = 8;
 constexpr int pairs = 5;
 std::string parent = "/dev/shm";
 
-/// Eight files of about equal size, as far as tensors allow: (tensor, number from 0).
+/// Eight files, of as equal size as tensors allow: (tensor, number from 0).
 std::vector<std::pair<std::string, int>> eight_files(std::vector<TensorSpec> const& list) {
-    Index total = 0;
-    for (TensorSpec const& tensor : list) total += stored_bytes(tensor);
+    Index left = 0;  // bytes of this file and those behind it
+    for (TensorSpec const& tensor : list) left += stored_bytes(tensor);
     std::vector<std::pair<std::string, int>> files;
-    Index before = 0;
+    int file = 0;
+    Index filled = 0;
     for (TensorSpec const& tensor : list) {
-        files.emplace_back(tensor.name, static_cast<int>(before / ceil_div(total, Index{8})));
-        before += stored_bytes(tensor);
-    }
-    int last = -1;  // a tensor longer than a file leaves out numbers
-    int count = -1;
-    for (auto& [name, file] : files) {
-        if (file != last) ++count;
-        last = std::exchange(file, count);
+        Index const bytes = stored_bytes(tensor);
+        if (file + 1 < shards && filled > 0 && filled + bytes / 2 > left / (shards - file)) {
+            left -= filled;
+            filled = 0;
+            ++file;
+        }
+        files.emplace_back(tensor.name, file);
+        filled += bytes;
     }
     return files;
 }

@@ -135,7 +135,7 @@ template <class Place>
 
 /// Of a dense row-major box of the index space.
 [[nodiscard]] inline MessagePart part_of_dense(Message const& message, DType dtype, Box const& dense) {
-    Indices strides{};
+    Indices strides;
     strides.count = dense.rank();
     Index stride = bytes(dtype);
     for (int dim = dense.rank() - 1; dim >= 0; --dim) {  // the shape is known to be one

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <reshard/cuda/detail/receive_kernels.hpp>
-#include <reshard/cuda/work.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
+#include <reshard/cuda/work.hpp>
 
 #include <utility>  // exchange, swap
 

@@ -74,10 +74,9 @@ struct CountIndices {
     }
 };
 template <class Work, class Answer>
-void count_indices(Work& work, char const* what, Index count, Answer const& answer, unsigned long long* total) {
-    if (count == 0) return;
-    work.template tiles<NoState, CountIndicesShared>(what, ceil_div(count, block_threads),
-                                                     CountIndices<Answer>{count, answer, total});
+void count_indices(Work& work, char const* what, CountIndices<Answer> const& counting) {
+    if (counting.count == 0) return;
+    work.template tiles<NoState, CountIndicesShared>(what, ceil_div(counting.count, block_threads), counting);
 }
 
 /// Memory of a Work for so many T.

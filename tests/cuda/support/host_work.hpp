@@ -10,8 +10,8 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/cuda/detail/receive_kernels.hpp>
-#include <reshard/cuda/work.hpp>
 #include <reshard/cuda/report.hpp>
+#include <reshard/cuda/work.hpp>
 
 #include <atomic>
 #include <cstdint>

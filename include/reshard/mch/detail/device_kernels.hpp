@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_kernels.hpp
 /// \brief  The kernel bodies that carry a shard to other ranks: where entries go, what came, scores, slots, columns.
-/// \depends mch/routing, cuda/{columns,receive_report,rules,work}. Compiles without CUDA.
+/// \depends mch/{routing,transition}, cuda/{columns,receive_report,rules,work}. Compiles without CUDA.
 ///
 /// They are the loops of mch/detail/{outgoing,incoming}.hpp, an entry a thread. Faults are counted, and the entry that
 /// the host's loops would name first is kept, so that the host can say the same of it.
@@ -12,6 +12,7 @@
 #include <reshard/cuda/rules.hpp>
 #include <reshard/cuda/work.hpp>
 #include <reshard/mch/routing.hpp>
+#include <reshard/mch/transition.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -166,7 +166,7 @@ private:
     [[nodiscard]] static Index count(Work& work, Index entries, Answer const& answer) {
         List<unsigned long long> total(work, 1);
         work.fill(total.data(), 0, total.bytes());
-        count_indices(work, "count", entries, answer, total.data());
+        count_indices(work, "count", CountIndices<Answer>{entries, answer, total.data()});
         return static_cast<Index>(fetch(work, total.data()));
     }
     void find_reach(Work& work) {

@@ -6,6 +6,8 @@
 
 #include <reshard/mch/transition.hpp>
 
+#include <span>  // span
+
 namespace reshard::inline v0::detail {
 
 /// What ranks can know of table t of a list without looking at columns.

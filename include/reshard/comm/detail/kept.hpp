@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/kept.hpp
 /// \brief  For what a failed wait may not free: somebody else may still use it.
-/// \depends <atomic>, <utility>.
+/// \depends <atomic>, <cstdlib>, <new>.
 #pragma once
 
 #include <atomic>
+#include <cstdlib>  // abort
+#include <new>      // nothrow
 #include <utility>  // move
 
 namespace reshard::inline v0::detail {
@@ -17,7 +19,8 @@ void keep_for_good(T value) noexcept {
         Node* next;
     };
     static std::atomic<Node*> kept{nullptr};  // reachable: kept on purpose, not lost
-    auto* const mine = new Node{std::move(value), kept.load(std::memory_order_relaxed)};
+    auto* const mine = new (std::nothrow) Node{std::move(value), kept.load(std::memory_order_relaxed)};
+    if (mine == nullptr) std::abort();
     while (!kept.compare_exchange_weak(mine->next, mine, std::memory_order_release, std::memory_order_relaxed)) {
     }
 }

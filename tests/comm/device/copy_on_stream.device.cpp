@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/memory/copy_on_stream.hpp: against memory/copy.hpp, which is tested against loops.
-#include "support/fake_nccl.hpp"
+#include "support/fake_cuda_runtime.hpp"
 
-#include <reshard/memory/copy_on_stream.hpp>
 #include <reshard/memory/copy.hpp>
+#include <reshard/memory/copy_on_stream.hpp>
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 
 namespace {
 using namespace reshard;
-namespace fake = test::fake_nccl;
+namespace fake = test::fake_runtime;
 
 /// Runs what is in the stream.
 void drain(cudaStream_t stream) {
@@ -68,7 +68,7 @@ StridedBox random_layout(std::mt19937& rng, StridedBox const& shape, bool is_sou
 }
 }  // namespace
 
-TEST_SUITE("comm/nccl") {
+TEST_SUITE("comm/device") {
     TEST_CASE("strided copies on a stream are what copy() does, for boxes of all kinds") {
         auto const seed = 20261121U;
         CAPTURE(seed);

@@ -15,6 +15,7 @@ namespace fake = test::fake_nccl;
 /// the stream that reads a list nobody changes any more.
 class ListedCopies {
 public:
+    static constexpr bool converts = false;
     ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}
     [[nodiscard]] bool reserve(Index copies, Index batches) {
         copies_left_ = copies;

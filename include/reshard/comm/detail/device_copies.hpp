@@ -9,17 +9,18 @@
 
 namespace reshard::inline v0::detail {
 
-/// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; what it may have
-/// beside is
+/// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; where `converts` is
+/// true it also has
 ///
-///     bool can_convert(DType from, DType to) const noexcept;
-///     void convert(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
-///                  StridedBox const& to_box, DType to_type, double factor, cudaStream_t stream);
+///     static void check_alignment(std::byte const* base, StridedBox const& box);  // throws BufferError
+///     void add(Send const& from, Receive const& to);
 ///
-/// for values that change on the way between memory that the device reaches, counted and flushed like copies. Without
-/// them the host converts.
+/// for values that change on the way between memory that the device reaches, counted and flushed like copies. Else the
+/// host converts.
 class StridedCopies {
 public:
+    static constexpr bool converts = false;
+
     /// Where memory may come from: pinned for lists of boxes, and as much on the device.
     StridedCopies(StagingOptions const& /*pinned*/, StagingOptions const& /*device*/) noexcept {}
 
@@ -36,15 +37,5 @@ public:
     /// Lets go of its memory, or, if the device may still use it, of the right to free it.
     void close(bool /*stuck*/) noexcept {}
 };
-
-/// Whether these copies change values of one type into another's.
-template <class Copies>
-[[nodiscard]] bool can_convert(Copies const& copies, DType from, DType to) noexcept {
-    if constexpr (requires { copies.can_convert(from, to); }) {
-        return copies.can_convert(from, to);
-    } else {
-        return false;
-    }
-}
 
 }  // namespace reshard::inline v0::detail

@@ -137,8 +137,13 @@ private:
     template <class Byte>
     void look_up(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds) const {
         kinds.clear();
-        for (auto const& transfer : transfers)
+        for (auto const& transfer : transfers) {
             kinds.push_back(reachable_kind("device_threads", window_->device, transfer.base));
+            if constexpr (Copies::converts) {
+                if (!transfer.conversion.is_plain() && kinds.back() == MemoryKind::device)
+                    Copies::check_alignment(transfer.base, transfer.box);
+            }
+        }
     }
 
     /// One step; true when nothing is left to do.
@@ -238,8 +243,7 @@ private:
         bool const to_device = to == MemoryKind::device;
         if (!from_device && !to_device) return Route::by_host;
         if (from_device && to_device) {
-            if (reaches && (plain || can_convert(copies_, send.conversion.memory, receive.conversion.memory)))
-                return Route::copied;
+            if (reaches && (plain || Copies::converts)) return Route::copied;
             return plain ? Route::direct : Route::windowed;
         }
         auto const in_a_row = [](StridedBox const& box) {
@@ -316,13 +320,8 @@ private:
         }
     }
     void copied(Send const& send, Receive const& receive) {
-        Conversion const& from = send.conversion;
-        Conversion const& to = receive.conversion;
-        if constexpr (requires { copies_.can_convert(from.memory, to.memory); }) {
-            if (!from.is_plain() || !to.is_plain()) {
-                return copies_.convert(send.base, send.box, from.memory, receive.base, receive.box, to.memory,
-                                       from.factor * to.factor, window_->stream);
-            }
+        if constexpr (Copies::converts) {
+            if (!send.conversion.is_plain() || !receive.conversion.is_plain()) return copies_.add(send, receive);
         }
         copies_.add(send.base, send.box, receive.base, receive.box, window_->stream);
     }

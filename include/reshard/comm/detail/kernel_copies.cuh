@@ -18,6 +18,8 @@ namespace reshard::inline v0::detail {
 
 class KernelCopies {
 public:
+    static constexpr bool converts = false;
+
     KernelCopies(StagingOptions const& pinned, StagingOptions const& device) noexcept
         : listed_(pinned), near_(device) {}
 

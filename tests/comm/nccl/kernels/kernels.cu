@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // NcclKernelCommunicator (comm/nccl.cuh) and DeviceThreadKernelCommunicator (comm/device_threads.cuh) against the test
-// doubles of NCCL and the CUDA runtime, compiled by nvcc and run without a GPU: see kernels_on_host.cpp. What a device
+// doubles of NCCL and the CUDA runtime, compiled by nvcc and run without a GPU: see support/kernels_on_host.hpp. What a
+// device
 // makes of the kernel is the business of the tests that have one.
 #include "../../conformance.hpp"
 #include "../../device/devices.hpp"
 #include "../gpus.hpp"
-#include "kernels_on_host.hpp"
+#include "support/box_kernels_on_host.cuh"
 
 #include <reshard/comm/device_threads.cuh>
 #include <reshard/comm/nccl.cuh>
@@ -15,6 +16,7 @@ namespace fake = test::fake_nccl;
 
 TEST_SUITE("comm/nccl") {
     TEST_CASE("NcclKernelCommunicator: keeps the contract on 1 to 5 ranks, through any window, and packs by kernels") {
+        test::run_box_kernels_on_host();
         for (int ranks : {1, 2, 3, 4, 5}) {
             for (Index window : {Index{256} << 20, Index{4096}}) {
                 CAPTURE(ranks);
@@ -29,12 +31,33 @@ TEST_SUITE("comm/nccl") {
                 CHECK(test::launches() > before);
             }
         }
+        CHECK(test::unknown_kernels().empty());
         CHECK(fake::live_communicators() == 0);
         CHECK(fake::live_allocations() == 0);
+    }
+    TEST_CASE("NcclKernelCommunicator: a launch that CUDA refuses is its error, on every rank") {
+        test::run_box_kernels_on_host();
+        NcclOptions options;
+        options.deadline = std::chrono::seconds(5);
+        auto const ended = test::on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            auto comm = nccl_from<NcclKernelCommunicator>(host, stream, options);
+            std::vector<float> from(64);
+            std::vector<float> to(64);
+            int const peer = 1 - comm.rank();
+            StridedBox const box = test::box_of(4, {{16, 8}});
+            Send const sends[] = {{peer, reinterpret_cast<std::byte const*>(from.data()), box}};
+            Receive const receives[] = {{peer, reinterpret_cast<std::byte*>(to.data()), box}};
+            if (comm.rank() == 0) test::fail_launch(cudaErrorInvalidConfiguration);
+            comm.exchange(sends, receives).wait();
+        });
+        CHECK(ended[0].code == ErrorCode::transport);
+        CHECK(ended[0].says("the launch of reshard's copy kernel"));
+        CHECK(ended[1].code == ErrorCode::peer_failed);
     }
 
     TEST_CASE(
         "DeviceThreadKernelCommunicator: keeps the contract on 1 to 5 ranks of two devices, and copies by kernels") {
+        test::run_box_kernels_on_host();
         for (int ranks : {1, 2, 3, 4, 5}) {
             for (Index window : {Index{16} << 20, Index{4096}}) {
                 CAPTURE(ranks);

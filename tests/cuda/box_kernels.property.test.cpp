@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The bodies of the kernels of memory/copy.cuh and memory/on_device.cuh, against the host's functions.
 #include <reshard/memory/detail/box_kernels.hpp>
+#include <reshard/memory/detail/value_kernels.hpp>
 
 #include "memory/boxes.hpp"
 #include "support/random.hpp"
@@ -158,4 +160,85 @@ TEST_CASE("device folds: a cast rounds once, as the host's convert does") {
     CHECK_FALSE(detail::can_fold_into(Reduce::sum, DType::i32, DType::f32));
     CHECK_FALSE(detail::can_fold_into(Reduce::bor, DType::f32, DType::f32));
     CHECK(detail::can_fold_into(Reduce::bor, DType::i32, DType::i32));
+}
+
+TEST_CASE("device conversions: the kernel's body equals the host's convert, bit for bit, for every pair and factor") {
+    std::vector<DType> const types{DType::boolean, DType::u8,   DType::i8,  DType::i16, DType::u16,
+                                   DType::f16,     DType::bf16, DType::i32, DType::u32, DType::f32,
+                                   DType::f64,     DType::i64,  DType::u64};
+    // NaNs, infinities, subnormals, halves, ends of integers: what random bits seldom are.
+    std::vector<double> const corners{
+        0.0,     -0.0,      0.5,     1.5,      2.5,     -0.5,           254.5,          255.5,
+        65504.0, 65519.999, 65520.0, -65536.0, 0x1p-24, 0x1.8p-25,      0x1p-133,       0x1p-149,
+        0x1p52,  0x1p53,    0x1p63,  -0x1p63,  0x1p64,  0x1.fffffep127, 0x1.ffffffp127, 3e-310};
+    std::vector<double> const factors{1.0, 1.0, 0.5, 3.0, -0.1, 1.0 / 3.0, 1e-40, 1e300};
+    for (std::uint64_t seed : seeds(1500)) {
+        std::mt19937 rng(static_cast<unsigned>(seed));
+        DType const a = types[rng() % types.size()];
+        DType const b = types[rng() % types.size()];
+        double const factor = factors[rng() % factors.size()];
+        if (!can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
+        auto const extents = random_extents(rng);
+        Placed from = place(rng, extents, bytes(a), true);
+        Placed to = place(rng, extents, bytes(b), false);
+        scramble(rng, from.memory);
+        detail::with_number(a, [&]<class T>() {
+            for (Index offset : offsets_of(from.box)) {
+                std::byte* const at = from.base() + offset;
+                auto const choice = rng() % 8;
+                if (choice == 0) std::memset(at, 0xff, sizeof(T));  // a NaN, minus one, the largest
+                if constexpr (!std::is_integral_v<T>) {
+                    if (choice == 1) {
+                        detail::store_element<T>(at,
+                                                 static_cast<detail::Accumulator<T>>(corners[rng() % corners.size()]));
+                    } else if (choice == 2) {  // infinities and signalling NaNs
+                        double const wide = std::numeric_limits<double>::infinity();
+                        detail::store_element<T>(at,
+                                                 static_cast<detail::Accumulator<T>>(rng() % 2 != 0 ? wide : -wide));
+                        if (rng() % 2 != 0) at[0] = std::byte{1};
+                    }
+                }
+            }
+        });
+        std::vector<std::byte> expected = to.memory;
+        convert(from.base(), from.box, a, expected.data() + to.first, to.box, b, factor);
+        auto const box = detail::cast_box(from.base(), from.box, a, to.base(), to.box, b, factor);
+        for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::cast_thread(box, tile, thread); });
+        CAPTURE(seed);
+        CAPTURE(name(a));
+        CAPTURE(name(b));
+        CAPTURE(factor);
+        CHECK((to.memory == expected));
+    }
+}
+
+TEST_CASE("device fills and factors: the kernels' bodies equal the host's fill_identity and scale") {
+    std::vector<DType> const types{DType::boolean, DType::u8,  DType::i16, DType::f16, DType::bf16,
+                                   DType::i32,     DType::f32, DType::f64, DType::u64};
+    for (std::uint64_t seed : seeds(300)) {
+        std::mt19937 rng(static_cast<unsigned>(seed));
+        DType const type = types[rng() % types.size()];
+        Placed to = place(rng, random_extents(rng), bytes(type), false);
+        CAPTURE(seed);
+        CAPTURE(name(type));
+        auto const op = static_cast<Reduce>(rng() % reduce_count);
+        if (supports(op, type) && has_identity(op)) {
+            std::vector<std::byte> expected = to.memory;
+            fill_identity(op, type, expected.data() + to.first, to.box);
+            auto const box = detail::identity_box(op, type, to.base(), to.box);
+            for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::fill_thread(box, tile, thread); });
+            CHECK((to.memory == expected));
+        }
+        if (!is_floating(type)) continue;
+        scramble(rng, to.memory);
+        std::vector<std::byte> expected = to.memory;
+        Index const multiply = 1 + static_cast<Index>(rng() % 3);
+        Index const divide = 1 + static_cast<Index>(rng() % 7);
+        scale(type, expected.data() + to.first, to.box, multiply, divide);
+        auto const box = detail::scale_box(type, to.base(), to.box, multiply, divide);
+        for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::scale_thread(box, tile, thread); });
+        same_nans(to, to.memory, type);
+        same_nans(to, expected, type);
+        CHECK((to.memory == expected));
+    }
 }

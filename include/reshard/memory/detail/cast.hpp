@@ -5,6 +5,7 @@
 ///
 /// A row passes through carriers, a block at a time: float where every source value fits one exactly, else double. So
 /// there is a loop per type, not one per pair of types, and the second loop finds its block in the first cache.
+/// Kernels (memory/detail/value_kernels.hpp) share what concerns one value.
 #pragma once
 
 #include <reshard/memory/detail/arithmetic.hpp>
@@ -15,12 +16,21 @@ namespace reshard::inline v0::detail {
 /// doubles around the exact result, the odd one. Rounding that one once more, to a narrower type, is then the same as
 /// rounding the exact result (Boldo, Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms
 /// using rounding to odd", IEEE Transactions on Computers 57, 2008).
-[[nodiscard]] inline double round_to_odd(double value, double inexact) noexcept {
-    auto const bits = std::bit_cast<std::uint64_t>(value);
+[[nodiscard]] RESHARD_HOST_DEVICE inline double round_to_odd(double value, double inexact) noexcept {
+    auto const bits = __builtin_bit_cast(std::uint64_t, value);
     bool const away = (inexact > 0) == (value > 0);
     std::uint64_t const neighbour = away ? bits + 1 : bits - 1;
     bool const keep = !(inexact > 0 || inexact < 0) || (bits & 1U) != 0;  // a NaN comes from infinities: keep those
-    return std::bit_cast<double>(keep ? bits : neighbour);
+    return __builtin_bit_cast(double, keep ? bits : neighbour);
+}
+
+/// a * b + c, rounded once.
+[[nodiscard]] RESHARD_HOST_DEVICE inline double fused(double a, double b, double c) noexcept {
+#if defined(__CUDA_ARCH__)
+    return __fma_rn(a, b, c);
+#else
+    return __builtin_fma(a, b, c);
+#endif
 }
 
 /// value * factor, as the double to round to a narrower type: rounded to odd. `Short`: value has at most 24 digits.
@@ -29,57 +39,60 @@ struct OddProduct {
     double high;  ///< 26 digits of the factor; the others are its rest
     double rest;
 
-    explicit OddProduct(double by) noexcept
+    RESHARD_HOST_DEVICE explicit OddProduct(double by) noexcept
         : factor(by),
-          high(std::bit_cast<double>(std::bit_cast<std::uint64_t>(by) & ~std::uint64_t{0x7ffffff})),
+          high(__builtin_bit_cast(double, __builtin_bit_cast(std::uint64_t, by) & ~std::uint64_t{0x7ffffff})),
           rest(by - high) {}
 
     /// Whether value * factor is exact for every value of at most 24 digits.
-    [[nodiscard]] bool is_exact() const noexcept { return (std::bit_cast<std::uint64_t>(factor) & 0x1fffffffU) == 0; }
+    [[nodiscard]] RESHARD_HOST_DEVICE bool is_exact() const noexcept {
+        return (__builtin_bit_cast(std::uint64_t, factor) & 0x1fffffffU) == 0;
+    }
     /// \pre value has at most 24 digits, and !is_exact(). Both products are exact, so contraction changes nothing.
-    [[nodiscard]] double of_short(double value) const noexcept {
+    [[nodiscard]] RESHARD_HOST_DEVICE double of_short(double value) const noexcept {
         double const most = value * high;
         double const least = value * rest;
         double const sum = most + least;
         return round_to_odd(sum, least - (sum - most));
     }
-    [[nodiscard]] double of(double value) const noexcept {
+    [[nodiscard]] RESHARD_HOST_DEVICE double of(double value) const noexcept {
         double const product = value * factor;
-        return round_to_odd(product, __builtin_fma(value, factor, -product));
+        return round_to_odd(product, fused(value, factor, -product));
     }
 };
 
 /// A double rounded to a 16-bit float at once: by way of float it would be rounded twice. `Dropped` digits of 53 are
 /// dropped; below `smallest`, the least normal number, the last digit is worth that of `grid`.
 template <int Dropped>
-[[nodiscard]] inline float narrow(double value, double smallest, double grid) noexcept {
-    auto const raw = std::bit_cast<std::uint64_t>(value);
+[[nodiscard]] RESHARD_HOST_DEVICE inline float narrow(double value, double smallest, double grid) noexcept {
+    auto const raw = __builtin_bit_cast(std::uint64_t, value);
     std::uint64_t const sign = raw & 0x8000000000000000U;
     std::uint64_t const bits = raw ^ sign;
-    double const magnitude = std::bit_cast<double>(bits);
+    double const magnitude = __builtin_bit_cast(double, bits);
     std::uint64_t const half = (std::uint64_t{1} << (Dropped - 1)) - 1 + ((bits >> Dropped) & 1U);
     std::uint64_t const normal = (bits + half) >> Dropped << Dropped;
-    auto const subnormal = std::bit_cast<std::uint64_t>((magnitude + grid) - grid);
+    auto const subnormal = __builtin_bit_cast(std::uint64_t, (magnitude + grid) - grid);
     std::uint64_t const number = magnitude < smallest ? subnormal : normal;
-    return static_cast<float>(std::bit_cast<double>(sign | (magnitude == magnitude ? number : bits)));
+    return static_cast<float>(__builtin_bit_cast(double, sign | (magnitude == magnitude ? number : bits)));
 }
 
 /// To the nearest integer, ties to even; beyond the ends of T, the end; NaN becomes 0.
 template <class T>
-[[nodiscard]] inline T round_to_integer(double value) noexcept {
-    using Limits = std::numeric_limits<T>;
+[[nodiscard]] RESHARD_HOST_DEVICE inline T round_to_integer(double value) noexcept {
+    constexpr T lowest = std::numeric_limits<T>::lowest();
+    constexpr T highest = std::numeric_limits<T>::max();
     constexpr double magic = 0x1.8p52;  // its last digit is worth one
     double const number = value == value ? value : 0.0;
     if constexpr (sizeof(T) < 8) {
-        constexpr auto lowest = static_cast<double>(Limits::lowest());
-        constexpr auto highest = static_cast<double>(Limits::max());
-        double const above = number < lowest ? lowest : number;
-        double const within = above > highest ? highest : above;
+        constexpr auto first = static_cast<double>(lowest);
+        constexpr auto last = static_cast<double>(highest);
+        double const above = number < first ? first : number;
+        double const within = above > last ? last : above;
         return static_cast<T>(static_cast<std::int64_t>((within + magic) - magic));
     } else {
         constexpr double end = std::is_signed_v<T> ? 0x1p63 : 0x1p64;  // one beyond the highest
-        if (number >= end) return Limits::max();
-        if (number <= static_cast<double>(Limits::lowest())) return Limits::lowest();
+        if (number >= end) return highest;
+        if (number <= static_cast<double>(lowest)) return lowest;
         bool const whole = number >= 0x1p51 || number <= -0x1p51;
         if (!whole) return static_cast<T>(static_cast<std::int64_t>((number + magic) - magic));
         if (number >= 0x1p52 || number <= -0x1p52) return static_cast<T>(number);
@@ -92,17 +105,17 @@ template <class T>
 
 /// The nearest value of another integer type.
 template <class T, class S>
-[[nodiscard]] inline T clamp_integer(S value) noexcept {
-    using Limits = std::numeric_limits<T>;
+[[nodiscard]] RESHARD_HOST_DEVICE inline T clamp_integer(S value) noexcept {
+    constexpr T lowest = std::numeric_limits<T>::lowest();
+    constexpr T highest = std::numeric_limits<T>::max();
     if constexpr (std::is_signed_v<S>) {
         if (value < 0) {
             if constexpr (!std::is_signed_v<T>) return T{0};
-            auto const lowest = static_cast<std::int64_t>(Limits::lowest());
-            return static_cast<std::int64_t>(value) < lowest ? Limits::lowest() : static_cast<T>(value);
+            return static_cast<std::int64_t>(value) < static_cast<std::int64_t>(lowest) ? lowest
+                                                                                        : static_cast<T>(value);
         }
     }
-    return static_cast<std::uint64_t>(value) > static_cast<std::uint64_t>(Limits::max()) ? Limits::max()
-                                                                                         : static_cast<T>(value);
+    return static_cast<std::uint64_t>(value) > static_cast<std::uint64_t>(highest) ? highest : static_cast<T>(value);
 }
 
 /// The element type of a boolean in memory: any byte but zero is true.
@@ -119,7 +132,7 @@ void with_element(DType dtype, Body&& body) noexcept {
 
 /// A value of memory as a carrier. 64-bit integers keep what they lose as an odd last digit, as in round_to_odd.
 template <class S, class C>
-[[nodiscard]] inline C carried(S value) noexcept {
+[[nodiscard]] RESHARD_HOST_DEVICE inline C carried(S value) noexcept {
     if constexpr (std::is_same_v<S, Truth>) {
         return static_cast<C>(value.byte != 0);
     } else if constexpr (std::is_integral_v<S> && sizeof(S) == 8) {
@@ -140,7 +153,7 @@ template <class S, class C>
 
 /// A carrier as a value of memory: the only rounding.
 template <class T, class C>
-[[nodiscard]] inline T settled(C value) noexcept {
+[[nodiscard]] RESHARD_HOST_DEVICE inline T settled(C value) noexcept {
     if constexpr (std::is_same_v<T, Truth>) {
         return T{static_cast<std::uint8_t>(value != C{})};
     } else if constexpr (std::is_integral_v<T>) {

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/detail/value_kernels.hpp
+/// \brief  What a thread of a kernel does to values: cast and multiply them on a copy, fill in one value, rescale.
+/// \depends memory/detail/box_kernels.hpp, memory/detail/cast.hpp. Compiles without CUDA, so that tests run the bodies
+/// of kernels on the host.
+///
+/// The same bits as convert(), fill_identity() and scale() of the host, NaNs included where there is a choice of bits:
+/// devices have one NaN, so a conversion carries NaNs over as integers. (scale() hands on a NaN of the device's.)
+#pragma once
+
+#include <reshard/memory/detail/box_kernels.hpp>
+#include <reshard/memory/detail/cast.hpp>
+
+namespace reshard::inline v0::detail {
+
+// ---- Cast and factor -----------------------------------------------------------------------------------------------
+
+/// What values pass through between two types. The pairs of RowConverter, for one value instead of a row.
+enum class CastWay : std::uint8_t {
+    short_float,  ///< float: the source fits one exactly, and there is no factor
+    wide,         ///< double
+    nearest,      ///< none: a 64-bit integer becomes the nearest double
+    whole,        ///< none: a 64-bit integer becomes the nearest integer
+};
+
+/// destination = source * factor as a value of another type. Addresses are those of element 0.
+struct CastBox {
+    std::byte const* from = nullptr;
+    std::byte* to = nullptr;
+    OddProduct product{1.0};
+    DType from_type = DType::f32;
+    DType to_type = DType::f32;
+    CastWay way = CastWay::wide;
+    bool scales = false;
+    bool keeps_double = false;  ///< the product is the result, or exact: it is rounded as any product is
+    bool is_short = false;      ///< the source has at most 24 digits
+    BoxLoops loops;
+};
+
+[[nodiscard]] constexpr CastWay cast_way(DType from, DType to, bool scales) noexcept {
+    bool const is_long = from == DType::i64 || from == DType::u64;
+    if (is_long && is_integer(to)) return CastWay::whole;
+    if (is_long && to == DType::f64) return CastWay::nearest;
+    return fits_float(from) && !scales ? CastWay::short_float : CastWay::wide;
+}
+
+/// \pre can_convert(from_type, to_type, factor), something changes; the boxes have the same extents.
+[[nodiscard]] inline CastBox cast_box(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
+                                      StridedBox const& to_box, DType to_type, double factor) noexcept {
+    CastBox box;
+    LoopNest const nest = loop_nest(from_box, to_box);
+    box.from = from + nest.from_offset;
+    box.to = to + nest.to_offset;
+    box.product = OddProduct(factor);
+    box.from_type = from_type;
+    box.to_type = to_type;
+    box.scales = factor != 1.0;
+    box.way = cast_way(from_type, to_type, box.scales);
+    box.is_short = fits_float(from_type);
+    box.keeps_double = to_type == DType::f64 || (box.is_short && box.product.is_exact());
+    box.loops = box_loops(nest);
+    return box;
+}
+
+/// Bytes of an element that kernels convert. (The table of bytes() is the host's.)
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr bool is_float_on_device(DType dtype) noexcept {
+    return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
+template <class C>
+[[nodiscard]] RESHARD_HOST_DEVICE inline C carry(DType dtype, std::byte const* at) noexcept {
+    switch (dtype) {
+        case DType::boolean: return carried<Truth, C>(load_as<Truth>(at));
+        case DType::u8: return carried<std::uint8_t, C>(load_as<std::uint8_t>(at));
+        case DType::i8: return carried<std::int8_t, C>(load_as<std::int8_t>(at));
+        case DType::u16: return carried<std::uint16_t, C>(load_as<std::uint16_t>(at));
+        case DType::i16: return carried<std::int16_t, C>(load_as<std::int16_t>(at));
+        case DType::f16: return carried<Float16, C>(load_as<Float16>(at));
+        case DType::bf16: return carried<BFloat16, C>(load_as<BFloat16>(at));
+        case DType::f32: return carried<float, C>(load_as<float>(at));
+        default: break;
+    }
+    if constexpr (sizeof(C) == 8) {
+        switch (dtype) {
+            case DType::u32: return carried<std::uint32_t, C>(load_as<std::uint32_t>(at));
+            case DType::i32: return carried<std::int32_t, C>(load_as<std::int32_t>(at));
+            case DType::u64: return carried<std::uint64_t, C>(load_as<std::uint64_t>(at));
+            case DType::i64: return carried<std::int64_t, C>(load_as<std::int64_t>(at));
+            default: return carried<double, C>(load_as<double>(at));
+        }
+    }
+    return C{};
+}
+
+template <class C>
+RESHARD_HOST_DEVICE inline void settle(DType dtype, std::byte* at, C value) noexcept {
+    switch (dtype) {
+        case DType::boolean: return store_as(at, settled<Truth, C>(value));
+        case DType::u8: return store_as(at, settled<std::uint8_t, C>(value));
+        case DType::i8: return store_as(at, settled<std::int8_t, C>(value));
+        case DType::u16: return store_as(at, settled<std::uint16_t, C>(value));
+        case DType::i16: return store_as(at, settled<std::int16_t, C>(value));
+        case DType::u32: return store_as(at, settled<std::uint32_t, C>(value));
+        case DType::i32: return store_as(at, settled<std::int32_t, C>(value));
+        case DType::u64: return store_as(at, settled<std::uint64_t, C>(value));
+        case DType::i64: return store_as(at, settled<std::int64_t, C>(value));
+        case DType::f16: return store_as(at, settled<Float16, C>(value));
+        case DType::bf16: return store_as(at, settled<BFloat16, C>(value));
+        case DType::f32: return store_as(at, settled<float, C>(value));
+        default: return store_as(at, settled<double, C>(value));
+    }
+}
+
+/// A 64-bit integer as the nearest value of another integer type.
+template <class S>
+RESHARD_HOST_DEVICE inline void clamp_into(DType dtype, std::byte* at, S value) noexcept {
+    switch (dtype) {
+        case DType::u8: return store_as(at, clamp_integer<std::uint8_t>(value));
+        case DType::i8: return store_as(at, clamp_integer<std::int8_t>(value));
+        case DType::u16: return store_as(at, clamp_integer<std::uint16_t>(value));
+        case DType::i16: return store_as(at, clamp_integer<std::int16_t>(value));
+        case DType::u32: return store_as(at, clamp_integer<std::uint32_t>(value));
+        case DType::i32: return store_as(at, clamp_integer<std::int32_t>(value));
+        case DType::u64: return store_as(at, clamp_integer<std::uint64_t>(value));
+        default: return store_as(at, clamp_integer<std::int64_t>(value));
+    }
+}
+
+/// The bits of a NaN as those of a double, and back: what casts on the host make of them. Quiet, but for 16-bit floats
+/// and those of 32 bits that stay so.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint64_t nan_of_float(std::uint32_t bits) noexcept {
+    return static_cast<std::uint64_t>(bits & 0x80000000U) << 32U | 0x7ff8000000000000U |
+           static_cast<std::uint64_t>(bits & 0x007fffffU) << 29U;
+}
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint32_t nan_of_double(std::uint64_t bits) noexcept {
+    return static_cast<std::uint32_t>(bits >> 32U & 0x80000000U) | 0x7fc00000U |
+           static_cast<std::uint32_t>(bits >> 29U & 0x007fffffU);
+}
+
+/// Converts a NaN of a float into what is to be written. False: it is none.
+[[nodiscard]] RESHARD_HOST_DEVICE inline bool cast_nan(CastBox const& box, std::byte const* from,
+                                                       std::byte* to) noexcept {
+    constexpr std::uint32_t quiet = 0x00400000U;
+    std::uint32_t number = 0;
+    std::uint64_t wide = 0;
+    if (box.from_type == DType::f64) {
+        wide = load_as<std::uint64_t>(from);
+        if ((wide & 0x7fffffffffffffffU) <= 0x7ff0000000000000U) return false;
+        wide |= 0x0008000000000000U;
+        number = nan_of_double(wide);
+    } else {
+        if (box.from_type == DType::f16) {
+            number = __builtin_bit_cast(std::uint32_t, static_cast<float>(load_as<Float16>(from)));
+        } else if (box.from_type == DType::bf16) {
+            number = static_cast<std::uint32_t>(load_as<std::uint16_t>(from)) << 16U;
+        } else {
+            number = load_as<std::uint32_t>(from);
+        }
+        if ((number & 0x7fffffffU) <= 0x7f800000U) return false;
+        wide = nan_of_float(number);
+        if (box.scales) number |= quiet;
+    }
+    switch (box.to_type) {
+        case DType::f64: store_as(to, wide); return true;
+        case DType::f32: store_as(to, number); return true;
+        case DType::f16: store_as(to, Float16(__builtin_bit_cast(float, number))); return true;
+        case DType::bf16: store_as(to, BFloat16(__builtin_bit_cast(float, number))); return true;
+        default: return false;  // zero, or true
+    }
+}
+
+RESHARD_HOST_DEVICE inline void cast_element(CastBox const& box, std::byte const* from, std::byte* to) noexcept {
+    if (is_float_on_device(box.from_type) && cast_nan(box, from, to)) return;
+    switch (box.way) {
+        case CastWay::short_float: return settle(box.to_type, to, carry<float>(box.from_type, from));
+        case CastWay::nearest:
+            if (box.from_type == DType::i64) return store_as(to, static_cast<double>(load_as<std::int64_t>(from)));
+            return store_as(to, static_cast<double>(load_as<std::uint64_t>(from)));
+        case CastWay::whole:
+            if (box.from_type == DType::i64) return clamp_into(box.to_type, to, load_as<std::int64_t>(from));
+            return clamp_into(box.to_type, to, load_as<std::uint64_t>(from));
+        case CastWay::wide: break;
+    }
+    double value = carry<double>(box.from_type, from);
+    if (box.scales) {
+        if (box.keeps_double) {
+            value = value * box.product.factor;
+        } else {
+            value = box.is_short ? box.product.of_short(value) : box.product.of(value);
+        }
+    }
+    settle(box.to_type, to, value);
+}
+
+/// Calls body(from offset, to offset) for the elements of a tile that are one thread's.
+template <class Body>
+RESHARD_HOST_DEVICE inline void for_elements_of_thread(BoxLoops const& loops, Index tile, int thread,
+                                                       Body&& body) noexcept {
+    Index const first = tile * box_tile + thread;
+    RESHARD_UNROLL
+    for (int i = 0; i < box_items; ++i) {
+        Index const element = first + Index{i} * box_threads;
+        if (element >= loops.units) return;
+        Index from = 0;
+        Index to = 0;
+        loops.locate(element, from, to);
+        body(from, to);
+    }
+}
+
+/// What one thread does with a tile of a conversion.
+RESHARD_HOST_DEVICE inline void cast_thread(CastBox const& box, Index tile, int thread) noexcept {
+    for_elements_of_thread(box.loops, tile, thread,
+                           [&](Index from, Index to) { cast_element(box, box.from + from, box.to + to); });
+}
+
+// ---- One value, everywhere
+// -------------------------------------------------------------------------------------------
+
+struct FillBox {
+    std::byte* to = nullptr;
+    std::uint64_t value = 0;  ///< its bits, in the lowest bytes
+    int bytes = 1;            ///< of an element: 1, 2, 4 or 8
+    BoxLoops loops;
+};
+
+/// As fill_identity(). \pre the same.
+[[nodiscard]] inline FillBox identity_box(Reduce op, DType dtype, std::byte* to, StridedBox const& to_box) noexcept {
+    FillBox box;
+    LoopNest const nest = loop_nest(to_box, to_box);
+    box.to = to + nest.to_offset;
+    box.bytes = static_cast<int>(bytes(dtype));
+    box.loops = box_loops(nest);
+    with_number(dtype, [&]<class T>() {
+        T value = static_cast<T>(identity_of<Accumulator<T>>(op));
+        if (dtype == DType::boolean && op == Reduce::band) value = static_cast<T>(1);
+        std::memcpy(&box.value, &value, sizeof(T));
+    });
+    return box;
+}
+
+RESHARD_HOST_DEVICE inline void fill_thread(FillBox const& box, Index tile, int thread) noexcept {
+    for_elements_of_thread(box.loops, tile, thread, [&](Index, Index to) {
+        switch (box.bytes) {
+            case 1: return store_as(box.to + to, static_cast<std::uint8_t>(box.value));
+            case 2: return store_as(box.to + to, static_cast<std::uint16_t>(box.value));
+            case 4: return store_as(box.to + to, static_cast<std::uint32_t>(box.value));
+            default: return store_as(box.to + to, box.value);
+        }
+    });
+}
+
+// ---- Sums and averages
+// -----------------------------------------------------------------------------------------------
+
+/// x = x * multiply / divide.
+struct ScaleBox {
+    std::byte* to = nullptr;
+    DType dtype = DType::f32;
+    Index multiply = 1;
+    Index divide = 1;
+    BoxLoops loops;
+};
+
+/// As scale(). \pre the same.
+[[nodiscard]] inline ScaleBox scale_box(DType dtype, std::byte* to, StridedBox const& to_box, Index multiply,
+                                        Index divide) noexcept {
+    LoopNest const nest = loop_nest(to_box, to_box);
+    return {to + nest.to_offset, dtype, multiply, divide, box_loops(nest)};
+}
+
+RESHARD_HOST_DEVICE inline void scale_thread(ScaleBox const& box, Index tile, int thread) noexcept {
+    for_elements_of_thread(box.loops, tile, thread, [&](Index, Index to) {
+        std::byte* const at = box.to + to;
+        if (box.dtype == DType::f64) {
+            double const product = load_as<double>(at) * static_cast<double>(box.multiply);
+            return store_as(at, product / static_cast<double>(box.divide));
+        }
+        float const product = load_carrier<float>(box.dtype, at) * static_cast<float>(box.multiply);
+        store_carrier<float>(box.dtype, at, product / static_cast<float>(box.divide));
+    });
+}
+
+/// Whether every element has the alignment that device code needs.
+[[nodiscard]] inline bool is_aligned(std::byte const* base, StridedBox const& box) noexcept {
+    auto bits = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(base));
+    for (StridedDim const& dim : box.dims)
+        if (dim.extent > 1) bits |= static_cast<std::uint64_t>(dim.stride);
+    return bits % static_cast<std::uint64_t>(box.element_bytes) == 0;
+}
+
+}  // namespace reshard::inline v0::detail

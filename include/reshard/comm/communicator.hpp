@@ -16,6 +16,9 @@
 
 namespace reshard::inline v0 {
 
+template <class Byte>
+class BasicHostMemory;  // memory/host_memory.hpp
+
 /// What a rank has moved since its communicator was made. Local bytes are a rank's transfers to itself; they are
 /// counted nowhere else. On every communicator the sent and the received bytes of all ranks are equal. Bytes are those
 /// of the payload on the wire; messages are what the transport sends: transfers that share one count once, a transfer
@@ -131,6 +134,19 @@ void check_memory(C& comm, void const* memory) {
         comm.check_memory(memory);
     } else if constexpr (requires { comm.inner(); }) {
         check_memory(comm.inner(), memory);
+    }
+}
+
+/// Where the tensors of plans lie that run over `comm`, and who works on them: what its member memory() returns, a
+/// memory policy (memory/host_memory.hpp), or that of the transport below a policy; the host's where none is stated.
+template <class C, class Host = BasicHostMemory<std::byte>>
+[[nodiscard]] auto memory_of(C& comm) {
+    if constexpr (requires { comm.memory(); }) {
+        return comm.memory();
+    } else if constexpr (requires { comm.inner(); }) {
+        return memory_of(comm.inner());
+    } else {
+        return Host{};
     }
 }
 

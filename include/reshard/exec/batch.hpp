@@ -22,8 +22,8 @@ struct BatchOptions {
     /// No round needs more scratch memory than this on any rank; rounds follow each other in the same memory. Only
     /// folds need any. A tensor that needs more by itself is a BufferError.
     Index workspace_bytes = INT64_MAX;
-    /// Scratch memory of workspace_bytes(batch, rank, options) bytes or more that outlives the prepared plan; allocated
-    /// when empty.
+    /// Scratch memory of workspace_bytes(batch, rank, options) bytes or more that outlives the prepared plan, where the
+    /// tensors lie; allocated when empty.
     std::span<std::byte> workspace{};
 };
 
@@ -201,10 +201,20 @@ inline void check_clashes(Batch const& batch, int rank) {
 
 namespace detail {
 
+/// By a name that depends on C: nothing of it is compiled until somebody prepares a batch.
+template <class C>
+struct BatchJobOf {
+    using memory = MemoryOf<C>;
+    using type = BatchJob<std::byte, memory>;
+};
+
 /// Checks, allocates and binds one rank's side of a batch. Communicates nothing. `current` is the tensor at work.
-template <class Byte>
-[[nodiscard]] BatchJob<Byte> bind_batch(Batch const& batch, int rank, int ranks, BatchOptions const& options,
-                                        std::size_t& current) {
+template <Communicator C>
+[[nodiscard]] typename BatchJobOf<C>::type bind_batch(Batch const& batch, C& comm, BatchOptions const& options,
+                                                      std::size_t& current) {
+    using M = typename BatchJobOf<C>::memory;
+    M const memory = transport::memory_of(comm);
+    int const rank = comm.rank();
     check_options(options);
     std::vector<RoundLoad> loads;
     std::vector<Index> needs;
@@ -213,8 +223,10 @@ template <class Byte>
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
         TensorSteps const mine(tensor, rank);
-        check_arguments(tensor.plan, mine.planned, rank, ranks, tensor.source, tensor.destination, mine.change,
+        check_arguments(tensor.plan, mine.planned, rank, comm.size(), tensor.source, tensor.destination, mine.change,
                         tensor.options.cast);
+        check_memory(comm, tensor.plan, tensor.source, tensor.destination);
+        check_work<M>(tensor.plan, mine.steps, mine.change);
         loads.push_back(round_load(tensor, mine, options));
         needs.push_back(mine.workspace(tensor, rank));
     }
@@ -222,16 +234,9 @@ template <class Byte>
     auto const rounds = cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
 
     Index const needed = workspace_of_rounds(rounds, needs);
-    std::vector<Byte> own;
-    std::span<Byte> workspace = options.workspace;
-    if (workspace.empty() && needed != 0) {
-        own.resize(static_cast<std::size_t>(needed));
-        workspace = own;
-    } else if (static_cast<Index>(workspace.size()) < needed) {
-        raise(ErrorCode::buffer,
-              concat("reshard::prepare: the workspace of rank ", rank, " has ", workspace.size(),
-                     " bytes, the batch needs ", needed, ". Fix: ask workspace_bytes(batch, rank, options)."));
-    }
+    typename M::workspace_type own{};
+    std::span<std::byte> const workspace =
+        workspace_for(comm, memory, options.workspace, needed, own, "batch", "workspace_bytes(batch, rank, options)");
     std::vector<std::size_t> offsets(batch.size(), 0);  // rounds follow each other in the same memory
     for (auto const& round : rounds) {
         std::size_t offset = 0;
@@ -240,23 +245,17 @@ template <class Byte>
             offset += static_cast<std::size_t>(needs[i]);
         }
     }
-    typename BatchJob<Byte>::Jobs jobs;
+    typename BatchJobOf<C>::type::Jobs jobs;
     jobs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
         auto const part =
             workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
         TensorSteps const mine(tensor, rank);
-        jobs.emplace_back(tensor.plan, mine.steps, rank, tensor.source, tensor.destination, part, mine.change);
+        jobs.emplace_back(tensor.plan, mine.steps, rank, tensor.source, tensor.destination, part, mine.change, memory);
     }
-    return BatchJob<Byte>(std::move(jobs), rounds, std::move(own));
+    return typename BatchJobOf<C>::type(std::move(jobs), rounds, std::move(own));
 }
-
-/// By a name that depends on C: nothing of it is compiled until somebody prepares a batch.
-template <class C>
-struct BatchJobOf {
-    using type = BatchJob<std::byte>;
-};
 
 }  // namespace detail
 
@@ -280,11 +279,7 @@ template <Communicator C>
     detail::BatchDigest digest;
     Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(batch, rank, options);
-        job.push_back(detail::bind_batch<std::byte>(batch, rank, comm.size(), options, current));
-        for (current = 0; current < batch.size(); ++current) {
-            BatchTensor const& tensor = batch.tensors()[current];
-            detail::check_memory(comm, tensor.plan, tensor.source, tensor.destination);
-        }
+        job.push_back(detail::bind_batch(batch, comm, options, current));
     });
     if (!verdict.ok() && current < batch.size()) {
         verdict.reason = concat(detail::label(batch, current), ": ", verdict.reason);

@@ -8,8 +8,7 @@
 #include <reshard/exec/detail/bind.hpp>
 #include <reshard/exec/detail/check.hpp>
 #include <reshard/exec/detail/value_change.hpp>
-#include <reshard/memory/deliver.hpp>
-#include <reshard/memory/fold.hpp>
+#include <reshard/memory/host_memory.hpp>
 
 namespace reshard::inline v0 {
 
@@ -28,7 +27,8 @@ namespace detail {
 /// How a plan is prepared. Casts are asked for with Casting; a factor alone, `PrepareOptions{.factor = 0.5}`. Both need
 /// <reshard/exec/casting.hpp>.
 struct PrepareOptions {
-    /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan; allocated when empty.
+    /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan, where the tensors lie (on the
+    /// device, for plans among devices); allocated when empty.
     std::span<std::byte> workspace{};
     /// Every value is multiplied by it on its way; of floats only (f16, bf16, f32, f64), and finite. Where the
     /// destination is Partial it must commute with the reduction: any factor for sums and averages, positive ones for
@@ -96,8 +96,8 @@ struct BoundExchange {
     }
 };
 
-/// Everything about a prepared plan that does not depend on the transport.
-template <class Byte>
+/// Everything about a prepared plan that does not depend on the transport. `M` says how memory is worked on.
+template <class Byte, class M = BasicHostMemory<Byte>>
 class BasicJob {
 public:
     BasicJob(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
@@ -106,8 +106,9 @@ public:
                    value_change(plan, steps, rank, source, destination, {1.0, nullptr}, {false, nullptr})) {}
     /// \pre steps are changed_steps(), if there is a change.
     BasicJob(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
-             DynamicView const& destination, std::span<Byte> workspace, ValueChange const& change)
-        : change_(change),
+             DynamicView const& destination, std::span<Byte> workspace, ValueChange const& change, M const& policy = {})
+        : memory_(policy),
+          change_(change),
           divisor_(steps.fold_op == Reduce::avg ? steps.addends : 1),
           addends_(steps.addends),
           multiply_(change.is_active() ? 1 : steps.multiply),  // else it is part of the factor
@@ -135,32 +136,34 @@ public:
     [[nodiscard]] BoundExchange<Byte> const& exchange(int phase) const noexcept { return exchanges_[phase]; }
     /// For who runs this job's exchanges together with others: the job no longer has it.
     [[nodiscard]] BoundExchange<Byte> take_exchange(int phase) noexcept { return std::move(exchanges_[phase]); }
+    /// Whether steps never fail.
+    static constexpr bool works_quietly = noexcept(std::declval<M const&>().deliver({}, {}));
 
     /// Before the first exchange.
-    void begin() const noexcept {
-        if (fill_) fill_identity(fill_op_, change_.to, whole_.base, whole_.box);
-        for (std::size_t i = 0; i < local_sends_.size(); ++i) deliver(local_sends_[i], local_receives_[i]);
+    void begin() const noexcept(works_quietly) {
+        if constexpr (M::computes) {
+            if (fill_) memory_.fill_identity(fill_op_, change_.to, whole_.base, whole_.box);
+        }
+        if (!local_sends_.empty()) memory_.deliver(local_sends_, local_receives_);
     }
     /// After exchange `phase`.
-    void after(int phase) const noexcept {
-        if (phase == 0 && fold_) {
-            fold(fold_op_, change_.from, slots_.base, slot_bytes_, addends_, slots_.box, folded_.base, folded_.box,
-                 divisor_);
-            if (lands_ && change_.is_active()) {
-                change_.methods->convert(folded_.base, folded_.box, change_.from, landing_.base, landing_.box,
-                                         change_.to, change_.factor);
-            } else if (lands_) {
-                copy(folded_.base, folded_.box, landing_.base, landing_.box);
-            }
+    void after(int phase) const noexcept(works_quietly) {
+        if constexpr (M::computes) {
+            if (phase != 0 || !fold_) return;
+            memory_.fold(fold_op_, change_.from, slots_.base, slot_bytes_, addends_, slots_.box, folded_.base,
+                         folded_.box, divisor_);
+            if (lands_) memory_.deliver({&rests_, 1}, {&landing_, 1});
         }
     }
     /// After the last exchange.
-    void end() const noexcept {
-        if (has_whole_ && (multiply_ != 1 || divide_ != 1)) {
-            scale(change_.to, whole_.base, whole_.box, multiply_, divide_);
+    void end() const noexcept(works_quietly) {
+        if constexpr (M::computes) {
+            if (has_whole_ && (multiply_ != 1 || divide_ != 1)) {
+                memory_.scale(change_.to, whole_.base, whole_.box, multiply_, divide_);
+            }
         }
     }
-    void own(std::vector<Byte>&& workspace) noexcept { workspace_ = std::move(workspace); }
+    void own(typename M::workspace_type&& workspace) noexcept { workspace_ = std::move(workspace); }
 
 private:
     void bind_whole(DynamicView const& destination, bool fill) {
@@ -234,6 +237,11 @@ private:
                                        local_window(plan.to(), stage.holding, coordinates));
         }
         if (!waits) folded_ = landing_;
+        rests_ = {0, folded_.base, folded_.box, {}};
+        if (change_.is_active()) {
+            rests_.conversion = {change_.from, change_.from, 1.0, change_.methods->convert};
+            landing_.conversion = {change_.to, change_.from, change_.factor, change_.methods->convert};
+        }
         fold_ = shape.size() != 0 && owns(stage.owner, stage.holding.mesh(), rank);
     }
 
@@ -248,6 +256,7 @@ private:
         return pointer == nullptr ? nullptr : pointer + ((64 - address % 64) % 64);
     }
 
+    [[no_unique_address]] M memory_;
     ValueChange change_;
     Index divisor_;
     Index addends_;
@@ -264,18 +273,22 @@ private:
     Index slot_bytes_ = 0;
     Transfer<Byte const> slots_;
     Transfer<Byte> folded_;
+    Transfer<Byte const> rests_;  ///< what is folded, when it goes on into the destination
     Transfer<Byte> landing_;
     BoundExchange<Byte> exchanges_[max_phases];
     std::vector<Transfer<Byte const>> local_sends_;
     std::vector<Transfer<Byte>> local_receives_;
-    std::vector<Byte> workspace_;
+    typename M::workspace_type workspace_{};
 };
 
-/// The one job type, by a name that depends on C: nothing of it is compiled until somebody prepares a plan.
+template <class C>
+using MemoryOf = decltype(transport::memory_of(std::declval<C&>()));
+
+/// The job type of a memory, by a name that depends on C: nothing of it is compiled until somebody prepares a plan.
 template <class C>
 struct JobOf {
-    using byte = std::byte;
-    using type = BasicJob<byte>;
+    using memory = MemoryOf<C>;
+    using type = BasicJob<std::byte, memory>;
 };
 template <class C>
 using Job = typename JobOf<C>::type;
@@ -305,11 +318,61 @@ template <class Check>
     return verdict;
 }
 
+/// Throws BufferError for views of memory that `memory` cannot work on.
+template <class M>
+void check_views(M const& memory, Plan<> const& plan, int rank, ConstDynamicView const& source,
+                 DynamicView const& destination) {
+    if (plan.from().contains(rank) && source.size() != 0) {
+        memory.check("source", source.data(), bytes(source.dtype()));
+    }
+    if (plan.to().contains(rank) && destination.size() != 0) {
+        memory.check("destination", destination.data(), bytes(destination.dtype()));
+    }
+}
+
 /// Throws BufferError for views of memory that the transport cannot reach.
 template <Communicator C>
 void check_memory(C& comm, Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination) {
     if (plan.from().contains(comm.rank()) && source.size() != 0) transport::check_memory(comm, source.data());
     if (plan.to().contains(comm.rank()) && destination.size() != 0) transport::check_memory(comm, destination.data());
+    check_views(transport::memory_of(comm), plan, comm.rank(), source, destination);
+}
+
+/// Throws TransitionError for a plan that takes more than copies where `M` does no more.
+template <class M>
+void check_work([[maybe_unused]] Plan<> const& plan, [[maybe_unused]] Steps const& steps,
+                [[maybe_unused]] ValueChange const& change) {
+    if constexpr (!M::computes) {
+        bool const scales = !change.is_active() && (steps.multiply != 1 || steps.divide != 1);
+        bool const converts = change.is_active() && steps.kind != Kind::collective;
+        if (!steps.fill && !steps.fold && !scales && !converts) return;
+        raise(ErrorCode::transition,
+              concat("reshard::prepare: ", to_string(plan.from()), " -> ", to_string(plan.to()), " ",
+                     steps.fold   ? "folds addends"
+                     : steps.fill ? "fills in identities"
+                                  : "changes values in place",
+                     ", and this communicator only copies memory of a device. Fix: ", M::remedy));
+    }
+}
+
+/// Scratch memory of `needed` bytes: what the caller gave, or `own`, which is allocated. `fix` says how to ask for its
+/// size. Throws BufferError where there is too little, or the wrong kind, OutOfMemory.
+template <Communicator C, class M>
+[[nodiscard]] std::span<std::byte> workspace_for(C& comm, M const& memory, std::span<std::byte> given, Index needed,
+                                                 typename M::workspace_type& own, std::string_view what,
+                                                 std::string_view fix) {
+    if (needed == 0) return given;
+    if (given.empty()) {
+        own = memory.allocate(needed);
+        return {own.data(), static_cast<std::size_t>(needed)};
+    }
+    if (static_cast<Index>(given.size()) < needed) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: the workspace of rank ", comm.rank(), " has ", given.size(),
+                                        " bytes, the ", what, " needs ", needed, ". Fix: ask ", fix, "."));
+    }
+    transport::check_memory(comm, given.data());
+    memory.check("workspace", given.data(), 1);
+    return given;
 }
 
 template <Communicator C>
@@ -326,7 +389,7 @@ template <Communicator C, class J = detail::Job<C>>
 class [[nodiscard]] RunRequest {
 public:
     RunRequest(C& comm, J const& job) : comm_(&comm), job_(&job) {
-        job.begin();
+        step(comm, [&] { job.begin(); });
         start_phase();
     }
     RunRequest(RunRequest&& other) noexcept
@@ -354,15 +417,30 @@ public:
         job_ = nullptr;  // a failed wait is not repeated
         while (phase_ < job.phases()) {
             request_.wait();
-            job.after(phase_);
+            step(comm, [&] { job.after(phase_); });
             if (++phase_ < job.phases()) {
                 request_ = comm.exchange(job.exchange(phase_).sends, job.exchange(phase_).receives);
             }
         }
-        job.end();
+        step(comm, [&] { job.end(); });
     }
 
 private:
+    /// This rank's own work. If it fails, the others must not wait for what would have followed.
+    template <class Body>
+    static void step(C& comm, Body&& body) {
+#if defined(__cpp_exceptions)
+        if constexpr (!J::works_quietly) {
+            try {
+                return body();
+            } catch (Error const& error) {
+                comm.abort(error.code(), error.message());
+                throw;
+            }
+        }
+#endif
+        body();
+    }
     void start_phase() {
         if (phase_ >= job_->phases()) return;
         request_ = comm_->exchange(job_->exchange(phase_).sends, job_->exchange(phase_).receives);
@@ -405,7 +483,8 @@ template <Communicator C>
                                       DynamicView const& destination, PrepareOptions const& options = {}) {
     int const rank = comm.rank();
     detail::ValueChange change;
-    std::vector<typename detail::JobOf<C>::byte> own;
+    using M = typename detail::JobOf<C>::memory;
+    M const memory = transport::memory_of(comm);
     std::vector<detail::Job<C>> job;
     Verdict verdict = detail::verdict_of([&] {
         detail::Steps const planned = plan.steps();
@@ -413,18 +492,13 @@ template <Communicator C>
         detail::check_arguments(plan, planned, rank, comm.size(), source, destination, change, options.cast);
         detail::check_memory(comm, plan, source, destination);
         detail::Steps const steps = detail::changed_steps(planned, change.is_active());
+        detail::check_work<M>(plan, steps, change);
         Index const needed = detail::padded_bytes(detail::workspace_of(steps, plan.from(), rank), change.from);
-        std::span<std::byte> workspace = options.workspace;
-        if (workspace.empty() && needed != 0) {
-            own.resize(static_cast<std::size_t>(needed));
-            workspace = {own.data(), own.size()};
-        } else if (static_cast<Index>(workspace.size()) < needed) {
-            raise(ErrorCode::buffer,
-                  concat("reshard::prepare: the workspace of rank ", rank, " has ", workspace.size(),
-                         " bytes, the plan needs ", needed, ". Fix: ask workspace_bytes(plan, rank, dtype",
-                         change.is_active() ? ", options" : "", ")."));
-        }
-        job.emplace_back(plan, steps, rank, source, destination, workspace, change);
+        typename M::workspace_type own{};
+        std::span<std::byte> const workspace = detail::workspace_for(
+            comm, memory, options.workspace, needed, own, "plan",
+            change.is_active() ? "workspace_bytes(plan, rank, dtype, options)" : "workspace_bytes(plan, rank, dtype)");
+        job.emplace_back(plan, steps, rank, source, destination, workspace, change, memory);
         job.back().own(std::move(own));
     });
     Digest digest;

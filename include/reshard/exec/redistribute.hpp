@@ -35,16 +35,26 @@ template <Communicator C, class From, class To, class S>
 
 namespace detail {
 
+/// The host's memory, by a name that depends on a type, so that only files that copy compile how.
+template <class T>
+struct HostMemoryOf {
+    using type = BasicHostMemory<std::byte>;
+};
+template <class T>
+using HostMemoryFor = typename HostMemoryOf<T>::type;
+
 /// \pre nothing crosses ranks.
-template <class Byte>
+template <class Byte, class M = BasicHostMemory<Byte>>
 void run_locally(Plan<> const& plan, ConstDynamicView const& source, BasicDynamicView<Byte> const& destination,
-                 int rank, PrepareOptions const& options) {
+                 int rank, PrepareOptions const& options, M const& memory = {}) {
     Steps steps = plan.steps();
     if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
     ValueChange const change = value_change(plan, steps, rank, source, destination, options.factor, options.cast);
     int const ranks = static_cast<int>(plan.from().mesh().last_rank() + 1);
     check_arguments(plan, steps, rank, ranks, source, destination, change, options.cast);
-    BasicJob<Byte> const job(plan, steps, rank, source, destination, {}, change);
+    check_views(memory, plan, rank, source, destination);
+    check_work<M>(plan, steps, change);
+    BasicJob<Byte, M> const job(plan, steps, rank, source, destination, {}, change, memory);
     job.begin();
     job.end();
 }
@@ -54,27 +64,39 @@ void run_locally(Plan<> const& plan, ConstDynamicView const& source, BasicDynami
 /// A transition within one rank: a copy or cast, identities, a factor. There is no communicator to pass, so this call
 /// is the proof that nothing is sent. Does not compile for typed plans that are collective; throws TransitionError for
 /// run-time plans that are. Throws BufferError and DTypeError like prepare. A rank outside the mesh has nothing to do.
-template <std::convertible_to<DynamicView> Destination>
+/// Tensors of a device: pass a DeviceMemory (memory/on_device.cuh) behind the rank; the work is then its stream's.
+template <std::convertible_to<DynamicView> Destination, MemoryPolicy M>
 void redistribute(Plan<> const& plan, ConstDynamicView const& source, Destination const& destination, int rank,
-                  PrepareOptions const& options = {}) {
+                  M const& memory, PrepareOptions const& options = {}) {
     if (!plan.is_local()) {
         raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
                                             to_string(plan.to()), " needs communication. Fix: pass a communicator."));
     }
-    detail::run_locally(plan, source, DynamicView(destination), rank, options);
+    detail::run_locally(plan, source, DynamicView(destination), rank, options, memory);
 }
-template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
+template <std::convertible_to<DynamicView> Destination>
+void redistribute(Plan<> const& plan, ConstDynamicView const& source, Destination const& destination, int rank,
+                  PrepareOptions const& options = {}) {
+    redistribute(plan, source, destination, rank, detail::HostMemoryFor<Destination>{}, options);
+}
+template <class From, class To, class S, class T, MemoryPolicy M,
+          std::derived_from<PrepareOptions> Options = PrepareOptions>
 void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank,
-                  Options const& options = {}) {
+                  M const& memory, Options const& options = {}) {
     static_assert(detail::check_types<From, To, S, T, Options>());
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally(plan, ConstDynamicView(source), DynamicView(destination), rank, options);
+        detail::run_locally(plan, ConstDynamicView(source), DynamicView(destination), rank, options, memory);
     } else {
-        redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank,
+        redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank, memory,
                      static_cast<PrepareOptions const&>(options));
     }
+}
+template <class From, class To, class S, class T, std::derived_from<PrepareOptions> Options = PrepareOptions>
+void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank,
+                  Options const& options = {}) {
+    redistribute(plan, source, destination, rank, detail::HostMemoryFor<T>{}, options);
 }
 
 namespace detail {

@@ -170,8 +170,7 @@ void sync(std::span<LocalTensor const> tensors, C& comm, SyncOptions const& opti
         }
         detail::check_shared(tensors, stretches, rank);
         std::size_t current = 0;
-        job.push_back(detail::bind_batch<std::byte>(batch, rank, comm.size(),
-                                                    BatchOptions{.round_bytes = options.bucket_bytes}, current));
+        job.push_back(detail::bind_batch(batch, comm, BatchOptions{.round_bytes = options.bucket_bytes}, current));
     });
     PreparedBatch<C>(comm, std::move(job.back())).run();
 }

@@ -11,14 +11,16 @@
 namespace reshard::inline v0::detail {
 
 /// Has the interface of a job of one plan, so that a run of it is a run like any other.
-template <class Byte>
+template <class Byte, class M = BasicHostMemory<Byte>>
 class BatchJob {
 public:
-    using Jobs = std::vector<BasicJob<Byte>>;
+    using OneJob = BasicJob<Byte, M>;
+    using Jobs = std::vector<OneJob>;
+    static constexpr bool works_quietly = OneJob::works_quietly;
     using Rounds = std::vector<std::vector<std::size_t>>;
 
     /// `rounds` names the jobs that travel together; jobs in no round are local.
-    BatchJob(Jobs&& jobs, Rounds const& rounds, std::vector<Byte>&& workspace)
+    BatchJob(Jobs&& jobs, Rounds const& rounds, typename M::workspace_type&& workspace)
         : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
         std::vector<bool> travels(jobs_.size(), false);
         for (auto const& round : rounds) {
@@ -33,17 +35,17 @@ public:
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
     [[nodiscard]] BoundExchange<Byte> const& exchange(int phase) const noexcept { return step(phase).exchange; }
 
-    void begin() const noexcept {
+    void begin() const noexcept(works_quietly) {
         for (std::size_t i : local_) {
             jobs_[i].begin();
             jobs_[i].end();
         }
         if (!steps_.empty()) begin(steps_.front());
     }
-    void after(int phase) const noexcept {
+    void after(int phase) const noexcept(works_quietly) {
         Step const& done = step(phase);
         for (std::size_t i = done.first; i < done.last; ++i) {
-            BasicJob<Byte> const& job = jobs_[order_[i]];
+            OneJob const& job = jobs_[order_[i]];
             if (done.phase < job.phases()) job.after(done.phase);
         }
         bool const last = phase + 1 == phases();
@@ -63,7 +65,7 @@ private:
     };
 
     [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[static_cast<std::size_t>(phase)]; }
-    void begin(Step const& step) const noexcept {
+    void begin(Step const& step) const noexcept(works_quietly) {
         for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].begin();
     }
 
@@ -118,7 +120,7 @@ private:
     std::vector<std::size_t> order_;  ///< of the jobs that travel, round by round
     std::vector<std::size_t> local_;
     std::vector<Step> steps_;
-    std::vector<Byte> workspace_;
+    typename M::workspace_type workspace_;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -27,15 +27,14 @@ public:
     }
 
     /// The same memory, to be read.
-    [[nodiscard]] operator Binding<Byte const>() const requires(!std::is_const_v<Byte>) {
-        Binding<Byte const> result;
-        result.base_ = base_;
-        result.element_bytes_ = element_bytes_;
-        result.slot_ = slot_;
-        result.sets_ = sets_;
-        result.strides_ = strides_;
-        return result;
-    }
+    template <class Other>
+        requires(std::same_as<Other const, Byte>)
+    Binding(Binding<Other> const& written)
+        : base_(written.base_),
+          element_bytes_(written.element_bytes_),
+          slot_(written.slot_),
+          sets_(written.sets_),
+          strides_(written.strides_) {}
 
     /// A message of the global index space (with the planner's extra dimensions behind the tensor's), as memory: what
     /// is regular there is regular here. \pre the box lies within one segment per dimension, and holds one addend.

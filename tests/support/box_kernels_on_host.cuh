@@ -1,25 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/support/box_kernels_on_host.cuh
-/// \brief  The kernels of memory/copy.cuh as tasks of the host.
+/// \brief  The kernels of memory/copy.cuh, memory/on_device.cuh and comm/nccl.cuh as tasks of the host.
 #pragma once
 
 #include "support/kernels_on_host.hpp"
 
-#include <reshard/memory/copy.cuh>
+#include <reshard/comm/nccl.cuh>
 
 namespace reshard::test {
 
+/// Calls body(box, tile of the box, thread) as a kernel over a list of boxes does.
+template <class Box, class Body>
+void each_thread_of(Launch const& launch, Box const* boxes, Index const* starts, int count, Body&& body) {
+    launch.each_thread([&](Index tile, int thread) {
+        int const number = detail::box_of_tile(starts, count, tile);
+        body(boxes[number], tile - starts[number], thread);
+    });
+}
+
+template <class A>
+void run_folds_on_host() {
+    run_on_host(detail::fold_box_kernel<A, detail::FoldBox>, [](Launch const& launch, detail::FoldBox const& box) {
+        launch.each_thread([&](Index tile, int thread) { detail::fold_thread<A>(box, tile, thread); });
+    });
+    run_on_host(detail::fold_boxes_kernel<A>, [](Launch const& launch, detail::FoldBox const* boxes,
+                                                 Index const* starts, int count) {
+        each_thread_of(launch, boxes, starts, count, [](detail::FoldBox const& box, Index tile, int thread) {
+            detail::fold_thread<A>(box, tile, thread);
+        });
+    });
+}
+
 inline void run_box_kernels_on_host() {
-    run_on_host(detail::copy_box_kernel<detail::CopyBox>, [](Launch const& launch, detail::CopyBox const& box) {
-        launch.each_thread([&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
+    constexpr auto copy = [](detail::CopyBox const& box, Index tile, int thread) {
+        detail::copy_thread(box, tile, thread);
+    };
+    constexpr auto cast = [](detail::CastBox const& box, Index tile, int thread) {
+        detail::cast_thread(box, tile, thread);
+    };
+    run_on_host(detail::copy_box_kernel<detail::CopyBox>, [=](Launch const& launch, detail::CopyBox const& box) {
+        launch.each_thread([&](Index tile, int thread) { copy(box, tile, thread); });
     });
     run_on_host(detail::copy_boxes_kernel<detail::CopyBox>,
-                [](Launch const& launch, detail::CopyBox const* boxes, Index const* starts, int count) {
-                    launch.each_thread([&](Index tile, int thread) {
-                        int const number = detail::box_of_tile(starts, count, tile);
-                        detail::copy_thread(boxes[number], tile - starts[number], thread);
-                    });
+                [=](Launch const& launch, detail::CopyBox const* boxes, Index const* starts, int count) {
+                    each_thread_of(launch, boxes, starts, count, copy);
                 });
+    run_on_host(detail::cast_boxes_kernel<detail::CastBox>,
+                [=](Launch const& launch, detail::CastBox const* boxes, Index const* starts, int count) {
+                    each_thread_of(launch, boxes, starts, count, cast);
+                });
+    run_on_host(detail::copy_pack_kernel<detail::CopyPack>, [=](Launch const& launch, detail::CopyPack const& pack) {
+        each_thread_of(launch, pack.boxes, pack.starts, pack.count, copy);
+    });
+    run_on_host(detail::cast_pack_kernel<detail::CastPack>, [=](Launch const& launch, detail::CastPack const& pack) {
+        each_thread_of(launch, pack.boxes, pack.starts, pack.count, cast);
+    });
+    run_on_host(detail::fill_box_kernel<detail::FillBox>, [](Launch const& launch, detail::FillBox const& box) {
+        launch.each_thread([&](Index tile, int thread) { detail::fill_thread(box, tile, thread); });
+    });
+    run_on_host(detail::scale_box_kernel<detail::ScaleBox>, [](Launch const& launch, detail::ScaleBox const& box) {
+        launch.each_thread([&](Index tile, int thread) { detail::scale_thread(box, tile, thread); });
+    });
+    run_folds_on_host<float>();
+    run_folds_on_host<double>();
+    run_folds_on_host<std::int64_t>();
+    run_folds_on_host<std::uint64_t>();
 }
 
 }  // namespace reshard::test

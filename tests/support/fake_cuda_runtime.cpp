@@ -2,6 +2,8 @@
 // The test double of fake_cuda_runtime.hpp. Nothing here is CUDA's own; only the declarations are.
 #include "support/fake_cuda_runtime.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,6 +41,66 @@ struct Fault {
 thread_local std::vector<Fault> faults;
 
 cudaError_t failing(char const* call) { return static_cast<cudaError_t>(fake::fault(call)); }
+
+// ---- Guarded memory ------------------------------------------------------------------------------------------------
+
+/// Addresses that are out of reach unless somebody opens them.
+class Arena {
+public:
+    void* allocate(std::size_t bytes) {
+        std::lock_guard const lock(mutex_);
+        if (base_ == nullptr) {
+            int const access = opened_ > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+            void* const memory = ::mmap(nullptr, size, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (memory == MAP_FAILED) return nullptr;
+            base_ = static_cast<char*>(memory);
+        }
+        if (used_ + bytes > size) return nullptr;
+        void* const memory = base_ + used_;
+        used_ += (bytes + 511) / 256 * 256;
+        ++live_;
+        return memory;
+    }
+    bool deallocate(void* memory) {
+        std::lock_guard const lock(mutex_);
+        if (base_ == nullptr || memory < base_ || memory >= base_ + size) return false;
+        if (--live_ == 0) used_ = 0;
+        return true;
+    }
+    void open() {
+        std::lock_guard const lock(mutex_);
+        if (base_ != nullptr && opened_ == 0 && ::mprotect(base_, size, PROT_READ | PROT_WRITE) != 0) std::abort();
+        ++opened_;
+    }
+    void close() {
+        std::lock_guard const lock(mutex_);
+        --opened_;
+        if (base_ != nullptr && opened_ == 0 && ::mprotect(base_, size, PROT_NONE) != 0) std::abort();
+    }
+
+private:
+    static constexpr std::size_t size = std::size_t{1} << 30;
+    std::mutex mutex_;
+    char* base_ = nullptr;
+    std::size_t used_ = 0;
+    int live_ = 0;
+    int opened_ = 0;
+};
+Arena arena;
+std::atomic<bool> guards{false};
+
+/// What runs on the device.
+template <class Body>
+auto opened(Body&& body) {
+    if (!guards) return body();
+    struct Opened {
+        Opened() { arena.open(); }
+        Opened(Opened const&) = delete;
+        Opened& operator=(Opened const&) = delete;
+        ~Opened() { arena.close(); }
+    } const opened;
+    return body();
+}
 
 // ---- Streams -----------------------------------------------------------------------------------------------------
 
@@ -124,7 +187,7 @@ std::map<std::uintptr_t, Claim> claims;
 std::map<std::pair<int, int>, bool> open_peers;
 
 void* allocate(std::size_t bytes, int device) {
-    void* const memory = std::malloc(std::max<std::size_t>(bytes, 1));
+    void* const memory = device >= 0 && guards ? arena.allocate(bytes) : std::malloc(std::max<std::size_t>(bytes, 1));
     ++allocations;
     fake::claim(memory, bytes, device);
     return memory;
@@ -136,7 +199,7 @@ void deallocate(void* memory) {
         claims.erase(reinterpret_cast<std::uintptr_t>(memory));
     }
     --allocations;
-    std::free(memory);
+    if (!arena.deallocate(memory)) std::free(memory);
 }
 
 constexpr std::size_t copied_at_most = std::size_t{1} << 30;  // longer copies are only counted
@@ -144,7 +207,7 @@ constexpr std::size_t copied_at_most = std::size_t{1} << 30;  // longer copies a
 cudaError_t copied(char const* call, cudaStream_t stream, Task task) {
     if (cudaError_t const code = failing(call); code != cudaSuccess) return code;
     count([](auto& c) { ++c.copies; });
-    work_of(stream).add(std::move(task));
+    work_of(stream).add([task = std::move(task)] { return opened(task); });
     return cudaSuccess;
 }
 
@@ -188,6 +251,14 @@ void set_elsewhere(Elsewhere kind) { elsewhere = kind; }
 void set_peer_access(bool possible) { peer_access = possible; }
 void hold(cudaStream_t stream, std::atomic<bool> const& until) {
     add_task(stream, [&until] { return until.load(); });
+}
+void guard_device_memory(bool on) { guards = on; }
+void on_device(std::function<void()> const& body) { opened(body); }
+void enqueue(cudaStream_t stream, std::function<void()> kernel) {
+    add_task(stream, [kernel = std::move(kernel)] {
+        opened(kernel);
+        return true;
+    });
 }
 void finish(cudaStream_t stream) {
     while (!work_of(stream).empty()) work_of(stream).progress();
@@ -276,6 +347,13 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     delete stream;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    while (!work_of(stream).empty()) {
+        work_of(stream).progress();
+        std::this_thread::yield();
+    }
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {

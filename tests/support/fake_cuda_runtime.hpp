@@ -55,6 +55,14 @@ void hold(cudaStream_t stream, std::atomic<bool> const& until);
 /// A task of the stream; returns whether it is complete.
 void add_task(cudaStream_t stream, std::function<bool()> task);
 
+/// Memory that cudaMalloc gives out from now on can be touched by what runs in a stream only: copies, messages, kernels
+/// (enqueue()). Code of the host that does dies of it, functions of cudaLaunchHostFunc as well. (Not always: not while
+/// another thread's stream is at work.)
+void guard_device_memory(bool on);
+/// Runs body() as what may touch such memory.
+void on_device(std::function<void()> const& body);
+/// A kernel.
+void enqueue(cudaStream_t stream, std::function<void()> kernel);
 /// Until nothing is left in the stream.
 void finish(cudaStream_t stream);
 

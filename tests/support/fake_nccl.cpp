@@ -19,6 +19,7 @@
 namespace fake = reshard::test::fake_nccl;
 using reshard::test::fake_runtime::add_task;
 using reshard::test::fake_runtime::fault;
+using reshard::test::fake_runtime::on_device;
 
 namespace {
 
@@ -188,8 +189,11 @@ ncclResult_t end_group() {
     add_task(ops.front().stream, [ops, state, posted]() mutable {
         std::lock_guard const lock(state->clique->mutex);
         if (state->over) return true;
-        if (!std::exchange(*posted, true))
-            for (auto& op : ops) post(*state, op);
+        if (!std::exchange(*posted, true)) {
+            on_device([&] {
+                for (auto& op : ops) post(*state, op);
+            });
+        }
         return std::all_of(ops.begin(), ops.end(), [](Op const& op) { return *op.message.done; });
     });
     return comm->begun();
@@ -232,7 +236,7 @@ ncclResult_t gather(char const* call, std::string const& kind, ncclComm_t comm, 
             all.from[static_cast<std::size_t>(state->rank)] = from;
             all.to[static_cast<std::size_t>(state->rank)] = to;
             if (++all.arrived == clique.ranks && all.fits) {
-                finish(all);
+                on_device([&] { finish(all); });
                 all.done = true;
             }
         }

@@ -18,7 +18,9 @@
 namespace reshard::test::fake_nccl {
 
 using fake_runtime::claim;
+using fake_runtime::enqueue;
 using fake_runtime::fail;
+using fake_runtime::guard_device_memory;
 using fake_runtime::live_allocations;
 using fake_runtime::Stream;
 

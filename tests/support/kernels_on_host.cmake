@@ -9,7 +9,7 @@ function(reshard_add_program_on_double name)
     add_executable(${name} ${ARGN} ${tests}/support/kernels_on_host.cpp ${tests}/support/fake_nccl.cpp
                            ${tests}/support/fake_cuda_runtime.cpp ${tests}/main.cpp ${tests}/support/allocations.cpp)
     # Its host is the device: one architecture says as much as three.
-    set_target_properties(${name} PROPERTIES CUDA_RUNTIME_LIBRARY None CUDA_ARCHITECTURES 90)
+    set_target_properties(${name} PROPERTIES CUDA_RUNTIME_LIBRARY None CUDA_ARCHITECTURES 90-virtual)
     target_compile_features(${name} PRIVATE cxx_std_20)
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -diag-suppress=2810,20013,20015>)
     target_link_libraries(${name} PRIVATE reshard::reshard reshard::threads doctest::doctest Threads::Threads)

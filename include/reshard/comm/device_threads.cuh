@@ -4,8 +4,8 @@
 /// kernel. \depends comm/device_threads.hpp, comm/detail/kernel_copies.cuh. Needs nvcc. Link reshard::device and
 /// reshard::cuda.
 ///
-/// Where a device does not reach another one's memory, and to and from the host, copies are those of CUDA as in
-/// comm/device_threads.hpp.
+/// Values change on the device, and plans fold, fill and scale by the kernels of DeviceMemory on the same stream. Where
+/// a device does not reach another one's memory, and to and from the host, exchanges are as in comm/device_threads.hpp.
 #pragma once
 
 #include <reshard/comm/detail/kernel_copies.cuh>

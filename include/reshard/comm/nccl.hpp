@@ -5,9 +5,10 @@
 /// reshard::nccl.
 ///
 /// Everything is enqueued on the stream the communicator was given: what it reads must be produced there, or awaited
-/// there. Boxes that lie in a row are sent and received in place; others pass through staging memory, packed by strided
-/// copies. Values that change on the way do so on the host, which is right and slow: convert on the device where it
-/// matters.
+/// there. What a plan does after its last exchange (a fold, an average) is complete in the order of the stream. Boxes
+/// that lie in a row are sent and received in place; others pass through staging memory, packed by strided copies.
+/// Values that change on the way do so on the host, which is right and slow, and plans that compute on their own memory
+/// (Partial) are refused: comm/nccl.cuh does both by kernels.
 ///
 /// NCCL has no deadline and tells nobody why a rank stopped. So every wait looks at NCCL's asynchronous error, at the
 /// stream and at the clock; ranks of one node tell each other what failed, and who has come how far, in shared memory.
@@ -119,6 +120,12 @@ public:
 
     /// Throws BufferError for memory of the host, or of another device.
     void check_memory(void const* memory) const { detail::check_nccl_memory(team().device(), memory); }
+
+    /// Where tensors of plans lie, and who works on them: this stream. NcclCommunicator has no kernels, so prepare()
+    /// refuses plans that fold, fill or scale.
+    [[nodiscard]] auto memory() const {
+        return Copies::memory(team().stream(), team().device(), team().options().staging, detail::check_nccl_memory);
+    }
 
     void abort(ErrorCode code, std::string_view reason) noexcept { team().poison(code, reason); }
 

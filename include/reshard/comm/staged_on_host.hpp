@@ -71,6 +71,12 @@ public:
     }
     /// Throws BufferError for memory of another device.
     void check_memory(void const* memory) const { static_cast<void>(detail::reachable_kind(name, device(), memory)); }
+    /// Where tensors of plans lie, and who works on them: this stream, without kernels, so prepare() refuses plans that
+    /// fold, fill or scale.
+    [[nodiscard]] detail::CopiedMemory memory() const noexcept {
+        return {stream(), device(),
+                [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); }};
+    }
     void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
 
 private:

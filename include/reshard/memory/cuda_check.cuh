@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <new>   // nothrow_t
 #include <span>  // span
 
 namespace reshard::inline v0::detail {
@@ -20,6 +21,34 @@ inline void check_cuda(cudaError_t error, char const* call) {
           concat("reshard: ", call, " failed: ", cudaGetErrorName(error), ", ", cudaGetErrorString(error),
                  ". Fix: see CUDA's text; an earlier kernel may have caused it."));
 }
+
+/// A device is the current one while this lives.
+class CudaDevice {
+public:
+    /// The one that is current now. Throws TransportError.
+    [[nodiscard]] static int current() {
+        int device = 0;
+        check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+        return device;
+    }
+    /// Throws TransportError.
+    explicit CudaDevice(int device) : before_(current()), changed_(before_ != device) {
+        if (changed_) check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    }
+    /// For destructors: does what it can.
+    CudaDevice(int device, std::nothrow_t) noexcept {
+        changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device && cudaSetDevice(device) == cudaSuccess;
+    }
+    CudaDevice(CudaDevice const&) = delete;
+    CudaDevice& operator=(CudaDevice const&) = delete;
+    ~CudaDevice() {
+        if (changed_) static_cast<void>(cudaSetDevice(before_));
+    }
+
+private:
+    int before_ = 0;
+    bool changed_ = false;
+};
 
 /// Throws BufferError for memory that kernels on the current device cannot be given: null, of the host, of another
 /// device, or not aligned. Memory of no bytes may be anything.

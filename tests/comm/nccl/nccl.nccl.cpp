@@ -4,6 +4,7 @@
 #include "gpus.hpp"
 
 #include <reshard/comm/traced.hpp>
+#include <reshard/exec/casting.hpp>
 #include <reshard/reshard.hpp>
 
 #include <atomic>
@@ -287,6 +288,52 @@ TEST_SUITE("comm/nccl") {
                 prepare(plan(rows, columns), comm, a, b).run();  // and nothing is poisoned
             }));
         }
+    }
+
+    TEST_CASE("without kernels plans copy on the device, cast on the way, and are refused where they would compute") {
+        fake::guard_device_memory(true);  // code of the host that touched it would not survive
+        check_none(on_gpus(2, {}, [](NcclCommunicator& comm) {
+            std::vector<float> numbers(12);
+            for (std::size_t i = 0; i != 12; ++i) numbers[i] = static_cast<float>(i);
+            void* memory = nullptr;
+            CHECK(cudaMalloc(&memory, 2 * 48) == cudaSuccess);
+            auto* const from = static_cast<std::byte*>(memory);
+            std::byte* const to = from + 48;
+            auto const move = [&](void* target, void const* source, std::size_t bytes) {
+                CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, comm.stream()) == cudaSuccess);
+                CHECK(cudaStreamSynchronize(comm.stream()) == cudaSuccess);
+            };
+            move(from, numbers.data(), 48);
+            auto const run = [&](char const* a, char const* b, DType type, PrepareOptions const& options) {
+                Shape const shape{12};
+                Plan<> const p = plan(parse(a, shape), parse(b, shape));
+                prepare(p, comm, ConstDynamicView(from, DType::f32, p.from().local_shape(comm.rank())),
+                        DynamicView(to, type, p.to().local_shape(comm.rank())), options)
+                    .run();
+            };
+            std::vector<float> result(6);
+            run("(2):(R)", "(2):(S0:cyc2)", DType::f32, {});  // a local copy
+            move(result.data(), to, 24);
+            float const first = 2.0F * static_cast<float>(comm.rank());
+            CHECK(result == std::vector<float>{first, first + 1, first + 4, first + 5, first + 8, first + 9});
+            run("(2):(S0:cyc2)", "(2):(S0)", DType::f64, Casting{0.5});
+            std::vector<double> wide(6);
+            move(wide.data(), to, 48);
+            CHECK(wide[0] == (comm.rank() == 0 ? 0.0 : 1.0));
+            CHECK(wide[2] == (comm.rank() == 0 ? 0.0 : 2.0));
+
+            auto const refused = [&](char const* a, char const* b, PrepareOptions const& options, char const* text) {
+                CHECK_THROWS_WITH_AS(run(a, b, DType::f32, options), doctest::Contains(text), TransitionError);
+                CHECK_THROWS_WITH_AS(run(a, b, DType::f32, options), doctest::Contains("nccl.cuh"), TransitionError);
+            };
+            refused("(2):(P+)", "(2):(S0)", {}, "rank 0 of 2: reshard::prepare: (2):(P+) -> (2):(S0) folds addends");
+            refused("(2):(S0)", "(2):(P+)", {}, "fills in identities");
+            refused("(2):(P+)", "(2):(Pavg)", {}, "changes values in place");
+            refused("(2):(R)", "(2):(S0:cyc2)", PrepareOptions{.factor = 2.0}, "changes values in place");
+            run("(2):(R)", "(2):(S0:cyc2)", DType::f32, {});  // and nothing is poisoned
+            CHECK(cudaFree(memory) == cudaSuccess);
+        }));
+        fake::guard_device_memory(false);
     }
 
     TEST_CASE("policies wrap it: a traced communicator keeps the contract and sees what moves") {

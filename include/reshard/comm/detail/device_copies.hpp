@@ -7,7 +7,37 @@
 #include <reshard/comm/device_staging.hpp>
 #include <reshard/memory/copy_on_stream.hpp>
 
+#include <span>
+#include <vector>
+
 namespace reshard::inline v0::detail {
+
+/// Memory of a device as plans see it where there are no kernels: copied by CUDA, not computed on.
+class CopiedMemory {
+public:
+    using workspace_type = std::vector<std::byte>;  // stays empty: only folds need any
+    using Check = void (*)(int device, void const* memory);
+    static constexpr bool computes = false;
+    static constexpr std::string_view remedy =
+        "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh> or "
+        "DeviceThreadKernelCommunicator of <reshard/comm/device_threads.cuh>, which nvcc compiles.";
+
+    CopiedMemory(cudaStream_t stream, int device, Check checks) noexcept
+        : stream_(stream), device_(device), check_(checks) {}
+
+    void check(char const*, void const* memory, Index) const { check_(device_, memory); }
+    [[nodiscard]] static workspace_type allocate(Index) noexcept { return {}; }
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const {
+        CurrentDevice const device(device_);
+        for (std::size_t k = 0; k < sends.size(); ++k)
+            copy_on_stream(sends[k].base, sends[k].box, receives[k].base, receives[k].box, stream_);
+    }
+
+private:
+    cudaStream_t stream_;
+    int device_;
+    Check check_;
+};
 
 /// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; where `converts` is
 /// true it also has
@@ -20,6 +50,11 @@ namespace reshard::inline v0::detail {
 class StridedCopies {
 public:
     static constexpr bool converts = false;
+    /// Of plans, on this stream. `device_source` is where kernels would take scratch memory from.
+    [[nodiscard]] static CopiedMemory memory(cudaStream_t stream, int device, StagingOptions const& /*device_source*/,
+                                             CopiedMemory::Check check) noexcept {
+        return {stream, device, check};
+    }
 
     /// Where memory may come from: pinned for lists of boxes, and as much on the device.
     StridedCopies(StagingOptions const& /*pinned*/, StagingOptions const& /*device*/) noexcept {}

@@ -1,66 +1,76 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/kernel_copies.cuh
-/// \brief  How transports for devices pack and unpack with one launch for all boxes of a batch. Needs nvcc.
-/// \depends comm/detail/device_copies.hpp, memory/cuda_call.hpp, memory/copy.cuh.
+/// \brief  How transports for devices pack, unpack and convert with one launch for all boxes of a batch. Needs nvcc.
+/// \depends comm/detail/device_copies.hpp, comm/detail/kept.hpp, memory/on_device.cuh.
 ///
 /// Strided copies of CUDA take a call per box, and a transposition many. Here the boxes of a batch are listed in pinned
-/// memory, and one launch walks the list, which takes a few hundred bytes per box on the host and on the device.
+/// memory, and one launch walks the list, which takes a few hundred bytes per box on the host and on the device; those
+/// that cast or scale are a list and a launch of their own.
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/kept.hpp>
-#include <reshard/memory/copy.cuh>
+#include <reshard/memory/on_device.cuh>
 
 #include <cstring>  // memcpy
 #include <vector>
 
 namespace reshard::inline v0::detail {
 
+template <class Box>
+__global__ void __launch_bounds__(box_threads) cast_boxes_kernel(Box const* boxes, Index const* starts, int count) {
+    int const number = box_of_tile(starts, count, blockIdx.x);
+    cast_thread(boxes[number], static_cast<Index>(blockIdx.x) - starts[number], static_cast<int>(threadIdx.x));
+}
+
 class KernelCopies {
 public:
-    static constexpr bool converts = false;
+    static constexpr bool converts = true;
 
     KernelCopies(StagingOptions const& pinned, StagingOptions const& device) noexcept
         : listed_(pinned), near_(device) {}
+
+    template <class Check>
+    [[nodiscard]] static DeviceMemory memory(cudaStream_t stream, int device, StagingOptions const& source,
+                                             Check /*its own*/) noexcept {
+        return {stream, device, DeviceSource{source.allocate, source.release}};
+    }
+    /// Throws BufferError for what kernels cannot convert.
+    static void check_alignment(std::byte const* base, StridedBox const& box) {
+        if (is_aligned(base, box)) return;
+        raise(ErrorCode::buffer,
+              "reshard: values that are converted on the way are not aligned to their size. "
+              "Fix: align addresses and strides; what travels as it is needs no alignment.");
+    }
 
     /// Lists of all batches of an exchange have places of their own: the host writes one while the device reads others.
     [[nodiscard]] bool reserve(Index copies, Index batches) {
         used_ = 0;
         if (copies == 0) return true;
-        Index const bytes = copies * Index{sizeof(CopyBox) + sizeof(Index)} + 2 * batches * StagingOptions::alignment;
-        boxes_.reserve(static_cast<std::size_t>(copies));
-        starts_.reserve(static_cast<std::size_t>(copies));
+        constexpr Index most = larger(sizeof(CopyBox), sizeof(CastBox));
+        Index const bytes = copies * (most + Index{sizeof(Index)}) + 4 * batches * StagingOptions::alignment;
+        copies_.reserve(copies);
+        casts_.reserve(copies);
         return listed_.grow(bytes) && near_.grow(bytes);
     }
     void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box, cudaStream_t) {
-        CopyBox const box = copy_box(from, from_box, to, to_box);
-        if (box.loops.units == 0) return;
-        boxes_.push_back(box);
-        starts_.push_back(tiles_);
-        tiles_ += ceil_div(box.loops.units, box_tile);
-        ++count_;
+        copies_.add(copy_box(from, from_box, to, to_box));
+    }
+    /// The same for values that change.
+    void add(Send const& from, Receive const& to) {
+        with_delivery(
+            from, to, [&](CopyBox const& box) { copies_.add(box); }, [&](CastBox const& box) { casts_.add(box); });
     }
     void flush(cudaStream_t stream) {
-        if (count_ == 0) return;
-        unsigned const grid = box_grid(tiles_);
         Index const first = used_;
-        Index const boxes_bytes = count_ * Index{sizeof(CopyBox)};
-        Index const starts_at = first + staging_slot(boxes_bytes);
-        Index const starts_bytes = count_ * Index{sizeof(Index)};
-        used_ = starts_at + staging_slot(starts_bytes);
-        std::memcpy(listed_.data() + first, boxes_.data(), static_cast<std::size_t>(boxes_bytes));
-        std::memcpy(listed_.data() + starts_at, starts_.data(), static_cast<std::size_t>(starts_bytes));
+        if (copies_.boxes.empty() && casts_.boxes.empty()) return;
+        copies_.write(listed_.data(), used_);
+        casts_.write(listed_.data(), used_);
         cuda_check(cudaMemcpyAsync(near_.data() + first, listed_.data() + first,
                                    static_cast<std::size_t>(used_ - first), cudaMemcpyHostToDevice, stream),
                    "cudaMemcpyAsync");
-        copy_boxes_kernel<<<grid, box_threads, 0, stream>>>(reinterpret_cast<CopyBox const*>(near_.data() + first),
-                                                            reinterpret_cast<Index const*>(near_.data() + starts_at),
-                                                            static_cast<int>(count_));
-        cuda_check(cudaGetLastError(), "the launch of reshard's copy kernel");
-        boxes_.clear();
-        starts_.clear();
-        count_ = 0;
-        tiles_ = 0;
+        copies_.launch(copy_boxes_kernel<CopyBox>, near_.data(), stream);
+        casts_.launch(cast_boxes_kernel<CastBox>, near_.data(), stream);
     }
     void close(bool stuck) noexcept {
         if (stuck) {
@@ -72,12 +82,52 @@ public:
     }
 
 private:
+    template <class Box>
+    struct List {
+        std::vector<Box> boxes;
+        std::vector<Index> starts;  ///< first tile of each box
+        Index tiles = 0;
+        Index boxes_at = 0;  ///< where the list was written
+        Index starts_at = 0;
+
+        void reserve(Index most) {
+            boxes.reserve(static_cast<std::size_t>(most));
+            starts.reserve(static_cast<std::size_t>(most));
+        }
+        void add(Box const& box) {
+            if (box.loops.units == 0) return;
+            boxes.push_back(box);
+            starts.push_back(tiles);
+            tiles += ceil_div(box.loops.units, box_tile);
+        }
+        void write(std::byte* memory, Index& used) {
+            if (boxes.empty()) return;
+            std::size_t const boxes_bytes = boxes.size() * sizeof(Box);
+            std::size_t const starts_bytes = starts.size() * sizeof(Index);
+            boxes_at = used;
+            starts_at = boxes_at + staging_slot(static_cast<Index>(boxes_bytes));
+            used = starts_at + staging_slot(static_cast<Index>(starts_bytes));
+            std::memcpy(memory + boxes_at, boxes.data(), boxes_bytes);
+            std::memcpy(memory + starts_at, starts.data(), starts_bytes);
+        }
+        template <class Kernel>
+        void launch(Kernel kernel, std::byte const* device, cudaStream_t stream) {
+            if (boxes.empty()) return;
+            unsigned const grid = box_grid(tiles);
+            auto const count = static_cast<int>(boxes.size());
+            boxes.clear();
+            starts.clear();
+            tiles = 0;
+            kernel<<<grid, box_threads, 0, stream>>>(reinterpret_cast<Box const*>(device + boxes_at),
+                                                     reinterpret_cast<Index const*>(device + starts_at), count);
+            cuda_check(cudaGetLastError(), "the launch of reshard's copy kernel");
+        }
+    };
+
     StagingMemory listed_;  ///< in pinned memory of the host
     StagingMemory near_;    ///< the same on the device
-    std::vector<CopyBox> boxes_;
-    std::vector<Index> starts_;  ///< first tile of each box
-    Index count_ = 0;
-    Index tiles_ = 0;
+    List<CopyBox> copies_;
+    List<CastBox> casts_;
     Index used_ = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_peers.hpp, comm/detail/lanes.hpp.
+/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_rounds.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -10,32 +10,11 @@
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
-#include <reshard/comm/detail/lanes.hpp>
-#include <reshard/comm/detail/nccl_peers.hpp>
+#include <reshard/comm/detail/nccl_rounds.hpp>
 
 namespace reshard::inline v0::detail {
 
-/// How much one pair may move in one round, the same on all ranks, and how pairs share a group.
-struct NcclRounds : PairShare {
-    int distances = 1;  ///< that share a group
-
-    NcclRounds(int ranks, Index window) noexcept {
-        int const most = nccl_group_limit / 2;  // as many sends as receives
-        distances = larger(1, smaller(ranks - 1, most));
-        messages = most / distances;
-        bytes = larger<Index>(window / 2 / distances, 256);
-    }
-};
-
-/// Whether NCCL can be given the memory itself.
-template <class Byte>
-[[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer, StridedBox const& box) noexcept {
-    int left = 0;
-    static_cast<void>(mpi_run_bytes(box, left));
-    return left == 0 && transfer.conversion.is_plain();
-}
-
-/// `Copies` is how boxes are packed and unpacked: StridedCopies.
+/// `Copies` is how boxes are packed and unpacked: StridedCopies. Where it does not convert, the host does.
 template <class Copies>
 class NcclExchange {
 public:
@@ -139,6 +118,9 @@ private:
             }
             last = transfer.peer;
             if (team_->options().compare) check_nccl_memory(team_->device(), transfer.base);
+            if constexpr (Copies::converts) {
+                if (!transfer.conversion.is_plain()) Copies::check_alignment(transfer.base, transfer.box);
+            }
         }
     }
 
@@ -321,7 +303,7 @@ private:
         if (send.conversion.is_plain()) {
             copies_.add(from, piece.box, to, wire, team_->stream());
         } else {
-            convert({0, from, piece.box, send.conversion}, {0, to, wire, mpi_on_wire(send.conversion)});
+            change({0, from, piece.box, send.conversion}, {0, to, wire, mpi_on_wire(send.conversion)});
         }
         return to;
     }
@@ -332,12 +314,19 @@ private:
         if (receive.conversion.is_plain()) {
             copies_.add(arrival.staged, wire, to, arrival.piece.box, team_->stream());
         } else {
-            convert({0, arrival.staged, wire, mpi_on_wire(receive.conversion)},
-                    {0, to, arrival.piece.box, receive.conversion});
+            change({0, arrival.staged, wire, mpi_on_wire(receive.conversion)},
+                   {0, to, arrival.piece.box, receive.conversion});
+        }
+    }
+    void change(Send const& from, Receive const& to) {
+        if constexpr (Copies::converts) {
+            copies_.add(from, to);
+        } else {
+            change_on_host(from, to);
         }
     }
     /// Values change on the host: without a kernel nothing else can. They come and go in the order of the stream.
-    void convert(Send const& from, Receive const& to) {
+    void change_on_host(Send const& from, Receive const& to) {
         Send const raw{0, host_.data(), mpi_dense_box(from.box, from.box.element_bytes), from.conversion};
         Receive const made{0, host_.data() + staging_slot(raw.box.payload_bytes()),
                            mpi_dense_box(to.box, to.box.element_bytes), to.conversion};
@@ -363,12 +352,16 @@ private:
                 copies_.add(send.base, send.box, receive.base, receive.box, team_->stream());
                 continue;
             }
+            if constexpr (Copies::converts) {
+                copies_.add(send, receive);
+                continue;
+            }
             MpiPieceRule const rule = mpi_piece_rule(send.box, wire_weight(send), rounds_.bytes);
             for (Index n = 0; n < rule.pieces; ++n) {
                 MpiPiece const from = mpi_piece_of(send.box, rule, n);
                 MpiPiece const to = mpi_piece_of(receive.box, rule, n);
-                convert({0, send.base + from.offset, from.box, send.conversion},
-                        {0, receive.base + to.offset, to.box, receive.conversion});
+                change({0, send.base + from.offset, from.box, send.conversion},
+                       {0, receive.base + to.offset, to.box, receive.conversion});
             }
         }
         copies_.flush(team_->stream());
@@ -384,7 +377,7 @@ private:
         auto const count = [&](auto const& transfer, MpiPiece const& piece, Index& place) {
             if (nccl_goes_straight(transfer, piece.box)) return;
             place += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
-            if (transfer.conversion.is_plain()) {
+            if (Copies::converts || transfer.conversion.is_plain()) {
                 ++copies;
                 return;
             }
@@ -394,7 +387,7 @@ private:
         };
         for (std::size_t k = 0; k < own_sends_.size(); ++k) {
             Send const& send = own_sends_[k];
-            if (send.conversion.is_plain() && own_receives_[k].conversion.is_plain()) {
+            if (Copies::converts || (send.conversion.is_plain() && own_receives_[k].conversion.is_plain())) {
                 ++copies;
                 continue;
             }

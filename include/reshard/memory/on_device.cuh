@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/on_device.cuh
+/// \brief  DeviceMemory: the memory policy of a CUDA device. What plans do with tensors there, as kernels of a stream.
+/// \depends memory/copy.cuh, memory/host_memory.hpp, memory/detail/value_kernels.hpp. Needs nvcc.
+///
+///     redistribute(plan, source, destination, rank, DeviceMemory{stream});     // a plan that sends nothing
+///
+/// A communicator of devices has a member memory() that returns one with its stream (memory/host_memory.hpp lists what
+/// a policy is). Every operation is enqueued on that stream and returns at once: lists of boxes travel with the launch
+/// as its arguments, so nothing is allocated or uploaded, and a graph may capture them. Never the default stream,
+/// unless it is the one that was given. Results are those of HostMemory, bit for bit, but for which NaN a sum hands on.
+#pragma once
+
+#include <reshard/memory/copy.cuh>
+#include <reshard/memory/detail/value_kernels.hpp>
+#include <reshard/memory/host_memory.hpp>
+
+#include <utility>  // exchange, swap
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// Boxes that one launch works on; they are its argument. Arguments of 4 KiB are what every CUDA takes.
+template <class Box, int Most>
+struct BoxPack {
+    static constexpr int most = Most;
+    Box boxes[Most];
+    Index starts[Most] = {};  ///< first tile of each box
+    int count = 0;
+    Index tiles = 0;
+
+    void add(Box const& box) {
+        boxes[count] = box;
+        starts[count++] = tiles;
+        tiles += ceil_div(box.loops.units, box_tile);
+    }
+};
+using CopyPack = BoxPack<CopyBox, 10>;
+using CastPack = BoxPack<CastBox, 9>;
+static_assert(sizeof(CopyPack) <= 4096 && sizeof(CastPack) <= 4096);
+
+// Templates, so that every file that includes this may have them.
+template <class Pack>
+__global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant__ Pack const pack) {
+    int const number = box_of_tile(pack.starts, pack.count, blockIdx.x);
+    copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
+                static_cast<int>(threadIdx.x));
+}
+template <class Pack>
+__global__ void __launch_bounds__(box_threads) cast_pack_kernel(__grid_constant__ Pack const pack) {
+    int const number = box_of_tile(pack.starts, pack.count, blockIdx.x);
+    cast_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
+                static_cast<int>(threadIdx.x));
+}
+template <class A, class Box>
+__global__ void __launch_bounds__(box_threads) fold_box_kernel(__grid_constant__ Box const box) {
+    fold_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
+}
+template <class Box>
+__global__ void __launch_bounds__(box_threads) fill_box_kernel(__grid_constant__ Box const box) {
+    fill_thread(box, blockIdx.x, static_cast<int>(threadIdx.x));
+}
+template <class Box>
+__global__ void __launch_bounds__(box_threads) scale_box_kernel(__grid_constant__ Box const box) {
+    scale_thread(box, blockIdx.x, static_cast<int>(threadIdx.x));
+}
+
+/// Calls copies(box) or casts(box) with what brings values of one side into the other, whose memory both are within
+/// reach of kernels: the two conversions as one, as deliver() of the host.
+template <class Copies, class Casts>
+void with_delivery(Send const& send, Receive const& receive, Copies&& copies, Casts&& casts) {
+    Conversion const& from = send.conversion;
+    Conversion const& to = receive.conversion;
+    double const factor = from.factor * to.factor;
+    bool const plain = from.is_plain() && to.is_plain();
+    if (plain || (from.memory == to.memory && factor == 1.0)) {
+        copies(copy_box(send.base, send.box, receive.base, receive.box));
+    } else {
+        casts(cast_box(send.base, send.box, from.memory, receive.base, receive.box, to.memory, factor));
+    }
+}
+
+}  // namespace detail
+
+/// Where scratch memory of a device comes from; null: there is none left. The device is current when they are called.
+struct DeviceSource {
+    std::byte* (*allocate)(Index bytes) noexcept = [](Index bytes) noexcept -> std::byte* {
+        void* memory = nullptr;
+        cudaError_t const error = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
+        return error == cudaSuccess ? static_cast<std::byte*>(memory) : nullptr;
+    };
+    void (*release)(std::byte* memory, Index bytes) noexcept = [](std::byte* memory, Index) noexcept {
+        static_cast<void>(cudaFree(memory));
+    };
+};
+
+/// Memory of a device that is freed with this object. Move-only.
+class DeviceWorkspace {
+public:
+    DeviceWorkspace() = default;
+    DeviceWorkspace(int device, DeviceSource const& source, Index bytes) : source_(source), bytes_(bytes) {
+        detail::CudaDevice const current(device_ = device);
+        data_ = source.allocate(bytes);
+        if (data_ != nullptr) return;
+        raise(ErrorCode::out_of_memory,
+              concat("reshard: no memory for a workspace of ", bytes, " bytes on device ", device,
+                     ". Fix: free some, pass a workspace, or fold fewer addends at once: smaller rounds of a batch."));
+    }
+    DeviceWorkspace(DeviceWorkspace&& other) noexcept
+        : source_(other.source_),
+          data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)),
+          device_(other.device_) {}
+    DeviceWorkspace& operator=(DeviceWorkspace&& other) noexcept {
+        std::swap(source_, other.source_);
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        std::swap(device_, other.device_);
+        return *this;
+    }
+    ~DeviceWorkspace() {
+        if (data_ == nullptr) return;
+        detail::CudaDevice const current(device_, std::nothrow);
+        source_.release(data_, bytes_);
+    }
+
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] Index size() const noexcept { return bytes_; }
+
+private:
+    DeviceSource source_{};
+    std::byte* data_ = nullptr;
+    Index bytes_ = 0;
+    int device_ = 0;
+};
+
+/// Memory of one device, worked on by one stream. A value: copies mean the same stream.
+class DeviceMemory {
+public:
+    using workspace_type = DeviceWorkspace;
+    static constexpr bool computes = true;
+
+    /// On the device that is current now. Throws TransportError when CUDA cannot say which.
+    explicit DeviceMemory(cudaStream_t stream, DeviceSource const& source = {})
+        : DeviceMemory(stream, detail::CudaDevice::current(), source) {}
+    DeviceMemory(cudaStream_t stream, int device, DeviceSource const& source = {}) noexcept
+        : source_(source), stream_(stream), device_(device) {}
+
+    [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
+    [[nodiscard]] int device() const noexcept { return device_; }
+
+    /// Throws BufferError for memory of the host or of another device, and for addresses that are no multiple of
+    /// `alignment`. `what` names it: "source".
+    void check(char const* what, void const* memory, Index alignment) const {
+        detail::CudaDevice const current(device_);
+        detail::check_device_memory("reshard::prepare", what, -1, memory, 1, alignment);
+    }
+    /// Throws OutOfMemory.
+    [[nodiscard]] workspace_type allocate(Index bytes) const { return {device_, source_, bytes}; }
+
+    // All of them throw TransportError when CUDA refuses a launch.
+
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const {
+        detail::CudaDevice const current(device_);
+        detail::CopyPack copies;
+        detail::CastPack conversions;
+        for (std::size_t k = 0; k < sends.size(); ++k) {
+            detail::with_delivery(
+                sends[k], receives[k], [&](detail::CopyBox const& box) { add(copies, box); },
+                [&](detail::CastBox const& box) { add(conversions, box); });
+        }
+        flush(copies);
+        flush(conversions);
+    }
+    void fold(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
+              std::byte* to, StridedBox const& to_box, Index divisor) const {
+        auto const box = detail::fold_box(op, dtype, slots, slot_box, slot_bytes, count, dtype, to, to_box, divisor);
+        switch (detail::carrier_of(dtype)) {
+            case detail::FoldCarrier::f32: return launch(detail::fold_box_kernel<float, detail::FoldBox>, box);
+            case detail::FoldCarrier::f64: return launch(detail::fold_box_kernel<double, detail::FoldBox>, box);
+            case detail::FoldCarrier::i64: return launch(detail::fold_box_kernel<std::int64_t, detail::FoldBox>, box);
+            case detail::FoldCarrier::u64: return launch(detail::fold_box_kernel<std::uint64_t, detail::FoldBox>, box);
+        }
+    }
+    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const {
+        launch(detail::fill_box_kernel<detail::FillBox>, detail::identity_box(op, dtype, to, box));
+    }
+    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const {
+        launch(detail::scale_box_kernel<detail::ScaleBox>, detail::scale_box(dtype, to, box, multiply, divide));
+    }
+
+private:
+    template <class Pack, class Box>
+    void add(Pack& pack, Box const& box) const {
+        if (box.loops.units == 0) return;
+        if (pack.count == Pack::most || pack.tiles + ceil_div(box.loops.units, detail::box_tile) > INT32_MAX) {
+            flush(pack);
+        }
+        pack.add(box);
+    }
+    void flush(detail::CopyPack& pack) const {
+        enqueue(detail::copy_pack_kernel<detail::CopyPack>, pack, pack.tiles);
+        pack.count = 0;
+        pack.tiles = 0;
+    }
+    void flush(detail::CastPack& pack) const {
+        enqueue(detail::cast_pack_kernel<detail::CastPack>, pack, pack.tiles);
+        pack.count = 0;
+        pack.tiles = 0;
+    }
+    template <class Kernel, class Box>
+    void launch(Kernel kernel, Box const& box) const {
+        detail::CudaDevice const current(device_);
+        enqueue(kernel, box, ceil_div(box.loops.units, detail::box_tile));
+    }
+    template <class Kernel, class Argument>
+    void enqueue(Kernel kernel, Argument const& argument, Index tiles) const {
+        if (tiles == 0) return;
+        kernel<<<detail::box_grid(tiles), detail::box_threads, 0, stream_>>>(argument);
+        detail::check_cuda(cudaGetLastError(), "the launch of a kernel of reshard's plans");
+    }
+
+    DeviceSource source_;
+    cudaStream_t stream_;
+    int device_;
+};
+
+static_assert(MemoryPolicy<DeviceMemory>);
+
+}  // namespace reshard::inline v0

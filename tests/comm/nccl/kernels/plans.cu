@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/memory/on_device.cuh: plans between tensors of devices, over NcclKernelCommunicator and
+// without a communicator, equal those between tensors of the host, bit for bit. The double's device memory is out of
+// the host's reach here: code that touched it outside a kernel or copy would not survive.
+#include "../gpus.hpp"
+#include "support/box_kernels_on_host.cuh"
+#include "support/random.hpp"
+
+#include <reshard/comm/traced.hpp>
+#include <reshard/exec/batch.hpp>
+#include <reshard/exec/casting.hpp>
+#include <reshard/exec/redistribute.hpp>
+
+#include <atomic>
+#include <cstring>
+
+using namespace reshard;
+namespace fake = test::fake_nccl;
+
+namespace {
+
+using Device = NcclKernelCommunicator;
+
+/// All kernels on the host, and memory of devices guarded, while this lives.
+struct OnHost {
+    OnHost() {
+        test::run_box_kernels_on_host();
+        fake::guard_device_memory(true);
+        fake::reset();
+    }
+    OnHost(OnHost const&) = delete;
+    OnHost& operator=(OnHost const&) = delete;
+    ~OnHost() {
+        fake::guard_device_memory(false);
+        CHECK(test::unknown_kernels().empty());
+        CHECK(fake::counts().default_stream == 0);
+        CHECK(fake::live_allocations() == 0);
+    }
+};
+
+/// Bytes of the device.
+class Buffer {
+public:
+    Buffer(std::vector<std::byte> const& content, cudaStream_t stream) : bytes_(content.size()), stream_(stream) {
+        void* memory = nullptr;
+        static_cast<void>(cudaMalloc(&memory, bytes_));
+        memory_ = static_cast<std::byte*>(memory);
+        static_cast<void>(cudaMemcpyAsync(memory_, content.data(), bytes_, cudaMemcpyHostToDevice, stream_));
+        static_cast<void>(cudaStreamSynchronize(stream_));
+    }
+    Buffer(Buffer const&) = delete;
+    Buffer& operator=(Buffer const&) = delete;
+    ~Buffer() { static_cast<void>(cudaFree(memory_)); }
+
+    [[nodiscard]] std::byte* data() const { return memory_; }
+    [[nodiscard]] std::vector<std::byte> content() const {
+        std::vector<std::byte> result(bytes_);
+        static_cast<void>(cudaMemcpyAsync(result.data(), memory_, bytes_, cudaMemcpyDeviceToHost, stream_));
+        static_cast<void>(cudaStreamSynchronize(stream_));
+        return result;
+    }
+
+private:
+    std::size_t bytes_;
+    cudaStream_t stream_;
+    std::byte* memory_ = nullptr;
+};
+
+/// How a local tensor lies in memory: dimensions in any order, with gaps.
+struct Layout {
+    DType dtype = DType::f32;
+    DynamicShape shape{Shape<0>{}};
+    Indices strides;
+    std::size_t bytes_ = 16;
+
+    explicit Layout(DType type) : dtype(type) { strides.push_back(1); }  // of a rank without the tensor
+    Layout(DType type, DynamicShape const& local, test::Random& random) : dtype(type), shape(local) {
+        std::vector<int> order;
+        for (int dim = 0; dim < shape.rank(); ++dim) order.push_back(dim);
+        std::shuffle(order.begin(), order.end(), random.engine());
+        strides = shape.extents();
+        Index step = 1;
+        for (int dim : order) {
+            step *= random.between(1, 2);
+            strides[dim] = step;
+            step *= std::max<Index>(shape.extent(dim), 1);
+        }
+        bytes_ = static_cast<std::size_t>((step + 2) * bytes(dtype));
+    }
+    [[nodiscard]] DynamicView over(std::byte* memory) const { return {memory + bytes(dtype), dtype, shape, strides}; }
+};
+
+/// Whole numbers of the type, now and then infinite.
+std::vector<std::byte> values(Layout const& layout, test::Random& random) {
+    std::vector<std::byte> memory(layout.bytes_);
+    detail::with_number(layout.dtype, [&]<class T>() {
+        for (std::size_t i = 0; i + sizeof(T) <= memory.size(); i += sizeof(T)) {
+            auto value = static_cast<detail::Accumulator<T>>(random.between(0, 100));
+            if constexpr (std::is_floating_point_v<detail::Accumulator<T>>) {
+                value = random.chance(2) ? std::numeric_limits<detail::Accumulator<T>>::infinity() : value / 3 - 11;
+            }
+            detail::store_element<T>(memory.data() + i, value);
+        }
+    });
+    return memory;
+}
+
+/// The same move on the host and on the device.
+void check_move(Plan<> const& plan, ThreadCommunicator& host, Device& device, DType from, DType to,
+                PrepareOptions const& options, test::Random& random, std::atomic<int>& compared) {
+    int const rank = host.rank();
+    test::Random mine(static_cast<std::uint64_t>(random.between(0, 1 << 30) + rank));
+    Layout const source_layout =
+        plan.from().contains(rank) ? Layout(from, plan.from().local_shape(rank), mine) : Layout(from);
+    Layout const target_layout = plan.to().contains(rank) ? Layout(to, plan.to().local_shape(rank), mine) : Layout(to);
+    auto source = values(source_layout, mine);
+    std::vector<std::byte> target(target_layout.bytes_, std::byte{0x77});
+    Buffer const source_there(source, device.stream());
+    Buffer const target_there(target, device.stream());
+    ErrorCode refused = ErrorCode::none;
+    ConstDynamicView const source_here = source_layout.over(source.data());
+    DynamicView const target_here = target_layout.over(target.data());
+    try {
+        prepare(plan, host, source_here, target_here, options).run();
+    } catch (Error const& error) {
+        refused = error.code();
+    }
+    try {
+        auto job = prepare(plan, device, ConstDynamicView(source_layout.over(source_there.data())),
+                           target_layout.over(target_there.data()), options);
+        job.run();
+        auto const held = [&] {  // by all ranks
+            barrier(host);
+            auto const now = std::pair(fake::live_allocations(), fake::counts().device_allocations);
+            barrier(host);
+            return now;
+        };
+        auto const before = held();
+        job.run();
+        CHECK((held() == before));
+    } catch (Error const& error) {
+        if (error.code() != refused) FAIL_CHECK(error.message());
+        return;
+    }
+    CHECK(refused == ErrorCode::none);
+    bool const same = target_there.content() == target;
+    bool const untouched = source_there.content() == source;
+    CHECK(same);
+    CHECK(untouched);
+    ++compared;
+}
+
+std::vector<std::byte> bytes_of(std::vector<float> const& numbers) {
+    std::vector<std::byte> memory(numbers.size() * sizeof(float));
+    std::memcpy(memory.data(), numbers.data(), memory.size());
+    return memory;
+}
+std::vector<float> floats_of(Buffer const& buffer) {
+    auto const memory = buffer.content();
+    std::vector<float> numbers(memory.size() / sizeof(float));
+    std::memcpy(numbers.data(), memory.data(), memory.size());
+    return numbers;
+}
+
+constexpr int world = 6;
+
+}  // namespace
+
+TEST_SUITE("memory/on_device") {
+    TEST_CASE("plans between tensors of devices leave the host's bits: any placements, any op, casts and factors") {
+        std::atomic<int> compared{0};
+        for (auto const window : {Index{2000}, Index{256} << 20}) {
+            OnHost const kernels;
+            NcclOptions options;
+            options.window_bytes = window;
+            options.compare = window > 2000;
+            test::check_none(test::on_devices(world, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                auto device = nccl_from<Device>(host, stream, options);
+                for (std::uint64_t seed : test::seeds(120)) {
+                    test::Limits limits;
+                    limits.max_elements = 600;
+                    limits.max_ranks = world;
+                    limits.plain_ranks = true;
+                    limits.mostly_cyclic = seed % 4 == 0;
+                    bool const across = seed % 5 == 0;
+                    if (seed % 3 == 0) limits.ops = {Reduce::sum, Reduce::avg};
+                    if (across) limits.ops = {Reduce::sum, Reduce::max};
+                    test::Random random(seed + static_cast<std::uint64_t>(window), limits);
+                    DynamicMesh const mesh = random.mesh();
+                    DynamicShape const shape = random.shape();
+                    auto const from = random.distribution(mesh, shape);
+                    auto const to = random.distribution(across ? random.mesh() : mesh, shape);
+                    if (!across && fills_average(from.signature(), to.signature())) continue;
+                    INFO(test::reproduction(seed, from, to));
+                    // Ops that a type does not have are refused alike on both.
+                    std::vector<DType> const types{DType::f32, DType::bf16, DType::f16,
+                                                   DType::f64, DType::i32,  DType::u8};
+                    DType const a = random.pick(types);
+                    DType const b = random.chance(40) ? random.pick(types) : a;
+                    double const factor = random.chance(30) ? 0.3 : 1.0;
+                    Plan<> const move = across ? plan_across(from, to) : plan(from, to);
+                    if (a != b) {
+                        check_move(move, host, device, a, b, Casting{factor}, random, compared);
+                    } else {
+                        check_move(move, host, device, a, b, PrepareOptions{.factor = factor}, random, compared);
+                    }
+                }
+            }));
+        }
+        MESSAGE("compared: ", compared.load());
+        CHECK(compared > 600);
+        CHECK(test::launches(detail::fill_box_kernel<detail::FillBox>) > 0);
+        CHECK(test::launches(detail::scale_box_kernel<detail::ScaleBox>) > 0);
+        CHECK(test::launches(detail::fold_box_kernel<float, detail::FoldBox>) > 0);
+        CHECK(test::launches(detail::fold_box_kernel<double, detail::FoldBox>) > 0);
+        CHECK(test::launches(detail::fold_box_kernel<std::int64_t, detail::FoldBox>) > 0);
+        CHECK(test::launches(detail::fold_box_kernel<std::uint64_t, detail::FoldBox>) > 0);
+        CHECK(test::launches(detail::cast_pack_kernel<detail::CastPack>) > 0);
+        CHECK(test::launches(detail::copy_pack_kernel<detail::CopyPack>) > 0);
+        CHECK(test::launches(detail::cast_boxes_kernel<detail::CastBox>) > 0);
+    }
+
+    TEST_CASE("plans without a communicator run on a stream; views of tensors of a device are windows into them") {
+        OnHost const kernels;
+        fake::Stream const stream;
+        // Rank 1 of 4 has every fourth number; the other three quarters of its addends are identities.
+        auto const dealt = distribution(Mesh{4}, Shape{400}, Shard<0, BlockCyclic>{{1}});
+        auto const owed = distribution<Partial<>>(Mesh{4}, Shape{400});
+        std::vector<float> numbers(100);
+        for (std::size_t i = 0; i != 100; ++i) numbers[i] = static_cast<float>(i);
+        std::vector<float> expected(400, 7.0F);
+        Buffer const source(bytes_of(numbers), stream);
+        Buffer const target(bytes_of(expected), stream);
+        auto const view = [](Buffer const& buffer, Index size) {
+            return TensorView<float>(reinterpret_cast<float*>(buffer.data()), Shape{size});
+        };
+        auto const spread = plan(dealt, owed);
+        redistribute(spread, TensorView<float>(numbers.data(), Shape{100}),
+                     TensorView<float>(expected.data(), Shape{400}), 1);
+        redistribute(spread, view(source, 100), view(target, 400), 1, DeviceMemory{stream});
+        CHECK(bytes_of(expected) == target.content());
+        redistribute(spread, TensorView<float>(numbers.data(), Shape{100}),
+                     TensorView<float>(expected.data(), Shape{400}), 1, PrepareOptions{.factor = 0.1});
+        redistribute(spread, view(source, 100), view(target, 400), 1, DeviceMemory{stream},
+                     PrepareOptions{.factor = 0.1});
+        CHECK(bytes_of(expected) == target.content());
+
+        auto const mean = distribution<Partial<Reduce::avg>>(Mesh{4}, Shape{400});
+        Buffer const averages(std::vector<std::byte>(1600), stream);
+        std::vector<float> expected_averages(400);
+        redistribute(plan(owed, mean), TensorView<float>(expected.data(), Shape{400}),
+                     TensorView<float>(expected_averages.data(), Shape{400}), 1);
+        redistribute(plan(owed, mean), view(target, 400), view(averages, 400), 1, DeviceMemory{stream});
+        CHECK(bytes_of(expected_averages) == averages.content());
+
+        auto const whole = distribution<Replicate>(Mesh{4}, Shape{400});
+        auto const part = distribution<Shard<0>>(Mesh{4}, Shape{400});
+        TensorView<float> const window = plan(whole, part).view(view(target, 400), 2);
+        CHECK(window.data() == reinterpret_cast<float*>(target.data()) + 200);
+        CHECK(window.extent(0) == 100);
+
+        CHECK_THROWS_WITH_AS(redistribute(spread, TensorView<float>(numbers.data(), Shape{100}), view(target, 400), 1,
+                                          DeviceMemory{stream, 3}),
+                             doctest::Contains("destination is memory of another device"), BufferError);
+        fake::claim(numbers.data(), 400, -1);
+        CHECK_THROWS_WITH_AS(redistribute(spread, TensorView<float>(numbers.data(), Shape{100}), view(target, 400), 1,
+                                          DeviceMemory{stream}),
+                             doctest::Contains("source is memory of the host"), BufferError);
+        fake::claim(numbers.data(), 0, 0);
+        CHECK_THROWS_WITH_AS(redistribute(Plan<>(spread), ConstDynamicView(source.data() + 2, DType::f32, Shape{99}),
+                                          DynamicView(view(target, 400)), 1, DeviceMemory{stream}),
+                             doctest::Contains("shape"), BufferError);
+        int device = -1;
+        CHECK(cudaGetDevice(&device) == cudaSuccess);
+        CHECK(device == 0);
+    }
+
+    TEST_CASE("local copies of more boxes than a launch takes are several launches") {
+        OnHost const kernels;
+        fake::Stream const stream;
+        DeviceMemory const memory{stream};
+        std::vector<float> numbers(100);
+        for (std::size_t i = 0; i != 100; ++i) numbers[i] = static_cast<float>(i);
+        Buffer const source(bytes_of(numbers), stream);
+        Buffer const target(bytes_of(std::vector<float>(100)), stream);
+        std::vector<Send> sends;
+        std::vector<Receive> receives;
+        for (Index i = 0; i != 25; ++i) {
+            StridedBox const box{{StridedDim{4, 4}}, 4};
+            sends.push_back({0, source.data() + 16 * i, box});
+            receives.push_back({0, target.data() + 16 * (24 - i), box});
+        }
+        int const before = test::launches();
+        memory.deliver(sends, receives);
+        memory.deliver({}, {});
+        CHECK(test::launches() == before + 3);
+        auto const moved = floats_of(target);
+        for (std::size_t i = 0; i != 100; ++i) CHECK(moved[i] == numbers[4 * (24 - i / 4) + i % 4]);
+    }
+
+    TEST_CASE("batches of tensors of devices: rounds share one workspace of the device") {
+        OnHost const kernels;
+        test::check_none(test::on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            Trace trace;
+            auto comm = compose<Traced>(nccl_from<Device>(host, stream), trace);
+            static_assert(std::same_as<decltype(transport::memory_of(comm)), DeviceMemory>);
+            auto const owed = distribution<Partial<>>(Mesh{3}, Shape{30});
+            auto const mean = distribution<Partial<Reduce::avg>>(Mesh{3}, Shape{30});
+            auto const parts = distribution<Shard<0>>(Mesh{3}, Shape{30});
+            std::vector<float> numbers(30, static_cast<float>(comm.rank() + 1));
+            std::vector<Buffer> kept;
+            Buffer const source(bytes_of(numbers), stream);
+            Buffer const sums(bytes_of(std::vector<float>(10)), stream);
+            Buffer const means(bytes_of(std::vector<float>(10)), stream);
+            Buffer const halves(std::vector<std::byte>(20), stream);
+            auto const view = [](Buffer const& buffer, Index size) {
+                return TensorView<float>(reinterpret_cast<float*>(buffer.data()), Shape{size});
+            };
+            Batch batch;
+            batch.add(plan(owed, parts), view(source, 30), view(sums, 10), "sums");
+            batch.add(plan(mean, parts), view(source, 30), view(means, 10), "means");
+            batch.add(plan(owed, parts), view(source, 30),
+                      TensorView<BFloat16>(reinterpret_cast<BFloat16*>(halves.data()), Shape{10}), "halves",
+                      Casting{0.5});
+            auto job = prepare(batch, comm);
+            job.run();
+            auto const taken = fake::counts().device_allocations;
+            job.run();
+            barrier(host);
+            CHECK(fake::counts().device_allocations == taken);
+            barrier(host);
+            CHECK(floats_of(sums) == std::vector<float>(10, 6.0F));
+            CHECK(floats_of(means) == std::vector<float>(10, 2.0F));
+            std::vector<BFloat16> result(10);
+            auto const bytes = halves.content();
+            std::memcpy(result.data(), bytes.data(), bytes.size());
+            CHECK(result == std::vector<BFloat16>(10, BFloat16(3.0F)));
+        }));
+    }
+
+    TEST_CASE("memory of the wrong kind is refused on every rank, and so is a device without memory") {
+        OnHost const kernels;
+        test::check_none(test::on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            auto comm = nccl_from<Device>(host, stream);
+            auto const owed = distribution<Partial<>>(Mesh{2}, Shape{8});
+            auto const parts = distribution<Shard<0>>(Mesh{2}, Shape{8});
+            auto const move = plan(owed, parts);
+            Buffer const source(bytes_of(std::vector<float>(9, 1.0F)), stream);
+            Buffer const target(bytes_of(std::vector<float>(4)), stream);
+            std::vector<std::byte> here(static_cast<std::size_t>(workspace_bytes(move, comm.rank(), DType::f32)));
+            Buffer const there(here, stream);
+            ConstDynamicView const from(source.data(), DType::f32, Shape{8});
+            DynamicView const to(target.data(), DType::f32, Shape{4});
+            bool const culprit = comm.rank() == 1;
+            auto const refused = [&](ConstDynamicView const& view, PrepareOptions const& options, char const* text) {
+                CHECK_THROWS_WITH_AS(static_cast<void>(prepare(Plan<>(move), comm, view, to, options)),
+                                     doctest::Contains(text), BufferError);
+            };
+            auto const claimed = here;  // an address of the host, known as one
+            if (culprit) fake::claim(claimed.data(), claimed.size(), -1);
+            barrier(host);
+            ConstDynamicView const host_view(claimed.data(), DType::f32, Shape{8});
+            refused(culprit ? host_view : from, {},
+                    "rank 1 of 2: reshard: the transport 'nccl' moves memory of a CUDA device");
+            ConstDynamicView const crooked(source.data() + 2, DType::f32, Shape{8});
+            refused(culprit ? crooked : from, {}, "rank 1 of 2: reshard::prepare: source is not aligned");
+            PrepareOptions given;
+            given.workspace = {culprit ? const_cast<std::byte*>(claimed.data()) : there.data(), claimed.size()};
+            refused(from, given, "device and host memory mixed");
+            barrier(host);
+            if (culprit) fake::claim(claimed.data(), 0, 0);
+            if (culprit) fake::fail("cudaMalloc", cudaErrorMemoryAllocation);
+            CHECK_THROWS_WITH_AS(static_cast<void>(prepare(Plan<>(move), comm, from, to)),
+                                 doctest::Contains("rank 1 of 2: reshard: no memory for a workspace"), OutOfMemory);
+            given.workspace = {there.data(), here.size()};
+            prepare(Plan<>(move), comm, from, to, given).run();  // and nothing is poisoned
+            CHECK(floats_of(target) == std::vector<float>(4, 2.0F));
+        }));
+    }
+
+    TEST_CASE("a kernel that one rank cannot launch ends the plan on all ranks") {
+        OnHost const kernels;
+        NcclOptions options;
+        options.deadline = std::chrono::seconds(20);
+        auto const ended = test::on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            auto comm = nccl_from<Device>(host, stream, options);
+            // Two phases: the second one never comes for the others.
+            auto const owed = distribution<Partial<>>(Mesh{3}, Shape{9});
+            auto const whole = distribution<Replicate>(Mesh{3}, Shape{9});
+            Buffer const source(bytes_of(std::vector<float>(9, 1.0F)), stream);
+            Buffer const target(bytes_of(std::vector<float>(9)), stream);
+            auto job = prepare(Plan<>(plan(owed, whole)), comm, ConstDynamicView(source.data(), DType::f32, Shape{9}),
+                               DynamicView(target.data(), DType::f32, Shape{9}));
+            job.run();
+            CHECK(floats_of(target) == std::vector<float>(9, 3.0F));
+            // The first launch copies what the rank keeps, the next one folds.
+            if (comm.rank() == 2) test::fail_launch(cudaErrorInvalidConfiguration, 1);
+            job.run();
+        });
+        CHECK(ended[2].code == ErrorCode::transport);
+        CHECK(ended[2].says("the launch of a kernel of reshard's plans failed"));
+        CHECK(ended[0].code == ErrorCode::peer_failed);
+        CHECK(ended[1].code == ErrorCode::peer_failed);
+    }
+}

@@ -15,10 +15,15 @@ struct Kernel {
 };
 struct Registry {
     std::mutex mutex;
-    std::unordered_map<void const*, Kernel> kernels;
+    std::unordered_map<std::string, Kernel> kernels;     // by name: each file has a stub of its own for one kernel
     std::unordered_map<void const*, std::string> names;  // of all that were compiled
     std::vector<std::string> unknown;
     int launches = 0;
+
+    [[nodiscard]] std::string name_of(void const* kernel) const {
+        auto const name = names.find(kernel);
+        return name == names.end() ? "a kernel without a name" : name->second;
+    }
 };
 /// Compiled files register their kernels before main() begins.
 Registry& registry() {
@@ -37,10 +42,9 @@ cudaError_t launch(void const* kernel, Launch const& as, void** arguments) {
     {
         Registry& all = registry();
         std::lock_guard const lock(all.mutex);
-        auto const it = all.kernels.find(kernel);
+        auto const it = all.kernels.find(all.name_of(kernel));
         if (it == all.kernels.end()) {
-            auto const name = all.names.find(kernel);
-            all.unknown.push_back(name == all.names.end() ? "a kernel without a name" : name->second);
+            all.unknown.push_back(all.name_of(kernel));
             return cudaErrorInvalidDeviceFunction;
         }
         ++all.launches;
@@ -59,11 +63,11 @@ namespace reshard::test {
 
 void kernels::add(void const* kernel, Prepare prepare) {
     std::lock_guard const lock(registry().mutex);
-    registry().kernels[kernel].prepare = std::move(prepare);
+    registry().kernels[registry().name_of(kernel)].prepare = std::move(prepare);
 }
 int kernels::launches(void const* kernel) {
     std::lock_guard const lock(registry().mutex);
-    auto const it = registry().kernels.find(kernel);
+    auto const it = registry().kernels.find(registry().name_of(kernel));
     return it == registry().kernels.end() ? 0 : it->second.launches;
 }
 int launches() {

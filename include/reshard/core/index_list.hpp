@@ -74,7 +74,9 @@ public:
     [[nodiscard]] constexpr Index const* end() const noexcept { return data() + count_; }
     [[nodiscard]] constexpr Index back() const noexcept { return data()[count_ - 1]; }
 
-    [[nodiscard]] friend constexpr bool operator==(IndexList const& a, IndexList const& b) noexcept {
+    /// For the device as well: there nvcc looks for what the defaulted comparisons of its owners call.
+    [[nodiscard]] RESHARD_HOST_DEVICE friend constexpr bool operator==(IndexList const& a,
+                                                                       IndexList const& b) noexcept {
         if (a.count_ != b.count_) return false;
         if (a.interned_ != nullptr) return a.interned_ == b.interned_;
         for (Index i = 0; i < a.count_; ++i)

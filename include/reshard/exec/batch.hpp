@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/batch.hpp
 /// \brief  Many tensors of any element types in one prepared plan: one agreement, few exchanges, large messages.
-/// \depends exec/redistribute, plan/batch, comm/collectives. Opt-in: not part of the umbrella.
+/// \depends exec/redistribute, plan/batch. Opt-in: not part of the umbrella.
 ///
 /// Tensors travel in rounds. A round is one exchange per phase, which holds the transfers of all its tensors: a
 /// transport sends one message per peer, or copies from peer to peer between one pair of barriers. Small tensors share

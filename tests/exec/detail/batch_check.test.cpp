@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "support/random.hpp"
@@ -70,6 +71,19 @@ TEST_SUITE("exec/detail/batch_check") {
         }
     }
 
+    TEST_CASE("the first place counts at which any rank differs") {
+        detail::BatchDigest const lists[] = {{1, {1, 2, 3, 4, 5, 6}}, {1, {1, 2, 3, 4, 5, 7}}, {1, {1, 2, 3, 9, 5, 6}}};
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            Verdict ended;
+            try {
+                detail::agree_on_batch(comm, {}, lists[comm.rank()], [](Index place) { return concat("at ", place); });
+            } catch (Error const& error) {
+                ended.reason = error.message();
+            }
+            CHECK(ended.reason.find("rank 2 of 3: at 3, but rank 0 at 3") == 0);
+            barrier(comm);  // the group stays usable
+        });
+    }
     TEST_CASE("every rank learns where the other differs from rank 0: options, a tensor, or the end of a list") {
         struct Case {
             detail::BatchDigest other;
@@ -79,7 +93,7 @@ TEST_SUITE("exec/detail/batch_check") {
         for (Case const& c : {Case{{2, {10, 20, 30}}, -1}, Case{{1, {10, 21, 31}}, 1}, Case{{1, {10, 20}}, 2},
                               Case{{1, {10, 20, 30, 40}}, 3}, Case{{1, {}}, 0}}) {
             run_on_threads(3, [&](ThreadCommunicator& comm) {
-                CHECK(detail::first_difference(comm, comm.rank() == 2 ? c.other : ours, 2) == c.place);
+                CHECK(detail::first_difference(comm, comm.rank() == 2 ? c.other : ours) == c.place);
             });
             CHECK(c.other.whole() != ours.whole());
         }

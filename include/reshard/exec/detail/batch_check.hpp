@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/batch_check.hpp
 /// \brief  What can be wrong with a batch as a whole: memory that two tensors share, ranks that list different tensors.
-/// \depends exec/prepare, comm/collectives.
+/// \depends exec/prepare.
 #pragma once
 
-#include <reshard/comm/collectives.hpp>
 #include <reshard/exec/prepare.hpp>
 
-#include <algorithm>  // sort, mismatch
+#include <algorithm>  // sort
 
 namespace reshard::inline v0::detail {
 
@@ -63,31 +62,37 @@ struct BatchDigest {
     std::vector<std::uint64_t> tensors;
 
     /// Never 0, which stands for a rank that found an error of its own.
-    [[nodiscard]] std::uint64_t whole() const noexcept {
+    [[nodiscard]] std::uint64_t whole() const noexcept { return of_first(static_cast<Index>(tensors.size()) + 1); }
+    /// Of the options and so many tensors; a list that has no more is unlike all that have.
+    [[nodiscard]] std::uint64_t of_first(Index count) const noexcept {
         Digest digest;
-        digest.add(options).add(tensors.size());
-        for (std::uint64_t tensor : tensors) digest.add(tensor);
+        digest.add(options);
+        auto const wanted = static_cast<std::size_t>(count);
+        for (std::size_t i = 0; i < smaller(wanted, tensors.size()); ++i) digest.add(tensors[i]);
+        if (wanted > tensors.size()) digest.add(tensors.size()).add(1);
         return digest.value() | 1U;
     }
 };
 
-/// Collective; called by all when the digests are known to differ. The first place at which rank `other` differs from
-/// rank 0: a tensor's number, the length of the shorter list, or -1 when the options differ.
+/// Collective; called by all when the digests are known to differ. The first place at which a rank differs from rank 0:
+/// a tensor's number, the length of the shorter list, or -1 when the options differ. By votes alone, so that it works
+/// wherever the memory lies that a transport moves.
 template <Communicator C>
-[[nodiscard]] Index first_difference(C& comm, BatchDigest const& mine, int other) {
-    std::uint64_t header[2] = {mine.options, mine.tensors.size()};
-    broadcast(comm, std::as_writable_bytes(std::span(header)), 0);
-    std::vector<std::uint64_t> theirs = mine.tensors;
-    theirs.resize(static_cast<std::size_t>(header[1]));
-    broadcast(comm, std::as_writable_bytes(std::span(theirs)), 0);
-    Index here = -1;
-    if (header[0] == mine.options) {
-        std::size_t const shorter = std::min(theirs.size(), mine.tensors.size());
-        auto const end = theirs.begin() + static_cast<std::ptrdiff_t>(shorter);
-        here = std::mismatch(theirs.begin(), end, mine.tensors.begin()).first - theirs.begin();
+[[nodiscard]] Index first_difference(C& comm, BatchDigest const& mine) {
+    auto const differs = [&](Index count) {
+        Verdict verdict;
+        verdict.digest = mine.of_first(count);
+        return !comm.agree(std::move(verdict)).ok();
+    };
+    if (differs(0)) return -1;
+    Index alike = 0;
+    Index unlike = 1;
+    for (; !differs(unlike); unlike *= 2) alike = unlike;
+    while (unlike - alike > 1) {
+        Index const middle = alike + (unlike - alike) / 2;
+        (differs(middle) ? unlike : alike) = middle;
     }
-    broadcast(comm, std::as_writable_bytes(std::span(&here, 1)), other);
-    return here;
+    return alike;
 }
 
 /// The one agreement of a batch: the lowest rank with an error of its own is named by all; when ranks list different
@@ -98,9 +103,10 @@ void agree_on_batch(C& comm, Verdict mine, BatchDigest const& digest, Describe c
     Verdict const all = comm.agree(std::move(mine));
     if (all.ok()) return;
     if (all.code == ErrorCode::mismatch && all.digest != 0) {  // the digests differ: find out where
+        Index const place = first_difference(comm, digest);
         Verdict second;
-        second.reason = describe(first_difference(comm, digest, all.rank));
-        second.digest = digest.whole();
+        second.reason = describe(place);
+        second.digest = digest.of_first(place + 1);  // of those who differ there
         agree_or_raise(comm, std::move(second));
     }
     raise(all.code, concat("rank ", all.rank, " of ", comm.size(), ": ", all.reason));

@@ -76,11 +76,17 @@ template <int Dropped>
     return static_cast<float>(__builtin_bit_cast(double, sign | (magnitude == magnitude ? number : bits)));
 }
 
+/// The ends of an integer type. (Functions of std::numeric_limits are the host's.)
+template <class T>
+inline constexpr T lowest_of = std::numeric_limits<T>::lowest();
+template <class T>
+inline constexpr T highest_of = std::numeric_limits<T>::max();
+
 /// To the nearest integer, ties to even; beyond the ends of T, the end; NaN becomes 0.
 template <class T>
 [[nodiscard]] RESHARD_HOST_DEVICE inline T round_to_integer(double value) noexcept {
-    constexpr T lowest = std::numeric_limits<T>::lowest();
-    constexpr T highest = std::numeric_limits<T>::max();
+    constexpr T lowest = lowest_of<T>;
+    constexpr T highest = highest_of<T>;
     constexpr double magic = 0x1.8p52;  // its last digit is worth one
     double const number = value == value ? value : 0.0;
     if constexpr (sizeof(T) < 8) {
@@ -106,8 +112,8 @@ template <class T>
 /// The nearest value of another integer type.
 template <class T, class S>
 [[nodiscard]] RESHARD_HOST_DEVICE inline T clamp_integer(S value) noexcept {
-    constexpr T lowest = std::numeric_limits<T>::lowest();
-    constexpr T highest = std::numeric_limits<T>::max();
+    constexpr T lowest = lowest_of<T>;
+    constexpr T highest = highest_of<T>;
     if constexpr (std::is_signed_v<S>) {
         if (value < 0) {
             if constexpr (!std::is_signed_v<T>) return T{0};

@@ -338,6 +338,51 @@ TEST_SUITE("memory/on_device") {
         }));
     }
 
+    TEST_CASE("ranks whose batches differ are told where, though no memory of the host can be sent") {
+        OnHost const kernels;
+        auto const ended = test::on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            auto comm = nccl_from<Device>(host, stream);
+            auto const parts = distribution<Shard<0>>(Mesh{2}, Shape{8});
+            Buffer const memory(bytes_of(std::vector<float>(8)), stream);
+            Batch batch;
+            batch.add(plan(parts, parts), ConstDynamicView(memory.data(), DType::f32, Shape{4}),
+                      DynamicView(memory.data() + 16, DType::f32, Shape{4}), comm.rank() == 1 ? "gamma" : "beta");
+            prepare(batch, comm).run();
+        });
+        for (auto const& each : ended) {
+            CHECK(each.code == ErrorCode::mismatch);
+            CHECK(each.says("rank 1 of 2: prepared tensor 0 'gamma'"));
+            CHECK(each.says("but rank 0 prepared tensor 0 'beta'"));
+        }
+    }
+
+    TEST_CASE("the example of docs/cuda.md") {
+        OnHost const kernels;
+        test::check_none(test::on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            int const rank = host.rank();
+            Mesh const mesh{2};
+            Shape const shape{4, 2};
+            Buffer const addends(bytes_of(std::vector<float>(8, 1.5F)), stream);
+            Buffer const half(bytes_of(std::vector<float>(4)), stream);
+            TensorView<float> const gradient(reinterpret_cast<float*>(addends.data()), shape);
+            TensorView<float> const mine(reinterpret_cast<float*>(half.data()), Shape{2, 2});
+
+            auto const owed = distribution<Partial<>>(mesh, shape);
+            auto const whole = distribution<Replicate>(mesh, shape);
+            auto const rows = distribution<Shard<0>>(mesh, shape);
+            auto comm = nccl_from<NcclKernelCommunicator>(host, stream);  // <reshard/comm/nccl.cuh>
+            auto job = prepare(plan(owed, rows), comm, gradient, mine);   // checks, agrees, takes its scratch memory
+            job.run();                                                    // an exchange, then a fold on `stream`
+
+            TensorView<float> window = plan(whole, rows).view(gradient, rank);           // no copy, no kernel
+            redistribute(plan(rows, owed), mine, gradient, rank, DeviceMemory{stream});  // one rank's own work
+
+            CHECK(window.data() == gradient.data() + 4 * rank);
+            CHECK(floats_of(half) == std::vector<float>(4, 3.0F));
+            CHECK(floats_of(addends)[rank == 0 ? 0U : 4U] == 3.0F);
+        }));
+    }
+
     TEST_CASE("memory of the wrong kind is refused on every rank, and so is a device without memory") {
         OnHost const kernels;
         test::check_none(test::on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {

@@ -10,6 +10,7 @@
 
 #include <reshard/comm/device_threads.cuh>
 #include <reshard/comm/nccl.cuh>
+#include <reshard/memory/convert.hpp>
 
 using namespace reshard;
 namespace fake = test::fake_nccl;
@@ -34,6 +35,29 @@ TEST_SUITE("comm/nccl") {
         CHECK(test::unknown_kernels().empty());
         CHECK(fake::live_communicators() == 0);
         CHECK(fake::live_allocations() == 0);
+    }
+    TEST_CASE("NcclKernelCommunicator: values that a kernel would convert are aligned, or the exchange fails") {
+        test::run_box_kernels_on_host();
+        auto const ended = test::on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            auto comm = nccl_from<NcclKernelCommunicator>(host, stream);
+            std::vector<std::byte> memory(256);
+            std::vector<std::byte> const before = memory;
+            Conversion const widens{DType::f64, DType::f32, 1.0, convert<std::byte>};
+            Conversion const plain{DType::f32, DType::f32, 1.0, convert<std::byte>};
+            int const shift = comm.rank() == 0 ? 4 : 0;
+            Send const send{1 - comm.rank(), memory.data(), test::box_of(4, {{4, 4}}), plain};
+            Receive const receive{1 - comm.rank(), memory.data() + 128 + shift, test::box_of(8, {{4, 8}}), widens};
+            auto request = comm.exchange({&send, 1}, {&receive, 1});
+            try {
+                request.wait();
+            } catch (Error const&) {
+                CHECK((memory == before));
+                throw;
+            }
+        });
+        CHECK(ended[0].code == ErrorCode::buffer);
+        CHECK(ended[0].says("converted on the way are not aligned"));
+        CHECK(ended[1].code == ErrorCode::peer_failed);
     }
     TEST_CASE("NcclKernelCommunicator: a launch that CUDA refuses is its error, on every rank") {
         test::run_box_kernels_on_host();

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/memory/host_memory.hpp: plans do their own work by the memory that the communicator states.
+#include <reshard/memory/host_memory.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
+#include <reshard/comm/traced.hpp>
+#include <reshard/exec/redistribute.hpp>
+
+#include "support/thrown.hpp"
+
+#include <vector>
+
+namespace {
+using namespace reshard;
+using test::thrown_by;
+
+struct Work {
+    Index allocated = 0;
+    int delivered = 0;
+    int folds = 0;
+    int fills = 0;
+    int scales = 0;
+    bool refuses = false;  ///< to fold
+};
+
+/// The host's memory, and how often it was asked.
+class CountingMemory {
+public:
+    using workspace_type = HostMemory::workspace_type;
+    static constexpr bool computes = true;
+
+    explicit CountingMemory(Work& work) noexcept : work_(&work) {}
+
+    static void check(std::string_view what, void const* memory, Index alignment) {
+        if (reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) == 0) return;
+        raise(ErrorCode::buffer, concat(what, " lies askew. Fix: align it."));
+    }
+    [[nodiscard]] workspace_type allocate(Index bytes) const {
+        work_->allocated += bytes;
+        return HostMemory::allocate(bytes);
+    }
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const {
+        work_->delivered += static_cast<int>(sends.size());
+        HostMemory::deliver(sends, receives);
+    }
+    void fold(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
+              std::byte* to, StridedBox const& to_box, Index divisor) const {
+        ++work_->folds;
+        if (work_->refuses) raise(ErrorCode::transport, "the memory refuses to fold. Fix: none.");
+        HostMemory::fold(op, dtype, slots, slot_bytes, count, slot_box, to, to_box, divisor);
+    }
+    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const {
+        ++work_->fills;
+        HostMemory::fill_identity(op, dtype, to, box);
+    }
+    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const {
+        ++work_->scales;
+        HostMemory::scale(dtype, to, box, multiply, divide);
+    }
+
+private:
+    Work* work_;
+};
+
+/// Ranks as threads whose tensors lie in a CountingMemory.
+class Counted : public MeshSplit<Counted> {
+public:
+    static constexpr std::string_view name = "counted";
+    using request_type = ThreadCommunicator::request_type;
+    using MeshSplit<Counted>::split;
+
+    Counted(ThreadCommunicator threads, Work& work) : threads_(std::move(threads)), work_(&work) {}
+    [[nodiscard]] CountingMemory memory() const { return CountingMemory(*work_); }
+
+    [[nodiscard]] int rank() const noexcept { return threads_.rank(); }
+    [[nodiscard]] int size() const noexcept { return threads_.size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return threads_.traffic(); }
+    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        return threads_.exchange(sends, receives);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) { return threads_.agree(std::move(mine)); }
+    [[nodiscard]] Counted split(int colour, int key) { return {threads_.split(colour, key), *work_}; }
+    void abort(ErrorCode code, std::string_view reason) noexcept { threads_.abort(code, reason); }
+
+private:
+    ThreadCommunicator threads_;
+    Work* work_;
+};
+
+static_assert(MemoryPolicy<HostMemory> && MemoryPolicy<CountingMemory>);
+static_assert(!MemoryPolicy<PrepareOptions> && !MemoryPolicy<int>);
+static_assert(std::same_as<detail::MemoryOf<SelfCommunicator>, HostMemory>);
+static_assert(std::same_as<detail::MemoryOf<Traced<ThreadCommunicator>>, HostMemory>);
+static_assert(std::same_as<detail::MemoryOf<Traced<Counted>>, CountingMemory>);               // through a policy
+static_assert(std::same_as<detail::Job<ThreadCommunicator>, detail::Job<SelfCommunicator>>);  // one for all of the host
+
+}  // namespace
+
+TEST_SUITE("memory/host_memory") {
+    TEST_CASE("a plan allocates, copies, fills, folds and scales by the memory that the communicator states") {
+        auto const thrown = thrown_by(3, [](ThreadCommunicator& threads) {
+            Work work;
+            Trace trace;
+            Traced<Counted> comm(Counted(threads.split(0, threads.rank()), work), trace);
+            std::vector<float> source(9, static_cast<float>(threads.rank() + 1));
+            std::vector<float> result(9);
+            TensorView<float> const from(source.data(), Shape{9});
+            TensorView<float> const to(result.data(), Shape{9});
+            auto const run = [&](char const* a, char const* b) {
+                work = {};
+                redistribute(plan(parse(a, Shape{9}), parse(b, Shape{9})), comm, ConstDynamicView(from),
+                             DynamicView(to));
+            };
+            run("(3):(P+)", "(3):(R)");
+            CHECK(result == std::vector<float>(9, 6.0F));
+            CHECK(work.folds == 1);
+            CHECK(work.allocated > 0);
+            CHECK(work.fills + work.scales == 0);
+            run("(3):(P+)", "(3):(Pavg)");
+            CHECK(result[4] == 3.0F * source[0]);
+            CHECK(work.delivered == 1);
+            CHECK(work.scales == 1);
+            run("(3):(R)", "(3):(P+)");
+            CHECK(work.fills == 1);
+            CHECK(work.delivered == (threads.rank() == 0 ? 1 : 0));
+            CHECK(work.allocated + work.folds == 0);
+        });
+        for (auto const& each : thrown) CHECK(each == test::Thrown{});
+    }
+
+    TEST_CASE("a memory refuses views on every rank, and work that fails on one rank ends the others") {
+        auto const thrown = thrown_by(3, [](ThreadCommunicator& threads) {
+            Work work;
+            Counted comm(threads.split(0, threads.rank()), work);
+            std::vector<float> memory(9);
+            std::vector<float> result(9);
+            bool const culprit = threads.rank() == 1;
+            auto* const askew = reinterpret_cast<std::byte*>(memory.data()) + (culprit ? 2 : 0);
+            Plan<> const sum = plan(parse("(3):(P+)", Shape{8}), parse("(3):(R)", Shape{8}));
+            CHECK_THROWS_WITH_AS(static_cast<void>(prepare(sum, comm, ConstDynamicView(askew, DType::f32, Shape{8}),
+                                                           DynamicView(TensorView<float>(result.data(), Shape{8})))),
+                                 "rank 1 of 3: source lies askew. Fix: align it.", BufferError);
+            auto job = prepare(sum, comm, ConstDynamicView(TensorView<float>(memory.data(), Shape{8})),
+                               DynamicView(TensorView<float>(result.data(), Shape{8})));
+            work.refuses = culprit;
+            job.run();
+        });
+        CHECK(thrown[1].code == ErrorCode::transport);
+        CHECK(thrown[0].code == ErrorCode::peer_failed);
+        CHECK(thrown[2].code == ErrorCode::peer_failed);
+    }
+
+    TEST_CASE("a plan that sends nothing takes a memory in place of a communicator") {
+        Work work;
+        std::vector<float> source(8, 2.0F);
+        std::vector<float> result(8, 7.0F);
+        auto const whole = distribution<Replicate>(Mesh{2}, Shape{8});
+        auto const owed = distribution<Partial<>>(Mesh{2}, Shape{8});
+        TensorView<float> const from(source.data(), Shape{8});
+        TensorView<float> const to(result.data(), Shape{8});
+        redistribute(plan(whole, owed), from, to, 1, CountingMemory(work));
+        CHECK(result == std::vector<float>(8, -0.0F));
+        CHECK(work.fills == 1);
+        redistribute(Plan<>(plan(whole, owed)), from, to, 0, CountingMemory(work), {});
+        CHECK(result == source);
+        CHECK(work.delivered == 1);
+    }
+}

@@ -95,11 +95,13 @@ struct DeviceSource {
     };
 };
 
-/// Memory of a device that is freed with this object. Move-only.
+/// Memory of a device that is released with this object, once the stream that works in it has come to an end: a plan
+/// may be gone before its last kernel is. Move-only.
 class DeviceWorkspace {
 public:
     DeviceWorkspace() = default;
-    DeviceWorkspace(int device, DeviceSource const& source, Index bytes) : source_(source), bytes_(bytes) {
+    DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, Index bytes)
+        : source_(source), stream_(stream), bytes_(bytes) {
         detail::CudaDevice const current(device_ = device);
         data_ = source.allocate(bytes);
         if (data_ != nullptr) return;
@@ -109,11 +111,13 @@ public:
     }
     DeviceWorkspace(DeviceWorkspace&& other) noexcept
         : source_(other.source_),
+          stream_(other.stream_),
           data_(std::exchange(other.data_, nullptr)),
           bytes_(std::exchange(other.bytes_, 0)),
           device_(other.device_) {}
     DeviceWorkspace& operator=(DeviceWorkspace&& other) noexcept {
         std::swap(source_, other.source_);
+        std::swap(stream_, other.stream_);
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
         std::swap(device_, other.device_);
@@ -122,6 +126,7 @@ public:
     ~DeviceWorkspace() {
         if (data_ == nullptr) return;
         detail::CudaDevice const current(device_, std::nothrow);
+        static_cast<void>(cudaStreamSynchronize(stream_));  // an error of the device is told by whoever uses it next
         source_.release(data_, bytes_);
     }
 
@@ -130,6 +135,7 @@ public:
 
 private:
     DeviceSource source_{};
+    cudaStream_t stream_ = nullptr;
     std::byte* data_ = nullptr;
     Index bytes_ = 0;
     int device_ = 0;
@@ -157,7 +163,7 @@ public:
         detail::check_device_memory("reshard::prepare", what, -1, memory, 1, alignment);
     }
     /// Throws OutOfMemory.
-    [[nodiscard]] workspace_type allocate(Index bytes) const { return {device_, source_, bytes}; }
+    [[nodiscard]] workspace_type allocate(Index bytes) const { return {stream_, device_, source_, bytes}; }
 
     // All of them throw TransportError when CUDA refuses a launch.
 

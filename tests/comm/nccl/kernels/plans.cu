@@ -207,7 +207,6 @@ TEST_SUITE("memory/on_device") {
                 }
             }));
         }
-        MESSAGE("compared: ", compared.load());
         CHECK(compared > 600);
         CHECK(test::launches(detail::fill_box_kernel<detail::FillBox>) > 0);
         CHECK(test::launches(detail::scale_box_kernel<detail::ScaleBox>) > 0);
@@ -354,6 +353,35 @@ TEST_SUITE("memory/on_device") {
             CHECK(each.says("rank 1 of 2: prepared tensor 0 'gamma'"));
             CHECK(each.says("but rank 0 prepared tensor 0 'beta'"));
         }
+    }
+
+    TEST_CASE("scratch memory is released when the stream is through with it, though the plan is gone before") {
+        OnHost const kernels;
+        static thread_local int released;
+        test::check_none(test::on_devices(2, [&](ThreadCommunicator& host, cudaStream_t stream) {
+            NcclOptions options;
+            options.staging.release = [](std::byte* memory, Index bytes) noexcept {
+                std::vector<std::byte> const others(static_cast<std::size_t>(bytes), std::byte{0x55});
+                {
+                    fake::Stream const at_once;  // somebody else gets it
+                    static_cast<void>(
+                        cudaMemcpyAsync(memory, others.data(), others.size(), cudaMemcpyHostToDevice, at_once));
+                    static_cast<void>(cudaStreamSynchronize(at_once));
+                }
+                static_cast<void>(cudaFree(memory));
+                ++released;
+            };
+            auto comm = nccl_from<Device>(host, stream, options);
+            Buffer const source(bytes_of(std::vector<float>(8, 1.0F)), stream);
+            Buffer const target(bytes_of(std::vector<float>(4)), stream);
+            auto const move =
+                plan(distribution<Partial<>>(Mesh{2}, Shape{8}), distribution<Shard<0>>(Mesh{2}, Shape{8}));
+            int const before = released;
+            redistribute(Plan<>(move), comm, ConstDynamicView(source.data(), DType::f32, Shape{8}),
+                         DynamicView(target.data(), DType::f32, Shape{4}));
+            CHECK(released > before);
+            CHECK(floats_of(target) == std::vector<float>(4, 2.0F));
+        }));
     }
 
     TEST_CASE("the example of docs/cuda.md") {

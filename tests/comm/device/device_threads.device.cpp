@@ -209,7 +209,14 @@ TEST_SUITE("comm/device") {
                                      doctest::Contains("this is memory of device 9"), BufferError);
                 fake::claim(from.data(), 0, 0);
                 fake::claim(middle.data(), 0, 0);
-                prepare(plan(rows, columns), comm, a, b).run();  // and nothing is poisoned
+                prepare(plan(rows, columns), comm, a, b).run();          // and nothing is poisoned
+                auto const owed = distribution<Partial<>>(mesh, shape);  // there are no kernels to fold
+                std::vector<float> addends = local(owed);
+                TensorView<float> const d{addends.data(), owed.local_shape(comm.rank())};
+                if (comm.size() > 1) {
+                    CHECK_THROWS_WITH_AS(static_cast<void>(prepare(plan(owed, whole), comm, d, c)),
+                                         doctest::Contains("DeviceThreadKernelCommunicator"), TransitionError);
+                }
             }));
         }
     }

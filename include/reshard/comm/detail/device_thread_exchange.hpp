@@ -374,7 +374,9 @@ private:
 
     /// As a time that can be compared in nanoseconds: a year is for ever.
     [[nodiscard]] std::chrono::milliseconds deadline() const noexcept {
-        return smaller<std::chrono::milliseconds>(team_->family()->options().deadline, std::chrono::hours(24 * 365));
+        constexpr std::chrono::milliseconds year = std::chrono::hours(24 * 365);
+        auto const given = team_->family()->options().deadline;
+        return given < year ? given : year;  // not smaller(): chrono is the host's, to nvcc
     }
     /// Gives the processor away, for longer and longer.
     void await_device() {

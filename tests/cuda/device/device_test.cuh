@@ -10,6 +10,7 @@
 
 #include <reshard/memory/cuda_check.cuh>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,8 +41,8 @@ inline std::vector<DeviceTest>& device_tests() {
 struct AddDeviceTest {
     AddDeviceTest(char const* name, void (*body)()) { device_tests().push_back({name, body}); }
 };
-inline int& failures() {
-    static int count = 0;
+inline std::atomic<int>& failures() {
+    static std::atomic<int> count = 0;
     return count;
 }
 /// What a failure prints beside its line: seeds and sizes of the case at hand.
@@ -62,7 +63,7 @@ inline int run_device_tests() {
         return 77;
     }
     for (DeviceTest const& test : device_tests()) {
-        int const before = failures();
+        int const before = failures().load();
         device_case().clear();
         try {
             test.body();
@@ -72,7 +73,7 @@ inline int run_device_tests() {
         }
         std::printf("%-6s %s\n", failures() == before ? "ok" : "FAILED", test.name);
     }
-    std::printf("%zu device tests, %d checks failed\n", device_tests().size(), failures());
+    std::printf("%zu device tests, %d checks failed\n", device_tests().size(), failures().load());
     return failures() == 0 ? 0 : 1;
 }
 
@@ -97,7 +98,8 @@ inline int run_device_tests() {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------
 
-/// Device memory with known bytes on both sides.
+/// Device memory with known bytes on both sides. Filled when the constructor returns: neither cudaMemset nor a copy from
+/// pageable memory waits for the device, and the streams of tests do not wait for the default one.
 template <class T>
 class DeviceArray {
 public:
@@ -105,9 +107,11 @@ public:
     explicit DeviceArray(std::size_t count = 0) : bytes_(count * sizeof(T)) {
         detail::check_cuda(cudaMalloc(&memory_, bytes_ + 2 * guard + 256), "cudaMalloc");
         detail::check_cuda(cudaMemset(memory_, 0xa5, bytes_ + 2 * guard + 256), "cudaMemset");
+        detail::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
     explicit DeviceArray(std::vector<T> const& values) : DeviceArray(values.size()) {
         detail::check_cuda(cudaMemcpy(data(), values.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+        detail::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
     DeviceArray(DeviceArray const&) = delete;
     DeviceArray& operator=(DeviceArray const&) = delete;

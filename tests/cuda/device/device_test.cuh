@@ -98,8 +98,8 @@ inline int run_device_tests() {
 
 // ---- Memory ------------------------------------------------------------------------------------------------------
 
-/// Device memory with known bytes on both sides. Filled when the constructor returns: neither cudaMemset nor a copy from
-/// pageable memory waits for the device, and the streams of tests do not wait for the default one.
+/// Device memory with known bytes on both sides. Filled when the constructor returns: neither cudaMemset nor a copy
+/// from pageable memory waits for the device, and the streams of tests do not wait for the default one.
 template <class T>
 class DeviceArray {
 public:

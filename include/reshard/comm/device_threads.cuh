@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/device_threads.cuh
-/// \brief  DeviceThreadKernelCommunicator: a DeviceThreadCommunicator that copies all boxes of an exchange in one
-/// kernel. \depends comm/device_threads.hpp, comm/detail/kernel_copies.cuh. Needs nvcc. Link reshard::device and
-/// reshard::cuda.
+/// \brief  DeviceThreadKernelCommunicator: a DeviceThreadCommunicator that copies all boxes of an exchange at once.
+/// \depends comm/device_threads.hpp, comm/detail/kernel_copies.cuh. Needs nvcc. Link reshard::device, reshard::cuda.
 ///
 /// Values change on the device, and plans fold, fill and scale by the kernels of DeviceMemory on the same stream. Where
 /// a device does not reach another one's memory, and to and from the host, exchanges are as in comm/device_threads.hpp.

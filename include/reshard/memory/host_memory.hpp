@@ -7,16 +7,15 @@
 /// (transport::memory_of() asks it, through policies); one that has none means the host. Prepared plans do everything
 /// by it that is no exchange. memory/on_device.cuh has the one for devices.
 ///
-/// Syntax                                        | Meaning
-/// ----------------------------------------------|---------------------------------------------------------------------
-/// M::computes                                   | false: deliver() copies, and the other operations do not exist; then
-///                                               | M::remedy, a text, ends the message that refuses plans that need
-///                                               them
-/// m.check(what, memory, alignment)              | throws BufferError for memory that m cannot work on; `what` names it
-/// typename M::workspace_type; m.allocate(bytes) | scratch memory, aligned to 64: movable, has data(). Only in
-/// prepare() m.deliver(sends, receives)                    | send k into receive k: copied, or converted as both
-/// conversions say m.fold(...), m.fill_identity(...), m.scale(.) | as the functions of memory/fold.hpp; the last
-/// arguments have no default
+/// Syntax                               | Meaning
+/// -------------------------------------|-----------------------------------------------------------------------------
+/// M::computes                          | false: deliver() copies, and the other operations do not exist; then
+///                                      | M::remedy, a text, ends the message that refuses plans that need them
+/// m.check(what, memory, alignment)     | throws BufferError for memory that m cannot work on; `what` names it
+/// M::workspace_type, m.allocate(bytes) | scratch memory, aligned to 64: movable, has data(). Only in prepare()
+/// m.deliver(sends, receives)           | send k into receive k: copied, or converted as both conversions say
+/// m.fold(...), m.fill_identity(...)    | as the functions of memory/fold.hpp; the last arguments have no default
+/// m.scale(...)                         | likewise
 ///
 /// An operation may return before its work is done, as those of a stream do; then whoever states m sees to the order:
 /// an exchange reads what was asked of m before it, and what is asked of m after wait() finds what has arrived.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/placed_tensor.hpp
 /// \brief  PlacedTensor: a named tensor and where its parts go, on any rank, without memory. PlacementRule: where those
-/// of any tensor go. \depends algebra/notation, exec/local_tensor.
+///         of any tensor go.
+/// \depends algebra/notation, exec/local_tensor.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>

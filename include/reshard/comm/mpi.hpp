@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/mpi.hpp
 /// \brief  Ranks that are MPI processes: MpiCommunicator, memory they share on a node, run_on_mpi() which runs a
-/// program. \depends comm/communicator.hpp, memory, MPI 3.1 (C interface). Needs exceptions. Link reshard::mpi.
+///         program.
+/// \depends comm/communicator.hpp, memory, MPI 3.1 (C interface). Needs exceptions. Link reshard::mpi.
 ///
 /// Between nodes boxes travel as MPI messages. On a node the receiver copies straight from buffers of allocate(); from
 /// other memory it reads long rows by process_vm_readv, where the system allows it, and takes short ones as messages.

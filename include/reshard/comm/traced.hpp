@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/traced.hpp
 /// \brief  Traced<C>: any communicator, with a record of each collective call. Observation as a policy, not as a
-/// feature of transports. \depends comm/policy.hpp, comm/trace.hpp, comm/detail/watched.hpp.
+///         feature of transports.
+/// \depends comm/policy.hpp, comm/trace.hpp, comm/detail/watched.hpp.
 #pragma once
 
 #include <reshard/comm/detail/watched.hpp>

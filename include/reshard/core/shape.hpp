@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/shape.hpp
 /// \brief  The extents of a tensor: `DynamicShape` as a value, `Shape<E...>` with the rank (and any extent) in the
-/// type. \depends core only. constexpr, no allocation.
+///         type.
+/// \depends core only. constexpr, no allocation.
 #pragma once
 
 #include <reshard/core/error.hpp>

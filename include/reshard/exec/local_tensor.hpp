@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/local_tensor.hpp
 /// \brief  LocalTensor: one rank's part of a named, distributed tensor. What is loaded, initialised, synchronised and
-/// verified is a list of them. \depends algebra/transition.hpp, exec/detail/check.hpp, <string>. Opt-in: not part of
+///         verified is a list of them.
+/// \depends algebra/transition.hpp, exec/detail/check.hpp, <string>. Opt-in: not part of
 /// the umbrella.
 #pragma once
 

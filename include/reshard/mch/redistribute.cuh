@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/redistribute.cuh
 /// \brief  redistribute_on_device(), apply_row_moves_on_device(): tables whose columns lie on the device, and stay
-/// there. \depends mch/detail/{device_passages,device_row_moves}, cuda/device_work.cuh. Needs nvcc. Link reshard::mch
+///         there.
+/// \depends mch/detail/{device_passages,device_row_moves}, cuda/device_work.cuh. Needs nvcc. Link reshard::mch
 /// and reshard::cuda.
 ///
 ///     NcclCommunicator comm = ...;                                     // any communicator with a stream()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/catalogue_bytes.hpp
 /// \brief  Catalogues, and what they are made from, as bytes: what one rank sends to the others. Both ends are the same
-/// program. \depends checkpoint/catalogue.hpp.
+///         program.
+/// \depends checkpoint/catalogue.hpp.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>

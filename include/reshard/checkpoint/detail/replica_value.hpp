@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/replica_value.hpp
 /// \brief  Single values of any element type, from their bits: as text, how far two are apart, and the bits that stand
-/// for all that are equal (-0.0 and 0.0; all NaNs). \depends core, <cmath>, <cstring>, <span>.
+///         for all that are equal (-0.0 and 0.0; all NaNs).
+/// \depends core, <cmath>, <cstring>, <span>.
 #pragma once
 
 #include <reshard/core/dtype.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_behind.hpp
 /// \brief  SaveBehind: a snapshot of one rank's bytes in bounded memory, and threads that write it while the rank goes
-/// on. \depends checkpoint/detail/save_session, memory/scratch, threads.
+///         on.
+/// \depends checkpoint/detail/save_session, memory/scratch, threads.
 #pragma once
 
 #include <reshard/checkpoint/detail/save_session.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_session.hpp
 /// \brief  One save on one rank: agree, compare copies, write this rank's file, commit. What save() and start_save()
-/// share. \depends checkpoint/{commit,coverage,save_plan,save_report},
+///         share.
+/// \depends checkpoint/{commit,coverage,save_plan,save_report},
 /// checkpoint/detail/{manifest_json,save_stream,replica_*}.
 #pragma once
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_stream.hpp
 /// \brief  One rank's bytes on their way into its file: in pieces that threads take, summed just before each is
-/// written. \depends checkpoint/checksum, checkpoint/detail/replica_range (dense bytes of views), threads.
+///         written.
+/// \depends checkpoint/checksum, checkpoint/detail/replica_range (dense bytes of views), threads.
 #pragma once
 
 #include <reshard/checkpoint/checksum.hpp>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/staged_on_host_exchange.hpp
 /// \brief  One exchange of device memory over a transport of the host: packed into a window, moved, unpacked, in
-/// rounds. \depends comm/communicator.hpp, comm/detail/device_copies.hpp, comm/detail/lanes.hpp,
+///         rounds.
+/// \depends comm/communicator.hpp, comm/detail/device_copies.hpp, comm/detail/lanes.hpp,
 /// comm/detail/watched.hpp.
 ///
 /// The transport's exchange() is collective, so every rank must take part in as many rounds, and the two sides of a

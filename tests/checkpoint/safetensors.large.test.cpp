@@ -40,4 +40,17 @@ TEST_SUITE("checkpoint/safetensors large") {
         }
         CHECK(wrong == 0);
     }
+
+    TEST_CASE("headers as large as allowed are read or refused, never fatal") {
+        std::size_t const limit = 100'000'000;
+        auto const parse = [](std::string const& json) {
+            std::string const text = safetensors_text(json);
+            return parse_safetensors_header(as_bytes(text), static_cast<Index>(text.size()));
+        };
+        CHECK(parse("{}" + std::string(limit - 2, ' ')).tensors().empty());
+        check_rule(SafetensorsRule::invalid_header_deserialization, [&] { (void)parse(std::string(limit, '[')); });
+        check_rule(SafetensorsRule::invalid_header_deserialization,
+                   [&] { (void)parse("{\"" + std::string(limit - 2, 'a')); });
+        check_rule(SafetensorsRule::header_too_large, [&] { (void)parse("{}" + std::string(limit, ' ')); });
+    }
 }

@@ -211,8 +211,8 @@ TEST_SUITE("checkpoint/safetensors_header") {
         CHECK(error.code == ErrorCode::buffer);
     }
 
-    TEST_CASE("headers as large as allowed are read or refused, never fatal") {
-        std::size_t const limit = 100'000'000;
+    TEST_CASE("headers deeper than a stack and longer than a cache are read or refused, never fatal") {
+        std::size_t const limit = 10'000'000;  // ten times as much: safetensors.large.test.cpp
         CHECK(parse(safetensors_text("{}" + std::string(limit - 2, ' '))).tensors().empty());
         check_rule(Rule::invalid_header_deserialization,
                    [&] { (void)parse(safetensors_text(std::string(limit, '['))); });
@@ -253,7 +253,7 @@ TEST_SUITE("checkpoint/safetensors_header") {
         std::string_view const alphabet(letters, sizeof letters - 1);  // the zero byte too
         int read = 0;
         int refused = 0;
-        for (int trial = 0; trial < 40'000; ++trial) {
+        for (int trial = 0; trial < 10'000; ++trial) {
             std::string file = valid;
             for (unsigned change = 0; change <= random() % 4; ++change) {
                 std::size_t const at = random() % file.size();
@@ -286,8 +286,8 @@ TEST_SUITE("checkpoint/safetensors_header") {
                 REQUIRE(safetensors_rule(error) != Rule::none);
             }
         }
-        CHECK(read > 100);  // otherwise the loop tests only how we refuse
-        CHECK(refused > 10'000);
+        CHECK(read > 25);  // otherwise the loop tests only how we refuse
+        CHECK(refused > 2'500);
     }
 
     TEST_CASE("the digest of a header is what manifests have kept of it") {

@@ -79,7 +79,7 @@ Sources random_sources(test::Random& random) {
 
 TEST_SUITE("checkpoint/detail/save_stream") {
     TEST_CASE("every byte is written once, in its place, and summed, from memory and from a copy") {
-        for (std::uint64_t seed : test::seeds(60)) {
+        for (std::uint64_t seed : test::seeds(20)) {
             CAPTURE(seed);
             test::Random random(seed);
             Sources const sources = random_sources(random);

@@ -9,8 +9,10 @@
 #include <reshard/comm/traced.hpp>
 
 #include "load_support.hpp"
+#include "support/fake_cuda.hpp"
 #include "support/thrown.hpp"
 
+#include <cstdint>
 #include <filesystem>
 
 namespace {
@@ -285,6 +287,26 @@ TEST_SUITE("checkpoint/load") {
                       [](Tensors&, std::string&, auto& strategy, int rank) {
                           if (rank == 1) strategy.reads.in_flight = 0;
                       });
+    }
+
+    TEST_CASE("memory of a device is refused, on all ranks where they load together") {
+        test::FakeCuda const cuda;
+        if (!cuda.works()) return;
+        std::vector<std::uint16_t> far(7);  // what ranks allocate anew may lie where something else lay
+        cuda.claim(far.data(), 14);
+        check_refused(ErrorCode::buffer, {"rank 2 of 3: reshard::load: tensor 'norm' on rank 2: the view lies in"},
+                      [&](Tensors& tensors, std::string&, auto&, int rank) {
+                          if (rank == 2) tensors[1].view = DynamicView(far.data(), DType::bf16, Shape{7});
+                      });
+        TempFolder const folder;
+        auto const goals = three();
+        write(folder.path(), goals);
+        LocalTensors tensors(goals, 0);
+        cuda.claim(tensors.list()[2].view.data(), 4);
+        CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0)),
+                             doctest::Contains("tensor 'head' on rank 0: the view lies in memory of a CUDA device"),
+                             BufferError);
+        CHECK(tensors.untouched());
     }
 
     TEST_CASE("a checkpoint that is not there, or whose index names a missing file, is an IoError on all") {

@@ -4,8 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include "support/fake_cuda.hpp"
 #include "support/thrown.hpp"
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -78,6 +80,25 @@ TEST_CASE("a mesh beyond the communicator and elements smaller than a byte are r
     CHECK(dtype.message ==
           "rank 1 of 3: reshard::load: tensor 'a': elements of F4 are smaller than a byte and have no "
           "address. Fix: view the storage as U8.");
+}
+
+TEST_CASE("memory of a device is refused by name: where the host works on it, and where the transport is the host's") {
+    test::FakeCuda const cuda;
+    if (!cuda.works()) return;  // a real driver is loaded: it knows what is a device's
+    std::array<float, 12> far{};
+    for (bool by_host : {true, false}) {
+        Thrown const answer = answer_when_rank_1([&](auto& tensors, TensorTask& task) {
+            cuda.claim(far.data(), sizeof far);
+            tensors[0].view = TensorView<float>(far.data(), Shape{12});
+            task.by_host = by_host;
+        });
+        CAPTURE(answer);
+        CHECK(answer.code == ErrorCode::buffer);
+        CHECK(answer.message.find(by_host ? "rank 1 of 3: reshard::load: tensor 'a' on rank 1: the view lies in memory "
+                                            "of a CUDA device, where the host cannot work. Fix: pass memory of the host"
+                                          : "rank 1 of 3: reshard: the transport 'threads' moves memory of the host") !=
+              std::string::npos);
+    }
 }
 
 TEST_CASE("what one rank finds wrong beside the tensors reaches all") {

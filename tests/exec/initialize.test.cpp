@@ -6,6 +6,8 @@
 
 #include <reshard/algebra/notation.hpp>
 
+#include "support/fake_cuda.hpp"
+
 #include <algorithm>  // sort, count
 #include <cmath>
 #include <string>
@@ -440,6 +442,18 @@ TEST_CASE("what cannot be initialised is refused, with the tensor's name, before
     check_refused(Normal{}, DType::f32, ErrorCode::transition, "cannot become Partial<avg>", "(2):(Pavg)");
     check_refused(Normal{}, DType::f32, ErrorCode::dtype, "bxor is not defined for F32", "(2):(P^)");
     check_refused(Normal{}, DType::f32, ErrorCode::buffer, "the view has shape [2]", "(2):(S0)");
+
+    test::FakeCuda const cuda;
+    if (!cuda.works()) return;
+    std::vector<float> far(4, -1.0F);
+    std::vector<float> near(4, -1.0F);
+    cuda.claim(far.data(), 16);
+    LocalTensor const tensors[] = {{"near", parse("(1):(R)", Shape{4}), TensorView<float>(near.data(), Shape{4})},
+                                   {"far", parse("(1):(R)", Shape{4}), TensorView<float>(far.data(), Shape{4})}};
+    CHECK_THROWS_WITH_AS(initialize(std::span(tensors), 0, 1, Normal{}),
+                         doctest::Contains("tensor 'far' on rank 0: the view lies in memory of a CUDA device"),
+                         BufferError);
+    CHECK(near == std::vector<float>(4, -1.0F));
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/abort_on_failure.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/staged.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/comm/traced.hpp>
 #include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
@@ -132,16 +134,38 @@ TEST_SUITE("exec/prepare") {
         check_spoilt(ErrorCode::buffer, parts, [&](Gather& job) { cuda.claim(job.destination.data(), 48); });
         cuda.claim(nullptr, 0);
 
-        // A policy in between does not hide the transport.
+        // Policies in between do not hide the transport.
         Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
         check_same(thrown_by(3,
                              [&](ThreadCommunicator& comm) {
                                  Gather job;
                                  if (comm.rank() == 1) cuda.claim(job.source.data(), 16);
-                                 auto staged = compose<Staged>(comm.split(0, comm.rank()));
-                                 redistribute(gather, staged, job.from, job.to);
+                                 Trace trace;
+                                 auto all = compose<Traced, AbortOnFailure, Staged>(comm.split(0, comm.rank()), trace);
+                                 redistribute(gather, all, job.from, job.to);
                              }),
                    ErrorCode::buffer, parts);
+
+        // Nor does a transport that says nothing of memory, around which they may be as well.
+        Plan<> const alone = of("(1):(S0)", "(1):(R)", Shape{12});
+        std::vector<float> far(12);
+        std::vector<float> near(12, -7.0F);
+        TensorView<float> const device(far.data(), Shape{12});
+        TensorView<float> const host(near.data(), Shape{12});
+        cuda.claim(far.data(), 48);
+        auto const refused = [&](auto& comm) {
+            CHECK_THROWS_WITH_AS(redistribute(alone, comm, device, host),
+                                 doctest::Contains("the source lies in memory of a CUDA device, where the host cannot "
+                                                   "work. Fix: copy it to the host first, or pass a communicator"),
+                                 BufferError);
+            CHECK_THROWS_WITH_AS(redistribute(alone, comm, host, device),
+                                 doctest::Contains("the destination lies in memory of a CUDA device"), BufferError);
+        };
+        SelfCommunicator self;
+        refused(self);
+        auto staged = compose<Staged>(SelfCommunicator());
+        refused(staged);
+        CHECK(near == std::vector<float>(12, -7.0F));
     }
 
     TEST_CASE("source and destination that overlap on one rank are a BufferError on all") {

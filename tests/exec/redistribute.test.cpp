@@ -7,6 +7,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include "support/fake_cuda.hpp"
 #include "support/oracle.hpp"
 
 #include <bit>
@@ -174,6 +175,12 @@ TEST_SUITE("exec/redistribute") {
                                      DynamicView(destination.data(), DType::f32, Shape{4}), 0),
                         DTypeError);
         CHECK(destination == std::vector<int>(4, -1));
+        if (test::FakeCuda const cuda; cuda.works()) {
+            cuda.claim(source.data(), 8);
+            CHECK_THROWS_WITH_AS(redistribute(p, view(source, Shape{2}), view(destination, Shape{4}), 0),
+                                 doctest::Contains("the source lies in memory of a CUDA device"), BufferError);
+            CHECK(destination == std::vector<int>(4, -1));
+        }
         // A rank outside the mesh has nothing to do.
         redistribute(p, view(source, Shape{2}), view(destination, Shape{4}), 7);
         CHECK(destination == std::vector<int>(4, -1));

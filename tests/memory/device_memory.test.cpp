@@ -6,10 +6,20 @@
 
 #include "support/fake_cuda.hpp"
 
+#if defined(__linux__)
+#include <link.h>  // dl_phdr_info
+#endif
+
 #include <vector>
 
 namespace {
 using namespace reshard;
+
+#if defined(__linux__)
+// We read a field of it by our own words, for the sake of include time.
+static_assert(offsetof(detail::LoadedObject, loads) == offsetof(dl_phdr_info, dlpi_adds));
+static_assert(sizeof(detail::LoadedObject::loads) == sizeof(dl_phdr_info::dlpi_adds));
+#endif
 
 TEST_CASE("memory is a device's when a driver is loaded that says so") {
     std::vector<int> memory(16);

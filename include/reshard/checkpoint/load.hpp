@@ -67,7 +67,10 @@ inline LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const
     report.tensors = static_cast<Index>(tensors.size());
     Catalogue const catalogue(checkpoint);
     report.files = catalogue.digest();
-    for (LocalTensor const& tensor : tensors) detail::check_local_tensor(tensor, rank, "load");
+    for (LocalTensor const& tensor : tensors) {
+        detail::check_local_tensor(tensor, rank, "load");
+        detail::check_on_host(tensor, rank, "load");
+    }
     detail::check_apart(tensors, rank, "load");
     auto const wanted = detail::match(catalogue, tensors, strategy.options);
     auto const boxes = detail::needed_boxes(wanted, tensors, rank);

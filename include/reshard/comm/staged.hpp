@@ -12,8 +12,9 @@
 #include <reshard/comm/policy.hpp>
 #include <reshard/memory/deliver.hpp>
 
-#include <new>      // align_val_t, nothrow
-#include <utility>  // exchange, move
+#include <new>          // align_val_t, nothrow
+#include <type_traits>  // remove_reference
+#include <utility>      // exchange, move
 #include <vector>
 
 namespace reshard::inline v0 {
@@ -94,6 +95,18 @@ inline void move_values(std::byte const* from, StridedBox const& from_box, DType
     conversion.convert(from, from_box, from_type, to, to_box, to_type, conversion.factor);
 }
 
+/// Whether C, or what it goes around, says where tensors lie (transport::memory_of()): not simply on the host.
+template <class C>
+[[nodiscard]] consteval bool states_memory() {
+    if constexpr (requires(C & comm) { comm.memory(); }) {
+        return true;
+    } else if constexpr (requires(C & comm) { comm.inner(); }) {
+        return states_memory<std::remove_reference_t<decltype(std::declval<C&>().inner())>>();
+    } else {
+        return false;
+    }
+}
+
 [[nodiscard]] constexpr Index staging_slot(Index bytes) noexcept {
     return (bytes + StagingOptions::alignment - 1) / StagingOptions::alignment * StagingOptions::alignment;
 }
@@ -149,12 +162,16 @@ private:
 
 /// Transfers pass through contiguous memory that the communicator keeps: packed in exchange() (and converted, where
 /// the sender's Conversion asks for it), unpacked when the request completes. Transfers to oneself as well. Memory
-/// grows to what the largest exchange needed and stays; nothing is allocated after that.
+/// grows to what the largest exchange needed and stays; nothing is allocated after that. Tensors lie on the host:
+/// prepare() refuses others, and communicators of devices do not compile here.
 ///
 /// exchange() throws OutOfMemory when there is no memory to grow, and tells the others.
 template <class C>
 class Staged : public MeshSplit<Staged<C>> {
     static_assert(Communicator<C>, "reshard::Staged: wraps a communicator. Fix: see the concept Communicator.");
+    static_assert(!detail::states_memory<C>(),
+                  "reshard::Staged: packs on the host, but tensors lie elsewhere for this communicator, as its member "
+                  "memory() says: on devices. Fix: leave Staged out; such communicators pack for themselves.");
 
 public:
     static constexpr std::string_view name = C::name;

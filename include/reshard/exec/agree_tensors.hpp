@@ -15,6 +15,7 @@ struct TensorTask {
     std::string_view verb;       ///< "verifies", for "rank 3 of 4: verifies 2 tensors, ..., but rank 0 ..."
     std::uint64_t options = 0;   ///< a digest of the options that must be equal on all ranks
     std::string options_text{};  ///< those options, after the verb: "with mode warn, ..."
+    bool by_host = true;         ///< the host itself reads or writes the views; false: only the communicator does
 };
 
 namespace detail {
@@ -90,6 +91,7 @@ void agree_on_tensors(C& comm, std::span<LocalTensor const> tensors, TensorTask 
         digest = detail::digest_of(tensors, task.options);
         detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);
         for (LocalTensor const& tensor : tensors) {
+            if (task.by_host) detail::check_on_host(tensor, comm.rank(), task.function);
             if (tensor.distribution.contains(comm.rank())) transport::check_memory(comm, tensor.view.data());
         }
         check();

@@ -173,6 +173,7 @@ void check_initialize(LocalTensor const& tensor, int rank, Law const& initialize
     InitializerCheck(tensor.name, tensor.view.dtype())(initializer);
     check_partial(tensor);
     check_local_tensor(tensor, rank, "initialize");
+    check_on_host(tensor, rank, "initialize");
 }
 
 /// \pre check_initialize() has passed.
@@ -209,7 +210,7 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
 ///
 /// Throws, naming the tensor: DTypeError for element types other than F64, F32, BF16 and F16 (Constant: for values the
 /// type does not have) and for bounds or deviations without a meaning; TransitionError for Partial<avg>; BufferError
-/// for a view that is not what the rank holds.
+/// for a view that is not what the rank holds, or lies in memory of a device.
 template <Initializer Law>
 void initialize(std::span<LocalTensor const> tensors, int rank, std::uint64_t seed, Law const& initializer) {
     for (LocalTensor const& tensor : tensors) detail::check_initialize(tensor, rank, initializer);

@@ -2,12 +2,13 @@
 /// \file   reshard/exec/local_tensor.hpp
 /// \brief  LocalTensor: one rank's part of a named, distributed tensor. What is loaded, initialised, synchronised and
 ///         verified is a list of them.
-/// \depends algebra/transition.hpp, exec/detail/check.hpp, <string>. Opt-in: not part of
-/// the umbrella.
+/// \depends algebra/transition.hpp, exec/detail/check.hpp, memory/device_memory.hpp, <string>. Opt-in: not part of the
+/// umbrella.
 #pragma once
 
 #include <reshard/algebra/transition.hpp>
 #include <reshard/exec/detail/check.hpp>
+#include <reshard/memory/device_memory.hpp>
 
 #include <string>  // string
 
@@ -61,6 +62,15 @@ inline void check_local_tensor(LocalTensor const& tensor, int rank, std::string_
     if (!is_injective(tensor.view)) {
         refuse("strides ", to_string(tensor.view.strides()), " overlap. Fix: give every element memory of its own.");
     }
+}
+
+/// For what the host itself reads or writes: throws BufferError, naming the tensor, for memory of a device.
+inline void check_on_host(LocalTensor const& tensor, int rank, std::string_view who) {
+    if (!tensor.distribution.contains(rank) || !is_device_memory(tensor.view.data())) return;
+    raise(ErrorCode::buffer,
+          concat("reshard::", who, ": tensor '", tensor.name, "' on rank ", rank,
+                 ": the view lies in memory of a CUDA device, where the host cannot work. Fix: pass memory of the "
+                 "host, and copy between the two."));
 }
 
 }  // namespace detail

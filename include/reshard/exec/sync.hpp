@@ -136,7 +136,7 @@ inline void check_options(SyncOptions const& options, int ranks) {
 
 [[nodiscard]] inline TensorTask task_of(SyncOptions const& options) {
     return {"sync", "syncs", Digest{}.add_signed(options.source).add_signed(options.bucket_bytes).value(),
-            concat("from rank ", options.source, " in buckets of ", options.bucket_bytes, " bytes")};
+            concat("from rank ", options.source, " in buckets of ", options.bucket_bytes, " bytes"), false};
 }
 
 }  // namespace detail

@@ -7,10 +7,14 @@
 #include <reshard/core/error.hpp>
 
 #if defined(__linux__)
-#include <dlfcn.h>  // dlopen, dlsym
-#include <link.h>   // dl_iterate_phdr
+#include <dlfcn.h>  // RTLD_LAZY, RTLD_NOLOAD
 
-#include <atomic>
+#include <cstddef>  // offsetof
+#include <cstdint>  // uintptr_t
+
+// Of <link.h>, which with <atomic> would cost every user of the umbrella a sixth of an include.
+struct dl_phdr_info;
+extern "C" int dl_iterate_phdr(int (*)(dl_phdr_info*, std::size_t, void*), void*);
 #endif
 
 namespace reshard::inline v0 {
@@ -19,30 +23,43 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
+/// How a dl_phdr_info begins, as the loaders of Linux promise (tests/memory/device_memory.test.cpp compares).
+struct LoadedObject {
+    std::uintptr_t address;
+    char const* name;
+    void const* headers;
+    std::uint16_t header_count;
+    unsigned long long loads;  ///< of the program so far
+};
+
+// References that ask for no library: a program that has no loader at run time has no driver either.
+[[gnu::weakref("dlopen")]] static void* loader_open(char const* file, int mode) noexcept;
+[[gnu::weakref("dlsym")]] static void* loader_find(void* object, char const* symbol) noexcept;
+
 /// CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer)
 using CudaPointerQuery = int (*)(void* data, int attribute, unsigned long long pointer);
 
 /// The driver's function, or null while the program has not loaded the driver. Looks again only when something was
 /// loaded since.
 [[nodiscard]] inline CudaPointerQuery cuda_pointer_query() noexcept {
-    static std::atomic<CudaPointerQuery> found{nullptr};
-    static std::atomic<unsigned long long> seen{0};
-    if (CudaPointerQuery const known = found.load(std::memory_order_acquire)) return known;
+    static CudaPointerQuery found = nullptr;  // both atomic
+    static unsigned long long seen = 0;
+    if (CudaPointerQuery const known = __atomic_load_n(&found, __ATOMIC_ACQUIRE)) return known;
     unsigned long long loads = 0;
     auto const count = [](dl_phdr_info* info, std::size_t, void* out) {
-        *static_cast<unsigned long long*>(out) = info->dlpi_adds;
+        __builtin_memcpy(out, reinterpret_cast<char const*>(info) + offsetof(LoadedObject, loads), sizeof seen);
         return 1;
     };
     dl_iterate_phdr(count, &loads);
-    if (loads == seen.load(std::memory_order_relaxed)) return nullptr;
+    if (loads == __atomic_load_n(&seen, __ATOMIC_RELAXED)) return nullptr;
     // Programs load the driver for themselves alone, so that its names are not in the global scope.
-    void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void* const driver = loader_open == nullptr ? nullptr : loader_open("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (driver == nullptr) {
-        seen.store(loads, std::memory_order_relaxed);
+        __atomic_store_n(&seen, loads, __ATOMIC_RELAXED);
         return nullptr;
     }
-    auto const query = reinterpret_cast<CudaPointerQuery>(::dlsym(driver, "cuPointerGetAttribute"));
-    found.store(query, std::memory_order_release);  // the handle is kept: the driver stays as long as we ask it
+    auto const query = reinterpret_cast<CudaPointerQuery>(loader_find(driver, "cuPointerGetAttribute"));
+    __atomic_store_n(&found, query, __ATOMIC_RELEASE);  // the handle is kept: the driver stays as long as we ask it
     return query;
 }
 
@@ -69,7 +86,7 @@ using CudaPointerQuery = int (*)(void* data, int attribute, unsigned long long p
 
 #endif
 
-/// For transports that move memory of the host: throws BufferError, naming the transport, for memory of a device.
+/// For what moves memory of the host: throws BufferError, naming the transport, for memory of a device.
 inline void refuse_device_memory(std::string_view transport, void const* memory) {
     if (!is_device_memory(memory)) return;
     raise(ErrorCode::buffer, concat("reshard: the transport '", transport,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/host_memory.hpp
 /// \brief  Memory as a policy: who allocates, copies, folds and fills where a plan's tensors lie. HostMemory: the host.
-/// \depends core, memory/deliver.hpp, memory/fold.hpp, <span>, <vector>.
+/// \depends core; memory/deliver.hpp, memory/device_memory.hpp, memory/fold.hpp; <span>, <vector>.
 ///
 /// A communicator says where the tensors of its plans lie by a member memory(), which returns a value of such a type
 /// (transport::memory_of() asks it, through policies); one that has none means the host. Prepared plans do everything
@@ -23,6 +23,7 @@
 #pragma once
 
 #include <reshard/memory/deliver.hpp>
+#include <reshard/memory/device_memory.hpp>
 #include <reshard/memory/fold.hpp>
 
 #include <span>    // span
@@ -44,7 +45,13 @@ public:
     using workspace_type = std::vector<Byte>;
     static constexpr bool computes = true;
 
-    static constexpr void check(std::string_view, void const*, Index) noexcept {}
+    static void check(std::string_view what, void const* memory, Index) {
+        if (!is_device_memory(memory)) return;
+        raise(ErrorCode::buffer, concat("reshard: the ", what,
+                                        " lies in memory of a CUDA device, where the host cannot work. Fix: copy it to "
+                                        "the host first, or pass a communicator for devices, or without one a "
+                                        "DeviceMemory."));
+    }
     [[nodiscard]] static workspace_type allocate(Index bytes) {
         return workspace_type(static_cast<std::size_t>(bytes));
     }

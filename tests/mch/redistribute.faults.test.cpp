@@ -643,5 +643,20 @@ TEST_SUITE("mch/redistribute") {
             }
             for (auto const& part : rows) CHECK(part == std::vector<std::uint16_t>(25, 9));
         }
+        // Nor may two end at one row. The lowest such row is named, wherever it stands in the list.
+        std::vector<std::vector<std::uint16_t>> rows(4, std::vector<std::uint16_t>(25, 9));
+        auto const ends = ReplayWorld(4).run([&](ReplayCommunicator& comm) {
+            std::vector<MchRowMove> moves;
+            if (comm.rank() == 1) moves = {{0, 49}, {1, 30}, {2, 49}, {99, 30}, {3, 25}};
+            auto& mine = rows[static_cast<std::size_t>(comm.rank())];
+            apply_row_moves(moves, table, DynamicView(mine.data(), DType::u16, Shape{25}), comm);
+        });
+        for (RankEnd const& end : ends) {
+            CHECK(end.code == ErrorCode::mismatch);
+            CHECK(end.message ==
+                  "rank 1 of 4: reshard::mch: table 'user': on rank 1: two moves end at row 30. Fix: "
+                  "pass the moves that redistribute() returned on this rank, each once.");
+        }
+        for (auto const& part : rows) CHECK(part == std::vector<std::uint16_t>(25, 9));
     }
 }

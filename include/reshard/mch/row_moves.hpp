@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/row_moves.hpp
 /// \brief  Rows of weights and optimizer states that follow their ids to other slots.
-/// \depends mch/redistribute.hpp.
+/// \depends mch/redistribute.hpp, mch/slot_bitmap.hpp, memory/scratch.hpp.
 #pragma once
 
 #include <reshard/mch/redistribute.hpp>
+#include <reshard/mch/slot_bitmap.hpp>
+#include <reshard/memory/scratch.hpp>
 
 namespace reshard::inline v0 {
 
@@ -22,6 +24,11 @@ struct MchRowCount {
                         table.size(), " rows, this rank those from ", range.begin, " to ", range.end,
                         ". Fix: pass the moves that redistribute() returned on this rank."));
 }
+[[noreturn]] inline void refuse_target_twice(MchTable const& table, Index rank, Index row) {
+    refuse_table(ErrorCode::mismatch, table,
+                 concat("on rank ", rank, ": two moves end at row ", row,
+                        ". Fix: pass the moves that redistribute() returned on this rank, each once."));
+}
 [[noreturn]] inline void refuse_row_bytes(MchTable const& table, int rank, Index row_bytes, int other, Index others) {
     refuse_table(ErrorCode::mismatch, table,
                  concat("rows have ", row_bytes, " bytes on rank ", rank, ", ", others, " on rank ", other,
@@ -31,7 +38,7 @@ struct MchRowCount {
 /// Moves of one rank, grouped by the rank that holds the rows. `wanted` and `asked` are grouped alike by rank.
 class MchRowMoves {
 public:
-    /// Throws MismatchError for moves that are not this rank's.
+    /// Throws MismatchError for moves that are not this rank's, and for two to the same row.
     void sort(std::span<MchRowMove const> moves, MchTable const& table, Index rank, std::size_t ranks) {
         Interval const range = table.range(rank);
         SlotRouter const owner(table.slots);
@@ -39,12 +46,18 @@ public:
         auto const holder = [&](MchRowMove const& move) {
             return static_cast<std::size_t>(table.slots.mesh().rank_at(owner(move.from)));
         };
+        SlotBitmap taken(range.begin, range.size());
+        Scratch const bits(moves.empty() ? 0 : taken.workspace_bytes());
+        if (!moves.empty()) taken.clear(bits.bytes());
+        Index twice = INT64_MAX;
         for (MchRowMove const& move : moves) {
             if (move.from < 0 || move.from >= table.size() || !range.contains(move.to)) {
                 refuse_move(table, rank, move, range);
             }
+            if (!taken.take(move.to)) twice = smaller(twice, move.to);
             ++begin_[holder(move) + 1];
         }
+        if (twice != INT64_MAX) refuse_target_twice(table, rank, twice);
         for (std::size_t r = 0; r < ranks; ++r) begin_[r + 1] += begin_[r];
         wanted.resize(moves.size());
         targets.resize(moves.size());
@@ -74,11 +87,11 @@ private:
 /// may leave them null.
 ///
 /// One exchange of counts, one of row numbers, one of rows, however many views; with one rank no collective call.
-/// Memory beside the rows: those that leave this rank, those that come, and their numbers.
+/// Memory beside the rows: those that leave this rank, those that come, their numbers, and a bit per row.
 ///
 /// Throws the same error on every rank before anything is written: BufferError for rows that are not the shard's,
-/// MismatchError for a move from a row the table does not have, or into another rank's shard, and for rows that are of
-/// another width on another rank; DTypeError; OutOfMemory.
+/// MismatchError for a move from a row the table does not have, or into another rank's shard, for two into one row, and
+/// for rows that are of another width on another rank; DTypeError; OutOfMemory.
 template <Communicator C>
 void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, std::span<DynamicView const> rows,
                      C& comm) {

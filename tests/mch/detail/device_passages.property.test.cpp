@@ -247,8 +247,10 @@ TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is
     Table const& table = scene.table;
     MchTable const saved = library_table(table, table.saved_offsets, scene.saved_buckets);
     MchTable const current = library_table(table, table.offsets, table.buckets);
-    auto const run = [&](HostDevice& device, auto const& spoil) {
+    auto const run = [&](auto const& spoil, Index refused_from = INT64_MAX) {
         std::vector<ShardBuffers> shards = scene.loaded;
+        HostDevice device;  // knows of nothing that lay where this memory is
+        device.refused_from = refused_from;
         for (ShardBuffers const& shard : shards) claim(device, shard);
         auto const ends = ReplayWorld(3).run([&](ReplayCommunicator& replay) {
             OnDevice comm(replay, device);
@@ -263,16 +265,15 @@ TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is
         for (RankEnd const& end : ends) CHECK(end.message == ends[0].message);
         return ends[0];
     };
-    HostDevice device;
-    RankEnd end = run(device, [](HostDevice& where, MchTransition& one) { where.release(one.state.slots.data()); });
+    RankEnd end = run([](HostDevice& where, MchTransition& one) { where.release(one.state.slots.data()); });
     CHECK(end.code == ErrorCode::buffer);
     CAPTURE(end.message);
     CHECK(end.message.find("'user': on rank 1: the column of slots is memory of the host") != std::string::npos);
-    end = run(device, [](HostDevice&, MchTransition& one) {
+    end = run([](HostDevice&, MchTransition& one) {
         one.state.ids = DynamicView(one.state.ids.data() + 4, DType::i64, one.state.ids.shape());
     });
     CHECK(end.code == ErrorCode::buffer);
-    end = run(device, [](HostDevice&, MchTransition& one) {
+    end = run([](HostDevice&, MchTransition& one) {
         for (int c = 0; c < 15; ++c) {
             std::string const name = concat("more ", c);
             one.saved.metadata.push_back({name, 1, 0});
@@ -284,9 +285,7 @@ TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is
     });
     CHECK(end.code == ErrorCode::shape);
     for (Index nth = 0; nth < 100; ++nth) {
-        device.refused_from = nth;
-        end = run(device, [](HostDevice&, MchTransition&) {});
-        device.refused_from = INT64_MAX;
+        end = run([](HostDevice&, MchTransition&) {}, nth);
         if (end.code == ErrorCode::none) break;
         CHECK(end.code == ErrorCode::out_of_memory);
         CHECK(nth < 90);
@@ -348,4 +347,32 @@ TEST_CASE("redistribute on devices: rows follow their ids as on the host") {
         CHECK((rows == host_rows));
         CHECK((states == host_states));
     }
+}
+
+TEST_CASE("redistribute on devices: two moves to one row are refused on every rank, and no row is written") {
+    MchTable const table = mch_table("user", Mesh{3}, 90, MchEviction::lfu);
+    std::vector<std::vector<std::uint16_t>> rows(3, std::vector<std::uint16_t>(30, 9));
+    std::vector<std::vector<MchRowMove>> moves(3);
+    moves[0] = {{40, 0}};
+    moves[1] = {{0, 59}, {1, 31}, {2, 59}, {89, 31}, {3, 30}};
+    HostDevice device;
+    device.order = ThreadOrder::shuffled;
+    for (std::size_t r = 0; r < 3; ++r) {
+        device.claim(moves[r].data(), 16 * static_cast<Index>(moves[r].size()));
+        device.claim(rows[r].data(), 60);
+    }
+    auto const ends = ReplayWorld(3).run([&](ReplayCommunicator& replay) {
+        OnDevice comm(replay, device);
+        HostWork work(device);
+        auto const r = static_cast<std::size_t>(comm.rank());
+        DynamicView const view(rows[r].data(), DType::u16, Shape{30});
+        reshard::detail::apply_row_moves_with(work, moves[r], table, std::span(&view, 1), comm);
+    });
+    for (RankEnd const& end : ends) {
+        CHECK(end.code == ErrorCode::mismatch);
+        CHECK(end.message ==
+              "rank 1 of 3: reshard::mch: table 'user': on rank 1: two moves end at row 31. Fix: pass "
+              "the moves that redistribute() returned on this rank, each once.");
+    }
+    for (auto const& part : rows) CHECK(part == std::vector<std::uint16_t>(30, 9));
 }

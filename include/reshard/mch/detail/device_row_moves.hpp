@@ -23,12 +23,21 @@ struct MchMoveRule {
         return owner(move.from);
     }
 };
+/// Lists the rows that moves begin at, and finds the lowest one that two of them end at.
 struct MchListWanted {
     MchRowMove const* moves;
     Index* wanted;
+    Index first;           ///< row of this rank
+    std::uint32_t* taken;  ///< a bit per row
+    unsigned long long* twice;
     template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+    RESHARD_HOST_DEVICE void operator()(Block& block, Index i) const {
         wanted[i] = moves[i].from;
+        Index const at = moves[i].to - first;
+        std::uint32_t const bit = std::uint32_t{1} << static_cast<unsigned>(at % 32);
+        if ((block.fetch_or(taken + at / 32, bit) & bit) != 0) {
+            block.lower(twice, static_cast<unsigned long long>(moves[i].to));
+        }
     }
 };
 /// Rows of one view to records, or back, in pieces of T.
@@ -135,8 +144,17 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         sorted = WorkList<std::byte, Work>(work, report.packed_bytes());
         partition.scatter(work, rule, column, {sorted.data(), static_cast<std::size_t>(sorted.size())}, report);
         wanted = WorkList<Index, Work>(work, count);
-        for_each_index(work, "moves", count,
-                       MchListWanted{reinterpret_cast<MchRowMove const*>(sorted.data()), wanted.data()});
+        if (count != 0) {
+            constexpr unsigned long long none = ~0ULL;
+            WorkList<std::uint32_t, Work> const taken(work, ceil_div(range.size(), 32));
+            WorkList<unsigned long long, Work> const twice(work, std::span(&none, 1));
+            work.fill(taken.data(), 0, taken.bytes());
+            for_each_index(work, "moves", count,
+                           MchListWanted{reinterpret_cast<MchRowMove const*>(sorted.data()), wanted.data(), range.begin,
+                                         taken.data(), twice.data()});
+            auto const row = fetch(work, twice.data());
+            if (row != none) refuse_target_twice(table, rank, static_cast<Index>(row));
+        }
         for (std::size_t r = 0; r < ranks; ++r) counts[r] = {0, views.record_bytes};
         for (Index part = 0; part < table.parts(); ++part) {
             auto const r = static_cast<std::size_t>(table.slots.mesh().rank_at(part));

@@ -46,9 +46,7 @@ public:
     explicit Scratch(Index bytes) : bytes_(static_cast<std::size_t>(bytes)) {
         if (bytes_ == 0) return;
         data_ = static_cast<std::byte*>(::operator new(bytes_, alignment()));
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-        if (is_large()) static_cast<void>(::madvise(data_, bytes_ / large_page * large_page, MADV_HUGEPAGE));
-#endif
+        if (is_large()) prefer_large_pages(data_, bytes_);
     }
     Scratch(Scratch&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/arrival.hpp
-/// \brief  What ranks tell each other before entries move, and a block of entries that comes.
-/// \depends core.
+/// \brief  What ranks tell each other before entries move, and the blocks of entries that then come to a shard.
+/// \depends mch/packed, mch/detail/refusals.
 #pragma once
 
-#include <reshard/core/index.hpp>
+#include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/packed.hpp>
 
 #include <cstddef>  // byte
+#include <vector>   // vector
 
 namespace reshard::inline v0::detail {
 
@@ -23,6 +25,37 @@ struct MchBlock {
     Index bytes = 0;
     Index begin = 0;           ///< in the memory for what arrives
     std::byte* own = nullptr;  ///< where it lies already, when it is this rank's
+};
+
+/// What comes to a shard of `table`, wherever its columns lie: the base of those who take it in.
+class MchExpected {
+public:
+    /// In the order of ranks. Throws MismatchError for iterations that differ; a rank that starts anew has 0.
+    void expect(int rank, Index entries, Index iteration, std::byte* own) {
+        MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
+        if (own == nullptr) {
+            if (block.bytes > INT64_MAX - total_) refuse_received_bytes(*table_);
+            total_ += block.bytes;
+        }
+        if (entries != 0) blocks_.push_back(block);
+        if (iteration == 0 || iteration == iteration_) return;
+        if (iteration_ != 0) refuse_iterations(*table_, rank, iteration, iteration_);
+        iteration_ = iteration;
+    }
+    [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
+
+protected:
+    /// \pre `table` outlives this.
+    MchExpected(MchTable const& table, MchShard const& shard) : table_(&table), shard_(shard) {
+        for (MchColumn const& column : table.metadata) widths_.push_back(column.bytes);
+    }
+
+    MchTable const* table_;
+    MchShard shard_;
+    std::vector<Index> widths_{8, 8};  ///< of ids, slots and metadata
+    std::vector<MchBlock> blocks_;
+    Index total_ = 0;  ///< bytes of the blocks that are not this rank's own
+    Index iteration_ = 0;
 };
 
 }  // namespace reshard::inline v0::detail

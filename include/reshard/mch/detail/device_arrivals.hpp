@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_arrivals.hpp
 /// \brief  Entries that arrive at a shard on a device: put in order, given slots, written once all ranks have agreed.
-/// \depends mch/packed, mch/detail/{arrival,device_change,device_kernels,refusals}, cuda/merge_runs.
+/// \depends mch/detail/{arrival,device_change,device_kernels}, cuda/merge_runs.
 ///
 /// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors.
 #pragma once
@@ -10,8 +10,6 @@
 #include <reshard/mch/detail/arrival.hpp>
 #include <reshard/mch/detail/device_change.hpp>
 #include <reshard/mch/detail/device_kernels.hpp>
-#include <reshard/mch/detail/refusals.hpp>
-#include <reshard/mch/packed.hpp>
 
 #include <algorithm>  // sort, upper_bound
 #include <bit>        // countr_zero
@@ -20,35 +18,21 @@
 namespace reshard::inline v0::detail {
 
 template <class Work>
-class MchDeviceArrivals {
+class MchDeviceArrivals : public MchExpected {
     template <class T>
     using List = WorkList<T, Work>;
 
 public:
     /// \pre `table` outlives this.
-    MchDeviceArrivals(MchTable const& table, MchShard const& shard) : table_(&table), shard_(shard) {
-        widths_ = {8, 8};
+    MchDeviceArrivals(MchTable const& table, MchShard const& shard) : MchExpected(table, shard) {
         for (std::size_t c = 0; c < table.metadata.size(); ++c) {
             MchColumn const& column = table.metadata[c];
-            widths_.push_back(column.bytes);
             if (column.bytes != 8) continue;
             if (column.name == mch_counts) counts_ = static_cast<int>(c) + 2;
             if (column.name == mch_last_access) access_ = static_cast<int>(c) + 2;
         }
     }
 
-    /// In the order of ranks. Throws MismatchError for iterations that differ; a rank that starts anew has 0.
-    void expect(int rank, Index entries, Index iteration, std::byte* own) {
-        MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
-        if (own == nullptr) {
-            if (block.bytes > INT64_MAX - total_) refuse_received_bytes(*table_);
-            total_ += block.bytes;
-        }
-        if (entries != 0) blocks_.push_back(block);
-        if (iteration == 0 || iteration == iteration_) return;
-        if (iteration_ != 0) refuse_iterations(*table_, rank, iteration, iteration_);
-        iteration_ = iteration;
-    }
     /// Throws OutOfMemory, and ShapeError for more entries than 32 bits count.
     void allocate(Work& work) {
         std::vector<MchSource> sources;
@@ -72,7 +56,6 @@ public:
         received_.entries = entries_;
         for (Index width : widths_) received_.widths.push_back(width);
     }
-    [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
     /// Where to receive a block that is not this rank's own.
     [[nodiscard]] std::byte* memory(MchBlock const& block) const noexcept { return memory_.data() + block.begin; }
     [[nodiscard]] Index kept() const noexcept { return kept_; }
@@ -311,15 +294,9 @@ private:
                                          column == counts_, largest_count_, shard_.metadata[c]});
     }
 
-    MchTable const* table_;
-    MchShard shard_;
-    std::vector<Index> widths_;
     int counts_ = -1;  ///< columns of 8-byte integers
     int access_ = -1;
-    std::vector<MchBlock> blocks_;
-    Index total_ = 0;
     Index entries_ = 0;
-    Index iteration_ = 0;
     Index largest_count_ = 0;
     Index kept_ = 0;
     List<std::byte> memory_;

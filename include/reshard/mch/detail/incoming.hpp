@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{merge,packed,slot_bitmap,transition}, mch/detail/{arrival,refusals,succession}, memory/scratch.
+/// \depends mch/{merge,slot_bitmap,transition}, mch/detail/{arrival,succession}, memory/scratch.
 #pragma once
 
 #include <reshard/mch/detail/arrival.hpp>
-#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/succession.hpp>
 #include <reshard/mch/merge.hpp>
-#include <reshard/mch/packed.hpp>
 #include <reshard/mch/slot_bitmap.hpp>
 #include <reshard/mch/transition.hpp>
 #include <reshard/memory/scratch.hpp>
@@ -20,35 +18,18 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-class MchIncoming {
+class MchIncoming : public MchExpected {
 public:
     /// \pre `table` outlives this. `parts` as Merge's.
     MchIncoming(MchTable const& table, MchShard const& shard, int parts)
-        : table_(&table), shard_(shard), parts_(parts) {
-        widths_ = {8, 8};
-        for (MchColumn const& column : table.metadata) widths_.push_back(column.bytes);
-        columns_.resize(widths_.size());
-    }
+        : MchExpected(table, shard), parts_(parts), columns_(widths_.size()) {}
 
-    /// In the order of ranks. Throws MismatchError for iterations that differ; a rank that starts anew has 0.
-    void expect(int rank, Index entries, Index iteration, std::byte* own) {
-        MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
-        if (own == nullptr) {
-            if (block.bytes > INT64_MAX - total_) refuse_received_bytes(*table_);
-            total_ += block.bytes;
-        }
-        if (entries != 0) blocks_.push_back(block);
-        if (iteration == 0 || iteration == iteration_) return;
-        if (iteration_ != 0) refuse_iterations(*table_, rank, iteration, iteration_);
-        iteration_ = iteration;
-    }
     /// What stays on this rank, in the shard's columns; null for none. It is changed, and has to outlive this.
     void keep(int rank, MchOwnEntries* own) noexcept {
         own_rank_ = rank;
         own_ = own;
     }
     void allocate() { memory_ = Scratch(total_); }
-    [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }
     /// Where to receive a block that is not this rank's own.
     [[nodiscard]] std::byte* memory(MchBlock const& block) noexcept { return memory_.data() + block.begin; }
 
@@ -347,13 +328,7 @@ private:
         for (Candidate const& one : list) evicted.push_back(one.id);
     }
 
-    MchTable const* table_;
-    MchShard shard_;
     int parts_;
-    std::vector<Index> widths_;
-    std::vector<MchBlock> blocks_;
-    Index total_ = 0;
-    Index iteration_ = 0;
     Scratch memory_;
     int own_rank_ = 0;
     MchOwnEntries* own_ = nullptr;

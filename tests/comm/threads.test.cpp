@@ -3,7 +3,7 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/memory/convert.hpp>
 
-#include "conformance.hpp"
+#include "alike.hpp"
 
 #include <doctest/doctest.h>
 
@@ -109,21 +109,7 @@ TEST_SUITE("comm/threads") {
         auto const seed = 991U;
         CAPTURE(seed);
         for (int ranks : {2, 5}) {
-            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
-                std::mt19937 rng(seed);  // the same on every rank
-                for (int trial = 0; trial != 100; ++trial) {
-                    auto const salt = static_cast<unsigned>(rng());
-                    test::moves_in_order(
-                        comm,
-                        [&](int from, int to) {
-                            return static_cast<int>((salt + static_cast<unsigned>(from * 5 + to * 3)) % 4U);
-                        },
-                        [&](int from, int to, int k) {
-                            return 1 + static_cast<int>(
-                                           (salt / 7U + static_cast<unsigned>(from * 11 + to * 17 + k * 29)) % 3000U);
-                        });
-                }
-            });
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) { test::moves_at_random(comm, seed, 100); });
         }
     }
 
@@ -295,39 +281,13 @@ TEST_SUITE("comm/threads") {
     }
 
     TEST_CASE("payloads of different size are a mismatch on both ranks and PeerFailed on the others") {
-        struct Case {
-            std::vector<Index> sent;      // bytes of each transfer from rank 1 to rank 3
-            std::vector<Index> expected;  // and of each transfer rank 3 receives from rank 1
-            std::string story;
-        };
-        Case const cases[] = {
-            {{24}, {32}, "rank 1 sends 24 bytes, rank 3 expects 32 bytes"},
-            {{24, 8}, {24}, "rank 1 sends 8 bytes, rank 3 expects nothing"},
-            {{24}, {24, 8}, "rank 1 sends nothing, rank 3 expects 8 bytes"},
-            {{24}, {}, "rank 1 sends 24 bytes, rank 3 expects nothing"},  // only the sender can see this one
-            {{}, {24}, "rank 1 sends nothing, rank 3 expects 24 bytes"},  // and only the receiver this one
-        };
-        for (auto const& one : cases) {
+        for (test::Mismatch const& one : test::mismatches) {
             for (bool by_test : {false, true}) {
                 CAPTURE(one.story);
                 CAPTURE(by_test);
                 std::vector<std::byte> untouched(64, std::byte{0x77});
                 auto const thrown = what_ranks_threw(4, {}, [&](ThreadCommunicator& comm) {
-                    std::vector<std::byte> const from(64);
-                    std::vector<Send> sends;
-                    std::vector<Receive> receives;
-                    if (comm.rank() == 1) {
-                        for (Index bytes : one.sent) sends.push_back({3, from.data(), box_of(1, {{bytes, 1}})});
-                    }
-                    if (comm.rank() == 3) {
-                        for (Index bytes : one.expected) {
-                            receives.push_back({1, untouched.data(), box_of(1, {{bytes, 1}})});
-                        }
-                    }
-                    auto request = comm.exchange(sends, receives);
-                    while (by_test && !request.test()) {
-                    }
-                    request.wait();
+                    test::exchange_mismatched(comm, one, by_test, untouched.data());
                 });
                 REQUIRE(thrown.size() == 5);
                 for (std::size_t r = 0; r != 4; ++r) {
@@ -400,23 +360,10 @@ TEST_SUITE("comm/threads") {
             int const culprit = static_cast<int>(rng() % 4U);
             auto const pause = std::chrono::microseconds(rng() % 400U);
             CHECK_THROWS(run_on_threads(4, [&](ThreadCommunicator& comm) {
-                constexpr Index size = 1 << 18;
-                for (int round = 0;; ++round) {
-                    std::vector<std::byte> mine(size, std::byte{static_cast<unsigned char>(comm.rank())});
-                    std::vector<std::byte> got(4 * size);
-                    std::vector<Send> sends;
-                    std::vector<Receive> receives;
-                    for (int r = 0; r != 4; ++r) {
-                        sends.push_back({r, mine.data(), box_of(1, {{size / 64, 64}, {64, 1}})});
-                        receives.push_back({r, got.data() + r * size, box_of(1, {{size / 64, 64}, {64, 1}})});
-                    }
-                    auto request = comm.exchange(sends, receives);
-                    if (comm.rank() == culprit && round == 1) {
-                        std::this_thread::sleep_for(pause);
-                        comm.abort(ErrorCode::user, "now");
-                    }
-                    request.wait();
-                }
+                test::exchange_until_spoilt(comm, culprit, Index{1} << 18, [&](auto&) {
+                    std::this_thread::sleep_for(pause);
+                    comm.abort(ErrorCode::user, "now");
+                });
             }));
         }
     }

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,20 @@ struct Ended {
     std::string text;
     [[nodiscard]] bool says(std::string const& part) const { return text.find(part) != std::string::npos; }
 };
+
+/// Runs body() and keeps what it throws, which goes on.
+template <class Body>
+void keep_end(Ended& ended, Body const& body) {
+    try {
+        body();
+    } catch (Error const& error) {
+        ended = {error.code(), error.message()};
+        throw;
+    } catch (std::exception const& error) {
+        ended = {ErrorCode::user, error.what()};
+        throw;
+    }
+}
 
 inline void check_none(std::vector<Ended> const& ended) {
     for (Ended const& each : ended) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/device_threads.hpp: who waits for whom, what passes through the window, and what becomes
 // of failures while devices are at work.
-#include "../conformance.hpp"
+#include "../alike.hpp"
 #include "devices.hpp"
 
 #include <reshard/reshard.hpp>
@@ -15,6 +15,7 @@ using namespace std::chrono_literals;
 using test::box_of;
 using test::check_none;
 using test::check_nothing_left;
+using test::check_poisoned;
 using test::Ended;
 using test::on_devices;
 namespace fake = test::fake;
@@ -28,14 +29,6 @@ std::vector<Ended> on_comms(int ranks, ThreadOptions const& options, Body const&
         DeviceThreadCommunicator comm(std::move(host), stream);
         body(comm);
     });
-}
-
-/// What the next call says after a failure.
-template <class C>
-void check_poisoned(C& comm) {
-    CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
-    CHECK_THROWS_AS(static_cast<void>(comm.agree({})), PeerFailed);
-    CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), PeerFailed);
 }
 
 /// A value to the next rank, and one from the rank before.
@@ -499,23 +492,10 @@ TEST_SUITE("comm/device") {
             int const culprit = static_cast<int>(rng() % 4U);
             int const pause = static_cast<int>(rng() % 50U);
             auto const ended = on_comms(4, {}, [&](DeviceThreadCommunicator& comm) {
-                constexpr Index size = 1 << 12;
-                for (int round = 0;; ++round) {
-                    std::vector<std::byte> mine(size, std::byte{static_cast<unsigned char>(comm.rank())});
-                    std::vector<std::byte> got(4 * size);
-                    std::vector<Send> sends;
-                    std::vector<Receive> receives;
-                    for (int r = 0; r != 4; ++r) {
-                        sends.push_back({r, mine.data(), box_of(1, {{size / 64, 64}, {64, 1}})});
-                        receives.push_back({r, got.data() + r * size, box_of(1, {{size / 64, 64}, {64, 1}})});
-                    }
-                    auto request = comm.exchange(sends, receives);
-                    if (comm.rank() == culprit && round == 1) {
-                        for (int i = 0; i != pause; ++i) static_cast<void>(request.test());
-                        comm.abort(ErrorCode::user, "now");
-                    }
-                    request.wait();
-                }
+                test::exchange_until_spoilt(comm, culprit, Index{1} << 12, [&](auto& request) {
+                    for (int i = 0; i != pause; ++i) static_cast<void>(request.test());
+                    comm.abort(ErrorCode::user, "now");
+                });
             });
             for (Ended const& each : ended) CHECK(each.code == ErrorCode::peer_failed);
             check_nothing_left();

@@ -26,23 +26,15 @@ std::vector<Ended> on_devices(int ranks, int gpus, ThreadOptions const& options,
             auto const me = static_cast<std::size_t>(host.rank());
             int const device = host.rank() % gpus;
             static_cast<void>(cudaSetDevice(device));
-            auto const look = [&] {
-                int now = -1;
-                static_cast<void>(cudaGetDevice(&now));
-                CHECK(now == device);  // whatever happened, the program's device is current again
-            };
-            try {
-                body(host, streams[me]);
-                look();
-            } catch (Error const& error) {
-                look();
-                ended[me] = {error.code(), error.message()};
-                throw;
-            } catch (std::exception const& error) {
-                look();
-                ended[me] = {ErrorCode::user, error.what()};
-                throw;
-            }
+            struct Look {
+                int device;
+                ~Look() {
+                    int now = -1;
+                    static_cast<void>(cudaGetDevice(&now));
+                    CHECK(now == device);  // whatever happened, the program's device is current again
+                }
+            } const look{device};
+            keep_end(ended[me], [&] { body(host, streams[me]); });
         });
     } catch (std::exception const&) {  // is in `ended`
     }

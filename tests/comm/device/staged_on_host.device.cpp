@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/staged_on_host.hpp: how many rounds, how much memory, and what becomes of failures.
-#include "../conformance.hpp"
+#include "../alike.hpp"
 #include "devices.hpp"
 
 #include <reshard/comm/self.hpp>
@@ -47,19 +47,7 @@ TEST_SUITE("comm/device") {
                 StagedOnHostOptions options(stream);
                 options.window_bytes = host.rank() == 2 ? window : 2 * window;
                 Comm comm(std::move(host), options);
-                std::mt19937 rng(seed);  // the same on every rank
-                for (int trial = 0; trial != 20; ++trial) {
-                    auto const salt = static_cast<unsigned>(rng());
-                    test::moves_in_order(
-                        comm,
-                        [&](int from, int to) {
-                            return static_cast<int>((salt + static_cast<unsigned>(from * 5 + to * 3)) % 4U);
-                        },
-                        [&](int from, int to, int k) {
-                            return 1 + static_cast<int>(
-                                           (salt / 7U + static_cast<unsigned>(from * 11 + to * 17 + k * 29)) % 3000U);
-                        });
-                }
+                test::moves_at_random(comm, seed, 20);
                 CHECK(comm.staging_bytes() <= 2 * window);
             }));
             check_nothing_left();

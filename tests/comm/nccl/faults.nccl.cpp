@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes wrong among ranks of NCCL: typed errors on every rank, and nobody waits for ever.
-#include "../conformance.hpp"
+#include "../alike.hpp"
 #include "gpus.hpp"
 
 #include <sys/wait.h>  // waitpid
@@ -15,6 +15,7 @@ namespace {
 using namespace reshard;
 using namespace std::chrono_literals;
 using test::box_of;
+using test::check_poisoned;
 using test::Ended;
 using test::on_devices;
 using test::on_gpus;
@@ -37,14 +38,6 @@ void wait_for_others(NcclCommunicator& comm, NcclCommunicator& child, Wait how) 
         case Wait::split: return static_cast<void>(comm.split(0, 0));
         case Wait::child_agree: return barrier(child);
     }
-}
-
-/// After a failure each further call says so again.
-template <class C>
-void check_poisoned(C& comm) {
-    CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
-    CHECK_THROWS_AS(static_cast<void>(comm.agree({})), PeerFailed);
-    CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), PeerFailed);
 }
 
 void check_nothing_left() {
@@ -299,40 +292,15 @@ TEST_SUITE("comm/nccl") {
     }
 
     TEST_CASE("payloads of different size are a mismatch on both ranks and PeerFailed on the others") {
-        struct Case {
-            std::vector<Index> sent;      // bytes of each transfer from rank 1 to rank 3
-            std::vector<Index> expected;  // and of each transfer rank 3 receives from rank 1
-            std::string story;
-        };
-        Case const cases[] = {
-            {{24}, {32}, "rank 1 sends 24 bytes, rank 3 expects 32 bytes"},
-            {{24, 8}, {24}, "transfer 1 from rank 1 to rank 3: rank 1 sends 8 bytes, rank 3 expects nothing"},
-            {{24}, {24, 8}, "rank 1 sends nothing, rank 3 expects 8 bytes"},
-            {{24}, {}, "rank 1 sends 24 bytes, rank 3 expects nothing"},
-            {{}, {24}, "rank 1 sends nothing, rank 3 expects 24 bytes"},
-            {{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, "5 transfers of 15 bytes in all, rank 3 expects 5 of 16"},
-        };
-        for (auto const& one : cases) {
+        std::vector<test::Mismatch> cases = test::mismatches;
+        cases.push_back({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, "5 transfers of 15 bytes in all, rank 3 expects 5 of 16"});
+        for (test::Mismatch const& one : cases) {
             for (bool by_test : {false, true}) {
                 CAPTURE(one.story);
                 CAPTURE(by_test);
                 std::vector<std::byte> untouched(64, std::byte{0x77});
                 auto const ended = on_gpus(4, {}, [&](NcclCommunicator& comm) {
-                    std::vector<std::byte> const from(64);
-                    std::vector<Send> sends;
-                    std::vector<Receive> receives;
-                    if (comm.rank() == 1) {
-                        for (Index bytes : one.sent) sends.push_back({3, from.data(), box_of(1, {{bytes, 1}})});
-                    }
-                    if (comm.rank() == 3) {
-                        for (Index bytes : one.expected) {
-                            receives.push_back({1, untouched.data(), box_of(1, {{bytes, 1}})});
-                        }
-                    }
-                    auto request = comm.exchange(sends, receives);
-                    while (by_test && !request.test()) {
-                    }
-                    request.wait();
+                    test::exchange_mismatched(comm, one, by_test, untouched.data());
                     barrier(comm);  // ranks 0 and 2 had nothing to do with it
                 });
                 for (std::size_t r = 0; r != 4; ++r) {

@@ -24,11 +24,8 @@ std::vector<Ended> on_devices(int ranks, Body const& body) {
         Ended& mine = ended[static_cast<std::size_t>(host.rank())];
         try {
             fake_nccl::Stream stream;
-            body(host, stream);
-        } catch (Error const& error) {
-            mine = {error.code(), error.message()};
-        } catch (std::exception const& error) {
-            mine = {ErrorCode::user, error.what()};
+            keep_end(mine, [&] { body(host, stream); });
+        } catch (std::exception const&) {  // is in `ended`
         }
         int device = -1;
         static_cast<void>(cudaGetDevice(&device));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/nccl.hpp: how exchanges travel, what memory they take, and plans over them.
-#include "../conformance.hpp"
+#include "../alike.hpp"
 #include "gpus.hpp"
 
 #include <reshard/comm/traced.hpp>
@@ -85,21 +85,7 @@ TEST_SUITE("comm/nccl") {
             CAPTURE(window);
             NcclOptions options;
             options.window_bytes = window;
-            check_none(on_gpus(4, options, [&](NcclCommunicator& comm) {
-                std::mt19937 rng(seed);  // the same on every rank
-                for (int trial = 0; trial != 20; ++trial) {
-                    auto const salt = static_cast<unsigned>(rng());
-                    test::moves_in_order(
-                        comm,
-                        [&](int from, int to) {
-                            return static_cast<int>((salt + static_cast<unsigned>(from * 5 + to * 3)) % 4U);
-                        },
-                        [&](int from, int to, int k) {
-                            return 1 + static_cast<int>(
-                                           (salt / 7U + static_cast<unsigned>(from * 11 + to * 17 + k * 29)) % 3000U);
-                        });
-                }
-            }));
+            check_none(on_gpus(4, options, [&](NcclCommunicator& comm) { test::moves_at_random(comm, seed, 20); }));
         }
     }
 

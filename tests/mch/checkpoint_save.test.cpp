@@ -145,6 +145,11 @@ TEST_SUITE("mch/checkpoint_save") {
         before.next().ranks[3].iteration[0] -= 1;
         before.refuses({"two lists of rows are called 'weights'"},
                        [](int, MchSaving& one, std::string&) { one.rows.push_back(one.rows[0]); });
+        before.refuses({"the hash function '", "is not UTF-8. Fix: "},
+                       [](int, MchSaving& one, std::string&) { one.table.hash_function = "\xff"; });
+        before.refuses({"the name of the rows '", "is not UTF-8. Fix: "},
+                       [](int, MchSaving& one, std::string&) { one.rows[0].name = "\xff"; });
+        before.refuses({"is not UTF-8. Fix: "}, [](int, MchSaving& one, std::string&) { one.table.name = "\xff"; });
         before.refuses({"the mesh (5) has rank 4, the communicator only 4 ranks"},
                        [](int, MchSaving& one, std::string&) {
                            one = {};

@@ -5,13 +5,16 @@
 
 #include <reshard/mch/state.hpp>
 
-#include <mch/support/hash_zch.hpp>
-#include <mch/support/torchrec.hpp>
+#include "../../../examples/support/hash_zch.hpp"
+#include "../../../examples/support/torchrec.hpp"
 
 #include <random>
 #include <vector>
 
 namespace reshard::test::torchrec {
+
+// The simulators of TorchRec's tables, which examples show and tests use.
+using namespace demo::torchrec;
 
 /// picker(random)(a, b, c) is one of them.
 inline auto picker(std::mt19937_64& random) {

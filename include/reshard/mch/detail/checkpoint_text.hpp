@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
-/// \depends mch/id_bounds, mch/detail/checkpoint_json, exec/prepare (verdicts). No I/O. The format: docs/mch-format.md.
+/// \depends mch/id_bounds, mch/detail/checkpoint_json, checkpoint/safetensors_layout, exec/prepare (verdicts). No I/O.
+/// The format: docs/mch-format.md.
 #pragma once
 
+#include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/exec/prepare.hpp>
 #include <reshard/mch/detail/checkpoint_json.hpp>
 #include <reshard/mch/id_bounds.hpp>
@@ -86,29 +88,39 @@ struct MchIndex {
     return mch_slots(mesh, IndexList(offsets.data(), parts + 1));
 }
 
-/// The text of a table: the same on all ranks, in every file, and in the index.
-[[nodiscard]] inline std::string to_json(MchSavedTable const& saved) {
+/// JSON whose members keep their order.
+using MchJson = nlohmann::ordered_json;
+
+/// \pre what is text in it is UTF-8.
+[[nodiscard]] inline std::string text_of(MchJson const& json) {
+    return json.dump(-1, ' ', false, MchJson::error_handler_t::replace);
+}
+
+/// A table as files and the index have it. Throws FormatError for text that is not UTF-8.
+[[nodiscard]] inline MchJson json_of(MchSavedTable const& saved) {
     MchTable const& table = saved.table;
+    check_written_text("the hash function", table.hash_function);
+    for (MchColumn const& column : table.metadata) check_written_text("the name of the column", column.name);
+    for (MchRowsInfo const& rows : saved.rows) check_written_text("the name of the rows", rows.name);
     std::vector<Index> ranks;
     for (Index part = 0; part < table.parts(); ++part) ranks.push_back(table.slots.mesh().rank_at(part));
-    JsonWriter json;
-    json.open('{').key("layout").value(name(table.layout)).key("eviction").value(file_name_of(table.eviction));
-    json.key("offsets").values(table.offsets()).key("ranks").values(ranks);
-    json.key("hash_size").value(table.hash_size).key("hash_function").value(table.hash_function);
-    json.key("buckets").value(table.buckets).key("columns").open('[');
+    MchJson json = {{"layout", name(table.layout)}, {"eviction", file_name_of(table.eviction)},
+                    {"offsets", table.offsets()},   {"ranks", ranks},
+                    {"hash_size", table.hash_size}, {"hash_function", table.hash_function},
+                    {"buckets", table.buckets},     {"columns", MchJson::array()}};
     for (MchColumn const& column : table.metadata) {
-        json.open('{').key("name").value(column.name).key("bytes").value(column.bytes);
-        json.key("empty").value(Index{column.empty}).close('}');
+        json["columns"].push_back({{"name", column.name}, {"bytes", column.bytes}, {"empty", column.empty}});
     }
-    json.close(']');
-    if (saved.has_iteration) json.key("iteration").value(saved.iteration);
-    json.key("rows").open('[');
-    for (MchRowsInfo const& rows : saved.rows) {
-        json.open('{').key("name").value(rows.name).key("dtype").value(name(rows.dtype));
-        json.key("shape").values({rows.row_shape.begin(), rows.row_shape.end()}).close('}');
+    if (saved.has_iteration) json["iteration"] = saved.iteration;
+    MchJson& rows = json["rows"] = MchJson::array();
+    for (MchRowsInfo const& one : saved.rows) {
+        std::vector<Index> const shape(one.row_shape.begin(), one.row_shape.end());
+        rows.push_back({{"name", one.name}, {"dtype", name(one.dtype)}, {"shape", shape}});
     }
-    return json.close(']').close('}').text();
+    return json;
 }
+/// The same on all ranks, in every file.
+[[nodiscard]] inline std::string to_json(MchSavedTable const& saved) { return text_of(json_of(saved)); }
 
 [[nodiscard]] inline MchRowsInfo rows_from(JsonReader const& json) {
     MchRowsInfo rows;
@@ -169,23 +181,18 @@ struct MchIndex {
 }
 
 [[nodiscard]] inline std::string to_json(MchIndex const& index) {
-    JsonWriter json;
-    json.open('{').key("format").value("reshard-mch").key("version").value(mch_format_version);
-    json.key("save").value(index.save).key("files").open('[');
-    for (std::string const& file : index.files) json.value(file);
-    json.close(']').key("tables").open('{');
-    for (MchSavedTable const& saved : index.tables) json.key(saved.table.name).raw(to_json(saved));
-    json.close('}').key("ids").open('{');
+    MchJson json = {{"format", "reshard-mch"}, {"version", mch_format_version}, {"save", index.save},
+                    {"files", index.files},    {"tables", MchJson::object()},   {"ids", MchJson::object()}};
     for (MchSavedTable const& saved : index.tables) {
-        json.key(saved.table.name).open('[');
+        json["tables"][saved.table.name] = json_of(saved);
+        MchJson& list = json["ids"][saved.table.name] = MchJson::array();
         for (MchIdBounds const& bounds : saved.ids) {
-            json.open('[').value(bounds.live).value(bounds.negative);
-            if (bounds.highest >= 0) json.value(bounds.lowest).value(bounds.highest);
-            json.close(']');
+            std::vector<Index> numbers{bounds.live, bounds.negative};
+            if (bounds.highest >= 0) numbers.insert(numbers.end(), {bounds.lowest, bounds.highest});
+            list.push_back(numbers);
         }
-        json.close(']');
     }
-    return json.close('}').close('}').text() + "\n";
+    return text_of(json) + "\n";
 }
 
 [[nodiscard]] inline std::vector<MchIdBounds> id_bounds_from(JsonReader const& json, MchTable const& table) {

@@ -7,6 +7,7 @@
 #include "support/mch_kernels.hpp"
 
 #include <reshard/cuda/detail/tile.hpp>
+#include <reshard/cuda/work.hpp>
 
 #include <numeric>  // iota
 
@@ -21,7 +22,6 @@ struct EmulatedPartition {
     std::vector<Index> begins;
     std::vector<Index> blocks;
     detail::PartitionFaults faults;
-    bool bits_suffice = true;
 
     EmulatedPartition(Index entries, int destinations, int tile) {
         plan.entries = entries;
@@ -45,37 +45,59 @@ struct EmulatedPartition {
 /// Shared memory as a kernel finds it: anything.
 template <class Shared>
 struct Garbage {
-    std::vector<std::uint64_t> memory = std::vector<std::uint64_t>((sizeof(Shared) + 7) / 8, 0xa5a5a5a5a5a5a5a5);
+    std::vector<std::uint64_t> memory;
+    Garbage() : memory((sizeof(Shared) + 15) / 8) { spoil(); }
+    void spoil() { std::fill(memory.begin(), memory.end(), 0xa5a5a5a5a5a5a5a5); }
     Shared& operator*() { return *reinterpret_cast<Shared*>(memory.data()); }
 };
 
-template <int Items, class Rule, class Columns>
-Bytes emulate_tiles(EmulatedPartition& memory, Rule const& rule, Columns const& columns, ThreadOrder order) {
-    detail::TilePlan const& plan = memory.plan;
-    for (Index tile = 0; tile < plan.tiles; ++tile) {
-        HostBlock<detail::CountState> block(order, static_cast<std::uint64_t>(tile) + 1);
-        Garbage<detail::CountShared<Rule>> shared;
-        detail::count_tile<Items>(block, *shared, plan, rule, tile);
+/// Runs the tiles of a launch one after the other, each by a HostBlock.
+struct HostBlocks {
+    ThreadOrder order = ThreadOrder::up;
+    bool bits_suffice = true;  ///< HostBlock::bits_suffice(), of all blocks so far
+
+    /// body(block, shared, tile) for tiles [0, count).
+    template <class State, class Shared, class Body>
+    void tiles(Index count, Body const& body) {
+        for (Index t = 0; t < count; ++t) {
+            Index const tile = order == ThreadOrder::up ? t : count - 1 - t;
+            HostBlock<State> block(order, static_cast<std::uint64_t>(tile) + 1);
+            Garbage<Shared> shared;
+            body(block, *shared, tile);
+            bits_suffice = bits_suffice && block.bits_suffice();
+        }
     }
+};
+
+template <class Blocks, class Columns, class Begin>
+Bytes emulate_layout(Blocks& run, EmulatedPartition& memory, Columns const& columns, Begin const& begin) {
+    run.template tiles<detail::LayoutState, detail::NoShared>(
+        1, [&](auto& block, auto&, Index) { detail::lay_out_blocks(block, memory.plan, columns, begin); });
+    return Bytes(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
+}
+
+/// `run`: HostBlocks, or others with their tiles().
+template <int Items, class Blocks, class Rule, class Columns>
+Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
+    detail::TilePlan const& plan = memory.plan;
+    run.template tiles<detail::CountState, detail::CountShared<Rule>>(
+        plan.tiles,
+        [&](auto& block, auto& shared, Index tile) { detail::count_tile<Items>(block, shared, plan, rule, tile); });
     Index sum = 0;
     for (std::size_t i = 0; i != memory.table.size(); ++i) {
         memory.rows[i] = sum;
         sum += memory.table[i];
     }
-    HostBlock<detail::LayoutState> one(order);
-    detail::lay_out_blocks(one, plan, columns, detail::BeginOfTable{plan.rows, plan.tiles});
-    Bytes packed(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
-    for (Index tile = 0; tile < plan.tiles; ++tile) {
-        HostBlock<detail::ScatterState<Items>> block(order, static_cast<std::uint64_t>(tile) + 9);
-        Garbage<detail::ScatterShared<Items, Rule>> shared;
-        detail::scatter_tile<Items>(block, *shared, plan, rule, columns, packed.data(), tile);
-        memory.bits_suffice = memory.bits_suffice && block.bits_suffice();
-    }
+    Bytes packed = emulate_layout(run, memory, columns, detail::BeginOfTable{plan.rows, plan.tiles});
+    run.template tiles<detail::ScatterState<Items>, detail::ScatterShared<Items, Rule>>(
+        plan.tiles, [&](auto& block, auto& shared, Index tile) {
+            detail::scatter_tile<Items>(block, shared, plan, rule, columns, packed.data(), tile);
+        });
     return packed;
 }
 
-template <class Rule, class Columns>
-Bytes emulate_sort(EmulatedPartition& memory, Rule const& rule, Columns const& columns, ThreadOrder order) {
+template <class Blocks, class Rule, class Columns>
+Bytes emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
     auto const n = static_cast<std::size_t>(plan.entries);
     std::vector<std::uint16_t> keys(n);
@@ -91,17 +113,17 @@ Bytes emulate_sort(EmulatedPartition& memory, Rule const& rule, Columns const& c
     std::stable_sort(from.begin(), from.end(), [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
     std::vector<std::uint16_t> sorted;
     for (std::uint32_t entry : from) sorted.push_back(keys[entry]);
-    HostBlock<detail::LayoutState> one(order);
-    detail::lay_out_blocks(one, plan, columns, detail::BeginOfSorted{sorted.data(), plan.entries});
-    Bytes packed(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
-    for (Index place = 0; place < plan.begins[plan.destinations]; ++place) {
-        detail::place_sorted(plan, columns, packed.data(), sorted.data(), from.data(), place);
-    }
+    Bytes packed = emulate_layout(run, memory, columns, detail::BeginOfSorted{sorted.data(), plan.entries});
+    auto const place = [&](auto&, Index i) {
+        detail::place_sorted(plan, columns, packed.data(), sorted.data(), from.data(), i);
+    };
+    detail::EachIndex<decltype(place)> const each{plan.begins[plan.destinations], place};
+    run.template tiles<detail::NoState, detail::NoShared>(ceil_div(each.count, detail::block_threads), each);
     return packed;
 }
 
 /// Kernels for tests/support/mch_kernels.hpp. `Items` 0 sorts.
-template <int Items, ThreadOrder Order>
+template <int Items, ThreadOrder Order, class Blocks = HostBlocks>
 struct EmulatedKernels {
     template <class Columns>
     static PartitionResult with(PartitionCase const& given, Columns const& columns) {
@@ -109,15 +131,16 @@ struct EmulatedKernels {
                                  Items == 0 ? 1 : Items * detail::block_threads);
         ByList const rule{given.destinations.data()};
         PartitionResult result;
+        Blocks run{Order};
         if constexpr (Items == 0) {
-            result.packed = emulate_sort(memory, rule, columns, Order);
+            result.packed = emulate_sort(run, memory, rule, columns);
         } else {
-            result.packed = emulate_tiles<Items>(memory, rule, columns, Order);
+            result.packed = emulate_tiles<Items>(run, memory, rule, columns);
         }
         result.counts = memory.counts;
         result.begins = memory.begins;
         result.blocks = memory.blocks;
-        result.guards_intact = memory.bits_suffice;
+        result.guards_intact = run.bits_suffice;
         return result;
     }
     static PartitionResult partition(PartitionCase const& given) {

@@ -55,7 +55,9 @@ private:
     mutable std::mutex mutex_;
 };
 
-class HostWork {
+/// `Blocks`: what runs the blocks of a launch, such as HostBlocks (emulated.hpp).
+template <class Blocks>
+class BasicHostWork {
 public:
     class Memory {
     public:
@@ -90,20 +92,20 @@ public:
         Partition(Index entries, Index destinations, ThreadOrder order)
             : entries_(entries), destinations_(static_cast<int>(destinations)), order_(order) {}
         template <class Rule, class Columns>
-        void count(HostWork&, Rule const& rule, Columns const& columns) {
+        void count(BasicHostWork&, Rule const& rule, Columns const& columns) {
             bool const sorts = destinations_ > detail::tile_destinations;
             EmulatedPartition memory(entries_, destinations_, sorts ? 1 : 8 * detail::block_threads);
-            packed_ =
-                sorts ? emulate_sort(memory, rule, columns, order_) : emulate_tiles<8>(memory, rule, columns, order_);
+            Blocks run{order_};
+            packed_ = sorts ? emulate_sort(run, memory, rule, columns) : emulate_tiles<8>(run, memory, rule, columns);
             for (auto const* list : {&memory.counts, &memory.begins, &memory.blocks}) {
                 words_.insert(words_.end(), list->begin(), list->end());
             }
             words_.push_back(static_cast<Index>(memory.faults.out_of_range));
             words_.push_back(static_cast<Index>(memory.faults.first));
         }
-        [[nodiscard]] std::vector<Index> report(HostWork&) const { return words_; }
+        [[nodiscard]] std::vector<Index> report(BasicHostWork&) const { return words_; }
         template <class Rule, class Columns>
-        void scatter(HostWork&, Rule const&, Columns const&, std::span<std::byte> packed,
+        void scatter(BasicHostWork&, Rule const&, Columns const&, std::span<std::byte> packed,
                      PartitionReport const& report) const {
             if (static_cast<Index>(packed.size()) != report.packed_bytes() || packed.size() != packed_.size()) {
                 raise(ErrorCode::buffer, "tests: packed memory of another size.");
@@ -119,7 +121,7 @@ public:
         std::vector<Index> words_;
     };
 
-    explicit HostWork(HostDevice& device) : device_(&device) {}
+    explicit BasicHostWork(HostDevice& device) : device_(&device) {}
 
     [[nodiscard]] Memory allocate(Index bytes) {
         if (device_->allocations++ >= device_->refused_from) {
@@ -148,12 +150,8 @@ public:
 
     template <class State, class Shared, class Body>
     void tiles(char const*, Index count, Body const& body) {
-        for (Index t = 0; t < count; ++t) {
-            Index const tile = device_->order == ThreadOrder::up ? t : count - 1 - t;
-            HostBlock<State> block(device_->order, static_cast<std::uint64_t>(tile) + 1);
-            Garbage<Shared> shared;
-            body(block, *shared, tile);
-        }
+        Blocks run{device_->order};
+        run.template tiles<State, Shared>(count, body);
     }
     void sum(std::uint32_t const* from, Index* to, Index count) {
         Index total = 0;
@@ -198,6 +196,7 @@ private:
     }
     HostDevice* device_;
 };
+using HostWork = BasicHostWork<HostBlocks>;
 
 /// A communicator that moves memory of a device, and no other.
 template <class C>

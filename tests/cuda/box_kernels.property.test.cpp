@@ -24,15 +24,20 @@ void for_each_thread(Index units, Body&& body) {
     }
 }
 
-void run(detail::FoldBox const& box) {
+/// Calls body.template operator()<A>(tile, thread) for all threads of a fold, A the type of its accumulators.
+template <class Body>
+void run(detail::FoldBox const& box, Body const& body) {
     for_each_thread(box.loops.units, [&](Index tile, int thread) {
         switch (detail::carrier_of(box.from_type)) {
-            case detail::FoldCarrier::f32: return detail::fold_thread<float>(box, tile, thread);
-            case detail::FoldCarrier::f64: return detail::fold_thread<double>(box, tile, thread);
-            case detail::FoldCarrier::i64: return detail::fold_thread<std::int64_t>(box, tile, thread);
-            case detail::FoldCarrier::u64: return detail::fold_thread<std::uint64_t>(box, tile, thread);
+            case detail::FoldCarrier::f32: return body.template operator()<float>(tile, thread);
+            case detail::FoldCarrier::f64: return body.template operator()<double>(tile, thread);
+            case detail::FoldCarrier::i64: return body.template operator()<std::int64_t>(tile, thread);
+            case detail::FoldCarrier::u64: return body.template operator()<std::uint64_t>(tile, thread);
         }
     });
+}
+void run(detail::FoldBox const& box) {
+    run(box, [&]<class A>(Index tile, int thread) { detail::fold_thread<A>(box, tile, thread); });
 }
 
 /// Which of several NaNs an operation hands on is the processor's choice: all become one.
@@ -160,6 +165,47 @@ TEST_CASE("device folds: a cast rounds once, as the host's convert does") {
     CHECK_FALSE(detail::can_fold_into(Reduce::sum, DType::i32, DType::f32));
     CHECK_FALSE(detail::can_fold_into(Reduce::bor, DType::f32, DType::f32));
     CHECK(detail::can_fold_into(Reduce::bor, DType::i32, DType::i32));
+}
+
+TEST_CASE("device folds that convert: the bits of the host's fold with the host's conversion after it") {
+    std::vector<DType> const types{DType::boolean, DType::u8,  DType::i16, DType::f16, DType::bf16,
+                                   DType::i32,     DType::f32, DType::f64, DType::i64, DType::u64};
+    for (std::uint64_t seed : seeds(600)) {
+        std::mt19937 rng(static_cast<unsigned>(seed));
+        DType const a = types[rng() % types.size()];
+        DType const b = types[rng() % types.size()];
+        auto const op = static_cast<Reduce>(rng() % reduce_count);
+        double const factor = rng() % 3 == 0 ? 1.0 / 3.0 : 1.0;
+        if (!supports(op, a) || !can_convert(a, b, factor) || (a == b && factor == 1.0)) continue;
+        auto const extents = random_extents(rng);
+        Index const slots = 1 + static_cast<Index>(rng() % 5);
+        Index const divisor = op == Reduce::avg ? slots : 1;
+        std::vector<Index> with_slots = extents;
+        with_slots.insert(with_slots.begin(), slots);
+        Placed from = place(rng, with_slots, bytes(a), true);
+        Placed folded = place(rng, extents, bytes(a), false);
+        Placed to = place(rng, extents, bytes(b), false);
+        scramble(rng, from.memory);
+        StridedBox slot_box;
+        slot_box.element_bytes = bytes(a);
+        for (int d = 1; d < from.box.dims.size(); ++d) slot_box.dims.push_back(from.box.dims[d]);
+        Index const slot_stride = from.box.dims[0].stride;
+        std::vector<std::byte> expected = to.memory;
+        fold(op, a, from.base(), slot_stride, slots, slot_box, folded.base(), folded.box, divisor);
+        convert(folded.base(), folded.box, a, expected.data() + to.first, to.box, b, factor);
+        detail::FoldCastBox const box{
+            detail::fold_box(op, a, from.base(), slot_box, slot_stride, slots, b, to.base(), to.box, divisor),
+            detail::cast_rule(a, b, factor)};
+        run(box.fold, [&]<class A>(Index tile, int thread) { detail::fold_cast_thread<A>(box, tile, thread); });
+        same_nans(to, to.memory, b);
+        same_nans(to, expected, b);
+        CAPTURE(seed);
+        CAPTURE(name(a));
+        CAPTURE(name(b));
+        CAPTURE(name(op));
+        CAPTURE(factor);
+        CHECK((to.memory == expected));
+    }
 }
 
 TEST_CASE("device conversions: the kernel's body equals the host's convert, bit for bit, for every pair and factor") {

@@ -23,6 +23,10 @@ void run_folds_on_host() {
     run_on_host(detail::fold_box_kernel<A, detail::FoldBox>, [](Launch const& launch, detail::FoldBox const& box) {
         launch.each_thread([&](Index tile, int thread) { detail::fold_thread<A>(box, tile, thread); });
     });
+    run_on_host(detail::fold_cast_kernel<A, detail::FoldCastBox>,
+                [](Launch const& launch, detail::FoldCastBox const& box) {
+                    launch.each_thread([&](Index tile, int thread) { detail::fold_cast_thread<A>(box, tile, thread); });
+                });
     run_on_host(detail::fold_boxes_kernel<A>, [](Launch const& launch, detail::FoldBox const* boxes,
                                                  Index const* starts, int count) {
         each_thread_of(launch, boxes, starts, count, [](detail::FoldBox const& box, Index tile, int thread) {

@@ -16,6 +16,7 @@
 /// m.deliver(sends, receives)           | send k into receive k: copied, or converted as both conversions say
 /// m.fold(...), m.fill_identity(...)    | as the functions of memory/fold.hpp; the last arguments have no default
 /// m.scale(...)                         | likewise
+/// m.fold_into(...)                     | optional: fold() into a Receive, and its results converted as that says
 ///
 /// An operation may return before its work is done, as those of a stream do; then whoever states m sees to the order:
 /// an exchange reads what was asked of m before it, and what is asked of m after wait() finds what has arrived.

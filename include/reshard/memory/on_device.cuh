@@ -57,6 +57,10 @@ template <class A, class Box>
 __global__ void __launch_bounds__(box_threads) fold_box_kernel(__grid_constant__ Box const box) {
     fold_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
+template <class A, class Box>
+__global__ void __launch_bounds__(box_threads) fold_cast_kernel(__grid_constant__ Box const box) {
+    fold_cast_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
+}
 template <class Box>
 __global__ void __launch_bounds__(box_threads) fill_box_kernel(__grid_constant__ Box const box) {
     fill_thread(box, blockIdx.x, static_cast<int>(threadIdx.x));
@@ -182,18 +186,28 @@ public:
     void fold(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
               std::byte* to, StridedBox const& to_box, Index divisor) const {
         auto const box = detail::fold_box(op, dtype, slots, slot_box, slot_bytes, count, dtype, to, to_box, divisor);
-        switch (detail::carrier_of(dtype)) {
-            case detail::FoldCarrier::f32: return launch(detail::fold_box_kernel<float, detail::FoldBox>, box);
-            case detail::FoldCarrier::f64: return launch(detail::fold_box_kernel<double, detail::FoldBox>, box);
-            case detail::FoldCarrier::i64: return launch(detail::fold_box_kernel<std::int64_t, detail::FoldBox>, box);
-            case detail::FoldCarrier::u64: return launch(detail::fold_box_kernel<std::uint64_t, detail::FoldBox>, box);
+        with_carrier(dtype, [&]<class A>() { launch(detail::fold_box_kernel<A, detail::FoldBox>, box, box.loops); });
+    }
+    /// A fold, and a conversion of its results as `to` says, in one launch.
+    void fold_into(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count,
+                   StridedBox const& slot_box, Receive const& to, Index divisor) const {
+        Conversion const& change = to.conversion;
+        if (change.is_plain()) {
+            return fold(op, dtype, slots, slot_bytes, count, slot_box, to.base, to.box, divisor);
         }
+        detail::FoldCastBox const box{
+            detail::fold_box(op, dtype, slots, slot_box, slot_bytes, count, change.memory, to.base, to.box, divisor),
+            detail::cast_rule(dtype, change.memory, change.factor)};
+        with_carrier(dtype,
+                     [&]<class A>() { launch(detail::fold_cast_kernel<A, detail::FoldCastBox>, box, box.fold.loops); });
     }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const {
-        launch(detail::fill_box_kernel<detail::FillBox>, detail::identity_box(op, dtype, to, box));
+        auto const filled = detail::identity_box(op, dtype, to, box);
+        launch(detail::fill_box_kernel<detail::FillBox>, filled, filled.loops);
     }
     void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const {
-        launch(detail::scale_box_kernel<detail::ScaleBox>, detail::scale_box(dtype, to, box, multiply, divide));
+        auto const scaled = detail::scale_box(dtype, to, box, multiply, divide);
+        launch(detail::scale_box_kernel<detail::ScaleBox>, scaled, scaled.loops);
     }
 
 private:
@@ -215,10 +229,20 @@ private:
         pack.count = 0;
         pack.tiles = 0;
     }
+    /// Calls body.template operator()<A>() with the type that addends are accumulated in.
+    template <class Body>
+    static void with_carrier(DType dtype, Body&& body) {
+        switch (detail::carrier_of(dtype)) {
+            case detail::FoldCarrier::f32: return body.template operator()<float>();
+            case detail::FoldCarrier::f64: return body.template operator()<double>();
+            case detail::FoldCarrier::i64: return body.template operator()<std::int64_t>();
+            case detail::FoldCarrier::u64: return body.template operator()<std::uint64_t>();
+        }
+    }
     template <class Kernel, class Box>
-    void launch(Kernel kernel, Box const& box) const {
+    void launch(Kernel kernel, Box const& box, detail::BoxLoops const& loops) const {
         detail::CudaDevice const current(device_);
-        enqueue(kernel, box, ceil_div(box.loops.units, detail::box_tile));
+        enqueue(kernel, box, ceil_div(loops.units, detail::box_tile));
     }
     template <class Kernel, class Argument>
     void enqueue(Kernel kernel, Argument const& argument, Index tiles) const {

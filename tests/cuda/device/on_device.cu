@@ -75,8 +75,8 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
             }
             CHECK(found == expected);
         };
+        auto const convert_box = detail::change_methods()->convert;
         if (can_convert(a, b, factor)) {
-            auto const convert_box = detail::change_methods()->convert;
             compare(b, true, [&](auto const& memory, std::byte const* source, std::byte* target) {
                 Send const send{0, source, from_box, {a, a, 1.0, convert_box}};
                 Receive const receive{0, target, to_box, {b, a, factor, convert_box}};
@@ -88,6 +88,23 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
         if (supports(op, a)) {
             compare(a, false, [&](auto const& memory, std::byte const* source, std::byte* target) {
                 memory.fold(op, a, source, slot_bytes, slots, from_box, target, own_box, op == Reduce::avg ? slots : 1);
+            });
+        }
+        if (supports(op, a) && can_convert(a, b, factor)) {
+            Index const divisor = op == Reduce::avg ? slots : 1;
+            compare(b, false, [&](auto const& memory, std::byte const* source, std::byte* target) {
+                Receive const receive{0, target, to_box, {b, a, factor, convert_box}};
+                if constexpr (requires {
+                                  memory.fold_into(op, a, source, slot_bytes, slots, from_box, receive, divisor);
+                              }) {
+                    memory.fold_into(op, a, source, slot_bytes, slots, from_box, receive, divisor);
+                } else {  // one after the other
+                    Memory folded(static_cast<std::size_t>(rows * columns * bytes(a)));
+                    auto const dense = box_of(a, rows, columns, false);
+                    memory.fold(op, a, source, slot_bytes, slots, from_box, folded.data(), dense, divisor);
+                    Send const send{0, folded.data(), dense, {a, a, 1.0, convert_box}};
+                    memory.deliver(std::span(&send, 1), std::span(&receive, 1));
+                }
             });
         }
         if (supports(op, a) && has_identity(op)) {

@@ -84,6 +84,12 @@ public:
     /// Whether steps never fail.
     static constexpr bool works_quietly = noexcept(std::declval<M const&>().deliver({}, {}));
 
+    /// Whether the policy folds and converts at once.
+    static constexpr bool folds_into =
+        requires(M const& memory, Transfer<Byte const> const& slots, Transfer<Byte> const& to) {
+        memory.fold_into(Reduce::sum, DType::f32, slots.base, Index{}, Index{}, slots.box, to, Index{});
+    };
+
     /// Before the first exchange.
     void begin() const noexcept(works_quietly) {
         if constexpr (M::computes) {
@@ -95,6 +101,12 @@ public:
     void after(int phase) const noexcept(works_quietly) {
         if constexpr (M::computes) {
             if (phase != 0 || !fold_) return;
+            if constexpr (folds_into) {
+                if (lands_) {
+                    return memory_.fold_into(fold_op_, change_.from, slots_.base, slot_bytes_, addends_, slots_.box,
+                                             landing_, divisor_);
+                }
+            }
             memory_.fold(fold_op_, change_.from, slots_.base, slot_bytes_, addends_, slots_.box, folded_.base,
                          folded_.box, divisor_);
             if (lands_) memory_.deliver({&rests_, 1}, {&landing_, 1});

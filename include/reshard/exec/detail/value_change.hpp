@@ -5,7 +5,7 @@
 ///
 /// Values are what they were in the source until the one hop that brings them into the destination: addends are folded
 /// in the source's type, and every value is converted once, by that hop or, where the fold was the last thing, after
-/// it. How is what exec/casting.hpp knows; whoever asks for a change names its methods.
+/// it or with it. How is what exec/casting.hpp knows; whoever asks for a change names its methods.
 #pragma once
 
 #include <reshard/core/tensor_view.hpp>

@@ -285,9 +285,11 @@ template <class A>
     }
 }
 
-/// What one thread does with a tile of a fold. A: the type of the accumulator, that of carrier_of(box.from_type).
-template <class A>
-RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int thread) noexcept {
+/// Folds those elements of a tile that are one thread's; store(to offset, value) has each. A: the type of the
+/// accumulator, that of carrier_of(box.from_type).
+template <class A, class Store>
+RESHARD_HOST_DEVICE inline void fold_elements_of_thread(FoldBox const& box, Index tile, int thread,
+                                                        Store&& store) noexcept {
     Index const first = tile * box_tile + thread;
     A sums[box_items] = {};
     Index from[box_items] = {};
@@ -313,8 +315,15 @@ RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int 
         if constexpr (std::is_floating_point_v<A>) {
             if (box.divisor != 1) sums[i] /= static_cast<A>(box.divisor);
         }
-        store_carrier<A>(box.to_type, box.to + to[i], sums[i]);
+        store(to[i], sums[i]);
     }
+}
+
+/// What one thread does with a tile of a fold.
+template <class A>
+RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int thread) noexcept {
+    fold_elements_of_thread<A>(box, tile, thread,
+                               [&](Index to, A value) { store_carrier<A>(box.to_type, box.to + to, value); });
 }
 
 }  // namespace reshard::inline v0::detail

@@ -23,10 +23,8 @@ enum class CastWay : std::uint8_t {
     whole,        ///< none: a 64-bit integer becomes the nearest integer
 };
 
-/// destination = source * factor as a value of another type. Addresses are those of element 0.
-struct CastBox {
-    std::byte const* from = nullptr;
-    std::byte* to = nullptr;
+/// A value * factor as a value of another type.
+struct CastRule {
     OddProduct product{1.0};
     DType from_type = DType::f32;
     DType to_type = DType::f32;
@@ -34,6 +32,12 @@ struct CastBox {
     bool scales = false;
     bool keeps_double = false;  ///< the product is the result, or exact: it is rounded as any product is
     bool is_short = false;      ///< the source has at most 24 digits
+};
+
+/// destination = source * factor. Addresses are those of element 0.
+struct CastBox : CastRule {
+    std::byte const* from = nullptr;
+    std::byte* to = nullptr;
     BoxLoops loops;
 };
 
@@ -44,22 +48,24 @@ struct CastBox {
     return fits_float(from) && !scales ? CastWay::short_float : CastWay::wide;
 }
 
-/// \pre can_convert(from_type, to_type, factor), something changes; the boxes have the same extents.
+/// \pre can_convert(from_type, to_type, factor), and something changes.
+[[nodiscard]] inline CastRule cast_rule(DType from_type, DType to_type, double factor) noexcept {
+    CastRule rule;
+    rule.product = OddProduct(factor);
+    rule.from_type = from_type;
+    rule.to_type = to_type;
+    rule.scales = factor != 1.0;
+    rule.way = cast_way(from_type, to_type, rule.scales);
+    rule.is_short = fits_float(from_type);
+    rule.keeps_double = to_type == DType::f64 || (rule.is_short && rule.product.is_exact());
+    return rule;
+}
+
+/// \pre that of cast_rule(); the boxes have the same extents.
 [[nodiscard]] inline CastBox cast_box(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
                                       StridedBox const& to_box, DType to_type, double factor) noexcept {
-    CastBox box;
     LoopNest const nest = loop_nest(from_box, to_box);
-    box.from = from + nest.from_offset;
-    box.to = to + nest.to_offset;
-    box.product = OddProduct(factor);
-    box.from_type = from_type;
-    box.to_type = to_type;
-    box.scales = factor != 1.0;
-    box.way = cast_way(from_type, to_type, box.scales);
-    box.is_short = fits_float(from_type);
-    box.keeps_double = to_type == DType::f64 || (box.is_short && box.product.is_exact());
-    box.loops = box_loops(nest);
-    return box;
+    return {cast_rule(from_type, to_type, factor), from + nest.from_offset, to + nest.to_offset, box_loops(nest)};
 }
 
 /// Bytes of an element that kernels convert. (The table of bytes() is the host's.)
@@ -138,29 +144,29 @@ RESHARD_HOST_DEVICE inline void clamp_into(DType dtype, std::byte* at, S value) 
 }
 
 /// Converts a NaN of a float into what is to be written. False: it is none.
-[[nodiscard]] RESHARD_HOST_DEVICE inline bool cast_nan(CastBox const& box, std::byte const* from,
+[[nodiscard]] RESHARD_HOST_DEVICE inline bool cast_nan(CastRule const& rule, std::byte const* from,
                                                        std::byte* to) noexcept {
     constexpr std::uint32_t quiet = 0x00400000U;
     std::uint32_t number = 0;
     std::uint64_t wide = 0;
-    if (box.from_type == DType::f64) {
+    if (rule.from_type == DType::f64) {
         wide = load_as<std::uint64_t>(from);
         if ((wide & 0x7fffffffffffffffU) <= 0x7ff0000000000000U) return false;
         wide |= 0x0008000000000000U;
         number = nan_of_double(wide);
     } else {
-        if (box.from_type == DType::f16) {
+        if (rule.from_type == DType::f16) {
             number = __builtin_bit_cast(std::uint32_t, static_cast<float>(load_as<Float16>(from)));
-        } else if (box.from_type == DType::bf16) {
+        } else if (rule.from_type == DType::bf16) {
             number = static_cast<std::uint32_t>(load_as<std::uint16_t>(from)) << 16U;
         } else {
             number = load_as<std::uint32_t>(from);
         }
         if ((number & 0x7fffffffU) <= 0x7f800000U) return false;
         wide = nan_of_float(number);
-        if (box.scales) number |= quiet;
+        if (rule.scales) number |= quiet;
     }
-    switch (box.to_type) {
+    switch (rule.to_type) {
         case DType::f64: store_as(to, wide); return true;
         case DType::f32: store_as(to, number); return true;
         case DType::f16: store_as(to, Float16(__builtin_bit_cast(float, number))); return true;
@@ -169,27 +175,27 @@ RESHARD_HOST_DEVICE inline void clamp_into(DType dtype, std::byte* at, S value) 
     }
 }
 
-RESHARD_HOST_DEVICE inline void cast_element(CastBox const& box, std::byte const* from, std::byte* to) noexcept {
-    if (is_float_on_device(box.from_type) && cast_nan(box, from, to)) return;
-    switch (box.way) {
-        case CastWay::short_float: return settle(box.to_type, to, carry<float>(box.from_type, from));
+RESHARD_HOST_DEVICE inline void cast_element(CastRule const& rule, std::byte const* from, std::byte* to) noexcept {
+    if (is_float_on_device(rule.from_type) && cast_nan(rule, from, to)) return;
+    switch (rule.way) {
+        case CastWay::short_float: return settle(rule.to_type, to, carry<float>(rule.from_type, from));
         case CastWay::nearest:
-            if (box.from_type == DType::i64) return store_as(to, static_cast<double>(load_as<std::int64_t>(from)));
+            if (rule.from_type == DType::i64) return store_as(to, static_cast<double>(load_as<std::int64_t>(from)));
             return store_as(to, static_cast<double>(load_as<std::uint64_t>(from)));
         case CastWay::whole:
-            if (box.from_type == DType::i64) return clamp_into(box.to_type, to, load_as<std::int64_t>(from));
-            return clamp_into(box.to_type, to, load_as<std::uint64_t>(from));
+            if (rule.from_type == DType::i64) return clamp_into(rule.to_type, to, load_as<std::int64_t>(from));
+            return clamp_into(rule.to_type, to, load_as<std::uint64_t>(from));
         case CastWay::wide: break;
     }
-    double value = carry<double>(box.from_type, from);
-    if (box.scales) {
-        if (box.keeps_double) {
-            value = value * box.product.factor;
+    double value = carry<double>(rule.from_type, from);
+    if (rule.scales) {
+        if (rule.keeps_double) {
+            value = value * rule.product.factor;
         } else {
-            value = box.is_short ? box.product.of_short(value) : box.product.of(value);
+            value = rule.is_short ? rule.product.of_short(value) : rule.product.of(value);
         }
     }
-    settle(box.to_type, to, value);
+    settle(rule.to_type, to, value);
 }
 
 /// Calls body(from offset, to offset) for the elements of a tile that are one thread's.
@@ -212,6 +218,28 @@ RESHARD_HOST_DEVICE inline void for_elements_of_thread(BoxLoops const& loops, In
 RESHARD_HOST_DEVICE inline void cast_thread(CastBox const& box, Index tile, int thread) noexcept {
     for_elements_of_thread(box.loops, tile, thread,
                            [&](Index from, Index to) { cast_element(box, box.from + from, box.to + to); });
+}
+
+/// A fold, and a conversion of its results. They are rounded to the type of the addends first: the bits are those that
+/// the one leaves after the other.
+struct FoldCastBox {
+    FoldBox fold;  ///< its destination is that of the conversion
+    CastRule cast;
+};
+
+/// Not part of the loop that calls it, which is unrolled: a conversion of any type to any other is long.
+template <class A>
+RESHARD_HOST_DEVICE __attribute__((noinline)) void cast_folded(CastRule const& rule, A value, std::byte* to) noexcept {
+    alignas(8) std::byte rounded[8];
+    store_carrier<A>(rule.from_type, rounded, value);
+    cast_element(rule, rounded, to);
+}
+
+/// What one thread does with a tile of a fold that converts. A: carrier_of(box.cast.from_type).
+template <class A>
+RESHARD_HOST_DEVICE inline void fold_cast_thread(FoldCastBox const& box, Index tile, int thread) noexcept {
+    fold_elements_of_thread<A>(box.fold, tile, thread,
+                               [&](Index to, A value) { cast_folded<A>(box.cast, value, box.fold.to + to); });
 }
 
 // ---- One value, everywhere

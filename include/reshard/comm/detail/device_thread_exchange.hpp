@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/device_thread_exchange.hpp
 /// \brief  The data plane of ranks that are threads with a device each: the destination fetches from its peer's memory.
-/// \depends comm/detail/thread_exchange.hpp, comm/detail/device_copies.hpp, comm/detail/mpi_pieces.hpp (no MPI).
+/// \depends comm/detail/thread_exchange.hpp, comm/detail/device_copies.hpp, comm/detail/device_wait.hpp,
+/// comm/detail/mpi_pieces.hpp (no MPI).
 ///
 /// Ranks meet as those of ThreadCommunicator do, in two phases; what they enqueue between them is ordered by events.
 /// Before phase 1 a rank records `ready`: what it sends is there. After it, each destination lets its stream wait for
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/device_wait.hpp>
 #include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/mpi_pieces.hpp>
 #include <reshard/comm/detail/thread_exchange.hpp>
@@ -372,25 +374,16 @@ private:
 
     // ---- Waiting for devices, and failure --------------------------------------------------------------------
 
-    /// As a time that can be compared in nanoseconds: a year is for ever.
     [[nodiscard]] std::chrono::milliseconds deadline() const noexcept {
-        constexpr std::chrono::milliseconds year = std::chrono::hours(24 * 365);
-        auto const given = team_->family()->options().deadline;
-        return given < year ? given : year;  // not smaller(): chrono is the host's, to nvcc
+        return comparable(team_->family()->options().deadline);
     }
-    /// Gives the processor away, for longer and longer.
     void await_device() {
-        auto const waited = std::chrono::steady_clock::now() - waiting_since_;
-        if (waited >= deadline()) {
-            team_->raise_deadline(
-                rank_,
-                concat("reshard::DeviceThreadCommunicator: rank ", rank_, " waited ",
-                       static_cast<Index>(deadline().count()),
-                       " ms for its device, or for those it sends to, to be done with an exchange. Fix: look for "
-                       "what keeps a stream busy, or raise ThreadOptions::deadline."));
-        }
-        if (waited < std::chrono::milliseconds(20)) return std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        if (detail::await_device(waiting_since_, deadline())) return;
+        team_->raise_deadline(
+            rank_, concat("reshard::DeviceThreadCommunicator: rank ", rank_, " waited ",
+                          static_cast<Index>(deadline().count()),
+                          " ms for its device, or for those it sends to, to be done with an exchange. Fix: look for "
+                          "what keeps a stream busy, or raise ThreadOptions::deadline."));
     }
 
     template <class Body>
@@ -420,11 +413,10 @@ private:
                     over = place->fetched.reached();
                 });
                 if (over) break;
-                if (std::chrono::steady_clock::now() - since >= deadline()) {
+                if (!detail::await_device(since, deadline())) {
                     stuck_ = true;
                     return;
                 }
-                std::this_thread::yield();
             }
         }
     }

@@ -2,7 +2,7 @@
 /// \file   reshard/comm/detail/staged_on_host_exchange.hpp
 /// \brief  One exchange of device memory over a transport of the host: packed into a window, moved, unpacked, in
 ///         rounds.
-/// \depends comm/communicator.hpp, comm/detail/device_copies.hpp, comm/detail/lanes.hpp,
+/// \depends comm/communicator.hpp, comm/detail/device_copies.hpp, comm/detail/device_wait.hpp, comm/detail/lanes.hpp,
 /// comm/detail/watched.hpp.
 ///
 /// The transport's exchange() is collective, so every rank must take part in as many rounds, and the two sides of a
@@ -16,6 +16,7 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/device_wait.hpp>
 #include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/lanes.hpp>
 #include <reshard/comm/detail/watched.hpp>
@@ -23,8 +24,6 @@
 
 #include <algorithm>  // sort
 #include <array>
-#include <chrono>
-#include <thread>  // sleep_for, yield
 
 namespace reshard::inline v0 {
 
@@ -114,9 +113,8 @@ private:
         Index batches = 0;
     };
 
-    /// Deadlines are compared in nanoseconds: a year is for ever.
     [[nodiscard]] static StagedOnHostOptions usable(StagedOnHostOptions options) noexcept {
-        options.deadline = smaller<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24 * 365));
+        options.deadline = comparable(options.deadline);
         return options;
     }
     [[nodiscard]] static int current_device() {
@@ -364,17 +362,12 @@ private:
         });
         return stage_ == Stage::idle;
     }
-    /// Gives the processor away, for longer and longer.
     void await_device() const {
-        auto const waited = Clock::now() - marked_;
-        if (waited >= options_.deadline) {
-            raise(ErrorCode::deadline, concat("reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
-                                              static_cast<Index>(options_.deadline.count()),
-                                              " ms for the device. Fix: look for what keeps the stream busy, or raise "
-                                              "StagedOnHostOptions::deadline."));
-        }
-        if (waited < std::chrono::milliseconds(20)) return std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
+        if (detail::await_device(marked_, options_.deadline)) return;
+        raise(ErrorCode::deadline, concat("reshard::StagedOnHost (", std::string_view(C::name), "): waited ",
+                                          static_cast<Index>(options_.deadline.count()),
+                                          " ms for the device. Fix: look for what keeps the stream busy, or raise "
+                                          "StagedOnHostOptions::deadline."));
     }
 
     template <class Body>
@@ -400,8 +393,7 @@ private:
             [&] {
                 event_.record(options_.stream);
                 while (!event_.reached()) {
-                    if (Clock::now() - since >= options_.deadline) return;
-                    std::this_thread::yield();
+                    if (!detail::await_device(since, options_.deadline)) return;
                 }
                 stuck_ = false;
             },

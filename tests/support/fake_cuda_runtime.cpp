@@ -334,10 +334,13 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, void con
         auto it = claims.upper_bound(address);
         if (it != claims.begin() && address < (--it)->first + it->second.bytes) device = it->second.device;
     }
+    bool const pinned = device == fake::pinned_host || device == fake::unmapped_host;
     attributes->type = device == fake::pageable_host ? cudaMemoryTypeUnregistered
-                       : device == fake::pinned_host ? cudaMemoryTypeHost
+                       : pinned                      ? cudaMemoryTypeHost
                                                      : cudaMemoryTypeDevice;
     attributes->device = device;
+    if (device != fake::pageable_host && device != fake::unmapped_host)
+        attributes->devicePointer = const_cast<void*>(memory);
     return cudaSuccess;
 }
 
@@ -355,6 +358,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         std::this_thread::yield();
     }
     return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    if (cudaError_t const code = failing("cudaStreamQuery"); code != cudaSuccess) return code;
+    work_of(stream).progress();
+    return work_of(stream).empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     if (cudaError_t const code = failing("cudaStreamWaitEvent"); code != cudaSuccess) return code;

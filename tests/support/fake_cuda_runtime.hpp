@@ -36,10 +36,11 @@ void fail(char const* call, int code, int skipped = 0);
 /// The code that the call of this name by this thread fails with, or 0: for doubles of other libraries.
 int fault(char const* call);
 
-/// What cudaPointerGetAttributes says of these addresses: a device, or one of the two below.
+/// What cudaPointerGetAttributes says of these addresses: a device, or one of the three below.
 void claim(void const* memory, std::size_t bytes, int device);
 inline constexpr int pageable_host = -1;
 inline constexpr int pinned_host = -2;
+inline constexpr int unmapped_host = -3;  ///< pinned, but kernels know it by another address
 /// What it says of all other addresses.
 enum class Elsewhere {
     current_device,

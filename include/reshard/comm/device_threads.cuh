@@ -3,8 +3,9 @@
 /// \brief  DeviceThreadKernelCommunicator: a DeviceThreadCommunicator that copies all boxes of an exchange at once.
 /// \depends comm/device_threads.hpp, comm/detail/kernel_copies.cuh. Needs nvcc. Link reshard::device, reshard::cuda.
 ///
-/// Values change on the device, and plans fold, fill and scale by the kernels of DeviceMemory on the same stream. Where
-/// a device does not reach another one's memory, and to and from the host, exchanges are as in comm/device_threads.hpp.
+/// Plans fold, fill, scale and cast, wherever each tensor lies: what lies on the device by kernels on the stream, what
+/// lies on the host there (comm/detail/device_or_host_memory.cuh). Where a device does not reach another one's memory,
+/// and to and from the host, exchanges are as in comm/device_threads.hpp.
 #pragma once
 
 #include <reshard/comm/detail/kernel_copies.cuh>

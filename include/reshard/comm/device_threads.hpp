@@ -80,11 +80,11 @@ public:
     /// Throws BufferError for memory of another device.
     void check_memory(void const* memory) const { static_cast<void>(detail::reachable_kind(name, device(), memory)); }
 
-    /// Where tensors of plans lie, and who works on them: this stream. DeviceThreadCommunicator has no kernels, so
-    /// prepare() refuses plans that fold, fill or scale; with kernels it refuses views of the host.
+    /// Where tensors of plans lie, each on the device or on the host, and who works on them: this stream.
+    /// DeviceThreadCommunicator has no kernels, so prepare() refuses plans that fold, fill or scale.
     [[nodiscard]] auto memory() const {
-        return Copies::memory(
-            stream(), device(), exchange_->window().options.staging,
+        return Copies::mixed_memory(
+            exchange_->window(), exchange_->window().options.staging,
             [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); });
     }
 

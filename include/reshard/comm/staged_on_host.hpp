@@ -7,7 +7,8 @@
 ///
 /// for an MPI that knows nothing of CUDA, and for threads that other means do not suit. Tensors of devices pass through
 /// a bounded window of pinned memory, in as many rounds as that takes; tensors of the host go as they would without.
-/// What stays with a rank stays on its device. Values change on the host.
+/// What stays with a rank stays on its device. Values change on the host. comm/staged_on_host.cuh packs by kernels, and
+/// computes.
 #pragma once
 
 #include <reshard/comm/detail/exchange_handle.hpp>
@@ -20,24 +21,24 @@ namespace reshard::inline v0 {
 
 /// An exchange in rounds: does its part in wait() or test(), so one of them must be called; both leave the host with
 /// everything done, not only enqueued.
-template <class C>
-using StagedOnHostRequest = detail::ExchangeHandle<detail::StagedOnHostExchange<C, detail::StridedCopies>>;
+template <class C, class Copies>
+using BasicStagedOnHostRequest = detail::ExchangeHandle<detail::StagedOnHostExchange<C, Copies>>;
 
 /// Every rank of `C` is one of these. Memory of the host is ready when exchange() is called; memory of the device when
-/// the stream has come to what was enqueued before.
-template <class C>
-class StagedOnHost : public MeshSplit<StagedOnHost<C>> {
+/// the stream has come to what was enqueued before. StagedOnHost copies by strided copies of CUDA.
+template <class C, class Copies>
+class BasicStagedOnHost : public MeshSplit<BasicStagedOnHost<C, Copies>> {
     static_assert(Communicator<C>, "reshard::StagedOnHost: wraps a communicator. Fix: see the concept Communicator.");
-    using Exchange = detail::StagedOnHostExchange<C, detail::StridedCopies>;
+    using Exchange = detail::StagedOnHostExchange<C, Copies>;
 
 public:
     static constexpr std::string_view name = C::name;
     using inner_type = C;
-    using request_type = StagedOnHostRequest<C>;
-    using MeshSplit<StagedOnHost<C>>::split;
+    using request_type = BasicStagedOnHostRequest<C, Copies>;
+    using MeshSplit<BasicStagedOnHost>::split;
 
     /// On the current device, whose stream options.stream is. Throws TransportError, and tells the others.
-    StagedOnHost(C inner, StagedOnHostOptions const& options)
+    BasicStagedOnHost(C inner, StagedOnHostOptions const& options)
         : exchange_(detail::watched([&] { return std::make_unique<Exchange>(std::move(inner), options); },
                                     [&](ErrorCode code, std::string_view why) noexcept { inner.abort(code, why); })) {}
 
@@ -62,20 +63,21 @@ public:
         check_idle();
         return inner().agree(std::move(mine));
     }
-    [[nodiscard]] StagedOnHost split(int colour, int key) {
+    [[nodiscard]] BasicStagedOnHost split(int colour, int key) {
         check_idle();
         detail::CurrentDevice const here(device());
         StagedOnHostOptions options = exchange_->options();
         options.staging.reserve_bytes = 0;  // what a part needs is not what the whole needed
-        return StagedOnHost(inner().split(colour, key), options);
+        return BasicStagedOnHost(inner().split(colour, key), options);
     }
     /// Throws BufferError for memory of another device.
     void check_memory(void const* memory) const { static_cast<void>(detail::reachable_kind(name, device(), memory)); }
-    /// Where tensors of plans lie, and who works on them: this stream, without kernels, so prepare() refuses plans that
-    /// fold, fill or scale.
-    [[nodiscard]] detail::CopiedMemory memory() const noexcept {
-        return {stream(), device(),
-                [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); }};
+    /// Where tensors of plans lie, each on the device or on the host, and who works on them: this stream. StagedOnHost
+    /// has no kernels, so prepare() refuses plans that fold, fill or scale.
+    [[nodiscard]] auto memory() const noexcept {
+        return Copies::mixed_memory(exchange_->passage(), device_staging(), [](int mine, void const* memory) {
+            static_cast<void>(detail::reachable_kind(name, mine, memory));
+        });
     }
     void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
 
@@ -89,6 +91,11 @@ private:
 
     std::unique_ptr<Exchange> exchange_;
 };
+
+template <class C>
+using StagedOnHost = BasicStagedOnHost<C, detail::StridedCopies>;
+template <class C>
+using StagedOnHostRequest = BasicStagedOnHostRequest<C, detail::StridedCopies>;
 
 template <>
 inline constexpr PolicyKind policy_kind<StagedOnHost> = PolicyKind::memory;

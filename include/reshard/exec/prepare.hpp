@@ -27,7 +27,7 @@ namespace detail {
 /// <reshard/exec/casting.hpp>.
 struct PrepareOptions {
     /// Scratch memory of workspace_bytes() bytes or more that outlives the prepared plan, where the tensors lie (on the
-    /// device, for plans among devices); allocated when empty.
+    /// device, over communicators of devices); allocated when empty.
     std::span<std::byte> workspace{};
     /// Every value is multiplied by it on its way; of floats only (f16, bf16, f32, f64), and finite. Where the
     /// destination is Partial it must commute with the reduction: any factor for sums and averages, positive ones for
@@ -143,7 +143,11 @@ template <Communicator C, class M>
                                         " bytes, the ", what, " needs ", needed, ". Fix: ask ", fix, "."));
     }
     transport::check_memory(comm, given.data());
-    memory.check("workspace", given.data(), 1);
+    if constexpr (requires { memory.check_scratch(given.data()); }) {
+        memory.check_scratch(given.data());
+    } else {
+        memory.check("workspace", given.data(), 1);
+    }
     return given;
 }
 

@@ -90,6 +90,13 @@ enum class MemoryKind : std::uint8_t {
     return attributes.device == device ? MemoryKind::device : MemoryKind::elsewhere;
 }
 
+/// Whether kernels reach memory of the host by this address: what is pinned later, not always.
+[[nodiscard]] inline bool kernels_reach(void const* memory) {
+    cudaPointerAttributes attributes{};
+    cuda_check(cudaPointerGetAttributes(&attributes, memory), "cudaPointerGetAttributes");
+    return attributes.devicePointer == memory;
+}
+
 /// memory_kind() of what a rank on `device` may be asked to move; throws BufferError for memory of another device.
 [[nodiscard]] inline MemoryKind reachable_kind(std::string_view transport, int device, void const* memory) {
     int found = device;

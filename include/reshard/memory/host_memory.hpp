@@ -13,10 +13,12 @@
 ///                                      | M::remedy, a text, ends the message that refuses plans that need them
 /// m.check(what, memory, alignment)     | throws BufferError for memory that m cannot work on; `what` names it
 /// M::workspace_type, m.allocate(bytes) | scratch memory, aligned to 64: movable, has data(). Only in prepare()
-/// m.deliver(sends, receives)           | send k into receive k: copied, or converted as both conversions say
+/// m.deliver(sends, receives)           | send k into receive k: copied, or converted as both conversions say. All
+///                                      | sends lie in one tensor, all receives in one
 /// m.fold(...), m.fill_identity(...)    | as the functions of memory/fold.hpp; the last arguments have no default
 /// m.scale(...)                         | likewise
 /// m.fold_into(...)                     | optional: fold() into a Receive, and its results converted as that says
+/// m.check_scratch(memory)              | optional: check() of scratch memory that the caller gives
 ///
 /// An operation may return before its work is done, as those of a stream do; then whoever states m sees to the order:
 /// an exchange reads what was asked of m before it, and what is asked of m after wait() finds what has arrived.

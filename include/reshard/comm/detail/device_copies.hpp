@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/device_copies.hpp
 /// \brief  How transports for devices pack and unpack: StridedCopies, one copy of CUDA or more per box.
-/// \depends comm/device_staging.hpp, memory/copy_on_stream.hpp. No kernels: detail/kernel_copies.cuh has another way.
+/// \depends comm/detail/device_passage.hpp, memory/copy_on_stream.hpp. No kernels: detail/kernel_copies.cuh has another
+/// way.
 #pragma once
 
-#include <reshard/comm/device_staging.hpp>
+#include <reshard/comm/detail/device_passage.hpp>
 #include <reshard/memory/copy_on_stream.hpp>
 
 #include <span>
@@ -19,11 +20,13 @@ public:
     using Check = void (*)(int device, void const* memory);
     static constexpr bool computes = false;
     static constexpr std::string_view remedy =
-        "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh> or "
-        "DeviceThreadKernelCommunicator of <reshard/comm/device_threads.cuh>, which nvcc compiles.";
+        "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh>, "
+        "DeviceThreadKernelCommunicator of <reshard/comm/device_threads.cuh> or StagedOnHostWithKernels of "
+        "<reshard/comm/staged_on_host.cuh>, which nvcc compiles.";
 
-    CopiedMemory(cudaStream_t stream, int device, Check checks) noexcept
-        : stream_(stream), device_(device), check_(checks) {}
+    /// Of a device alone; where there may be memory of the host, `passage` is for waits.
+    CopiedMemory(cudaStream_t stream, int device, Check checks, HostPassage* passage = nullptr) noexcept
+        : stream_(stream), device_(device), check_(checks), passage_(passage) {}
 
     void check(char const*, void const* memory, Index) const { check_(device_, memory); }
     [[nodiscard]] static workspace_type allocate(Index) noexcept { return {}; }
@@ -31,12 +34,22 @@ public:
         CurrentDevice const device(device_);
         for (std::size_t k = 0; k < sends.size(); ++k)
             copy_on_stream(sends[k].base, sends[k].box, receives[k].base, receives[k].box, stream_);
+        if (passage_ != nullptr && (has_host(sends) || has_host(receives))) passage_->wait();
     }
 
 private:
+    /// The transfers lie in one tensor; empty ones, anywhere.
+    template <class Byte>
+    [[nodiscard]] bool has_host(std::span<Transfer<Byte> const> transfers) const {
+        for (auto const& transfer : transfers)
+            if (transfer.box.elements() != 0) return memory_kind(device_, transfer.base) != MemoryKind::device;
+        return false;
+    }
+
     cudaStream_t stream_;
     int device_;
     Check check_;
+    HostPassage* passage_;
 };
 
 /// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; where `converts` is
@@ -54,6 +67,12 @@ public:
     [[nodiscard]] static CopiedMemory memory(cudaStream_t stream, int device, StagingOptions const& /*device_source*/,
                                              CopiedMemory::Check check) noexcept {
         return {stream, device, check};
+    }
+
+    /// The same where tensors lie on the host or on the device.
+    [[nodiscard]] static CopiedMemory mixed_memory(HostPassage& passage, StagingOptions const& /*device_source*/,
+                                                   CopiedMemory::Check check) noexcept {
+        return {passage.stream, passage.device, check, &passage};
     }
 
     /// Where memory may come from: pinned for lists of boxes, and as much on the device.

@@ -51,9 +51,10 @@ struct DevicePlace {
 };
 
 /// What one rank's communicators share that were split from one: they are used in the order of one stream.
-struct DeviceWindow {
+struct DeviceWindow : HostPassage {
     DeviceWindow(cudaStream_t its_stream, int its_device, DeviceThreadOptions const& its_options)
-        : options(its_options), stream(its_stream), device(its_device), memory(its_options.host_staging) {
+        : HostPassage("device_threads", its_stream, its_device, its_options.host_staging, its_options.window_bytes),
+          options(its_options) {
         if (memory.grow(options.window_bytes)) return;
         raise(ErrorCode::out_of_memory,
               concat("reshard::DeviceThreadCommunicator: no pinned memory for a window of ", options.window_bytes,
@@ -61,9 +62,6 @@ struct DeviceWindow {
     }
 
     DeviceThreadOptions options;
-    cudaStream_t stream;
-    int device;
-    StagingMemory memory;
 };
 
 /// `Copies` is how boxes of devices are copied: StridedCopies.
@@ -76,6 +74,7 @@ public:
           window_(std::move(window)),
           copies_(window_->options.host_staging, window_->options.staging) {
         CurrentDevice const device(window_->device);
+        window_->deadline = deadline();
         auto place = std::make_shared<DevicePlace>(window_->device);
         place_ = place.get();
         ThreadSeat& own = team_->seat(rank_);
@@ -87,6 +86,7 @@ public:
     ~DeviceThreadExchange() {
         quietly([&] {
             CurrentDevice const device(window_->device);
+            stuck_ = stuck_ || window_->stuck;
             if (stuck_) {  // to free what the device may still use would be to wait for ever
                 keep_for_good(std::move(jobs_));
                 keep_for_good(window_);
@@ -95,7 +95,7 @@ public:
         });
     }
 
-    [[nodiscard]] DeviceWindow const& window() const noexcept { return *window_; }
+    [[nodiscard]] DeviceWindow& window() const noexcept { return *window_; }
     [[nodiscard]] std::shared_ptr<DeviceWindow> const& shared_window() const noexcept { return window_; }
 
     /// \pre the call was entered. Never waits for other ranks.

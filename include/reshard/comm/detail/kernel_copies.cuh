@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/kernel_copies.cuh
 /// \brief  How transports for devices pack, unpack and convert with one launch for all boxes of a batch. Needs nvcc.
-/// \depends comm/detail/device_copies.hpp, comm/detail/kept.hpp, memory/on_device.cuh.
+/// \depends comm/detail/device_copies.hpp, comm/detail/device_or_host_memory.cuh, comm/detail/kept.hpp.
 ///
 /// Strided copies of CUDA take a call per box, and a transposition many. Here the boxes of a batch are listed in pinned
 /// memory, and one launch walks the list, which takes a few hundred bytes per box on the host and on the device; those
@@ -9,8 +9,8 @@
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
+#include <reshard/comm/detail/device_or_host_memory.cuh>
 #include <reshard/comm/detail/kept.hpp>
-#include <reshard/memory/on_device.cuh>
 
 #include <cstring>  // memcpy
 #include <vector>
@@ -34,6 +34,11 @@ public:
     [[nodiscard]] static DeviceMemory memory(cudaStream_t stream, int device, StagingOptions const& source,
                                              Check /*its own*/) noexcept {
         return {stream, device, DeviceSource{source.allocate, source.release}};
+    }
+    template <class Check>
+    [[nodiscard]] static DeviceOrHostMemory mixed_memory(HostPassage& passage, StagingOptions const& source,
+                                                         Check /*its own*/) noexcept {
+        return {passage, DeviceSource{source.allocate, source.release}};
     }
     /// Throws BufferError for what kernels cannot convert.
     static void check_alignment(std::byte const* base, StridedBox const& box) {

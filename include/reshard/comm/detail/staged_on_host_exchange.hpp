@@ -54,13 +54,16 @@ public:
         : options_(usable(options)),
           device_(current_device()),
           window_(options.staging),
+          passage_(C::name, options.stream, device_, options.staging, smaller(options.window_bytes, passage_bytes)),
           copies_(options.staging, device_staging()),
           inner_(std::move(inner)) {
+        passage_.deadline = options_.deadline;
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }
     StagedOnHostExchange(StagedOnHostExchange const&) = delete;
     StagedOnHostExchange& operator=(StagedOnHostExchange const&) = delete;
     ~StagedOnHostExchange() {
+        stuck_ = stuck_ || passage_.stuck;
         // To free what the device may still use would be to wait for ever.
         if (stuck_) keep_for_good(std::move(window_));
         copies_.close(stuck_);
@@ -71,7 +74,9 @@ public:
     [[nodiscard]] StagedOnHostOptions const& options() const noexcept { return options_; }
     [[nodiscard]] int device() const noexcept { return device_; }
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
-    [[nodiscard]] Index staging_bytes() const noexcept { return window_.size(); }
+    [[nodiscard]] Index staging_bytes() const noexcept { return window_.size() + passage_.memory.size(); }
+    /// For what plans do between exchanges: the window is in use while one is under way.
+    [[nodiscard]] HostPassage& passage() noexcept { return passage_; }
     [[nodiscard]] bool busy() const noexcept { return stage_ != Stage::idle; }
 
     /// Never waits for other ranks.
@@ -99,6 +104,7 @@ public:
 
 private:
     enum class Stage : std::uint8_t { idle, counting, packing, moving, landing };
+    static constexpr Index passage_bytes = Index{4} << 20;
     static constexpr int told_at_once = 32;  ///< ranks that know the same after the first step of counting
 
     /// A transfer that waits for the host to convert it, or for the device to have it.
@@ -406,6 +412,7 @@ private:
     int device_;
     CudaEvent event_;
     StagingMemory window_;
+    HostPassage passage_;
     Copies copies_;
     C inner_;
     Clock::time_point marked_;

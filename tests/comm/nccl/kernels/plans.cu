@@ -2,165 +2,21 @@
 // Mirrors include/reshard/memory/on_device.cuh: plans between tensors of devices, over NcclKernelCommunicator and
 // without a communicator, equal those between tensors of the host, bit for bit. The double's device memory is out of
 // the host's reach here: code that touched it outside a kernel or copy would not survive.
-#include "../gpus.hpp"
-#include "support/box_kernels_on_host.cuh"
-#include "support/random.hpp"
+#include "moves.cuh"
 
 #include <reshard/comm/traced.hpp>
 #include <reshard/exec/batch.hpp>
-#include <reshard/exec/casting.hpp>
-#include <reshard/exec/redistribute.hpp>
-
-#include <atomic>
-#include <cstring>
 
 using namespace reshard;
+using test::Buffer;
+using test::bytes_of;
+using test::floats_of;
+using test::OnHost;
 namespace fake = test::fake_nccl;
 
 namespace {
 
 using Device = NcclKernelCommunicator;
-
-/// All kernels on the host, and memory of devices guarded, while this lives.
-struct OnHost {
-    OnHost() {
-        test::run_box_kernels_on_host();
-        fake::guard_device_memory(true);
-        fake::reset();
-    }
-    OnHost(OnHost const&) = delete;
-    OnHost& operator=(OnHost const&) = delete;
-    ~OnHost() {
-        fake::guard_device_memory(false);
-        CHECK(test::unknown_kernels().empty());
-        CHECK(fake::counts().default_stream == 0);
-        CHECK(fake::live_allocations() == 0);
-    }
-};
-
-/// Bytes of the device.
-class Buffer {
-public:
-    Buffer(std::vector<std::byte> const& content, cudaStream_t stream) : bytes_(content.size()), stream_(stream) {
-        void* memory = nullptr;
-        static_cast<void>(cudaMalloc(&memory, bytes_));
-        memory_ = static_cast<std::byte*>(memory);
-        static_cast<void>(cudaMemcpyAsync(memory_, content.data(), bytes_, cudaMemcpyHostToDevice, stream_));
-        static_cast<void>(cudaStreamSynchronize(stream_));
-    }
-    Buffer(Buffer const&) = delete;
-    Buffer& operator=(Buffer const&) = delete;
-    ~Buffer() { static_cast<void>(cudaFree(memory_)); }
-
-    [[nodiscard]] std::byte* data() const { return memory_; }
-    [[nodiscard]] std::vector<std::byte> content() const {
-        std::vector<std::byte> result(bytes_);
-        static_cast<void>(cudaMemcpyAsync(result.data(), memory_, bytes_, cudaMemcpyDeviceToHost, stream_));
-        static_cast<void>(cudaStreamSynchronize(stream_));
-        return result;
-    }
-
-private:
-    std::size_t bytes_;
-    cudaStream_t stream_;
-    std::byte* memory_ = nullptr;
-};
-
-/// How a local tensor lies in memory: dimensions in any order, with gaps.
-struct Layout {
-    DType dtype = DType::f32;
-    DynamicShape shape{Shape<0>{}};
-    Indices strides;
-    std::size_t bytes_ = 16;
-
-    explicit Layout(DType type) : dtype(type) { strides.push_back(1); }  // of a rank without the tensor
-    Layout(DType type, DynamicShape const& local, test::Random& random) : dtype(type), shape(local) {
-        std::vector<int> order;
-        for (int dim = 0; dim < shape.rank(); ++dim) order.push_back(dim);
-        std::shuffle(order.begin(), order.end(), random.engine());
-        strides = shape.extents();
-        Index step = 1;
-        for (int dim : order) {
-            step *= random.between(1, 2);
-            strides[dim] = step;
-            step *= std::max<Index>(shape.extent(dim), 1);
-        }
-        bytes_ = static_cast<std::size_t>((step + 2) * bytes(dtype));
-    }
-    [[nodiscard]] DynamicView over(std::byte* memory) const { return {memory + bytes(dtype), dtype, shape, strides}; }
-};
-
-/// Whole numbers of the type, now and then infinite.
-std::vector<std::byte> values(Layout const& layout, test::Random& random) {
-    std::vector<std::byte> memory(layout.bytes_);
-    detail::with_number(layout.dtype, [&]<class T>() {
-        for (std::size_t i = 0; i + sizeof(T) <= memory.size(); i += sizeof(T)) {
-            auto value = static_cast<detail::Accumulator<T>>(random.between(0, 100));
-            if constexpr (std::is_floating_point_v<detail::Accumulator<T>>) {
-                value = random.chance(2) ? std::numeric_limits<detail::Accumulator<T>>::infinity() : value / 3 - 11;
-            }
-            detail::store_element<T>(memory.data() + i, value);
-        }
-    });
-    return memory;
-}
-
-/// The same move on the host and on the device.
-void check_move(Plan<> const& plan, ThreadCommunicator& host, Device& device, DType from, DType to,
-                PrepareOptions const& options, test::Random& random, std::atomic<int>& compared) {
-    int const rank = host.rank();
-    test::Random mine(static_cast<std::uint64_t>(random.between(0, 1 << 30) + rank));
-    Layout const source_layout =
-        plan.from().contains(rank) ? Layout(from, plan.from().local_shape(rank), mine) : Layout(from);
-    Layout const target_layout = plan.to().contains(rank) ? Layout(to, plan.to().local_shape(rank), mine) : Layout(to);
-    auto source = values(source_layout, mine);
-    std::vector<std::byte> target(target_layout.bytes_, std::byte{0x77});
-    Buffer const source_there(source, device.stream());
-    Buffer const target_there(target, device.stream());
-    ErrorCode refused = ErrorCode::none;
-    ConstDynamicView const source_here = source_layout.over(source.data());
-    DynamicView const target_here = target_layout.over(target.data());
-    try {
-        prepare(plan, host, source_here, target_here, options).run();
-    } catch (Error const& error) {
-        refused = error.code();
-    }
-    try {
-        auto job = prepare(plan, device, ConstDynamicView(source_layout.over(source_there.data())),
-                           target_layout.over(target_there.data()), options);
-        job.run();
-        auto const held = [&] {  // by all ranks
-            barrier(host);
-            auto const now = std::pair(fake::live_allocations(), fake::counts().device_allocations);
-            barrier(host);
-            return now;
-        };
-        auto const before = held();
-        job.run();
-        CHECK((held() == before));
-    } catch (Error const& error) {
-        if (error.code() != refused) FAIL_CHECK(error.message());
-        return;
-    }
-    CHECK(refused == ErrorCode::none);
-    bool const same = target_there.content() == target;
-    bool const untouched = source_there.content() == source;
-    CHECK(same);
-    CHECK(untouched);
-    ++compared;
-}
-
-std::vector<std::byte> bytes_of(std::vector<float> const& numbers) {
-    std::vector<std::byte> memory(numbers.size() * sizeof(float));
-    std::memcpy(memory.data(), numbers.data(), memory.size());
-    return memory;
-}
-std::vector<float> floats_of(Buffer const& buffer) {
-    auto const memory = buffer.content();
-    std::vector<float> numbers(memory.size() / sizeof(float));
-    std::memcpy(numbers.data(), memory.data(), memory.size());
-    return numbers;
-}
 
 constexpr int world = 6;
 
@@ -176,35 +32,7 @@ TEST_SUITE("memory/on_device") {
             options.compare = window > 2000;
             test::check_none(test::on_devices(world, [&](ThreadCommunicator& host, cudaStream_t stream) {
                 auto device = nccl_from<Device>(host, stream, options);
-                for (std::uint64_t seed : test::seeds(120)) {
-                    test::Limits limits;
-                    limits.max_elements = 600;
-                    limits.max_ranks = world;
-                    limits.plain_ranks = true;
-                    limits.mostly_cyclic = seed % 4 == 0;
-                    bool const across = seed % 5 == 0;
-                    if (seed % 3 == 0) limits.ops = {Reduce::sum, Reduce::avg};
-                    if (across) limits.ops = {Reduce::sum, Reduce::max};
-                    test::Random random(seed + static_cast<std::uint64_t>(window), limits);
-                    DynamicMesh const mesh = random.mesh();
-                    DynamicShape const shape = random.shape();
-                    auto const from = random.distribution(mesh, shape);
-                    auto const to = random.distribution(across ? random.mesh() : mesh, shape);
-                    if (!across && fills_average(from.signature(), to.signature())) continue;
-                    INFO(test::reproduction(seed, from, to));
-                    // Ops that a type does not have are refused alike on both.
-                    std::vector<DType> const types{DType::f32, DType::bf16, DType::f16,
-                                                   DType::f64, DType::i32,  DType::u8};
-                    DType const a = random.pick(types);
-                    DType const b = random.chance(40) ? random.pick(types) : a;
-                    double const factor = random.chance(30) ? 0.3 : 1.0;
-                    Plan<> const move = across ? plan_across(from, to) : plan(from, to);
-                    if (a != b) {
-                        check_move(move, host, device, a, b, Casting{factor}, random, compared);
-                    } else {
-                        check_move(move, host, device, a, b, PrepareOptions{.factor = factor}, random, compared);
-                    }
-                }
+                test::check_moves(host, device, test::seeds(120), static_cast<std::uint64_t>(window), false, compared);
             }));
         }
         CHECK(compared > 600);

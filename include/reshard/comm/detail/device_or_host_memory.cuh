@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/device_or_host_memory.cuh
+/// \brief  The memory policy where each tensor of a plan lies on the host or on the rank's device. Needs nvcc.
+/// \depends comm/detail/device_passage.hpp, comm/detail/mpi_pieces.hpp (no MPI), memory/on_device.cuh.
+///
+/// What lies on the device is worked on by the kernels of DeviceMemory; what lies on the host, by the functions of
+/// HostMemory, as soon as the stream has come to its end. Between the two, the kernels do all the work: in pinned
+/// memory that they reach, else in the halves of a window of pinned memory, from where the host copies, or to where,
+/// while the kernels work on the other half. Scratch memory is of the device. The bits are the host's, wherever
+/// anything lies.
+///
+/// An operation that takes memory of the host returns when it is done, so that the caller finds it done after run();
+/// others return at once, as those of DeviceMemory.
+#pragma once
+
+#include <reshard/comm/detail/device_passage.hpp>
+#include <reshard/comm/detail/mpi_pieces.hpp>
+#include <reshard/memory/on_device.cuh>
+
+namespace reshard::inline v0::detail {
+
+/// `Byte` is std::byte: a template, so that only files that prepare a plan compile the host's kernels of all types.
+template <class Byte>
+class BasicDeviceOrHostMemory {
+    using Host = BasicHostMemory<Byte>;
+
+public:
+    using workspace_type = DeviceWorkspace;
+    static constexpr bool computes = true;
+
+    /// `source` is where scratch memory comes from.
+    BasicDeviceOrHostMemory(HostPassage& passage, DeviceSource const& source) noexcept
+        : device_(passage.stream, passage.device, source), passage_(&passage) {}
+
+    /// Throws BufferError for memory of another device, and for addresses of this one that are no multiple of
+    /// `alignment`; OutOfMemory where there is no window for memory of the host.
+    void check(char const* what, void const* memory, Index alignment) const {
+        MemoryKind const kind = reachable_kind(passage_->transport, passage_->device, memory);
+        if (kind == MemoryKind::device) return device_.check(what, memory, alignment);
+        passage_->open();
+    }
+    /// Throws BufferError for memory that is not the device's.
+    void check_scratch(void const* memory) const {
+        if (reachable_kind(passage_->transport, passage_->device, memory) == MemoryKind::device) return;
+        raise(ErrorCode::buffer,
+              "reshard::prepare: the workspace is memory of the host, and addends are folded on the device. Fix: give "
+              "memory of the rank's device, or leave the workspace to prepare().");
+    }
+    [[nodiscard]] workspace_type allocate(Index bytes) const { return device_.allocate(bytes); }
+
+    // All of them throw TransportError when CUDA refuses something, DeadlineExceeded.
+
+    /// \pre the sends lie in one tensor, and so do the receives.
+    void deliver(std::span<Transfer<Byte const> const> sends, std::span<Transfer<Byte> const> receives) const {
+        while (!sends.empty() && sends.front().box.elements() == 0) {  // which may lie anywhere
+            sends = sends.subspan(1);
+            receives = receives.subspan(1);
+        }
+        if (sends.empty()) return;
+        Side const from = side_of(sends.front());
+        Side const to = side_of(receives.front());
+        if (from != Side::device && to != Side::device) {
+            passage_->wait();
+            return Host::deliver(sends, receives);
+        }
+        if (from == Side::host) return bring(sends, receives);
+        if (to == Side::host) {
+            return fetch(receives, [&](Piece const& piece) {
+                Transfer<Byte const> const& send = sends[piece.transfer];
+                MpiPiece const part = mpi_piece_of(send.box, piece.rule, piece.number);
+                by_kernel({0, send.base + part.offset, part.box, send.conversion}, piece.window);
+            });
+        }
+        device_.deliver(sends, receives);
+        if (from == Side::pinned || to == Side::pinned) passage_->wait();
+    }
+    void fold(Reduce op, DType dtype, Byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
+              Byte* to, StridedBox const& to_box, Index divisor) const {
+        fold_into(op, dtype, slots, slot_bytes, count, slot_box, Transfer<Byte>{0, to, to_box}, divisor);
+    }
+    /// \pre the slots are scratch memory.
+    void fold_into(Reduce op, DType dtype, Byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
+                   Transfer<Byte> const& to, Index divisor) const {
+        if (to.box.elements() == 0) return;
+        Side const side = side_of(to);
+        if (side == Side::host) {
+            return fetch(std::span(&to, 1), [&](Piece const& piece) {
+                MpiPiece const part = mpi_piece_of(slot_box, piece.rule, piece.number);
+                device_.fold_into(op, dtype, slots + part.offset, slot_bytes, count, part.box, piece.window, divisor);
+            });
+        }
+        device_.fold_into(op, dtype, slots, slot_bytes, count, slot_box, to, divisor);
+        if (side == Side::pinned) passage_->wait();
+    }
+    void fill_identity(Reduce op, DType dtype, Byte* to, StridedBox const& box) const {
+        if (box.elements() == 0) return;
+        if (side_of(to, box) == Side::device) return device_.fill_identity(op, dtype, to, box);
+        passage_->wait();
+        Host::fill_identity(op, dtype, to, box);
+    }
+    void scale(DType dtype, Byte* to, StridedBox const& box, Index multiply, Index divide) const {
+        if (box.elements() == 0) return;
+        if (side_of(to, box) == Side::device) return device_.scale(dtype, to, box, multiply, divide);
+        passage_->wait();
+        Host::scale(dtype, to, box, multiply, divide);
+    }
+
+private:
+    enum class Side : std::uint8_t {
+        device,
+        pinned,  ///< memory of the host in which kernels can work
+        host
+    };
+    [[nodiscard]] Side side_of(void const* memory, StridedBox const& box) const {
+        MemoryKind const kind = reachable_kind(passage_->transport, passage_->device, memory);
+        if (kind == MemoryKind::device) return Side::device;
+        bool const aligned =
+            reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(box.element_bytes) == 0;
+        return kind == MemoryKind::pinned && aligned && kernels_reach(memory) ? Side::pinned : Side::host;
+    }
+    template <class T>
+    [[nodiscard]] Side side_of(Transfer<T> const& transfer) const {
+        return side_of(transfer.base, transfer.box);
+    }
+
+    // ---- Through the window --------------------------------------------------------------------------------------
+
+    /// A part of a transfer of the host, and its place in the window: dense, of the same type.
+    struct Piece {
+        std::size_t transfer = 0;
+        Index number = 0;
+        MpiPieceRule rule;
+        MpiPiece part;
+        Receive window;
+    };
+    /// The next piece.
+    struct Place {
+        std::size_t transfer = 0;
+        Index number = 0;
+    };
+
+    /// Bytes of half a window. Throws OutOfMemory where an element does not fit.
+    [[nodiscard]] Index half_bytes(Index element_bytes) const {
+        Index const half = passage_->memory.size() / 2 / StagingOptions::alignment * StagingOptions::alignment;
+        if (element_bytes <= half) return half;
+        raise(ErrorCode::out_of_memory,
+              concat("reshard: the transport '", passage_->transport, "' has a window of ", passage_->memory.size(),
+                     " bytes for memory of the host, too little for two elements of ", element_bytes,
+                     ". Fix: a larger window_bytes in its options."));
+    }
+    /// Calls body(piece) for what fits into one half of the window, from `at` on; returns the place behind. Empty
+    /// transfers have no pieces.
+    template <class T, class Body>
+    [[nodiscard]] Place fill_half(std::span<Transfer<T> const> host, Place at, int half, Body&& body) const {
+        Index used = 0;
+        for (; at.transfer < host.size(); at = {at.transfer + 1, 0}) {
+            Transfer<T> const& transfer = host[at.transfer];
+            StridedBox const& box = transfer.box;
+            if (box.elements() == 0) continue;
+            Index const room = half_bytes(box.element_bytes);
+            MpiPieceRule const rule = mpi_piece_rule(box, box.element_bytes, room);
+            for (; at.number < rule.pieces; ++at.number) {
+                MpiPiece const part = mpi_piece_of(box, rule, at.number);
+                Index const bytes = staging_slot(part.box.payload_bytes());
+                if (used + bytes > room) return at;
+                std::byte* const place = passage_->memory.data() + half * room + used;
+                body(Piece{at.transfer,
+                           at.number,
+                           rule,
+                           part,
+                           {0, place, mpi_dense_box(part.box, box.element_bytes), transfer.conversion}});
+                used += bytes;
+            }
+        }
+        return at;
+    }
+    void by_kernel(Send const& from, Receive const& to) const { device_.deliver({&from, 1}, {&to, 1}); }
+    /// From the device into memory of the host: launch(piece) has kernels write into the window, the host takes it on.
+    template <class Launch>
+    void fetch(std::span<Transfer<Byte> const> receives, Launch const& launch) const {
+        Place done;
+        Place ahead = fill_half(receives, done, 0, launch);
+        for (int half = 0; done.transfer < receives.size(); half ^= 1) {
+            passage_->wait();
+            Place const next = fill_half(receives, ahead, half ^ 1, launch);
+            static_cast<void>(fill_half(receives, done, half, [&](Piece const& piece) {
+                Transfer<Byte> const& to = receives[piece.transfer];
+                reshard::copy(piece.window.base, piece.window.box, to.base + piece.part.offset, piece.part.box);
+            }));
+            done = ahead;
+            ahead = next;
+        }
+    }
+    /// From memory of the host to the device: the host copies into the window, from where kernels take it on.
+    void bring(std::span<Transfer<Byte const> const> sends, std::span<Transfer<Byte> const> receives) const {
+        passage_->wait();  // whoever used the window, or wrote what is sent
+        Place at;
+        for (int half = 0; at.transfer < sends.size(); half ^= 1) {
+            static_cast<void>(fill_half(sends, at, half, [&](Piece const& piece) {
+                Transfer<Byte const> const& from = sends[piece.transfer];
+                reshard::copy(from.base + piece.part.offset, piece.part.box, piece.window.base, piece.window.box);
+            }));
+            passage_->wait();  // the other half is the next one
+            at = fill_half(sends, at, half, [&](Piece const& piece) {
+                Transfer<Byte> const& to = receives[piece.transfer];
+                MpiPiece const part = mpi_piece_of(to.box, piece.rule, piece.number);
+                Send const from{0, piece.window.base, piece.window.box, piece.window.conversion};
+                by_kernel(from, {0, to.base + part.offset, part.box, to.conversion});
+            });
+        }
+        passage_->wait();  // the window may go with the communicator, while the plan's work is left to the stream
+    }
+
+    DeviceMemory device_;
+    HostPassage* passage_;
+};
+using DeviceOrHostMemory = BasicDeviceOrHostMemory<std::byte>;
+
+static_assert(MemoryPolicy<DeviceOrHostMemory>);
+
+}  // namespace reshard::inline v0::detail

@@ -61,8 +61,8 @@ struct MergeShared {
     Index begin;    ///< of the tile among all entries
     Index count;    ///< of the tile
     Index a_begin;  ///< its piece of the first run, among all entries
+    Index a_end;
     Index b_begin;  ///< and of the second
-    Index a_count;
 };
 
 /// Neighbouring runs become one each, the last by itself if their number is odd.
@@ -78,26 +78,29 @@ struct MergeRound {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, MergeShared& shared, Index tile) const {
         block.each([&](int thread, auto&) {
-            if (thread == 0) find_piece(shared, tile);
+            if (thread == 0) find_piece(shared, tile, false);
+            if (thread == warp_threads) find_piece(shared, tile, true);  // while the other warp searches
         });
         block.each([&](int thread, auto&) {
+            Index const a_count = shared.a_end - shared.a_begin;
             for (Index i = thread; i < shared.count; i += block_threads) {
-                Index const from = i < shared.a_count ? shared.a_begin + i : shared.b_begin + i - shared.a_count;
+                Index const from = i < a_count ? shared.a_begin + i : shared.b_begin + i - a_count;
                 shared.keys[i] = keys[from];
                 shared.values[i] = values[from];
             }
         });
         block.each([&](int thread, auto& state) {
             Index const first = smaller<Index>(Index{thread} * merge_items, shared.count);
-            Index const* const b = shared.keys + shared.a_count;
-            Index const b_count = shared.count - shared.a_count;
-            Index i = merge_path(shared.keys, shared.a_count, b, b_count, first);
+            Index const a_count = shared.a_end - shared.a_begin;
+            Index const* const b = shared.keys + a_count;
+            Index const b_count = shared.count - a_count;
+            Index i = merge_path(shared.keys, a_count, b, b_count, first);
             Index j = first - i;
             RESHARD_UNROLL
             for (int k = 0; k < merge_items; ++k) {
                 if (first + k >= shared.count) continue;
-                bool const from_a = j >= b_count || (i < shared.a_count && shared.keys[i] <= b[j]);
-                Index const at = from_a ? i : shared.a_count + j;
+                bool const from_a = j >= b_count || (i < a_count && shared.keys[i] <= b[j]);
+                Index const at = from_a ? i : a_count + j;
                 state.keys[k] = shared.keys[at];
                 state.values[k] = shared.values[at];
                 i += from_a ? 1 : 0;
@@ -122,7 +125,8 @@ struct MergeRound {
     }
 
 private:
-    RESHARD_HOST_DEVICE void find_piece(MergeShared& shared, Index tile) const {
+    /// Where the tile's pieces begin, or where the first run's ends.
+    RESHARD_HOST_DEVICE void find_piece(MergeShared& shared, Index tile, bool ends) const {
         Index low = 0;
         Index high = (runs + 1) / 2;  // tiles[low] <= tile < tiles[high]
         while (high - low > 1) {
@@ -134,13 +138,15 @@ private:
         Index const end = begins[smaller(2 * low + 2, runs)];
         Index const first = (tile - tiles[low]) * merge_tile;
         Index const last = smaller(first + merge_tile, end - begin);
-        Index const a_first = merge_path(keys + begin, middle - begin, keys + middle, end - middle, first);
-        Index const a_last = merge_path(keys + begin, middle - begin, keys + middle, end - middle, last);
+        Index const of_a = merge_path(keys + begin, middle - begin, keys + middle, end - middle, ends ? last : first);
+        if (ends) {
+            shared.a_end = begin + of_a;
+            return;
+        }
         shared.begin = begin + first;
         shared.count = last - first;
-        shared.a_begin = begin + a_first;
-        shared.a_count = a_last - a_first;
-        shared.b_begin = middle + first - a_first;
+        shared.a_begin = begin + of_a;
+        shared.b_begin = middle + first - of_a;
     }
 };
 

@@ -31,17 +31,26 @@ enum class PartitionMethod : std::uint8_t { automatic, tiles, sort };
 
 namespace detail {
 
+// Arguments stay where launches put them: a copy of what is indexed at run time would be in local memory.
+
 template <int Items, class Rule>
-__global__ void __launch_bounds__(block_threads) count_kernel(TilePlan plan, Rule rule) {
+__global__ void __launch_bounds__(block_threads)
+    count_kernel(__grid_constant__ TilePlan const plan, __grid_constant__ Rule const rule) {
     __shared__ CountShared<Rule> shared;
     __shared__ typename DeviceBlock<CountState>::Shared scan;
     DeviceBlock<CountState> block(scan);
     count_tile<Items>(block, shared, plan, rule, blockIdx.x);
 }
 
+/// Blocks that a processor should have room for, so that some load while others store. Pieces of every width, each with
+/// its loop, want more registers than those of one.
+template <int Items, class Columns>
+inline constexpr int scatter_blocks = Items == 8 && !std::is_same_v<Columns, ByteColumns> ? 4 : 2;
+
 template <int Items, class Rule, class Columns>
-__global__ void __launch_bounds__(block_threads)
-    scatter_kernel(TilePlan plan, Rule rule, Columns columns, std::byte* packed) {
+__global__ void __launch_bounds__(block_threads, scatter_blocks<Items, Columns>)
+    scatter_kernel(__grid_constant__ TilePlan const plan, __grid_constant__ Rule const rule,
+                   __grid_constant__ Columns const columns, std::byte* packed) {
     __shared__ ScatterShared<Items, Rule> shared;
     __shared__ typename DeviceBlock<ScatterState<Items>>::Shared scan;
     DeviceBlock<ScatterState<Items>> block(scan);

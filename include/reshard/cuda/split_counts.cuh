@@ -13,7 +13,8 @@ namespace reshard::inline v0 {
 namespace detail {
 
 template <class Rule>
-__global__ void __launch_bounds__(block_threads) split_kernel(SplitPlan plan, Rule rule) {
+__global__ void __launch_bounds__(block_threads)
+    split_kernel(__grid_constant__ SplitPlan const plan, __grid_constant__ Rule const rule) {
     __shared__ SplitShared shared;
     __shared__ typename DeviceBlock<CountState>::Shared scan;
     DeviceBlock<CountState> block(scan);
@@ -40,11 +41,15 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
     if (tiles == 0) return;
     int device = 0;
     int processors = 0;
+    int per_processor = 0;
     detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     detail::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
                        "cudaDeviceGetAttribute");
-    // As many blocks as run at once; more where one would see 2^31 entries.
-    Index const resident = 8 * static_cast<Index>(processors);
+    detail::check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, detail::split_kernel<Rule>,
+                                                                     detail::block_threads, 0),
+                       "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+    // As many blocks as run at once, so that none waits for the others; more where one would see 2^31 entries.
+    Index const resident = larger(per_processor, 1) * static_cast<Index>(processors);
     Index const blocks = smaller(tiles, larger(resident, entries >> 31));
     detail::SplitPlan const plan{entries, static_cast<int>(counts.size()),
                                  reinterpret_cast<unsigned long long*>(counts.data()), faults};

@@ -50,7 +50,8 @@ template <class Rule>
 struct RuleTable {
     template <class Block>
     RESHARD_HOST_DEVICE void fill(Block&, Rule const&) {}
-    [[nodiscard]] RESHARD_HOST_DEVICE Rule bound(Rule const& rule) const { return rule; }
+    /// No copy: one that is indexed at run time would be every thread's own, in local memory.
+    [[nodiscard]] RESHARD_HOST_DEVICE Rule const& bound(Rule const& rule) const { return rule; }
 };
 template <HasTable Rule>
 struct RuleTable<Rule> {
@@ -83,7 +84,7 @@ RESHARD_HOST_DEVICE inline void count_tile(Block& block, CountShared<Rule>& shar
         for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
     });
     shared.table.fill(block, unbound);
-    Rule const rule = shared.table.bound(unbound);
+    Rule const& rule = shared.table.bound(unbound);
     block.each([&](int thread, auto&) {
         std::uint32_t* const counters = shared.counters + Index{warp_of(thread)} * bins;
         Index answers[Items];

@@ -16,8 +16,9 @@ namespace reshard::inline v0 {
     options.reserve_bytes = reserve_bytes;
     options.allocate = [](Index bytes) noexcept -> std::byte* {
         void* memory = nullptr;
-        return cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess ? static_cast<std::byte*>(memory)
-                                                                                   : nullptr;
+        if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) return static_cast<std::byte*>(memory);
+        static_cast<void>(cudaGetLastError());  // it is told by what is returned: the next launch is not to blame
+        return nullptr;
     };
     options.release = [](std::byte* memory, Index) noexcept { static_cast<void>(cudaFree(memory)); };
     return options;
@@ -29,8 +30,11 @@ namespace reshard::inline v0 {
     options.reserve_bytes = reserve_bytes;
     options.allocate = [](Index bytes) noexcept -> std::byte* {
         void* memory = nullptr;
-        return cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess ? static_cast<std::byte*>(memory)
-                                                                                       : nullptr;
+        if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) {
+            return static_cast<std::byte*>(memory);
+        }
+        static_cast<void>(cudaGetLastError());
+        return nullptr;
     };
     options.release = [](std::byte* memory, Index) noexcept { static_cast<void>(cudaFreeHost(memory)); };
     return options;

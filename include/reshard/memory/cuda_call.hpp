@@ -12,6 +12,7 @@
 namespace reshard::inline v0::detail {
 
 [[noreturn]] inline void raise_cuda(cudaError_t code, std::string_view call) {
+    static_cast<void>(cudaGetLastError());  // told once: the next launch is not to blame
     std::string const text =
         concat("reshard: ", call, " failed: ", cudaGetErrorName(code), ", ", cudaGetErrorString(code));
     if (code == cudaErrorMemoryAllocation) {

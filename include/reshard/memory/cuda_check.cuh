@@ -17,6 +17,7 @@ namespace reshard::inline v0::detail {
 /// Throws TransportError that names the call.
 inline void check_cuda(cudaError_t error, char const* call) {
     if (error == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError());  // told once: the next launch is not to blame
     raise(ErrorCode::transport,
           concat("reshard: ", call, " failed: ", cudaGetErrorName(error), ", ", cudaGetErrorString(error),
                  ". Fix: see CUDA's text; an earlier kernel may have caused it."));

@@ -5,7 +5,8 @@
 ///
 /// A communicator says where the tensors of its plans lie by a member memory(), which returns a value of such a type
 /// (transport::memory_of() asks it, through policies); one that has none means the host. Prepared plans do everything
-/// by it that is no exchange. memory/on_device.cuh has the one for devices.
+/// by it that is no exchange. memory/on_device.cuh has the one for devices, comm/detail/device_or_host_memory.cuh the
+/// one where each tensor lies on either side.
 ///
 /// Syntax                               | Meaning
 /// -------------------------------------|-----------------------------------------------------------------------------

@@ -11,7 +11,8 @@
 
 #include <sched.h>  // sched_yield
 
-#include <cstring>  // memcpy, strerror
+#include <algorithm>  // min: smaller() is for devices as well, and chrono is the host's, to nvcc
+#include <cstring>    // memcpy, strerror
 
 namespace reshard::inline v0::detail {
 
@@ -33,7 +34,7 @@ public:
           rank_(mpi_rank(control)),
           size_(mpi_size(control)) {
         // A year is for ever, and more would overflow where it is compared in nanoseconds.
-        options_.deadline = smaller<std::chrono::milliseconds>(options_.deadline, std::chrono::hours(24 * 365));
+        options_.deadline = std::min<std::chrono::milliseconds>(options_.deadline, std::chrono::hours(24 * 365));
     }
     MpiFamily(MpiFamily const&) = delete;
     MpiFamily& operator=(MpiFamily const&) = delete;

@@ -7,7 +7,8 @@
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
 
-#include <thread>  // hardware_concurrency
+#include <algorithm>  // min
+#include <thread>     // hardware_concurrency
 
 namespace reshard::inline v0::detail {
 
@@ -274,12 +275,12 @@ private:
     }
     /// Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
     [[nodiscard]] std::chrono::milliseconds first_patience() const noexcept {
-        return smaller<std::chrono::milliseconds>(family_->options().deadline, std::chrono::milliseconds(100));
+        return std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::milliseconds(100));
     }
     /// Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
     /// same error, not PeerFailed.
     [[nodiscard]] std::chrono::milliseconds verdict_patience() const noexcept {
-        return smaller<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(1));
+        return std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(1));
     }
 
     /// The slow way: somebody fails or differs, so everybody looks at all verdicts and hears the texts that matter.
@@ -391,7 +392,7 @@ private:
         if (!node_) return;
         // Nobody may read this rank's memory once its owner is told that the exchange is over.
         auto const limit = std::chrono::steady_clock::now() +
-                           smaller<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(2));
+                           std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(2));
         for (int l = 0; l < node_->ranks(); ++l) {
             MpiSeat const& seat = node_->seat(l);
             while (l != node_->me() && seat.reading.load(std::memory_order_seq_cst) != 0 && process_lives(seat.pid) &&

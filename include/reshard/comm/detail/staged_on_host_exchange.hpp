@@ -36,8 +36,8 @@ struct StagedOnHostOptions {
     /// At most about so much pinned memory per communicator (256 bytes for each peer, and single elements, aside): a
     /// larger exchange goes in rounds. The smallest of all ranks counts.
     Index window_bytes = Index{64} << 20;
-    /// Where it comes from. It grows to what the largest exchange needed; with a reserve of window_bytes this
-    /// communicator, though not what is split from it, allocates nothing later.
+    /// Where it comes from; with kernels, they must reach it. It grows to what the largest exchange needed; with a
+    /// reserve of window_bytes this communicator, though not what is split from it, allocates nothing later.
     StagingOptions staging = pinned_staging();
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait for the device; ranks have their own
 };

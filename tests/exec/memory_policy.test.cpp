@@ -7,6 +7,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
+#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include "support/thrown.hpp"
@@ -21,6 +22,8 @@ struct Work {
     Index allocated = 0;
     int delivered = 0;
     int folds = 0;
+    int folds_that_convert = 0;
+    int scratch_given = 0;
     int fills = 0;
     int scales = 0;
     bool refuses = false;  ///< to fold
@@ -52,6 +55,15 @@ public:
         if (work_->refuses) raise(ErrorCode::transport, "the memory refuses to fold. Fix: none.");
         HostMemory::fold(op, dtype, slots, slot_bytes, count, slot_box, to, to_box, divisor);
     }
+    void fold_into(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count,
+                   StridedBox const& slot_box, Receive const& to, Index divisor) const {
+        ++work_->folds_that_convert;
+        std::vector<std::byte> folded(static_cast<std::size_t>(slot_bytes));
+        HostMemory::fold(op, dtype, slots, slot_bytes, count, slot_box, folded.data(), slot_box, divisor);
+        Send const send{0, folded.data(), slot_box, {dtype, dtype, 1.0, to.conversion.convert}};
+        HostMemory::deliver({&send, 1}, {&to, 1});
+    }
+    void check_scratch(void const*) const { ++work_->scratch_given; }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const {
         ++work_->fills;
         HostMemory::fill_identity(op, dtype, to, box);
@@ -127,6 +139,20 @@ TEST_SUITE("memory/host_memory") {
             CHECK(work.fills == 1);
             CHECK(work.delivered == (threads.rank() == 0 ? 1 : 0));
             CHECK(work.allocated + work.folds == 0);
+
+            // A fold and the conversion of its results are one operation, where the memory has it.
+            auto const move = plan(parse("(3):(P+)", Shape{9}), parse("(3):(S0)", Shape{9}));
+            PrepareOptions options{.factor = 0.5};
+            std::vector<std::byte> scratch(
+                static_cast<std::size_t>(workspace_bytes(move, threads.rank(), DType::f32, options)));
+            options.workspace = scratch;
+            work = {};
+            redistribute(move, comm, ConstDynamicView(from), DynamicView(TensorView<float>(result.data(), Shape{3})),
+                         options);
+            CHECK(result[0] == 3.0F);
+            CHECK(work.folds_that_convert == 1);
+            CHECK(work.folds + work.delivered + work.allocated == 0);
+            CHECK(work.scratch_given == 1);
         });
         for (auto const& each : thrown) CHECK(each == test::Thrown{});
     }

@@ -40,7 +40,14 @@ struct Fault {
 };
 thread_local std::vector<Fault> faults;
 
-cudaError_t failing(char const* call) { return static_cast<cudaError_t>(fake::fault(call)); }
+thread_local int last_error = cudaSuccess;
+
+/// As CUDA: what fails is remembered, until somebody asks. An event that is not ready is no failure.
+cudaError_t failed(cudaError_t code) {
+    if (code != cudaSuccess && code != cudaErrorNotReady) fake::set_last_error(code);
+    return code;
+}
+cudaError_t failing(char const* call) { return failed(static_cast<cudaError_t>(fake::fault(call))); }
 
 // ---- Guarded memory ------------------------------------------------------------------------------------------------
 
@@ -234,6 +241,7 @@ void reset() {
 int live_allocations() { return allocations; }
 int live_events() { return events; }
 void fail(char const* call, int code, int skipped) { faults.push_back({call, code, skipped}); }
+void set_last_error(int code) { last_error = code; }
 int fault(char const* call) {
     for (auto it = faults.begin(); it != faults.end(); ++it) {
         if (it->call != call || it->skipped-- > 0) continue;
@@ -283,8 +291,8 @@ char const* cudaGetErrorName(cudaError_t code) {
     return code == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorOfTheDouble";
 }
 char const* cudaGetErrorString(cudaError_t) { return "an error of the test double"; }
-// Weak: a double of what nvcc's host code calls has one as well.
-__attribute__((weak)) cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return static_cast<cudaError_t>(std::exchange(last_error, int{cudaSuccess})); }
+cudaError_t cudaPeekAtLastError() { return static_cast<cudaError_t>(last_error); }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
     if (cudaError_t const code = failing("cudaDeviceCanAccessPeer"); code != cudaSuccess) return code;
@@ -293,10 +301,12 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 }
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     if (cudaError_t const code = failing("cudaDeviceEnablePeerAccess"); code != cudaSuccess) return code;
-    if (!peer_access) return cudaErrorPeerAccessUnsupported;
+    if (!peer_access) return failed(cudaErrorPeerAccessUnsupported);
     {
         std::lock_guard const lock(claims_mutex);
-        if (std::exchange(open_peers[{current_device, peer}], true)) return cudaErrorPeerAccessAlreadyEnabled;
+        if (std::exchange(open_peers[{current_device, peer}], true)) {
+            return failed(cudaErrorPeerAccessAlreadyEnabled);
+        }
     }
     count([](auto& c) { ++c.opened_peers; });
     return cudaSuccess;

@@ -35,6 +35,8 @@ int live_events();
 void fail(char const* call, int code, int skipped = 0);
 /// The code that the call of this name by this thread fails with, or 0: for doubles of other libraries.
 int fault(char const* call);
+/// What cudaGetLastError() will say to this thread, as after a call or launch that fails: for doubles of launches.
+void set_last_error(int code);
 
 /// What cudaPointerGetAttributes says of these addresses: a device, or one of the three below.
 void claim(void const* memory, std::size_t bytes, int device);

@@ -2,6 +2,8 @@
 // What the host code that nvcc makes asks of the CUDA runtime, as part of the test double: see kernels_on_host.hpp.
 #include "support/kernels_on_host.hpp"
 
+#include "support/fake_cuda_runtime.hpp"
+
 #include <mutex>
 #include <unordered_map>
 
@@ -32,7 +34,6 @@ Registry& registry() {
 }
 
 thread_local Launch configuration;
-thread_local cudaError_t last_error = cudaSuccess;
 thread_local cudaError_t failing = cudaSuccess;
 thread_local int failing_after = 0;
 
@@ -111,12 +112,10 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* sha
     *static_cast<cudaStream_t*>(stream) = configuration.stream;
     return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-cudaError_t cudaPeekAtLastError() { return last_error; }
 cudaError_t cudaLaunchKernel(void const* kernel, dim3 grid, dim3 block, void** arguments, std::size_t shared,
                              cudaStream_t stream) {
     cudaError_t const error = launch(kernel, {grid, block, shared, stream}, arguments);
-    if (error != cudaSuccess) last_error = error;
+    if (error != cudaSuccess) reshard::test::fake_runtime::set_last_error(error);
     return error;
 }
 

@@ -2,6 +2,7 @@
 // Mirrors include/reshard/memory/copy_on_stream.hpp: against memory/copy.hpp, which is tested against loops.
 #include "support/fake_cuda_runtime.hpp"
 
+#include <reshard/comm/device_staging.hpp>
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/copy_on_stream.hpp>
 
@@ -118,4 +119,21 @@ TEST_SUITE("comm/device") {
         CHECK(far.row.extent == 1);
         CHECK(far.loops.size() == 1);
     }
+}
+
+TEST_CASE("errors of CUDA: what was told, or got over, is not told again after the next launch") {
+    fake::fail("cudaMalloc", cudaErrorMemoryAllocation);
+    CHECK(device_staging().allocate(100) == nullptr);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    fake::fail("cudaMallocHost", cudaErrorMemoryAllocation);
+    CHECK(pinned_staging().allocate(100) == nullptr);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    fake::fail("cudaPointerGetAttributes", cudaErrorInvalidValue);
+    int const somewhere = 0;
+    CHECK_THROWS_AS(static_cast<void>(detail::memory_kind(0, &somewhere)), TransportError);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    void* memory = nullptr;
+    fake::fail("cudaMalloc", cudaErrorMemoryAllocation);
+    CHECK(cudaMalloc(&memory, 1) == cudaErrorMemoryAllocation);  // the double does remember
+    CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
 }

@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>  // gcd
 
 using namespace reshard;
 
@@ -87,13 +88,13 @@ __device__ unsigned long long mix(unsigned long long x) {
     return x ^ (x >> 31U);
 }
 
-/// ids without order, every slot once, without order; metadata is what it is.
-__global__ void fill(Index* ids, Index* slots, Index* first, Index* second, Index* third, Index entries) {
+/// ids without order, every slot once, without order (`step` and `entries` have no divisor in common); metadata is what
+/// it is.
+__global__ void fill(Index* ids, Index* slots, Index* first, Index* second, Index* third, Index entries, Index step) {
     Index const i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= entries) return;
     ids[i] = static_cast<Index>(mix(static_cast<unsigned long long>(i)));
-    slots[i] =
-        static_cast<Index>(static_cast<unsigned long long>(i) * 61803399ULL % static_cast<unsigned long long>(entries));
+    slots[i] = i * step % entries;
     first[i] = i;
     second[i] = -i;
     third[i] = 2 * i;
@@ -109,8 +110,11 @@ struct Table {
     Index entries;
     Memory ids, slots, first, second, third;
     explicit Table(Index n) : entries(n), ids(8 * n), slots(8 * n), first(8 * n), second(8 * n), third(8 * n) {
+        Index step = 61803399;
+        while (std::gcd(step, n) != 1) ++step;
         fill<<<static_cast<unsigned>(ceil_div(n, 256)), 256, 0, stream>>>(ids.words(), slots.words(), first.words(),
-                                                                          second.words(), third.words(), n);
+                                                                          second.words(), third.words(), n, step);
+        check(cudaGetLastError(), "the launch of fill");
         check(cudaStreamSynchronize(stream), "fill");
     }
     [[nodiscard]] WordColumns columns(int metadata) const {
@@ -386,8 +390,13 @@ void copies(bench::Goals& goals) {
 
 int main(int argc, char** argv) {
     int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        std::printf("No GPU here: nothing was measured.\n");
+    if (cudaError_t const error = cudaGetDeviceCount(&devices); error != cudaSuccess || devices == 0) {
+        std::printf("No GPU here (%s): nothing was measured.\n", cudaGetErrorString(error));
+        bench::Goals none;
+        for (char const* goal : {"gpu_pack_vs_copy", "gpu_batch_vs_copy", "gpu_partition_ms", "gpu_counts_vs_read"}) {
+            none.skipped(goal, "no GPU");
+        }
+        none.print();
         return 77;
     }
     Index const entries = argc > 1 ? std::strtoll(argv[1], nullptr, 10) : 100'000'000;

@@ -58,8 +58,9 @@ inline bool report_check(bool passed, char const* text, char const* file, int li
 
 inline int run_device_tests() {
     int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        std::printf("No GPU here: %zu device tests were skipped.\n", device_tests().size());
+    if (cudaError_t const error = cudaGetDeviceCount(&devices); error != cudaSuccess || devices == 0) {
+        std::printf("No GPU here (%s): %zu device tests were skipped.\n", cudaGetErrorString(error),
+                    device_tests().size());
         return 77;
     }
     for (DeviceTest const& test : device_tests()) {

@@ -232,6 +232,7 @@ DEVICE_TEST("device partition: captured in a graph and replayed on other data") 
         detail::check_cuda(cudaMemcpy(destinations.data(), now->destinations.data(), now->destinations.size() * 8,
                                       cudaMemcpyHostToDevice),
                            "cudaMemcpy");
+        detail::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // those copies may still be on their way
         detail::check_cuda(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
         stream.wait();
         auto const expected = partition_oracle(*now);

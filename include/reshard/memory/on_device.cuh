@@ -92,8 +92,9 @@ void with_delivery(Send const& send, Receive const& receive, Copies&& copies, Ca
 struct DeviceSource {
     std::byte* (*allocate)(Index bytes) noexcept = [](Index bytes) noexcept -> std::byte* {
         void* memory = nullptr;
-        cudaError_t const error = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
-        return error == cudaSuccess ? static_cast<std::byte*>(memory) : nullptr;
+        if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) return static_cast<std::byte*>(memory);
+        static_cast<void>(cudaGetLastError());  // told by null: the next launch shall not tell it again
+        return nullptr;
     };
     void (*release)(std::byte* memory, Index bytes) noexcept = [](std::byte* memory, Index) noexcept {
         static_cast<void>(cudaFree(memory));

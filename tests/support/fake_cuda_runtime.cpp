@@ -311,6 +311,24 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     count([](auto& c) { ++c.opened_peers; });
     return cudaSuccess;
 }
+// The pool of a device is known by its number, from 1.
+cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
+    if (cudaError_t const code = failing("cudaDeviceGetMemPool"); code != cudaSuccess) return code;
+    *pool = reinterpret_cast<cudaMemPool_t>(static_cast<std::uintptr_t>(device) + 1);
+    return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, cudaMemAccessDesc const* access, std::size_t number) {
+    if (cudaError_t const code = failing("cudaMemPoolSetAccess"); code != cudaSuccess) return code;
+    int const owner = static_cast<int>(reinterpret_cast<std::uintptr_t>(pool)) - 1;
+    for (std::size_t i = 0; i < number; ++i) {
+        std::lock_guard const lock(claims_mutex);
+        auto const& [location, flags] = access[i];
+        bool const right = location.type == cudaMemLocationTypeDevice && flags == cudaMemAccessFlagsProtReadWrite;
+        if (!right || open_peers.count({location.id, owner}) == 0) return failed(cudaErrorInvalidDevice);
+    }
+    count([](auto& c) { ++c.opened_pools; });
+    return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     if (cudaError_t const code = failing("cudaMalloc"); code != cudaSuccess) return code;

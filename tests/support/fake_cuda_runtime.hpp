@@ -24,6 +24,7 @@ struct Counts {
     std::int64_t pinned_allocations = 0;
     std::int64_t default_stream = 0;  ///< what was enqueued on stream 0
     std::int64_t opened_peers = 0;    ///< calls of cudaDeviceEnablePeerAccess that did something
+    std::int64_t opened_pools = 0;    ///< of cudaMemPoolSetAccess, for a device that has peer access
 };
 Counts counts();
 void reset();

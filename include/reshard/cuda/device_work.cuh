@@ -14,7 +14,8 @@ namespace reshard::inline v0 {
 
 /// Where functions that cannot know in advance how much they need take device memory from: by default CUDA's pool of
 /// the current device, in the order of the stream (cudaMallocAsync). Memory is aligned to 256 bytes. Where ranks of one
-/// process read one another's memory on other devices, the pool must allow that (cudaMemPoolSetAccess).
+/// process read one another's memory on other devices, DeviceThreadCommunicator opens that pool to its peers; a pool of
+/// your own must allow it (cudaMemPoolSetAccess).
 struct DeviceAllocator {
     void* context = nullptr;
     /// Null when there is none left. `release` is called once for each, on the same stream.

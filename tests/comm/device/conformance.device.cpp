@@ -89,6 +89,8 @@ TEST_SUITE("comm/device") {
                     CHECK(counts.device_allocations == 0);
                     CHECK((counts.copies > 0) == (where != fake::Elsewhere::pageable));
                     CHECK(counts.opened_peers == (ranks % 2 == 0 ? ranks * (ranks - 1) : 0));
+                    CHECK(counts.opened_pools >= counts.opened_peers);  // each communicator asks once
+                    CHECK((counts.opened_pools > 0) == (counts.opened_peers > 0));
                     check_nothing_left();
                 }
             }

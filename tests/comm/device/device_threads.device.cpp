@@ -244,6 +244,7 @@ TEST_SUITE("comm/device") {
             {"cudaStreamWaitEvent", cudaErrorInvalidValue, 2, ErrorCode::transport},
             {"cudaDeviceCanAccessPeer", cudaErrorInvalidDevice, 0, ErrorCode::transport},
             {"cudaDeviceEnablePeerAccess", cudaErrorInvalidDevice, 1, ErrorCode::transport},
+            {"cudaMemPoolSetAccess", cudaErrorInvalidDevice, 1, ErrorCode::transport},
             {"cudaMemcpy2DAsync", cudaErrorInvalidValue, 0, ErrorCode::transport},
             {"cudaMemcpyAsync", cudaErrorMemoryAllocation, 3, ErrorCode::out_of_memory},
             {"cudaEventQuery", cudaErrorIllegalAddress, 0, ErrorCode::transport},
@@ -278,6 +279,16 @@ TEST_SUITE("comm/device") {
             check_nothing_left();
         }
         fake::reset();
+    }
+
+    TEST_CASE("a device without pools of memory has none to open to its peers") {
+        fake::reset();
+        check_none(on_comms(2, {}, [&](DeviceThreadCommunicator& comm) {
+            fake::fail("cudaDeviceGetMemPool", cudaErrorNotSupported);
+            test::moves_strided_boxes(comm);
+        }));
+        CHECK(fake::counts().opened_peers == 2);
+        CHECK(fake::counts().opened_pools == 0);
     }
 
     TEST_CASE("what cannot begin fails on every rank that asks") {

@@ -47,24 +47,6 @@ struct OnDevice {
     MchState state;
 };
 
-/// Lets other devices read what DeviceAllocator takes from the pool of this one.
-void open_pool(int device, int devices) {
-    cudaMemPool_t pool = nullptr;
-    reshard::detail::check_cuda(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
-    for (int other = 0; other < devices; ++other) {
-        int can = 0;
-        if (other != device) {
-            reshard::detail::check_cuda(cudaDeviceCanAccessPeer(&can, other, device), "cudaDeviceCanAccessPeer");
-        }
-        if (can == 0) continue;
-        cudaMemAccessDesc access{};
-        access.location.type = cudaMemLocationTypeDevice;
-        access.location.id = other;
-        access.flags = cudaMemAccessFlagsProtReadWrite;
-        reshard::detail::check_cuda(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
-    }
-}
-
 /// Runs body(comm, stream) on so many threads, on the devices there are; the first error's text.
 template <class Body>
 std::string on_gpus(int ranks, Body const& body) {
@@ -74,7 +56,6 @@ std::string on_gpus(int ranks, Body const& body) {
     run_on_threads(ranks, [&](ThreadCommunicator& host) {
         auto const r = static_cast<std::size_t>(host.rank());
         reshard::detail::check_cuda(cudaSetDevice(host.rank() % devices), "cudaSetDevice");
-        open_pool(host.rank() % devices, devices);
         Stream stream;
         DeviceThreadCommunicator comm(std::move(host), stream);
         try {

@@ -268,10 +268,26 @@ private:
                 cudaError_t const code = cudaDeviceEnablePeerAccess(device, 0);
                 if (code != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next launch would report it
                 if (code != cudaErrorPeerAccessAlreadyEnabled) cuda_check(code, "cudaDeviceEnablePeerAccess");
+                open_pool(device);
             }
         }
         peers_.emplace_back(device, can != 0);
         return can != 0;
+    }
+    /// Peer access does not cover what cudaMallocAsync gives (CUDA C++ Programming Guide, "Multi-GPU Support" of the
+    /// stream-ordered allocator): the pool of that device is told that this one reads it. Other pools are their
+    /// owner's.
+    void open_pool(int device) const {
+        cudaMemPool_t pool = nullptr;
+        if (cudaDeviceGetMemPool(&pool, device) != cudaSuccess) {  // a device without pools gives no such memory
+            static_cast<void>(cudaGetLastError());
+            return;
+        }
+        cudaMemAccessDesc access{};
+        access.location.type = cudaMemLocationTypeDevice;
+        access.location.id = window_->device;
+        access.flags = cudaMemAccessFlagsProtReadWrite;
+        cuda_check(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
     }
 
     /// How a transfer is cut for the window, as long as this rank alone moves it.

@@ -41,10 +41,11 @@ using OverHost = StagedOnHostWithKernels<ThreadCommunicator>;
 static_assert(Communicator<OverHost>);
 static_assert(std::same_as<Composed<ThreadCommunicator, Traced, StagedOnHostWithKernels>, Traced<OverHost>>);
 template <class Body>
-std::vector<test::Ended> on_staged(int ranks, StagedOnHostOptions options, Body const& body) {
+std::vector<test::Ended> on_staged(int ranks, StagedOnHostOptions const& options, Body const& body) {
     return test::on_devices(ranks, 2, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
-        options.stream = stream;
-        OverHost comm(host.split(0, 0), options);
+        StagedOnHostOptions mine = options;
+        mine.stream = stream;
+        OverHost comm(host.split(0, 0), mine);
         body(host, comm);
     });
 }
@@ -296,6 +297,8 @@ TEST_SUITE("comm/device_or_host_memory") {
         auto const never = on_staged(2, patience, [&](ThreadCommunicator& host, OverHost& comm) {
             run(host, comm, [](OverHost& mine) { fake::hold(mine.stream(), freed); });
         });
+        CAPTURE(never[0].text);
+        CAPTURE(never[1].text);
         CHECK(never[1].code == ErrorCode::deadline);
         CHECK(never[1].says("the transport 'threads' waited 200 ms for its device to be done"));
         CHECK(never[0].code == ErrorCode::peer_failed);

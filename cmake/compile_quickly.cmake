@@ -3,7 +3,7 @@
 # reshard_compile_quickly(TARGET): device code that compiles for longer than it runs, in half the time. Benchmarks,
 # examples and scripts/gpu-test optimise.
 include(CheckCompilerFlag)
-check_compiler_flag(CUDA --Ofast-compile=max RESHARD_NVCC_COMPILES_FAST)  # from CUDA 13
+check_compiler_flag(CUDA --Ofast-compile=max RESHARD_NVCC_COMPILES_FAST)  # older ones do not know it
 function(reshard_compile_quickly target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O0>)
     if(RESHARD_NVCC_COMPILES_FAST)

@@ -35,14 +35,14 @@ public:
 
     [[nodiscard]] Index tensors() const noexcept { return static_cast<Index>(sources_.size()) / ranks_; }
 
-    [[nodiscard]] std::vector<PreparedPlan<ThreadCommunicator>> prepare_each(ThreadCommunicator& comm) {
-        std::vector<PreparedPlan<ThreadCommunicator>> jobs;
+    [[nodiscard]] std::vector<PreparedPlan> prepare_each(ThreadCommunicator& comm) {
+        std::vector<PreparedPlan> jobs;
         for (Index i = 0; i < tensors(); ++i) {
             jobs.push_back(prepare(plan_, comm, source(i, comm.rank()), destination(i, comm.rank())));
         }
         return jobs;
     }
-    [[nodiscard]] PreparedBatch<ThreadCommunicator> prepare_batch(ThreadCommunicator& comm, Index round_bytes) {
+    [[nodiscard]] PreparedPlan prepare_batch(ThreadCommunicator& comm, Index round_bytes) {
         Batch batch;
         for (Index i = 0; i < tensors(); ++i) {
             batch.add(plan_, source(i, comm.rank()), destination(i, comm.rank()));

@@ -97,7 +97,7 @@ struct Move {
 
     LocalMatrix source;
     LocalMatrix destination;
-    PreparedPlan<MpiCommunicator> job;
+    PreparedPlan job;
     double bytes;
 };
 
@@ -200,7 +200,7 @@ void block_cyclic_vs_scalapack([[maybe_unused]] Bench& bench) {
 
 /// Square tensors from rows to columns: each prepared and run by itself, against all of them as one batch.
 double print_batch(Bench& bench, int tensors, int n, int calls) {
-    using Job = PreparedPlan<MpiCommunicator>;
+    using Job = PreparedPlan;
     std::vector<LocalMatrix> sources;
     std::vector<LocalMatrix> destinations;
     Plan<> const move = plan(rows_of(n), columns_of(n));

@@ -246,7 +246,7 @@ void run_all(Arguments const& arguments, C& comm) {
     Figures together;
     Batch batch;
     batch.reserve(part.size());
-    std::vector<PreparedBatch<C>> prepared;
+    std::vector<PreparedPlan> prepared;
     together.prepare = seconds_of(comm, [&] {
         for (std::size_t i = 0; i < part.size(); ++i) {
             batch.add(part.plan_of(i), part.source(i), part.destination(i), part.name_of(i));

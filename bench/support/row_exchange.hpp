@@ -39,8 +39,7 @@ public:
     [[nodiscard]] Index bytes() const noexcept { return rows_ * columns_ * Index{sizeof(double)}; }
 
     /// The library's way, ready to run. Collective.
-    template <Communicator C>
-    [[nodiscard]] PreparedPlan<C> prepare(C& comm) {
+    [[nodiscard]] PreparedPlan prepare(CommunicatorRef comm) {
         return reshard::prepare(plan(from(), to()), comm, source(comm.rank()), destination(comm.rank()));
     }
     /// By hand: what everybody would write, a memcpy per row between two barriers. Collective.

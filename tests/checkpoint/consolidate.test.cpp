@@ -487,8 +487,8 @@ TEST_SUITE("checkpoint/consolidate") {
             box.dims.push_back({1, reshard::bytes(to)});
             for (Index i = 0; i < count; ++i) {
                 float const v = value(i);
-                convert<std::byte>(reinterpret_cast<std::byte const*>(&v), from, DType::f32,
-                                   wanted.data() + i * reshard::bytes(to), box, to);
+                convert(reinterpret_cast<std::byte const*>(&v), from, DType::f32,
+                        wanted.data() + i * reshard::bytes(to), box, to);
             }
             CHECK(bytes == wanted);
             for (Extent const& extent : reports[0].written.extents)

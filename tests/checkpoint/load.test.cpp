@@ -422,8 +422,8 @@ TEST_SUITE("checkpoint/load") {
                                  detail::LoadFiles files(checkpoint);
                                  files.open(0);
                                  LoadReport report;
-                                 detail::StagedLoad<ThreadCommunicator> load(comm, wanted, tensors.list(), schedule,
-                                                                             detail::Spread::scatter, report);
+                                 detail::StagedLoad load(comm, wanted, tensors.list(), schedule,
+                                                         detail::Spread::scatter, report);
                                  try {
                                      load.run(files, {});
                                  } catch (Error const& error) {

@@ -379,19 +379,19 @@ void converts_on_the_way(C& comm) {
         letters.sends.push_back({r,
                                  reinterpret_cast<std::byte const*>(floats.data()),
                                  box_of(4, {{count, 8}}),
-                                 {DType::f32, DType::bf16, 0.3, convert<std::byte>}});
+                                 {DType::f32, DType::bf16, 0.3, convert}});
         letters.sends.push_back({r,
                                  reinterpret_cast<std::byte const*>(brains.data()),
                                  box_of(2, {{count, 2}}),
-                                 {DType::bf16, DType::bf16, 1.0, convert<std::byte>}});
+                                 {DType::bf16, DType::bf16, 1.0, convert}});
         letters.receives.push_back({r,
                                     reinterpret_cast<std::byte*>(got_brains.data() + place),
                                     box_of(2, {{count, 2}}),
-                                    {DType::bf16, DType::bf16, 1.0, convert<std::byte>}});
+                                    {DType::bf16, DType::bf16, 1.0, convert}});
         letters.receives.push_back({r,
                                     reinterpret_cast<std::byte*>(got_floats.data() + 3 * place),
                                     box_of(4, {{count, 12}}),
-                                    {DType::f32, DType::bf16, -0.1, convert<std::byte>}});
+                                    {DType::f32, DType::bf16, -0.1, convert}});
     }
     comm.exchange(letters.sends, letters.receives).wait();
     int wrong = 0;

@@ -80,7 +80,7 @@ TEST_SUITE("comm/threads") {
         auto const thrown = what_ranks_threw(3, {}, [](ThreadCommunicator& comm) {
             double value = 1;
             DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
-            Conversion const conversion{DType::f64, wire, 1.0, convert<std::byte>};
+            Conversion const conversion{DType::f64, wire, 1.0, convert};
             Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
             Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();

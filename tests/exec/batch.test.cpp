@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/exec/batch.hpp: what travels together, what is refused, and what all ranks then say.
 #include <reshard/exec/batch.hpp>
-#include <reshard/exec/casting.hpp>
 
 #include <doctest/doctest.h>
 
@@ -249,7 +248,7 @@ TEST_SUITE("exec/batch") {
             Memory memory;
             memory.add(of("(2):(S0)", "(2):(S1)", Shape{4, 4}), DType::f64, comm.rank());
             memory.add(of("(2):(S1)", "(2):(S0)", Shape{4, 4}), DType::f64, comm.rank());
-            std::vector<PreparedBatch<ThreadCommunicator>> job;
+            std::vector<PreparedPlan> job;
             {
                 Batch batch;
                 memory.list(batch, comm.rank());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/exec/casting.hpp: a move that casts and scales leaves what a move followed
 // by one conversion of every value would leave, for random transitions, pairs of types and factors.
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include <doctest/doctest.h>

@@ -7,7 +7,6 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include "support/thrown.hpp"
@@ -30,47 +29,35 @@ struct Work {
 };
 
 /// The host's memory, and how often it was asked.
-class CountingMemory {
+class CountingMemory final : public MemoryPolicy {
 public:
-    using workspace_type = HostMemory::workspace_type;
-    static constexpr bool computes = true;
-
     explicit CountingMemory(Work& work) noexcept : work_(&work) {}
 
-    static void check(std::string_view what, void const* memory, Index alignment) {
+    void check(std::string_view what, void const* memory, Index alignment) const override {
         if (reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) == 0) return;
         raise(ErrorCode::buffer, concat(what, " lies askew. Fix: align it."));
     }
-    [[nodiscard]] workspace_type allocate(Index bytes) const {
+    [[nodiscard]] Workspace allocate(Index bytes) const override {
         work_->allocated += bytes;
-        return HostMemory::allocate(bytes);
+        return host_memory().policy.allocate(bytes);
     }
-    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const {
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         work_->delivered += static_cast<int>(sends.size());
-        HostMemory::deliver(sends, receives);
+        host_memory().policy.deliver(sends, receives);
     }
-    void fold(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
-              std::byte* to, StridedBox const& to_box, Index divisor) const {
-        ++work_->folds;
+    void fold(FoldWork const& fold) const override {
+        ++(fold.to.conversion.is_active() ? work_->folds_that_convert : work_->folds);
         if (work_->refuses) raise(ErrorCode::transport, "the memory refuses to fold. Fix: none.");
-        HostMemory::fold(op, dtype, slots, slot_bytes, count, slot_box, to, to_box, divisor);
+        host_memory().policy.fold(fold);
     }
-    void fold_into(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count,
-                   StridedBox const& slot_box, Receive const& to, Index divisor) const {
-        ++work_->folds_that_convert;
-        std::vector<std::byte> folded(static_cast<std::size_t>(slot_bytes));
-        HostMemory::fold(op, dtype, slots, slot_bytes, count, slot_box, folded.data(), slot_box, divisor);
-        Send const send{0, folded.data(), slot_box, {dtype, dtype, 1.0, to.conversion.convert}};
-        HostMemory::deliver({&send, 1}, {&to, 1});
-    }
-    void check_scratch(void const*) const { ++work_->scratch_given; }
-    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const {
+    void check_scratch(void const*) const override { ++work_->scratch_given; }
+    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
         ++work_->fills;
-        HostMemory::fill_identity(op, dtype, to, box);
+        host_memory().policy.fill_identity(op, dtype, to, box);
     }
-    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const {
+    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
         ++work_->scales;
-        HostMemory::scale(dtype, to, box, multiply, divide);
+        host_memory().policy.scale(dtype, to, box, multiply, divide);
     }
 
 private:
@@ -84,8 +71,8 @@ public:
     using request_type = ThreadCommunicator::request_type;
     using MeshSplit<Counted>::split;
 
-    Counted(ThreadCommunicator threads, Work& work) : threads_(std::move(threads)), work_(&work) {}
-    [[nodiscard]] CountingMemory memory() const { return CountingMemory(*work_); }
+    Counted(ThreadCommunicator threads, Work& work) : threads_(std::move(threads)), work_(&work), memory_(work) {}
+    [[nodiscard]] MemoryPolicy const* memory() const { return &memory_; }
 
     [[nodiscard]] int rank() const noexcept { return threads_.rank(); }
     [[nodiscard]] int size() const noexcept { return threads_.size(); }
@@ -100,18 +87,26 @@ public:
 private:
     ThreadCommunicator threads_;
     Work* work_;
+    CountingMemory memory_;
 };
-
-static_assert(MemoryPolicy<HostMemory> && MemoryPolicy<CountingMemory>);
-static_assert(!MemoryPolicy<PrepareOptions> && !MemoryPolicy<int>);
-static_assert(std::same_as<detail::MemoryOf<SelfCommunicator>, HostMemory>);
-static_assert(std::same_as<detail::MemoryOf<Traced<ThreadCommunicator>>, HostMemory>);
-static_assert(std::same_as<detail::MemoryOf<Traced<Counted>>, CountingMemory>);               // through a policy
-static_assert(std::same_as<detail::Job<ThreadCommunicator>, detail::Job<SelfCommunicator>>);  // one for all of the host
 
 }  // namespace
 
 TEST_SUITE("memory/host_memory") {
+    TEST_CASE("the memory that is asked is that which the transport below all policies states, else the host's") {
+        SelfCommunicator self;
+        CHECK(transport::memory_of(self) == nullptr);
+        run_on_threads(1, [](ThreadCommunicator& threads) {
+            Work work;
+            Trace trace;
+            Traced<Counted> comm(Counted(threads.split(0, 0), work), trace);
+            CHECK(transport::memory_of(comm) == comm.inner().memory());
+            CHECK(CommunicatorRef(comm).memory() == comm.inner().memory());
+            Traced<ThreadCommunicator> plain(threads.split(0, 0), trace);
+            CHECK(transport::memory_of(plain) == nullptr);
+        });
+    }
+
     TEST_CASE("a plan allocates, copies, fills, folds and scales by the memory that the communicator states") {
         auto const thrown = thrown_by(3, [](ThreadCommunicator& threads) {
             Work work;

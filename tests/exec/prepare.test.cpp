@@ -9,7 +9,6 @@
 #include <reshard/comm/staged.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include "support/allocations.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/exec/redistribute.hpp: law.meaning, for random transitions over ranks as threads.
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include <doctest/doctest.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/algebra/permute.hpp with exec/redistribute.hpp: a tensor is transposed while it moves.
 #include <reshard/algebra/permute.hpp>
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include <doctest/doctest.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect-error: reshard: there is no cast between these element types. Fix: cast numbers and booleans only.
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 using namespace reshard;

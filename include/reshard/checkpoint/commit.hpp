@@ -11,7 +11,7 @@
 
 #include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/prepare.hpp>
 
 #include <algorithm>  // sort, binary_search
@@ -46,16 +46,15 @@ struct SaveNames {
 ///     commit.agree([&] { commit.publish(path, file); }, true);
 ///     commit.agree([&] { commit.replace_index(text); }, true);      // the save is there
 ///     commit.agree([&] { commit.tidy(files); });
-template <Communicator C>
 class SaveCommit {
 public:
-    SaveCommit(std::string folder, C& comm, SaveNames const& names, bool durable = true)
-        : folder_(std::move(folder)), comm_(&comm), names_(names), durable_(durable) {}
+    SaveCommit(std::string folder, CommunicatorRef comm, SaveNames const& names, bool durable = true)
+        : folder_(std::move(folder)), comm_(comm), names_(names), durable_(durable) {}
 
     [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
     [[nodiscard]] std::string path(std::string_view leaf) const { return join_path(folder_, leaf); }
-    [[nodiscard]] C& comm() const noexcept { return *comm_; }
-    [[nodiscard]] bool is_first() const noexcept { return comm_->rank() == 0; }
+    [[nodiscard]] CommunicatorRef comm() const noexcept { return comm_; }
+    [[nodiscard]] bool is_first() const noexcept { return comm_.rank() == 0; }
     [[nodiscard]] Index agreements() const noexcept { return agreements_; }
 
     /// What all ranks must have in hand alike, and how this one says what it has.
@@ -70,13 +69,13 @@ public:
     template <class Work>
     void agree(Work&& work, bool take_back = false) {
         Verdict verdict = verdict_of(work);
-        if (comm_->size() > 1) {
+        if (comm_.size() > 1) {
             ++agreements_;
             if (verdict.ok()) verdict.reason = summary_;
             verdict.digest = digest_;
-            verdict = comm_->agree(std::move(verdict));
+            verdict = comm_.agree(std::move(verdict));
             if (!verdict.ok())
-                verdict.reason = concat("rank ", verdict.rank, " of ", comm_->size(), ": ", verdict.reason);
+                verdict.reason = concat("rank ", verdict.rank, " of ", comm_.size(), ": ", verdict.reason);
         }
         if (verdict.ok()) return;
         if (take_back && !published_.empty()) static_cast<void>(::unlink(published_.c_str()));
@@ -191,7 +190,7 @@ private:
     }
 
     std::string folder_;
-    C* comm_;
+    CommunicatorRef comm_;
     SaveNames names_;
     bool durable_;
     std::uint64_t digest_ = 0;

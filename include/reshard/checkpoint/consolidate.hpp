@@ -16,12 +16,10 @@
 
 #include <reshard/checkpoint/detail/consolidate_session.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
+#include <reshard/checkpoint/save_async.hpp>
 #include <reshard/comm/self.hpp>
 
 namespace reshard::inline v0 {
-
-template <Communicator C>
-class [[nodiscard]] SaveHandle;  // checkpoint/save_async.hpp
 
 /// Collective over `comm`, any group: ranks outside it are neither needed nor waited for. All ranks give the same paths
 /// (each its own spelling of them) and the same options (see there), and see the same folders.
@@ -41,9 +39,9 @@ class [[nodiscard]] SaveHandle;  // checkpoint/save_async.hpp
 /// rule; parts of tensors missing or there twice, naming tensor and box; bytes that are not those that were saved),
 /// MismatchError (files of another save than the manifest; copies that differ; ranks that want different things),
 /// DTypeError, BufferError (options that mean nothing), OutOfMemory. Errors of the transport as from any collective.
-template <Communicator C>
-RewriteReport consolidate(std::string from, std::string to, C& comm, ConsolidateOptions const& options = {}) {
-    detail::RewriteSession<C> session(std::move(from), std::move(to), comm, options, detail::index_name);
+inline RewriteReport consolidate(std::string from, std::string to, CommunicatorRef comm,
+                                 ConsolidateOptions const& options = {}) {
+    detail::RewriteSession session(std::move(from), std::move(to), comm, options, detail::index_name);
     Digest digest;
     digest.add_signed(options.max_file_bytes);
     for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
@@ -63,9 +61,8 @@ inline RewriteReport consolidate(std::string from, std::string to, ConsolidateOp
 
 /// What start_save() is still writing into `from`: waits for it first. Collective also over the ranks that save; those
 /// of them that are not in `comm` call SaveHandle::wait(). Throws what that throws: nothing is written to `to` then.
-template <Communicator S, Communicator C>
-RewriteReport consolidate(SaveHandle<S>& saving, std::string from, std::string to, C& comm,
-                          ConsolidateOptions const& options = {}) {
+inline RewriteReport consolidate(SaveHandle& saving, std::string from, std::string to, CommunicatorRef comm,
+                                 ConsolidateOptions const& options = {}) {
     static_cast<void>(saving.wait());
     return consolidate(std::move(from), std::move(to), comm, options);
 }
@@ -73,10 +70,9 @@ RewriteReport consolidate(SaveHandle<S>& saving, std::string from, std::string t
 /// As consolidate(), the other way: `to` becomes what save() would leave if the ranks of a mesh had the tensors as
 /// `place` says, with manifest and checksums. The mesh may have any number of ranks, whatever `comm` has. Throws also
 /// what plan_save() throws.
-template <Communicator C>
-RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place, C& comm,
-                               ShardOptions const& options = {}) {
-    detail::RewriteSession<C> session(std::move(from), std::move(to), comm, options, manifest_name);
+inline RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place, CommunicatorRef comm,
+                                      ShardOptions const& options = {}) {
+    detail::RewriteSession session(std::move(from), std::move(to), comm, options, manifest_name);
     Digest digest;
     digest.add(static_cast<std::uint64_t>(options.dedup));
     for (int const axis : options.replica_axes) digest.add_signed(axis);

@@ -107,8 +107,7 @@ inline LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const
 /// Collective, after load() of EveryRankReads on all ranks: returns when all have loaded, throws MismatchError on all
 /// when they loaded from files that differ in names, sizes or headers. A rank whose load threw does not come here: the
 /// others get PeerFailed, as from any collective.
-template <Communicator C>
-void agree_loaded(C& comm, LoadReport const& report) {
+inline void agree_loaded(CommunicatorRef comm, LoadReport const& report) {
     Verdict mine;
     mine.digest = report.files;
     mine.reason = concat("loaded ", report.tensors, " tensors from files with digest ", report.files);
@@ -138,11 +137,11 @@ struct LoadTerms {
 };
 
 /// The parts of a load that all strategies with a communicator share.
-template <Communicator C>
 class LoadSession {
 public:
     /// Collective. Rank terms.source looks at the path and tells the others; all check the list.
-    LoadSession(std::string const& path, std::span<LocalTensor const> tensors, C& comm, LoadTerms const& terms)
+    LoadSession(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                LoadTerms const& terms)
         : comm_(comm), tensors_(tensors), options_(terms.options), start_(LoadClock::now()), before_(comm.traffic()) {
         LoadList list;
         report_.collectives.agreements = 1;
@@ -200,7 +199,7 @@ public:
             sums.emplace(catalogue_, reads_some ? read_whole(wanted_, options_) : std::vector<std::size_t>{});
             files_->sum_up(*sums);
         });
-        StagedLoad<C> staged(comm_, wanted_, tensors_, schedule, spread, report_);
+        StagedLoad staged(comm_, wanted_, tensors_, schedule, spread, report_);
         try {
             fill_identities(tensors_, comm_.rank());
             staged.run(*files_, reads);
@@ -243,7 +242,7 @@ private:
         }
     }
 
-    C& comm_;
+    CommunicatorRef comm_;
     std::span<LocalTensor const> tensors_;
     LoadOptions options_;
     LoadClock::time_point start_;
@@ -274,10 +273,10 @@ private:
 /// MismatchError (lists that differ; shape or element type other than the file's), BufferError, MeshError, DTypeError,
 /// TransitionError, OutOfMemory; until the first read nothing is touched, and later the message says that the tensors
 /// are partly filled. Errors of the transport as from any collective.
-template <Communicator C, class How>
-LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
+template <class How>
+LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 OneRankReads<How> const& strategy) {
-    detail::LoadSession<C> session(
+    detail::LoadSession session(
         path, tensors, comm,
         {OneRankReads<How>::name, strategy.source, true, strategy.window_bytes, 0, strategy.reads, strategy.options});
     auto const schedule = detail::one_reads(session.wanted(), strategy.source, strategy.window_bytes);
@@ -287,24 +286,22 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
 
 /// Collective over `comm`. Every rank has the files; each reads its own part. Errors as above; MismatchError also when
 /// ranks see different versions of a file.
-template <Communicator C>
-LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
-                EachRankReadsItsBoxes const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm,
-                                   {EachRankReadsItsBoxes::name, 0, false, 0, 0, strategy.reads, strategy.options});
+inline LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                       EachRankReadsItsBoxes const& strategy) {
+    detail::LoadSession session(path, tensors, comm,
+                                {EachRankReadsItsBoxes::name, 0, false, 0, 0, strategy.reads, strategy.options});
     session.read_directly(strategy.reads);
     return session.finish(EachRankReadsItsBoxes::name);
 }
 
 /// Collective over `comm`. Every wanted byte is read once, by contiguous spans of (file, offset) order, then exchanged;
 /// or read directly, where the model says that this is faster. Errors as above.
-template <Communicator C>
-LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C& comm,
-                CooperativeRead const& strategy) {
-    detail::LoadSession<C> session(path, tensors, comm,
-                                   {CooperativeRead::name, 0, false, strategy.window_bytes,
-                                    detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
-                                    strategy.reads, strategy.options});
+inline LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                       CooperativeRead const& strategy) {
+    detail::LoadSession session(path, tensors, comm,
+                                {CooperativeRead::name, 0, false, strategy.window_bytes,
+                                 detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
+                                 strategy.reads, strategy.options});
     auto const schedule =
         detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(), strategy.window_bytes);
     bool together = strategy.cooperation == Cooperation::always;

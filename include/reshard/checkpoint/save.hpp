@@ -39,8 +39,7 @@ private:
 };
 
 /// Local: writes this rank's file from the tensors' memory, several writes at once.
-template <Communicator C>
-void write_from_tensors(SaveSession<C>& session, SaveBuffers const& buffers) {
+inline void write_from_tensors(SaveSession& session, SaveBuffers const& buffers) {
     session.open();
     SaveStream& stream = session.stream();
     run_on_workers(stream.units(), session.options().in_flight, [&](std::size_t unit, int worker) {
@@ -70,10 +69,10 @@ void write_from_tensors(SaveSession<C>& session, SaveBuffers const& buffers) {
 /// MeshError, DTypeError for elements smaller than a byte (view them as U8); IoError for what the file system refuses,
 /// for a save under way in the same folder, and for one that has replaced the manifest meanwhile; OutOfMemory. Errors
 /// of the transport as from any collective.
-template <Communicator C>
-SaveReport save(std::string folder, std::span<LocalTensor const> tensors, C& comm, SaveOptions const& options = {}) {
+inline SaveReport save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                       SaveOptions const& options = {}) {
     detail::SaveBuffers buffers;
-    detail::SaveSession<C> session(
+    detail::SaveSession session(
         std::move(folder), tensors, comm, options, detail::SaveStream::default_unit_bytes,
         [&](detail::SaveStream const& stream) { buffers = detail::SaveBuffers(stream, options); });
     SaveReport report = session.finish(detail::verdict_of([&] { detail::write_from_tensors(session, buffers); }));

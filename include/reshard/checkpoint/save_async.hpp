@@ -17,11 +17,10 @@ namespace reshard::inline v0 {
 /// Dropped without wait() it stops writing and removes what it wrote: the save before stays. That is no collective
 /// call, so if other ranks wait() for theirs, they wait for this rank, as in any collective. \pre the communicator
 /// outlives it and stays where it is; calls of others on it may come between.
-template <Communicator C>
 class [[nodiscard]] SaveHandle {
 public:
     SaveHandle() = default;
-    explicit SaveHandle(std::unique_ptr<detail::SaveBehind<C>> save) noexcept : save_(std::move(save)) {}
+    explicit SaveHandle(std::unique_ptr<detail::SaveBehind> save) noexcept : save_(std::move(save)) {}
 
     /// Whether this rank's bytes are written, or will never be: wait() then waits for other ranks only. Never blocks.
     [[nodiscard]] bool test() const noexcept { return save_ == nullptr || save_->is_written(); }
@@ -39,7 +38,7 @@ public:
     }
 
 private:
-    std::unique_ptr<detail::SaveBehind<C>> save_;
+    std::unique_ptr<detail::SaveBehind> save_;
 };
 
 /// Collective over `comm`, as save(), but returns when this rank's bytes are copied: lists are agreed on, copies are
@@ -50,10 +49,9 @@ private:
 /// Throws what save() throws before its first write, the same on every rank: also IoError, naming the folder, while
 /// another save into it is under way; OutOfMemory when a rank has no room for its snapshot. What goes wrong with this
 /// rank's file is told by wait().
-template <Communicator C>
-SaveHandle<C> start_save(std::string folder, std::span<LocalTensor const> tensors, C& comm,
-                         SaveOptions const& options = {}) {
-    return SaveHandle<C>(std::make_unique<detail::SaveBehind<C>>(std::move(folder), tensors, comm, options));
+inline SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                             SaveOptions const& options = {}) {
+    return SaveHandle(std::make_unique<detail::SaveBehind>(std::move(folder), tensors, comm, options));
 }
 
 }  // namespace reshard::inline v0

@@ -124,9 +124,8 @@ private:
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws for a checkpoint that cannot be listed, else
 /// FormatError that names all faults (the first 20 in full), BufferError for options that mean nothing, OutOfMemory.
-template <Communicator C>
-CheckpointVerdict verify_checkpoint(std::string const& path, C& comm, ReadOptions const& reads = {},
-                                    Index window_bytes = default_window_bytes) {
+inline CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
+                                           Index window_bytes = default_window_bytes) {
     using namespace detail;
     LoadList list;
     Collectives collectives;

@@ -83,8 +83,8 @@ inline void check_options(VerifyOptions const& options, int ranks) {
 /// different tensors or options, naming the first; BufferError, naming tensor and rank, for a view that does not fit;
 /// MeshError for ranks that do not exist; DTypeError for elements smaller than a byte. Also what the communicator
 /// throws; a repair that was under way then leaves unspecified what it was to overwrite.
-template <Communicator C>
-ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, C& comm, VerifyOptions const& options = {}) {
+inline ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                                     VerifyOptions const& options = {}) {
     std::vector<detail::ReplicaHasher> hasher;
     agree_on_tensors(comm, tensors, detail::task_of(options), [&] {
         detail::check_options(options, comm.size());

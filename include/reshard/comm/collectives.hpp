@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/collectives.hpp
 /// \brief  Small collectives every transport gets for free: barrier, broadcast, all_gather, all_to_all of bytes.
-/// \depends comm/communicator.hpp, <vector>. For headers and counts; tensors move through plans.
+/// \depends comm/any_communicator.hpp, <vector>. For headers and counts; tensors move through plans.
 ///
 /// All are collective and block. They throw what agree() and exchange() throw, BufferError for sizes that do not fit.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/any_communicator.hpp>
 
 #include <vector>
 
@@ -31,14 +31,10 @@ inline void check_blocks(std::string_view operation, std::size_t whole, std::siz
 }  // namespace detail
 
 /// Returns when every rank has called it.
-template <Communicator C>
-void barrier(C& comm) {
-    static_cast<void>(comm.agree(Verdict{}));
-}
+inline void barrier(CommunicatorRef comm) { static_cast<void>(comm.agree(Verdict{})); }
 
 /// `bytes` of rank `root` to every rank; the same size everywhere. Throws MeshError for a root that does not exist.
-template <Communicator C>
-void broadcast(C& comm, std::span<std::byte> bytes, int root) {
+inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root) {
     if (root < 0 || root >= comm.size()) {
         raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", comm.size(), " ranks."));
     }
@@ -73,8 +69,7 @@ inline void list_all_to_all(std::span<std::byte const> from, std::span<std::byte
 }  // namespace detail
 
 /// Block r of rank s goes to block s of rank r: equal blocks of `to.size() / comm.size()` bytes.
-template <Communicator C>
-void all_to_all(C& comm, std::span<std::byte const> from, std::span<std::byte> to) {
+inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, std::span<std::byte> to) {
     std::vector<Send> sends;
     std::vector<Receive> receives;
     detail::list_all_to_all(from, to, comm.size(), sends, receives);
@@ -82,8 +77,7 @@ void all_to_all(C& comm, std::span<std::byte const> from, std::span<std::byte> t
 }
 
 /// `mine` of every rank, in rank order, to every rank; the same size everywhere. `all` holds comm.size() blocks.
-template <Communicator C>
-void all_gather(C& comm, std::span<std::byte const> mine, std::span<std::byte> all) {
+inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, std::span<std::byte> all) {
     detail::check_blocks("all_gather", all.size(), mine.size(), comm.size());
     std::vector<Send> sends;
     std::vector<Receive> receives;

@@ -9,6 +9,7 @@
 #include <reshard/core/transfer.hpp>
 
 #include <concepts>     // default_initializable, movable, same_as
+#include <cstdlib>      // abort
 #include <span>         // span
 #include <string>       // string
 #include <string_view>  // string_view
@@ -16,8 +17,7 @@
 
 namespace reshard::inline v0 {
 
-template <class Byte>
-class BasicHostMemory;  // memory/host_memory.hpp
+class MemoryPolicy;  // memory/memory_policy.hpp
 
 /// What a rank has moved since its communicator was made. Local bytes are a rank's transfers to itself; they are
 /// counted nowhere else. On every communicator the sent and the received bytes of all ranks are equal. Bytes are those
@@ -137,17 +137,29 @@ void check_memory(C& comm, void const* memory) {
     }
 }
 
-/// Where the tensors of plans lie that run over `comm`, and who works on them: what its member memory() returns, a
-/// memory policy (memory/host_memory.hpp), or that of the transport below a policy; the host's where none is stated.
-template <class C, class Host = BasicHostMemory<std::byte>>
-[[nodiscard]] auto memory_of(C& comm) {
+/// Where the tensors of plans lie that run over `comm`, and who works on them: what its member memory() returns, or
+/// that of the transport below a policy; null, which means the host's, where none is stated.
+template <class C>
+[[nodiscard]] MemoryPolicy const* memory_of(C& comm) {
     if constexpr (requires { comm.memory(); }) {
         return comm.memory();
     } else if constexpr (requires { comm.inner(); }) {
         return memory_of(comm.inner());
     } else {
-        return Host{};
+        return nullptr;
     }
+}
+
+/// Ends the process as the transport below `comm` wants it: by its member terminate(), which does not return (MPI has
+/// other processes to end as well), else by std::abort.
+template <class C>
+[[noreturn]] void terminate(C& comm) noexcept {
+    if constexpr (requires { comm.terminate(); }) {
+        comm.terminate();
+    } else if constexpr (requires { comm.inner(); }) {
+        terminate(comm.inner());
+    }
+    std::abort();
 }
 
 /// Where a rank stands when a communicator is split along a mesh axis: the line it is on, its place there.

@@ -82,11 +82,7 @@ public:
 
     /// Where tensors of plans lie, each on the device or on the host, and who works on them: this stream.
     /// DeviceThreadCommunicator has no kernels, so prepare() refuses plans that fold, fill or scale.
-    [[nodiscard]] auto memory() const {
-        return Copies::mixed_memory(
-            exchange_->window(), exchange_->window().options.staging,
-            [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); });
-    }
+    [[nodiscard]] MemoryPolicy const* memory() const noexcept { return &memory_; }
 
     void abort(ErrorCode code, std::string_view reason) noexcept { host_.abort(code, reason); }
 
@@ -107,6 +103,9 @@ private:
     ThreadCommunicator host_;
     Traffic before_;  ///< what the plain communicator had moved
     std::unique_ptr<Exchange> exchange_;
+    typename Copies::MixedMemory memory_ = Copies::mixed_memory(
+        exchange_->window(), exchange_->window().options.staging,
+        [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); });
 };
 
 using DeviceThreadCommunicator = BasicDeviceThreadCommunicator<detail::StridedCopies>;

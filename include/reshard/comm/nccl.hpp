@@ -123,9 +123,7 @@ public:
 
     /// Where tensors of plans lie, and who works on them: this stream. NcclCommunicator has no kernels, so prepare()
     /// refuses plans that fold, fill or scale.
-    [[nodiscard]] auto memory() const {
-        return Copies::memory(team().stream(), team().device(), team().options().staging, detail::check_nccl_memory);
-    }
+    [[nodiscard]] MemoryPolicy const* memory() const noexcept { return &memory_; }
 
     void abort(ErrorCode code, std::string_view reason) noexcept { team().poison(code, reason); }
 
@@ -172,6 +170,8 @@ private:
     }
 
     std::shared_ptr<Exchange> exchange_;
+    typename Copies::Memory memory_ =
+        Copies::memory(team().stream(), team().device(), team().options().staging, detail::check_nccl_memory);
 };
 
 using NcclCommunicator = BasicNcclCommunicator<detail::StridedCopies>;

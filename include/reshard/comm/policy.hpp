@@ -120,21 +120,4 @@ template <template <class> class... Policies, Communicator C, class... Settings>
     return detail::wrapped<Result>(std::move(inner), settings...);
 }
 
-/// For authors of policies and transports.
-namespace transport {
-
-/// Ends the process as the transport below `comm` wants it: by its member terminate(), which does not return (MPI has
-/// other processes to end as well), else by std::abort.
-template <class C>
-[[noreturn]] void terminate(C& comm) noexcept {
-    if constexpr (requires { comm.terminate(); }) {
-        comm.terminate();
-    } else if constexpr (requires { comm.inner(); }) {
-        terminate(comm.inner());
-    }
-    std::abort();
-}
-
-}  // namespace transport
-
 }  // namespace reshard::inline v0

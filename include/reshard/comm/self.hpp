@@ -61,7 +61,7 @@ public:
             bytes += send->payload_bytes();
         }
         CopyHint const hint = bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
-        for (std::size_t i = 0; i < sends.size(); ++i) deliver<Byte>(sends[i], receives[i], hint);
+        for (std::size_t i = 0; i < sends.size(); ++i) deliver(sends[i], receives[i], hint);
         traffic_.bytes_local += bytes;
         return {};
     }

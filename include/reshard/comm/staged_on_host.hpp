@@ -74,11 +74,7 @@ public:
     void check_memory(void const* memory) const { static_cast<void>(detail::reachable_kind(name, device(), memory)); }
     /// Where tensors of plans lie, each on the device or on the host, and who works on them: this stream. StagedOnHost
     /// has no kernels, so prepare() refuses plans that fold, fill or scale.
-    [[nodiscard]] auto memory() const noexcept {
-        return Copies::mixed_memory(exchange_->passage(), device_staging(), [](int mine, void const* memory) {
-            static_cast<void>(detail::reachable_kind(name, mine, memory));
-        });
-    }
+    [[nodiscard]] MemoryPolicy const* memory() const noexcept { return &memory_; }
     void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
 
 private:
@@ -90,6 +86,9 @@ private:
     }
 
     std::unique_ptr<Exchange> exchange_;
+    typename Copies::MixedMemory memory_ = Copies::mixed_memory(
+        exchange_->passage(), device_staging(),
+        [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); });
 };
 
 template <class C>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/config.hpp
-/// \brief  Version numbers and the two annotations every other header relies on. Includes nothing.
+/// \brief  Version numbers and the annotations every other header relies on. Includes nothing.
 #pragma once
 
 #define RESHARD_VERSION_MAJOR 0
@@ -12,6 +12,15 @@
 #define RESHARD_HOST_DEVICE __host__ __device__
 #else
 #define RESHARD_HOST_DEVICE
+#endif
+
+/// Definitions beside a header, in its .ipp, begin with this mark. Header-only programs see them, so they are inline
+/// there; the compiled library (target reshard::compiled) has them in its own source files, which define
+/// RESHARD_SOURCE. Who uses that library compiles with RESHARD_COMPILED, and sees declarations only.
+#if defined(RESHARD_SOURCE)
+#define RESHARD_INLINE
+#else
+#define RESHARD_INLINE inline
 #endif
 
 namespace reshard {

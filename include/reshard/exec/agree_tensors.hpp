@@ -4,6 +4,7 @@
 /// \depends exec/local_tensor, exec/detail/batch_check. Opt-in: not part of the umbrella.
 #pragma once
 
+#include <reshard/comm/detail/verdict_of.hpp>
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
@@ -84,15 +85,16 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
 ///
 /// Throws, the same on every rank: the error of the lowest rank that has one, MeshError, DTypeError or BufferError as
 /// detail::check_tensors says or what check() threw; else MismatchError, naming the first tensor listed differently.
-template <Communicator C, class Check>
-void agree_on_tensors(C& comm, std::span<LocalTensor const> tensors, TensorTask const& task, Check&& check) {
+template <class Check>
+void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors, TensorTask const& task,
+                      Check&& check) {
     detail::BatchDigest digest;
     Verdict verdict = detail::verdict_of([&] {
         digest = detail::digest_of(tensors, task.options);
         detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);
         for (LocalTensor const& tensor : tensors) {
             if (task.by_host) detail::check_on_host(tensor, comm.rank(), task.function);
-            if (tensor.distribution.contains(comm.rank())) transport::check_memory(comm, tensor.view.data());
+            if (tensor.distribution.contains(comm.rank())) comm.check_memory(tensor.view.data());
         }
         check();
     });

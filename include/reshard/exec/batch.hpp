@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/batch.hpp
 /// \brief  Many tensors of any element types in one prepared plan: one agreement, few exchanges, large messages.
-/// \depends exec/redistribute, plan/batch. Opt-in: not part of the umbrella.
+/// \depends exec/prepare. Opt-in: not part of the umbrella.
 ///
 /// Tensors travel in rounds. A round is one exchange per phase, which holds the transfers of all its tensors: a
 /// transport sends one message per peer, or copies from peer to peer between one pair of barriers. Small tensors share
 /// rounds, large ones have a round of their own (plan/batch.hpp has the rule). Views and local copies need no round.
 #pragma once
 
-#include <reshard/exec/detail/batch_check.hpp>
-#include <reshard/exec/detail/batch_job.hpp>
-#include <reshard/exec/redistribute.hpp>
-#include <reshard/plan/batch.hpp>
+#include <reshard/exec/prepare.hpp>
+
+#include <string>  // string
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
@@ -62,206 +62,20 @@ private:
     std::vector<BatchTensor> tensors_;
 };
 
-namespace detail {
-
-/// One tensor's plan as one rank carries it out.
-struct TensorSteps {
-    Steps planned;
-    ValueChange change;
-    Steps steps;
-
-    TensorSteps(BatchTensor const& tensor, int rank)
-        : planned(tensor.plan.steps()),
-          change(value_change(tensor.plan, planned, rank, tensor.source, tensor.destination, tensor.options.factor,
-                              tensor.options.cast)),
-          steps(changed_steps(planned, change.is_active())) {}
-
-    /// Bytes of scratch memory this rank needs.
-    [[nodiscard]] Index workspace(BatchTensor const& tensor, int rank) const {
-        return padded_bytes(workspace_of(steps, tensor.plan.from(), rank), change.from);
-    }
-};
-
-/// "tensor 17 'model.norm.weight'"
-[[nodiscard]] inline std::string label(Batch const& batch, std::size_t i) {
-    std::string const& name = batch.tensors()[i].name;
-    return name.empty() ? concat("tensor ", i) : concat("tensor ", i, " '", name, "'");
-}
-
-/// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.workspace_bytes.
-[[nodiscard]] inline RoundLoad round_load(BatchTensor const& tensor, TensorSteps const& mine,
-                                          BatchOptions const& options) {
-    if (mine.steps.kind != Kind::collective) return {};
-    DType const travels = mine.steps.fold ? mine.change.from : mine.change.wire();
-    RoundLoad const load{true, round_bytes(tensor.plan, mine.steps, travels),
-                         padded_bytes(largest_workspace(mine.steps), mine.change.from)};
-    if (load.workspace > options.workspace_bytes) {
-        raise(ErrorCode::buffer, concat("reshard::prepare: its fold needs ", load.workspace,
-                                        " bytes of scratch memory, but a round may use ", options.workspace_bytes,
-                                        ". Fix: raise BatchOptions::workspace_bytes to ", load.workspace,
-                                        ", or move this tensor to fewer ranks at a time."));
-    }
-    return load;
-}
-
-/// Bytes of scratch memory of one rank: of the round that needs most.
-[[nodiscard]] inline Index workspace_of_rounds(std::vector<std::vector<std::size_t>> const& rounds,
-                                               std::span<Index const> needs) noexcept {
-    Index most = 0;
-    for (auto const& round : rounds) {
-        Index sum = 0;
-        for (std::size_t i : round) sum += needs[i];
-        most = larger(most, sum);
-    }
-    return most;
-}
-
-inline void check_options(BatchOptions const& options) {
-    if (options.round_bytes >= 0 && options.workspace_bytes >= 0) return;
-    raise(ErrorCode::buffer, concat("reshard::prepare: a round of ", options.round_bytes, " bytes with ",
-                                    options.workspace_bytes, " bytes of scratch memory. Fix: no size is negative."));
-}
-
-/// Writer and reader, or two writers, of the same memory.
-inline void check_clashes(Batch const& batch, int rank) {
-    std::vector<Stretch> stretches;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-        BatchTensor const& tensor = batch.tensors()[i];
-        if (tensor.plan.from().contains(rank)) stretches.push_back({tensor.source, i, false});
-        if (tensor.plan.to().contains(rank)) stretches.push_back({tensor.destination, i, true});
-    }
-    Clash const clash = find_clash(stretches);
-    if (clash.writer == clash.other) return;
-    raise(ErrorCode::buffer,
-          concat("reshard::prepare: on rank ", rank, " the destination of ", label(batch, clash.writer),
-                 " overlaps the ", clash.reads ? "source" : "destination", " of ", label(batch, clash.other),
-                 ". Fix: give each its own memory; what one tensor writes and another reads goes into two batches."));
-}
-
-/// What this rank brings to the agreement.
-[[nodiscard]] inline BatchDigest digest_of(Batch const& batch, int rank, BatchOptions const& options) {
-    BatchDigest result;
-    result.options = Digest{}.add_signed(options.round_bytes).add_signed(options.workspace_bytes).value();
-    result.tensors.reserve(batch.size());
-    for (BatchTensor const& tensor : batch.tensors()) {
-        ValueChange const change = TensorSteps(tensor, rank).change;
-        Digest digest;
-        digest.add(tensor.plan.hash()).add(static_cast<std::uint64_t>(change.from));
-        if (change.is_active()) {
-            digest.add(static_cast<std::uint64_t>(change.to));
-            digest.add(__builtin_bit_cast(std::uint64_t, tensor.options.factor.value));
-        }
-        result.tensors.push_back(digest.add_text(tensor.name).value());
-    }
-    return result;
-}
-
-/// Completes "rank 3 ... , but rank 0 ...".
-[[nodiscard]] inline std::string describe(Batch const& batch, Index place, int rank, BatchOptions const& options) {
-    if (place < 0) {
-        return concat("prepared a batch with round_bytes ", options.round_bytes, " and workspace_bytes ",
-                      options.workspace_bytes);
-    }
-    auto const i = static_cast<std::size_t>(place);
-    if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
-    BatchTensor const& tensor = batch.tensors()[i];
-    ValueChange const change = TensorSteps(tensor, rank).change;
-    std::string text =
-        concat("prepared ", label(batch, i), " as ", to_string(tensor.plan.from()), " -> ", to_string(tensor.plan.to()),
-               " of ", to_string(tensor.plan.from().shape()), " ", name(change.from));
-    if (change.from != change.to) text += concat(" -> ", name(change.to));
-    if (tensor.options.factor != 1.0)
-        text += concat(" times ", tensor.options.factor.methods->number(tensor.options.factor));
-    return text;
-}
-
-}  // namespace detail
-
 /// The tensors of each round, by their number in the batch; views and local copies are in none. The same on every rank.
 /// Throws BufferError for a tensor that needs more scratch memory than a round may use.
-[[nodiscard]] inline std::vector<std::vector<std::size_t>> rounds(Batch const& batch, int rank,
-                                                                  BatchOptions const& options = {}) {
-    std::vector<RoundLoad> loads;
-    loads.reserve(batch.size());
-    for (BatchTensor const& tensor : batch.tensors()) {
-        loads.push_back(detail::round_load(tensor, detail::TensorSteps(tensor, rank), options));
-    }
-    return cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
-}
+[[nodiscard]] std::vector<std::vector<std::size_t>> rounds(Batch const& batch, int rank,
+                                                           BatchOptions const& options = {});
 
 /// Bytes of scratch memory one rank needs for a batch: of the round that needs most.
-[[nodiscard]] inline Index workspace_bytes(Batch const& batch, int rank, BatchOptions const& options = {}) {
-    std::vector<Index> needs;
-    needs.reserve(batch.size());
-    for (BatchTensor const& tensor : batch.tensors()) {
-        needs.push_back(detail::TensorSteps(tensor, rank).workspace(tensor, rank));
-    }
-    return detail::workspace_of_rounds(rounds(batch, rank, options), needs);
-}
+[[nodiscard]] Index workspace_bytes(Batch const& batch, int rank, BatchOptions const& options = {});
 
 namespace detail {
-
-/// By a name that depends on C: nothing of it is compiled until somebody prepares a batch.
-template <class C>
-struct BatchJobOf {
-    using memory = MemoryOf<C>;
-    using type = BatchJob<std::byte, memory>;
-};
-
-/// Checks, allocates and binds one rank's side of a batch. Communicates nothing. `current` is the tensor at work.
-template <Communicator C>
-[[nodiscard]] typename BatchJobOf<C>::type bind_batch(Batch const& batch, C& comm, BatchOptions const& options,
-                                                      std::size_t& current) {
-    using M = typename BatchJobOf<C>::memory;
-    M const memory = transport::memory_of(comm);
-    int const rank = comm.rank();
-    check_options(options);
-    std::vector<RoundLoad> loads;
-    std::vector<Index> needs;
-    loads.reserve(batch.size());
-    needs.reserve(batch.size());
-    for (current = 0; current < batch.size(); ++current) {
-        BatchTensor const& tensor = batch.tensors()[current];
-        TensorSteps const mine(tensor, rank);
-        check_arguments(tensor.plan, mine.planned, rank, comm.size(), tensor.source, tensor.destination, mine.change,
-                        tensor.options.cast);
-        check_memory(comm, tensor.plan, tensor.source, tensor.destination);
-        check_work<M>(tensor.plan, mine.steps, mine.change);
-        loads.push_back(round_load(tensor, mine, options));
-        needs.push_back(mine.workspace(tensor, rank));
-    }
-    check_clashes(batch, rank);
-    auto const rounds = cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
-
-    Index const needed = workspace_of_rounds(rounds, needs);
-    typename M::workspace_type own{};
-    std::span<std::byte> const workspace =
-        workspace_for(comm, memory, options.workspace, needed, own, "batch", "workspace_bytes(batch, rank, options)");
-    std::vector<std::size_t> offsets(batch.size(), 0);  // rounds follow each other in the same memory
-    for (auto const& round : rounds) {
-        std::size_t offset = 0;
-        for (std::size_t i : round) {
-            offsets[i] = offset;
-            offset += static_cast<std::size_t>(needs[i]);
-        }
-    }
-    typename BatchJobOf<C>::type::Jobs jobs;
-    jobs.reserve(batch.size());
-    for (current = 0; current < batch.size(); ++current) {
-        BatchTensor const& tensor = batch.tensors()[current];
-        auto const part =
-            workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
-        TensorSteps const mine(tensor, rank);
-        jobs.emplace_back(tensor.plan, mine.steps, rank, tensor.source, tensor.destination, part, mine.change, memory);
-    }
-    return typename BatchJobOf<C>::type(std::move(jobs), rounds, std::move(own));
-}
-
+/// Checks, allocates and binds one rank's side of a batch, by `new`. Communicates nothing. `current` is the tensor at
+/// work.
+[[nodiscard]] BatchJob* bind_batch(Batch const& batch, CommunicatorRef comm, BatchOptions const& options,
+                                   std::size_t& current);
 }  // namespace detail
-
-/// Tensors ready to move: run() and start() as for one plan.
-template <Communicator C>
-using PreparedBatch = PreparedPlan<C, typename detail::BatchJobOf<C>::type>;
 
 /// Collective over `comm`: checks every tensor, agrees once among all ranks (the same error everywhere, naming rank and
 /// tensor) and allocates; until then nothing is touched. The memory and the communicator must outlive the result; the
@@ -270,29 +84,13 @@ using PreparedBatch = PreparedPlan<C, typename detail::BatchJobOf<C>::type>;
 /// Throws what prepare of one plan throws, its message led by the tensor's number and name; BufferError also when two
 /// tensors share memory that one of them writes, and for scratch memory beyond options.workspace_bytes; MismatchError
 /// when ranks list different tensors or options, naming the first that differs.
-template <Communicator C>
-[[nodiscard]] PreparedBatch<C> prepare(Batch const& batch, C& comm, BatchOptions const& options = {}) {
-    using J = typename detail::BatchJobOf<C>::type;
-    int const rank = comm.rank();
-    std::size_t current = batch.size();
-    std::vector<J> job;
-    detail::BatchDigest digest;
-    Verdict verdict = detail::verdict_of([&] {
-        digest = detail::digest_of(batch, rank, options);
-        job.push_back(detail::bind_batch(batch, comm, options, current));
-    });
-    if (!verdict.ok() && current < batch.size()) {
-        verdict.reason = concat(detail::label(batch, current), ": ", verdict.reason);
-    }
-    detail::agree_on_batch(comm, std::move(verdict), digest,
-                           [&](Index place) { return detail::describe(batch, place, rank, options); });
-    return PreparedBatch<C>(comm, std::move(job.back()));
-}
+[[nodiscard]] PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {});
 
 /// prepare + run. Collective over `comm`.
-template <Communicator C>
-void redistribute(Batch const& batch, C& comm, BatchOptions const& options = {}) {
-    prepare(batch, comm, options).run();
-}
+void redistribute(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {});
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/exec/batch.ipp>
+#endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/calibrate.hpp
 /// \brief  A topology measured: latency and bandwidth of every tier from a short run on a communicator.
-/// \depends plan/topology, comm/communicator; <algorithm>, <chrono>, <vector>. Not part of the umbrella.
+/// \depends plan/topology, comm/any_communicator; <algorithm>, <chrono>, <vector>. Not part of the umbrella.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/any_communicator.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <algorithm>  // sort
@@ -23,10 +23,9 @@ struct CalibrateOptions {
 namespace detail {
 
 /// Rank 0's clock on exchanges in which some ranks trade one message, both ways at once.
-template <Communicator C>
 class PairClock {
 public:
-    PairClock(C& comm, CalibrateOptions const& options)
+    PairClock(CommunicatorRef comm, CalibrateOptions const& options)
         : comm_(comm),
           repeats_(options.repeats),
           sent_(static_cast<std::size_t>(options.large_bytes)),
@@ -77,7 +76,7 @@ public:
     }
 
 private:
-    C& comm_;
+    CommunicatorRef comm_;
     int repeats_;
     std::vector<std::byte> sent_;
     std::vector<std::byte> received_;
@@ -107,8 +106,8 @@ inline void require_calibration(Topology const& topology, Index ranks, Calibrate
 /// that reaches, when it is less than its ranks could alone, is the inner tier's uplink. Every rank gets rank 0's
 /// numbers. Throws MeshError for tiers that are no topology or in which no two ranks meet, BufferError for sizes that
 /// make no sense, and what the communicator throws. Memory: twice large_bytes per rank.
-template <Communicator C>
-[[nodiscard]] Topology calibrate(C& comm, std::vector<Tier> tiers, CalibrateOptions const& options = {}) {
+[[nodiscard]] inline Topology calibrate(CommunicatorRef comm, std::vector<Tier> tiers,
+                                        CalibrateOptions const& options = {}) {
     for (Tier& tier : tiers) {
         tier.latency = 0;
         tier.bandwidth = 1;
@@ -116,7 +115,7 @@ template <Communicator C>
     }
     Topology const shape(tiers);
     detail::require_calibration(shape, comm.size(), options);
-    detail::PairClock<C> clock(comm, options);
+    detail::PairClock clock(comm, options);
     constexpr double least = 1e-12;  // a clock may stand still
     std::vector<double> numbers;
     auto const large = static_cast<double>(options.large_bytes);

@@ -101,8 +101,8 @@ public:
         one.element_bytes = bytes(dtype_);
         wide.element_bytes = 8;
         auto const* value = reinterpret_cast<std::byte const*>(&constant.value);
-        convert<std::byte>(value, wide, DType::f64, stored, one, dtype_, 1.0);
-        convert<std::byte>(stored, one, dtype_, reinterpret_cast<std::byte*>(&again), wide, DType::f64, 1.0);
+        convert(value, wide, DType::f64, stored, one, dtype_, 1.0);
+        convert(stored, one, dtype_, reinterpret_cast<std::byte*>(&again), wide, DType::f64, 1.0);
         if (again != constant.value) {
             refuse(name(dtype_), " has no ", text(constant.value), ". Fix: give it a value it has, or use F32.");
         }
@@ -189,7 +189,7 @@ void fill(LocalTensor const& tensor, int rank, std::uint64_t seed, Law const& in
         from.element_bytes = sizeof(double);
         for (StridedDim& dim : from.dims.values) dim.stride = 0;
         auto const* value = reinterpret_cast<std::byte const*>(&initializer.value);
-        convert<std::byte>(value, from, DType::f64, view.data(), to, view.dtype(), 1.0);
+        convert(value, from, DType::f64, view.data(), to, view.dtype(), 1.0);
     } else {
         std::uint64_t const stream = name_stream(tensor.name);
         with_float(view.dtype(), [&]<class T>() {

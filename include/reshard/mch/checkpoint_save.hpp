@@ -37,10 +37,9 @@ struct MchSaveHeader {
     return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; }};
 }
 
-template <Communicator C>
 class MchSaver {
 public:
-    MchSaver(std::string folder, std::span<MchSaving const> tables, C& comm)
+    MchSaver(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm)
         : commit_(std::move(folder), comm, mch_save_names()), tables_(tables), comm_(comm) {}
 
     std::string run(MchSaveOptions const& options) {
@@ -200,9 +199,9 @@ private:
         commit_.replace_index(to_json(index_));
     }
 
-    SaveCommit<C> commit_;
+    SaveCommit commit_;
     std::span<MchSaving const> tables_;
-    C& comm_;
+    CommunicatorRef comm_;
     Digest digest_;
     std::string summary_;
     MchIndex index_;
@@ -223,14 +222,13 @@ private:
 /// Throws what shard_of() throws; BufferError also for rows that are not [z, ...] and for device memory; MeshError for
 /// ranks the communicator does not have; MismatchError for ranks that list different tables or are at different
 /// iterations, names given twice, and a state that is all zeros; FormatError for names that are not UTF-8; IoError.
-template <Communicator C>
-std::string save_mch(std::string folder, std::span<MchSaving const> tables, C& comm,
-                     MchSaveOptions const& options = {}) {
-    return detail::MchSaver<C>(std::move(folder), tables, comm).run(options);
+inline std::string save_mch(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
+                            MchSaveOptions const& options = {}) {
+    return detail::MchSaver(std::move(folder), tables, comm).run(options);
 }
 /// The same for one table.
-template <Communicator C>
-std::string save_mch(std::string folder, MchSaving const& table, C& comm, MchSaveOptions const& options = {}) {
+inline std::string save_mch(std::string folder, MchSaving const& table, CommunicatorRef comm,
+                            MchSaveOptions const& options = {}) {
     return save_mch(std::move(folder), std::span<MchSaving const>(&table, 1), comm, options);
 }
 

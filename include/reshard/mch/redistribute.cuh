@@ -45,7 +45,7 @@ using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 /// device, from the allocator: the entries that leave or stay, those that come, and about 40 bytes for each the shard
 /// is to have; where ids are evicted 24 more for each that came.
 template <DeviceCommunicator C>
-std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition const> tables, C& comm,
+std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition const> tables, CommunicatorRef comm,
                                                     MchDeviceOptions const& options = {}) {
     DeviceWork work(comm.stream(), options.allocator);
     MchOptions host;
@@ -59,7 +59,8 @@ std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition cons
 /// copied 8 bytes at a time; views whose rows have an odd number of bytes slow the others down.
 template <DeviceCommunicator C>
 void apply_row_moves_on_device(std::span<MchRowMove const> moves, MchTable const& table,
-                               std::span<DynamicView const> rows, C& comm, DeviceAllocator const& allocator = {}) {
+                               std::span<DynamicView const> rows, CommunicatorRef comm,
+                               DeviceAllocator const& allocator = {}) {
     DeviceWork work(comm.stream(), allocator);
     detail::apply_row_moves_with(work, moves, table, rows, comm);
 }

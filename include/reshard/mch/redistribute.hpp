@@ -21,8 +21,8 @@ namespace reshard::inline v0 {
 namespace detail {
 
 /// Agrees where there is somebody to agree with: a world of one rank makes no collective call.
-template <Communicator C, class Work>
-void agree_after(C& comm, std::uint64_t digest, Work&& work) {
+template <class Work>
+void agree_after(CommunicatorRef comm, std::uint64_t digest, Work&& work) {
     Verdict mine = verdict_of(work);
     if (comm.size() == 1) {
         if (!mine.ok()) raise(mine.code, std::move(mine.reason));
@@ -62,8 +62,8 @@ void agree_after(C& comm, std::uint64_t digest, Work&& work) {
 /// too; where ids are evicted, 16 more bytes each while they are chosen.
 ///
 /// Returns what became of each table on this rank, in the order of `tables`.
-template <Communicator C>
-std::vector<MchChange> redistribute(std::span<MchTransition const> tables, C& comm, MchOptions const& options = {}) {
+inline std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
+                                           MchOptions const& options = {}) {
     int const rank = comm.rank();
     auto const ranks = static_cast<std::size_t>(comm.size());
     detail::MchPassages passages;
@@ -99,9 +99,8 @@ std::vector<MchChange> redistribute(std::span<MchTransition const> tables, C& co
 }
 
 /// The same for one table.
-template <Communicator C>
-MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state, C& comm,
-                       MchOptions const& options = {}) {
+inline MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,
+                              CommunicatorRef comm, MchOptions const& options = {}) {
     MchTransition const table{saved, current, state};
     return std::move(redistribute(std::span(&table, 1), comm, options)[0]);
 }

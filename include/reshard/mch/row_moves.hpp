@@ -92,9 +92,8 @@ private:
 /// Throws the same error on every rank before anything is written: BufferError for rows that are not the shard's,
 /// MismatchError for a move from a row the table does not have, or into another rank's shard, for two into one row, and
 /// for rows that are of another width on another rank; DTypeError; OutOfMemory.
-template <Communicator C>
-void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, std::span<DynamicView const> rows,
-                     C& comm) {
+inline void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, std::span<DynamicView const> rows,
+                            CommunicatorRef comm) {
     int const rank = comm.rank();
     auto const ranks = static_cast<std::size_t>(comm.size());
     Interval range{};
@@ -198,8 +197,8 @@ void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, s
 }
 
 /// The same for one view.
-template <Communicator C>
-void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, DynamicView const& rows, C& comm) {
+inline void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, DynamicView const& rows,
+                            CommunicatorRef comm) {
     apply_row_moves(moves, table, std::span<DynamicView const>(&rows, 1), comm);
 }
 

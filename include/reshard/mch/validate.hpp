@@ -74,10 +74,10 @@ template <class T>
 
 /// The part of validate() that needs other ranks. Strays go to the rank that looks their ids up: two ranks that hold
 /// one id cannot both be that rank, so every id on two ranks is among the strays.
-template <Communicator C>
 class MchJointScan {
 public:
-    MchJointScan(MchTable const& table, MchState const& state, C& comm) : table_(table), state_(state), comm_(comm) {}
+    MchJointScan(MchTable const& table, MchState const& state, CommunicatorRef comm)
+        : table_(table), state_(state), comm_(comm) {}
 
     [[nodiscard]] MchReport run() {
         agree_on_table();
@@ -216,7 +216,7 @@ private:
 
     MchTable const& table_;
     MchState const& state_;
-    C& comm_;
+    CommunicatorRef comm_;
     MchShard shard_;
     MchReport report_;
     MchHeader header_;
@@ -234,10 +234,9 @@ private:
 /// Throws, the same on every rank, what validate() of the lowest rank that fails throws, naming that rank; MeshError
 /// for a mesh of ranks the communicator does not have; MismatchError, printing both, when ranks describe different
 /// tables.
-template <Communicator C>
-[[nodiscard]] MchReport validate(MchTable const& table, MchState const& state, C& comm) {
+[[nodiscard]] inline MchReport validate(MchTable const& table, MchState const& state, CommunicatorRef comm) {
     if (comm.size() == 1 && !(table.slots.mesh().last_rank() > 0)) return validate(table, state, Index{0});
-    return detail::MchJointScan<C>(table, state, comm).run();
+    return detail::MchJointScan(table, state, comm).run();
 }
 
 }  // namespace reshard::inline v0

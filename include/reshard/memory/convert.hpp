@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/convert.hpp
 /// \brief  Copies one strided box into another of a different element type, times a factor, each value rounded once.
-/// \depends core, memory/copy.hpp, memory/detail/cast.hpp. No allocation, no exceptions.
+/// \depends core. No allocation, no exceptions.
 ///
 /// result = the value of the destination's type nearest to value * factor, ties to even, whatever the two types:
 ///   - nothing is rounded on the way: not the product, not by way of a type in between;
@@ -10,12 +10,10 @@
 ///     fractions off and let integers wrap; rounding and ending keep the error at half a unit, or the least there is.)
 ///   - a boolean is 0 or 1; to a boolean, everything but 0 is true.
 ///
-/// The same type and factor 1 is a copy of bits. `Byte` is std::byte: a template, so that only files that convert
-/// compile the kernels of all types.
+/// The same type and factor 1 is a copy of bits.
 #pragma once
 
-#include <reshard/memory/copy.hpp>
-#include <reshard/memory/detail/cast.hpp>
+#include <reshard/core/transfer.hpp>
 
 namespace reshard::inline v0 {
 
@@ -31,121 +29,14 @@ namespace reshard::inline v0 {
     return from == to || (is_number(from) && is_number(to));
 }
 
-namespace detail {
-
-/// Two loops of a nest, so many elements at a time.
-struct ConvertTile {
-    LoopDim outer{1, 0, 0};
-    LoopDim inner{1, 0, 0};
-    Index rows = 1;
-    Index columns = 1;
-};
-
-inline constexpr Index convert_tile_elements = 1024;
-
-/// Takes the loops of a tile out of the nest. In a transposition, neighbours in the source are far apart in the
-/// destination: square tiles, so that lines of both sides stay in the first cache until they are used up.
-[[nodiscard]] inline ConvertTile take_tile(LoopNest& nest) noexcept {
-    ConvertTile tile;
-    if (!nest.dims.empty()) {
-        tile.inner = nest.dims.back();
-        nest.dims.pop_back();
-    }
-    int nearest = nest.dims.size() - 1;
-    if (nearest >= 0) {
-        int const last = nearest;
-        for (int d = 0; d < last; ++d) {
-            if (magnitude(nest.dims[d].from) < magnitude(nest.dims[nearest].from)) nearest = d;
-        }
-        bool const transposes = magnitude(nest.dims[nearest].from) < magnitude(tile.inner.from);
-        if (!transposes) nearest = last;
-        tile.outer = nest.dims[nearest];
-        for (int d = nearest; d < last; ++d) nest.dims[d] = nest.dims[d + 1];
-        nest.dims.pop_back();
-        tile.columns = smaller<Index>(tile.inner.extent, transposes ? 32 : convert_tile_elements);
-    } else {
-        tile.columns = smaller(tile.inner.extent, convert_tile_elements);
-    }
-    tile.rows = smaller(tile.outer.extent, convert_tile_elements / tile.columns);
-    return tile;
-}
-
-/// `rows` times `columns` elements of `element` bytes, `row` and `column` bytes apart.
-[[nodiscard]] inline StridedBox tile_box(Index element, Index rows, Index row, Index columns, Index column) noexcept {
-    StridedBox box;
-    box.element_bytes = element;
-    box.dims.push_back({rows, row});
-    box.dims.push_back({columns, column});
-    return box;
-}
-
-/// One tile: gathered into a dense one where the source is not, converted, scattered where the destination is not.
-template <class Byte>
-void convert_tile(RowConverter<Byte> const& converter, ConvertTile const& tile, Index rows, Index columns,
-                  std::byte const* from, Index from_bytes, std::byte* to, Index to_bytes) noexcept {
-    alignas(64) std::byte gathered[convert_tile_elements * 8];
-    alignas(64) std::byte converted[convert_tile_elements * 8];
-    Index from_row = tile.outer.from;
-    Index to_row = tile.outer.to;
-    std::byte const* source = from;
-    std::byte* target = to;
-    if (tile.inner.from != from_bytes) {
-        from_row = columns * from_bytes;
-        source = gathered;
-        copy(from, tile_box(from_bytes, rows, tile.outer.from, columns, tile.inner.from), gathered,
-             tile_box(from_bytes, rows, from_row, columns, from_bytes));
-    }
-    bool const scatters = tile.inner.to != to_bytes;
-    if (scatters) {
-        to_row = columns * to_bytes;
-        target = converted;
-    }
-    if (from_row == columns * from_bytes && to_row == columns * to_bytes) {
-        converter(source, target, rows * columns);
-    } else {
-        for (Index r = 0; r < rows; ++r) converter(source + r * from_row, target + r * to_row, columns);
-    }
-    if (scatters) {
-        copy(converted, tile_box(to_bytes, rows, to_row, columns, to_bytes), to,
-             tile_box(to_bytes, rows, tile.outer.to, columns, tile.inner.to));
-    }
-}
-
-}  // namespace detail
-
 /// Element k of `from_box`, times `factor`, becomes element k of `to_box`.
 /// \pre can_convert(from_type, to_type, factor); the boxes have the same extents, and element_bytes is that of their
 ///      types. For the rest as copy(): strides are free, alignment is not needed, boxes do not overlap.
-template <class Byte>
-void convert(std::byte const* from, StridedBox const& from_box, DType from_type, Byte* to, StridedBox const& to_box,
-             DType to_type, double factor = 1.0) noexcept {
-    if (from_type == to_type && factor == 1.0) return copy(from, from_box, to, to_box);
-    detail::LoopNest nest = detail::loop_nest(from_box, to_box);
-    if (nest.empty) return;
-    from += nest.from_offset;
-    to += nest.to_offset;
-    detail::RowConverter<Byte> const converter(from_type, to_type, factor);
-    Index const from_bytes = from_box.element_bytes;
-    Index const to_bytes = to_box.element_bytes;
-    detail::ConvertTile tile = detail::take_tile(nest);
-    bool const dense = tile.inner.extent == 1 || (tile.inner.from == from_bytes && tile.inner.to == to_bytes);
-    bool const whole_rows = dense && tile.inner.extent >= 64;  // long enough to go without tiles
-    detail::for_each_origin(nest, nest.dims.size(), from, to, [&](std::byte const* source, std::byte* target) {
-        if (whole_rows) {
-            for (Index r = 0; r < tile.outer.extent; ++r) {
-                converter(source + r * tile.outer.from, target + r * tile.outer.to, tile.inner.extent);
-            }
-            return;
-        }
-        for (Index r = 0; r < tile.outer.extent; r += tile.rows) {
-            Index const rows = smaller(tile.rows, tile.outer.extent - r);
-            for (Index c = 0; c < tile.inner.extent; c += tile.columns) {
-                Index const columns = smaller(tile.columns, tile.inner.extent - c);
-                detail::convert_tile(converter, tile, rows, columns, source + r * tile.outer.from + c * tile.inner.from,
-                                     from_bytes, target + r * tile.outer.to + c * tile.inner.to, to_bytes);
-            }
-        }
-    });
-}
+void convert(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
+             StridedBox const& to_box, DType to_type, double factor = 1.0) noexcept;
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/memory/convert.ipp>
+#endif

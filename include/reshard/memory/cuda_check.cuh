@@ -53,7 +53,7 @@ private:
 
 /// Throws BufferError for memory that kernels on the current device cannot be given: null, of the host, of another
 /// device, or not aligned. Memory of no bytes may be anything.
-inline void check_device_memory(char const* who, char const* what, Index number, void const* memory, Index bytes,
+inline void check_device_memory(char const* who, std::string_view what, Index number, void const* memory, Index bytes,
                                 Index alignment = 1) {
     if (bytes == 0) return;
     auto const refuse = [&](char const* is, char const* remedy) {

@@ -10,8 +10,7 @@ namespace reshard::inline v0 {
 
 /// From the sender's memory into the receiver's, for transports that reach both: the two conversions as one.
 /// \pre transport::same_extents(send, receive). `hint` is for values that travel as they are.
-template <class Byte>
-void deliver(Send const& send, Transfer<Byte> const& receive, CopyHint hint = CopyHint::cached) noexcept {
+inline void deliver(Send const& send, Receive const& receive, CopyHint hint = CopyHint::cached) noexcept {
     Conversion const& from = send.conversion;
     Conversion const& to = receive.conversion;
     if (from.is_plain() && to.is_plain()) return copy(send.base, send.box, receive.base, receive.box, hint);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/on_device.cuh
 /// \brief  DeviceMemory: the memory policy of a CUDA device. What plans do with tensors there, as kernels of a stream.
-/// \depends memory/copy.cuh, memory/host_memory.hpp, memory/detail/value_kernels.hpp. Needs nvcc.
+/// \depends memory/copy.cuh, memory/memory_policy.hpp, memory/detail/value_kernels.hpp. Needs nvcc.
 ///
 ///     redistribute(plan, source, destination, rank, DeviceMemory{stream});     // a plan that sends nothing
 ///
-/// NcclKernelCommunicator has a member memory() that returns one with its stream (memory/host_memory.hpp lists what
+/// NcclKernelCommunicator has a member memory() that returns one with its stream (memory/memory_policy.hpp says what
 /// a policy is); communicators that take memory of the host as well have one that uses it. Every operation is enqueued
 /// on that stream and returns at once: lists of boxes travel with the launch as its arguments, so nothing is allocated
 /// or uploaded, and a graph may capture them. Never the default stream, unless it is the one that was given. Results
@@ -14,7 +14,7 @@
 
 #include <reshard/memory/copy.cuh>
 #include <reshard/memory/detail/value_kernels.hpp>
-#include <reshard/memory/host_memory.hpp>
+#include <reshard/memory/memory_policy.hpp>
 
 #include <utility>  // exchange, swap
 
@@ -148,11 +148,8 @@ private:
 };
 
 /// Memory of one device, worked on by one stream. A value: copies mean the same stream.
-class DeviceMemory {
+class DeviceMemory final : public MemoryPolicy {
 public:
-    using workspace_type = DeviceWorkspace;
-    static constexpr bool computes = true;
-
     /// On the device that is current now. Throws TransportError when CUDA cannot say which.
     explicit DeviceMemory(cudaStream_t stream, DeviceSource const& source = {})
         : DeviceMemory(stream, detail::CudaDevice::current(), source) {}
@@ -164,16 +161,18 @@ public:
 
     /// Throws BufferError for memory of the host or of another device, and for addresses that are no multiple of
     /// `alignment`. `what` names it: "source".
-    void check(char const* what, void const* memory, Index alignment) const {
+    void check(std::string_view what, void const* memory, Index alignment) const override {
         detail::CudaDevice const current(device_);
         detail::check_device_memory("reshard::prepare", what, -1, memory, 1, alignment);
     }
     /// Throws OutOfMemory.
-    [[nodiscard]] workspace_type allocate(Index bytes) const { return {stream_, device_, source_, bytes}; }
+    [[nodiscard]] Workspace allocate(Index bytes) const override {
+        return Workspace(DeviceWorkspace(stream_, device_, source_, bytes));
+    }
 
     // All of them throw TransportError when CUDA refuses a launch.
 
-    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const {
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         detail::CudaDevice const current(device_);
         detail::CopyPack copies;
         detail::CastPack conversions;
@@ -185,29 +184,25 @@ public:
         flush(copies);
         flush(conversions);
     }
-    void fold(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
-              std::byte* to, StridedBox const& to_box, Index divisor) const {
-        auto const box = detail::fold_box(op, dtype, slots, slot_box, slot_bytes, count, dtype, to, to_box, divisor);
-        with_carrier(dtype, [&]<class A>() { launch(detail::fold_box_kernel<A, detail::FoldBox>, box, box.loops); });
-    }
-    /// A fold, and a conversion of its results as `to` says, in one launch.
-    void fold_into(Reduce op, DType dtype, std::byte const* slots, Index slot_bytes, Index count,
-                   StridedBox const& slot_box, Receive const& to, Index divisor) const {
-        Conversion const& change = to.conversion;
+    /// One launch, conversion included.
+    void fold(FoldWork const& work) const override {
+        Conversion const& change = work.to.conversion;
+        DType const result = change.is_plain() ? work.dtype : change.memory;
+        auto const box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes,
+                                          work.addends, result, work.to.base, work.to.box, work.divisor);
         if (change.is_plain()) {
-            return fold(op, dtype, slots, slot_bytes, count, slot_box, to.base, to.box, divisor);
+            return with_carrier(
+                work.dtype, [&]<class A>() { launch(detail::fold_box_kernel<A, detail::FoldBox>, box, box.loops); });
         }
-        detail::FoldCastBox const box{
-            detail::fold_box(op, dtype, slots, slot_box, slot_bytes, count, change.memory, to.base, to.box, divisor),
-            detail::cast_rule(dtype, change.memory, change.factor)};
-        with_carrier(dtype,
-                     [&]<class A>() { launch(detail::fold_cast_kernel<A, detail::FoldCastBox>, box, box.fold.loops); });
+        detail::FoldCastBox const cast{box, detail::cast_rule(work.dtype, change.memory, change.factor)};
+        with_carrier(work.dtype,
+                     [&]<class A>() { launch(detail::fold_cast_kernel<A, detail::FoldCastBox>, cast, box.loops); });
     }
-    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const {
+    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
         auto const filled = detail::identity_box(op, dtype, to, box);
         launch(detail::fill_box_kernel<detail::FillBox>, filled, filled.loops);
     }
-    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const {
+    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
         auto const scaled = detail::scale_box(dtype, to, box, multiply, divide);
         launch(detail::scale_box_kernel<detail::ScaleBox>, scaled, scaled.loops);
     }
@@ -257,7 +252,5 @@ private:
     cudaStream_t stream_;
     int device_;
 };
-
-static_assert(MemoryPolicy<DeviceMemory>);
 
 }  // namespace reshard::inline v0

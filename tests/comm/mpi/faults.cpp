@@ -5,7 +5,6 @@
 //   rank N | outcome TYPE text | later TYPE text | note text | finalize | abort | returned CODE
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/mpi.hpp>
-#include <reshard/exec/casting.hpp>
 #include <reshard/reshard.hpp>
 
 #include <fcntl.h>         // open

@@ -319,7 +319,7 @@ TEST_SUITE("comm/nccl") {
         auto const types = on_gpus(2, {}, [](NcclCommunicator& comm) {
             double value = 1;
             DType const wire = comm.rank() == 0 ? DType::i64 : DType::u64;
-            Conversion const conversion{DType::f64, wire, 1.0, convert<std::byte>};
+            Conversion const conversion{DType::f64, wire, 1.0, convert};
             Send const send{1, reinterpret_cast<std::byte const*>(&value), box_of(8, {}), conversion};
             Receive const receive{0, reinterpret_cast<std::byte*>(&value), box_of(8, {}), conversion};
             if (comm.rank() == 0) return comm.exchange({&send, 1}, {}).wait();

@@ -4,7 +4,6 @@
 #include "gpus.hpp"
 
 #include <reshard/comm/traced.hpp>
-#include <reshard/exec/casting.hpp>
 #include <reshard/reshard.hpp>
 
 #include <atomic>

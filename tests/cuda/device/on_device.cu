@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceMemory against HostMemory: the same calls on the same bytes, and the same moves without a communicator.
+// DeviceMemory against host_memory(): the same calls on the same bytes, and the same moves without a communicator.
 #include "cuda/device/device_test.cuh"
 #include "support/random.hpp"
 
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 #include <reshard/memory/on_device.cuh>
 
@@ -65,7 +64,7 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
         auto const compare = [&](DType type, bool exact, auto&& body) {
             Memory expected = to;
             DeviceArray<std::byte> const found_there(to);
-            body(HostMemory{}, from.data(), expected.data());
+            body(host_memory().policy, from.data(), expected.data());
             body(device, from_there.data(), found_there.data());
             stream.wait();
             Memory found = found_there.host();
@@ -75,7 +74,7 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
             }
             CHECK(found == expected);
         };
-        auto const convert_box = detail::change_methods()->convert;
+        auto const convert_box = host_memory().convert;
         if (can_convert(a, b, factor)) {
             compare(b, true, [&](auto const& memory, std::byte const* source, std::byte* target) {
                 Send const send{0, source, from_box, {a, a, 1.0, convert_box}};
@@ -85,26 +84,22 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
         }
         auto const op = static_cast<Reduce>(random.between(0, reduce_count - 1));
         auto const own_box = box_of(a, rows, columns, random.chance(50));
+        Index const divisor = op == Reduce::avg ? slots : 1;
+        Memory folded(static_cast<std::size_t>(rows * columns * bytes(a)));  // of the host, where one follows the other
+        auto const dense = box_of(a, rows, columns, false);
+        FoldWork work{op, a, slots, divisor, slot_bytes, {0, nullptr, from_box}, {0, folded.data(), dense}, {}};
         if (supports(op, a)) {
             compare(a, false, [&](auto const& memory, std::byte const* source, std::byte* target) {
-                memory.fold(op, a, source, slot_bytes, slots, from_box, target, own_box, op == Reduce::avg ? slots : 1);
+                work.slots.base = source;
+                work.to = {0, target, own_box};
+                memory.fold(work);
             });
         }
         if (supports(op, a) && can_convert(a, b, factor)) {
-            Index const divisor = op == Reduce::avg ? slots : 1;
             compare(b, false, [&](auto const& memory, std::byte const* source, std::byte* target) {
-                Receive const receive{0, target, to_box, {b, a, factor, convert_box}};
-                if constexpr (requires {
-                                  memory.fold_into(op, a, source, slot_bytes, slots, from_box, receive, divisor);
-                              }) {
-                    memory.fold_into(op, a, source, slot_bytes, slots, from_box, receive, divisor);
-                } else {  // one after the other
-                    Memory folded(static_cast<std::size_t>(rows * columns * bytes(a)));
-                    auto const dense = box_of(a, rows, columns, false);
-                    memory.fold(op, a, source, slot_bytes, slots, from_box, folded.data(), dense, divisor);
-                    Send const send{0, folded.data(), dense, {a, a, 1.0, convert_box}};
-                    memory.deliver(std::span(&send, 1), std::span(&receive, 1));
-                }
+                work.slots.base = source;
+                work.to = {0, target, to_box, {b, a, factor, convert_box}};
+                memory.fold(work);
             });
         }
         if (supports(op, a) && has_identity(op)) {

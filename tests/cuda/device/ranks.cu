@@ -6,7 +6,6 @@
 
 #include <reshard/comm/device_threads.cuh>
 #include <reshard/comm/staged_on_host.cuh>
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #if __has_include(<nccl.h>) && !defined(RESHARD_TEST_WITHOUT_NCCL)

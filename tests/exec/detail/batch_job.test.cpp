@@ -8,7 +8,7 @@
 
 namespace {
 using namespace reshard;
-using Job = detail::BasicJob<std::byte>;
+using detail::Job;
 
 /// Rank 1 of 3 turns rows into columns, tensor by tensor; both sides lie in `memory`, at their tensor's number.
 struct Side {
@@ -21,7 +21,8 @@ struct Side {
             auto const t = static_cast<std::size_t>(2 * i);
             jobs.emplace_back(
                 move, move.steps(), rank, ConstDynamicView(memory[t].data(), DType::f64, move.from().local_shape(rank)),
-                DynamicView(memory[t + 1].data(), DType::f64, move.to().local_shape(rank)), std::span<std::byte>{});
+                DynamicView(memory[t + 1].data(), DType::f64, move.to().local_shape(rank)), std::span<std::byte>{},
+                detail::ValueChange{DType::f64, DType::f64}, host_memory().policy);
         }
     }
     /// The number of the tensor a transfer is of.
@@ -45,7 +46,7 @@ TEST_SUITE("exec/detail/batch_job") {
     TEST_CASE("one exchange holds all transfers of a round, by peer and then in the order of the round") {
         using Order = std::vector<std::pair<int, std::size_t>>;
         Side side(1, 4);
-        detail::BatchJob<std::byte> const job(std::move(side.jobs), {{3}, {0, 1, 2}}, {});
+        detail::BatchJob const job(std::move(side.jobs), {{3}, {0, 1, 2}}, {});
         REQUIRE(job.phases() == 2);
         Order const alone{{0, 3}, {1, 3}, {2, 3}};
         CHECK(side.order(job.exchange(0).sends) == alone);
@@ -55,9 +56,8 @@ TEST_SUITE("exec/detail/batch_job") {
         CHECK(side.order(job.exchange(1).receives) == shared);
     }
     TEST_CASE("no rounds, no exchanges: every job is local") {
-        detail::BatchJob<std::byte> const job({}, {}, {});
+        detail::BatchJob const job({}, {}, {});
         CHECK(job.phases() == 0);
         job.begin();
-        job.end();
     }
 }

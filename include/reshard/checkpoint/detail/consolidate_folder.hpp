@@ -87,8 +87,7 @@ private:
 }
 
 /// Collective. Throws IoError, on all ranks, naming every rank that does not see the file of rank 0.
-template <Communicator C>
-void check_shared(C& comm, std::string const& folder, std::string const& leaf) {
+inline void check_shared(CommunicatorRef comm, std::string const& folder, std::string const& leaf) {
     auto const mine = static_cast<std::byte>(turns_up(join_path(folder, leaf)) ? 1 : 0);
     std::vector<std::byte> all(static_cast<std::size_t>(comm.size()));
     all_gather(comm, std::span(&mine, 1), std::span(all));

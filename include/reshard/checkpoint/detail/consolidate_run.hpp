@@ -273,7 +273,7 @@ private:
         StridedBox out{{}, tensor.to_bytes()};
         in.dims.push_back({count, tensor.from_bytes()});
         out.dims.push_back({count, tensor.to_bytes()});
-        convert<std::byte>(from, in, tensor.from, to, out, tensor.to);
+        convert(from, in, tensor.from, to, out, tensor.to);
     }
 
     void count(Index reads, Index bytes_read, Index writes) noexcept {

@@ -31,8 +31,7 @@ namespace reshard::inline v0::detail {
 }
 
 /// Collective. The runs of all ranks, on all.
-template <Communicator C>
-[[nodiscard]] std::vector<ExtentRun> gather_runs(C& comm, std::vector<ExtentRun> const& mine) {
+[[nodiscard]] inline std::vector<ExtentRun> gather_runs(CommunicatorRef comm, std::vector<ExtentRun> const& mine) {
     std::vector<Index> numbers;
     for (ExtentRun const& run : mine) numbers.insert(numbers.end(), {run.extent, run.begin, run.end, run.crc32c});
     numbers = join_lists(comm, numbers);
@@ -42,12 +41,12 @@ template <Communicator C>
     return all;
 }
 
-template <Communicator C>
 class RewriteSession {
 public:
     using Clock = std::chrono::steady_clock;
 
-    RewriteSession(std::string from, std::string to, C& comm, RewriteOptions const& options, std::string_view lock)
+    RewriteSession(std::string from, std::string to, CommunicatorRef comm, RewriteOptions const& options,
+                   std::string_view lock)
         : start_(Clock::now()),
           input_(std::move(from)),
           options_(options),
@@ -79,7 +78,7 @@ public:
     }
 
 private:
-    [[nodiscard]] C& comm() const noexcept { return commit_.comm(); }
+    [[nodiscard]] CommunicatorRef comm() const noexcept { return commit_.comm(); }
 
     /// What is there, on all ranks.
     void read_list(std::uint64_t more) {
@@ -260,7 +259,7 @@ private:
     RewriteOptions options_;
     std::string_view lock_;
     MadeFolder made_folder_;  // goes last
-    SaveCommit<C> commit_;
+    SaveCommit commit_;
     std::uint64_t id_ = 0;
     Catalogue from_;
     std::optional<InputFiles> in_;

@@ -91,8 +91,8 @@ enum class ListForm : int { catalogue, files, wanted };
 }
 
 /// Bytes of each rank, in rank order, on every rank. Collective: an all-gather of their sizes and one of the bytes.
-template <Communicator C>
-[[nodiscard]] std::vector<std::vector<std::byte>> all_gather_texts(C& comm, std::span<std::byte const> mine) {
+[[nodiscard]] inline std::vector<std::vector<std::byte>> all_gather_texts(CommunicatorRef comm,
+                                                                          std::span<std::byte const> mine) {
     auto const ranks = static_cast<std::size_t>(comm.size());
     Index const size = static_cast<Index>(mine.size());
     std::vector<Index> sizes(ranks);
@@ -115,9 +115,8 @@ template <Communicator C>
 
 /// Collective. Completes what rank `source` has found; on other ranks `list` is empty. `path` is this rank's own;
 /// `targets` are those of match_for_all(). Throws the same error on every rank.
-template <Communicator C>
-void share_list(C& comm, int source, std::string const& path, LoadList& list, Collectives& collectives,
-                std::span<LocalTensor const> targets = {}) {
+inline void share_list(CommunicatorRef comm, int source, std::string const& path, LoadList& list,
+                       Collectives& collectives, std::span<LocalTensor const> targets = {}) {
     std::vector<std::byte> text;
     if (comm.rank() == source) text = list_text(list, targets);
     Index size = static_cast<Index>(text.size());

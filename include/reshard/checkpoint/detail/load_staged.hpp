@@ -40,18 +40,6 @@ namespace reshard::inline v0::detail {
     return sum;
 }
 
-/// Memory that the ranks of a node read in place, where the transport has it.
-template <class C>
-[[nodiscard]] auto make_staging(C& comm, Index bytes) {
-    if constexpr (requires { comm.template allocate<unsigned char>(bytes); }) {
-        return comm.template allocate<unsigned char>(bytes);
-    } else {
-        std::vector<unsigned char> memory;
-        agree_or_raise(comm, verdict_of([&] { memory.resize(static_cast<std::size_t>(bytes)); }));
-        return memory;
-    }
-}
-
 /// How a window reaches who needs it.
 enum class Spread : int { scatter, broadcast, exchange };
 
@@ -100,10 +88,9 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
 }
 
 /// One rank's part of a schedule.
-template <Communicator C>
 class StagedLoad {
 public:
-    StagedLoad(C& comm, std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets,
+    StagedLoad(CommunicatorRef comm, std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets,
                ReadSchedule const& schedule, Spread spread, LoadReport& report)
         : comm_(comm),
           wanted_(wanted),
@@ -111,7 +98,7 @@ public:
           schedule_(schedule),
           spread_(spread),
           report_(report),
-          staging_(make_staging(comm, staging_bytes())) {
+          staging_(comm.allocate(staging_bytes())) {
         report.extra_bytes = larger(report.extra_bytes, staging_bytes());
         ++report.collectives.agreements;  // about the memory
     }
@@ -133,7 +120,7 @@ private:
     [[nodiscard]] Index staging_bytes() const noexcept {
         return detail::staging_bytes(schedule_, spread_, comm_.rank());
     }
-    [[nodiscard]] std::byte* at(Index place) noexcept { return reinterpret_cast<std::byte*>(staging_.data()) + place; }
+    [[nodiscard]] std::byte* at(Index place) noexcept { return staging_.data() + place; }
 
     void read(std::span<Piece const> pieces, LoadFiles const& files, ReadOptions const& options) {
         auto const boxes = staging_boxes(pieces, wanted_, comm_.rank(), at(0));
@@ -255,13 +242,13 @@ private:
         }
     }
 
-    C& comm_;
+    CommunicatorRef comm_;
     std::span<WantedExtent const> wanted_;
     std::span<LocalTensor const> targets_;
     ReadSchedule const& schedule_;
     Spread spread_;
     LoadReport& report_;
-    decltype(make_staging(std::declval<C&>(), Index{})) staging_;
+    Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
     NeededBox needed_;
     std::vector<Message> needs_;
     std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through

@@ -56,8 +56,7 @@ namespace reshard::inline v0::detail {
 using ExtentParts = std::array<ExtentRun, 4>;
 
 /// Collective. Puts together the parts of extents that several ranks have read. All ranks find the same.
-template <Communicator C>
-void join_parts(C& comm, Catalogue const& catalogue, SumVerdict& mine) {
+inline void join_parts(CommunicatorRef comm, Catalogue const& catalogue, SumVerdict& mine) {
     ExtentParts parts{};
     for (std::size_t i = 0; i < parts.size() && i < mine.parts.size(); ++i) parts[i] = mine.parts[i];
     std::vector<ExtentParts> all(static_cast<std::size_t>(comm.size()));

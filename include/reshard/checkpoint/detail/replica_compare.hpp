@@ -65,9 +65,8 @@ inline void judge(ReplicaDifference& difference) {
 }
 
 /// Collective. All differences, the same on every rank; where there are none, 16 bytes per rank and group have moved.
-template <Communicator C>
-[[nodiscard]] std::vector<ReplicaDifference> compare(C& comm, std::span<LocalTensor const> tensors,
-                                                     ReplicaHasher& hasher) {
+[[nodiscard]] inline std::vector<ReplicaDifference> compare(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+                                                            ReplicaHasher& hasher) {
     int const rank = comm.rank();
     std::vector<ReplicaGroup> const groups = replica_groups(tensors, rank);
     struct Findings {

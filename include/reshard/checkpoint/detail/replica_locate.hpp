@@ -49,10 +49,9 @@ struct Search {
 };
 
 /// Both sides learn which block differs first.
-template <Communicator C>
-[[nodiscard]] std::vector<Search> search_blocks(C& comm, std::span<LocalTensor const> tensors,
-                                                std::span<ReplicaDifference const> differences, ReplicaHasher& hasher,
-                                                Index block_bytes) {
+[[nodiscard]] inline std::vector<Search> search_blocks(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+                                                       std::span<ReplicaDifference const> differences,
+                                                       ReplicaHasher& hasher, Index block_bytes) {
     std::vector<Search> searches;
     for (std::size_t d = 0; d < differences.size(); ++d) {
         ReplicaSpot const& spot = differences[d].spot;
@@ -120,9 +119,8 @@ inline void parse_spots(std::span<Index const> words, std::span<LocalTensor cons
 
 /// Collective. Fills in the spot of every difference, on every rank. Moves 16 bytes per block, and one block, of every
 /// difference; the blocks of one tensor at a time, so that a rank needs memory for two.
-template <Communicator C>
-void locate(C& comm, std::span<LocalTensor const> tensors, std::vector<ReplicaDifference>& differences,
-            ReplicaHasher& hasher, Index block_bytes) {
+inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+                   std::vector<ReplicaDifference>& differences, ReplicaHasher& hasher, Index block_bytes) {
     std::vector<Search> const searches = search_blocks(comm, tensors, differences, hasher, block_bytes);
     std::vector<Index> words;
     std::vector<std::byte> mine;

@@ -27,8 +27,7 @@ public:
     void receive(Receive const& transfer) { receives_.push_back(transfer); }
 
     /// Collective: every rank calls it, whether or not it has messages.
-    template <Communicator C>
-    void deliver(C& comm) {
+    void deliver(CommunicatorRef comm) {
         auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
         std::stable_sort(sends_.begin(), sends_.end(), by_peer);
         std::stable_sort(receives_.begin(), receives_.end(), by_peer);
@@ -44,8 +43,7 @@ private:
 
 /// Collective. The numbers of all ranks, in rank order, to all: by way of rank 0, so that messages grow with the ranks
 /// and not with their square.
-template <Communicator C>
-[[nodiscard]] std::vector<Index> join_lists(C& comm, std::vector<Index> const& mine) {
+[[nodiscard]] inline std::vector<Index> join_lists(CommunicatorRef comm, std::vector<Index> const& mine) {
     bool const root = comm.rank() == 0;
     auto const ranks = static_cast<std::size_t>(comm.size());
     ReplicaMail mail;
@@ -74,8 +72,7 @@ template <Communicator C>
 }
 
 /// Collective. Whether it is so on any rank.
-template <Communicator C>
-[[nodiscard]] bool is_anywhere(C& comm, bool here) {
+[[nodiscard]] inline bool is_anywhere(CommunicatorRef comm, bool here) {
     Verdict mine;
     if (here) mine.code = ErrorCode::mismatch;
     return !comm.agree(std::move(mine)).ok();

@@ -39,9 +39,8 @@ namespace reshard::inline v0::detail {
 }
 
 /// Collective. Sends what choose_sources() decided, one tensor at a time, at most `bucket_bytes` of it in an exchange.
-template <Communicator C>
-void repair(C& comm, std::span<LocalTensor const> tensors, std::span<ReplicaDifference const> differences,
-            Index bucket_bytes) {
+inline void repair(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+                   std::span<ReplicaDifference const> differences, Index bucket_bytes) {
     ReplicaMail mail;
     for (std::size_t first = 0; first < differences.size();) {
         LocalTensor const& tensor = tensors[differences[first].tensor];

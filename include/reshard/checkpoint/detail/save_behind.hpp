@@ -15,11 +15,11 @@ namespace reshard::inline v0::detail {
 /// Units of the stream are copied into slots, in order, and written from there; unit u has slot u % slots. With a slot
 /// for every unit the copies are made first, by all threads at once; with fewer, a unit waits until its slot is free.
 /// The threads that write use no communicator and no memory of the tensors.
-template <Communicator C>
 class SaveBehind {
 public:
     /// Collective, as the constructor of SaveSession; then copies, and returns when the tensors may change.
-    SaveBehind(std::string folder, std::span<LocalTensor const> tensors, C& comm, SaveOptions const& options)
+    SaveBehind(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+               SaveOptions const& options)
         : session_(std::move(folder), tensors, comm, options, unit_bytes(options),
                    [&](SaveStream const& stream) { make_room(stream, options); }) {
         verdict_ = verdict_of([&] { session_.open(); });
@@ -163,7 +163,7 @@ private:
     Scratch memory_;
     std::vector<unsigned char> copied_;   ///< per unit
     std::vector<unsigned char> written_;  ///< per unit
-    SaveSession<C> session_;
+    SaveSession session_;
     std::mutex mutex_;
     std::condition_variable changed_;
     bool stopped_ = false;

@@ -81,7 +81,6 @@ namespace reshard::inline v0::detail {
     return result;
 }
 
-template <Communicator C>
 class SaveSession {
 public:
     using Clock = std::chrono::steady_clock;
@@ -89,8 +88,8 @@ public:
     /// Collective. After it every rank knows what it will write, copies are equal, and the folder is this save's.
     /// `prepare(stream bytes)` allocates what the caller needs besides: where one rank cannot, all throw.
     template <class Prepare>
-    SaveSession(std::string folder, std::span<LocalTensor const> tensors, C& comm, SaveOptions const& options,
-                Index unit_bytes, Prepare&& prepare)
+    SaveSession(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                SaveOptions const& options, Index unit_bytes, Prepare&& prepare)
         : start_(Clock::now()),
           before_(comm.traffic()),
           options_(options),
@@ -206,7 +205,7 @@ public:
     }
 
 private:
-    [[nodiscard]] C& comm() const noexcept { return commit_.comm(); }
+    [[nodiscard]] CommunicatorRef comm() const noexcept { return commit_.comm(); }
     [[nodiscard]] std::span<Extent const> mine() const noexcept { return plan_.extents_of(comm().rank()); }
     [[nodiscard]] std::string leaf_of(int writer) const {
         return shard_file_name(writer, plan_.ranks, plan_.manifest.save);
@@ -286,7 +285,7 @@ private:
     Clock::time_point start_;
     Traffic before_;
     SaveOptions options_;
-    SaveCommit<C> commit_;
+    SaveCommit commit_;
     SavePlan plan_;
     SaveStream stream_;
     bool compares_ = false;

@@ -7,6 +7,7 @@
 
 #include <reshard/comm/detail/device_passage.hpp>
 #include <reshard/memory/copy_on_stream.hpp>
+#include <reshard/memory/memory_policy.hpp>
 
 #include <span>
 #include <vector>
@@ -14,27 +15,30 @@
 namespace reshard::inline v0::detail {
 
 /// Memory of a device as plans see it where there are no kernels: copied by CUDA, not computed on.
-class CopiedMemory {
+class CopiedMemory final : public MemoryPolicy {
 public:
-    using workspace_type = std::vector<std::byte>;  // stays empty: only folds need any
     using Check = void (*)(int device, void const* memory);
-    static constexpr bool computes = false;
-    static constexpr std::string_view remedy =
-        "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh>, "
-        "DeviceThreadKernelCommunicator of <reshard/comm/device_threads.cuh> or StagedOnHostWithKernels of "
-        "<reshard/comm/staged_on_host.cuh>, which nvcc compiles.";
 
     /// Of a device alone; where there may be memory of the host, `passage` is for waits.
     CopiedMemory(cudaStream_t stream, int device, Check checks, HostPassage* passage = nullptr) noexcept
         : stream_(stream), device_(device), check_(checks), passage_(passage) {}
 
-    void check(char const*, void const* memory, Index) const { check_(device_, memory); }
-    [[nodiscard]] static workspace_type allocate(Index) noexcept { return {}; }
-    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const {
+    void check(std::string_view, void const* memory, Index) const override { check_(device_, memory); }
+    [[nodiscard]] Workspace allocate(Index) const override { return {}; }  // only folds need any
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         CurrentDevice const device(device_);
         for (std::size_t k = 0; k < sends.size(); ++k)
             copy_on_stream(sends[k].base, sends[k].box, receives[k].base, receives[k].box, stream_);
         if (passage_ != nullptr && (has_host(sends) || has_host(receives))) passage_->wait();
+    }
+    // Plans that need these were refused.
+    void fold(FoldWork const&) const override {}
+    void fill_identity(Reduce, DType, std::byte*, StridedBox const&) const override {}
+    void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
+    [[nodiscard]] std::string_view copies_only() const noexcept override {
+        return "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh>, "
+               "DeviceThreadKernelCommunicator of <reshard/comm/device_threads.cuh> or StagedOnHostWithKernels of "
+               "<reshard/comm/staged_on_host.cuh>, which nvcc compiles.";
     }
 
 private:
@@ -62,6 +66,8 @@ private:
 /// host converts.
 class StridedCopies {
 public:
+    using Memory = CopiedMemory;
+    using MixedMemory = CopiedMemory;
     static constexpr bool converts = false;
     /// Of plans, on this stream. `device_source` is where kernels would take scratch memory from.
     [[nodiscard]] static CopiedMemory memory(cudaStream_t stream, int device, StagingOptions const& /*device_source*/,

@@ -15,43 +15,37 @@
 
 #include <reshard/comm/detail/device_passage.hpp>
 #include <reshard/comm/detail/mpi_pieces.hpp>
+#include <reshard/memory/host_memory.hpp>
 #include <reshard/memory/on_device.cuh>
 
 namespace reshard::inline v0::detail {
 
-/// `Byte` is std::byte: a template, so that only files that prepare a plan compile the host's kernels of all types.
-template <class Byte>
-class BasicDeviceOrHostMemory {
-    using Host = BasicHostMemory<Byte>;
-
+class DeviceOrHostMemory final : public MemoryPolicy {
 public:
-    using workspace_type = DeviceWorkspace;
-    static constexpr bool computes = true;
-
     /// `source` is where scratch memory comes from.
-    BasicDeviceOrHostMemory(HostPassage& passage, DeviceSource const& source) noexcept
+    DeviceOrHostMemory(HostPassage& passage, DeviceSource const& source) noexcept
         : device_(passage.stream, passage.device, source), passage_(&passage) {}
 
     /// Throws BufferError for memory of another device, and for addresses of this one that are no multiple of
     /// `alignment`; OutOfMemory where there is no window for memory of the host.
-    void check(char const* what, void const* memory, Index alignment) const {
+    void check(std::string_view what, void const* memory, Index alignment) const override {
         MemoryKind const kind = reachable_kind(passage_->transport, passage_->device, memory);
         if (kind == MemoryKind::device) return device_.check(what, memory, alignment);
         passage_->open();
     }
     /// Throws BufferError for memory that is not the device's.
-    void check_scratch(void const* memory) const {
+    void check_scratch(void const* memory) const override {
         if (reachable_kind(passage_->transport, passage_->device, memory) == MemoryKind::device) return;
         raise(ErrorCode::buffer,
               "reshard::prepare: the workspace is memory of the host, and addends are folded on the device. Fix: give "
               "memory of the rank's device, or leave the workspace to prepare().");
     }
-    [[nodiscard]] workspace_type allocate(Index bytes) const { return device_.allocate(bytes); }
+    [[nodiscard]] Workspace allocate(Index bytes) const override { return device_.allocate(bytes); }
 
     // All of them throw TransportError when CUDA refuses something, DeadlineExceeded.
 
     /// \pre the sends lie in one tensor, and so do the receives.
-    void deliver(std::span<Transfer<Byte const> const> sends, std::span<Transfer<Byte> const> receives) const {
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         while (!sends.empty() && sends.front().box.elements() == 0) {  // which may lie anywhere
             sends = sends.subspan(1);
             receives = receives.subspan(1);
@@ -61,12 +55,12 @@ public:
         Side const to = side_of(receives.front());
         if (from != Side::device && to != Side::device) {
             passage_->wait();
-            return Host::deliver(sends, receives);
+            return host_memory().policy.deliver(sends, receives);
         }
         if (from == Side::host) return bring(sends, receives);
         if (to == Side::host) {
             return fetch(receives, [&](Piece const& piece) {
-                Transfer<Byte const> const& send = sends[piece.transfer];
+                Send const& send = sends[piece.transfer];
                 MpiPiece const part = mpi_piece_of(send.box, piece.rule, piece.number);
                 by_kernel({0, send.base + part.offset, part.box, send.conversion}, piece.window);
             });
@@ -74,35 +68,34 @@ public:
         device_.deliver(sends, receives);
         if (from == Side::pinned || to == Side::pinned) passage_->wait();
     }
-    void fold(Reduce op, DType dtype, Byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
-              Byte* to, StridedBox const& to_box, Index divisor) const {
-        fold_into(op, dtype, slots, slot_bytes, count, slot_box, Transfer<Byte>{0, to, to_box}, divisor);
-    }
     /// \pre the slots are scratch memory.
-    void fold_into(Reduce op, DType dtype, Byte const* slots, Index slot_bytes, Index count, StridedBox const& slot_box,
-                   Transfer<Byte> const& to, Index divisor) const {
-        if (to.box.elements() == 0) return;
-        Side const side = side_of(to);
+    void fold(FoldWork const& work) const override {
+        if (work.to.box.elements() == 0) return;
+        Side const side = side_of(work.to);
         if (side == Side::host) {
-            return fetch(std::span(&to, 1), [&](Piece const& piece) {
-                MpiPiece const part = mpi_piece_of(slot_box, piece.rule, piece.number);
-                device_.fold_into(op, dtype, slots + part.offset, slot_bytes, count, part.box, piece.window, divisor);
+            return fetch(std::span(&work.to, 1), [&](Piece const& piece) {
+                MpiPiece const part = mpi_piece_of(work.slots.box, piece.rule, piece.number);
+                FoldWork some = work;
+                some.slots.base += part.offset;
+                some.slots.box = part.box;
+                some.to = piece.window;
+                device_.fold(some);
             });
         }
-        device_.fold_into(op, dtype, slots, slot_bytes, count, slot_box, to, divisor);
+        device_.fold(work);
         if (side == Side::pinned) passage_->wait();
     }
-    void fill_identity(Reduce op, DType dtype, Byte* to, StridedBox const& box) const {
+    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
         if (box.elements() == 0) return;
         if (side_of(to, box) == Side::device) return device_.fill_identity(op, dtype, to, box);
         passage_->wait();
-        Host::fill_identity(op, dtype, to, box);
+        host_memory().policy.fill_identity(op, dtype, to, box);
     }
-    void scale(DType dtype, Byte* to, StridedBox const& box, Index multiply, Index divide) const {
+    void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
         if (box.elements() == 0) return;
         if (side_of(to, box) == Side::device) return device_.scale(dtype, to, box, multiply, divide);
         passage_->wait();
-        Host::scale(dtype, to, box, multiply, divide);
+        host_memory().policy.scale(dtype, to, box, multiply, divide);
     }
 
 private:
@@ -177,14 +170,14 @@ private:
     void by_kernel(Send const& from, Receive const& to) const { device_.deliver({&from, 1}, {&to, 1}); }
     /// From the device into memory of the host: launch(piece) has kernels write into the window, the host takes it on.
     template <class Launch>
-    void fetch(std::span<Transfer<Byte> const> receives, Launch const& launch) const {
+    void fetch(std::span<Receive const> receives, Launch const& launch) const {
         Place done;
         Place ahead = fill_half(receives, done, 0, launch);
         for (int half = 0; done.transfer < receives.size(); half ^= 1) {
             passage_->wait();
             Place const next = fill_half(receives, ahead, half ^ 1, launch);
             static_cast<void>(fill_half(receives, done, half, [&](Piece const& piece) {
-                Transfer<Byte> const& to = receives[piece.transfer];
+                Receive const& to = receives[piece.transfer];
                 reshard::copy(piece.window.base, piece.window.box, to.base + piece.part.offset, piece.part.box);
             }));
             done = ahead;
@@ -192,17 +185,17 @@ private:
         }
     }
     /// From memory of the host to the device: the host copies into the window, from where kernels take it on.
-    void bring(std::span<Transfer<Byte const> const> sends, std::span<Transfer<Byte> const> receives) const {
+    void bring(std::span<Send const> sends, std::span<Receive const> receives) const {
         passage_->wait();  // whoever used the window, or wrote what is sent
         Place at;
         for (int half = 0; at.transfer < sends.size(); half ^= 1) {
             static_cast<void>(fill_half(sends, at, half, [&](Piece const& piece) {
-                Transfer<Byte const> const& from = sends[piece.transfer];
+                Send const& from = sends[piece.transfer];
                 reshard::copy(from.base + piece.part.offset, piece.part.box, piece.window.base, piece.window.box);
             }));
             passage_->wait();  // the other half is the next one
             at = fill_half(sends, at, half, [&](Piece const& piece) {
-                Transfer<Byte> const& to = receives[piece.transfer];
+                Receive const& to = receives[piece.transfer];
                 MpiPiece const part = mpi_piece_of(to.box, piece.rule, piece.number);
                 Send const from{0, piece.window.base, piece.window.box, piece.window.conversion};
                 by_kernel(from, {0, to.base + part.offset, part.box, to.conversion});
@@ -214,8 +207,4 @@ private:
     DeviceMemory device_;
     HostPassage* passage_;
 };
-using DeviceOrHostMemory = BasicDeviceOrHostMemory<std::byte>;
-
-static_assert(MemoryPolicy<DeviceOrHostMemory>);
-
 }  // namespace reshard::inline v0::detail

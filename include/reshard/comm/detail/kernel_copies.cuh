@@ -25,6 +25,8 @@ __global__ void __launch_bounds__(box_threads) cast_boxes_kernel(Box const* boxe
 
 class KernelCopies {
 public:
+    using Memory = DeviceMemory;
+    using MixedMemory = DeviceOrHostMemory;
     static constexpr bool converts = true;
 
     KernelCopies(StagingOptions const& pinned, StagingOptions const& device) noexcept

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/batch_check.hpp
 /// \brief  What can be wrong with a batch as a whole: memory that two tensors share, ranks that list different tensors.
-/// \depends exec/prepare.
+/// \depends exec/detail/prepare_check, <algorithm>, <vector>.
 #pragma once
 
-#include <reshard/exec/prepare.hpp>
+#include <reshard/exec/detail/prepare_check.hpp>
 
 #include <algorithm>  // sort
+#include <vector>     // vector
 
 namespace reshard::inline v0::detail {
 
@@ -77,8 +78,7 @@ struct BatchDigest {
 /// Collective; called by all when the digests are known to differ. The first place at which a rank differs from rank 0:
 /// a tensor's number, the length of the shorter list, or -1 when the options differ. By votes alone, so that it works
 /// wherever the memory lies that a transport moves.
-template <Communicator C>
-[[nodiscard]] Index first_difference(C& comm, BatchDigest const& mine) {
+[[nodiscard]] inline Index first_difference(CommunicatorRef comm, BatchDigest const& mine) {
     auto const differs = [&](Index count) {
         Verdict verdict;
         verdict.digest = mine.of_first(count);
@@ -97,8 +97,8 @@ template <Communicator C>
 
 /// The one agreement of a batch: the lowest rank with an error of its own is named by all; when ranks list different
 /// tensors, the first that differs. `describe(i)` says what this rank has at place i (see first_difference).
-template <Communicator C, class Describe>
-void agree_on_batch(C& comm, Verdict mine, BatchDigest const& digest, Describe const& describe) {
+template <class Describe>
+void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& digest, Describe const& describe) {
     mine.digest = mine.ok() ? digest.whole() : 0;
     Verdict const all = comm.agree(std::move(mine));
     if (all.ok()) return;

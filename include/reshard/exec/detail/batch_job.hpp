@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/batch_job.hpp
 /// \brief  The jobs of many plans run as one: round after round, one exchange for all tensors of a round and phase.
-/// \depends exec/prepare.
+/// \depends exec/detail/job.
 #pragma once
 
-#include <reshard/exec/prepare.hpp>
+#include <reshard/exec/detail/job.hpp>
 
 #include <algorithm>  // sort
 
 namespace reshard::inline v0::detail {
 
-/// Has the interface of a job of one plan, so that a run of it is a run like any other.
-template <class Byte, class M = BasicHostMemory<Byte>>
+/// What a prepared plan runs. One plan is a batch of one.
 class BatchJob {
 public:
-    using OneJob = BasicJob<Byte, M>;
-    using Jobs = std::vector<OneJob>;
-    static constexpr bool works_quietly = OneJob::works_quietly;
     using Rounds = std::vector<std::vector<std::size_t>>;
 
     /// `rounds` names the jobs that travel together; jobs in no round are local.
-    BatchJob(Jobs&& jobs, Rounds const& rounds, typename M::workspace_type&& workspace)
+    BatchJob(std::vector<Job>&& jobs, Rounds const& rounds, Workspace&& workspace)
         : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
         std::vector<bool> travels(jobs_.size(), false);
         for (auto const& round : rounds) {
@@ -33,19 +29,19 @@ public:
     }
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
-    [[nodiscard]] BoundExchange<Byte> const& exchange(int phase) const noexcept { return step(phase).exchange; }
+    [[nodiscard]] BoundExchange const& exchange(int phase) const noexcept { return step(phase).exchange; }
 
-    void begin() const noexcept(works_quietly) {
+    void begin() const {
         for (std::size_t i : local_) {
             jobs_[i].begin();
             jobs_[i].end();
         }
         if (!steps_.empty()) begin(steps_.front());
     }
-    void after(int phase) const noexcept(works_quietly) {
+    void after(int phase) const {
         Step const& done = step(phase);
         for (std::size_t i = done.first; i < done.last; ++i) {
-            OneJob const& job = jobs_[order_[i]];
+            Job const& job = jobs_[order_[i]];
             if (done.phase < job.phases()) job.after(done.phase);
         }
         bool const last = phase + 1 == phases();
@@ -53,19 +49,18 @@ public:
         for (std::size_t i = done.first; i < done.last; ++i) jobs_[order_[i]].end();
         if (!last) begin(step(phase + 1));  // the next round takes over the workspace
     }
-    void end() const noexcept {}
 
 private:
     /// One exchange: phase `phase` of the jobs order_[first, last).
     struct Step {
-        BoundExchange<Byte> exchange;
+        BoundExchange exchange;
         std::size_t first = 0;
         std::size_t last = 0;
         int phase = 0;
     };
 
     [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[static_cast<std::size_t>(phase)]; }
-    void begin(Step const& step) const noexcept(works_quietly) {
+    void begin(Step const& step) const {
         for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].begin();
     }
 
@@ -75,26 +70,24 @@ private:
         int phases = 0;
         for (std::size_t i : round) phases = larger(phases, jobs_[i].phases());
         for (int phase = 0; phase < phases; ++phase) {
-            std::vector<BoundExchange<Byte>> parts;
+            std::vector<BoundExchange> parts;
             for (std::size_t i : round) {
                 if (phase < jobs_[i].phases()) parts.push_back(jobs_[i].take_exchange(phase));
             }
-            BoundExchange<Byte> joined;
+            BoundExchange joined;
             if (parts.size() == 1) {
                 joined = std::move(parts.front());
             } else {
-                joined.sends = join<Transfer<Byte const>>(
-                    parts, [](auto& part) -> auto& { return part.sends; });
-                joined.receives = join<Transfer<Byte>>(
-                    parts, [](auto& part) -> auto& { return part.receives; });
+                join(parts, &BoundExchange::sends, joined.sends);
+                join(parts, &BoundExchange::receives, joined.receives);
             }
             steps_.push_back({std::move(joined), first, order_.size(), phase});
         }
     }
 
     /// All transfers, by peer, those with one peer in the order of the parts: the same order on both sides.
-    template <class T, class Side>
-    [[nodiscard]] static std::vector<T> join(std::vector<BoundExchange<Byte>>& parts, Side const& side) {
+    template <class T>
+    static void join(std::vector<BoundExchange>& parts, std::vector<T> BoundExchange::*side, std::vector<T>& result) {
         struct Origin {
             int peer;
             std::size_t part;
@@ -102,25 +95,23 @@ private:
         };
         std::vector<Origin> origins;
         for (std::size_t part = 0; part < parts.size(); ++part) {
-            auto const& transfers = side(parts[part]);
+            std::vector<T> const& transfers = parts[part].*side;
             for (std::size_t i = 0; i < transfers.size(); ++i) origins.push_back({transfers[i].peer, part, i});
         }
         std::sort(origins.begin(), origins.end(), [](Origin const& a, Origin const& b) {
             if (a.peer != b.peer) return a.peer < b.peer;
             return a.part != b.part ? a.part < b.part : a.index < b.index;
         });
-        std::vector<T> result;
         result.reserve(origins.size());
-        for (Origin const& origin : origins) result.push_back(side(parts[origin.part])[origin.index]);
-        for (auto& part : parts) side(part) = {};  // as much memory again
-        return result;
+        for (Origin const& origin : origins) result.push_back((parts[origin.part].*side)[origin.index]);
+        for (BoundExchange& part : parts) part.*side = {};  // as much memory again
     }
 
-    Jobs jobs_;
+    std::vector<Job> jobs_;
     std::vector<std::size_t> order_;  ///< of the jobs that travel, round by round
     std::vector<std::size_t> local_;
     std::vector<Step> steps_;
-    typename M::workspace_type workspace_;
+    Workspace workspace_;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -90,9 +90,9 @@ template <class Byte>
 
 /// What a local transition copies: what is needed and held, along every dimension. Where data only fills one place
 /// (R -> P), coordinate 0 is that place.
-template <AnyDistribution D, class Messages = std::vector<Message>>
-[[nodiscard]] Messages local_messages(D const& from, D const& to, Index rank) {
-    Messages messages;
+[[nodiscard]] inline std::vector<Message> local_messages(DynamicDistribution const& from, DynamicDistribution const& to,
+                                                         Index rank) {
+    std::vector<Message> messages;
     Indices const coordinates = from.mesh().coordinates(rank);
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         bool const fills = axis_change(from.placement(axis), to.placement(axis)) == AxisChange::fill;
@@ -106,7 +106,7 @@ template <AnyDistribution D, class Messages = std::vector<Message>>
     for (int dim = 0; dim < dims; ++dim) {
         IndexSet const have = from.index_set(coordinates, dim);
         IndexSet const want = to.index_set(coordinates, dim);
-        Messages longer;
+        std::vector<Message> longer;
         for (Message const& prefix : messages) {
             for_each_sent(have, want, forms[dim].levels, [&](Segments const& segments) {
                 longer.push_back(prefix);

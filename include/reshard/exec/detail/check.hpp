@@ -103,11 +103,8 @@ struct ByteRange {
     return !disjoint_windows(a, b);
 }
 
-/// `D` is DynamicDistribution, `S` below is Steps: templates, so that only files that prepare a plan compile the
-/// messages.
-template <class D>
-void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
-                D const& distribution) {
+inline void check_view(char const* what, ConstDynamicView const& view, DynamicShape const& wanted, Index rank,
+                       DynamicDistribution const& distribution) {
     if (!(view.shape() == wanted)) {
         raise(ErrorCode::buffer, concat("reshard::prepare: the ", what, " of rank ", rank, " has shape ",
                                         to_string(view.shape()), ", but under ", to_string(distribution), " it holds ",
@@ -119,15 +116,7 @@ void check_view(char const* what, ConstDynamicView const& view, DynamicShape con
     }
 }
 
-/// " as BF16 times 0.5": what prepare() tells other ranks about a change.
-[[nodiscard]] inline std::string change_text(ValueChange const& change, double factor) {
-    if (!change.is_active()) return {};
-    return concat(change.to == change.from ? std::string() : concat(" as ", name(change.to)),
-                  factor == 1.0 ? std::string() : concat(" times ", change.methods->number(factor)));
-}
-
-template <class S>
-void check_dtype(S const& steps, ValueChange const& change) {
+inline void check_dtype(Steps const& steps, ValueChange const& change) {
     DType const dtype = change.from;
     if (!is_byte_sized(dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
@@ -148,9 +137,8 @@ void check_dtype(S const& steps, ValueChange const& change) {
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.
-template <class S>
-void check_arguments(Plan<> const& plan, S const& steps, int rank, int size, ConstDynamicView const& source,
-                     DynamicView const& destination, ValueChange const& change, bool cast) {
+inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
+                            DynamicView const& destination, ValueChange const& change, bool cast) {
     for (DynamicDistribution const* side : {&plan.from(), &plan.to()}) {
         if (side->mesh().last_rank() >= size) {
             raise(ErrorCode::mesh,
@@ -167,7 +155,7 @@ void check_arguments(Plan<> const& plan, S const& steps, int rank, int size, Con
                      ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way."));
     }
     check_dtype(steps, change);
-    if (change.is_active()) change.methods->check(plan, change);
+    if (change.is_active()) check_change(plan, change);
     if (gives) check_view("source", source, plan.from().local_shape(rank), rank, plan.from());
     if (!takes) return;
     check_view("destination", destination, plan.to().local_shape(rank), rank, plan.to());
@@ -180,14 +168,6 @@ void check_arguments(Plan<> const& plan, S const& steps, int rank, int size, Con
         raise(ErrorCode::buffer, concat("reshard::prepare: source and destination of rank ", rank,
                                         " overlap. Fix: use separate memory; resharding in place is not supported."));
     }
-}
-
-/// The same where nothing is cast or scaled.
-template <class S>
-void check_arguments(Plan<> const& plan, S const& steps, int rank, int size, ConstDynamicView const& source,
-                     DynamicView const& destination) {
-    ValueChange const none = value_change(plan, steps, rank, source, destination, {1.0, nullptr}, {false, nullptr});
-    check_arguments(plan, steps, rank, size, source, destination, none, false);
 }
 
 }  // namespace reshard::inline v0::detail

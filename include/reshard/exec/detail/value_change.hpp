@@ -1,83 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/value_change.hpp
 /// \brief  What becomes of values between the source and the destination of a plan: a cast, a factor, or nothing.
-/// \depends plan, core.
+/// \depends exec/prepare_options.hpp, plan, memory/convert.hpp; <cstdio>.
 ///
 /// Values are what they were in the source until the one hop that brings them into the destination: addends are folded
 /// in the source's type, and every value is converted once, by that hop or, where the fold was the last thing, after
-/// it or with it. How is what exec/casting.hpp knows; whoever asks for a change names its methods.
+/// it or with it.
 #pragma once
 
 #include <reshard/core/tensor_view.hpp>
-#include <reshard/core/transfer.hpp>
+#include <reshard/exec/prepare_options.hpp>
+#include <reshard/memory/convert.hpp>
 #include <reshard/plan/plan.hpp>
 
+#include <cstdio>  // snprintf
+
 namespace reshard::inline v0::detail {
-
-struct ValueChange;
-
-/// What only moves that cast or scale need.
-struct ChangeMethods {
-    ConvertBox convert;
-    void (*check)(Plan<> const& plan, ValueChange const& change);  ///< throws for changes that have no meaning
-    std::string (*number)(double number);                          ///< factors in messages
-};
-struct ValueChanging;  // exec/casting.hpp
-
-template <class Changing = ValueChanging>
-[[nodiscard]] constexpr ChangeMethods const* change_methods() noexcept {
-    static_assert(
-        requires { sizeof(Changing); },
-        "reshard: casts and factors are an include of their own. "
-        "Fix: #include <reshard/exec/casting.hpp>.");
-    return &Changing::methods;
-}
-
-/// An option that changes values, and the methods it takes.
-template <class T>
-struct ChangeOption {
-    T value;
-    ChangeMethods const* methods;
-
-    constexpr ChangeOption(T given, ChangeMethods const* by) noexcept : value(given), methods(by) {}
-    template <std::convertible_to<T> Given, class Changing = ValueChanging>
-    constexpr ChangeOption(Given given) noexcept : ChangeOption(given, change_methods<Changing>()) {}
-    [[nodiscard]] constexpr operator T() const noexcept { return value; }
-};
 
 struct ValueChange {
     DType from = DType::u8;
     DType to = DType::u8;
     double factor = 1.0;
-    ChangeMethods const* methods = nullptr;
+    ConvertBox convert = nullptr;  ///< null: nothing changes
 
-    [[nodiscard]] constexpr bool is_active() const noexcept { return methods != nullptr; }
+    [[nodiscard]] constexpr bool is_active() const noexcept { return convert != nullptr; }
     /// The smaller type travels; of two alike, the source's.
     [[nodiscard]] constexpr DType wire() const noexcept { return bytes(to) < bytes(from) ? to : from; }
     /// The two sides of the hop. The one that has the other type converts, and applies the factor.
     [[nodiscard]] constexpr Conversion send() const noexcept {
         if (!is_active()) return {};
-        return {from, wire(), wire() == from ? 1.0 : factor, methods->convert};
+        return {from, wire(), wire() == from ? 1.0 : factor, convert};
     }
     [[nodiscard]] constexpr Conversion receive() const noexcept {
         if (!is_active()) return {};
-        return {to, wire(), wire() == from ? factor : 1.0, methods->convert};
+        return {to, wire(), wire() == from ? factor : 1.0, convert};
     }
 };
 
-/// The change that was asked for. A plan that turns sums into averages has a factor of its own, and where there is a
-/// change the two are one, so that values are rounded once.
+/// The change that was asked for, carried out on the host by `convert`. A plan that turns sums into averages has a
+/// factor of its own, and where there is a change the two are one, so that values are rounded once.
 /// On ranks that have no source, its type counts only if a cast was asked for.
 [[nodiscard]] inline ValueChange value_change(Plan<> const& plan, Steps const& steps, int rank,
                                               ConstDynamicView const& source, DynamicView const& destination,
-                                              ChangeOption<double> factor, ChangeOption<bool> cast) {
+                                              PrepareOptions const& options, ConvertBox convert) {
     ValueChange change;
     DType const dtype = plan.from().contains(rank) ? source.dtype() : destination.dtype();
-    change.from = cast.value ? source.dtype() : dtype;
-    change.to = cast.value ? destination.dtype() : dtype;
-    if (change.from == change.to && factor.value == 1.0) return change;
-    change.methods = cast.value ? cast.methods : factor.methods;
-    change.factor = factor.value * static_cast<double>(steps.multiply) / static_cast<double>(steps.divide);
+    change.from = options.cast ? source.dtype() : dtype;
+    change.to = options.cast ? destination.dtype() : dtype;
+    if (change.from == change.to && options.factor == 1.0) return change;
+    change.convert = convert;
+    change.factor = options.factor * static_cast<double>(steps.multiply) / static_cast<double>(steps.divide);
     return change;
 }
 
@@ -85,6 +57,55 @@ struct ValueChange {
 [[nodiscard]] inline Steps changed_steps(Steps steps, bool changes) {
     if (changes && steps.fold) steps.stages[0].place = Place::workspace;
     return steps;
+}
+
+/// A factor in a message.
+[[nodiscard]] inline std::string factor_text(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.9g", value);
+    return text;
+}
+
+/// " as BF16 times 0.5": what prepare() tells other ranks about a change.
+[[nodiscard]] inline std::string change_text(ValueChange const& change, double factor) {
+    if (!change.is_active()) return {};
+    return concat(change.to == change.from ? std::string() : concat(" as ", name(change.to)),
+                  factor == 1.0 ? std::string() : concat(" times ", factor_text(factor)));
+}
+
+/// Throws DTypeError for changes that have no meaning. \pre change.is_active().
+inline void check_change(Plan<> const& plan, ValueChange const& change) {
+    if (!(change.factor - change.factor == 0.0)) {
+        raise(ErrorCode::dtype, "reshard::prepare: the factor is not a finite number. Fix: scale by a number.");
+    }
+    if (!can_convert(change.from, change.to)) {
+        raise(ErrorCode::dtype,
+              concat("reshard::prepare: there is no cast from ", name(change.from), " to ", name(change.to),
+                     ". Fix: cast numbers and booleans of at least a byte; move other elements as "
+                     "they are."));
+    }
+    if (!can_convert(change.from, change.to, change.factor)) {
+        raise(ErrorCode::dtype,
+              concat("reshard::prepare: a factor of ", factor_text(change.factor), " from ", name(change.from), " to ",
+                     name(change.to), ". Fix: scale floats; cast integers to floats in a move of their own first."));
+    }
+    for (int axis = 0; axis < plan.to().mesh().axes(); ++axis) {
+        Placement const& placement = plan.to().placement(axis);
+        if (!placement.is_partial()) continue;
+        Reduce const op = placement.op();
+        if (!supports(op, change.to)) {
+            raise(ErrorCode::dtype, concat("reshard::prepare: ", name(op), " is not defined for ", name(change.to),
+                                           ", which the destination holds addends of. "
+                                           "Fix: cast to a type that has the op, or resolve the Partial first."));
+        }
+        bool const sums = op == Reduce::sum || op == Reduce::avg;
+        bool const ordered = (op == Reduce::min || op == Reduce::max) && change.factor > 0.0;
+        if (change.factor != 1.0 && !sums && !ordered) {
+            raise(ErrorCode::dtype, concat("reshard::prepare: a factor of ", factor_text(change.factor),
+                                           " for the addends of a ", name(op), " is not that factor for their ",
+                                           name(op), ". Fix: resolve the Partial, then scale."));
+        }
+    }
 }
 
 }  // namespace reshard::inline v0::detail

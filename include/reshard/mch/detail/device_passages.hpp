@@ -201,9 +201,10 @@ private:
 };
 
 /// redistribute_on_device() (mch/redistribute.cuh) over a Work whose memory the communicator moves.
-template <class Work, Communicator C>
-std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<MchTransition const> tables, C& comm,
-                                                          MchOptions const& options, ReceiveOrder order) {
+template <class Work>
+std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<MchTransition const> tables,
+                                                          CommunicatorRef comm, MchOptions const& options,
+                                                          ReceiveOrder order) {
     int const rank = comm.rank();
     int const ranks = comm.size();
     Digest digest;

@@ -91,9 +91,9 @@ struct MchRowViews {
 };
 
 /// apply_row_moves_on_device() (mch/row_moves.cuh) over a Work whose memory the communicator moves.
-template <class Work, Communicator C>
+template <class Work>
 void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTable const& table,
-                          std::span<DynamicView const> rows, C& comm) {
+                          std::span<DynamicView const> rows, CommunicatorRef comm) {
     int const rank = comm.rank();
     auto const ranks = static_cast<std::size_t>(comm.size());
     auto const count = static_cast<Index>(moves.size());

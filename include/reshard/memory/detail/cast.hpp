@@ -220,8 +220,7 @@ template <class C>
     return kernel;
 }
 
-/// How dense rows of one type become dense rows of another. Made once per box. `Byte` is std::byte.
-template <class Byte>
+/// How dense rows of one type become dense rows of another. Made once per box.
 class RowConverter {
 public:
     /// \pre can_convert(from, to, factor), and something changes.

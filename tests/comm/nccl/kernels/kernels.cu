@@ -42,8 +42,8 @@ TEST_SUITE("comm/nccl") {
             auto comm = nccl_from<NcclKernelCommunicator>(host, stream);
             std::vector<std::byte> memory(256);
             std::vector<std::byte> const before = memory;
-            Conversion const widens{DType::f64, DType::f32, 1.0, convert<std::byte>};
-            Conversion const plain{DType::f32, DType::f32, 1.0, convert<std::byte>};
+            Conversion const widens{DType::f64, DType::f32, 1.0, convert};
+            Conversion const plain{DType::f32, DType::f32, 1.0, convert};
             int const shift = comm.rank() == 0 ? 4 : 0;
             Send const send{1 - comm.rank(), memory.data(), test::box_of(4, {{4, 4}}), plain};
             Receive const receive{1 - comm.rank(), memory.data() + 128 + shift, test::box_of(8, {{4, 8}}), widens};

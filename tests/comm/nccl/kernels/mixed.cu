@@ -176,7 +176,7 @@ TEST_SUITE("comm/device_or_host_memory") {
             Receive const receive{0, target.data(), box};
             memory.deliver({&send, 1}, {&receive, 1});
             CHECK(floats_of(target) == numbers);
-            memory.fold(Reduce::sum, DType::f32, news.data(), 4, 1, box, target.data(), box, 1);
+            memory.fold({Reduce::sum, DType::f32, 1, 1, 4, {0, news.data(), box}, {}, {0, target.data(), box}});
             CHECK(floats_of(target) == numbers);
             Conversion const doubles{DType::f32, DType::f32, 2.0, detail::change_methods()->convert};
             memory.fold_into(Reduce::sum, DType::f32, news.data(), 4, 1, box, {0, target.data(), box, doubles}, 1);

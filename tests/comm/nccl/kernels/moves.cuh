@@ -7,7 +7,6 @@
 #include "support/box_kernels_on_host.cuh"
 #include "support/random.hpp"
 
-#include <reshard/exec/casting.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include <atomic>

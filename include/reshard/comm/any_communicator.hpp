@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/any_communicator.hpp
+/// \brief  A communicator as a value: CommunicatorRef refers to one of any type, AnyCommunicator owns one.
+/// \depends comm/communicator.hpp, memory/memory_policy.hpp; <cstddef>, <new>.
+///
+///     AnyCommunicator comm{MpiCommunicator{MPI_COMM_WORLD}};         // a transport that is picked at run time
+///     redistribute(plan, comm, source, destination);                // whatever takes a communicator takes it
+///
+/// Everything behind the public functions of this library takes a CommunicatorRef, to which every communicator
+/// converts: an indirect call per exchange, and nothing is compiled again for each transport.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/memory/memory_policy.hpp>
+
+#include <cstddef>  // max_align_t
+#include <new>      // placement new
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// What can be asked of a request of a type that only its maker knows.
+struct RequestTable {
+    void (*wait)(void* request);
+    bool (*test)(void* request);
+    bool (*done)(void const* request) noexcept;
+    void (*move)(void* from, void* to) noexcept;  ///< makes *to, ends *from
+    void (*end)(void* request) noexcept;
+};
+template <class R>
+inline constexpr RequestTable request_table{
+    [](void* request) { static_cast<R*>(request)->wait(); },
+    [](void* request) { return static_cast<R*>(request)->test(); },
+    [](void const* request) noexcept { return static_cast<R const*>(request)->done(); },
+    [](void* from, void* to) noexcept {
+        ::new (to) R(std::move(*static_cast<R*>(from)));
+        static_cast<R*>(from)->~R();
+    },
+    [](void* request) noexcept { static_cast<R*>(request)->~R(); },
+};
+
+}  // namespace detail
+
+/// A request of any communicator. Nothing is allocated for requests of up to `room` bytes, which those of every
+/// transport and policy of this library are.
+class [[nodiscard]] AnyRequest {
+public:
+    static constexpr std::size_t room = 128;
+
+    AnyRequest() = default;
+    template <class R>
+        requires(!std::same_as<R, AnyRequest> && ExchangeRequest<R>)
+    explicit AnyRequest(R request) : table_(&detail::request_table<Held<R>>) {
+        ::new (static_cast<void*>(room_)) Held<R>(std::move(request));
+    }
+    AnyRequest(AnyRequest&& other) noexcept { take(other); }
+    AnyRequest& operator=(AnyRequest&& other) noexcept {
+        if (this == &other) return *this;
+        end();
+        take(other);
+        return *this;
+    }
+    AnyRequest(AnyRequest const&) = delete;
+    AnyRequest& operator=(AnyRequest const&) = delete;
+    ~AnyRequest() { end(); }
+
+    void wait() {
+        if (table_ != nullptr) table_->wait(room_);
+    }
+    [[nodiscard]] bool test() { return table_ == nullptr || table_->test(room_); }
+    [[nodiscard]] bool done() const noexcept { return table_ == nullptr || table_->done(room_); }
+
+private:
+    /// Where a request is larger than the room for it.
+    template <class R>
+    class Far {
+    public:
+        explicit Far(R request) : request_(new R(std::move(request))) {}
+        Far(Far&& other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
+        Far& operator=(Far&&) = delete;
+        ~Far() { delete request_; }
+        void wait() { request_->wait(); }
+        [[nodiscard]] bool test() { return request_->test(); }
+        [[nodiscard]] bool done() const noexcept { return request_->done(); }
+
+    private:
+        R* request_;
+    };
+    template <class R>
+    using Held = std::conditional_t<sizeof(R) <= room && alignof(R) <= alignof(std::max_align_t), R, Far<R>>;
+
+    void take(AnyRequest& other) noexcept {
+        table_ = std::exchange(other.table_, nullptr);
+        if (table_ != nullptr) table_->move(other.room_, room_);
+    }
+    void end() noexcept {
+        if (table_ != nullptr) std::exchange(table_, nullptr)->end(room_);
+    }
+
+    detail::RequestTable const* table_ = nullptr;
+    alignas(std::max_align_t) std::byte room_[room];
+};
+
+namespace detail {
+
+template <class C>
+[[nodiscard]] constexpr auto allocates() noexcept -> Workspace (*)(void* comm, Index bytes) {
+    if constexpr (requires(C & comm, Index bytes) { comm.template allocate<std::byte>(bytes); }) {
+        return [](void* comm, Index bytes) {
+            return Workspace(static_cast<C*>(comm)->template allocate<std::byte>(bytes));
+        };
+    } else {
+        return nullptr;
+    }
+}
+
+/// What can be asked of a communicator of a type that only its owner knows.
+struct CommunicatorTable {
+    std::string_view name;
+    int (*rank)(void const* comm) noexcept;
+    int (*size)(void const* comm) noexcept;
+    Traffic (*traffic)(void const* comm) noexcept;
+    AnyRequest (*exchange)(void* comm, std::span<Send const> sends, std::span<Receive const> receives);
+    Verdict (*agree)(void* comm, Verdict mine);
+    void* (*split)(void* comm, int colour, int key);  ///< a new communicator of the same type
+    void (*abort)(void* comm, ErrorCode code, std::string_view reason) noexcept;
+    void (*check_memory)(void* comm, void const* memory);
+    MemoryPolicy const* (*memory)(void* comm);
+    Workspace (*allocate)(void* comm, Index bytes);  ///< null: peers read no memory in place
+    void (*terminate)(void* comm) noexcept;
+    void (*end)(void* comm) noexcept;
+};
+template <class C>
+inline constexpr CommunicatorTable communicator_table{
+    C::name,
+    [](void const* comm) noexcept { return static_cast<C const*>(comm)->rank(); },
+    [](void const* comm) noexcept { return static_cast<C const*>(comm)->size(); },
+    [](void const* comm) noexcept { return static_cast<C const*>(comm)->traffic(); },
+    [](void* comm, std::span<Send const> sends, std::span<Receive const> receives) {
+        return AnyRequest(static_cast<C*>(comm)->exchange(sends, receives));
+    },
+    [](void* comm, Verdict mine) { return static_cast<C*>(comm)->agree(std::move(mine)); },
+    [](void* comm, int colour, int key) -> void* { return new C(static_cast<C*>(comm)->split(colour, key)); },
+    [](void* comm, ErrorCode code, std::string_view reason) noexcept { static_cast<C*>(comm)->abort(code, reason); },
+    [](void* comm, void const* memory) { transport::check_memory(*static_cast<C*>(comm), memory); },
+    [](void* comm) { return transport::memory_of(*static_cast<C*>(comm)); },
+    allocates<C>(),
+    [](void* comm) noexcept { transport::terminate(*static_cast<C*>(comm)); },
+    [](void* comm) noexcept { delete static_cast<C*>(comm); },
+};
+
+}  // namespace detail
+
+class AnyCommunicator;
+
+/// Refers to a communicator, which must outlive it and stay where it is. Two words, passed by value; functions of this
+/// library take it, so that they are ordinary functions. Its members are those of the concept Communicator.
+class CommunicatorRef {
+public:
+    template <class C>
+        requires(!std::same_as<std::remove_const_t<C>, CommunicatorRef> && !std::same_as<C, AnyCommunicator> &&
+                 Communicator<C>)
+    CommunicatorRef(C& comm)
+    noexcept : comm_(&comm), table_(&detail::communicator_table<C>) {}
+    inline CommunicatorRef(AnyCommunicator& comm) noexcept;
+
+    [[nodiscard]] std::string_view name() const noexcept { return table_->name; }
+    [[nodiscard]] int rank() const noexcept { return table_->rank(comm_); }
+    [[nodiscard]] int size() const noexcept { return table_->size(comm_); }
+    [[nodiscard]] Traffic traffic() const noexcept { return table_->traffic(comm_); }
+    AnyRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) const {
+        return table_->exchange(comm_, sends, receives);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) const { return table_->agree(comm_, std::move(mine)); }
+    [[nodiscard]] inline AnyCommunicator split(int colour, int key) const;
+    void abort(ErrorCode code, std::string_view reason) const noexcept { table_->abort(comm_, code, reason); }
+
+    // What a transport may leave out; namespace transport has what that means.
+    void check_memory(void const* memory) const { table_->check_memory(comm_, memory); }
+    [[nodiscard]] MemoryPolicy const* memory() const { return table_->memory(comm_); }
+    /// Collective: memory of so many bytes (each rank says how many), which the other ranks of a node read in place
+    /// where the transport has such. A rank that has none left is an OutOfMemory on all.
+    [[nodiscard]] Workspace allocate(Index bytes) const;
+    [[noreturn]] void terminate() const noexcept {
+        table_->terminate(comm_);
+        std::abort();
+    }
+
+private:
+    friend class AnyCommunicator;
+    CommunicatorRef(void* comm, detail::CommunicatorTable const* table) noexcept : comm_(comm), table_(table) {}
+
+    void* comm_;
+    detail::CommunicatorTable const* table_;
+};
+
+/// Owns a communicator of any type. A communicator itself: it can be split, wrapped in policies, passed on.
+class AnyCommunicator : public MeshSplit<AnyCommunicator> {
+public:
+    static constexpr std::string_view name = "any";
+    using request_type = AnyRequest;
+    using MeshSplit<AnyCommunicator>::split;
+
+    template <class C>
+        requires(!std::same_as<C, AnyCommunicator> && Communicator<C>)
+    explicit AnyCommunicator(C comm) : ref_(new C(std::move(comm)), &detail::communicator_table<C>) {}
+    AnyCommunicator(AnyCommunicator&& other) noexcept
+        : ref_(std::exchange(other.ref_.comm_, nullptr), other.ref_.table_) {}
+    AnyCommunicator& operator=(AnyCommunicator&& other) noexcept {
+        std::swap(ref_, other.ref_);
+        return *this;
+    }
+    AnyCommunicator(AnyCommunicator const&) = delete;
+    AnyCommunicator& operator=(AnyCommunicator const&) = delete;
+    ~AnyCommunicator() {
+        if (ref_.comm_ != nullptr) ref_.table_->end(ref_.comm_);
+    }
+
+    /// Of the transport inside: what its own type calls itself.
+    [[nodiscard]] std::string_view transport_name() const noexcept { return ref_.name(); }
+    [[nodiscard]] int rank() const noexcept { return ref_.rank(); }
+    [[nodiscard]] int size() const noexcept { return ref_.size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return ref_.traffic(); }
+    AnyRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        return ref_.exchange(sends, receives);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) { return ref_.agree(std::move(mine)); }
+    [[nodiscard]] AnyCommunicator split(int colour, int key) { return ref_.split(colour, key); }
+    void abort(ErrorCode code, std::string_view reason) noexcept { ref_.abort(code, reason); }
+    void check_memory(void const* memory) { ref_.check_memory(memory); }
+    [[nodiscard]] MemoryPolicy const* memory() { return ref_.memory(); }
+    [[noreturn]] void terminate() noexcept { ref_.terminate(); }
+
+private:
+    friend class CommunicatorRef;
+    explicit AnyCommunicator(CommunicatorRef made) noexcept : ref_(made) {}
+
+    CommunicatorRef ref_;
+};
+
+inline CommunicatorRef::CommunicatorRef(AnyCommunicator& comm) noexcept : CommunicatorRef(comm.ref_) {}
+inline AnyCommunicator CommunicatorRef::split(int colour, int key) const {
+    return AnyCommunicator(CommunicatorRef(table_->split(comm_, colour, key), table_));
+}
+
+}  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/comm/any_communicator.ipp>
+#endif

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// How comm/any_communicator.hpp is done.
+#pragma once
+
+#include <reshard/comm/any_communicator.hpp>
+#include <reshard/comm/detail/verdict_of.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE Workspace CommunicatorRef::allocate(Index bytes) const {
+    if (table_->allocate != nullptr) return table_->allocate(comm_, bytes);
+    Workspace memory;
+    detail::agree_or_raise(*this, detail::verdict_of([&] {
+        memory = Workspace(std::vector<std::byte>(static_cast<std::size_t>(bytes)));
+    }));
+    return memory;
+}
+
+}  // namespace reshard::inline v0

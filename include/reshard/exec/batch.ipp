@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// How exec/batch.hpp is done.
+#pragma once
+
+#include <reshard/comm/detail/verdict_of.hpp>
+#include <reshard/exec/batch.hpp>
+#include <reshard/exec/detail/batch_check.hpp>
+#include <reshard/exec/detail/batch_job.hpp>
+#include <reshard/plan/batch.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// One tensor's plan as one rank carries it out.
+struct TensorSteps {
+    Steps planned;
+    ValueChange change;
+    Steps steps;
+
+    TensorSteps(BatchTensor const& tensor, int rank)
+        : planned(tensor.plan.steps()),
+          change(value_change(tensor.plan, planned, rank, tensor.source, tensor.destination, tensor.options,
+                              host_memory().convert)),
+          steps(changed_steps(planned, change.is_active())) {}
+
+    /// Bytes of scratch memory this rank needs.
+    [[nodiscard]] Index workspace(BatchTensor const& tensor, int rank) const {
+        return padded_bytes(workspace_of(steps, tensor.plan.from(), rank), change.from);
+    }
+};
+
+/// "tensor 17 'model.norm.weight'"
+[[nodiscard]] inline std::string label(Batch const& batch, std::size_t i) {
+    std::string const& name = batch.tensors()[i].name;
+    return name.empty() ? concat("tensor ", i) : concat("tensor ", i, " '", name, "'");
+}
+
+/// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.workspace_bytes.
+[[nodiscard]] inline RoundLoad round_load(BatchTensor const& tensor, TensorSteps const& mine,
+                                          BatchOptions const& options) {
+    if (mine.steps.kind != Kind::collective) return {};
+    DType const travels = mine.steps.fold ? mine.change.from : mine.change.wire();
+    RoundLoad const load{true, round_bytes(tensor.plan, mine.steps, travels),
+                         padded_bytes(largest_workspace(mine.steps), mine.change.from)};
+    if (load.workspace > options.workspace_bytes) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: its fold needs ", load.workspace,
+                                        " bytes of scratch memory, but a round may use ", options.workspace_bytes,
+                                        ". Fix: raise BatchOptions::workspace_bytes to ", load.workspace,
+                                        ", or move this tensor to fewer ranks at a time."));
+    }
+    return load;
+}
+
+/// Bytes of scratch memory of one rank: of the round that needs most.
+[[nodiscard]] inline Index workspace_of_rounds(std::vector<std::vector<std::size_t>> const& rounds,
+                                               std::span<Index const> needs) noexcept {
+    Index most = 0;
+    for (auto const& round : rounds) {
+        Index sum = 0;
+        for (std::size_t i : round) sum += needs[i];
+        most = larger(most, sum);
+    }
+    return most;
+}
+
+inline void check_options(BatchOptions const& options) {
+    if (options.round_bytes >= 0 && options.workspace_bytes >= 0) return;
+    raise(ErrorCode::buffer, concat("reshard::prepare: a round of ", options.round_bytes, " bytes with ",
+                                    options.workspace_bytes, " bytes of scratch memory. Fix: no size is negative."));
+}
+
+/// Writer and reader, or two writers, of the same memory.
+inline void check_clashes(Batch const& batch, int rank) {
+    std::vector<Stretch> stretches;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        BatchTensor const& tensor = batch.tensors()[i];
+        if (tensor.plan.from().contains(rank)) stretches.push_back({tensor.source, i, false});
+        if (tensor.plan.to().contains(rank)) stretches.push_back({tensor.destination, i, true});
+    }
+    Clash const clash = find_clash(stretches);
+    if (clash.writer == clash.other) return;
+    raise(ErrorCode::buffer,
+          concat("reshard::prepare: on rank ", rank, " the destination of ", label(batch, clash.writer),
+                 " overlaps the ", clash.reads ? "source" : "destination", " of ", label(batch, clash.other),
+                 ". Fix: give each its own memory; what one tensor writes and another reads goes into two batches."));
+}
+
+/// What this rank brings to the agreement.
+[[nodiscard]] inline BatchDigest digest_of(Batch const& batch, int rank, BatchOptions const& options) {
+    BatchDigest result;
+    result.options = Digest{}.add_signed(options.round_bytes).add_signed(options.workspace_bytes).value();
+    result.tensors.reserve(batch.size());
+    for (BatchTensor const& tensor : batch.tensors()) {
+        ValueChange const change = TensorSteps(tensor, rank).change;
+        Digest digest;
+        digest.add(tensor.plan.hash()).add(static_cast<std::uint64_t>(change.from));
+        if (change.is_active()) {
+            digest.add(static_cast<std::uint64_t>(change.to));
+            digest.add(__builtin_bit_cast(std::uint64_t, tensor.options.factor));
+        }
+        result.tensors.push_back(digest.add_text(tensor.name).value());
+    }
+    return result;
+}
+
+/// Completes "rank 3 ... , but rank 0 ...".
+[[nodiscard]] inline std::string describe(Batch const& batch, Index place, int rank, BatchOptions const& options) {
+    if (place < 0) {
+        return concat("prepared a batch with round_bytes ", options.round_bytes, " and workspace_bytes ",
+                      options.workspace_bytes);
+    }
+    auto const i = static_cast<std::size_t>(place);
+    if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
+    BatchTensor const& tensor = batch.tensors()[i];
+    ValueChange const change = TensorSteps(tensor, rank).change;
+    std::string text =
+        concat("prepared ", label(batch, i), " as ", to_string(tensor.plan.from()), " -> ", to_string(tensor.plan.to()),
+               " of ", to_string(tensor.plan.from().shape()), " ", name(change.from));
+    if (change.from != change.to) text += concat(" -> ", name(change.to));
+    if (tensor.options.factor != 1.0) text += concat(" times ", factor_text(tensor.options.factor));
+    return text;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE std::vector<std::vector<std::size_t>> rounds(Batch const& batch, int rank, BatchOptions const& options) {
+    std::vector<RoundLoad> loads;
+    loads.reserve(batch.size());
+    for (BatchTensor const& tensor : batch.tensors()) {
+        loads.push_back(detail::round_load(tensor, detail::TensorSteps(tensor, rank), options));
+    }
+    return cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
+}
+
+RESHARD_INLINE Index workspace_bytes(Batch const& batch, int rank, BatchOptions const& options) {
+    std::vector<Index> needs;
+    needs.reserve(batch.size());
+    for (BatchTensor const& tensor : batch.tensors()) {
+        needs.push_back(detail::TensorSteps(tensor, rank).workspace(tensor, rank));
+    }
+    return detail::workspace_of_rounds(rounds(batch, rank, options), needs);
+}
+
+RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, CommunicatorRef comm,
+                                                    BatchOptions const& options, std::size_t& current) {
+    MemoryPolicy const& memory = memory_of(comm, host_memory());
+    int const rank = comm.rank();
+    check_options(options);
+    std::vector<RoundLoad> loads;
+    std::vector<Index> needs;
+    loads.reserve(batch.size());
+    needs.reserve(batch.size());
+    for (current = 0; current < batch.size(); ++current) {
+        BatchTensor const& tensor = batch.tensors()[current];
+        TensorSteps const mine(tensor, rank);
+        check_arguments(tensor.plan, mine.planned, rank, comm.size(), tensor.source, tensor.destination, mine.change,
+                        tensor.options.cast);
+        check_memory(comm, memory, tensor.plan, tensor.source, tensor.destination);
+        check_work(memory, tensor.plan, mine.steps, mine.change);
+        loads.push_back(round_load(tensor, mine, options));
+        needs.push_back(mine.workspace(tensor, rank));
+    }
+    check_clashes(batch, rank);
+    auto const rounds = cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
+
+    Index const needed = workspace_of_rounds(rounds, needs);
+    Workspace own;
+    std::span<std::byte> const workspace =
+        workspace_for(comm, memory, options.workspace, needed, own, "batch", "workspace_bytes(batch, rank, options)");
+    std::vector<std::size_t> offsets(batch.size(), 0);  // rounds follow each other in the same memory
+    for (auto const& round : rounds) {
+        std::size_t offset = 0;
+        for (std::size_t i : round) {
+            offsets[i] = offset;
+            offset += static_cast<std::size_t>(needs[i]);
+        }
+    }
+    std::vector<Job> jobs;
+    jobs.reserve(batch.size());
+    for (current = 0; current < batch.size(); ++current) {
+        BatchTensor const& tensor = batch.tensors()[current];
+        auto const part =
+            workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
+        TensorSteps const mine(tensor, rank);
+        jobs.emplace_back(tensor.plan, mine.steps, rank, tensor.source, tensor.destination, part, mine.change, memory);
+    }
+    return new BatchJob(std::move(jobs), rounds, std::move(own));
+}
+
+RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, BatchOptions const& options) {
+    int const rank = comm.rank();
+    std::size_t current = batch.size();
+    PreparedPlan prepared(comm, nullptr);
+    detail::BatchDigest digest;
+    Verdict verdict = detail::verdict_of([&] {
+        digest = detail::digest_of(batch, rank, options);
+        prepared = PreparedPlan(comm, detail::bind_batch(batch, comm, options, current));
+    });
+    if (!verdict.ok() && current < batch.size()) {
+        verdict.reason = concat(detail::label(batch, current), ": ", verdict.reason);
+    }
+    detail::agree_on_batch(comm, std::move(verdict), digest,
+                           [&](Index place) { return detail::describe(batch, place, rank, options); });
+    return prepared;
+}
+
+RESHARD_INLINE void redistribute(Batch const& batch, CommunicatorRef comm, BatchOptions const& options) {
+    prepare(batch, comm, options).run();
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/detail/prepare_check.hpp
+/// \brief  What prepare() asks of memory, and how ranks agree.
+/// \depends comm/any_communicator, exec/detail/check, memory/host_memory.
+#pragma once
+
+#include <reshard/comm/any_communicator.hpp>
+#include <reshard/comm/detail/verdict_of.hpp>
+#include <reshard/exec/detail/check.hpp>
+#include <reshard/memory/host_memory.hpp>
+
+namespace reshard::inline v0::detail {
+
+[[nodiscard]] inline Index padded_bytes(Index elements, DType dtype) {
+    constexpr Index padding = 192;  // each of at most three areas starts on a cache line
+    Index count = 0;
+    if (!multiply_fits(elements, bytes(dtype), count) || count > INT64_MAX - padding) {
+        raise(ErrorCode::shape, concat("reshard::prepare: a workspace of ", elements, " elements does not fit 64-bit ",
+                                       "sizes. Fix: check the shape for a wrong unit."));
+    }
+    return count == 0 ? 0 : count + padding;
+}
+
+/// Where the tensors of plans over `comm` lie.
+[[nodiscard]] inline MemoryPolicy const& memory_of(CommunicatorRef comm, HostMemory const& host) {
+    MemoryPolicy const* const memory = comm.memory();
+    return memory != nullptr ? *memory : host.policy;
+}
+
+/// Throws BufferError for views of memory that `memory` cannot work on.
+inline void check_views(MemoryPolicy const& memory, Plan<> const& plan, int rank, ConstDynamicView const& source,
+                        DynamicView const& destination) {
+    if (plan.from().contains(rank) && source.size() != 0) {
+        memory.check("source", source.data(), bytes(source.dtype()));
+    }
+    if (plan.to().contains(rank) && destination.size() != 0) {
+        memory.check("destination", destination.data(), bytes(destination.dtype()));
+    }
+}
+
+/// Throws BufferError for views of memory that the transport cannot reach.
+inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, Plan<> const& plan,
+                         ConstDynamicView const& source, DynamicView const& destination) {
+    if (plan.from().contains(comm.rank()) && source.size() != 0) comm.check_memory(source.data());
+    if (plan.to().contains(comm.rank()) && destination.size() != 0) comm.check_memory(destination.data());
+    check_views(memory, plan, comm.rank(), source, destination);
+}
+
+/// Throws TransitionError for a plan that takes more than copies where `memory` does no more.
+inline void check_work(MemoryPolicy const& memory, Plan<> const& plan, Steps const& steps, ValueChange const& change) {
+    if (memory.copies_only().empty()) return;
+    bool const scales = !change.is_active() && (steps.multiply != 1 || steps.divide != 1);
+    bool const converts = change.is_active() && steps.kind != Kind::collective;
+    if (!steps.fill && !steps.fold && !scales && !converts) return;
+    raise(ErrorCode::transition,
+          concat("reshard::prepare: ", to_string(plan.from()), " -> ", to_string(plan.to()), " ",
+                 steps.fold   ? "folds addends"
+                 : steps.fill ? "fills in identities"
+                              : "changes values in place",
+                 ", and this communicator only copies memory of a device. Fix: ", std::string(memory.copies_only())));
+}
+
+/// Scratch memory of `needed` bytes: what the caller gave, or `own`, which is allocated. `fix` says how to ask for its
+/// size. Throws BufferError where there is too little, or the wrong kind, OutOfMemory.
+[[nodiscard]] inline std::span<std::byte> workspace_for(CommunicatorRef comm, MemoryPolicy const& memory,
+                                                        std::span<std::byte> given, Index needed, Workspace& own,
+                                                        std::string_view what, std::string_view fix) {
+    if (needed == 0) return given;
+    if (given.empty()) {
+        own = memory.allocate(needed);
+        return {own.data(), static_cast<std::size_t>(needed)};
+    }
+    if (static_cast<Index>(given.size()) < needed) {
+        raise(ErrorCode::buffer, concat("reshard::prepare: the workspace of rank ", comm.rank(), " has ", given.size(),
+                                        " bytes, the ", what, " needs ", needed, ". Fix: ask ", fix, "."));
+    }
+    comm.check_memory(given.data());
+    memory.check_scratch(given.data());
+    return given;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// How exec/redistribute.hpp is done.
+#pragma once
+
+#include <reshard/exec/detail/job.hpp>
+#include <reshard/exec/detail/prepare_check.hpp>
+#include <reshard/exec/redistribute.hpp>
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE void redistribute(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
+                                 DynamicView const& destination, PrepareOptions const& options) {
+    prepare(plan, comm, source, destination, options).run();
+}
+
+RESHARD_INLINE void detail::run_locally(MemoryPolicy const& memory, ConvertBox convert, Plan<> const& plan,
+                                        ConstDynamicView const& source, DynamicView const& destination, int rank,
+                                        PrepareOptions const& options) {
+    Steps steps = plan.steps();
+    if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
+    ValueChange const change = value_change(plan, steps, rank, source, destination, options, convert);
+    int const ranks = static_cast<int>(plan.from().mesh().last_rank() + 1);
+    check_arguments(plan, steps, rank, ranks, source, destination, change, options.cast);
+    check_views(memory, plan, rank, source, destination);
+    check_work(memory, plan, steps, change);
+    Job const job(plan, steps, rank, source, destination, {}, change, memory);
+    job.begin();
+    job.end();
+}
+
+RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
+                                 int rank, MemoryPolicy const& memory, PrepareOptions const& options) {
+    if (!plan.is_local()) {
+        raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
+                                            to_string(plan.to()), " needs communication. Fix: pass a communicator."));
+    }
+    detail::run_locally(memory, host_memory().convert, plan, source, destination, rank, options);
+}
+RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
+                                 int rank, PrepareOptions const& options) {
+    redistribute(plan, source, destination, rank, host_memory().policy, options);
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// How exec/sync.hpp is done.
+#pragma once
+
+#include <reshard/exec/agree_tensors.hpp>
+#include <reshard/exec/batch.hpp>
+#include <reshard/exec/sync.hpp>
+#include <reshard/plan/relay.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// The axes of a mesh that copy a tensor, and those that cut it.
+struct SyncAxes {
+    AxisList copies;
+    AxisList cuts;
+    Index replicas = 1;
+
+    explicit SyncAxes(DynamicDistribution const& distribution) {
+        for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+            bool const copied = distribution.placement(axis).is_replicate();
+            (copied ? copies : cuts).push_back(static_cast<std::int8_t>(axis));
+            if (copied) replicas *= distribution.mesh().extent(axis);
+        }
+    }
+};
+
+/// The distance, in ordinals, that the i-th of all combinations of coordinates along some axes has from the first.
+[[nodiscard]] inline Index combination(DynamicMesh const& mesh, AxisList const& axes, Index i) {
+    Index ordinal = 0;
+    for (int k = axes.size() - 1; k >= 0; --k) {
+        ordinal += i % mesh.extent(axes[k]) * mesh.stride(axes[k]);
+        i /= mesh.extent(axes[k]);
+    }
+    return ordinal;
+}
+
+/// The plan that makes the replicas of a tensor what those of the source are: from the replica that the source is part
+/// of, a mesh of the axes that cut, to the others, with an axis in front that counts them. The two share no rank, so
+/// that memory may be source and destination. \pre no Partial; more than one replica; the mesh has the source.
+[[nodiscard]] inline Plan<> replica_plan(DynamicDistribution const& distribution, Index source) {
+    DynamicMesh const& mesh = distribution.mesh();
+    SyncAxes const axes(distribution);
+    Indices const at = mesh.coordinates(source);
+    Index truth = 0;
+    for (int axis : axes.copies) truth += at[axis] * mesh.stride(axis);
+    Index const pieces = mesh.size() / axes.replicas;
+    std::vector<Index> holders;
+    std::vector<Index> others;
+    for (Index replica = 0; replica < axes.replicas; ++replica) {
+        Index const first = combination(mesh, axes.copies, replica);
+        for (Index piece = 0; piece < pieces; ++piece) {
+            Index const rank = mesh.rank_at(first + combination(mesh, axes.cuts, piece));
+            (first == truth ? holders : others).push_back(rank);
+        }
+    }
+    AxisList order;
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+        for (std::int8_t axis : distribution.cuts(dim)) {
+            std::int8_t place = 1;
+            while (axes.cuts[place - 1] != axis) ++place;
+            order.push_back(place);
+        }
+    }
+    auto const side = [&](Index copies, std::vector<Index> const& ranks) {
+        Indices extents{copies};
+        Placements placements;
+        placements.push_back(Placement::replicate());
+        for (int axis : axes.cuts) {
+            extents.push_back(mesh.extent(axis));
+            placements.push_back(distribution.placement(axis));
+        }
+        DynamicMesh const part(extents, RankList{0, IndexList(ranks.data(), static_cast<Index>(ranks.size()))});
+        return DynamicDistribution(part, distribution.shape(), placements, order);
+    };
+    return plan_across(side(1, holders), side(axes.replicas - 1, others)).relayed(all_ranks);
+}
+
+/// What only sync minds.
+inline void check_sync(LocalTensor const& tensor, int source) {
+    DynamicDistribution const& distribution = tensor.distribution;
+    auto const refuse = [&](ErrorCode code, auto const&... parts) {
+        raise(code, concat("reshard::sync: tensor '", tensor.name, "' ", parts...));
+    };
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        if (!distribution.placement(axis).is_partial()) continue;
+        refuse(ErrorCode::placement, "is ", to_string(distribution),
+               ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
+               "out.");
+    }
+    if (!distribution.contains(source)) {
+        refuse(ErrorCode::mesh, "has no part on the source, rank ", source, ": its mesh is ",
+               to_string(distribution.mesh()),
+               ". Fix: choose a source in the mesh, or sync such tensors on their own.");
+    }
+}
+
+/// Two names for the same memory, on a rank that writes it.
+inline void check_shared(std::span<LocalTensor const> tensors, std::vector<Stretch> const& stretches, int rank) {
+    Clash const clash = find_clash(stretches);
+    if (clash.writer == clash.other) return;
+    raise(ErrorCode::buffer, concat("reshard::sync: on rank ", rank, " the memory of tensor '",
+                                    tensors[clash.writer].name, "' overlaps that of '", tensors[clash.other].name,
+                                    "'. Fix: list what two names share under one of them."));
+}
+
+inline void check_options(SyncOptions const& options, int ranks) {
+    if (options.source < 0 || options.source >= ranks) {
+        raise(ErrorCode::mesh, concat("reshard::sync: the source is rank ", options.source, " of a communicator of ",
+                                      ranks, " ranks. Fix: ranks count from 0."));
+    }
+    if (options.bucket_bytes < 0) {
+        raise(ErrorCode::buffer, concat("reshard::sync: buckets of ", options.bucket_bytes,
+                                        " bytes. Fix: no size is negative; 0 sends every tensor alone."));
+    }
+}
+
+[[nodiscard]] inline TensorTask task_of(SyncOptions const& options) {
+    return {"sync", "syncs", Digest{}.add_signed(options.source).add_signed(options.bucket_bytes).value(),
+            concat("from rank ", options.source, " in buckets of ", options.bucket_bytes, " bytes"), false};
+}
+
+}  // namespace detail
+
+RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef comm, SyncOptions const& options) {
+    int const rank = comm.rank();
+    Batch batch;
+    std::vector<detail::Stretch> stretches;
+    PreparedPlan prepared(comm, nullptr);
+    agree_on_tensors(comm, tensors, detail::task_of(options), [&] {
+        detail::check_options(options, comm.size());
+        batch.reserve(tensors.size());
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            LocalTensor const& tensor = tensors[i];
+            detail::check_sync(tensor, options.source);
+            if (detail::SyncAxes(tensor.distribution).replicas == 1) continue;
+            Plan<> const plan = detail::replica_plan(tensor.distribution, options.source);
+            batch.add(plan, tensor.view, tensor.view, tensor.name);
+            if (plan.from().contains(rank)) stretches.push_back({tensor.view, i, false});
+            if (plan.to().contains(rank)) stretches.push_back({tensor.view, i, true});
+        }
+        detail::check_shared(tensors, stretches, rank);
+        std::size_t current = 0;
+        BatchOptions const rounds{.round_bytes = options.bucket_bytes};
+        prepared = PreparedPlan(comm, detail::bind_batch(batch, comm, rounds, current));
+    });
+    prepared.run();
+}
+
+}  // namespace reshard::inline v0

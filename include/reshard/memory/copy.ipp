@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// How memory/copy.hpp is done.
+#pragma once
+
+#include <reshard/memory/copy.hpp>
+#include <reshard/memory/detail/loop_nest.hpp>
+#include <reshard/memory/stream_copy.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// Elements on each side of what is transposed at a time.
+inline constexpr Index transpose_tile = 64;
+
+/// Runs of a size the compiler knows: one to a few register moves each. Reads and writes go through memcpy, so that
+/// neither alignment nor aliasing matters.
+template <std::size_t Bytes>
+void copy_units(LoopNest nest, std::byte const* from, std::byte* to) noexcept {
+    LoopDim const inner = nest.dims.back();
+    int const outer_loops = nest.dims.size() - 2;
+    LoopDim second{1, 0, 0};
+    Index tile = inner.extent;
+    Index rows = 1;
+    if (outer_loops >= 0) {
+        int nearest = outer_loops;
+        for (int d = 0; d < outer_loops; ++d) {
+            if (magnitude(nest.dims[d].from) < magnitude(nest.dims[nearest].from)) nearest = d;
+        }
+        // A transposition: neighbours in the source are far apart in the destination. Square tiles keep the lines of
+        // both sides in the caches until their other elements are asked for; a few lines in a row per row of a tile
+        // are what prefetchers notice.
+        if (magnitude(nest.dims[nearest].from) < magnitude(inner.from)) {
+            LoopDim const moved = nest.dims[nearest];
+            for (int d = nearest; d < outer_loops; ++d) nest.dims[d] = nest.dims[d + 1];
+            nest.dims[outer_loops] = moved;
+            tile = transpose_tile;
+        }
+        second = nest.dims[outer_loops];
+        rows = tile == inner.extent ? second.extent : tile;
+    }
+    for_each_origin(nest, larger(outer_loops, 0), from, to, [&](std::byte const* source, std::byte* destination) {
+        for (Index start = 0; start < inner.extent; start += tile) {
+            Index const stop = smaller(start + tile, inner.extent);
+            for (Index row = 0; row < second.extent; row += rows) {
+                Index const last = smaller(row + rows, second.extent);
+                for (Index j = row; j < last; ++j) {
+                    std::byte const* read = source + j * second.from;
+                    std::byte* write = destination + j * second.to;
+                    for (Index i = start; i < stop; ++i) {
+                        std::memcpy(write + i * inner.to, read + i * inner.from, Bytes);
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Runs of any size.
+inline void copy_runs(LoopNest const& nest, std::byte const* from, std::byte* to, Index run) noexcept {
+    LoopDim const inner = nest.dims.back();
+    for_each_origin(nest, nest.dims.size() - 1, from, to, [&](std::byte const* source, std::byte* destination) {
+        for (Index i = 0; i < inner.extent; ++i) {
+            copy_bytes(source + i * inner.from, destination + i * inner.to, run);
+        }
+    });
+}
+
+/// Whether all rows of `run` bytes are whole cache lines of the destination.
+[[nodiscard]] inline bool writes_whole_lines(LoopNest const& nest, std::byte const* to, Index run) noexcept {
+    bool whole = run % cache_line == 0 && reinterpret_cast<std::uintptr_t>(to) % cache_line == 0;
+    for (LoopDim const& dim : nest.dims) whole = whole && dim.to % cache_line == 0;
+    return whole;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
+                         CopyHint hint) noexcept {
+    detail::LoopNest nest = detail::loop_nest(from_box, to_box);
+    if (nest.empty) return;
+    from += nest.from_offset;
+    to += nest.to_offset;
+    Index run = to_box.element_bytes;
+    if (!nest.dims.empty() && nest.dims.back().from == run && nest.dims.back().to == run) {
+        run *= nest.dims.back().extent;
+        nest.dims.pop_back();
+    }
+    bool const stream = hint == CopyHint::streaming && run >= streaming_row_bytes;
+    if (nest.dims.empty()) return stream ? stream_copy(from, to, run) : detail::copy_bytes(from, to, run);
+    if (stream) {
+        detail::RowStreamer streamer(run);
+        detail::for_each_origin(nest, nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {
+            streamer.add(source, destination);
+        });
+        return streamer.finish();
+    }
+    if (hint == CopyHint::streaming && detail::writes_whole_lines(nest, to, run)) {
+        detail::for_each_origin(nest, nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {
+            detail::stream_lines(source, destination, run);
+        });
+        return detail::stream_fence();
+    }
+    switch (run) {
+        case 1: return detail::copy_units<1>(nest, from, to);
+        case 2: return detail::copy_units<2>(nest, from, to);
+        case 4: return detail::copy_units<4>(nest, from, to);
+        case 8: return detail::copy_units<8>(nest, from, to);
+        case 16: return detail::copy_units<16>(nest, from, to);
+        case 32: return detail::copy_units<32>(nest, from, to);
+        case 64: return detail::copy_units<64>(nest, from, to);
+        default: return detail::copy_runs(nest, from, to, run);
+    }
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/memory_policy.hpp
+/// \brief  Memory as a policy: who allocates, copies, folds and fills where the tensors of a plan lie.
+/// \depends core; <span>, <string_view>, <utility>.
+///
+/// A communicator says where the tensors of its plans lie by a member memory(), a pointer to a MemoryPolicy that lives
+/// as long as it does (transport::memory_of() asks it, through other policies); one that has none means the host.
+/// Prepared plans do everything by it that is no exchange. memory/host_memory.hpp is the host's, memory/on_device.cuh
+/// has the one for devices, comm/detail/device_or_host_memory.cuh the one where each tensor lies on either side.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/reduce.hpp>
+#include <reshard/core/transfer.hpp>
+
+#include <span>         // span
+#include <string_view>  // string_view
+#include <utility>      // exchange, move
+
+namespace reshard::inline v0 {
+
+/// Scratch memory, aligned to 64 bytes where it matters, freed by whoever made it. Move-only.
+class Workspace {
+public:
+    Workspace() = default;
+    /// Keeps `holder`, which has data() and frees the memory in its destructor.
+    template <class Holder>
+    explicit Workspace(Holder holder) : holder_(new Kept<Holder>(std::move(holder))), data_(holder_->data()) {}
+    Workspace(Workspace&& other) noexcept
+        : holder_(std::exchange(other.holder_, nullptr)), data_(std::exchange(other.data_, nullptr)) {}
+    Workspace& operator=(Workspace&& other) noexcept {
+        std::swap(holder_, other.holder_);
+        std::swap(data_, other.data_);
+        return *this;
+    }
+    ~Workspace() { delete holder_; }
+
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+
+private:
+    struct Holding {
+        Holding() = default;
+        Holding(Holding const&) = delete;
+        Holding& operator=(Holding const&) = delete;
+        virtual ~Holding() = default;
+        [[nodiscard]] virtual std::byte* data() noexcept = 0;
+    };
+    template <class Holder>
+    struct Kept final : Holding {
+        explicit Kept(Holder given) : holder(std::move(given)) {}
+        [[nodiscard]] std::byte* data() noexcept override { return holder.data(); }
+        Holder holder;
+    };
+
+    Holding* holder_ = nullptr;
+    std::byte* data_ = nullptr;
+};
+
+/// Addends that become one: `addends` boxes, `slot_bytes` apart, of which the first is `slots`.
+struct FoldWork {
+    Reduce op = Reduce::sum;
+    DType dtype = DType::u8;  ///< of the addends
+    Index addends = 1;
+    Index divisor = 1;     ///< of averages
+    Index slot_bytes = 0;  ///< from one addend to the next
+    Send slots;            ///< the first addend
+    Receive folded;        ///< scratch memory for the result, of the addends' type, where `to` converts
+    Receive to;            ///< where the result goes, converted as it says
+};
+
+/// What is asked of memory. An operation may return before its work is done, as those of a stream do; then whoever
+/// states the policy sees to the order: an exchange reads what was asked before it, and what is asked after wait()
+/// finds what has arrived. Operations allocate nothing. They may throw: what they throw on one rank poisons the
+/// communicator.
+class MemoryPolicy {
+public:
+    /// Throws BufferError for memory that cannot be worked on; `what` names it. `alignment` in bytes.
+    virtual void check(std::string_view what, void const* memory, Index alignment) const = 0;
+    /// The same for scratch memory that the caller gives.
+    virtual void check_scratch(void const* memory) const { check("workspace", memory, 1); }
+    /// Only in prepare(). Throws OutOfMemory.
+    [[nodiscard]] virtual Workspace allocate(Index bytes) const = 0;
+
+    /// Send k into receive k: copied, or converted as both conversions say. All sends lie in one tensor, all receives
+    /// in one.
+    virtual void deliver(std::span<Send const> sends, std::span<Receive const> receives) const = 0;
+    virtual void fold(FoldWork const& work) const = 0;
+    virtual void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const = 0;
+    /// Every element times multiply / divide.
+    virtual void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const = 0;
+
+    /// Empty, or: this memory is only copied, and plans that need more are refused, with this remedy.
+    [[nodiscard]] virtual std::string_view copies_only() const noexcept { return {}; }
+
+protected:
+    MemoryPolicy() = default;
+    MemoryPolicy(MemoryPolicy const&) = default;
+    MemoryPolicy& operator=(MemoryPolicy const&) = default;
+    ~MemoryPolicy() = default;
+};
+
+}  // namespace reshard::inline v0

@@ -145,7 +145,9 @@ void add_cost(Cost& cost, Exchange const& exchange) {
     return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, order);
 }
 
+/// Every list after its length: what follows a distribution, or a shorter one, cannot be read as its end.
 inline void digest(Digest& digest, DynamicDistribution const& distribution) {
+    digest.add_word_signed(distribution.mesh().axes()).add_word_signed(distribution.shape().rank());
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         Placement const& placement = distribution.placement(axis);
         digest.add_word_signed(distribution.mesh().extent(axis)).add_word(static_cast<std::uint64_t>(placement.kind()));
@@ -154,15 +156,15 @@ inline void digest(Digest& digest, DynamicDistribution const& distribution) {
         SplitRule const& rule = placement.rule();
         digest.add_word_signed(placement.dim())
             .add_word(static_cast<std::uint64_t>(rule.kind))
-            .add_word_signed(rule.block);
+            .add_word_signed(rule.block)
+            .add_word_signed(rule.boundaries.size());
         for (Index position : rule.boundaries) digest.add_word_signed(position);
     }
-    digest.add_word_signed(distribution.mesh().rank_at(0));
+    digest.add_word_signed(distribution.mesh().rank_at(0)).add_word_signed(distribution.mesh().ranks().ranks.size());
     for (Index rank : distribution.mesh().ranks().ranks) digest.add_word_signed(rank);
     for (Index extent : distribution.shape().extents()) digest.add_word_signed(extent);
-    for (auto const& cuts : distribution.signature().cuts)
+    for (auto const& cuts : distribution.signature().cuts)  // as many axes as there are shards
         for (int axis : cuts) digest.add_word_signed(axis);
-    digest.add_word_signed(-1);
 }
 
 }  // namespace detail

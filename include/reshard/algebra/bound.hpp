@@ -107,8 +107,20 @@ struct FoldShape {
     return one.size() == 1 && many.contains(one.rank_at(0));
 }
 
-[[nodiscard]] constexpr Index shared(Index factor, Index ranks, Index elements) noexcept {
-    return ceil_div(factor * (ranks - 1) * elements, ranks);
+[[noreturn]] inline void raise_bound() {
+    raise(ErrorCode::shape,
+          "reshard::bound: the bound is more elements than 64 bits count. Fix: ask for a smaller tensor and scale.");
+}
+/// total += count * elements. Throws ShapeError when that does not fit.
+constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
+    if (!add_fits(total, elements, count)) raise_bound();
+}
+/// ceil(factor * (ranks - 1) * elements / ranks)
+[[nodiscard]] constexpr Index shared(Index factor, Index ranks, Index elements) {
+    Index result = 0;
+    add_to_bound(result, elements / ranks, factor * (ranks - 1));
+    add_to_bound(result, ceil_div(factor * (ranks - 1) * (elements % ranks), ranks));
+    return result;
 }
 
 }  // namespace detail
@@ -140,7 +152,11 @@ struct FoldShape {
     Index const local = from.local_shape(rank).size();
     switch (fold.form) {
         case detail::FoldForm::none: return {true, detail::missing(from, to, rank)};
-        case detail::FoldForm::to_shard: return {true, (fold.ranks - 1) * to.local_shape(rank).size()};
+        case detail::FoldForm::to_shard: {
+            Bound bound{true, 0};
+            detail::add_to_bound(bound.elements, to.local_shape(rank).size(), fold.ranks - 1);
+            return bound;
+        }
         case detail::FoldForm::to_copies: return {true, detail::shared(2, fold.ranks, local), true};
         case detail::FoldForm::to_owed: return {true, detail::shared(1, fold.ranks, local), true};
         case detail::FoldForm::mixed: break;
@@ -206,7 +222,9 @@ template <AnyDistribution From, AnyDistribution To>
         if (owes && to_one && !fills) {
             Index const whole = from.shape().size();
             Index const others = sources.size() - 1;
-            return {true, others == 0 ? 0 : whole, others == 0 ? 0 : whole, others * whole};
+            result = {true, others == 0 ? 0 : whole, others == 0 ? 0 : whole, 0};
+            detail::add_to_bound(result.total, whole, others);
+            return result;
         }
         if (fills && from_one && !owes) return {true, 0, 0, 0};
         if (owes || fills) return result;
@@ -221,7 +239,7 @@ template <AnyDistribution From, AnyDistribution To>
         for (Index i = 0; i < sources.size(); ++i) {
             Index const local = from.local_shape(sources.rank_at(i)).size();
             result.received = larger(result.received, detail::shared(factor, fold.ranks, local));
-            result.total += factor * (fold.ranks - 1) * local;
+            detail::add_to_bound(result.total, local, factor * (fold.ranks - 1));
         }
         result.sent = result.received;
         result.total /= fold.ranks;  // every group of n ranks was counted n times
@@ -230,7 +248,7 @@ template <AnyDistribution From, AnyDistribution To>
     for (Index i = 0; i < targets.size(); ++i) {
         Index const missing = detail::missing(from, to, targets.rank_at(i));
         result.received = larger(result.received, missing);
-        result.total += missing;
+        detail::add_to_bound(result.total, missing);
     }
     result.sent = detail::most_copied_out(source, target);
     return result;

@@ -47,6 +47,13 @@ template <class T>
     result = a * b;
     return true;
 }
+/// total += count * value; false, and nothing added, when that does not fit. \pre none is negative.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr bool add_fits(Index& total, Index value, Index count = 1) noexcept {
+    Index product = 0;
+    if (!multiply_fits(value, count, product) || product > INT64_MAX - total) return false;
+    total += product;
+    return true;
+}
 
 namespace detail {
 

@@ -110,7 +110,9 @@ template <std::same_as<DynamicDistribution> D>  // a template for the same reaso
 [[nodiscard]] inline Index workspace_of(Steps const& steps, DynamicDistribution const& from, Index rank) {
     if (!steps.fold || !from.contains(rank)) return 0;
     Index const folded = steps.stages[0].holding.local_shape(rank).size();
-    return folded * steps.addends + (steps.stages[0].place == Place::workspace ? folded : 0);
+    Index elements = steps.stages[0].place == Place::workspace ? folded : 0;
+    add_elements(elements, folded, steps.addends);
+    return elements;
 }
 
 template <class Exchange>  // a template for the same reason
@@ -118,8 +120,8 @@ void add_cost(Cost& cost, Exchange const& exchange) {
     ++cost.phases;
     cost.messages_sent += static_cast<Index>(exchange.sends.size());
     cost.messages_received += static_cast<Index>(exchange.receives.size());
-    for (Message const& message : exchange.sends) cost.sent += message.elements();
-    for (Message const& message : exchange.receives) cost.received += message.elements();
+    for (Message const& message : exchange.sends) add_elements(cost.sent, message.elements());
+    for (Message const& message : exchange.receives) add_elements(cost.received, message.elements());
 }
 
 /// R <-> P+, S <-> S. Throws TransitionError for reductions that are not sums.
@@ -246,7 +248,8 @@ public:
         return detail::view_of(source(), target(), full, rank);
     }
 
-    /// What one rank moves, in elements; zero for ranks outside both meshes.
+    /// What one rank moves, in elements; zero for ranks outside both meshes. Throws ShapeError when a sum does not fit
+    /// 64 bits.
     [[nodiscard]] Cost cost(Index rank) const {
         Cost cost;
         if (is_local()) return cost;

@@ -101,7 +101,7 @@ private:
         }
         if (i > 0 && own.ranks != 0) {
             Index const inner = tier(i - 1).ranks;
-            if (own.ranks % inner != 0 || own.ranks < 2 * inner) {
+            if (own.ranks % inner != 0 || own.ranks / inner < 2) {
                 fail(i, concat("has ", own.ranks, " ranks per unit, the tier inside it ", inner,
                                ". Fix: a unit holds two or more whole units of the tier inside."));
             }

@@ -17,7 +17,7 @@
 /// one rank -> P      | 0                          | 0                      | 0
 ///
 /// Sources: Patarasuk and Yuan, JPDC 2009 (all-reduce); the R, S rows are set differences. For other combinations of
-/// Partial axes no bound is claimed.
+/// Partial axes, and where an axis stays Partial (to fold its addends on the way can be cheaper), none is claimed.
 #pragma once
 
 #include <reshard/algebra/segments.hpp>
@@ -61,11 +61,14 @@ struct FoldShape {
     bool moves = false;
     bool fills = false;
     bool copies = false;  // along an axis that stays Replicate: they can share a fold, so the rows below do not hold
+    bool stays = false;  // an axis is Partial on both sides: its addends may be folded on the way, which can be cheaper
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         Placement const& target = to.placement(axis);
         AxisChange const change = axis_change(from.placement(axis), target);
         if (change == AxisChange::move && target.is_replicate() && from.mesh().extent(axis) > 1) copies = true;
         if (change == AxisChange::fill || change == AxisChange::alias) fills = true;
+        bool const keeps = change == AxisChange::keep || change == AxisChange::scale;
+        if (keeps && from.mesh().extent(axis) > 1) stays = true;
         if (change == AxisChange::move && !(from.placement(axis) == target)) moves = true;
         if (change != AxisChange::fold) continue;
         FoldForm const form = target.is_shard()       ? FoldForm::to_shard
@@ -80,7 +83,8 @@ struct FoldShape {
             if (i >= to.cuts(dim).size() || from.cuts(dim)[i] != to.cuts(dim)[i]) moves = true;
         }
     }
-    if (result.form == FoldForm::none ? fills : (moves || fills || copies)) result.form = FoldForm::mixed;
+    bool const folds = result.form != FoldForm::none;
+    if (fills || stays || (folds && (moves || copies))) result.form = FoldForm::mixed;
     return result;
 }
 

@@ -43,7 +43,8 @@ public:
 
     [[nodiscard]] T* data() noexcept { return data_; }
     [[nodiscard]] T const* data() const noexcept { return data_; }
-    [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }
+    [[nodiscard]] DynamicShape const& shape() const& noexcept { return shape_; }
+    [[nodiscard]] DynamicShape shape() && noexcept { return shape_; }
     [[nodiscard]] Index extent(int dim) const noexcept { return shape_.extent(dim); }
     [[nodiscard]] Index size() const noexcept { return shape_.size(); }
     [[nodiscard]] TensorView<T> view() noexcept { return {data_, shape_}; }

@@ -240,7 +240,8 @@ public:
         request.wait();
     }
     /// Starts the first exchange; the rest happens in wait().
-    RunRequest<C, J> start() { return RunRequest<C, J>(*comm_, job_); }
+    RunRequest<C, J> start() & { return RunRequest<C, J>(*comm_, job_); }
+    RunRequest<C, J> start() && = delete;  ///< a run needs what was prepared: give that a name
 
 private:
     C* comm_;

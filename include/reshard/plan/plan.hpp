@@ -203,8 +203,10 @@ public:
     constexpr Plan(Plan<OtherFrom, OtherTo> const& plan)
         : Plan(plan.from(), plan.to(), plan.is_across(), plan.relaying()) {}
 
-    [[nodiscard]] constexpr From const& from() const noexcept { return from_; }
-    [[nodiscard]] constexpr To const& to() const noexcept { return to_; }
+    [[nodiscard]] constexpr From const& from() const& noexcept { return from_; }
+    [[nodiscard]] constexpr To const& to() const& noexcept { return to_; }
+    [[nodiscard]] constexpr From from() && noexcept { return from_; }  // a reference would outlive a temporary
+    [[nodiscard]] constexpr To to() && noexcept { return to_; }
     /// Made by plan_across: between meshes, always collective.
     [[nodiscard]] constexpr bool is_across() const noexcept { return across_; }
 
@@ -224,7 +226,7 @@ public:
     }
     /// What relayed() was given; 0 for a direct plan.
     [[nodiscard]] constexpr Index ranks_per_node() const noexcept { return relaying_.ranks_per_node; }
-    [[nodiscard]] constexpr detail::Relaying const& relaying() const noexcept { return relaying_; }
+    [[nodiscard]] constexpr detail::Relaying relaying() const noexcept { return relaying_; }
 
     [[nodiscard]] constexpr Kind kind() const noexcept { return kind_; }
     /// No data crosses ranks, whatever the sizes.

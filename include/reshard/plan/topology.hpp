@@ -68,8 +68,10 @@ public:
     }
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(tiers_.size()); }
-    [[nodiscard]] Tier const& tier(int i) const noexcept { return tiers_[static_cast<std::size_t>(i)]; }
-    [[nodiscard]] std::vector<Tier> const& tiers() const noexcept { return tiers_; }
+    [[nodiscard]] Tier const& tier(int i) const& noexcept { return tiers_[static_cast<std::size_t>(i)]; }
+    [[nodiscard]] std::vector<Tier> const& tiers() const& noexcept { return tiers_; }
+    [[nodiscard]] Tier tier(int i) && noexcept { return std::move(tiers_[static_cast<std::size_t>(i)]); }
+    [[nodiscard]] std::vector<Tier> tiers() && noexcept { return std::move(tiers_); }
 
     /// The unit of tier `i` that holds a rank.
     [[nodiscard]] Index unit(int i, Index rank) const noexcept { return tier(i).ranks == 0 ? 0 : rank / tier(i).ranks; }

@@ -184,7 +184,8 @@ TEST_SUITE("algebra/bound") {
         };
         for (Case const& c : {Case{"(2,2):(P+,S0)", "(2,2):(S0,R)"}, Case{"(2,2):(P+,P+)", "(2,2):(R,S0)"},
                               Case{"(2,2):(P+,S0)", "(2,2):(S0,S0)"}, Case{"(2,2):(P+,R)", "(2,2):(R,P+)"},
-                              Case{"(2,2):(S0,S0)", "(2,2):(P+,S0)"}}) {
+                              Case{"(2,2):(S0,S0)", "(2,2):(P+,S0)"}, Case{"(4,4):(S0,P+)", "(4,4):(R,P+)"},
+                              Case{"(2,2):(P+,P+)", "(2,2):(R,P+)"}, Case{"(2,2):(P+,S0)", "(2,2):(Pavg,R)"}}) {
             CAPTURE(c.from);
             CAPTURE(c.to);
             CHECK(receive_bound(of(c.from, shape), of(c.to, shape), 1) == Bound{false, 0});

@@ -20,6 +20,7 @@ static_assert(Box{}.size() == 1 && !Box{}.empty(), "the one element of a scalar"
 static_assert(Box{}.contains(Indices{}) && contains(Box{}, Box{}));
 static_assert(Box(DynamicShape{}) == Box{} && Box(Shape{4, 7}) == Box{{0, 4}, {0, 7}});
 static_assert(Box(Shape{4, 0}).empty());
+static_assert(!Box{{0, Index{1} << 32}, {0, Index{1} << 32}}.empty(), "whatever the product is");
 static_assert(a.shape() == Shape{5, 6}.value());
 
 Box random_box(test::Random& random, int rank) {
@@ -44,6 +45,13 @@ void for_each_index(int rank, F f) {
 }
 
 }  // namespace
+
+TEST_CASE("a box has at most as many dimensions as a tensor") {
+    Box box;
+    for (int d = 0; d < max_rank; ++d) box.push_back({0, 1});
+    CHECK_THROWS_AS(box.push_back({0, 1}), ShapeError);
+    CHECK(box.rank() == max_rank);
+}
 
 TEST_CASE("intersect and contains mean what they mean for every element") {
     for (std::uint64_t seed : test::seeds(200)) {

@@ -48,6 +48,17 @@ static_assert(list_of(1, 2) == list_of(1, 2));
 static_assert(InlineList<int, 4>{1, 2} == list_of(1, 2) && InlineList<int, 4>{}.empty());
 static_assert(!(list_of(1, 2) == list_of(1, 3)));
 
+// Fractions are no integers: neither a list of them, nor one more.
+template <class List, class... Values>
+concept Lists = requires(List list, Values... values) {
+    List{values...};
+    (list.push_back(values), ...);
+};
+static_assert(Lists<Indices, int, Index> && Lists<InlineList<double, 2>, double> &&
+              Lists<InlineList<double, 2>, float>);
+static_assert(!Lists<Indices, double> && !Lists<Indices, int, float> && !Lists<InlineList<std::int8_t, 8>, double>);
+static_assert(!std::is_convertible_v<double, Indices> && std::is_convertible_v<int, Indices>);
+
 }  // namespace
 
 TEST_CASE("an inline list compares what it holds and forgets what was popped") {
@@ -65,6 +76,26 @@ TEST_CASE("an inline list compares what it holds and forgets what was popped") {
     int sum = 0;
     for (int value : list_of(3, 4)) sum += value;
     CHECK(sum == 7);
+}
+
+TEST_CASE("a list that is full takes no more, and keeps what it has") {
+    Indices extents;  // as a file of more dimensions than a tensor has would be read
+    for (Index d = 0; d < max_rank; ++d) extents.push_back(d);
+    Indices const full = extents;
+    CHECK_THROWS_WITH_AS(
+        extents.push_back(9),
+        "reshard::InlineList: more than 8 values. Fix: a tensor has at most 8 dimensions and a mesh at "
+        "most 8 axes; merge some.",
+        ShapeError);
+    CHECK(extents == full);
+}
+
+TEST_CASE("an entry is the number given, or the list is refused") {
+    CHECK(InlineList<std::int8_t, 8>{127, -128}[1] == -128);
+    CHECK_THROWS_AS((InlineList<std::int8_t, 8>{1, 256}), ShapeError);  // would be axis 0
+    CHECK_THROWS_AS(Indices{std::numeric_limits<std::uint64_t>::max()}, ShapeError);
+    CHECK_THROWS_AS((InlineList<std::uint64_t, 2>{-1}), ShapeError);
+    CHECK(Indices{std::size_t{7}, true}[0] == 7);
 }
 
 TEST_CASE("a digest depends on the values and on their order") {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -73,4 +74,16 @@ TEST_CASE("long lists are stored once, also when threads make the same ones at t
     for (auto& thread : running) thread.join();
     for (int t = 1; t < threads; ++t) CHECK(seen[static_cast<std::size_t>(t)] == seen[0]);
     CHECK(seen[0][0] != seen[0][1]);
+}
+
+TEST_CASE("equal lists of two shared objects are equal, though each has interned its own") {
+    struct Raw {  // as IndexList: a plugin with hidden visibility has another copy of the values
+        Index const* interned;
+        Index count;
+        Index values[IndexList::inline_capacity];
+    };
+    std::vector<Index> const theirs = counting(20);
+    std::vector<Index> const other = counting(20, 1);
+    CHECK(std::bit_cast<IndexList>(Raw{theirs.data(), 20, {}}) == list_of(counting(20)));
+    CHECK_FALSE(std::bit_cast<IndexList>(Raw{other.data(), 20, {}}) == list_of(counting(20)));
 }

@@ -200,6 +200,7 @@ TEST_SUITE("exec/redistribute") {
                 CHECK(std::vector<int>(result.data(), result.data() + result.size()) == wanted);
             } else {
                 CHECK(result.data() == nullptr);
+                CHECK(result.size() == 0);
             }
         });
     }

@@ -284,6 +284,9 @@ TEST_SUITE("plan/plan") {
             of("(2,2):(S0,R)", "(2,2):(R,S0)", Shape{16, 17}),
             of("(2,2):(S0,R)", "(2,2):(R,S0)", Shape{16, 16, 1}),
             across("(2,2):(S0,R)", "(2,2):(R,S0)", shape),
+            // the words of both are alike where no list says how long it is
+            of("(2)+3:(R)", "(2)+3:(R)", Shape{2, 4, 5, 6}),
+            of("(2,3)+5:(R,P*)", "(2,3)+5:(R,P*)", Shape{6}),
         };
         for (std::size_t i = 0; i < plans.size(); ++i) {
             for (std::size_t j = 0; j < plans.size(); ++j) {

@@ -53,6 +53,8 @@ TEST_SUITE("plan/topology") {
         CHECK(complaint({{"node", 0, 0, 1, 0}, {"all", 0, 0, 1, 0}}).find("tier 0 'node' has 0") != std::string::npos);
         CHECK(complaint({{"node", 4, 0, 1, 0}, {"rack", 6, 0, 1, 0}}).find("tier 1 'rack'") != std::string::npos);
         CHECK(complaint({{"node", 4, 0, 1, 0}, {"rack", 4, 0, 1, 0}}).find("two or more") != std::string::npos);
+        Index const huge = Index{1} << 62;  // twice that is negative
+        CHECK(complaint({{"node", huge, 0, 1, 0}, {"rack", huge, 0, 1, 0}}).find("two or more") != std::string::npos);
         CHECK(complaint({{"node", 4, -1e-6, 1, 0}}).find("latency") != std::string::npos);
         CHECK(complaint({{"node", 4, nan, 1, 0}}).find("latency") != std::string::npos);
         CHECK(complaint({{"node", 4, 0, 0, 0}}).find("bandwidth") != std::string::npos);

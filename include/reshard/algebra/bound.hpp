@@ -17,7 +17,7 @@
 /// one rank -> P      | 0                          | 0                      | 0
 ///
 /// Sources: Patarasuk and Yuan, JPDC 2009 (all-reduce); the R, S rows are set differences. For other combinations of
-/// Partial axes no bound is claimed.
+/// Partial axes, and where an axis stays Partial (to fold its addends on the way can be cheaper), none is claimed.
 #pragma once
 
 #include <reshard/algebra/segments.hpp>
@@ -61,11 +61,14 @@ struct FoldShape {
     bool moves = false;
     bool fills = false;
     bool copies = false;  // along an axis that stays Replicate: they can share a fold, so the rows below do not hold
+    bool stays = false;  // an axis is Partial on both sides: its addends may be folded on the way, which can be cheaper
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         Placement const& target = to.placement(axis);
         AxisChange const change = axis_change(from.placement(axis), target);
         if (change == AxisChange::move && target.is_replicate() && from.mesh().extent(axis) > 1) copies = true;
         if (change == AxisChange::fill || change == AxisChange::alias) fills = true;
+        bool const keeps = change == AxisChange::keep || change == AxisChange::scale;
+        if (keeps && from.mesh().extent(axis) > 1) stays = true;
         if (change == AxisChange::move && !(from.placement(axis) == target)) moves = true;
         if (change != AxisChange::fold) continue;
         FoldForm const form = target.is_shard()       ? FoldForm::to_shard
@@ -80,7 +83,8 @@ struct FoldShape {
             if (i >= to.cuts(dim).size() || from.cuts(dim)[i] != to.cuts(dim)[i]) moves = true;
         }
     }
-    if (result.form == FoldForm::none ? fills : (moves || fills || copies)) result.form = FoldForm::mixed;
+    bool const folds = result.form != FoldForm::none;
+    if (fills || stays || (folds && (moves || copies))) result.form = FoldForm::mixed;
     return result;
 }
 
@@ -107,8 +111,20 @@ struct FoldShape {
     return one.size() == 1 && many.contains(one.rank_at(0));
 }
 
-[[nodiscard]] constexpr Index shared(Index factor, Index ranks, Index elements) noexcept {
-    return ceil_div(factor * (ranks - 1) * elements, ranks);
+[[noreturn]] inline void raise_bound() {
+    raise(ErrorCode::shape,
+          "reshard::bound: the bound is more elements than 64 bits count. Fix: ask for a smaller tensor and scale.");
+}
+/// total += count * elements. Throws ShapeError when that does not fit.
+constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
+    if (!add_fits(total, elements, count)) raise_bound();
+}
+/// ceil(factor * (ranks - 1) * elements / ranks)
+[[nodiscard]] constexpr Index shared(Index factor, Index ranks, Index elements) {
+    Index result = 0;
+    add_to_bound(result, elements / ranks, factor * (ranks - 1));
+    add_to_bound(result, ceil_div(factor * (ranks - 1) * (elements % ranks), ranks));
+    return result;
 }
 
 }  // namespace detail
@@ -140,7 +156,11 @@ struct FoldShape {
     Index const local = from.local_shape(rank).size();
     switch (fold.form) {
         case detail::FoldForm::none: return {true, detail::missing(from, to, rank)};
-        case detail::FoldForm::to_shard: return {true, (fold.ranks - 1) * to.local_shape(rank).size()};
+        case detail::FoldForm::to_shard: {
+            Bound bound{true, 0};
+            detail::add_to_bound(bound.elements, to.local_shape(rank).size(), fold.ranks - 1);
+            return bound;
+        }
         case detail::FoldForm::to_copies: return {true, detail::shared(2, fold.ranks, local), true};
         case detail::FoldForm::to_owed: return {true, detail::shared(1, fold.ranks, local), true};
         case detail::FoldForm::mixed: break;
@@ -206,7 +226,9 @@ template <AnyDistribution From, AnyDistribution To>
         if (owes && to_one && !fills) {
             Index const whole = from.shape().size();
             Index const others = sources.size() - 1;
-            return {true, others == 0 ? 0 : whole, others == 0 ? 0 : whole, others * whole};
+            result = {true, others == 0 ? 0 : whole, others == 0 ? 0 : whole, 0};
+            detail::add_to_bound(result.total, whole, others);
+            return result;
         }
         if (fills && from_one && !owes) return {true, 0, 0, 0};
         if (owes || fills) return result;
@@ -221,7 +243,7 @@ template <AnyDistribution From, AnyDistribution To>
         for (Index i = 0; i < sources.size(); ++i) {
             Index const local = from.local_shape(sources.rank_at(i)).size();
             result.received = larger(result.received, detail::shared(factor, fold.ranks, local));
-            result.total += factor * (fold.ranks - 1) * local;
+            detail::add_to_bound(result.total, local, factor * (fold.ranks - 1));
         }
         result.sent = result.received;
         result.total /= fold.ranks;  // every group of n ranks was counted n times
@@ -230,7 +252,7 @@ template <AnyDistribution From, AnyDistribution To>
     for (Index i = 0; i < targets.size(); ++i) {
         Index const missing = detail::missing(from, to, targets.rank_at(i));
         result.received = larger(result.received, missing);
-        result.total += missing;
+        detail::add_to_bound(result.total, missing);
     }
     result.sent = detail::most_copied_out(source, target);
     return result;

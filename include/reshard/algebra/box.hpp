@@ -31,14 +31,19 @@ public:
     [[nodiscard]] constexpr Index extent(int dim) const noexcept { return intervals_[dim].size(); }
     [[nodiscard]] constexpr Interval operator[](int dim) const noexcept { return intervals_[dim]; }
     constexpr void set(int dim, Interval interval) noexcept { intervals_[dim] = interval; }
-    constexpr void push_back(Interval interval) noexcept { intervals_.push_back(interval); }
+    /// Throws ShapeError for more dimensions than a tensor has.
+    constexpr void push_back(Interval interval) { intervals_.push_back(interval); }
 
     [[nodiscard]] constexpr Index size() const noexcept {
         Index product = 1;
         for (Interval interval : intervals_) product *= interval.size();
         return product;
     }
-    [[nodiscard]] constexpr bool empty() const noexcept { return size() == 0; }
+    [[nodiscard]] constexpr bool empty() const noexcept {  // not size() == 0, which a box of no tensor's could wrap to
+        for (Interval interval : intervals_)
+            if (interval.empty()) return true;
+        return false;
+    }
     [[nodiscard]] constexpr DynamicShape shape() const {
         Indices extents;
         for (Interval interval : intervals_) extents.push_back(interval.size());

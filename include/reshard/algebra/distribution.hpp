@@ -30,12 +30,18 @@ public:
         for (int dim = 0; dim < shape.rank(); ++dim) check_rules(dim);
     }
 
-    [[nodiscard]] constexpr DynamicMesh const& mesh() const noexcept { return mesh_; }
-    [[nodiscard]] constexpr DynamicShape const& shape() const noexcept { return shape_; }
-    [[nodiscard]] constexpr Signature const& signature() const noexcept { return signature_; }
-    [[nodiscard]] constexpr Placement const& placement(int axis) const noexcept { return signature_.placements[axis]; }
+    [[nodiscard]] constexpr DynamicMesh const& mesh() const& noexcept { return mesh_; }
+    [[nodiscard]] constexpr DynamicShape const& shape() const& noexcept { return shape_; }
+    [[nodiscard]] constexpr Signature const& signature() const& noexcept { return signature_; }
+    [[nodiscard]] constexpr Placement const& placement(int axis) const& noexcept { return signature_.placements[axis]; }
     /// The axes that cut a dimension, first cut first.
-    [[nodiscard]] constexpr AxisList const& cuts(int dim) const noexcept { return signature_.cuts[dim]; }
+    [[nodiscard]] constexpr AxisList const& cuts(int dim) const& noexcept { return signature_.cuts[dim]; }
+    // Of a temporary, by value: references would outlive it.
+    [[nodiscard]] constexpr DynamicMesh mesh() && noexcept { return mesh_; }
+    [[nodiscard]] constexpr DynamicShape shape() && noexcept { return shape_; }
+    [[nodiscard]] constexpr Signature signature() && noexcept { return signature_; }
+    [[nodiscard]] constexpr Placement placement(int axis) && noexcept { return signature_.placements[axis]; }
+    [[nodiscard]] constexpr AxisList cuts(int dim) && noexcept { return signature_.cuts[dim]; }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return mesh_.contains(rank); }
 
     /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
@@ -315,10 +321,10 @@ consteval bool check_distribution() {
 
 }  // namespace detail
 
-/// A distribution whose placements are part of the type: a thin face over DynamicDistribution that adds what the
-/// compiler can know. Made by distribution<...>(mesh, shape).
+/// A distribution whose placements are part of the type: a DynamicDistribution that adds what the compiler can know.
+/// Made by distribution<...>(mesh, shape).
 template <class M, class S, class Order, PlacementType... P>
-class Distribution {
+class Distribution : public DynamicDistribution {
     static_assert(detail::check_distribution<M, S, Order, P...>());
 
 public:
@@ -328,35 +334,15 @@ public:
 
     constexpr Distribution() requires(M::is_static&& S::is_static) : Distribution(M{}, S{}, P{}...) {}
     constexpr Distribution(M const& mesh, S const& shape, P const&... placements)
-        : value_(mesh, shape, list(mesh, shape, placements...), Order::list()) {}
+        : DynamicDistribution(mesh, shape, list(mesh, shape, placements...), Order::list()) {}
     /// For functions that know the type of what they made. \pre the value is what the type says.
-    constexpr Distribution(detail::Typed, DynamicDistribution const& value) : value_(value) {}
+    constexpr Distribution(detail::Typed, DynamicDistribution const& value) : DynamicDistribution(value) {}
 
-    [[nodiscard]] constexpr operator DynamicDistribution const&() const noexcept { return value_; }
-    [[nodiscard]] constexpr DynamicDistribution const& value() const noexcept { return value_; }
-    [[nodiscard]] constexpr DynamicMesh const& mesh() const noexcept { return value_.mesh(); }
-    [[nodiscard]] constexpr DynamicShape const& shape() const noexcept { return value_.shape(); }
-    [[nodiscard]] constexpr Box box(Index rank) const { return value_.box(rank); }
-    // Lists of any length are templates here as well: only their users compile them.
-    template <class Boxes = std::vector<Box>>
-    [[nodiscard]] constexpr Boxes boxes(Index rank) const {
-        return value_.template boxes<Boxes>(rank);
-    }
-    [[nodiscard]] constexpr DynamicShape local_shape(Index rank) const { return value_.local_shape(rank); }
-    [[nodiscard]] constexpr Indices offset(Index rank) const { return value_.offset(rank); }
-    [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return value_.contains(rank); }
-    [[nodiscard]] constexpr bool holds(Index rank, Box const& box) const { return value_.holds(rank, box); }
-    template <class Ranks = std::vector<Index>>
-    [[nodiscard]] constexpr Ranks holders(Box const& box) const {
-        return value_.template holders<Ranks>(box);
-    }
-    template <class Ranks = std::vector<Index>>
-    [[nodiscard]] constexpr Ranks holders(Indices const& index) const {
-        return value_.template holders<Ranks>(index);
-    }
+    [[nodiscard]] constexpr DynamicDistribution const& value() const& noexcept { return *this; }
+    [[nodiscard]] constexpr DynamicDistribution value() && noexcept { return *this; }
 
     [[nodiscard]] friend constexpr bool operator==(Distribution const& a, Distribution const& b) noexcept {
-        return a.value_ == b.value_;
+        return a.value() == b.value();
     }
 
 private:
@@ -386,8 +372,6 @@ private:
         }
         return result;
     }
-
-    DynamicDistribution value_;
 };
 
 namespace detail {

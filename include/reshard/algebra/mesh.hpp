@@ -50,7 +50,8 @@ public:
 
     [[nodiscard]] constexpr int axes() const noexcept { return extents_.size(); }
     [[nodiscard]] constexpr Index extent(int axis) const noexcept { return extents_[axis]; }
-    [[nodiscard]] constexpr Indices const& extents() const noexcept { return extents_; }
+    [[nodiscard]] constexpr Indices const& extents() const& noexcept { return extents_; }
+    [[nodiscard]] constexpr Indices extents() && noexcept { return extents_; }
     /// Number of ranks.
     [[nodiscard]] constexpr Index size() const noexcept { return size_; }
     /// Distance, in ordinals, of neighbours along an axis.
@@ -106,7 +107,8 @@ public:
         result.by_rank_ = by_rank_;
         return result;
     }
-    [[nodiscard]] constexpr RankList const& ranks() const noexcept { return ranks_; }
+    [[nodiscard]] constexpr RankList const& ranks() const& noexcept { return ranks_; }
+    [[nodiscard]] constexpr RankList ranks() && noexcept { return ranks_; }
 
     /// Labels the axes, outer to inner.
     constexpr void name_axes(InlineList<AxisName, max_axes> const& names) {
@@ -225,8 +227,9 @@ private:
 
 /// A mesh whose number of axes, and every extent that is not `dynamic`, is part of the type.
 /// `Mesh{2, 4}` has run-time extents; `Mesh<2, 4>{}` makes boxes and kinds constants and drops axes of size 1.
+/// It is a DynamicMesh: whatever takes or keeps a reference to one takes this.
 template <Index... Extents>
-class Mesh {
+class Mesh : public DynamicMesh {
     static_assert(sizeof...(Extents) >= 1 && sizeof...(Extents) <= max_axes,
                   "reshard::Mesh: a mesh has 1 to 8 axes. Fix: merge axes that always act together.");
     static_assert(((Extents >= 1 || Extents == dynamic) && ...),
@@ -235,13 +238,13 @@ class Mesh {
 public:
     static constexpr bool is_static = ((Extents != dynamic) && ...);
 
-    constexpr Mesh() requires is_static : value_(make({}, Extents...)) {}
+    constexpr Mesh() requires is_static : DynamicMesh(make({}, Extents...)) {}
     constexpr explicit Mesh(RankList ranks) requires(
         sizeof...(Extents) > 0 && is_static)  // the first half keeps deduction from `Mesh{8}` off Mesh<>
-        : value_(make(static_cast<RankList&&>(ranks), Extents...)) {}
+        : DynamicMesh(make(static_cast<RankList&&>(ranks), Extents...)) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents))
-    constexpr Mesh(Integers... extents) : value_(make({}, static_cast<Index>(extents)...)) {
+    constexpr Mesh(Integers... extents) : DynamicMesh(make({}, static_cast<Index>(extents)...)) {
         if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) {
             raise(ErrorCode::mesh,
                   "reshard::Mesh: an extent given at run time differs from the one in the type. "
@@ -257,7 +260,7 @@ public:
     /// The same mesh on other ranks: `Mesh{2, 4}.on(first_rank(8))`, `Mesh{3}.on({0, {4, 0, 2}})`.
     [[nodiscard]] constexpr Mesh on(RankList ranks) const {
         Mesh copy = *this;
-        copy.value_ = DynamicMesh(value_.extents(), static_cast<RankList&&>(ranks));
+        static_cast<DynamicMesh&>(copy) = DynamicMesh(extents(), static_cast<RankList&&>(ranks));
         return copy;
     }
     /// The same mesh with labelled axes: `Mesh{2, 4}.named("dp", "tp")`.
@@ -267,22 +270,15 @@ public:
         Mesh copy = *this;
         InlineList<AxisName, max_axes> list;
         (list.push_back(AxisName(names)), ...);
-        copy.value_.name_axes(list);
+        copy.name_axes(list);
         return copy;
     }
 
-    [[nodiscard]] constexpr Index extent(int axis) const noexcept { return value_.extent(axis); }
-    [[nodiscard]] constexpr Index size() const noexcept { return value_.size(); }
-    [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return value_.contains(rank); }
-    [[nodiscard]] constexpr Indices coordinates(Index rank) const { return value_.coordinates(rank); }
-    [[nodiscard]] constexpr Index ordinal(Index rank) const noexcept { return value_.ordinal(rank); }
-    [[nodiscard]] constexpr Index rank_at(Index ordinal) const noexcept { return value_.rank_at(ordinal); }
-    [[nodiscard]] constexpr int axis(std::string_view name) const { return value_.axis(name); }
-    [[nodiscard]] constexpr operator DynamicMesh const&() const noexcept { return value_; }
-    [[nodiscard]] constexpr DynamicMesh const& value() const noexcept { return value_; }
+    [[nodiscard]] constexpr DynamicMesh const& value() const& noexcept { return *this; }
+    [[nodiscard]] constexpr DynamicMesh value() && noexcept { return *this; }
 
     [[nodiscard]] friend constexpr bool operator==(Mesh const& a, Mesh const& b) noexcept {
-        return a.value_ == b.value_;
+        return a.value() == b.value();
     }
 
 private:
@@ -292,8 +288,6 @@ private:
         (list.push_back(extents), ...);
         return DynamicMesh(list, static_cast<RankList&&>(ranks));
     }
-
-    DynamicMesh value_;
 };
 
 template <std::integral... Integers>

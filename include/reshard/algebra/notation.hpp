@@ -187,10 +187,6 @@ void read_placements(Reader& reader, Placements& placements, AxisList& order) {
     }
     return text;
 }
-template <Index... E>
-[[nodiscard]] std::string to_string(Mesh<E...> const& mesh) {
-    return to_string(mesh.value());
-}
 
 /// `(2,4):(R,S0)`.
 [[nodiscard]] inline std::string to_string(DynamicDistribution const& distribution) {
@@ -203,10 +199,6 @@ template <Index... E>
     AxisList const order = detail::printed_order(distribution.signature());
     for (int i = 0; i < order.size(); ++i) text += concat(i == 0 ? "@" : ",", static_cast<int>(order[i]));
     return text;
-}
-template <class M, class S, class Order, class... P>
-[[nodiscard]] std::string to_string(Distribution<M, S, Order, P...> const& distribution) {
-    return to_string(distribution.value());
 }
 
 /// Placements from text: `distribution(mesh, shape, "S0,R")`. Throws NotationError or PlacementError.

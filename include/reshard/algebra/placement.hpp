@@ -40,9 +40,10 @@ public:
     [[nodiscard]] constexpr bool is_replicate() const noexcept { return kind_ == PlacementKind::replicate; }
     [[nodiscard]] constexpr bool is_shard() const noexcept { return kind_ == PlacementKind::shard; }
     [[nodiscard]] constexpr bool is_partial() const noexcept { return kind_ == PlacementKind::partial; }
-    [[nodiscard]] constexpr int dim() const noexcept { return dim_; }                 ///< shard: tensor dimension
-    [[nodiscard]] constexpr SplitRule const& rule() const noexcept { return rule_; }  ///< shard: how it is cut
-    [[nodiscard]] constexpr Reduce op() const noexcept { return op_; }                ///< partial: what is owed
+    [[nodiscard]] constexpr int dim() const noexcept { return dim_; }                  ///< shard: tensor dimension
+    [[nodiscard]] constexpr SplitRule const& rule() const& noexcept { return rule_; }  ///< shard: how it is cut
+    [[nodiscard]] constexpr SplitRule rule() && noexcept { return rule_; }
+    [[nodiscard]] constexpr Reduce op() const noexcept { return op_; }  ///< partial: what is owed
 
     friend constexpr bool operator==(Placement const&, Placement const&) = default;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/index.hpp
 /// \brief  The integer of the library, a list of a few of them kept inline, and exact integer helpers.
-/// \depends <cstdint>, <cstddef>, <string_view>, <type_traits>. No allocation: everything here is constexpr and
+/// \depends error, <cstdint>, <cstddef>, <string_view>, <type_traits>. No allocation: everything here is constexpr and
 /// callable from kernels.
 #pragma once
 
-#include <reshard/core/config.hpp>
+#include <reshard/core/error.hpp>
 
 #include <cstddef>      // size_t
 #include <cstdint>      // int64_t
@@ -47,6 +47,38 @@ template <class T>
     result = a * b;
     return true;
 }
+/// total += count * value; false, and nothing added, when that does not fit. \pre none is negative.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr bool add_fits(Index& total, Index value, Index count = 1) noexcept {
+    Index product = 0;
+    if (!multiply_fits(value, count, product) || product > INT64_MAX - total) return false;
+    total += product;
+    return true;
+}
+
+namespace detail {
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void raise_full(int capacity) {
+    raise(ErrorCode::shape, concat("reshard::InlineList: more than ", capacity, " values. Fix: a tensor has at most ",
+                                   max_rank, " dimensions and a mesh at most ", max_axes, " axes; merge some."));
+}
+[[noreturn, gnu::cold, gnu::noinline]] inline void raise_value() {
+    raise(ErrorCode::shape,
+          "reshard::InlineList: a number is beyond what an entry holds. Fix: check it for a wrong sign or unit.");
+}
+
+/// The value as an entry of type T: a wrapped number would name another axis or extent.
+template <class T, class U>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr T entry(U const& value) {
+    auto const result = static_cast<T>(value);
+#if !defined(__CUDA_ARCH__)  // kernels cannot throw
+    if constexpr (std::is_integral_v<T> && std::is_integral_v<U> && !std::is_same_v<U, bool>) {
+        if (static_cast<U>(result) != value || (result < 0) != (value < 0)) raise_value();
+    }
+#endif
+    return result;
+}
+
+}  // namespace detail
 
 /// Up to Capacity values kept inside the object: what shapes, strides, coordinates and boxes are made of.
 template <class T, int Capacity>
@@ -55,12 +87,13 @@ struct InlineList {
     int count = 0;
 
     InlineList() = default;
-    /// Up to Capacity values; more do not compile.
+    /// Up to Capacity values; more do not compile, and fractions are no integers.
     template <class... U>
         requires(sizeof...(U) >= 1 && sizeof...(U) <= static_cast<std::size_t>(Capacity) &&
-                 (std::is_convertible_v<U const&, T> && ...))
-    RESHARD_HOST_DEVICE constexpr InlineList(U const&... list) noexcept
-        : values{static_cast<T>(list)...}, count(static_cast<int>(sizeof...(U))) {}
+                 (std::is_convertible_v<U const&, T> && ...) &&
+                 !(std::is_integral_v<T> && (std::is_floating_point_v<U> || ...)))
+    RESHARD_HOST_DEVICE constexpr InlineList(U const&... list)
+        : values{detail::entry<T>(list)...}, count(static_cast<int>(sizeof...(U))) {}
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr int size() const noexcept { return count; }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr bool empty() const noexcept { return count == 0; }
@@ -74,8 +107,16 @@ struct InlineList {
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr T const* begin() const noexcept { return values; }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr T const* end() const noexcept { return values + count; }
 
-    /// \pre size() < capacity(): callers check their input first, because a kernel cannot throw.
-    RESHARD_HOST_DEVICE constexpr void push_back(T value) noexcept { values[count++] = value; }
+    /// Throws ShapeError when the list is full. \pre in kernels, which cannot throw: size() < capacity().
+    RESHARD_HOST_DEVICE constexpr void push_back(T value) {
+#if !defined(__CUDA_ARCH__)
+        if (count >= Capacity) detail::raise_full(Capacity);
+#endif
+        values[count++] = value;
+    }
+    template <class U>
+        requires(std::is_integral_v<T>&& std::is_floating_point_v<U>)
+    void push_back(U value) = delete;
     RESHARD_HOST_DEVICE constexpr void pop_back() noexcept { --count; }
 
     [[nodiscard]] RESHARD_HOST_DEVICE friend constexpr bool operator==(InlineList const& a,

@@ -4,8 +4,9 @@
 /// \depends core only. constexpr up to `inline_capacity` entries.
 ///
 /// Boundaries and rank lists are parts of placements and plans, which must be trivial to copy, compare and hash.
-/// Short lists live inside the object. Longer ones are interned: one copy per distinct list, kept until the program
-/// ends, so that a value never owns memory. Programs have few distinct lists; do not feed this with data.
+/// Short lists live inside the object. Longer ones are interned: one copy per distinct list (and per shared object
+/// that hides its symbols), kept until the program ends, so that a value never owns memory. Programs have few distinct
+/// lists; do not feed this with data.
 #pragma once
 
 #include <reshard/core/index.hpp>
@@ -78,9 +79,12 @@ public:
     [[nodiscard]] RESHARD_HOST_DEVICE friend constexpr bool operator==(IndexList const& a,
                                                                        IndexList const& b) noexcept {
         if (a.count_ != b.count_) return false;
-        if (a.interned_ != nullptr) return a.interned_ == b.interned_;
+        // Another copy may be equal: shared objects with hidden visibility intern their own.
+        if (a.interned_ != nullptr && a.interned_ == b.interned_) return true;
+        Index const* const left = a.interned_ != nullptr ? a.interned_ : a.inline_;
+        Index const* const right = b.interned_ != nullptr ? b.interned_ : b.inline_;
         for (Index i = 0; i < a.count_; ++i)
-            if (a.inline_[i] != b.inline_[i]) return false;
+            if (left[i] != right[i]) return false;
         return true;
     }
 

@@ -27,7 +27,8 @@ public:
     [[nodiscard]] constexpr int rank() const noexcept { return extents_.size(); }
     [[nodiscard]] constexpr Index extent(int dim) const noexcept { return extents_[dim]; }
     [[nodiscard]] constexpr Index operator[](int dim) const noexcept { return extents_[dim]; }
-    [[nodiscard]] constexpr Indices const& extents() const noexcept { return extents_; }
+    [[nodiscard]] constexpr Indices const& extents() const& noexcept { return extents_; }
+    [[nodiscard]] constexpr Indices extents() && noexcept { return extents_; }
 
     /// Number of elements; 1 for a scalar.
     [[nodiscard]] constexpr Index size() const noexcept {
@@ -68,8 +69,9 @@ private:
 
 /// A shape whose rank, and every extent that is not `dynamic`, is part of the type.
 /// `Shape{8192, 1024}` has run-time extents; `Shape<8192, 1024>{}` makes boxes, bytes and bounds constants.
+/// It is a DynamicShape: whatever takes or keeps a reference to one takes this.
 template <Index... Extents>
-class Shape {
+class Shape : public DynamicShape {
     static_assert(sizeof...(Extents) <= max_rank,
                   "reshard::Shape: too many dimensions. Fix: merge dimensions that are never cut.");
     static_assert(((Extents >= 0 || Extents == dynamic) && ...),
@@ -78,10 +80,10 @@ class Shape {
 public:
     static constexpr bool is_static = ((Extents != dynamic) && ...);
 
-    constexpr Shape() requires is_static : value_(make(Extents...)) {}
+    constexpr Shape() requires is_static : DynamicShape(make(Extents...)) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents) && sizeof...(Integers) > 0)
-    constexpr Shape(Integers... extents) : value_(make(static_cast<Index>(extents)...)) {
+    constexpr Shape(Integers... extents) : DynamicShape(make(static_cast<Index>(extents)...)) {
         if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) raise_static();
     }
 
@@ -91,11 +93,9 @@ public:
         Index const extents[sizeof...(Extents) + 1] = {Extents..., 0};
         return extents[dim];
     }
-    [[nodiscard]] constexpr Index extent(int dim) const noexcept { return value_.extent(dim); }
-    [[nodiscard]] constexpr Index operator[](int dim) const noexcept { return value_.extent(dim); }
-    [[nodiscard]] constexpr Index size() const noexcept { return value_.size(); }
-    [[nodiscard]] constexpr operator DynamicShape const&() const noexcept { return value_; }
-    [[nodiscard]] constexpr DynamicShape const& value() const noexcept { return value_; }
+    [[nodiscard]] constexpr DynamicShape const& value() const& noexcept { return *this; }
+    [[nodiscard]] constexpr DynamicShape value() && noexcept { return *this; }
+    void narrow(int dim, Index extent) = delete;  ///< the type says the extents
 
     [[nodiscard]] friend constexpr bool operator==(Shape const&, Shape const&) = default;
 
@@ -111,8 +111,6 @@ private:
               "reshard::Shape: an extent given at run time differs from the one in the type. "
               "Fix: pass the same number, or write reshard::dynamic in the type.");
     }
-
-    DynamicShape value_;
 };
 
 template <std::integral... Integers>

@@ -10,7 +10,8 @@
 
 namespace reshard::inline v0 {
 
-/// Move-only; elements are not initialised; memory is aligned to 64 bytes.
+/// Move-only; elements are not initialised; memory is aligned to 64 bytes. By default, and once moved from, of shape
+/// [0].
 template <Element T>
 class Tensor {
     static_assert(std::is_trivially_copyable_v<T>, "reshard::Tensor: elements are moved as bytes.");
@@ -27,7 +28,7 @@ public:
     }
     Tensor(Tensor&& other) noexcept : data_(other.data_), shape_(other.shape_) {
         other.data_ = nullptr;
-        other.shape_ = {};
+        other.shape_ = nothing;
     }
     Tensor& operator=(Tensor&& other) noexcept {
         if (this != &other) {
@@ -35,7 +36,7 @@ public:
             data_ = other.data_;
             shape_ = other.shape_;
             other.data_ = nullptr;
-            other.shape_ = {};
+            other.shape_ = nothing;
         }
         return *this;
     }
@@ -43,7 +44,8 @@ public:
 
     [[nodiscard]] T* data() noexcept { return data_; }
     [[nodiscard]] T const* data() const noexcept { return data_; }
-    [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }
+    [[nodiscard]] DynamicShape const& shape() const& noexcept { return shape_; }
+    [[nodiscard]] DynamicShape shape() && noexcept { return shape_; }
     [[nodiscard]] Index extent(int dim) const noexcept { return shape_.extent(dim); }
     [[nodiscard]] Index size() const noexcept { return shape_.size(); }
     [[nodiscard]] TensorView<T> view() noexcept { return {data_, shape_}; }
@@ -56,8 +58,10 @@ public:
 private:
     static constexpr std::align_val_t alignment{64};
 
+    static constexpr DynamicShape nothing{Indices{0}};
+
     T* data_ = nullptr;
-    DynamicShape shape_;
+    DynamicShape shape_ = nothing;
 };
 
 }  // namespace reshard::inline v0

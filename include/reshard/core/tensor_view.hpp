@@ -64,8 +64,10 @@ public:
     [[nodiscard]] constexpr Index extent(int dim) const noexcept { return shape_.extent(dim); }
     [[nodiscard]] constexpr Index stride(int dim) const noexcept { return strides_[dim]; }
     [[nodiscard]] constexpr Index size() const noexcept { return shape_.size(); }
-    [[nodiscard]] constexpr DynamicShape const& shape() const noexcept { return shape_; }
-    [[nodiscard]] constexpr Indices const& strides() const noexcept { return strides_; }
+    [[nodiscard]] constexpr DynamicShape const& shape() const& noexcept { return shape_; }
+    [[nodiscard]] constexpr Indices const& strides() const& noexcept { return strides_; }
+    [[nodiscard]] constexpr DynamicShape shape() && noexcept { return shape_; }
+    [[nodiscard]] constexpr Indices strides() && noexcept { return strides_; }
 
     /// The element at one index per dimension. No bounds check: this is the inner loop of user code.
     template <std::integral... Integers>
@@ -139,8 +141,10 @@ public:
     [[nodiscard]] Index extent(int dim) const noexcept { return shape_.extent(dim); }
     [[nodiscard]] Index stride(int dim) const noexcept { return strides_[dim]; }
     [[nodiscard]] Index size() const noexcept { return shape_.size(); }
-    [[nodiscard]] DynamicShape const& shape() const noexcept { return shape_; }
-    [[nodiscard]] Indices const& strides() const noexcept { return strides_; }
+    [[nodiscard]] DynamicShape const& shape() const& noexcept { return shape_; }
+    [[nodiscard]] Indices const& strides() const& noexcept { return strides_; }
+    [[nodiscard]] DynamicShape shape() && noexcept { return shape_; }
+    [[nodiscard]] Indices strides() && noexcept { return strides_; }
 
     /// As TensorView::window. \pre elements of whole bytes.
     template <class Part>

@@ -58,7 +58,7 @@ public:
     void run();
     /// Starts the first exchange; the rest happens in wait().
     RunRequest start() &;
-    RunRequest start() && = delete;  // the request needs the plan: give it a name
+    RunRequest start() && = delete;  ///< a run needs what was prepared: give that a name
 
 private:
     CommunicatorRef comm_;

@@ -60,13 +60,11 @@ namespace detail {
 
 /// total += count * value. Throws ShapeError beyond 64 bits.
 inline void add_checked(Index& total, Index value, Index count = 1) {
-    Index product = 0;
-    if (!multiply_fits(value, count, product) || product > INT64_MAX - total) {
+    if (!add_fits(total, value, count)) {
         raise(ErrorCode::shape,
               "reshard::simulate: the bytes moved are more than 64 bits count. "
               "Fix: simulate a smaller tensor and scale.");
     }
-    total += product;
 }
 
 /// Exchanges one after the other, the same number for every rank.

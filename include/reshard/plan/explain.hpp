@@ -48,7 +48,7 @@ template <class Exchange>
 void explain_exchange(std::string& text, Exchange const& exchange, int phase, std::string_view what, DType dtype) {
     auto const side = [&](std::string_view verb, auto const& messages, std::string_view word) {
         Index elements = 0;
-        for (Message const& message : messages) elements += message.elements();
+        for (Message const& message : messages) add_elements(elements, message.elements());
         if (messages.empty()) return concat("; ", verb, " nothing");
         return concat("; ", verb, " ", bytes_text(elements, dtype), " in ",
                       count_text(static_cast<Index>(messages.size()), "message"), " ", word, " ",
@@ -130,7 +130,7 @@ template <class From, class To>
         detail::explain_exchange(text, exchange, phase + 1, detail::phase_text(steps, phase), dtype);
         for (Message const& message : exchange.receives) {
             bool const enters = ranks_per_node > 1 && message.peer / ranks_per_node != rank / ranks_per_node;
-            foreign += enters ? message.elements() : 0;
+            if (enters) detail::add_elements(foreign, message.elements());
         }
     }
     if (steps.multiply != 1 || steps.divide != 1) {

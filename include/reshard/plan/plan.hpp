@@ -110,7 +110,9 @@ template <std::same_as<DynamicDistribution> D>  // a template for the same reaso
 [[nodiscard]] inline Index workspace_of(Steps const& steps, DynamicDistribution const& from, Index rank) {
     if (!steps.fold || !from.contains(rank)) return 0;
     Index const folded = steps.stages[0].holding.local_shape(rank).size();
-    return folded * steps.addends + (steps.stages[0].place == Place::workspace ? folded : 0);
+    Index elements = steps.stages[0].place == Place::workspace ? folded : 0;
+    add_elements(elements, folded, steps.addends);
+    return elements;
 }
 
 template <class Exchange>  // a template for the same reason
@@ -118,8 +120,8 @@ void add_cost(Cost& cost, Exchange const& exchange) {
     ++cost.phases;
     cost.messages_sent += static_cast<Index>(exchange.sends.size());
     cost.messages_received += static_cast<Index>(exchange.receives.size());
-    for (Message const& message : exchange.sends) cost.sent += message.elements();
-    for (Message const& message : exchange.receives) cost.received += message.elements();
+    for (Message const& message : exchange.sends) add_elements(cost.sent, message.elements());
+    for (Message const& message : exchange.receives) add_elements(cost.received, message.elements());
 }
 
 /// R <-> P+, S <-> S. Throws TransitionError for reductions that are not sums.
@@ -145,7 +147,9 @@ void add_cost(Cost& cost, Exchange const& exchange) {
     return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, order);
 }
 
+/// Every list after its length: what follows a distribution, or a shorter one, cannot be read as its end.
 inline void digest(Digest& digest, DynamicDistribution const& distribution) {
+    digest.add_word_signed(distribution.mesh().axes()).add_word_signed(distribution.shape().rank());
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         Placement const& placement = distribution.placement(axis);
         digest.add_word_signed(distribution.mesh().extent(axis)).add_word(static_cast<std::uint64_t>(placement.kind()));
@@ -154,15 +158,15 @@ inline void digest(Digest& digest, DynamicDistribution const& distribution) {
         SplitRule const& rule = placement.rule();
         digest.add_word_signed(placement.dim())
             .add_word(static_cast<std::uint64_t>(rule.kind))
-            .add_word_signed(rule.block);
+            .add_word_signed(rule.block)
+            .add_word_signed(rule.boundaries.size());
         for (Index position : rule.boundaries) digest.add_word_signed(position);
     }
-    digest.add_word_signed(distribution.mesh().rank_at(0));
+    digest.add_word_signed(distribution.mesh().rank_at(0)).add_word_signed(distribution.mesh().ranks().ranks.size());
     for (Index rank : distribution.mesh().ranks().ranks) digest.add_word_signed(rank);
     for (Index extent : distribution.shape().extents()) digest.add_word_signed(extent);
-    for (auto const& cuts : distribution.signature().cuts)
+    for (auto const& cuts : distribution.signature().cuts)  // as many axes as there are shards
         for (int axis : cuts) digest.add_word_signed(axis);
-    digest.add_word_signed(-1);
 }
 
 }  // namespace detail
@@ -199,8 +203,10 @@ public:
     constexpr Plan(Plan<OtherFrom, OtherTo> const& plan)
         : Plan(plan.from(), plan.to(), plan.is_across(), plan.relaying()) {}
 
-    [[nodiscard]] constexpr From const& from() const noexcept { return from_; }
-    [[nodiscard]] constexpr To const& to() const noexcept { return to_; }
+    [[nodiscard]] constexpr From const& from() const& noexcept { return from_; }
+    [[nodiscard]] constexpr To const& to() const& noexcept { return to_; }
+    [[nodiscard]] constexpr From from() && noexcept { return from_; }  // a reference would outlive a temporary
+    [[nodiscard]] constexpr To to() && noexcept { return to_; }
     /// Made by plan_across: between meshes, always collective.
     [[nodiscard]] constexpr bool is_across() const noexcept { return across_; }
 
@@ -220,7 +226,7 @@ public:
     }
     /// What relayed() was given; 0 for a direct plan.
     [[nodiscard]] constexpr Index ranks_per_node() const noexcept { return relaying_.ranks_per_node; }
-    [[nodiscard]] constexpr detail::Relaying const& relaying() const noexcept { return relaying_; }
+    [[nodiscard]] constexpr detail::Relaying relaying() const noexcept { return relaying_; }
 
     [[nodiscard]] constexpr Kind kind() const noexcept { return kind_; }
     /// No data crosses ranks, whatever the sizes.
@@ -244,7 +250,8 @@ public:
         return detail::view_of(source(), target(), full, rank);
     }
 
-    /// What one rank moves, in elements; zero for ranks outside both meshes.
+    /// What one rank moves, in elements; zero for ranks outside both meshes. Throws ShapeError when a sum does not fit
+    /// 64 bits.
     [[nodiscard]] Cost cost(Index rank) const {
         Cost cost;
         if (is_local()) return cost;

@@ -131,13 +131,11 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
     }
 }
 
-/// Bytes, checked: what tensors weigh must fit 64 bits.
-[[nodiscard]] inline Index weighed(Index elements, DType dtype) {
-    Index result = 0;
-    if (!multiply_fits(elements, bytes(dtype), result)) {
-        raise(ErrorCode::shape, "reshard::relabel: a rank's bytes do not fit 64 bits. Fix: relabel a smaller tensor.");
+/// total += the bytes of so many elements, checked.
+inline void weigh(Index& total, Index elements, DType dtype) {
+    if (!add_fits(total, elements, bytes(dtype))) {
+        raise(ErrorCode::shape, "reshard::relabel: the bytes do not fit 64 bits. Fix: relabel a smaller tensor.");
     }
-    return result;
 }
 
 }  // namespace detail
@@ -145,7 +143,8 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
 /// Deals the places of the destination's mesh to `candidates` (ranks; at least as many as there are places, each
 /// once), for all tensors together. Bytes moved are then the fewest possible: what is needed and not held.
 /// Throws MismatchError when shapes or destination meshes differ, TransitionError when something is Partial,
-/// DTypeError for elements smaller than a byte, MeshError for too few, more than 4096 or repeated candidates.
+/// DTypeError for elements smaller than a byte, ShapeError when bytes do not fit 64 bits, MeshError for too few, more
+/// than 4096 or repeated candidates.
 /// Cost: places^2 x candidates at worst.
 [[nodiscard]] inline Relabelling relabel(std::vector<Relabelled> const& tensors, std::vector<Index> const& candidates) {
     detail::require_relabelled(tensors, candidates);
@@ -165,14 +164,14 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
         for (Index rank : candidates) ordinals.push_back(tensor.from.mesh().ordinal(rank));
         for (Index place = 0; place < mesh.size(); ++place) {
             detail::HeldSets const& wanted = want[static_cast<std::size_t>(place)];
-            needed += detail::weighed(detail::held_size(wanted), tensor.dtype);
-            auto const common = [&](Index ordinal) {
-                if (ordinal < 0) return Index{0};
-                return detail::weighed(detail::common_size(wanted, have[static_cast<std::size_t>(ordinal)]),
-                                       tensor.dtype);
+            detail::weigh(needed, detail::held_size(wanted), tensor.dtype);
+            auto const add_common = [&](Index& total, Index ordinal) {
+                if (ordinal < 0) return;
+                detail::weigh(total, detail::common_size(wanted, have[static_cast<std::size_t>(ordinal)]),
+                              tensor.dtype);
             };
-            held += common(tensor.from.mesh().ordinal(mesh.rank_at(place)));
-            for (Index i = 0; i < count; ++i) table.at(place, i) += common(ordinals[static_cast<std::size_t>(i)]);
+            add_common(held, tensor.from.mesh().ordinal(mesh.rank_at(place)));
+            for (Index i = 0; i < count; ++i) add_common(table.at(place, i), ordinals[static_cast<std::size_t>(i)]);
         }
     }
     std::vector<Index> const chosen = detail::best_assignment(table);

@@ -68,8 +68,10 @@ public:
     }
 
     [[nodiscard]] int size() const noexcept { return static_cast<int>(tiers_.size()); }
-    [[nodiscard]] Tier const& tier(int i) const noexcept { return tiers_[static_cast<std::size_t>(i)]; }
-    [[nodiscard]] std::vector<Tier> const& tiers() const noexcept { return tiers_; }
+    [[nodiscard]] Tier const& tier(int i) const& noexcept { return tiers_[static_cast<std::size_t>(i)]; }
+    [[nodiscard]] std::vector<Tier> const& tiers() const& noexcept { return tiers_; }
+    [[nodiscard]] Tier tier(int i) && noexcept { return std::move(tiers_[static_cast<std::size_t>(i)]); }
+    [[nodiscard]] std::vector<Tier> tiers() && noexcept { return std::move(tiers_); }
 
     /// The unit of tier `i` that holds a rank.
     [[nodiscard]] Index unit(int i, Index rank) const noexcept { return tier(i).ranks == 0 ? 0 : rank / tier(i).ranks; }
@@ -101,17 +103,16 @@ private:
         }
         if (i > 0 && own.ranks != 0) {
             Index const inner = tier(i - 1).ranks;
-            if (own.ranks % inner != 0 || own.ranks < 2 * inner) {
+            if (own.ranks % inner != 0 || own.ranks / inner < 2) {
                 fail(i, concat("has ", own.ranks, " ranks per unit, the tier inside it ", inner,
                                ". Fix: a unit holds two or more whole units of the tier inside."));
             }
         }
-        // Written so that NaN fails.
-        if (!(own.latency >= 0 && own.latency < most)) fail(i, "has a bad latency. Fix: give seconds, 0 or more.");
-        if (!(own.bandwidth > 0 && own.bandwidth < most)) {
+        if (!is_finite(own.latency) || own.latency < 0) fail(i, "has a bad latency. Fix: give seconds, 0 or more.");
+        if (!is_finite(own.bandwidth) || own.bandwidth <= 0) {
             fail(i, "has a bad bandwidth. Fix: give bytes per second, more than 0.");
         }
-        if (!(own.uplink >= 0 && own.uplink < most)) {
+        if (!is_finite(own.uplink) || own.uplink < 0) {
             fail(i, "has a bad uplink. Fix: give bytes per second, or 0 when only the ranks' bandwidth counts.");
         }
     }
@@ -119,7 +120,12 @@ private:
         raise(ErrorCode::mesh, concat("reshard::Topology: tier ", i, " '", tier(i).name, "' ", what));
     }
 
-    static constexpr double most = 1e300;
+    /// By its bits, so that it holds under -ffast-math as well. Sums and products of what is below 1e300 stay finite.
+    [[nodiscard]] static bool is_finite(double value) noexcept {
+        auto const bits = __builtin_bit_cast(std::uint64_t, value) & ~(std::uint64_t{1} << 63U);
+        return bits < __builtin_bit_cast(std::uint64_t, 1e300);
+    }
+
     std::vector<Tier> tiers_;
 };
 

@@ -4,6 +4,7 @@
 /// \depends core, <bit>, <cstring>, <limits>. No undefined behaviour: integers wrap, minima of floats are total.
 #pragma once
 
+#include <reshard/core/detail/ieee.hpp>
 #include <reshard/core/reduce.hpp>
 
 #include <bit>          // bit_cast

@@ -111,10 +111,10 @@ void add_message(Messages& messages, Index peer, Message const& message) {
     return sets;
 }
 
-[[nodiscard]] inline Index product_size(InlineList<IndexSet, max_grid_dims> const& sets) noexcept {
-    Index product = 1;
-    for (auto const& set : sets) product *= set.size();
-    return product;
+[[nodiscard]] inline bool holds_nothing(InlineList<IndexSet, max_grid_dims> const& sets) noexcept {
+    for (auto const& set : sets)
+        if (set.size() == 0) return true;
+    return false;
 }
 
 }  // namespace reshard::inline v0::detail

@@ -85,7 +85,9 @@ private:
         Line line{reference, Tally<Grid>(to_, sets, forms_, reference, group.visible),
                   Tally<Grid>(to_, sets, forms_, reference, group.visible | group.home), 0, 0};
         line.rest = line.seen.elements() - line.left_out.elements();
-        line.length = ((group.turning.size() - 1) * line.seen.elements() + line.rest) * group.following.size();
+        Index const stretches = group.turning.size() * group.following.size();
+        Index const left_out = group.following.size() * line.left_out.elements();
+        line.length = line_elements(stretches, line.seen.elements()) - left_out;
         return line;
     }
 
@@ -126,7 +128,7 @@ private:
 
     void plan_sends(Index own, Exchange& exchange, Group const& group) const {
         auto const sets = index_sets(from_, own);
-        if (product_size(sets) == 0) return;
+        if (holds_nothing(sets)) return;
         Line const line = line_of(group, from_.cutting_ordinal(own), own);
         if (line.length == 0) return;
         Index const copies = group.copies.size();

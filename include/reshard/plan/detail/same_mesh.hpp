@@ -56,8 +56,8 @@ private:
         line.own.follow(index_sets(from_, piece), piece);
         measure(line);
     }
-    void measure(Line& line) const noexcept {
-        line.length = receivers_.size() * line.own.places().elements() - line.own.elements();
+    void measure(Line& line) const {
+        line.length = line_elements(receivers_.size(), line.own.places().elements()) - line.own.elements();
     }
 
     /// Where a receiver's message starts on the line. Receivers with the Y coordinates of the piece come last, without
@@ -100,7 +100,7 @@ private:
 
     void plan_sends(Index own, Exchange& exchange) const {
         InlineList<IndexSet, max_grid_dims> const sets = index_sets(from_, own);
-        if (product_size(sets) == 0) return;
+        if (holds_nothing(sets)) return;
         Index const piece = from_.cutting_ordinal(own);
         Index const same = kept_.ordinal(kept_.index(own));
         Index const own_turn = receivers_.index(own);

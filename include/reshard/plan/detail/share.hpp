@@ -15,6 +15,22 @@
 
 namespace reshard::inline v0::detail {
 
+[[noreturn]] inline void raise_uncounted() {
+    raise(ErrorCode::shape,
+          "reshard::plan: what one rank sends, receives or folds is more elements than 64 bits count. "
+          "Fix: plan a smaller tensor of the same placements and scale.");
+}
+/// total += count * elements. Throws ShapeError when that does not fit.
+inline void add_elements(Index& total, Index elements, Index count = 1) {
+    if (!add_fits(total, elements, count)) raise_uncounted();
+}
+/// What `receivers` of a piece of so many elements need at most. Throws ShapeError when it does not fit.
+[[nodiscard]] inline Index line_elements(Index receivers, Index elements) {
+    Index length = 0;
+    add_elements(length, elements, receivers);
+    return length;
+}
+
 /// a * b / c without overflow. \pre c > 0, the result fits.
 [[nodiscard]] inline Index multiply_divide(Index a, Index b, Index c) noexcept {
     __extension__ using Wide = __int128;
@@ -70,7 +86,9 @@ void share(Message const& message, Index start, Index length, Index holders, Vis
     Loop const loop = wanted < 2 ? Loop{} : loop_to_cut(message, wanted);
     Index const parts = smaller(wanted, loop.extent);
     if (parts < 2) {
-        visit(smaller(multiply_divide(2 * start + elements, holders, 2 * length), holders - 1), message);
+        __extension__ using Wide = __int128;  // twice the middle of the message may not fit
+        Wide const copy = (2 * static_cast<Wide>(start) + elements) * holders / (2 * static_cast<Wide>(length));
+        visit(smaller(static_cast<Index>(copy), holders - 1), message);
         return;
     }
     Index const step = elements / loop.extent;

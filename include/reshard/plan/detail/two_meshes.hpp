@@ -121,7 +121,7 @@ private:
             holder.before = at_home;
             at_home += holder.elements;
         }
-        line.length = receivers_.size() * line.places.elements() - at_home;
+        line.length = line_elements(receivers_.size(), line.places.elements()) - at_home;
         return line;
     }
     /// Where a message to the rank at `target` starts on the line.
@@ -169,7 +169,7 @@ private:
 
     void plan_sends(Index rank, Index source, Exchange& exchange) const {
         auto const sets = index_sets(from_, source);
-        if (product_size(sets) == 0) return;
+        if (holds_nothing(sets)) return;
         if (copies_.size() > 1) {
             plan_shared_sends(line_of(from_.cutting_ordinal(source)), copies_.index(source), exchange);
             return;

@@ -20,7 +20,7 @@ struct PlanCase {
 
 /// What prepare() computes: this rank's sends and receives, in all phases.
 [[nodiscard]] inline std::array<Exchange, detail::max_phases> plan_one_rank(Plan<> const& plan, Index rank) {
-    detail::Steps const steps = plan.steps();
+    detail::Steps const steps = detail::steps_of(plan.value());
     std::array<Exchange, detail::max_phases> exchanges;
     for (int phase = 0; phase < steps.phases(); ++phase) {
         exchanges[static_cast<std::size_t>(phase)] = detail::exchange_of(steps, plan.from(), rank, phase);

@@ -33,7 +33,6 @@
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/message.hpp>
 #include <reshard/plan/plan.hpp>
-#include <reshard/plan/planner.hpp>
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/self.hpp>

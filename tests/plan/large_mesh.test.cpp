@@ -52,7 +52,7 @@ std::vector<Message> messages_with(std::vector<Message> const& messages, Index p
 /// Without Partial: partners agree, what arrives is what is missing, and nothing arrives twice.
 void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
     CAPTURE(rank);
-    detail::Steps const steps = plan.steps();
+    detail::Steps const steps = detail::steps_of(plan.value());
     auto const exchange_of = [&](Index r) { return detail::exchange_of(steps, plan.from(), r, 0); };
     Exchange const own = exchange_of(rank);
     for (Index peer : some_peers(own.sends, peers)) {
@@ -190,7 +190,7 @@ TEST_SUITE("plan/large mesh") {
                     Index brought = 0;
                     for (auto const* list : {&own.receives, &own.kept})
                         for (Message const& message : *list) brought += message.elements();
-                    detail::Steps const steps = fold.steps();
+                    detail::Steps const steps = detail::steps_of(fold.value());
                     CHECK(brought == steps.addends * steps.stages[0].holding.local_shape(rank).size());
                     for (Index peer : some_peers(own.receives, 3)) {
                         bool const meets =

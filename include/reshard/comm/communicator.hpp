@@ -169,40 +169,10 @@ struct MeshLine {
 };
 
 /// Throws MeshError, on every rank alike, for an axis the mesh does not have or a mesh that exceeds the group.
-[[nodiscard]] inline MeshLine mesh_line(DynamicMesh const& mesh, int axis, int rank, int ranks) {
-    if (axis < 0 || axis >= mesh.axes()) {
-        raise(ErrorCode::mesh,
-              concat("reshard::split: axis ", axis, " of a mesh with ", mesh.axes(), " axes. Fix: axes count from 0."));
-    }
-    if (mesh.last_rank() >= ranks) {
-        raise(ErrorCode::mesh,
-              concat("reshard::split: the mesh holds rank ", mesh.last_rank(), " but the communicator has ", ranks,
-                     " ranks. Fix: use a mesh of ranks that exist."));
-    }
-    if (!mesh.contains(rank)) return {};
-    Indices const at = mesh.coordinates(rank);
-    Index line = 0;
-    for (int a = 0; a < mesh.axes(); ++a) {
-        if (a != axis) line = line * mesh.extent(a) + at[a];
-    }
-    return {static_cast<int>(line), static_cast<int>(at[axis])};
-}
+[[nodiscard]] MeshLine mesh_line(DynamicMesh const& mesh, int axis, int rank, int ranks);
 
 /// The message of a payload mismatch, the same words on both ranks and on every transport. -1 bytes: no transfer.
-/// (Templates, so that only files that run a transport compile the texts.)
-template <class Text = std::string>
-[[nodiscard]] Text mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {
-    if (sent == expected) {
-        return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver,
-                      ": both sides move ", sent,
-                      " bytes but list different extents. Fix: build both sides from the "
-                      "same plan.");
-    }
-    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ", sender,
-                  sent < 0 ? std::string(" sends nothing") : concat(" sends ", sent, " bytes"), ", rank ", receiver,
-                  expected < 0 ? std::string(" expects nothing") : concat(" expects ", expected, " bytes"),
-                  ". Fix: build both sides from the same plan.");
-}
+[[nodiscard]] std::string mismatch_text(int sender, Index sent, int receiver, Index expected, int nth);
 
 /// Whether element k of one box is element k of the other: a copy between them means something.
 [[nodiscard]] constexpr bool same_extents(StridedBox const& a, StridedBox const& b) noexcept {
@@ -223,22 +193,7 @@ template <class A, class B>
 }
 
 /// mismatch_text() of two transfers that lie open; nullptr where a side has none.
-template <class Text = std::string>
-[[nodiscard]] Text mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth) {
-    Index const sent = send != nullptr ? send->payload_bytes() : -1;
-    Index const expected = receive != nullptr ? receive->payload_bytes() : -1;
-    if (sent == expected) {
-        Conversion const& a = send->conversion;
-        Conversion const& b = receive->conversion;
-        if (a.is_active() != b.is_active() || (a.is_active() && a.wire != b.wire)) {
-            auto const text = [](Conversion const& c) { return c.is_active() ? name(c.wire) : "elements as they are"; };
-            return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ",
-                          sender, " sends ", text(a), ", rank ", receiver, " expects ", text(b),
-                          ". Fix: cast on both sides or on neither, to the same type on the way.");
-        }
-    }
-    return mismatch_text(sender, sent, receiver, expected, nth);
-}
+[[nodiscard]] std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth);
 
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
 template <class Get>
@@ -281,3 +236,7 @@ public:
 };
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/comm/communicator.ipp>
+#endif

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/self.hpp
 /// \brief  SelfCommunicator: a group of one. Programs that usually run on many ranks run on one unchanged.
-/// \depends core, memory/deliver.hpp, comm/communicator.hpp.
+/// \depends comm/communicator.hpp, <utility>.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
-#include <reshard/memory/deliver.hpp>
 
 #include <utility>  // move
 
@@ -45,26 +44,7 @@ public:
     [[nodiscard]] Traffic traffic() const noexcept { return traffic_; }
 
     /// Throws MismatchError when a send and its receive differ in number, size or type, before anything is copied.
-    /// A template, so that only files that exchange something compile how it is copied.
-    template <class Byte = std::byte>
-    SelfRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        check_alive();
-        Index bytes = 0;
-        for (std::size_t i = 0; i < larger(sends.size(), receives.size()); ++i) {
-            Send const* const send = i < sends.size() ? &checked(sends[i]) : nullptr;
-            Receive const* const receive = i < receives.size() ? &checked(receives[i]) : nullptr;
-            if (send == nullptr || receive == nullptr || !transport::same_extents(*send, *receive)) {
-                failed_ = ErrorCode::mismatch;
-                reason_ = transport::mismatch_text(0, send, 0, receive, static_cast<int>(i));
-                raise(failed_, reason_);
-            }
-            bytes += send->payload_bytes();
-        }
-        CopyHint const hint = bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
-        for (std::size_t i = 0; i < sends.size(); ++i) deliver(sends[i], receives[i], hint);
-        traffic_.bytes_local += bytes;
-        return {};
-    }
+    SelfRequest exchange(std::span<Send const> sends, std::span<Receive const> receives);
 
     [[nodiscard]] Verdict agree(Verdict mine) {
         check_alive();
@@ -84,19 +64,7 @@ public:
     }
 
 private:
-    template <class Byte>
-    static Transfer<Byte> const& checked(Transfer<Byte> const& transfer) {
-        if (transfer.peer != 0) {
-            raise(ErrorCode::transport, concat("reshard::SelfCommunicator: a transfer names rank ", transfer.peer,
-                                               " of a group of one. Fix: plan for the ranks that exist."));
-        }
-        return transfer;
-    }
-    void check_alive() const {
-        if (failed_ == ErrorCode::none) return;
-        raise(ErrorCode::peer_failed,
-              concat("reshard::SelfCommunicator: rank 0 failed earlier: ", reason_, " Fix: make a new communicator."));
-    }
+    void check_alive() const;
 
     Traffic traffic_;
     std::string reason_;
@@ -107,3 +75,7 @@ private:
 // an include. Transports outside the umbrella put the static_assert here.
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/comm/self.ipp>
+#endif

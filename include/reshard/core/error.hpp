@@ -83,21 +83,6 @@ inline FailureHook& failure_hook() noexcept {
 
 namespace detail {
 
-template <ErrorCode Code>
-[[noreturn]] inline void raise_as(std::string message) {
-#if defined(__cpp_exceptions)
-    throw CodedError<Code>(std::move(message));
-#else
-    if (failure_hook() != nullptr) {
-        failure_hook()(Code, message.c_str());
-    } else {
-        std::fputs(message.c_str(), stderr);
-        std::fputc('\n', stderr);
-    }
-    std::abort();
-#endif
-}
-
 template <class Part>
 void append(std::string& text, Part const& part) {
     if constexpr (std::is_integral_v<Part>) {
@@ -119,26 +104,10 @@ template <class... Parts>
 }
 
 /// Throws the type that belongs to `code` (or calls the hook and aborts).
-[[noreturn]] inline void raise(ErrorCode code, std::string message) {
-    switch (code) {
-        case ErrorCode::shape: detail::raise_as<ErrorCode::shape>(std::move(message));
-        case ErrorCode::mesh: detail::raise_as<ErrorCode::mesh>(std::move(message));
-        case ErrorCode::placement: detail::raise_as<ErrorCode::placement>(std::move(message));
-        case ErrorCode::notation: detail::raise_as<ErrorCode::notation>(std::move(message));
-        case ErrorCode::mismatch: detail::raise_as<ErrorCode::mismatch>(std::move(message));
-        case ErrorCode::buffer: detail::raise_as<ErrorCode::buffer>(std::move(message));
-        case ErrorCode::dtype: detail::raise_as<ErrorCode::dtype>(std::move(message));
-        case ErrorCode::transition: detail::raise_as<ErrorCode::transition>(std::move(message));
-        case ErrorCode::peer_failed: detail::raise_as<ErrorCode::peer_failed>(std::move(message));
-        case ErrorCode::deadline: detail::raise_as<ErrorCode::deadline>(std::move(message));
-        case ErrorCode::transport: detail::raise_as<ErrorCode::transport>(std::move(message));
-        case ErrorCode::format: detail::raise_as<ErrorCode::format>(std::move(message));
-        case ErrorCode::io: detail::raise_as<ErrorCode::io>(std::move(message));
-        case ErrorCode::out_of_memory: detail::raise_as<ErrorCode::out_of_memory>(std::move(message));
-        case ErrorCode::none:
-        case ErrorCode::user: break;
-    }
-    detail::raise_as<ErrorCode::user>(std::move(message));
-}
+[[noreturn]] void raise(ErrorCode code, std::string message);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/core/error.ipp>
+#endif

@@ -19,7 +19,7 @@ struct TensorSteps {
     Steps steps;
 
     TensorSteps(BatchTensor const& tensor, int rank)
-        : planned(tensor.plan.steps()),
+        : planned(detail::steps_of(tensor.plan.value())),
           change(value_change(tensor.plan, planned, rank, tensor.source, tensor.destination, tensor.options,
                               host_memory().convert)),
           steps(changed_steps(planned, change.is_active())) {}

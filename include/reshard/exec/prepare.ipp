@@ -12,7 +12,8 @@ namespace reshard::inline v0 {
 
 RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options) {
     bool const changes = options.cast || options.factor != 1.0;
-    Index const elements = detail::workspace_of(detail::changed_steps(plan.steps(), changes), plan.from(), rank);
+    Index const elements =
+        detail::workspace_of(detail::changed_steps(detail::steps_of(plan.value()), changes), plan.from(), rank);
     return detail::padded_bytes(elements, dtype);
 }
 
@@ -65,7 +66,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, Plan<> 
     ValueChange change;
     BatchJob* made = nullptr;
     Verdict verdict = verdict_of([&] {
-        Steps const planned = plan.steps();
+        Steps const planned = detail::steps_of(plan.value());
         change = value_change(plan, planned, rank, source, destination, options, host.convert);
         check_arguments(plan, planned, rank, comm.size(), source, destination, change, options.cast);
         if (!found.ok()) raise(found.code, found.reason);

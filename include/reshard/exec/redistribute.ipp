@@ -16,7 +16,7 @@ RESHARD_INLINE void redistribute(Plan<> const& plan, CommunicatorRef comm, Const
 RESHARD_INLINE void detail::run_locally(MemoryPolicy const& memory, ConvertBox convert, Plan<> const& plan,
                                         ConstDynamicView const& source, DynamicView const& destination, int rank,
                                         PrepareOptions const& options) {
-    Steps steps = plan.steps();
+    Steps steps = detail::steps_of(plan.value());
     if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
     ValueChange const change = value_change(plan, steps, rank, source, destination, options, convert);
     int const ranks = static_cast<int>(plan.from().mesh().last_rank() + 1);

@@ -4,6 +4,7 @@
 
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/detail/loop_nest.hpp>
+#include <reshard/memory/detail/stream_rows.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
 namespace reshard::inline v0 {

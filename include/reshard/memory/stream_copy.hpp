@@ -12,10 +12,6 @@ namespace reshard::inline v0 {
 /// Rows shorter than this gain nothing from streaming stores, except rows of whole cache lines.
 inline constexpr Index streaming_row_bytes = 512;
 
-/// Rows that are written at the same time. One stream leaves the memory idle between lines; 4 and 8 measure alike
-/// and 16 run out of write-combining buffers.
-inline constexpr int streams_in_flight = 4;
-
 /// Copies `rows` rows of `bytes` bytes; strides in bytes. Source and destination must not overlap.
 void stream_copy_rows(std::byte const* from, Index from_stride, std::byte* to, Index to_stride, Index rows,
                       Index bytes) noexcept;

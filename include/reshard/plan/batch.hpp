@@ -4,6 +4,7 @@
 /// \depends plan. Opt-in: not part of the umbrella.
 #pragma once
 
+#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <cstddef>  // size_t

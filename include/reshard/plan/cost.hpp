@@ -9,7 +9,9 @@
 /// memory, ranks that start late.
 #pragma once
 
+#include <reshard/plan/detail/explain_text.hpp>
 #include <reshard/plan/explain.hpp>
+#include <reshard/plan/phases.hpp>
 #include <reshard/plan/relay.hpp>
 #include <reshard/plan/topology.hpp>
 
@@ -68,13 +70,12 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
 }
 
 /// Exchanges one after the other, the same number for every rank.
-template <class P>
-[[nodiscard]] int phases_of(P const& plan) {
-    return plan.is_local() ? 0 : plan.steps().phases();
+[[nodiscard]] inline int phases_of(Plan<> const& plan) {
+    return plan.is_local() ? 0 : detail::steps_of(plan.value()).phases();
 }
 
-template <class P>
-[[nodiscard]] PhaseLoad phase_load(P const& plan, Topology const& topology, Index rank, int phase, DType dtype) {
+[[nodiscard]] inline PhaseLoad phase_load(Plan<> const& plan, Topology const& topology, Index rank, int phase,
+                                          DType dtype) {
     PhaseLoad load;
     for (int i = 0; i < topology.size(); ++i) load.push_back({});
     Exchange const exchange = plan.exchange(rank, phase);
@@ -95,8 +96,8 @@ template <class P>
     return distribution.contains(rank) ? bytes_of(distribution.local_shape(rank).size(), dtype) : 0;
 }
 
-template <class P>
-[[nodiscard]] RankLoad rank_load(P const& plan, Topology const& topology, Index rank, int phases, DType dtype) {
+[[nodiscard]] inline RankLoad rank_load(Plan<> const& plan, Topology const& topology, Index rank, int phases,
+                                        DType dtype) {
     RankLoad load;
     for (int phase = 0; phase < phases; ++phase) {
         load.phases.push_back(phase_load(plan, topology, rank, phase, dtype));
@@ -104,13 +105,13 @@ template <class P>
     load.memory = held_bytes(plan.from(), rank, dtype);
     if (plan.kind() == Kind::view) return load;  // the window is memory the rank already holds
     add_checked(load.memory, held_bytes(plan.to(), rank, dtype));
-    if (phases != 0) add_checked(load.memory, bytes_of(workspace_of(plan.steps(), plan.from(), rank), dtype));
+    if (phases != 0)
+        add_checked(load.memory, bytes_of(workspace_of(detail::steps_of(plan.value()), plan.from(), rank), dtype));
     return load;
 }
 
 /// The outermost unit holds every rank of the plan.
-template <class P>
-void require_covered(P const& plan, Topology const& topology) {
+inline void require_covered(Plan<> const& plan, Topology const& topology) {
     topology.require(plan.from().mesh().last_rank());
     topology.require(plan.to().mesh().last_rank());
 }
@@ -119,9 +120,7 @@ void require_covered(P const& plan, Topology const& topology) {
 
 /// What a rank moves over each tier when it carries out a plan, and the memory it needs. Zero for ranks outside.
 /// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte.
-template <class From, class To>
-[[nodiscard]] RankLoad load_of(Plan<From, To> const& typed, Topology const& topology, Index rank, DType dtype) {
-    Plan<> const plan = typed;
+[[nodiscard]] inline RankLoad load_of(Plan<> const& plan, Topology const& topology, Index rank, DType dtype) {
     detail::require_covered(plan, topology);
     return detail::rank_load(plan, topology, rank, detail::phases_of(plan), dtype);
 }

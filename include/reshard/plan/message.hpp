@@ -54,6 +54,17 @@ struct Exchange {
     std::vector<Message> kept;  ///< boxes the rank needs and holds itself; peer is the rank
 };
 
+/// What one rank moves when it carries out a plan, in elements (multiply by bytes(dtype)).
+struct Cost {
+    int phases = 0;  ///< exchanges one after the other; 0 for views and local copies
+    Index messages_sent = 0;
+    Index messages_received = 0;
+    Index sent = 0;
+    Index received = 0;
+    Index workspace = 0;  ///< elements of scratch memory
+    friend constexpr bool operator==(Cost const&, Cost const&) = default;
+};
+
 namespace detail {
 
 /// One dimension of an exchange: whether either side deals it out in blocks, and how many repeats a message may have.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/plan.hpp
 /// \brief  What a transition does, for any rank: a trivially copyable value that is compared, hashed and replayed.
-/// \depends algebra, planner.
+/// \depends algebra, plan/message, core/tensor_view.
 ///
 /// Laws (the property tests of tests/plan and tests/exec):
 ///     law.identity   plan(a, a) is a view (as a run-time plan: types do not know the numbers of boundaries and blocks)
@@ -12,40 +12,18 @@
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
-#include <reshard/plan/detail/steps.hpp>
-#include <reshard/plan/planner.hpp>
-
+#include <reshard/algebra/transition.hpp>
 #include <reshard/core/tensor_view.hpp>
+#include <reshard/plan/detail/plan_value.hpp>
+#include <reshard/plan/message.hpp>
 
 namespace reshard::inline v0 {
 
-/// What one rank moves when it carries out a plan, in elements (multiply by bytes(dtype)).
-struct Cost {
-    int phases = 0;  ///< exchanges one after the other; 0 for views and local copies
-    Index messages_sent = 0;
-    Index messages_received = 0;
-    Index sent = 0;
-    Index received = 0;
-    Index workspace = 0;  ///< elements of scratch memory
-    friend constexpr bool operator==(Cost const&, Cost const&) = default;
-};
-
 namespace detail {
 
-[[noreturn]] inline void raise_not_a_view(Kind kind, std::string const& from, std::string const& to) {
-    raise(ErrorCode::transition, concat("reshard::Plan::view: ", from, " -> ", to, " is ", name(kind),
-                                        ", not a view. Fix: use redistribute(plan, ...) into memory of its own."));
-}
-[[noreturn]] inline void raise_view_shape(DynamicShape const& given, DynamicShape const& wanted, Index rank) {
-    raise(ErrorCode::buffer,
-          concat("reshard::Plan::view: rank ", rank, " holds a tensor of shape ", to_string(wanted),
-                 ", the view given has ", to_string(given), ". Fix: pass the rank's whole local tensor."));
-}
-
-[[noreturn]] inline void raise_view_dtype(DType dtype) {
-    raise(ErrorCode::dtype, concat("reshard::Plan::view: elements of ", name(dtype),
-                                   " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
-}
+[[noreturn]] void raise_not_a_view(Kind kind, DynamicDistribution const& from, DynamicDistribution const& to);
+[[noreturn]] void raise_view_shape(DynamicShape const& given, DynamicShape const& wanted, Index rank);
+[[noreturn]] void raise_view_dtype(DType dtype);
 
 /// Where, in local indices, `want` lies within `have`; {0, 0} when it is nothing. \pre want is one interval of have.
 [[nodiscard]] constexpr Interval local_interval(IndexSet const& have, IndexSet const& want) noexcept {
@@ -91,94 +69,12 @@ template <class View>
     return window;
 }
 
-/// Whether a rank has a part in an exchange: a fold concerns the source's mesh alone.
-[[nodiscard]] inline bool takes_part(Steps const& steps, DynamicDistribution const& from, Index rank, int phase) {
-    return phase >= 0 && phase < steps.phases() && (phase > 0 || !steps.fold || from.contains(rank));
-}
-
-/// One rank's part of exchange `phase`. \pre takes_part
-template <std::same_as<DynamicDistribution> D>  // a template for the same reason as the planner
-[[nodiscard]] Exchange exchange_of(Steps const& steps, D const& from, Index rank, int phase) {
-    PhaseGrids grids(steps, from, phase);
-    if (steps.relay.methods != nullptr) {
-        return steps.relay.methods->exchange(steps, from, grids.source, grids.target, rank, phase);
-    }
-    return plan_exchange(grids.source, grids.target, rank, steps.stages[phase].other_mesh);
-}
-
-/// Elements of scratch memory: every addend of what the rank folds, and across meshes the result.
-[[nodiscard]] inline Index workspace_of(Steps const& steps, DynamicDistribution const& from, Index rank) {
-    if (!steps.fold || !from.contains(rank)) return 0;
-    Index const folded = steps.stages[0].holding.local_shape(rank).size();
-    Index elements = steps.stages[0].place == Place::workspace ? folded : 0;
-    add_elements(elements, folded, steps.addends);
-    return elements;
-}
-
-template <class Exchange>  // a template for the same reason
-void add_cost(Cost& cost, Exchange const& exchange) {
-    ++cost.phases;
-    cost.messages_sent += static_cast<Index>(exchange.sends.size());
-    cost.messages_received += static_cast<Index>(exchange.receives.size());
-    for (Message const& message : exchange.sends) add_elements(cost.sent, message.elements());
-    for (Message const& message : exchange.receives) add_elements(cost.received, message.elements());
-}
-
+[[nodiscard]] Cost cost_of(PlanValue const& plan, Index rank);
+[[nodiscard]] Exchange exchange_of(PlanValue const& plan, Index rank, int phase);
+[[nodiscard]] std::uint64_t hash_of(PlanValue const& plan) noexcept;
 /// R <-> P+, S <-> S. Throws TransitionError for reductions that are not sums.
-[[nodiscard]] inline DynamicDistribution dual(DynamicDistribution const& distribution) {
-    Placements placements;
-    AxisList order;
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        Placement const& placement = distribution.placement(axis);
-        if (placement.is_replicate()) {
-            placements.push_back(Placement::partial(Reduce::sum));
-        } else if (placement.is_shard()) {
-            placements.push_back(placement);
-        } else if (placement.op() == Reduce::sum) {
-            placements.push_back(Placement::replicate());
-        } else {
-            raise(ErrorCode::transition, concat("reshard::Plan::adjoint: Partial<", name(placement.op()),
-                                                "> is not a sum, so the transition has no adjoint. "
-                                                "Fix: only R, S and P+ are differentiated."));
-        }
-    }
-    for (int dim = 0; dim < distribution.shape().rank(); ++dim)
-        for (std::int8_t axis : distribution.cuts(dim)) order.push_back(axis);
-    return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, order);
-}
-
-/// Every list after its length: what follows a distribution, or a shorter one, cannot be read as its end.
-inline void digest(Digest& digest, DynamicDistribution const& distribution) {
-    digest.add_word_signed(distribution.mesh().axes()).add_word_signed(distribution.shape().rank());
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        Placement const& placement = distribution.placement(axis);
-        digest.add_word_signed(distribution.mesh().extent(axis)).add_word(static_cast<std::uint64_t>(placement.kind()));
-        if (placement.is_partial()) digest.add_word(static_cast<std::uint64_t>(placement.op()));
-        if (!placement.is_shard()) continue;
-        SplitRule const& rule = placement.rule();
-        digest.add_word_signed(placement.dim())
-            .add_word(static_cast<std::uint64_t>(rule.kind))
-            .add_word_signed(rule.block)
-            .add_word_signed(rule.boundaries.size());
-        for (Index position : rule.boundaries) digest.add_word_signed(position);
-    }
-    digest.add_word_signed(distribution.mesh().rank_at(0)).add_word_signed(distribution.mesh().ranks().ranks.size());
-    for (Index rank : distribution.mesh().ranks().ranks) digest.add_word_signed(rank);
-    for (Index extent : distribution.shape().extents()) digest.add_word_signed(extent);
-    for (auto const& cuts : distribution.signature().cuts)  // as many axes as there are shards
-        for (int axis : cuts) digest.add_word_signed(axis);
-}
-
-}  // namespace detail
-
-namespace detail {
-
-/// What a plan knows of relays: one rank per node has none.
-struct Relaying {
-    Index ranks_per_node = 0;
-    RelayMethods const* methods = nullptr;
-};
-struct RelayPlanning;  // plan/relay.hpp
+[[nodiscard]] DynamicDistribution dual(DynamicDistribution const& distribution);
+void digest(Digest& digest, DynamicDistribution const& distribution);
 
 }  // namespace detail
 
@@ -243,31 +139,20 @@ public:
             static_assert(transition_kind<From, To> == Kind::view,
                           "reshard::Plan::view: this transition is not a view. "
                           "Fix: use redistribute(plan, ...) into memory of its own.");
-            if (across_) detail::raise_not_a_view(kind(), to_string(from_), to_string(to_));
+            if (across_) detail::raise_not_a_view(kind(), source(), target());
         } else {
-            if (kind() != Kind::view) detail::raise_not_a_view(kind(), to_string(from_), to_string(to_));
+            if (kind() != Kind::view) detail::raise_not_a_view(kind(), source(), target());
         }
         return detail::view_of(source(), target(), full, rank);
     }
 
     /// What one rank moves, in elements; zero for ranks outside both meshes. Throws ShapeError when a sum does not fit
     /// 64 bits.
-    [[nodiscard]] Cost cost(Index rank) const {
-        Cost cost;
-        if (is_local()) return cost;
-        detail::Steps const steps = this->steps();
-        if (!across_ && !source().contains(rank)) return cost;
-        for (int phase = 0; phase < steps.phases(); ++phase) {
-            detail::add_cost(cost, exchange_in(steps, rank, phase));
-        }
-        cost.workspace = detail::workspace_of(steps, source(), rank);
-        return cost;
-    }
+    [[nodiscard]] Cost cost(Index rank) const { return detail::cost_of(value(), rank); }
 
     /// The messages of one rank in one phase, from 0 to cost(rank).phases - 1. Empty for other phases.
     [[nodiscard]] Exchange exchange(Index rank, int phase = 0) const {
-        if (is_local()) return {};
-        return exchange_in(steps(), rank, phase);
+        return detail::exchange_of(value(), rank, phase);
     }
 
     /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
@@ -276,32 +161,19 @@ public:
     }
 
     /// Equal plans have equal digests: ranks compare them before they start.
-    [[nodiscard]] std::uint64_t hash() const noexcept {
-        Digest digest;
-        detail::digest(digest, source());
-        detail::digest(digest, target());
-        return digest.add(across_ ? 1U : 0U).add_signed(relaying_.ranks_per_node).value();
-    }
+    [[nodiscard]] std::uint64_t hash() const noexcept { return detail::hash_of(value()); }
 
     [[nodiscard]] friend constexpr bool operator==(Plan const& a, Plan const& b) noexcept {
         return a.across_ == b.across_ && a.relaying_.ranks_per_node == b.relaying_.ranks_per_node &&
                a.from_ == b.from_ && a.to_ == b.to_;
     }
 
-    /// How the plan is carried out; for the executor and for explain.
-    [[nodiscard]] detail::Steps steps() const {
-        auto steps = across_ ? detail::steps_across(source(), target()) : detail::steps_within(source(), target());
-        if (relaying_.methods != nullptr && steps.kind == Kind::collective) {
-            relaying_.methods->plan(steps, source(), target(), relaying_.ranks_per_node);
-        }
-        return steps;
+    /// For what does not depend on types. \pre the plan outlives it.
+    [[nodiscard]] constexpr detail::PlanValue value() const noexcept {
+        return {source(), target(), across_, kind_, relaying_};
     }
 
 private:
-    [[nodiscard]] Exchange exchange_in(detail::Steps const& steps, Index rank, int phase) const {
-        if (!detail::takes_part(steps, source(), rank, phase)) return {};
-        return detail::exchange_of(steps, source(), rank, phase);
-    }
     [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }
     [[nodiscard]] constexpr DynamicDistribution const& target() const noexcept { return to_; }
     [[nodiscard]] constexpr Kind kind_within() const noexcept {
@@ -321,24 +193,14 @@ private:
 
 namespace detail {
 
-[[noreturn]] inline void raise_shapes_differ(DynamicShape const& from, DynamicShape const& to) {
-    raise(ErrorCode::mismatch, concat("reshard::plan: shapes differ: ", to_string(from), " and ", to_string(to),
-                                      ". Fix: a plan moves one tensor; reshape or slice it before or after."));
-}
-[[noreturn]] inline void raise_meshes_differ(DynamicMesh const& from, DynamicMesh const& to) {
-    raise(ErrorCode::mismatch, concat("reshard::plan: meshes differ: ", to_string(from), " and ", to_string(to),
-                                      ". Fix: use plan_across(from, to) to move between meshes."));
-}
+[[noreturn]] void raise_shapes_differ(DynamicShape const& from, DynamicShape const& to);
+[[noreturn]] void raise_meshes_differ(DynamicMesh const& from, DynamicMesh const& to);
 constexpr void require_same(DynamicDistribution const& from, DynamicDistribution const& to, bool meshes) {
     if (!(from.shape() == to.shape())) raise_shapes_differ(from.shape(), to.shape());
     if (meshes && !(from.mesh() == to.mesh())) raise_meshes_differ(from.mesh(), to.mesh());
 }
 
-[[noreturn]] inline void raise_fills_average() {
-    raise(ErrorCode::transition,
-          "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
-          "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
-}
+[[noreturn]] void raise_fills_average();
 
 }  // namespace detail
 
@@ -372,3 +234,7 @@ template <AnyDistribution From, AnyDistribution To>
 }
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/plan/plan.ipp>
+#endif

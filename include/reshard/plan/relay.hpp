@@ -14,6 +14,7 @@
 
 #include <reshard/plan/detail/held.hpp>
 #include <reshard/plan/detail/near_first.hpp>
+#include <reshard/plan/detail/planner.hpp>
 #include <reshard/plan/detail/relay.hpp>
 #include <reshard/plan/plan.hpp>
 
@@ -87,7 +88,7 @@ private:
     }
     static Exchange passed_on(Steps const& steps, DynamicDistribution const& from, Index rank) {
         AxisSubset const axes(steps.stages[steps.relay.stage].holding.mesh(), steps.relay.shared);
-        Exchange result = pass_on<Exchange>(passing(steps, from), axes, rank);
+        Exchange result = pass_on(passing(steps, from), axes, rank);
         sort_messages(result.sends);
         sort_messages(result.receives);
         return result;

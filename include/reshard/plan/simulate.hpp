@@ -10,6 +10,7 @@
 /// scaled.
 #pragma once
 
+#include <reshard/algebra/bound.hpp>
 #include <reshard/plan/cost.hpp>
 #include <reshard/plan/detail/rank_classes.hpp>
 #include <reshard/plan/detail/world_sum.hpp>
@@ -55,8 +56,8 @@ private:
 };
 
 /// One rank's load and bound.
-template <class P>
-[[nodiscard]] RankFigures rank_figures(P const& plan, Topology const& topology, Index rank, int phases, DType dtype) {
+[[nodiscard]] inline RankFigures rank_figures(Plan<> const& plan, Topology const& topology, Index rank, int phases,
+                                              DType dtype) {
     RankFigures figures;
     figures.load = rank_load(plan, topology, rank, phases, dtype);
     Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
@@ -64,9 +65,8 @@ template <class P>
     return figures;
 }
 
-template <class P>
-[[nodiscard]] Simulation simulate_classes(P const& plan, Topology const& topology, DType dtype, int phases,
-                                          RankClasses const& classes) {
+[[nodiscard]] inline Simulation simulate_classes(Plan<> const& plan, Topology const& topology, DType dtype, int phases,
+                                                 RankClasses const& classes) {
     DynamicMesh const& mesh = plan.from().mesh();
     WorldSum sum(topology, phases);
     std::vector<RankFigures> figures;
@@ -90,9 +90,8 @@ template <class P>
 }
 
 /// Rank by rank: all of them, or as many as the budget allows.
-template <class P>
-[[nodiscard]] Simulation simulate_ranks(P const& plan, Topology const& topology, DType dtype, int phases,
-                                        Index budget) {
+[[nodiscard]] inline Simulation simulate_ranks(Plan<> const& plan, Topology const& topology, DType dtype, int phases,
+                                               Index budget) {
     WorldRanks const ranks(plan.from().mesh(), plan.to().mesh());
     // What a rank costs: its messages, and about as much as ten of them whatever it does.
     auto const work_of = [](RankFigures const& figures) {
@@ -143,15 +142,13 @@ template <class P>
 /// Throws MeshError when the topology has not all the plan's ranks, DTypeError for elements smaller than a byte,
 /// ShapeError when bytes do not fit 64 bits. Cost: a few nanoseconds per rank and list to sort a million ranks into
 /// classes, then one plan per class.
-template <class From, class To>
-[[nodiscard]] Simulation simulate(Plan<From, To> const& typed, Topology const& topology, DType dtype,
-                                  SimulateOptions const& options = {}) {
-    Plan<> const plan = typed;
+[[nodiscard]] inline Simulation simulate(Plan<> const& plan, Topology const& topology, DType dtype,
+                                         SimulateOptions const& options = {}) {
     detail::require_covered(plan, topology);
     int const phases = detail::phases_of(plan);
     if (options.classes && phases != 0 && !plan.is_across() && plan.ranks_per_node() <= 1 &&
         plan.from().mesh().size() <= 1 << 28) {
-        detail::RankKeys keys(plan.steps(), plan.from(), plan.to(), topology, options.lists);
+        detail::RankKeys keys(detail::steps_of(plan.value()), plan.from(), plan.to(), topology, options.lists);
         if (keys.usable()) {
             detail::RankClasses const classes = keys.classes(1 << 16);
             if (classes.found) return detail::simulate_classes(plan, topology, dtype, phases, classes);

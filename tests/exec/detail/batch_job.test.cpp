@@ -20,7 +20,7 @@ struct Side {
             Plan<> const move = plan(parse("(3):(S0)", Shape{9, 9}), parse("(3):(S1)", Shape{9, 9}));
             auto const t = static_cast<std::size_t>(2 * i);
             jobs.emplace_back(
-                move, move.steps(), rank, ConstDynamicView(memory[t].data(), DType::f64, move.from().local_shape(rank)),
+                move, detail::steps_of(move.value()), rank, ConstDynamicView(memory[t].data(), DType::f64, move.from().local_shape(rank)),
                 DynamicView(memory[t + 1].data(), DType::f64, move.to().local_shape(rank)), std::span<std::byte>{},
                 detail::ValueChange{DType::f64, DType::f64}, host_memory().policy);
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/thread_family.hpp
 /// \brief  What all communicators of one run_on_threads share: options, the first failure, and who has returned.
-/// \depends core, memory/copy.hpp, <atomic>, <chrono>, <memory>, <mutex>, <vector>.
+/// \depends core, comm/thread_options.hpp, <atomic>, <chrono>, <memory>, <mutex>, <vector>.
 #pragma once
 
+#include <reshard/comm/thread_options.hpp>
 #include <reshard/core/error.hpp>
-#include <reshard/memory/copy.hpp>
 
 #include <atomic>   // atomic
 #include <chrono>   // steady_clock
@@ -16,13 +16,6 @@
 #include <vector>
 
 namespace reshard::inline v0 {
-
-/// How ranks that are threads behave.
-struct ThreadOptions {
-    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of every single wait for other ranks
-    Index streaming_threshold = streaming_payload_bytes;  ///< bytes all ranks receive in one exchange, see CopyHint
-    bool pin = false;                                     ///< bind rank r to the r-th allowed core (Linux only)
-};
 
 namespace detail {
 

@@ -6,6 +6,7 @@
 
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/exec/detail/value_change.hpp>
+#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 namespace reshard::inline v0::detail {

@@ -11,6 +11,7 @@
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/exec/prepare_options.hpp>
 #include <reshard/memory/convert.hpp>
+#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <cstdio>  // snprintf

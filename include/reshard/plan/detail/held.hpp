@@ -136,8 +136,7 @@ struct Passing {
 };
 
 /// One rank's part of the exchange among relays. `axes`: those along which shares lie side by side.
-template <class Exchange>
-[[nodiscard]] Exchange pass_on(Passing const& passing, AxisSubset const& axes, Index rank) {
+[[nodiscard]] inline Exchange pass_on(Passing const& passing, AxisSubset const& axes, Index rank) {
     Exchange exchange;
     DynamicMesh const& mesh = passing.share.holding.mesh();
     Index const own = mesh.ordinal(rank);
@@ -159,8 +158,7 @@ template <class Exchange>
 }
 
 /// Everything that a rank needs and held before.
-template <class Messages>
-void keep_held(Messages& kept, Passing const& passing, Index rank) {
+inline void keep_held(std::vector<Message>& kept, Passing const& passing, Index rank) {
     kept.clear();
     IndexSets wanted;
     IndexSets known;

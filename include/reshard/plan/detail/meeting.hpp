@@ -13,9 +13,7 @@ namespace reshard::inline v0::detail {
 
 /// By peer, then by box: the boxes of one exchange with a peer differ in where they begin. Often they lie in order
 /// already; else pointers are sorted, because messages are long.
-template <class Messages>
-void sort_messages(Messages& messages) {
-    using Message = typename Messages::value_type;
+inline void sort_messages(std::vector<Message>& messages) {
     auto const before = [](Message const& a, Message const& b) {
         if (a.peer != b.peer) return a.peer < b.peer;
         for (int dim = 0; dim < a.box.size(); ++dim) {
@@ -28,20 +26,18 @@ void sort_messages(Messages& messages) {
     order.reserve(messages.size());
     for (Message const& message : messages) order.push_back(&message);
     std::sort(order.begin(), order.end(), [&](Message const* a, Message const* b) { return before(*a, *b); });
-    Messages sorted;
+    std::vector<Message> sorted;
     sorted.reserve(messages.size());
     for (Message const* message : order) sorted.push_back(*message);
     messages.swap(sorted);
 }
 
 /// How two grids of the same extents meet, dimension by dimension.
-template <class Grid>
-[[nodiscard]] DimForms forms_of(Grid const& a, Grid const& b) {
+[[nodiscard]] inline DimForms forms_of(Grid const& a, Grid const& b) {
     return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_cyclic(dim) || b.is_cyclic(dim); });
 }
 
 /// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.
-template <class Grid>
 class Meeting {
 public:
     Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms) {
@@ -99,8 +95,7 @@ private:
 };
 
 /// `message`, to or from `peer`.
-template <class Messages>
-void add_message(Messages& messages, Index peer, Message const& message) {
+inline void add_message(std::vector<Message>& messages, Index peer, Message const& message) {
     messages.push_back(message);
     messages.back().peer = peer;
 }

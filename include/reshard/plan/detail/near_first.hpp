@@ -16,7 +16,6 @@
 
 namespace reshard::inline v0::detail {
 
-template <class Grid>
 class NearFirst {
 public:
     /// `inside`: the axes of the mesh along which ranks stay in their node.
@@ -64,8 +63,8 @@ private:
 
     struct Line {
         Index reference = 0;  ///< coordinates to agree with
-        Tally<Grid> seen;
-        Tally<Grid> left_out;
+        Tally seen;
+        Tally left_out;
         Index rest = 0;  ///< elements at the end of the line, where some are left out
         Index length = 0;
     };
@@ -73,7 +72,7 @@ private:
     [[nodiscard]] unsigned all_axes() const noexcept { return (1U << mesh_.axes()) - 1U; }
 
     /// Whether a destination agrees with a tally's reference in all dimensions.
-    [[nodiscard]] bool agrees(Index destination, Tally<Grid> const& tally) const noexcept {
+    [[nodiscard]] bool agrees(Index destination, Tally const& tally) const noexcept {
         for (int dim = 0; dim < to_.dims.size(); ++dim)
             if (!tally.agrees(destination, dim)) return false;
         return true;
@@ -82,8 +81,8 @@ private:
     [[nodiscard]] Line line_of(Group const& group, Index piece, Index member) const {
         Index const reference = group.near ? piece + copies_outside_.ordinal(copies_outside_.index(member)) : piece;
         auto const sets = index_sets(from_, piece);
-        Line line{reference, Tally<Grid>(to_, sets, forms_, reference, group.visible),
-                  Tally<Grid>(to_, sets, forms_, reference, group.visible | group.home), 0, 0};
+        Line line{reference, Tally(to_, sets, forms_, reference, group.visible),
+                  Tally(to_, sets, forms_, reference, group.visible | group.home), 0, 0};
         line.rest = line.seen.elements() - line.left_out.elements();
         Index const stretches = group.turning.size() * group.following.size();
         Index const left_out = group.following.size() * line.left_out.elements();
@@ -184,8 +183,7 @@ private:
 };
 
 /// One rank's part of an exchange in which copies serve their own node first.
-template <class Grid>
-[[nodiscard]] Exchange plan_near_first(Grid const& from, Grid const& to, Index rank, unsigned inside) {
+[[nodiscard]] inline Exchange plan_near_first(Grid const& from, Grid const& to, Index rank, unsigned inside) {
     Exchange exchange;
     if (!from.mesh->contains(rank)) return exchange;
     NearFirst(from, to, inside).plan(rank, exchange);

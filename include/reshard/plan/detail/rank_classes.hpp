@@ -16,7 +16,7 @@
 #pragma once
 
 #include <reshard/plan/detail/steps.hpp>
-#include <reshard/plan/planner.hpp>
+#include <reshard/plan/detail/planner.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <algorithm>  // lower_bound, sort, upper_bound

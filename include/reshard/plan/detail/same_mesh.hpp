@@ -12,7 +12,6 @@ namespace reshard::inline v0::detail {
 /// Both grids on one mesh. Axes fall into four classes: those that cut neither grid keep their coordinate; X cuts
 /// only the destination, so the source has copies along it; Y cuts only the source, so the destination has copies
 /// along it; Z cuts both. Ranks that share (Y, Z) hold the same piece; the receivers of a box share (X, Z).
-template <class Grid>
 class SameMesh {
 public:
     SameMesh(Grid const& from, Grid const& to)
@@ -34,14 +33,14 @@ private:
     /// A piece of the source with copies, for the line of share().
     struct Line {
         Index piece = -1;  ///< ordinal of the axes that cut the source
-        Tally<Grid> own;   ///< elements whose destination agrees with the piece on Z
+        Tally own;   ///< elements whose destination agrees with the piece on Z
         Index length = 0;
     };
 
     static unsigned all_axes(DynamicMesh const& mesh) noexcept { return (1U << mesh.axes()) - 1U; }
 
     [[nodiscard]] Line line_of(Index piece) const {
-        Line line{piece, Tally<Grid>(to_, index_sets(from_, piece), forms_, piece, both_), 0};
+        Line line{piece, Tally(to_, index_sets(from_, piece), forms_, piece, both_), 0};
         measure(line);
         return line;
     }
@@ -139,7 +138,7 @@ private:
                 };
                 share(message, start(line, message, receiver), line.length, copies, send);
             };
-            Everything<Grid> const all(line.own.places());
+            Everything const all(line.own.places());
             if (home) {
                 Narrowed(to_, sets, forms_, all, line.own, span).for_each(visit);
             } else {

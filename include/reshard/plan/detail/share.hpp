@@ -102,7 +102,6 @@ void share(Message const& message, Index start, Index length, Index holders, Vis
 
 /// Numbers the places of a piece: every message from it gets a stretch of its own, [place, place + elements).
 /// Dimensions without blocks count positions; of the others the families are listed.
-template <class Grid>
 class Places {
 public:
     /// Where one family of a dimension lies when all of them are laid end to end, by where they begin.

@@ -95,8 +95,7 @@ struct PhaseGrids {
     Grid source;
     Grid target;
 
-    template <std::same_as<DynamicDistribution> D>  // so that only files that plan an exchange compile it
-    PhaseGrids(Steps const& steps, D const& from, int phase)
+    PhaseGrids(Steps const& steps, DynamicDistribution const& from, int phase)
         : source(phase == 0 ? from : steps.stages[phase - 1].holding), target(steps.stages[phase].holding) {
         if (phase == 0 && steps.fold) {
             source.add_dim(steps.addends, steps.resolved);

@@ -12,7 +12,6 @@
 namespace reshard::inline v0::detail {
 
 /// The elements of a piece whose destination agrees with `reference` on `axes`: a product over dimensions.
-template <class Grid>
 class Tally {
 public:
     /// \pre `to` outlives the tally.
@@ -47,7 +46,7 @@ public:
             if (((changed >> dim) & 1U) != 0) count_dim(dim);
     }
 
-    [[nodiscard]] Places<Grid> const& places() const noexcept { return places_; }
+    [[nodiscard]] Places const& places() const noexcept { return places_; }
     [[nodiscard]] Index reference() const noexcept { return reference_; }
     [[nodiscard]] Index elements() const noexcept {
         Index product = 1;
@@ -152,23 +151,22 @@ private:
     Grid const* to_;
     Index reference_;
     unsigned axes_;
-    Places<Grid> places_;
+    Places places_;
     InlineList<int, max_grid_dims> levels_;     ///< per dimension: cuts up to the last one by any of the axes
     InlineList<Index, max_grid_dims> skipped_;  ///< per dimension: indices before the piece begins
     InlineList<Index, max_grid_dims> totals_;
 };
 
 /// The same face for all elements of a piece.
-template <class Grid>
 class Everything {
 public:
-    explicit Everything(Places<Grid> const& places) : places_(places) {}
+    explicit Everything(Places const& places) : places_(places) {}
     [[nodiscard]] bool agrees(Index /*destination*/, int /*dim*/) const noexcept { return true; }
     [[nodiscard]] Index before(int dim, Index position) const noexcept { return places_.before(dim, position); }
     [[nodiscard]] Index inner(int dim) const noexcept { return places_.inner(dim); }
 
 private:
-    Places<Grid> const& places_;
+    Places const& places_;
 };
 /// And for none.
 struct Nothing {
@@ -180,7 +178,7 @@ struct Nothing {
 /// Visits those messages from a piece that lie around [first, last) of a line on which the elements `Seen` without
 /// those `LeftOut` lie message by message, row-major. Along each dimension without blocks, what can matter is found by
 /// bisection; of the others everything is visited.
-template <class Grid, class Seen, class LeftOut>
+template <class Seen, class LeftOut>
 class Narrowed {
 public:
     Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Seen const& seen,

@@ -13,7 +13,6 @@
 namespace reshard::inline v0::detail {
 
 /// Grids on two meshes: disjoint, overlapping or equal sets of ranks.
-template <class Grid>
 class TwoMeshes {
 public:
     TwoMeshes(Grid const& from, Grid const& to)
@@ -49,9 +48,9 @@ private:
     struct Line {
         Index piece = -1;
         InlineList<IndexSet, max_grid_dims> sets;
-        Places<Grid> places;
+        Places places;
         std::vector<Holder> holders;       ///< by turn
-        std::vector<Places<Grid>> blocks;  ///< of the piece, each with a holder's part as its own
+        std::vector<Places> blocks;  ///< of the piece, each with a holder's part as its own
         Index length = 0;
 
         /// The first holder whose turn is `turn` or later.
@@ -98,14 +97,14 @@ private:
     }
     [[nodiscard]] Line line_of(Index piece) const {
         auto const sets = index_sets(from_, piece);
-        Line line{piece, sets, Places<Grid>(to_, sets, forms_, [](int, Index) { return false; }), {}, {}, 0};
+        Line line{piece, sets, Places(to_, sets, forms_, [](int, Index) { return false; }), {}, {}, 0};
         for (Index copy = 0; overlap_ && copy < copies_.size(); ++copy) {
             Index const target = to_.mesh->ordinal(from_.mesh->rank_at(piece + copies_.ordinal(copy)));
             if (target < 0) continue;
             Holder holder{target, receivers_.index(target), line.blocks.size()};
             if (any_cyclic_) {
                 auto const is_own = [&](int dim, Index other) { return same_part(target, other, dim); };
-                line.blocks.push_back(Places<Grid>(to_, sets, forms_, is_own));
+                line.blocks.push_back(Places(to_, sets, forms_, is_own));
             }
             for (int dim = 0; dim < sets.size(); ++dim) {
                 holder.totals.push_back(home_before(line, holder, dim, to_.dims[dim].extent));
@@ -203,7 +202,7 @@ private:
             Index const origin = line.origin(turn);
             Interval const span =
                 at_home ? Interval{0, line.places.elements()} : Interval{first - origin, last - origin};
-            Everything<Grid> const all(line.places);
+            Everything const all(line.places);
             Narrowed const near(to_, line.sets, forms_, all, Nothing{}, span);
             Index next = origin;  // without blocks, messages come in the order of the line
             near.for_each([&](Message const& message, Index destination) {

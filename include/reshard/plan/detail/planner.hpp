@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/plan/planner.hpp
+/// \file   reshard/plan/detail/planner.hpp
 /// \brief  What one rank sends to whom and receives from whom between two grids, in closed form.
 /// \depends detail/same_mesh, detail/two_meshes. No communication: both sides derive the same list from rank numbers.
 ///
 /// Cost grows with the pieces a rank's box meets and, where cuts are block-cyclic, with the blocks in one common period
 /// instead of all of them; between meshes that share ranks also with the copies of those pieces. Copies on the source
 /// side are chosen so that the load is shared (detail/share.hpp); a rank that holds what it needs never asks for it.
-///
-/// `Grid` is detail::Grid: templates, so that only files that plan an exchange compile the planner.
 #pragma once
 
 #include <reshard/plan/detail/same_mesh.hpp>
 #include <reshard/plan/detail/two_meshes.hpp>
 
-namespace reshard::inline v0 {
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// One rank's part of the exchange between two grids of the same extents. \pre same mesh unless `across`.
-template <class Grid>
-[[nodiscard]] Exchange plan_exchange(Grid const& from, Grid const& to, Index rank, bool across) {
+[[nodiscard]] inline Exchange plan_exchange(Grid const& from, Grid const& to, Index rank, bool across) {
     Exchange exchange;
     if (!across && !from.mesh->contains(rank)) return exchange;
     if (across) {
@@ -33,6 +28,4 @@ template <class Grid>
     return exchange;
 }
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

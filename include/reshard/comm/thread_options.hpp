@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/thread_options.hpp
+/// \brief  How ranks that are threads behave.
+/// \depends memory/copy.hpp, <chrono>.
+#pragma once
+
+#include <reshard/memory/copy.hpp>
+
+#include <chrono>  // milliseconds
+
+namespace reshard::inline v0 {
+
+/// How ranks that are threads behave.
+struct ThreadOptions {
+    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of every single wait for other ranks
+    Index streaming_threshold = streaming_payload_bytes;  ///< bytes all ranks receive in one exchange, see CopyHint
+    bool pin = false;                                     ///< bind rank r to the r-th allowed core (Linux only)
+};
+
+}  // namespace reshard::inline v0

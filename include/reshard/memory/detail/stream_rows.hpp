@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/detail/stream_rows.hpp
+/// \brief  Rows written past the caches, several at a time.
+/// \depends core, <cstring>, and <emmintrin.h> where SSE2 exists; elsewhere rows are plain memcpy.
+#pragma once
+
+#include <reshard/core/index.hpp>
+
+#include <cstring>  // memcpy
+#if defined(__SSE2__)
+#include <emmintrin.h>  // _mm_stream_si128, _mm_sfence
+#endif
+
+namespace reshard::inline v0 {
+
+/// Rows that are written at the same time. One stream leaves the memory idle between lines; 4 and 8 measure alike
+/// and 16 run out of write-combining buffers.
+inline constexpr int streams_in_flight = 4;
+
+namespace detail {
+
+inline void copy_bytes(std::byte const* from, std::byte* to, Index bytes) noexcept {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
+inline constexpr Index cache_line = 64;
+
+#if defined(__SSE2__)
+/// One whole line; `to` is aligned to a line, `from` to nothing.
+inline void stream_line(std::byte const* from, std::byte* to) noexcept {
+    auto const* source = reinterpret_cast<__m128i const*>(from);
+    auto* destination = reinterpret_cast<__m128i*>(to);
+    __m128i const a = _mm_loadu_si128(source);
+    __m128i const b = _mm_loadu_si128(source + 1);
+    __m128i const c = _mm_loadu_si128(source + 2);
+    __m128i const d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(destination, a);
+    _mm_stream_si128(destination + 1, b);
+    _mm_stream_si128(destination + 2, c);
+    _mm_stream_si128(destination + 3, d);
+}
+
+/// Bytes before the first whole line of a row.
+inline Index head_bytes(std::byte const* to) noexcept {
+    auto const address = reinterpret_cast<std::uintptr_t>(to);
+    return static_cast<Index>((~address + 1U) & static_cast<std::uintptr_t>(cache_line - 1));
+}
+#endif
+
+/// `Rows` rows of `bytes` bytes each, a line of every row in turn. Needs stream_fence() afterwards.
+template <int Rows>
+void stream_rows(std::byte const* const* from, std::byte* const* to, Index bytes) noexcept {
+#if defined(__SSE2__)
+    std::byte const* source[Rows];
+    std::byte* destination[Rows];
+    Index head[Rows];
+    Index lines = bytes / cache_line;
+    for (int r = 0; r < Rows; ++r) {
+        head[r] = smaller(head_bytes(to[r]), bytes);
+        copy_bytes(from[r], to[r], head[r]);
+        source[r] = from[r] + head[r];
+        destination[r] = to[r] + head[r];
+        lines = smaller(lines, (bytes - head[r]) / cache_line);
+    }
+    Index const end = lines * cache_line;
+    for (Index at = 0; at < end; at += cache_line) {
+        for (int r = 0; r < Rows; ++r) stream_line(source[r] + at, destination[r] + at);
+    }
+    for (int r = 0; r < Rows; ++r) {
+        copy_bytes(source[r] + end, destination[r] + end, bytes - head[r] - end);
+    }
+#else
+    for (int r = 0; r < Rows; ++r) copy_bytes(from[r], to[r], bytes);
+#endif
+}
+
+/// Streaming stores are weakly ordered: they become visible to other threads in order only after this.
+inline void stream_fence() noexcept {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
+/// A row of whole lines: `to` and `bytes` are multiples of a line. Needs stream_fence() afterwards.
+inline void stream_lines(std::byte const* from, std::byte* to, Index bytes) noexcept {
+#if defined(__SSE2__)
+    for (Index at = 0; at < bytes; at += cache_line) stream_line(from + at, to + at);
+#else
+    copy_bytes(from, to, bytes);
+#endif
+}
+
+/// Collects rows until there are enough to keep all streams busy.
+class RowStreamer {
+public:
+    explicit RowStreamer(Index bytes) noexcept : bytes_(bytes) {}
+    void add(std::byte const* from, std::byte* to) noexcept {
+        from_[count_] = from;
+        to_[count_] = to;
+        if (++count_ < streams_in_flight) return;
+        stream_rows<streams_in_flight>(from_, to_, bytes_);
+        count_ = 0;
+    }
+    void finish() noexcept {
+        for (int r = 0; r < count_; ++r) stream_rows<1>(from_ + r, to_ + r, bytes_);
+        count_ = 0;
+        stream_fence();
+    }
+
+private:
+    std::byte const* from_[streams_in_flight];
+    std::byte* to_[streams_in_flight];
+    Index bytes_;
+    int count_ = 0;
+};
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

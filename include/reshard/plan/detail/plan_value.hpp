@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/plan_value.hpp
+/// \brief  A plan of any type, as values: what planner, executor and texts work on.
+/// \depends algebra/transition.
+#pragma once
+
+#include <reshard/algebra/transition.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// What a plan knows of relays: one rank per node has none.
+struct RelayMethods;   // plan/detail/steps.hpp
+struct RelayPlanning;  // plan/relay.hpp
+struct Relaying {
+    Index ranks_per_node = 0;
+    RelayMethods const* methods = nullptr;
+};
+
+/// A plan of any type, as values.
+struct PlanValue {
+    DynamicDistribution const& from;
+    DynamicDistribution const& to;
+    bool across = false;
+    Kind kind = Kind::collective;
+    Relaying relaying{};
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// How plan/explain.hpp is done.
+#pragma once
+
+#include <reshard/algebra/bound.hpp>
+#include <reshard/plan/detail/explain_text.hpp>
+#include <reshard/plan/explain.hpp>
+#include <reshard/plan/phases.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+[[nodiscard]] inline Index peers_of(std::vector<Message> const& messages) {
+    Index peers = 0;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+        if (i == 0 || messages[i].peer != messages[i - 1].peer) ++peers;
+    }
+    return peers;
+}
+
+inline void explain_exchange(std::string& text, Exchange const& exchange, int phase, std::string_view what,
+                             DType dtype) {
+    auto const side = [&](std::string_view verb, auto const& messages, std::string_view word) {
+        Index elements = 0;
+        for (Message const& message : messages) add_elements(elements, message.elements());
+        if (messages.empty()) return concat("; ", verb, " nothing");
+        return concat("; ", verb, " ", bytes_text(elements, dtype), " in ",
+                      count_text(static_cast<Index>(messages.size()), "message"), " ", word, " ",
+                      count_text(peers_of(messages), "peer"));
+    };
+    text += concat("  phase ", phase, ": ", what, side("sends", exchange.sends, "to"),
+                   side("receives", exchange.receives, "from"), "\n");
+}
+
+/// Why the transition is what it is: per axis, and per dimension where the cuts do not nest.
+inline void explain_reason(std::string& text, Plan<> const& plan) {
+    DynamicDistribution const& from = plan.from();
+    DynamicDistribution const& to = plan.to();
+    if (plan.is_across()) {
+        text += "  because: the two sides are different meshes\n";
+        return;
+    }
+    text += "  because:";
+    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+        Placement const& source = from.placement(axis);
+        Placement const& target = to.placement(axis);
+        constexpr std::string_view change_text[] = {"stays as it is", "is scaled",      "is folded",
+                                                    "is filled",      "may owe copies", ""};
+        AxisChange const change = axis_change(source, target);
+        text += concat(axis == 0 ? " " : "; ", "axis ", axis, " ", to_string(source), "->", to_string(target));
+        if (change != AxisChange::move) {
+            text += concat(" ", change_text[static_cast<int>(change)]);
+        } else if (source == target) {
+            text += " stays";
+        } else if (source.is_replicate()) {
+            text += " keeps a part of its copy";
+        } else {
+            text += target.is_replicate() ? " is gathered" : " is cut another way";
+        }
+    }
+    text += '\n';
+}
+
+[[nodiscard]] inline std::string phase_text(Steps const& steps, int phase) {
+    if (phase == 0 && steps.fold) {
+        return concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op), ", in mesh order) as ",
+                      to_string(steps.stages[0].holding));
+    }
+    if (steps.relay.stage < 0 || phase < steps.relay.stage) return "exchange";
+    if (phase > steps.relay.stage) return "exchange among relays";
+    return concat("exchange to relays as ", to_string(steps.stages[phase].holding));
+}
+
+}  // namespace detail
+
+RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index rank, DType dtype) {
+    std::string text =
+        concat(to_string(plan.from()), " -> ", to_string(plan.to()), "  shape ", to_string(plan.from().shape()), " ",
+               name(dtype), ", rank ", rank, ": ", name(kind), "\n");
+    detail::explain_reason(text, plan);
+    if (kind != Kind::collective) {
+        text += kind == Kind::view ? "  a view of local memory: no copy, no communicator, 0 B\n"
+                                   : "  a copy within the rank: no communicator, 0 B\n";
+        return text;
+    }
+    if (!plan.from().contains(rank) && !plan.to().contains(rank)) {
+        return text + "  the rank is in neither mesh: 0 B\n";
+    }
+    detail::Steps const steps = detail::steps_of(plan.value());
+    Index foreign = 0;  // elements that come from other nodes
+    Index const ranks_per_node = plan.ranks_per_node();
+    if (steps.relay.methods != nullptr) text += steps.relay.methods->explain(steps, plan.to().mesh());
+    if (steps.fill) text += concat("  the destination starts as the identity of ", name(steps.fill_op), "\n");
+    for (int phase = 0; phase < steps.phases(); ++phase) {
+        if (!detail::takes_part(steps, plan.from(), rank, phase)) continue;
+        Exchange const exchange = detail::exchange_of(steps, plan.from(), rank, phase);
+        detail::explain_exchange(text, exchange, phase + 1, detail::phase_text(steps, phase), dtype);
+        for (Message const& message : exchange.receives) {
+            bool const enters = ranks_per_node > 1 && message.peer / ranks_per_node != rank / ranks_per_node;
+            if (enters) detail::add_elements(foreign, message.elements());
+        }
+    }
+    if (steps.multiply != 1 || steps.divide != 1) {
+        text += concat("  then scaled by ", steps.multiply, "/", steps.divide, "\n");
+    }
+    Cost const cost = plan.cost(rank);
+    Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());
+    text += concat("  receives ", detail::bytes_text(cost.received, dtype));
+    if (ranks_per_node > 1) text += concat(" (", detail::bytes_text(foreign, dtype), " from other nodes)");
+    if (!bound.known) return text + ", no bound is known for this combination of Partial axes\n";
+    text += concat(", bound ", detail::bytes_text(bound.elements, dtype), bound.busiest ? " for the busiest rank" : "",
+                   "\n");
+    return text;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// How plan/plan.hpp is done.
+#pragma once
+
+#include <reshard/plan/phases.hpp>
+#include <reshard/plan/plan.hpp>
+
+namespace reshard::inline v0 {
+
+[[noreturn]] RESHARD_INLINE void detail::raise_not_a_view(Kind kind, DynamicDistribution const& from,
+                                                          DynamicDistribution const& to) {
+    raise(ErrorCode::transition,
+          concat("reshard::Plan::view: ", to_string(from), " -> ", to_string(to), " is ", name(kind),
+                 ", not a view. Fix: use redistribute(plan, ...) into memory of its own."));
+}
+[[noreturn]] RESHARD_INLINE void detail::raise_view_shape(DynamicShape const& given, DynamicShape const& wanted,
+                                                          Index rank) {
+    raise(ErrorCode::buffer,
+          concat("reshard::Plan::view: rank ", rank, " holds a tensor of shape ", to_string(wanted),
+                 ", the view given has ", to_string(given), ". Fix: pass the rank's whole local tensor."));
+}
+
+[[noreturn]] RESHARD_INLINE void detail::raise_view_dtype(DType dtype) {
+    raise(ErrorCode::dtype, concat("reshard::Plan::view: elements of ", name(dtype),
+                                   " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
+}
+
+[[noreturn]] RESHARD_INLINE void detail::raise_shapes_differ(DynamicShape const& from, DynamicShape const& to) {
+    raise(ErrorCode::mismatch, concat("reshard::plan: shapes differ: ", to_string(from), " and ", to_string(to),
+                                      ". Fix: a plan moves one tensor; reshape or slice it before or after."));
+}
+[[noreturn]] RESHARD_INLINE void detail::raise_meshes_differ(DynamicMesh const& from, DynamicMesh const& to) {
+    raise(ErrorCode::mismatch, concat("reshard::plan: meshes differ: ", to_string(from), " and ", to_string(to),
+                                      ". Fix: use plan_across(from, to) to move between meshes."));
+}
+[[noreturn]] RESHARD_INLINE void detail::raise_fills_average() {
+    raise(ErrorCode::transition,
+          "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
+          "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+}
+
+RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {
+    Cost cost;
+    if (plan.kind != Kind::collective) return cost;
+    Steps const steps = steps_of(plan);
+    if (!plan.across && !plan.from.contains(rank)) return cost;
+    for (int phase = 0; phase < steps.phases(); ++phase) {
+        if (takes_part(steps, plan.from, rank, phase)) {
+            add_cost(cost, exchange_of(steps, plan.from, rank, phase));
+        } else {
+            add_cost(cost, {});
+        }
+    }
+    cost.workspace = workspace_of(steps, plan.from, rank);
+    return cost;
+}
+RESHARD_INLINE Exchange detail::exchange_of(PlanValue const& plan, Index rank, int phase) {
+    if (plan.kind != Kind::collective) return {};
+    Steps const steps = steps_of(plan);
+    if (!takes_part(steps, plan.from, rank, phase)) return {};
+    return exchange_of(steps, plan.from, rank, phase);
+}
+RESHARD_INLINE std::uint64_t detail::hash_of(PlanValue const& plan) noexcept {
+    Digest result;
+    digest(result, plan.from);
+    digest(result, plan.to);
+    return result.add(plan.across ? 1U : 0U).add_signed(plan.relaying.ranks_per_node).value();
+}
+
+RESHARD_INLINE DynamicDistribution detail::dual(DynamicDistribution const& distribution) {
+    Placements placements;
+    AxisList order;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        Placement const& placement = distribution.placement(axis);
+        if (placement.is_replicate()) {
+            placements.push_back(Placement::partial(Reduce::sum));
+        } else if (placement.is_shard()) {
+            placements.push_back(placement);
+        } else if (placement.op() == Reduce::sum) {
+            placements.push_back(Placement::replicate());
+        } else {
+            raise(ErrorCode::transition, concat("reshard::Plan::adjoint: Partial<", name(placement.op()),
+                                                "> is not a sum, so the transition has no adjoint. "
+                                                "Fix: only R, S and P+ are differentiated."));
+        }
+    }
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim)
+        for (std::int8_t axis : distribution.cuts(dim)) order.push_back(axis);
+    return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, order);
+}
+
+/// Every list after its length: what follows a distribution, or a shorter one, cannot be read as its end.
+RESHARD_INLINE void detail::digest(Digest& digest, DynamicDistribution const& distribution) {
+    digest.add_word_signed(distribution.mesh().axes()).add_word_signed(distribution.shape().rank());
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
+        Placement const& placement = distribution.placement(axis);
+        digest.add_word_signed(distribution.mesh().extent(axis)).add_word(static_cast<std::uint64_t>(placement.kind()));
+        if (placement.is_partial()) digest.add_word(static_cast<std::uint64_t>(placement.op()));
+        if (!placement.is_shard()) continue;
+        SplitRule const& rule = placement.rule();
+        digest.add_word_signed(placement.dim())
+            .add_word(static_cast<std::uint64_t>(rule.kind))
+            .add_word_signed(rule.block)
+            .add_word_signed(rule.boundaries.size());
+        for (Index position : rule.boundaries) digest.add_word_signed(position);
+    }
+    digest.add_word_signed(distribution.mesh().rank_at(0)).add_word_signed(distribution.mesh().ranks().ranks.size());
+    for (Index rank : distribution.mesh().ranks().ranks) digest.add_word_signed(rank);
+    for (Index extent : distribution.shape().extents()) digest.add_word_signed(extent);
+    for (auto const& cuts : distribution.signature().cuts)  // as many axes as there are shards
+        for (int axis : cuts) digest.add_word_signed(axis);
+}
+
+}  // namespace reshard::inline v0

@@ -27,7 +27,7 @@ ROOMS = {  # room: the rooms it may use
     "mch": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda", "checkpoint"],
 }
 UMBRELLA = "reshard/reshard.hpp"
-UMBRELLA_REACHES = re.compile(r"reshard/((core|algebra|memory|plan|exec)/|comm/(communicator|self)\.hpp$|comm/detail/)")
+UMBRELLA_REACHES = re.compile(r"reshard/((core|algebra|memory|plan|exec)/|comm/(agree|any_communicator|communicator|self)\.hpp$|comm/detail/)")
 UMBRELLA_AVOIDS = {"chrono", "filesystem", "functional", "iostream", "memory", "ranges", "regex", "thread"}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -42,7 +42,7 @@ def room(header):
 def read(folder):
     """header -> list of what it includes, both as written after the include folder."""
     graph = {}
-    for path in sorted([*folder.glob("reshard/**/*.hpp"), *folder.glob("reshard/**/*.cuh")]):
+    for path in sorted([*folder.glob("reshard/**/*.hpp"), *folder.glob("reshard/**/*.ipp"), *folder.glob("reshard/**/*.cuh")]):
         name = path.relative_to(folder).as_posix()
         found = []
         for quote, target in INCLUDE.findall(path.read_text(encoding="utf-8")):
@@ -51,6 +51,13 @@ def read(folder):
                 target = beside.relative_to(folder.resolve()).as_posix()
             found.append(target)
         graph[name] = found
+    # What stands beside a header, in its .ipp, comes with it: both count as one. So a header that an .ipp needs must not
+    # include the .ipp's own header, or whoever includes it first gets the .ipp before what that needs.
+    for name in [name for name in graph if name.endswith(".ipp")]:
+        header = name[:-4] + ".hpp"
+        if header in graph:
+            both = [target for target in graph[header] + graph.pop(name) if target not in (header, name)]
+            graph[header] = list(dict.fromkeys(both))
     return graph
 
 
@@ -148,6 +155,10 @@ def self_test():
         ({"exec/e.hpp": "#include <reshard/plan/missing.hpp>"}, "does not exist"),
         ({"core/a.hpp": "#include <reshard/reshard.hpp>"}, "includes the umbrella"),
         ({"core/a.hpp": "#include <reshard/core/detail/b.hpp>", "core/detail/b.hpp": '#include "../a.hpp"'}, "cycle"),
+        ({"core/a.hpp": "#include <reshard/core/a.ipp>", "core/a.ipp": "#include <reshard/core/a.hpp>"}, None),
+        ({"core/a.hpp": "#include <reshard/core/a.ipp>", "core/a.ipp": "#include <reshard/core/detail/b.hpp>",
+          "core/detail/b.hpp": "#include <reshard/core/a.hpp>"}, "cycle"),
+        ({"core/a.hpp": "#include <reshard/core/a.ipp>", "core/a.ipp": "#include <reshard/plan/p.hpp>"}, "core may not use plan"),
         ({"attic/x.hpp": ""}, "not one of the rooms"),
         ({"core/a.hpp": "#include <memory>"}, "the umbrella reaches <memory>"),
         ({"comm/self.hpp": "#include <reshard/comm/threads.hpp>"}, "may not reach reshard/comm/threads.hpp"),

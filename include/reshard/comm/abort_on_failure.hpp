@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/abort_on_failure.hpp
 /// \brief  AbortOnFailure<C>: an error of a collective call is printed and ends the process. Failure as a policy.
-/// \depends comm/policy.hpp, comm/detail/watched.hpp.
+/// \depends comm/policy.hpp, core/detail/watched.hpp.
 #pragma once
 
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/comm/policy.hpp>
 
 namespace reshard::inline v0 {

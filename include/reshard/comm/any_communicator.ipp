@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/comm/any_communicator.hpp>
-#include <reshard/comm/detail/verdict_of.hpp>
+#include <reshard/comm/agree.hpp>
 
 #include <vector>  // vector
 

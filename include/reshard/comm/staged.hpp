@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/staged.hpp
 /// \brief  Staged<C>: transfers pass through contiguous memory of the communicator. Memory as a policy.
-/// \depends comm/policy.hpp, comm/detail/watched.hpp, memory/copy.hpp, <new>, <vector>.
+/// \depends comm/policy.hpp, core/detail/watched.hpp, memory/copy.hpp, <new>, <vector>.
 ///
 /// For transports that move contiguous or registered memory best, and as the host model of what memory of a device
 /// needs: pack, exchange, unpack. A cap on this memory is the plan's matter: only who knows what all ranks move can
 /// cut an exchange into the same rounds everywhere.
 #pragma once
 
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/memory/deliver.hpp>
 

@@ -2,10 +2,10 @@
 /// \file   reshard/comm/traced.hpp
 /// \brief  Traced<C>: any communicator, with a record of each collective call. Observation as a policy, not as a
 ///         feature of transports.
-/// \depends comm/policy.hpp, comm/trace.hpp, comm/detail/watched.hpp.
+/// \depends comm/policy.hpp, comm/trace.hpp, core/detail/watched.hpp.
 #pragma once
 
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/comm/trace.hpp>
 

@@ -23,6 +23,19 @@
 #define RESHARD_INLINE inline
 #endif
 
+// All files of a program are compiled with RESHARD_COMPILED, or none is: else some functions would be there twice. The
+// linker finds out by this name, which is a variable of each thread for some files and an ordinary one for others.
+#if defined(RESHARD_COMPILED)
+#define RESHARD_MODE_STORAGE
+#else
+#define RESHARD_MODE_STORAGE thread_local
+#endif
+extern "C" {
+[[gnu::used, gnu::weak, gnu::visibility("hidden")]] RESHARD_MODE_STORAGE int
+    Fix_compile_all_files_of_this_program_with_RESHARD_COMPILED_or_none = 0;
+}
+#undef RESHARD_MODE_STORAGE
+
 namespace reshard {
 inline namespace v0 {}  // two versions of the library in one program never share a symbol
 }  // namespace reshard

@@ -4,7 +4,7 @@
 /// \depends exec/local_tensor, exec/detail/batch_check. Opt-in: not part of the umbrella.
 #pragma once
 
-#include <reshard/comm/detail/verdict_of.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/local_tensor.hpp>
 

@@ -2,7 +2,7 @@
 // How exec/batch.hpp is done.
 #pragma once
 
-#include <reshard/comm/detail/verdict_of.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/exec/batch.hpp>
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/detail/batch_job.hpp>

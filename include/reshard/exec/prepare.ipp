@@ -2,8 +2,8 @@
 // How exec/prepare.hpp is done.
 #pragma once
 
-#include <reshard/comm/detail/verdict_of.hpp>
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/comm/agree.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/batch_job.hpp>
 #include <reshard/exec/detail/prepare_check.hpp>
 #include <reshard/exec/prepare.hpp>

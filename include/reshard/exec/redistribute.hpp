@@ -4,7 +4,7 @@
 /// \depends exec/prepare.
 #pragma once
 
-#include <reshard/comm/detail/verdict_of.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/core/tensor.hpp>
 #include <reshard/exec/prepare.hpp>
 

@@ -19,7 +19,7 @@
 #include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/mpi_pieces.hpp>
 #include <reshard/comm/detail/thread_exchange.hpp>
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 namespace reshard::inline v0 {
 

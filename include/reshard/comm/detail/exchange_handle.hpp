@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/exchange_handle.hpp
 /// \brief  The request of a transport whose exchanges live in an object of their own.
-/// \depends comm/detail/watched.hpp, <utility>.
+/// \depends core/detail/watched.hpp, <utility>.
 #pragma once
 
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 #include <utility>  // exchange
 

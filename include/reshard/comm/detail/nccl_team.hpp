@@ -6,7 +6,7 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/nccl_family.hpp>
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 #include <sched.h>  // sched_yield
 

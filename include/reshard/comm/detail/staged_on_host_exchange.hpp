@@ -3,7 +3,7 @@
 /// \brief  One exchange of device memory over a transport of the host: packed into a window, moved, unpacked, in
 ///         rounds.
 /// \depends comm/communicator.hpp, comm/detail/device_copies.hpp, comm/detail/device_wait.hpp, comm/detail/lanes.hpp,
-/// comm/detail/watched.hpp.
+/// core/detail/watched.hpp.
 ///
 /// The transport's exchange() is collective, so every rank must take part in as many rounds, and the two sides of a
 /// pair must cut what they move alike. Neither is known to a rank alone. So ranks first count: in each step, every rank
@@ -19,7 +19,7 @@
 #include <reshard/comm/detail/device_wait.hpp>
 #include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/lanes.hpp>
-#include <reshard/comm/detail/watched.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/cuda_call.hpp>
 
 #include <algorithm>  // sort

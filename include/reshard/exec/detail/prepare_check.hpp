@@ -5,7 +5,7 @@
 #pragma once
 
 #include <reshard/comm/any_communicator.hpp>
-#include <reshard/comm/detail/verdict_of.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/exec/detail/check.hpp>
 #include <reshard/memory/host_memory.hpp>
 

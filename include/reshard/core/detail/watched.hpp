@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/comm/detail/watched.hpp
+/// \file   reshard/core/detail/watched.hpp
 /// \brief  Sees an error pass without changing it: how policies learn what went wrong below them.
 /// \depends core/error.hpp. Without exceptions an error never comes back from the call, so there is nothing to see.
 #pragma once

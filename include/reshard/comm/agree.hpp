@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/comm/detail/verdict_of.hpp
-/// \brief  What goes wrong on one rank, as what it tells the others.
+/// \file   reshard/comm/agree.hpp
+/// \brief  What goes wrong on one rank, told to the others: the same error on all.
 /// \depends comm/communicator.hpp, <new>.
 #pragma once
 

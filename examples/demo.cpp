@@ -79,7 +79,8 @@ struct Group {
 void print_row(char const* label, Row const& row, int ranks) {
     std::string lowered(name(row.kind));
     if (row.kind == Kind::collective) lowered = concat(row.phases, row.phases == 1 ? " exchange" : " exchanges");
-    std::printf("  %-26s %-11s %9lld  %12s  %12s  ", label, lowered.c_str(), static_cast<long long>(row.messages),
+    if (row.kind == Kind::collective && row.messages == 0) lowered = "nothing moves";  // each rank has what it needs
+    std::printf("  %-26s %-13s %9lld  %12s  %12s  ", label, lowered.c_str(), static_cast<long long>(row.messages),
                 size_text(row.moved / ranks).c_str(), size_text(row.bound / ranks).c_str());
     if (row.moved == 0) {
         std::printf("%8s\n", "-");
@@ -130,7 +131,7 @@ void print_table(Checkpoint const& checkpoint, std::string const& path, std::str
 
     std::printf("%s: %zu tensors, %s, %s\n\n", path.c_str(), tensors.size(),
                 size_text(checkpoint.total_bytes()).c_str(), who.c_str());
-    std::printf("  %-26s %-11s %9s  %12s  %12s  %8s\n", "transition", "lowered to", "messages", "moved/rank",
+    std::printf("  %-26s %-13s %9s  %12s  %12s  %8s\n", "transition", "lowered to", "messages", "moved/rank",
                 "bound/rank", "GB/s");
     for (Group const& group : groups) {
         std::printf("%lld x %s  %s\n", static_cast<long long>(group.tensors), group.name.c_str(), group.shape.c_str());

@@ -43,8 +43,8 @@ int run_ranks(char const* program, int ranks, int otherwise, RankOptions const& 
         });
 #else
         std::fprintf(stderr,
-                     "%s: started by mpirun, but built without MPI. Fix: install an MPI (libopenmpi-dev) and build "
-                     "again, or start it alone with --ranks.\n",
+                     "%s: started by mpirun, but built without MPI. Fix: scripts/demo --mpi 4 installs one and builds "
+                     "again (elsewhere: cmake --fresh), or start it alone with --ranks.\n",
                      program);
         return 1;
 #endif

@@ -24,7 +24,7 @@ public:
         if (ranks() <= ranks_there) return;
         reshard::raise(reshard::ErrorCode::mesh,
                        reshard::concat("the mesh of ", text_, " needs ", ranks(), " ranks, not ", ranks_there,
-                                       ". Fix: start as many, or leave --ranks out."));
+                                       ". Fix: start as many (mpirun -n ", ranks(), "); alone, leave --ranks out."));
     }
 
     [[nodiscard]] reshard::DynamicDistribution of(reshard::DynamicShape const& shape,

@@ -8,9 +8,6 @@
 
 #include <reshard/comm/threads.hpp>
 
-#include <sys/wait.h>
-
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdarg>
@@ -19,25 +16,18 @@
 
 #include "../support/random.hpp"
 #include "../support/thrown.hpp"
+#include "faults_support.hpp"
 #include "save_support.hpp"
 
 namespace {
 
-/// What becomes of the calls that are counted: those of all threads, or of one.
-struct Faults {
-    std::atomic<long> calls{0};
-    std::atomic<long> at{-1};  ///< this one, from 0
-    int error = 0;             ///< fails with it; 0: the process ends
-    bool all_threads = false;
-    std::size_t longest = SIZE_MAX;  ///< no write moves more
-    std::string failed;              ///< which call it was
-};
-Faults* faults = nullptr;  // none: calls go on as they are
-thread_local bool counted = false;
+using checkpoint_test::counted;
+using checkpoint_test::faults;
 
 /// Whether this call is to fail.
 bool fails(char const* what) {
     if (faults == nullptr || !(counted || faults->all_threads)) return false;
+    if (!faults->only.empty() && faults->only != what) return false;
     if (faults->calls.fetch_add(1) != faults->at.load()) return false;
     if (faults->error == 0) ::_exit(42);
     faults->failed = what;
@@ -72,7 +62,14 @@ ssize_t __wrap_write(int file, void const* bytes, std::size_t count) {
 }
 int __wrap_fsync(int file) { return fails("fsync") ? -1 : __real_fsync(file); }
 int __wrap_fdatasync(int file) { return fails("fdatasync") ? -1 : __real_fdatasync(file); }
-int __wrap_rename(char const* from, char const* to) { return fails("rename") ? -1 : __real_rename(from, to); }
+int __wrap_rename(char const* from, char const* to) {
+    bool const failed = fails("rename");
+    int const error = errno;
+    int const result = failed && !faults->done_anyway ? -1 : __real_rename(from, to);
+    if (!failed) return result;
+    errno = error;
+    return -1;
+}
 int __wrap_unlink(char const* path) { return fails("unlink") ? -1 : __real_unlink(path); }
 }
 
@@ -96,16 +93,6 @@ void save_model(std::string const& folder, int version) {
         Trained mine(model(), comm.rank(), version);
         save(folder, mine.list(), comm, options(version));
     });
-}
-/// Starts a process that does this and nothing else; an exception ends it, as a signal that no test expects.
-template <class Body>
-pid_t start_child(Body const& body) {
-    pid_t const child = ::fork();
-    if (child == 0) {
-        [&]() noexcept { body(); }();
-        ::_exit(0);
-    }
-    return child;
 }
 /// The version that the folder holds whole; 0 when it holds none.
 int version_of(TempFolder const& folder) {
@@ -133,19 +120,7 @@ TEST_SUITE("checkpoint/save faults") {
                 CAPTURE(calls);
                 TempFolder const folder;
                 if (before != 0) save_model(folder.path(), before);
-                pid_t const child = start_child([&] {
-                    Faults plan;
-                    plan.all_threads = true;
-                    plan.at = calls;
-                    faults = &plan;
-                    save_model(folder.path(), 2);
-                    ::_exit(0);
-                });
-                int status = -1;
-                REQUIRE(::waitpid(child, &status, 0) == child);
-                REQUIRE(WIFEXITED(status));
-                REQUIRE((WEXITSTATUS(status) == 42 || WEXITSTATUS(status) == 0));
-                done = WEXITSTATUS(status) == 0;
+                done = !dies_at(calls, [&] { save_model(folder.path(), 2); });
                 int const version = version_of(folder);
                 CHECK((version == before || version == 2));
                 if (done) CHECK(version == 2);
@@ -190,12 +165,40 @@ TEST_SUITE("checkpoint/save faults") {
                     } else {
                         test::check_same(thrown, ErrorCode::io, {concat("rank ", rank, " of 3: IoError: ")});
                         CHECK(version == (complete ? 2 : 1));
-                        if (!complete) CHECK(folder.leaves() == named_leaves(folder.path()));
+                        // Once the index was renamed, or tried to be, nothing is taken back.
+                        bool const tried = contains(thrown[0].message, "see which save the folder opens as");
+                        if (!complete && !tried) CHECK(folder.leaves() == named_leaves(folder.path()));
                     }
                     check_next_save(folder, 3);
                 }
             }
         }
+    }
+
+    TEST_CASE("renames that were done but say that they failed: the folder holds a whole save, old or new") {
+        bool seen[3] = {};
+        for (long call = 0; call < 2; ++call) {  // of rank 0: its file, the index
+            TempFolder const folder;
+            save_model(folder.path(), 1);
+            Faults plan;
+            plan.at = call;
+            plan.error = EIO;
+            plan.only = "rename";
+            plan.done_anyway = true;
+            faults = &plan;
+            auto const thrown = test::thrown_by(3, [&](ThreadCommunicator& comm) {
+                Trained mine(model(), comm.rank(), 2);
+                counted = comm.rank() == 0;
+                save(folder.path(), mine.list(), comm, options(2));
+            });
+            faults = nullptr;
+            test::check_same(thrown, ErrorCode::io, {"rank 0 of 3: IoError: ", "cannot rename"});
+            CHECK(contains(thrown[0].message, "see which save the folder opens as") == (call == 1));
+            seen[version_of(folder)] = true;
+            check_next_save(folder, 3);
+        }
+        CHECK(seen[1]);
+        CHECK(seen[2]);
     }
 
     TEST_CASE("writes that move less than they were asked for go on") {

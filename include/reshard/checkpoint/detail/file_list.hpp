@@ -94,8 +94,12 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     if (missing == 0) return;
     if (missing > 8) list += ", ...";
+    bool const unfinished = path_kind(join_path(folder, concat(".", index_name, ".lock"))) != PathKind::missing;
     raise(ErrorCode::io, concat("IoError: ", source, ": ", missing, " of the ", leaves.size(),
-                                " files it names are missing: ", list, ". Fix: fetch them."));
+                                " files it names are missing: ", list, ". Fix: ",
+                                unfinished ? "a consolidation into this folder is under way, or was killed: wait for "
+                                             "it, or run it again."
+                                           : "fetch them."));
 }
 
 [[nodiscard]] inline FileList list_manifest(std::string const& path) {

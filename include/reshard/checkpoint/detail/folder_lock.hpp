@@ -59,6 +59,23 @@ public:
     ~FolderLock() { release(); }
 
     [[nodiscard]] bool is_held() const noexcept { return file_.is_open(); }
+    /// Says in the file what this holder is about: who takes the lock over from the dead reads it there. No holder, no
+    /// note.
+    void note(std::string_view text, bool durable) const {
+        if (!is_held()) return;
+        if (::ftruncate(file_.get(), 0) != 0) raise_io(path_, "cannot empty it", errno, "check the file system.");
+        write_fully_at(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
+        if (durable && ::fdatasync(file_.get()) != 0) {
+            raise_io(path_, "cannot make its bytes durable", errno, "free space or write elsewhere.");
+        }
+    }
+    /// What a dead holder has said, or this one.
+    [[nodiscard]] std::string read_note() const {
+        if (!is_held()) return {};
+        std::string text(static_cast<std::size_t>(stamp_of(file_, path_).bytes), '\0');
+        read_fully(file_, path_, 0, std::as_writable_bytes(std::span(text)));
+        return text;
+    }
     /// Removes the file while it is locked: who opens it now makes a new one.
     void release() noexcept {
         if (!is_held()) return;

@@ -33,7 +33,8 @@ public:
         for (std::size_t i = 0; i < list.leaves.size(); ++i) {
             result.files_.push_back(SafetensorsFile::open(detail::join_path(list.folder, list.leaves[i]), access));
             if (list.kind == CheckpointKind::manifest) {
-                detail::check_file(result.files_[i], list.manifest.files[i], manifest_name);
+                detail::check_file(result.files_[i], list.manifest, i, list.kind);
+                detail::check_entries(result.files_[i], list.manifest, i, list.kind);
             } else {
                 entries.push_back(reader.read(result.files_[i], i));
             }

@@ -138,6 +138,8 @@ public:
     void write_index(std::string_view text) {
         if (!is_first()) return;
         std::string const index = path(names_.index);
+        if (path_kind(index) == PathKind::folder)
+            raise_io(index, "cannot rename the new one to it", EISDIR, "move that folder away.");
         new_index_.emplace(index);
         new_index_->append(std::as_bytes(std::span<char const>(text.data(), text.size())));
         new_index_->finish(durable_);

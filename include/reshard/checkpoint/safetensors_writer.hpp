@@ -108,6 +108,7 @@ public:
                              "create its parent, or write elsewhere.");
         }
         result.refuse_what_is_in_the_way();
+        if (result.files() > 1) static_cast<void>(result.index_text());  // refused before anything is written
         return result;
     }
 

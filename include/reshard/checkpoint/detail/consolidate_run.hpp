@@ -36,9 +36,8 @@ public:
         if (files_[i]) return;
         CheckpointFile const& meant = catalogue_->files()[i];
         files_[i] = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
-        check_file(
-            *files_[i], meant,
-            catalogue_->kind() == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors");
+        check_file(*files_[i], catalogue_->manifest(), i, catalogue_->kind());
+        check_entries(*files_[i], catalogue_->manifest(), i, catalogue_->kind());
     }
     [[nodiscard]] SafetensorsFile const& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
     [[nodiscard]] Index count() const noexcept { return count_; }

@@ -270,15 +270,37 @@ private:
     std::vector<std::vector<IndexedTensor const*>> of_file_;
 };
 
-/// Throws MismatchError unless the file is the one that `listed` describes. `by` says who has described it.
-inline void check_file(SafetensorsFile const& file, CheckpointFile const& listed, std::string_view by) {
+/// Whether a header has the entry that a manifest says an extent is.
+[[nodiscard]] inline bool has_entry(SafetensorsHeader const& header, Manifest const& manifest, Extent const& extent) {
+    TensorInfo const* const entry = header.find(key_of(manifest, extent));
+    return entry != nullptr && entry->dtype == manifest.tensors[extent.tensor].dtype &&
+           entry->shape == extent.box.shape() && entry->begin == extent.begin;
+}
+
+/// Throws MismatchError unless the file is the one that the list describes.
+inline void check_file(SafetensorsFile const& file, Manifest const& manifest, std::size_t number, CheckpointKind kind) {
+    CheckpointFile const& listed = manifest.files[number];
     bool const same_size = file.file_bytes() == listed.file_bytes;
     if (same_size && file.header_digest() == listed.header_digest) return;
     std::string const what = same_size ? "another header, of the same size" : concat(file.file_bytes(), " bytes");
     raise(ErrorCode::mismatch,
-          concat("reshard::load: ", file.path(), " has ", what, ", but ", by, " saw another version of it",
-                 same_size ? std::string() : concat(", with ", listed.file_bytes),
+          concat("reshard::load: ", file.path(), " has ", what, ", but ",
+                 kind == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors",
+                 " saw another version of it", same_size ? std::string() : concat(", with ", listed.file_bytes),
                  ". Fix: give every rank the files of one save."));
+}
+/// Throws FormatError where a manifest contradicts the header of the file.
+inline void check_entries(SafetensorsFile const& file, Manifest const& manifest, std::size_t number,
+                          CheckpointKind kind) {
+    if (kind != CheckpointKind::manifest) return;  // it was made from the headers
+    auto const wanted = static_cast<int>(number);
+    auto extent = std::lower_bound(manifest.extents.begin(), manifest.extents.end(), wanted,
+                                   [](Extent const& one, int which) { return one.file < which; });
+    for (; extent != manifest.extents.end() && extent->file == wanted; ++extent) {
+        if (extent->box.empty() || has_entry(file.header(), manifest, *extent)) continue;
+        refuse_manifest(manifest_name, concat(describe(manifest, *extent), " is not in ",
+                                              quote_name(manifest.files[number].leaf), " as it says"));
+    }
 }
 
 /// The headers of all files, put together. Throws FormatError: also for shards that do not cover their tensors.

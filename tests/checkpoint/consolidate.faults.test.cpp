@@ -199,6 +199,33 @@ TEST_SUITE("checkpoint/consolidate faults") {
         }
     }
 
+    TEST_CASE("a file that some rank cannot close is not there") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        write_sharded(folder / "in", model(), 2, Described::by_manifest);
+        ConsolidateOptions options;
+        options.durable = false;
+        long refused = 0;
+        for (long call = 0;; ++call) {
+            Faults plan;
+            plan.at = call;
+            plan.error = EDQUOT;
+            plan.only = "close";
+            faults = &plan;
+            auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+                counted = comm.rank() == 1;
+                consolidate(folder / "in", folder / "out", comm, options);
+            });
+            faults = nullptr;
+            std::filesystem::remove_all(folder / "out");
+            if (plan.failed.empty()) break;
+            if (thrown[0].code == ErrorCode::none) continue;  // it was read from
+            ++refused;
+            test::check_same(thrown, ErrorCode::io, {"rank 1 of 2: IoError: ", "cannot close it, bytes may be lost"});
+        }
+        CHECK(refused == 1);
+    }
+
     TEST_CASE("a folder with half of the files says what has happened, and what to do") {
         TempFolder const folder;
         std::filesystem::create_directory(folder / "in");

@@ -46,6 +46,7 @@ int __real_fsync(int file);
 int __real_fdatasync(int file);
 int __real_rename(char const* from, char const* to);
 int __real_unlink(char const* path);
+int __real_close(int file);
 
 int __wrap_open(char const* path, int flags, ...) {
     va_list list;
@@ -71,6 +72,13 @@ int __wrap_rename(char const* from, char const* to) {
     return -1;
 }
 int __wrap_unlink(char const* path) { return fails("unlink") ? -1 : __real_unlink(path); }
+int __wrap_close(int file) {  // whatever it says, the descriptor is closed
+    bool const failed = fails("close");
+    int const error = errno;
+    int const result = __real_close(file);
+    if (failed) errno = error;
+    return failed ? -1 : result;
+}
 }
 
 namespace {
@@ -199,6 +207,37 @@ TEST_SUITE("checkpoint/save faults") {
         }
         CHECK(seen[1]);
         CHECK(seen[2]);
+    }
+
+    TEST_CASE("a file that cannot be closed is not saved, durable or not") {
+        for (bool const durable : {false, true}) {
+            TempFolder const folder;
+            save_model(folder.path(), 1);
+            long refused = 0;
+            for (long call = 0;; ++call) {
+                Faults plan;
+                plan.at = call;
+                plan.error = EDQUOT;
+                plan.only = "close";
+                faults = &plan;
+                auto const thrown = test::thrown_by(3, [&](ThreadCommunicator& comm) {
+                    Trained mine(model(), comm.rank(), 2);
+                    counted = comm.rank() == 1;  // its own file is all that it closes, or folders besides
+                    SaveOptions how = options(2);
+                    how.durable = durable;
+                    save(folder.path(), mine.list(), comm, how);
+                });
+                faults = nullptr;
+                if (plan.failed.empty()) break;
+                if (thrown[0].code == ErrorCode::none) continue;
+                ++refused;
+                test::check_same(thrown, ErrorCode::io,
+                                 {"rank 1 of 3: IoError: ", "cannot close it, bytes may be lost"});
+                CHECK(version_of(folder) == 1);
+                CHECK(folder.leaves() == named_leaves(folder.path()));
+            }
+            CHECK(refused == 1);
+        }
     }
 
     TEST_CASE("writes that move less than they were asked for go on") {

@@ -86,7 +86,9 @@ public:
                      "free space or write elsewhere; nothing was replaced.");
         }
     }
-    void close() noexcept { files_.clear(); }
+    void close() {
+        for (std::size_t i = 0; i < files_.size(); ++i) files_[i].close_written(paths_[i]);
+    }
 
 private:
     std::vector<std::string> paths_;

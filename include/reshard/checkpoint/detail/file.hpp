@@ -58,6 +58,13 @@ public:
     void close() noexcept {
         if (fd_ >= 0) static_cast<void>(::close(std::exchange(fd_, -1)));
     }
+    /// For who has written to it: a file system over a network may say only now that bytes have not arrived. Throws
+    /// IoError.
+    void close_written(std::string_view path) {
+        if (fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0) return;
+        raise_io(path, "cannot close it, bytes may be lost", errno,
+                 "free space or write elsewhere; nothing was replaced.");
+    }
 
 private:
     int fd_ = -1;

@@ -71,7 +71,7 @@ public:
             raise_io(path_, "cannot make its bytes durable", errno,
                      "free space or write elsewhere; nothing was replaced.");
         }
-        file_.close();
+        file_.close_written(path_);
     }
 
     /// Replaces `path()` in one step. \pre finish() has returned. Call sync_folder() afterwards.

@@ -286,6 +286,16 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(damage(shards.out, list) != "");
     }
 
+    TEST_CASE("a manifest that contradicts a header is refused") {
+        Shards shards(small_model(), 4);
+        std::string const path = shards.in + "/reshard.manifest.json";
+        Manifest told = manifest_from(read_text(path), path);
+        told.extents.back().key = "elsewhere";
+        write_text(path, to_json(told));
+        check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
+                      ErrorCode::format, {"as it says"});
+    }
+
     TEST_CASE("output on the input, and output folders that are not empty, are refused") {
         Shards shards(small_model(), 4);
         auto const run = [&](std::string const& out) {

@@ -138,6 +138,34 @@ TEST_SUITE("checkpoint/load") {
         });
     }
 
+    TEST_CASE("a manifest that contradicts the header of a file is refused on all ranks, whoever reads") {
+        Small const small;
+        for (bool const elsewhere : {false, true}) {
+            with_all([&](auto const& strategy) {
+                TempFolder const folder;
+                Manifest manifest = write_sharded(folder.path(), small.saved, 3, Described::by_manifest);
+                Extent& part = manifest.extents[2];  // of the second file
+                if (elsewhere) {
+                    part.key = "elsewhere";
+                } else {
+                    part.begin += 8;  // its end lies in the file still, but not in the data
+                }
+                write_text(folder / manifest_name, to_json(manifest));
+                auto const words =
+                    concat("box [3:6,0:6] of tensor 'w', replica 0 is not in '", shard(2), "' as it says");
+                check_same(thrown_by(3,
+                                     [&](ThreadCommunicator& comm) {
+                                         LocalTensors tensors(small.goals, comm.rank());
+                                         load(folder.path(), tensors.list(), comm, strategy);
+                                     }),
+                           ErrorCode::format, {words});
+                Caught const alone = caught([&] { static_cast<void>(Checkpoint::open(folder.path())); });
+                CHECK(alone.code == ErrorCode::format);
+                CHECK(contains(alone.message, words));
+            });
+        }
+    }
+
     TEST_CASE("the manifest is opened by one rank, headers of several files by one each") {
         TempFolder const folder;
         TempFolder const shards;

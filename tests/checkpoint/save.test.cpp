@@ -137,7 +137,7 @@ TEST_SUITE("checkpoint/save") {
             CHECK(report.bytes_written >= plan.bytes_of(static_cast<int>(r)));
             CHECK(progress[r] == plan.bytes_of(static_cast<int>(r)));
             // Lists, copies, written, published, the manifest, tidy.
-            CHECK(report.collectives == Collectives{0, 1, 2, 6});
+            CHECK(report.collectives == Collectives{0, 1, 2, 7});
             CHECK(report.seconds >= report.seconds_blocked);
             extents += report.extents;
         }

@@ -15,6 +15,7 @@
 #include <reshard/exec/prepare.hpp>
 
 #include <algorithm>  // sort, binary_search
+#include <optional>   // optional
 #include <random>     // random_device
 
 /// For authors of formats of several files: users call save() or save_mch().
@@ -44,7 +45,8 @@ struct SaveNames {
 ///     commit.agree([&] { commit.claim(); });                        // rank 0 locks the folder
 ///     commit.agree([&] { ... write and sync a temporary file ... });
 ///     commit.agree([&] { commit.publish(path, file); }, true);
-///     commit.agree([&] { commit.replace_index(text); }, true);      // the save is there
+///     commit.agree([&] { commit.write_index(text); }, true);
+///     commit.agree([&] { commit.rename_index(); });                 // the save is there
 ///     commit.agree([&] { commit.tidy(files); });
 class SaveCommit {
 public:
@@ -104,11 +106,16 @@ public:
         }
     }
 
+    /// Local, after claim() on rank 0: whoever has removed an index says that none was there.
+    void forget_index() noexcept { index_ = {}; }
+    /// Local, on rank 0: the lock that claim() took.
+    [[nodiscard]] FolderLock const& lock() const noexcept { return lock_; }
+
     /// Local: this rank's file gets its name.
     template <class File>
     void publish(File& file) {
+        published_ = file.path();  // a rename that failed may have been done
         file.publish();
-        published_ = file.path();
         if (durable_) sync_folder(folder_);
     }
 
@@ -126,21 +133,33 @@ public:
                      " bytes that another rank has written. Fix: save to a folder that all ranks share."));
     }
 
-    /// Local: rank 0 puts the index in place of the one that was there; others do nothing. The rename is the last thing
-    /// that can fail.
-    void replace_index(std::string_view text) {
+    /// Local: rank 0 writes the index that will take the place of the one that is there; others do nothing.
+    void write_index(std::string_view text) {
         if (!is_first()) return;
         std::string const index = path(names_.index);
-        TemporaryFile file(index);
-        file.append(std::as_bytes(std::span<char const>(text.data(), text.size())));
-        file.finish(durable_);
+        if (path_kind(index) == PathKind::folder)
+            raise_io(index, "cannot rename the new one to it", EISDIR, "move that folder away.");
+        new_index_.emplace(index);
+        new_index_->append(std::as_bytes(std::span<char const>(text.data(), text.size())));
+        new_index_->finish(durable_);
         // None when there is none, or it cannot be read: the files are not ours to remove then.
         static_cast<void>(verdict_of([&] { previous_ = names_.named_by(index); }));
-        if (!(stamp_of_index() == index_)) {
-            raise(ErrorCode::io, concat("IoError: ", index, ": another save has replaced it while this one was under ",
-                                        "way. Fix: let one job at a time save into a folder."));
-        }
-        file.publish();
+        refuse_replaced();
+    }
+    /// Local: rank 0 puts that index in place; others do nothing. In an agreement of its own, without `take_back`: a
+    /// rename that says that it failed may have been done (over a network, by a server that died before it answered),
+    /// and then an index that readers see names these files.
+    void rename_index() {
+        if (!is_first()) return;
+        refuse_replaced();
+        new_index_->publish(
+            "see which save the folder opens as, the new one or the one before: each is whole. The next save "
+            "removes the files of the other.");
+    }
+    /// Local, on rank 0 of a group that writes into an empty folder: as rename_index(), and the name goes with `names`.
+    void rename_index(PublishedNames& names) {
+        refuse_replaced();
+        names.add(*new_index_);
     }
 
     /// Local: rank 0 makes the new index durable, then removes what it does not name: files of the save before, and
@@ -160,7 +179,8 @@ public:
             if (ours && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
         }
         if (lock_.is_held() && names_.is_data != nullptr) {
-            for (std::string const& leaf : leaves_of(folder_)) {
+            for (std::string const& leaf :
+                 leaves_of(folder_, "the new save is complete, but what others left cannot be listed")) {
                 if (names_.is_data(leaf) && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
             }
         }
@@ -168,6 +188,13 @@ public:
     }
 
 private:
+    void refuse_replaced() const {
+        if (stamp_of_index() == index_) return;
+        raise(ErrorCode::io,
+              concat("IoError: ", path(names_.index), ": another save has replaced it while this one was ",
+                     "under way. Fix: let one job at a time save into a folder."));
+    }
+
     /// The index, told from any other that replaces it.
     struct IndexStamp {
         bool there = false;
@@ -180,7 +207,11 @@ private:
     };
     [[nodiscard]] IndexStamp stamp_of_index() const {
         struct stat status {};
-        if (::stat(path(names_.index).c_str(), &status) != 0) return {};
+        std::string const index = path(names_.index);
+        if (::stat(index.c_str(), &status) != 0) {
+            if (errno == ENOENT || errno == ENOTDIR) return {};
+            raise_io(index, "cannot stat", errno, "check the file system.");
+        }
         return {true,
                 status.st_dev,
                 status.st_ino,
@@ -199,6 +230,7 @@ private:
     FolderLock lock_;
     IndexStamp index_;
     std::string published_;
+    std::optional<TemporaryFile> new_index_;
     std::vector<std::string> previous_;
 };
 

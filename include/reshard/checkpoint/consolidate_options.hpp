@@ -70,6 +70,8 @@ struct RewriteReport {
     Index bytes_read = 0;     ///< by this rank
     Index bytes_verified = 0;  ///< by all ranks: of extents whose checksum is the one they were saved with
     Index files_opened = 0;    ///< by this rank: to read from and to write to
+    /// Files that made room (the same on all ranks): of a run that was killed while it gave files their names.
+    std::vector<std::string> left_over{};
     Collectives collectives;
     Index extra_bytes = 0;  ///< memory of this rank for bytes in flight
     double seconds = 0;

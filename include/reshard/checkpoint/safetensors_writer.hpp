@@ -78,7 +78,8 @@ private:
 inline constexpr Index default_max_file_bytes = 5'000'000'000;
 
 /// A folder in Hugging Face form: `model.safetensors`, or `model-0000k-of-0000n.safetensors` with
-/// `model.safetensors.index.json`, which appears last: without it the folder is no checkpoint.
+/// `model.safetensors.index.json`, which appears first: whoever reads misses the files that it names until all are
+/// there.
 class CheckpointWriter {
 public:
     CheckpointWriter(CheckpointWriter&&) noexcept = default;
@@ -107,6 +108,7 @@ public:
                              "create its parent, or write elsewhere.");
         }
         result.refuse_what_is_in_the_way();
+        if (result.files() > 1) static_cast<void>(result.index_text());  // refused before anything is written
         return result;
     }
 
@@ -135,7 +137,7 @@ public:
         }
     }
 
-    /// Makes all files durable, puts them in place, then the index. Throws BufferError when bytes are missing, IoError.
+    /// Makes all files durable, puts the index in place, then them. Throws BufferError when bytes are missing, IoError.
     void commit() {
         if (written_ != total_bytes_) {
             raise(ErrorCode::buffer,
@@ -152,32 +154,18 @@ public:
             index.append(std::as_bytes(std::span<char const>(text)));
             index.finish();
             refuse_what_is_in_the_way();
-            Published published{writers_};
-            while (published.count < writers_.size()) {
-                writers_[published.count].publish();
-                ++published.count;
-            }
+            // The index first: readers miss files that it names until all are there, whenever this process dies.
+            detail::PublishedNames names;
+            names.add(index);
             detail::sync_folder(folder_);
-            index.publish();
-            published.count = 0;
+            for (SafetensorsWriter& writer : writers_) names.add(writer);
+            names.keep();
         }
         detail::sync_folder(folder_);
     }
 
 private:
     static constexpr std::string_view index_name = "model.safetensors.index.json";
-
-    /// Files in place without their index: taken away again when the index cannot follow.
-    struct Published {
-        std::vector<SafetensorsWriter>& writers;
-        std::size_t count = 0;
-        explicit Published(std::vector<SafetensorsWriter>& all) noexcept : writers(all) {}
-        Published(Published const&) = delete;
-        Published& operator=(Published const&) = delete;
-        ~Published() {
-            for (std::size_t i = 0; i < count; ++i) static_cast<void>(::unlink(writers[i].path().c_str()));
-        }
-    };
 
     CheckpointWriter() = default;
 

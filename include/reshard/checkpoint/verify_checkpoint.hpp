@@ -46,7 +46,7 @@ public:
     /// Opens a file and compares its header with what the catalogue says of it.
     void check_file(int file) {
         attempt([&] {
-            files_.open(file);
+            files_.open(file, false);
             SafetensorsHeader const& header = files_.header(file);
             auto const all = catalogue_.extents();
             auto at = std::lower_bound(all.begin(), all.end(), file,
@@ -85,15 +85,11 @@ private:
     }
     [[nodiscard]] bool can_use(int file) {
         auto const i = static_cast<std::size_t>(file);
-        if (usable_[i] && !files_.is_open(file)) usable_[i] = attempt([&] { files_.open(file); });
+        if (usable_[i] && !files_.is_open(file)) usable_[i] = attempt([&] { files_.open(file, false); });
         return usable_[i] && files_.is_open(file);
     }
     void check_entry(SafetensorsHeader const& header, Extent const& extent) {
-        StoredTensor const& tensor = catalogue_.tensors()[extent.tensor];
-        TensorInfo const* const entry = header.find(key_of(catalogue_.manifest(), extent));
-        bool const same = entry != nullptr && entry->dtype == tensor.dtype && entry->shape == extent.box.shape() &&
-                          entry->begin == extent.begin;
-        if (same) return;
+        if (has_entry(header, catalogue_.manifest(), extent)) return;
         faults_.push_back(concat(describe(catalogue_.manifest(), extent), " is not in ",
                                  quote_name(catalogue_.files()[static_cast<std::size_t>(extent.file)].leaf),
                                  " as the manifest says"));

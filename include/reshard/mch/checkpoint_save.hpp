@@ -62,7 +62,8 @@ public:
             write();
         });
         commit_.agree([&] { commit_.publish(writer_[0]); }, true);
-        commit_.agree([&] { replace_index(); }, true);
+        commit_.agree([&] { write_index(); }, true);
+        commit_.agree([&] { commit_.rename_index(); });
         commit_.agree([&] { commit_.tidy(index_.files); });
         return index_.save;
     }
@@ -193,10 +194,10 @@ private:
         writer_.push_back(
             write_shard(path(), tensors, shard_metadata(index_.save, comm_.rank(), comm_.size(), index_.tables)));
     }
-    void replace_index() {
+    void write_index() {
         if (!commit_.is_first()) return;
         for (std::string const& file : index_.files) commit_.check_visible(file);
-        commit_.replace_index(to_json(index_));
+        commit_.write_index(to_json(index_));
     }
 
     SaveCommit commit_;

@@ -36,6 +36,15 @@ TEST_SUITE("checkpoint/detail/file") {
         CHECK(::fcntl(fd, F_GETFD) == -1);
     }
 
+    TEST_CASE("an error when a written file is closed is an error") {
+        TempFolder const folder;
+        FileDescriptor file(::open((folder / "f").c_str(), O_WRONLY | O_CREAT, 0666));
+        REQUIRE(::close(file.get()) == 0);  // behind its back
+        check_io("f: cannot close it, bytes may be lost: Bad file descriptor", [&] { file.close_written("f"); });
+        CHECK_FALSE(file.is_open());
+        file.close_written("f");
+    }
+
     TEST_CASE("descriptors do not leak into programs we start") {
         TempFolder const folder;
         write_text(folder / "f", "x");

@@ -20,10 +20,19 @@ void check_refused(std::string const& text, std::vector<std::string> const& part
     CHECK(error.code == ErrorCode::format);
     CHECK(contains(error.message, "the/manifest"));
     CHECK(contains(error.message, "Fix: "));
+    CHECK(error.message.find("Fix: ") == error.message.rfind("Fix: "));
     for (std::string const& part : parts) {
         CAPTURE(part);
         CHECK(contains(error.message, part));
     }
+}
+
+/// The text with the sum that belongs to it, whatever was changed in it.
+std::string sealed(std::string const& text) {
+    std::size_t const seal = reshard::detail::manifest_seal("").size();
+    if (text.size() < seal || !contains(text, reshard::detail::manifest_sum)) return text;
+    std::string const body = text.substr(0, text.size() - seal);
+    return body + reshard::detail::manifest_seal(body);
 }
 
 }  // namespace
@@ -73,6 +82,45 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         CHECK(manifest_from(text, "m") == m);
     }
 
+    TEST_CASE("every bit that flips is noticed, also in texts, in names of keys and in the sum itself") {
+        std::string const valid = to_json(example_manifest());
+        std::size_t accepted = 0;
+        for (std::size_t bit = 0; bit < 8 * valid.size(); ++bit) {
+            std::string text = valid;
+            text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << (bit % 8)));
+            Caught const error = caught([&] { static_cast<void>(manifest_from(text, "m")); });
+            if (error.code == ErrorCode::format && contains(error.message, "Fix: ")) continue;
+            ++accepted;
+            if (accepted == 1) MESSAGE("bit " << bit << ": " << text << error.message);
+        }
+        CHECK(accepted == 0);
+    }
+
+    TEST_CASE("the sum is the CRC-32C of what stands before, and a text of version 1 needs none") {
+        std::string const text = to_json(example_manifest());
+        std::size_t const body = text.size() - 27;
+        auto const sum = crc32c(std::as_bytes(std::span(text.data(), body)));
+        CHECK(text.substr(body) == concat(",\n  \"crc32c\": \"", reshard::detail::hex_text(sum, 8), "\"\n}\n"));
+        CHECK(manifest_from(with(text.substr(0, body) + "\n}", "\"version\": 2", "\"version\": 1"), "m") ==
+              example_manifest());
+        check_refused(text.substr(0, body) + "\n}", {"another sum"});
+        check_refused(with(text, "\"step\": \"1000\"", "\"step\": \"1008\""), {"another sum", "restore the file"});
+        check_refused(text + " ", {"another sum"});
+        // What this version does not know is no reason to refuse a whole text.
+        CHECK(manifest_from(sealed(with(text, "\"world_size\"", "\"later\": [1], \"world_size\"")), "m") ==
+              example_manifest());
+    }
+
+    TEST_CASE("a manifest that readers would refuse for its size is not written") {
+        Manifest const m = example_manifest();
+        auto const size = static_cast<Index>(to_json(m).size());
+        CHECK(manifest_from(to_json(m, size), "m") == m);
+        Caught const error = caught([&] { static_cast<void>(to_json(m, size - 1)); });
+        CHECK(error.code == ErrorCode::format);
+        CHECK(contains(error.message, concat("of 7 boxes takes ", size, " bytes, more than the ", size - 1)));
+        CHECK(contains(error.message, "Fix: save fewer, larger boxes"));
+    }
+
     TEST_CASE("a file's writer may be unknown, a manifest may hold nothing") {
         Manifest m;
         m.save = "ffffffffffffffff";
@@ -92,10 +140,10 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         std::string const name = "'tensors[layer.0.weight]";
         for (Case const& c : std::vector<Case>{
                  {"reshard-checkpoint", "reshard-mch", {"'format' is not 'reshard-checkpoint'"}},
-                 {"\"version\": 1", "\"version\": 2", {"of version 2", "reads versions up to 1", "newer"}},
-                 {"\"version\": 1", "\"version\": 0", {"'version' is 0"}},
-                 {"\"version\": 1", "\"version\": -1", {"'version' is not an integer of 0 or more"}},
-                 {"\"version\": 1,", "", {"it has no 'version'"}},
+                 {"\"version\": 2", "\"version\": 3", {"of version 3", "reads versions up to 2", "newer"}},
+                 {"\"version\": 2", "\"version\": 0", {"'version' is 0"}},
+                 {"\"version\": 2", "\"version\": -1", {"'version' is not an integer of 0 or more"}},
+                 {"\"version\": 2,", "", {"it has no 'version'"}},
                  {"0123456789abcdef", "0123456789abcde", {"'save' is '0123456789abcde', not 16"}},
                  {"0123456789abcdef", "0123456789ABCDEF", {"'save' is"}},
                  {"\"world_size\": 4", "\"world_size\": 0", {"'world_size' is 0"}},
@@ -152,7 +200,7 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
              }) {
             CAPTURE(c.from);
             CAPTURE(c.to);
-            check_refused(with(good, c.from, c.to), c.parts);
+            check_refused(sealed(with(good, c.from, c.to)), c.parts);
         }
         check_refused("", {"not JSON"});
         check_refused("[]", {"it is not an object"});
@@ -176,7 +224,8 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         auto const seed = 20261121U;
         CAPTURE(seed);
         std::mt19937 random(seed);
-        std::string const valid = to_json(example_manifest());
+        std::string const valid =
+            with(to_json(example_manifest()), "\"version\": 2", "\"version\": 1");  // without a sum
         int refused = 0;
         for (int trial = 0; trial < 5'000; ++trial) {
             std::string text = valid;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reshard/checkpoint/detail/weight_map.hpp>
 
+#include <reshard/checkpoint/detail/weight_map_text.hpp>
+
 #include <doctest/doctest.h>
 
 #include <random>
@@ -10,6 +12,7 @@
 using namespace checkpoint_test;
 using reshard::detail::parse_weight_map;
 using reshard::detail::stays_in_folder;
+using reshard::detail::weight_map_text;
 using reshard::detail::WeightMap;
 
 TEST_SUITE("checkpoint/detail/weight_map") {
@@ -17,6 +20,16 @@ TEST_SUITE("checkpoint/detail/weight_map") {
         CHECK(parse_weight_map(R"( {"weight_map":{"b":"2","a\n":"\u0031"}, "metadata":{}} )", "index") ==
               WeightMap{{"a\n", "1"}, {"b", "2"}});
         CHECK(parse_weight_map(R"({"weight_map":{}})", "index").empty());
+    }
+
+    TEST_CASE("an index that readers would refuse for its size is not written") {
+        WeightMap const map = {{"a", "x.safetensors"}, {"b", "y.safetensors"}};
+        auto const size = static_cast<Index>(weight_map_text(map, 8).size());
+        CHECK(parse_weight_map(weight_map_text(map, 8, size), "i") == map);
+        Caught const error = caught([&] { static_cast<void>(weight_map_text(map, 8, size - 1)); });
+        CHECK(error.rule == SafetensorsRule::invalid_index);
+        CHECK(
+            contains(error.message, concat("the index of 2 tensors takes ", size, " bytes, more than the ", size - 1)));
     }
 
     TEST_CASE("paths that leave the folder are seen") {

@@ -21,16 +21,9 @@ inline void check_space(std::string const& folder, Index bytes) {
                                 static_cast<Index>(room), ". Fix: free space, or write elsewhere."));
 }
 
-/// On the rank that makes them: files of their final sizes, removed with this object unless published.
+/// On the rank that makes them: files of their final sizes, removed with this object unless they are kept.
 class MadeFiles {
 public:
-    MadeFiles() = default;
-    MadeFiles(MadeFiles const&) = delete;
-    MadeFiles& operator=(MadeFiles const&) = delete;
-    ~MadeFiles() {
-        for (std::size_t i = 0; i < published_; ++i) static_cast<void>(::unlink(files_[i].path().c_str()));
-    }
-
     /// One more: its first bytes, and its size.
     void make(std::string path, std::string_view start, Index bytes, bool durable) {
         TemporaryFile file(std::move(path));
@@ -45,14 +38,13 @@ public:
     [[nodiscard]] std::string const& temporary_path(std::size_t file) const { return files_[file].temporary_path(); }
     /// All of them get their names. \pre what they hold is durable
     void publish() {
-        for (; published_ < files_.size(); ++published_) files_[published_].publish();
+        for (TemporaryFile& file : files_) names_.add(file);
     }
-    /// They stay.
-    void keep() noexcept { published_ = 0; }
+    [[nodiscard]] PublishedNames& names() noexcept { return names_; }
 
 private:
     std::vector<TemporaryFile> files_;
-    std::size_t published_ = 0;
+    PublishedNames names_;
 };
 
 /// On every rank: those that it writes to.
@@ -94,7 +86,9 @@ public:
                      "free space or write elsewhere; nothing was replaced.");
         }
     }
-    void close() noexcept { files_.clear(); }
+    void close() {
+        for (std::size_t i = 0; i < files_.size(); ++i) files_[i].close_written(paths_[i]);
+    }
 
 private:
     std::vector<std::string> paths_;

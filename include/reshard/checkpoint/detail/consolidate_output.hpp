@@ -75,9 +75,12 @@ struct OutputFiles {
 }
 
 /// Names of files that a weight_map may have: each is one, in the folder itself, and opens by its name.
-inline void check_output_leaf(std::string_view leaf) {
+[[nodiscard]] inline bool is_output_leaf(std::string_view leaf) {
     bool const plain = stays_in_folder(leaf) && leaf.find('/') == std::string_view::npos && leaf.front() != '.';
-    if (plain && leaf.ends_with(".safetensors") && is_utf8(leaf)) return;
+    return plain && leaf.ends_with(".safetensors") && is_utf8(leaf);
+}
+inline void check_output_leaf(std::string_view leaf) {
+    if (is_output_leaf(leaf)) return;
     raise_rule(SafetensorsRule::invalid_index,
                concat("reshard::ConsolidateOptions: weight_map names the file ", quote_name(leaf),
                       ". Fix: name files '*.safetensors', without a folder."));

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_session.hpp
 /// \brief  Rewriting a checkpoint on one rank of several: agree, check, write, vote, publish.
-/// \depends checkpoint/consolidate_plan, checkpoint/detail/{consolidate_folder,load_lists,replica_mail}.
+/// \depends checkpoint/consolidate_plan, checkpoint/detail/{consolidate_folder,left_over,load_lists,replica_mail}.
 #pragma once
 
 #include <reshard/checkpoint/consolidate_plan.hpp>
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
+#include <reshard/checkpoint/detail/left_over.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/replica_mail.hpp>
 
@@ -134,7 +135,9 @@ private:
             commit_.make_folder();
             if (is_new) made_folder_.remember(commit_.folder());
             commit_.claim();
+            report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             refuse_other_files(commit_.folder(), input_folder(input_), lock_);
+            commit_.forget_index();  // it may have been left over
             check_space(commit_.folder(), output_.file_bytes());
             file.emplace(commit_.folder(), nonce);
         });
@@ -154,6 +157,7 @@ private:
                 std::string const& path = made_.temporary_path(i);
                 out.text(path.substr(path.rfind('/') + 1));
             }
+            for (std::string const& leaf : report_.left_over) out.text(leaf);
             names_ = out.take();
         });
         auto size = static_cast<Index>(names_.size());
@@ -162,7 +166,15 @@ private:
         broadcast(comm(), names_, 0);
         report_.collectives.broadcasts += 2;
         std::vector<std::string> paths;
-        for (ByteReader in(names_); !in.at_end();) paths.push_back(commit_.path(in.text()));
+        report_.left_over.clear();
+        for (ByteReader in(names_); !in.at_end();) {
+            std::string leaf = in.text();
+            if (paths.size() < output_.catalogue.files().size()) {
+                paths.push_back(commit_.path(leaf));
+            } else {
+                report_.left_over.push_back(std::move(leaf));
+            }
+        }
         shared_ = SharedFiles(std::move(paths), output_.start_bytes());
     }
 
@@ -223,21 +235,36 @@ private:
         output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());
     }
 
-    /// Files get their names, then the text that names them.
+    /// Everything gets its name. Shards mean nothing without their manifest: it comes last. Whole files mean something
+    /// alone: the index comes first, and readers miss the files that it names until all of them are there.
     void publish() {
         commit_.agree([&] {
             if (!commit_.is_first()) return;
+            std::string const text = output_.is_manifest ? to_json(output_.catalogue.manifest()) : output_.text;
+            bool const has_index = !output_.index.empty();
+            if (has_index) commit_.write_index(text);
+            note_files(has_index ? static_cast<Index>(text.size()) : -1);
+            if (has_index && !output_.is_manifest) publish_index();
             made_.publish();
-            if (options_.durable) sync_folder(commit_.folder());
-            if (output_.is_manifest) {
-                commit_.replace_index(to_json(output_.catalogue.manifest()));
-            } else if (!output_.index.empty()) {
-                commit_.replace_index(output_.text);
-            }
-            made_.keep();
+            if (output_.is_manifest) publish_index();
+            made_.names().keep();
             made_folder_.remember({});
         });
         commit_.agree([&] { commit_.tidy({}); });
+    }
+    /// What is renamed on one side of it and on the other is durable in that order.
+    void publish_index() {
+        if (output_.is_manifest && options_.durable) sync_folder(commit_.folder());
+        commit_.rename_index(made_.names());
+        if (!output_.is_manifest && options_.durable) sync_folder(commit_.folder());
+    }
+    /// In the order in which they get their names. `index_bytes`: -1 for none.
+    void note_files(Index index_bytes) const {
+        LeftOver note;
+        if (index_bytes >= 0 && !output_.is_manifest) note.add(output_.index, index_bytes);
+        for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);
+        if (index_bytes >= 0 && output_.is_manifest) note.add(output_.index, index_bytes);
+        commit_.lock().note(note.text(), options_.durable);
     }
 
     [[nodiscard]] RewriteReport report() {

@@ -58,6 +58,13 @@ public:
     void close() noexcept {
         if (fd_ >= 0) static_cast<void>(::close(std::exchange(fd_, -1)));
     }
+    /// For who has written to it: a file system over a network may say only now that bytes have not arrived. Throws
+    /// IoError.
+    void close_written(std::string_view path) {
+        if (fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0) return;
+        raise_io(path, "cannot close it, bytes may be lost", errno,
+                 "free space or write elsewhere; nothing was replaced.");
+    }
 
 private:
     int fd_ = -1;
@@ -153,18 +160,22 @@ inline void read_fully(FileDescriptor const& file, std::string_view path, Index 
     }
 }
 
+/// What one call has written, of `want` bytes; none after EINTR. None for another reason is an error, or a loop would
+/// have no end.
+[[nodiscard]] inline std::size_t written_by(ssize_t done, std::string_view path, std::size_t want, Index offset) {
+    if (done > 0) return static_cast<std::size_t>(done);
+    if (done < 0 && errno == EINTR) return 0;
+    raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), done < 0 ? errno : EIO,
+             "free space or write elsewhere; nothing was replaced.");
+}
+
 /// Appends all of `bytes` at the file's position; `offset` is only for the message.
 inline void write_fully(FileDescriptor const& file, std::string_view path, Index offset,
                         std::span<std::byte const> bytes) {
     while (!bytes.empty()) {
         std::size_t const want = smaller(bytes.size(), max_io_bytes);
-        ssize_t const done = ::write(file.get(), bytes.data(), want);
-        if (done < 0) {
-            if (errno == EINTR) continue;
-            raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), errno,
-                     "free space or write elsewhere; nothing was replaced.");
-        }
-        bytes = bytes.subspan(static_cast<std::size_t>(done));
+        std::size_t const done = written_by(::write(file.get(), bytes.data(), want), path, want, offset);
+        bytes = bytes.subspan(done);
         offset += static_cast<Index>(done);
     }
 }
@@ -174,13 +185,9 @@ inline void write_fully_at(FileDescriptor const& file, std::string_view path, In
                            std::span<std::byte const> bytes) {
     while (!bytes.empty()) {
         std::size_t const want = smaller(bytes.size(), max_io_bytes);
-        ssize_t const done = ::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset));
-        if (done < 0) {
-            if (errno == EINTR) continue;
-            raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), errno,
-                     "free space or write elsewhere; nothing was replaced.");
-        }
-        bytes = bytes.subspan(static_cast<std::size_t>(done));
+        std::size_t const done =
+            written_by(::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset)), path, want, offset);
+        bytes = bytes.subspan(done);
         offset += static_cast<Index>(done);
     }
 }
@@ -218,13 +225,15 @@ enum class PathKind : int { missing, file, folder };
     return S_ISDIR(status.st_mode) ? PathKind::folder : PathKind::file;
 }
 
-/// The names of all that is in a folder, in no order, without "." and "..". Throws IoError.
-[[nodiscard]] inline std::vector<std::string> leaves_of(std::string const& folder) {
+/// The names of all that is in a folder, in no order, without "." and "..". Throws IoError, with what it means to the
+/// caller.
+[[nodiscard]] inline std::vector<std::string> leaves_of(std::string const& folder,
+                                                        std::string_view meaning = "cannot list the folder") {
     struct Close {
         void operator()(DIR* stream) const noexcept { static_cast<void>(::closedir(stream)); }
     };
     std::unique_ptr<DIR, Close> const stream(::opendir(folder.c_str()));
-    if (!stream) raise_io(folder, "cannot list the folder", errno, "check the path and its permissions.");
+    if (!stream) raise_io(folder, meaning, errno, "check the path and its permissions.");
     std::vector<std::string> leaves;
     for (;;) {
         errno = 0;
@@ -233,7 +242,7 @@ enum class PathKind : int { missing, file, folder };
         std::string_view const leaf = static_cast<char const*>(entry->d_name);
         if (leaf != "." && leaf != "..") leaves.emplace_back(leaf);
     }
-    if (errno != 0) raise_io(folder, "cannot list the folder", errno, "check the file system.");
+    if (errno != 0) raise_io(folder, meaning, errno, "check the file system.");
     return leaves;
 }
 

@@ -15,6 +15,8 @@
 
 #include <dirent.h>
 
+#include <tuple>  // tuple
+
 namespace reshard::inline v0 {
 
 /// What a checkpoint is made of.
@@ -94,8 +96,12 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     if (missing == 0) return;
     if (missing > 8) list += ", ...";
+    bool const unfinished = path_kind(join_path(folder, concat(".", index_name, ".lock"))) != PathKind::missing;
     raise(ErrorCode::io, concat("IoError: ", source, ": ", missing, " of the ", leaves.size(),
-                                " files it names are missing: ", list, ". Fix: fetch them."));
+                                " files it names are missing: ", list, ". Fix: ",
+                                unfinished ? "a consolidation into this folder is under way, or was killed: wait for "
+                                             "it, or run it again."
+                                           : "fetch them."));
 }
 
 [[nodiscard]] inline FileList list_manifest(std::string const& path) {
@@ -266,15 +272,82 @@ private:
     std::vector<std::vector<IndexedTensor const*>> of_file_;
 };
 
-/// Throws MismatchError unless the file is the one that `listed` describes. `by` says who has described it.
-inline void check_file(SafetensorsFile const& file, CheckpointFile const& listed, std::string_view by) {
+/// Whether a header has the entry that a manifest says an extent is.
+[[nodiscard]] inline bool has_entry(SafetensorsHeader const& header, Manifest const& manifest, Extent const& extent) {
+    TensorInfo const* const entry = header.find(key_of(manifest, extent));
+    return entry != nullptr && entry->dtype == manifest.tensors[extent.tensor].dtype &&
+           entry->shape == extent.box.shape() && entry->begin == extent.begin;
+}
+
+/// Throws MismatchError unless the file is the one that the list describes.
+inline void check_file(SafetensorsFile const& file, Manifest const& manifest, std::size_t number, CheckpointKind kind) {
+    CheckpointFile const& listed = manifest.files[number];
     bool const same_size = file.file_bytes() == listed.file_bytes;
     if (same_size && file.header_digest() == listed.header_digest) return;
     std::string const what = same_size ? "another header, of the same size" : concat(file.file_bytes(), " bytes");
     raise(ErrorCode::mismatch,
-          concat("reshard::load: ", file.path(), " has ", what, ", but ", by, " saw another version of it",
-                 same_size ? std::string() : concat(", with ", listed.file_bytes),
+          concat("reshard::load: ", file.path(), " has ", what, ", but ",
+                 kind == CheckpointKind::manifest ? manifest_name : "the rank that read the list of tensors",
+                 " saw another version of it", same_size ? std::string() : concat(", with ", listed.file_bytes),
                  ". Fix: give every rank the files of one save."));
+}
+/// Throws FormatError where a manifest contradicts the header of the file.
+inline void check_entries(SafetensorsFile const& file, Manifest const& manifest, std::size_t number,
+                          CheckpointKind kind) {
+    if (kind != CheckpointKind::manifest) return;  // it was made from the headers
+    auto const wanted = static_cast<int>(number);
+    auto extent = std::lower_bound(manifest.extents.begin(), manifest.extents.end(), wanted,
+                                   [](Extent const& one, int which) { return one.file < which; });
+    for (; extent != manifest.extents.end() && extent->file == wanted; ++extent) {
+        if (extent->box.empty() || has_entry(file.header(), manifest, *extent)) continue;
+        refuse_manifest(manifest_name, concat(describe(manifest, *extent), " is not in ",
+                                              quote_name(manifest.files[number].leaf), " as it says"));
+    }
+}
+
+/// Opens a file that a list names, and sees that it is the one. Throws IoError or FormatError as
+/// SafetensorsFile::open(), and as check_file() and, for its `entries`, check_entries().
+[[nodiscard]] inline SafetensorsFile open_listed(std::string const& folder, Manifest const& manifest,
+                                                 std::size_t number, CheckpointKind kind, bool entries = true,
+                                                 Access access = Access::pread) {
+    std::string const path = join_path(folder, manifest.files[number].leaf);
+    SafetensorsFile file = [&] {
+#if defined(__cpp_exceptions)
+        try {
+#endif
+            return SafetensorsFile::open(path, access);
+#if defined(__cpp_exceptions)
+        } catch (IoError const&) {
+            if (kind != CheckpointKind::manifest || path_kind(path) != PathKind::missing) throw;
+            raise_io(path, "it was there when the manifest was read: a save into this folder has overtaken this reader",
+                     ENOENT, "load again, and let saves and loads of one folder take turns.");
+        }
+#endif
+    }();
+    check_file(file, manifest, number, kind);
+    if (entries) check_entries(file, manifest, number, kind);
+    return file;
+}
+
+/// Calls `read(FileList)` for what a path names: once more when that fails and a save has replaced the manifest
+/// meanwhile, whose files it then has removed.
+template <class Read>
+auto read_list(std::string const& path, Read&& read) {
+#if defined(__cpp_exceptions)
+    auto const stamp = [&] {
+        struct stat status {};
+        std::string const manifest = path_kind(path) == PathKind::folder ? join_path(path, manifest_name) : path;
+        static_cast<void>(::stat(manifest.c_str(), &status));
+        return std::tuple(status.st_dev, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    };
+    auto const before = stamp();
+    try {
+        return read(list_files(path));
+    } catch (Error const&) {
+        if (stamp() == before) throw;
+    }
+#endif
+    return read(list_files(path));
 }
 
 /// The headers of all files, put together. Throws FormatError: also for shards that do not cover their tensors.

@@ -20,7 +20,7 @@ public:
     FolderLock() = default;
     /// Throws IoError, naming the folder, when another save holds the lock or the file cannot be made.
     FolderLock(std::string const& folder, std::string_view leaf) : path_(join_path(folder, leaf)) {
-        for (;;) {
+        for (int attempt = 0; attempt < most_attempts; ++attempt) {
             int const fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
             if (fd < 0 && errno == EINTR) continue;
             if (fd < 0) {
@@ -44,6 +44,11 @@ public:
             if (error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK || error == EINVAL) return;
             raise_io(folder, concat("cannot lock ", leaf), error, "check the file system.");
         }
+        raise(ErrorCode::io,
+              concat("IoError: ", folder, ": ", leaf, " was locked ", most_attempts,
+                     " times, and each time it was not, or ",
+                     "could not be seen to be, the file of that name. Fix: check the file system, and let one job at a "
+                     "time save into a folder."));
     }
     FolderLock(FolderLock&&) noexcept = default;
     FolderLock& operator=(FolderLock&& other) noexcept {
@@ -59,6 +64,23 @@ public:
     ~FolderLock() { release(); }
 
     [[nodiscard]] bool is_held() const noexcept { return file_.is_open(); }
+    /// Says in the file what this holder is about: who takes the lock over from the dead reads it there. No holder, no
+    /// note.
+    void note(std::string_view text, bool durable) const {
+        if (!is_held()) return;
+        if (::ftruncate(file_.get(), 0) != 0) raise_io(path_, "cannot empty it", errno, "check the file system.");
+        write_fully_at(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
+        if (durable && ::fdatasync(file_.get()) != 0) {
+            raise_io(path_, "cannot make its bytes durable", errno, "free space or write elsewhere.");
+        }
+    }
+    /// What a dead holder has said, or this one.
+    [[nodiscard]] std::string read_note() const {
+        if (!is_held()) return {};
+        std::string text(static_cast<std::size_t>(stamp_of(file_, path_).bytes), '\0');
+        read_fully(file_, path_, 0, std::as_writable_bytes(std::span(text)));
+        return text;
+    }
     /// Removes the file while it is locked: who opens it now makes a new one.
     void release() noexcept {
         if (!is_held()) return;
@@ -68,6 +90,8 @@ public:
     }
 
 private:
+    static constexpr int most_attempts = 1000;
+
     [[nodiscard]] bool is_at_path() const noexcept {
         struct stat mine {};
         struct stat there {};

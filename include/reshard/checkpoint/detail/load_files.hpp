@@ -34,16 +34,12 @@ public:
         own_.resize(catalogue.files().size());
     }
 
-    /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file.
-    void open(int file) {
+    /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file;
+    /// FormatError where the manifest contradicts its header, unless `entries` are looked at by the caller.
+    void open(int file, bool entries = true) {
         auto const i = static_cast<std::size_t>(file);
         if (checkpoint_ == nullptr && !own_[i]) {
-            CheckpointFile const& meant = catalogue_->files()[i];
-            SafetensorsFile opened = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
-            check_file(opened, meant,
-                       catalogue_->kind() == CheckpointKind::manifest ? manifest_name
-                                                                      : "the rank that read the list of tensors");
-            own_[i] = std::move(opened);
+            own_[i] = open_listed(folder_with_files(path_), catalogue_->manifest(), i, catalogue_->kind(), entries);
         }
         if (!opened_[i]) ++count_;
         opened_[i] = true;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/manifest_json.hpp
 /// \brief  The manifest as JSON: written the same way everywhere, read with every rule checked.
-/// \depends checkpoint/manifest, checkpoint/json_tree, algebra/notation. No I/O. The rules: docs/manifest.md.
+/// \depends checkpoint/{checksum,json_tree,manifest}, algebra/notation. No I/O. The rules: docs/manifest.md.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
+#include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/manifest.hpp>
@@ -20,7 +21,7 @@ inline constexpr Index max_manifest_bytes = 500'000'000;
 namespace detail {
 
 inline constexpr std::string_view manifest_format = "reshard-checkpoint";
-inline constexpr Index manifest_version = 1;
+inline constexpr Index manifest_version = 2;
 
 [[noreturn]] inline void refuse_manifest(std::string_view file, std::string_view what) {
     raise(ErrorCode::format, concat("reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew."));
@@ -75,11 +76,20 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
     json += '}';
 }
 
+/// How a manifest ends: with the sum of all that stands before.
+inline constexpr std::string_view manifest_sum = ",\n  \"crc32c\": \"";
+inline constexpr std::string_view manifest_end = "\"\n}\n";
+
+[[nodiscard]] inline std::string manifest_seal(std::string_view json) {
+    return concat(manifest_sum, hex_text(crc32c(std::as_bytes(std::span(json))), 8), manifest_end);
+}
+
 }  // namespace detail
 
 /// The manifest's file: equal manifests give equal texts, one line per file and per extent. Throws FormatError for text
-/// that is not UTF-8. \pre as for a manifest that was read: places exist, boxes lie inside their tensors.
-[[nodiscard]] inline std::string to_json(Manifest const& manifest) {
+/// that is not UTF-8, and for more of it than readers take. \pre as for a manifest that was read: places exist, boxes
+/// lie inside their tensors.
+[[nodiscard]] inline std::string to_json(Manifest const& manifest, Index most_bytes = max_manifest_bytes) {
     using detail::append_manifest_text;
     std::vector<std::vector<std::size_t>> of_tensor(manifest.tensors.size());
     for (std::size_t e = 0; e < manifest.extents.size(); ++e) of_tensor[manifest.extents[e].tensor].push_back(e);
@@ -126,12 +136,28 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
         json += "]}";
         separator = ",\n    ";
     }
-    return json + (manifest.tensors.empty() ? "]\n}\n" : "\n  ]\n}\n");
+    json += manifest.tensors.empty() ? "]" : "\n  ]";
+    json += detail::manifest_seal(json);
+    if (static_cast<Index>(json.size()) > most_bytes) {
+        raise(ErrorCode::format, concat("reshard::Manifest: the manifest of ", manifest.extents.size(), " boxes takes ",
+                                        json.size(), " bytes, more than the ", most_bytes,
+                                        " that readers take. Fix: save "
+                                        "fewer, larger boxes, shorter names or less metadata; or in several folders."));
+    }
+    return json;
 }
 
 namespace detail {
 
 // ---- Reading -------------------------------------------------------------------------------------------------------
+
+/// Throws FormatError unless the text ends as manifests do, with its own sum.
+inline void check_manifest_seal(std::string_view json, std::string_view file) {
+    std::size_t const size = manifest_sum.size() + 8 + manifest_end.size();
+    bool const sealed =
+        json.size() >= size && json.substr(json.size() - size) == manifest_seal(json.substr(0, json.size() - size));
+    if (!sealed) refuse_manifest(file, "its bytes are not those that were written: 'crc32c' at its end is another sum");
+}
 
 /// Exactly `digits` hexadecimal digits, in lower case.
 [[nodiscard]] inline std::uint64_t hex_from(JsonReader const& json, std::size_t digits) {
@@ -242,7 +268,10 @@ namespace detail {
         static_cast<void>(parse(std::string_view(tensor.distribution), tensor.shape));
 #if defined(__cpp_exceptions)
     } catch (Error const& error) {
-        json.at("distribution").fail(concat("is not the notation of one: ", error.message().substr(0, 400)));
+        std::string_view const why = error.message();
+        json.at("distribution")
+            .fail(
+                concat("is not the notation of one: ", why.substr(0, smaller(why.find(". Fix: "), std::size_t{400}))));
     }
 #endif
     return tensor;
@@ -305,6 +334,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
                                         ". Fix: load it with the release of reshard that saved it, or a newer one."));
     }
     if (version < 1) json.at("version").fail("is 0: the first is 1");
+    if (version > 1) detail::check_manifest_seal(json_text, file);
 
     Manifest manifest;
     static_cast<void>(detail::hex_from(json.at("save"), 16));

@@ -187,9 +187,10 @@ public:
                 for (CheckpointFile const& file : plan_.manifest.files)
                     commit_.check_visible(file.leaf, file.file_bytes);
                 check_coverage(plan_.manifest, commit_.path(manifest_name));
-                commit_.replace_index(to_json(plan_.manifest));
+                commit_.write_index(to_json(plan_.manifest));
             },
             true);
+        commit_.agree([&] { commit_.rename_index(); });
         commit_.agree([&] {
             std::vector<std::string> leaves;
             for (CheckpointFile const& file : plan_.manifest.files) leaves.push_back(file.leaf);

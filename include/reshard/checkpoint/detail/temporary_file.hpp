@@ -71,15 +71,13 @@ public:
             raise_io(path_, "cannot make its bytes durable", errno,
                      "free space or write elsewhere; nothing was replaced.");
         }
-        file_.close();
+        file_.close_written(path_);
     }
 
     /// Replaces `path()` in one step. \pre finish() has returned. Call sync_folder() afterwards.
-    void publish() {
-        if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
-            raise_io(path_, concat("cannot rename ", temporary_path_), errno,
-                     "check what is in the way; it was left as it was.");
-        }
+    void publish(std::string_view fix = "check what is in the way.") {
+        if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
+            raise_io(path_, concat("cannot rename ", temporary_path_), errno, fix);
         temporary_path_.clear();
     }
 
@@ -94,6 +92,28 @@ private:
     std::string temporary_path_;  // empty once published or moved from
     FileDescriptor file_;
     Index written_ = 0;
+};
+
+/// Names that several files of one checkpoint get, one after the other: taken away with this object unless kept,
+/// backwards: what makes readers refuse the rest goes last.
+class PublishedNames {
+public:
+    PublishedNames() = default;
+    PublishedNames(PublishedNames const&) = delete;
+    PublishedNames& operator=(PublishedNames const&) = delete;
+    ~PublishedNames() {
+        for (; !paths_.empty(); paths_.pop_back()) static_cast<void>(::unlink(paths_.back().c_str()));
+    }
+    /// A file (or what publishes like one) gets its name. A rename that failed may have been done nevertheless.
+    template <class File, class... Fix>
+    void add(File& file, Fix const&... fix) {
+        paths_.push_back(file.path());
+        file.publish(fix...);
+    }
+    void keep() noexcept { paths_.clear(); }
+
+private:
+    std::vector<std::string> paths_;
 };
 
 /// Makes renames in the folder durable.

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// include/reshard/checkpoint/consolidate.hpp when a process dies at any call to the system, or the system refuses any:
+// nobody takes what is there by then for a checkpoint unless it is all there, and the next try finishes. The calls come
+// here by way of save.faults.test.cpp.
+#include <reshard/checkpoint/consolidate.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/checkpoint/verify_checkpoint.hpp>
+
+#include <functional>
+#include <set>
+
+#include "../support/thrown.hpp"
+#include "consolidate_support.hpp"
+#include "faults_support.hpp"
+
+using namespace reshard;
+using namespace checkpoint_test;
+
+namespace {
+
+std::vector<Saved> model() {
+    std::vector<Saved> list;
+    for (char const* const name : {"a", "b", "c"}) {
+        Saved saved{{name, DType::f32, Shape{8, 6}}, 1, {}};
+        saved.parts = {{0, 0, Box{{0, 4}, {0, 6}}}, {0, 1, Box{{4, 8}, {0, 6}}}};
+        list.push_back(saved);
+    }
+    return list;
+}
+
+struct Way {
+    char const* name;
+    std::function<RewriteReport(std::string const&, std::string const&)> run;
+};
+RewriteReport with_map(std::string const& from, std::string const& to, std::vector<char const*> const& files) {
+    ConsolidateOptions options;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        options.weight_map.emplace_back(std::string(1, static_cast<char>('a' + i)), files[i]);
+    }
+    return consolidate(from, to, options);
+}
+std::vector<Way> ways() {
+    return {
+        {"two named files",
+         [](auto const& from, auto const& to) {
+             return with_map(from, to, {"a.safetensors", "b.safetensors", "b.safetensors"});
+         }},
+        {"one named file",
+         [](auto const& from, auto const& to) {
+             return with_map(from, to, {"all.safetensors", "all.safetensors", "all.safetensors"});
+         }},
+        {"names of PyTorch's shards",
+         [](auto const& from, auto const& to) {
+             return with_map(from, to,
+                             {"shard-00001-model-00001-of-00001.safetensors",
+                              "shard-00002-model-00001-of-00001.safetensors", "model.safetensors"});
+         }},
+        {"files by size",
+         [](auto const& from, auto const& to) {
+             ConsolidateOptions options;
+             options.max_file_bytes = 200;
+             return consolidate(from, to, options);
+         }},
+        {"one file", [](auto const& from, auto const& to) { return consolidate(from, to); }},
+        {"not durable",
+         [](auto const& from, auto const& to) {
+             ConsolidateOptions options;
+             options.max_file_bytes = 200;
+             options.durable = false;
+             return consolidate(from, to, options);
+         }},
+        {"shards", [](auto const& from, auto const& to) { return shard_checkpoint(from, to, placed_as("(2):(S0)")); }}};
+}
+
+/// Names that readers look for.
+std::set<std::string> published(std::string const& folder) {
+    std::set<std::string> leaves;
+    if (!std::filesystem::exists(folder)) return leaves;
+    for (auto const& entry : std::filesystem::directory_iterator(folder)) {
+        std::string const leaf = entry.path().filename();
+        if (leaf.front() != '.' && entry.is_regular_file()) leaves.insert(leaf);
+    }
+    return leaves;
+}
+
+/// Whether every reader takes the folder for a checkpoint; what they take has all of every tensor. Never only some.
+bool is_accepted(std::string const& folder, std::vector<Saved> const& list) {
+    SelfCommunicator alone;
+    bool const opens = caught([&] { static_cast<void>(Checkpoint::open(folder)); }).code == ErrorCode::none;
+    bool const verifies = caught([&] { verify_checkpoint(folder, alone); }).code == ErrorCode::none;
+    CHECK(opens == verifies);
+    if (opens) CHECK(damage(folder, list) == "");
+    // Readers of Hugging Face's tools follow the index, and take any *.safetensors where there is none. Parts of a save
+    // have names that they do not take for a model.
+    auto const leaves = published(folder);
+    bool const has_index = leaves.count("model.safetensors.index.json") != 0;
+    for (std::string const& leaf : leaves) {
+        if (!leaf.ends_with(".safetensors") || leaf.find(".tmp.") != std::string::npos) continue;
+        CHECK_MESSAGE((opens || has_index || reshard::detail::is_shard_file(leaf)), leaf);
+    }
+    return opens;
+}
+
+}  // namespace
+
+TEST_SUITE("checkpoint/consolidate faults") {
+    TEST_CASE("a process that ends at any call leaves all of it or nothing that is read, and the next try finishes") {
+        for (Way const& way : ways()) {
+            for (bool const beside : {false, true}) {  // PyTorch keeps the shards in a sub-folder of where files go
+                CAPTURE(way.name);
+                CAPTURE(beside);
+                bool accepted = false;
+                bool partial = false;
+                bool told = false;
+                bool died = true;
+                for (long call = 0; died; ++call) {
+                    CAPTURE(call);
+                    TempFolder const folder;
+                    std::string const out = beside ? folder.path() : folder / "out";
+                    std::filesystem::create_directory(folder / "in");
+                    write_sharded(folder / "in", model(), 2, Described::by_manifest);
+                    died = dies_at(call, [&] { way.run(folder / "in", out); });
+                    auto const left = published(out);
+                    bool const whole = is_accepted(out, model());
+                    accepted = accepted || whole;
+                    partial = partial || (!whole && !left.empty());
+                    if (!died) {
+                        CHECK(whole);
+                        break;
+                    }
+                    // It was not over, unless the mark of a run under way is gone.
+                    bool const marked = !std::filesystem::exists(out) || !whole || [&] {
+                        for (auto const& entry : std::filesystem::directory_iterator(out)) {
+                            if (entry.path().extension() == ".lock") return true;
+                        }
+                        return false;
+                    }();
+                    Caught const again = caught([&] {
+                        RewriteReport const report = way.run(folder / "in", out);
+                        CHECK(std::set<std::string>(report.left_over.begin(), report.left_over.end()) == left);
+                        told = told || !report.left_over.empty();
+                    });
+                    if (marked) {
+                        CHECK_MESSAGE(again.code == ErrorCode::none, again.message);
+                    } else {
+                        CHECK(contains(again.message, "it is not empty"));
+                    }
+                    CHECK(is_accepted(out, model()));
+                    for (auto const& entry : std::filesystem::directory_iterator(out)) {
+                        CHECK(entry.path().filename().string().front() != '.');
+                    }
+                }
+                CHECK(accepted);
+                CHECK(told);
+                CHECK(partial == (std::string_view(way.name) != "one file"));
+            }
+        }
+    }
+
+    TEST_CASE("a call that the system refuses, done or not, leaves nothing, or all of it") {
+        for (Way const& way : ways()) {
+            for (bool const done_anyway : {false, true}) {
+                CAPTURE(way.name);
+                CAPTURE(done_anyway);
+                long failures = 0;
+                bool refused = true;
+                for (long call = 0; refused; ++call) {
+                    CAPTURE(call);
+                    TempFolder const folder;
+                    std::filesystem::create_directory(folder / "in");
+                    write_sharded(folder / "in", model(), 2, Described::by_manifest);
+                    Faults plan;
+                    plan.at = call;
+                    plan.error = EIO;
+                    plan.all_threads = true;
+                    plan.only = done_anyway ? "rename" : "";
+                    plan.done_anyway = done_anyway;
+                    faults = &plan;
+                    Caught const error = caught([&] { way.run(folder / "in", folder / "out"); });
+                    faults = nullptr;
+                    CAPTURE(plan.failed);
+                    CAPTURE(error.message);
+                    refused = !plan.failed.empty();
+                    bool const whole = is_accepted(folder / "out", model());
+                    CHECK((whole || error.code == ErrorCode::io));
+                    if (whole) continue;
+                    ++failures;
+                    // Only an unlink that the system refuses leaves what it was to remove.
+                    if (plan.failed != "unlink") CHECK_FALSE(std::filesystem::exists(folder / "out"));
+                    if (plan.failed == "unlink") continue;
+                    way.run(folder / "in", folder / "out");
+                    CHECK(is_accepted(folder / "out", model()));
+                }
+                CHECK(failures > 0);
+            }
+        }
+    }
+
+    TEST_CASE("a file that some rank cannot close is not there") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        write_sharded(folder / "in", model(), 2, Described::by_manifest);
+        ConsolidateOptions options;
+        options.durable = false;
+        long refused = 0;
+        for (long call = 0;; ++call) {
+            Faults plan;
+            plan.at = call;
+            plan.error = EDQUOT;
+            plan.only = "close";
+            faults = &plan;
+            auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+                counted = comm.rank() == 1;
+                consolidate(folder / "in", folder / "out", comm, options);
+            });
+            faults = nullptr;
+            std::filesystem::remove_all(folder / "out");
+            if (plan.failed.empty()) break;
+            if (thrown[0].code == ErrorCode::none) continue;  // it was read from
+            ++refused;
+            test::check_same(thrown, ErrorCode::io, {"rank 1 of 2: IoError: ", "cannot close it, bytes may be lost"});
+        }
+        CHECK(refused == 1);
+    }
+
+    TEST_CASE("a folder with half of the files says what has happened, and what to do") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        write_sharded(folder / "in", model(), 2, Described::by_manifest);
+        Way const way = ways().front();
+        bool seen = false;
+        for (long call = 0; dies_at(call, [&] { way.run(folder / "in", folder / "out"); }); ++call) {
+            auto const leaves = published(folder / "out");
+            if (leaves.count("a.safetensors") != 0 && leaves.count("b.safetensors") == 0) {
+                seen = true;
+                check_io("1 of the 2 files it names are missing: 'b.safetensors'",
+                         [&] { static_cast<void>(Checkpoint::open(folder / "out")); });
+                check_io(
+                    "Fix: a consolidation into this folder is under way, or was killed: wait for it, or run it again.",
+                    [&] { static_cast<void>(Checkpoint::open(folder / "out")); });
+                write_text(folder / "out/.x.tmp", "");  // nobody else's file is touched
+                check_io("it is not empty: there is '.x.tmp'", [&] { way.run(folder / "in", folder / "out"); });
+            }
+            std::filesystem::remove_all(folder / "out");
+        }
+        CHECK(seen);
+    }
+
+    TEST_CASE("a note that names files of others removes nothing") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        std::filesystem::create_directory(folder / "out");
+        write_sharded(folder / "in", model(), 2, Described::by_manifest);
+        write_text(folder / "victim.safetensors", "12345");
+        write_text(folder / "out/config.json", "12345");
+        write_text(folder / "out/kept.safetensors", "123456");
+        std::string note = "reshard gives names\n";
+        for (char const* const leaf : {"../victim.safetensors", "config.json", "kept.safetensors", ""}) {
+            note += std::string("5 ") + leaf + '\0';
+        }
+        write_text(folder / "out/.model.safetensors.index.json.lock", note + "5 torn.safetensors");
+        check_io("it is not empty", [&] { consolidate(folder / "in", folder / "out"); });
+        CHECK(read_text(folder / "victim.safetensors") == "12345");
+        CHECK(published(folder / "out") == std::set<std::string>{"config.json", "kept.safetensors"});
+    }
+
+    TEST_CASE(
+        "several files of one writer: a process that ends at any call leaves all of them or nothing that is read") {
+        std::vector<TensorSpec> const specs = {{"a", DType::u8, Shape{64}}, {"b", DType::u8, Shape{64}}};
+        std::set<std::set<std::string>> seen;
+        bool died = true;
+        for (long call = 0; died; ++call) {
+            TempFolder const folder;
+            died = dies_at(call, [&] {
+                write_checkpoint(
+                    folder / "out", specs,
+                    [](CheckpointTensor const&, Index, std::span<std::byte> out) {
+                        std::fill(out.begin(), out.end(), std::byte{7});
+                    },
+                    64);
+            });
+            auto const leaves = published(folder / "out");
+            seen.insert(leaves);
+            if (!leaves.empty()) CHECK(leaves.count("model.safetensors.index.json") != 0);
+            bool const opens =
+                caught([&] { static_cast<void>(Checkpoint::open(folder / "out")); }).code == ErrorCode::none;
+            CHECK(opens == (leaves.size() == 3));
+        }
+        CHECK(seen.size() == 4);  // nothing, the index, one file more, all
+    }
+}

@@ -24,10 +24,11 @@ import re
 import struct
 import sys
 
-VERSION = 1
+VERSION = 2  # what is written; 1, which has no checksums, is read
 INDEX = "mch.index.json"
 INT64_MAX = 2**63 - 1
 EMPTY = {"sorted": INT64_MAX, "buckets": -1}
+RUN = 65536  # bytes of a tensor that have one checksum
 SEGMENTS = 1025  # TorchRec's buffer: at most 1024 shards
 BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 
@@ -52,6 +53,47 @@ def product(numbers):
     for number in numbers:
         result *= number
     return result
+
+
+def crc_table():
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+CRC = crc_table()
+
+
+def crc32c(data):
+    """CRC-32C: that of b'123456789' is 0xe3069283."""
+    state = 0xFFFFFFFF
+    for byte in data:
+        state = CRC[(state ^ byte) & 255] ^ state >> 8
+    return state ^ 0xFFFFFFFF
+
+
+def run_sums(data):
+    """The sum of every run of a tensor, as text. numpy, which torch comes with mostly, sums many runs at once."""
+    sums, whole = [], len(data) // RUN
+    if whole >= 16:
+        try:
+            import numpy
+        except ImportError:
+            whole = 0
+        else:
+            table = numpy.array(CRC, dtype=numpy.uint32)
+            for first in range(0, whole, 1024):
+                runs = numpy.frombuffer(data[first * RUN : min(first + 1024, whole) * RUN], dtype=numpy.uint8)
+                state = numpy.full(len(runs) // RUN, 0xFFFFFFFF, dtype=numpy.uint32)
+                for column in numpy.ascontiguousarray(runs.reshape(-1, RUN).T):
+                    state = table[(state ^ column) & 255] ^ state >> 8
+                sums += [int(one) ^ 0xFFFFFFFF for one in state]
+    for at in range(len(sums) * RUN, len(data), RUN):
+        sums.append(crc32c(data[at : at + RUN]))
+    return "".join(f"{one:08x}" for one in sums)
 
 
 class Buffer:
@@ -129,8 +171,8 @@ class Table:
             found[f"{self.name}.rows.{name}"] = (buffer.dtype, shape, buffer.rows(begin, end))
         return found
 
-    def bounds(self, part):
-        """[ids, negative ids] of one shard and, if any are not, the lowest and the highest of the others."""
+    def check(self, part):
+        """Refuses a shard that no reader would take."""
         begin, end = self.offsets[part], self.offsets[part + 1]
         ids = self.ids.integers(begin, end)
         slots = self.slots.integers(begin, end) if self.slots is not None else []
@@ -139,11 +181,14 @@ class Table:
             raise Refused(f"{where}: all zeros, as of a state that was never loaded. Fix: save a state that was.")
         if self.layout == "sorted" and any(a > b for a, b in zip(ids, ids[1:])):
             raise Refused(f"{where}: its ids do not ascend. Fix: sort the buffers before they are saved.")
-        live = [id for id in ids if id != EMPTY[self.layout]]
         for id, slot in zip(ids, slots):
             if id != EMPTY[self.layout] and not begin <= slot < end:
                 raise Refused(f"{where}: id {id} has slot {slot}, outside {begin} to {end}. Fix: the state was loaded "
                               "on other ranks and not redistributed, or is corrupt.")
+
+    def bounds(self, part):
+        """[ids, negative ids] of one shard and, if any are not, the lowest and the highest of the others."""
+        live = [id for id in self.ids.integers(*self.offsets[part : part + 2]) if id != EMPTY[self.layout]]
         others = [id for id in live if id >= 0]
         return [len(live), len(live) - len(others)] + ([min(others), max(others)] if others else [])
 
@@ -271,6 +316,12 @@ def state_from_tables(tables, prefix, rows=None):
 # ---- Folders -----------------------------------------------------------------------------------------------------
 
 
+def check_save(save, where):
+    """The id of a save becomes part of the names of files."""
+    if not isinstance(save, str) or not re.fullmatch("[0-9a-f]{16}", save):
+        raise Refused(f"{where}: the id of the save is {save!r}, not 16 hexadecimal digits. Fix: restore the index.")
+
+
 def file_name(save, rank, ranks):
     return f"mch-{save}-{rank:05d}-of-{ranks:05d}.safetensors"
 
@@ -281,7 +332,7 @@ def compact(value):
 
 def write_file(path, pieces):
     """Under another name first, made durable, then renamed."""
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp.{os.getpid()}")
+    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp.{os.getpid()}.0")
     try:
         with open(temporary, "wb") as file:
             for piece in pieces:
@@ -296,6 +347,7 @@ def write_file(path, pieces):
 
 
 def write_safetensors(path, tensors, metadata):
+    metadata = {**metadata, **{f"crc32c.{name}": run_sums(data) for name, (_, _, data) in tensors.items()}}
     order = sorted(tensors, key=lambda name: (-BYTES[tensors[name][0]], name))
     header, at = {"__metadata__": metadata}, 0
     for name in order:
@@ -328,7 +380,11 @@ def read_safetensors(path):
 def write_folder(folder, tables, save=None, ranks=None):
     """A save as save_mch() makes it: a file per rank, then the index. Returns its id."""
     save = save or os.urandom(8).hex()
+    check_save(save, folder)
     ranks = max([ranks or 1, *(max(table.ranks) + 1 for table in tables)])
+    for table in tables:
+        for part in range(len(table.ranks)):
+            table.check(part)
     ids = {table.name: [table.bounds(part) for part in range(len(table.ranks))] for table in tables}
     os.makedirs(folder, exist_ok=True)
     files = [file_name(save, rank, ranks) for rank in range(ranks)]
@@ -344,17 +400,44 @@ def write_folder(folder, tables, save=None, ranks=None):
     index = {"format": "reshard-mch", "version": VERSION, "save": save, "files": files}
     index["tables"] = {table.name: table.describe() for table in tables}
     index["ids"] = ids
-    write_file(os.path.join(folder, INDEX), [compact(index).encode(), b"\n"])
+    text = compact(index).encode()[:-1]
+    write_file(os.path.join(folder, INDEX), [text, index_end(text)])
     return save
+
+
+def index_end(before):
+    """How an index ends: with the sum of all that stands before."""
+    return b',"crc32c":"%08x"}\n' % crc32c(before)
+
+
+def read_index(folder):
+    with open(os.path.join(folder, INDEX), "rb") as file:
+        text = file.read()
+    index = json.loads(text)
+    version = index.get("version")
+    if index.get("format") != "reshard-mch" or version not in range(1, VERSION + 1):
+        raise Refused(f"{folder}/{INDEX} is of format {index.get('format')}, version {version}; this reads "
+                      f"reshard-mch, versions 1 to {VERSION}. Fix: use the script that came with the library.")
+    before = text[: -len(index_end(b""))]
+    if version > 1 and text != before + index_end(before) or version == 1 and "crc32c" in index:
+        raise Refused(f"{folder}/{INDEX}: 'crc32c' is not the sum of the text before it. Fix: restore the index.")
+    check_save(index["save"], f"{folder}/{INDEX}")
+    return index
+
+
+def check_sums(path, metadata, tensors):
+    for name, (_, _, data) in tensors.items():
+        was, found = metadata.get(f"crc32c.{name}", "none"), run_sums(data)
+        if was == found:
+            continue
+        run = next((at for at in range(0, len(found), 8) if was[at : at + 8] != found[at : at + 8]), 0) // 8 * RUN
+        raise Refused(f"{path}: bytes {run} to {min(run + RUN, len(data))} of tensor '{name}' have another CRC-32C "
+                      "than when they were saved. Fix: restore the file of this save, or take another save.")
 
 
 def read_folder(folder):
     """The tables of a folder that save_mch() or write_folder() wrote."""
-    with open(os.path.join(folder, INDEX), encoding="utf-8") as file:
-        index = json.load(file)
-    if index.get("format") != "reshard-mch" or index.get("version") != VERSION:
-        raise Refused(f"{folder}/{INDEX} is of format {index.get('format')}, version {index.get('version')}; this "
-                      f"reads reshard-mch, version {VERSION}. Fix: use the script that came with the library.")
+    index = read_index(folder)
     ranks = len(index["files"])
     shards = []
     for rank, name in enumerate(index["files"]):
@@ -365,6 +448,8 @@ def read_folder(folder):
         if not os.path.exists(path):
             raise Refused(f"{path} is missing. Fix: restore it: it holds the ids of rank {rank}.")
         metadata, tensors = read_safetensors(path)
+        if index["version"] > 1:
+            check_sums(path, metadata, tensors)
         expected = {"mch.save": index["save"], "mch.rank": str(rank), "mch.ranks": str(ranks)}
         for key, value in expected.items():
             if metadata.get(key) != value:
@@ -394,6 +479,9 @@ def read_folder(folder):
             table.slots = whole("slots")
         table.columns = [(c["name"], c["empty"], whole(f"metadata.{c['name']}")) for c in about["columns"]]
         table.rows = [(rows["name"], whole(f"rows.{rows['name']}")) for rows in about["rows"]]
+        if (found := [table.bounds(part) for part in range(len(table.ranks))]) != index["ids"][name]:
+            raise Refused(f"{folder}/{INDEX}: 'ids.{name}' is {index['ids'][name]}, the files have {found}. Fix: "
+                          "restore the index.")
         tables.append(table)
     return tables
 
@@ -555,7 +643,7 @@ def main(argv):
         for table in tables:
             about = f"{table.offsets[-1]} slots in {len(table.ranks)} shards, {table.layout}, {table.eviction}"
             print(f"{table.name}: {about}")
-    except (Refused, OSError, json.JSONDecodeError, KeyError) as error:
+    except (Refused, OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -8,7 +8,7 @@
 #include <reshard/mch/row_moves.hpp>
 #include <reshard/mch/validate.hpp>
 
-#include <mch/support/saved.hpp>
+#include <mch/support/damaged.hpp>
 
 namespace {
 using namespace reshard;
@@ -210,17 +210,16 @@ TEST_SUITE("mch/checkpoint_route") {
         REQUIRE(contains(good, live));
         std::string bad = good;
         bad.replace(bad.find(live), live.size(), "[[5,0,");
-        checkpoint_test::write_text(index, bad);
+        checkpoint_test::write_text(index, sealed(bad));
         refused({file, concat("table 'user' has ", saved.ranks[0].live(), " ids, the index says 5"), "Fix: "});
         checkpoint_test::write_text(index, good);
 
-        std::string bytes = checkpoint_test::read_text(file);
-        SafetensorsFile const opened = SafetensorsFile::open(file);
-        auto const at = static_cast<std::size_t>(opened.data_offset() + opened.at("user.slots").begin);
-        Index const slot = 77;
-        std::memcpy(bytes.data() + at, &slot, 8);
-        checkpoint_test::write_text(file, bytes);
+        rewrite(file, [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+            Index const slot = 77;
+            if (spec.name == "user.slots") std::memcpy(bytes.data(), &slot, 8);
+        });
         refused({file, "entry 0 of table 'user' has slot 77, outside its shard of slots 0 to 45"});
+        std::string const bytes = checkpoint_test::read_text(file);
         checkpoint_test::write_text(file, std::string_view(bytes).substr(0, bytes.size() - 8));
         refused({file, "MetadataIncompleteBuffer"});
     }

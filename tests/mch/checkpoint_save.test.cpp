@@ -170,19 +170,33 @@ TEST_SUITE("mch/checkpoint_save") {
         CHECK(folder.leaves() == std::vector<std::string>{"mch.index.json"});
     }
 
-    TEST_CASE("an id that the folder has seen is refused, and its files stay") {
+    TEST_CASE("the id of the save that is there is refused, and its files stay") {
         SavedBefore before;
-        std::string const file = before.folder / "mch-00000000000000aa-00002-of-00004.safetensors";
-        checkpoint_test::write_text(file, "of another save");
-        auto const errors =
-            save_world(before.folder.path(), before.next(), [](int, MchSaving&, std::string&) {}, {0xaa});
+        std::string const id = MchCheckpoint::open(before.folder.path()).save();
+        auto const errors = save_world(before.folder.path(), before.next(), [](int, MchSaving&, std::string&) {},
+                                       {std::stoull(id, nullptr, 16)});
         for (std::string const& error : errors) {
-            CHECK(contains(error, "rank 2 of 4: IoError: "));
+            CHECK(contains(error, "rank 0 of 4: IoError: "));
             CHECK(contains(error, "a save of this id is there"));
         }
-        CHECK(checkpoint_test::read_text(file) == "of another save");
-        std::filesystem::remove(file);
         before.is_unchanged();
+    }
+
+    TEST_CASE("nothing but files of saves goes, whatever an index says that somebody else wrote") {
+        TempFolder const folder;
+        TempFolder const other;
+        std::string const victim = other / "x";
+        checkpoint_test::write_text(victim, "precious");
+        std::filesystem::create_directory(folder / "mch-");
+        std::string const save = concat("/../../", other.path().substr(other.path().rfind('/') + 1), "/x\\u0000");
+        checkpoint_test::write_text(
+            folder / "mch.index.json",
+            concat(R"({"format":"reshard-mch","version":1,"save":")", save, R"(","files":["mch-)", save,
+                   R"(-00000-of-00001.safetensors"],"tables":{},"ids":{}})"));
+        World world = trained(3, 90, 2, Policy::lfu);
+        save_world(folder.path(), world);
+        CHECK(checkpoint_test::read_text(victim) == "precious");
+        CHECK(content(folder.path()).first == world.ranks[0].iteration[0]);
     }
 
     TEST_CASE("ranks with folders of their own are told so, and nothing stays") {

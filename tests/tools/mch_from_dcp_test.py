@@ -3,6 +3,7 @@
 """Tests tools/mch_from_dcp.py on buffers made by hand, without torch; with a program as argument (of
 tests/tools/mch_files.cpp) also against the library, which opens what the script wrote and writes what it opens."""
 import importlib.util
+import json
 import os
 import pathlib
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 spec = importlib.util.spec_from_file_location("mch_from_dcp", ROOT / "tools" / "mch_from_dcp.py")
@@ -145,6 +147,8 @@ class Mapping(unittest.TestCase):
             state["user._mch_remapped_ids_mapping"] = tool.int64([1, 0, 2, 3, 4, 5, 6, 7], [0, 4, 8])
             change(state)
             table = tables_of(state)[0]
+            table.check(0)
+            table.check(1)
             return [table.bounds(part) for part in range(2)]
 
         self.assertEqual(spoiled(lambda state: None), [[2, 0, 3, 9], [1, 0, 5, 5]])
@@ -161,6 +165,17 @@ class Mapping(unittest.TestCase):
         self.refused("given twice", lambda: tool.by_table(["7", "8"], int, "--hash-size"))
         self.assertEqual(tool.rows_by_table(["user:w=a.b=c", "user:m=d"]), {"user": [("w", "a.b=c"), ("m", "d")]})
         self.refused("--rows user=w", lambda: tool.rows_by_table(["user=w"]))
+
+    def test_sums_are_of_runs_and_the_same_with_numpy_and_without(self):
+        self.assertEqual(tool.crc32c(b"123456789"), 0xE3069283)
+        self.assertEqual(tool.run_sums(b""), "")
+        data = random.Random(5).randbytes(17 * tool.RUN + 9)
+        sums = tool.run_sums(memoryview(data))
+        self.assertEqual(len(sums), 8 * 18)
+        self.assertEqual(sums[:8], f"{tool.crc32c(data[: tool.RUN]):08x}")
+        self.assertEqual(sums[-8:], f"{tool.crc32c(data[-9:]):08x}")
+        with unittest.mock.patch.dict(sys.modules, {"numpy": None}):
+            self.assertEqual(tool.run_sums(memoryview(data)), sums)
 
     def test_importing_and_mapping_need_no_torch(self):
         self.assertNotIn("torch", sys.modules)
@@ -203,9 +218,36 @@ class Folders(unittest.TestCase):
                 tool.read_folder(self.folder)
             self.assertIn(text, str(caught.exception))
 
-        with open(path, "wb") as file:
-            file.write(good[:-1])
+        def write(data, where=path):
+            with open(where, "wb") as file:
+                file.write(data)
+
+        write(good[:-1])
         refused("cut short")
+        write(good[:-1] + bytes([good[-1] ^ 4]))
+        refused("have another CRC-32C than when they were saved")
+        write(good.replace(b"crc32c.user.ids", b"crc32d.user.ids"))
+        refused("bytes 0 to 32 of tensor 'user.ids' have another CRC-32C")
+        write(good)
+        index = os.path.join(self.folder, tool.INDEX)
+        with open(index, "rb") as file:
+            whole = file.read()
+        live = self.tables[0].bounds(0)[0]
+        for was, now in ((b'"iteration":8', b'"iteration":9'), (b"}\n", b"} "), (b"crc32c", b"crc32d"),
+                         (b'{"item":[[%d' % live, b'{"item":[[%d' % (live - 1))):
+            self.assertIn(was, whole)
+            write(whole.replace(was, now), index)
+            refused("'crc32c' is not the sum of the text before it")
+        end = len(tool.index_end(b""))
+        for save in ("", "/../../victim/x\\u0000", "00000000000000AB"):
+            text = whole[:-end].replace(b"00000000000000ab", save.encode())
+            write(text + tool.index_end(text), index)
+            refused("not 16 hexadecimal digits")
+        text = whole[:-end].replace(b'{"item":[[%d' % live, b'{"item":[[%d' % (live - 1))
+        write(text + tool.index_end(text), index)
+        refused("'ids.item' is [[")
+        write(whole, index)
+        self.assertEqual(self.back(self.folder), self.wanted())
         with open(os.path.join(self.folder, tool.file_name("00000000000000ab", 2, 3)), "rb") as file:
             other = file.read()
         with open(path, "wb") as file:
@@ -213,6 +255,34 @@ class Folders(unittest.TestCase):
         refused("'mch.rank' is '2', the index says '1'")
         os.remove(path)
         refused("is missing")
+
+    def make_version_1(self):
+        """The same folder as version 1 wrote it: without any sums."""
+        for leaf in os.listdir(self.folder):
+            path = os.path.join(self.folder, leaf)
+            with open(path, "rb") as file:
+                data = file.read()
+            if leaf == tool.INDEX:
+                data = data[: -len(tool.index_end(b""))].replace(b'"version":2', b'"version":1') + b"}\n"
+            else:
+                size = struct.unpack("<Q", data[:8])[0]
+                header = json.loads(data[8 : 8 + size])
+                about = header["__metadata__"]
+                header["__metadata__"] = {key: about[key] for key in about if not key.startswith("crc32c.")}
+                header["__metadata__"]["mch.version"] = "1"
+                text = tool.compact(header).encode()
+                data = struct.pack("<Q", len(text)) + text + data[8 + size :]
+            with open(path, "wb") as file:
+                file.write(data)
+
+    def test_a_folder_of_version_1_is_read(self):
+        self.make_version_1()
+        self.assertEqual(self.back(self.folder), self.wanted())
+
+    def test_the_library_opens_a_folder_of_version_1(self):
+        before = self.run_program("read", self.folder)
+        self.make_version_1()
+        self.assertEqual(self.run_program("read", self.folder), before)
 
     # ---- With the library
 

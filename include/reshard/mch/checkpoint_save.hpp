@@ -33,8 +33,14 @@ struct MchSaveHeader {
     MchIdBounds ids{};
 };
 
+/// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
 [[nodiscard]] inline SaveNames mch_save_names() {
-    return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; }};
+    return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; },
+            [](std::string_view leaf) { return is_mch_file(leaf); },
+            [](std::string_view leaf) {
+                return is_temporary_of(
+                    leaf, [](std::string_view name) { return name == mch_index_name || is_mch_file(name); });
+            }};
 }
 
 template <Communicator C>

@@ -122,10 +122,10 @@ public:
     }
 
     /// Entries [begin, end) of a part, counted from its first, into columns in the order of the current table; slots
-    /// are null for bucketed tables. Returns the ids among them. Throws MismatchError for zeros all over, FormatError
-    /// for ids that do not ascend in a sorted table.
-    Index read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
-                       std::vector<std::byte*> const& metadata) {
+    /// are null for bucketed tables. Returns the bounds of the ids among them. Throws MismatchError for zeros all over,
+    /// FormatError for bytes that are not those that were saved and for ids that do not ascend in a sorted table.
+    MchIdBounds read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
+                             std::vector<std::byte*> const& metadata) {
         SafetensorsFile const& file = files_.of(saved_.table, part);
         std::string const& table = saved_.table.name;
         Index const count = end - begin;
@@ -136,9 +136,7 @@ public:
                    name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
         }
         Index const empty = empty_id(current_.layout);
-        Index live = 0;
         for (Index i = 0; i < count; ++i) {
-            live += ids[i] != empty ? 1 : 0;
             if (current_.layout != MchLayout::sorted || i == 0 || ids[i] >= ids[i - 1]) continue;
             refuse_mch_file(file.path(),
                             concat("the ids of table '", table, "' do not ascend: entry ", begin + i, " is ", ids[i],
@@ -154,7 +152,35 @@ public:
                 read(file, column_tensor(table, column.name), column.bytes, begin, count, metadata[c]);
             }
         }
-        return live;
+        return id_bounds(current_.layout, {ids, static_cast<std::size_t>(count)});
+    }
+    /// Throws FormatError where the index says something else of the ids of a part than was found: in all of it, or in
+    /// some of its entries.
+    void check_bounds(Index part, MchIdBounds const& found, bool all) {
+        MchIdBounds const& said = saved_.ids[static_cast<std::size_t>(part)];
+        bool const within = found.live <= said.live && found.negative <= said.negative &&
+                            (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
+        if (all ? found == said : within) return;
+        auto const refuse_bounds = [&](auto const&... parts) {
+            refuse_mch_file(files_.of(saved_.table, part).path(),
+                            concat(all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...),
+                            "restore the file, or the index.");
+        };
+        if (found.live > said.live || (all && found.live != said.live)) {
+            refuse_bounds(found.live, " ids, the index says ", said.live);
+        }
+        refuse_bounds(found.negative, " ids below 0 and others from ", found.lowest, " to ", found.highest,
+                      ", the index says ", said.negative, " and from ", said.lowest, " to ", said.highest);
+    }
+    /// The same for a part of which nothing else is read: its ids are.
+    void check_bounds(Index part, Index* ids, Index room) {
+        Index const entries = saved_.table.part_range(part).size();
+        MchIdBounds found;
+        check_part(part);
+        for (Index begin = 0; begin < entries; begin += room) {
+            found = found + read_entries(part, begin, smaller(begin + room, entries), ids, nullptr, {});
+        }
+        check_bounds(part, found, true);
     }
 
     /// Rows [begin, end) of a part, counted from its first.
@@ -205,9 +231,15 @@ private:
     void read(SafetensorsFile const& file, std::string const& tensor, Index width, Index begin, Index count,
               std::byte* to) {
         if (count == 0 || width == 0) return;
-        file.read_range(file.at(tensor), begin * width, (begin + count) * width,
-                        {to, static_cast<std::size_t>(count * width)});
-        bytes_read_ += count * width;
+        TensorInfo const& info = file.at(tensor);
+        Index const first = begin * width;
+        Index const last = first + count * width;
+        if (files_.index().version > 1) {
+            bytes_read_ += MchSums(file, info).read(first, last, to);
+        } else {
+            file.read_range(info, first, last, {to, static_cast<std::size_t>(last - first)});
+            bytes_read_ += last - first;
+        }
     }
 
     MchShardFiles& files_;

@@ -27,17 +27,17 @@ public:
         for (Index width : widths_) piece_.emplace_back(static_cast<std::size_t>(piece_entries * width));
     }
 
-    /// All of part `read.part`, which has `live` ids.
-    void pick(MchReader& reader, MchRead const& read, Index live, std::string const& file) {
+    /// All of part `read.part`.
+    void pick(MchReader& reader, MchRead const& read, std::string const& file) {
         auto* const ids = reinterpret_cast<Index*>(piece_[0].data());
         auto* const slots = reinterpret_cast<Index*>(piece_[1].data());
         std::vector<std::byte*> metadata;
         for (std::size_t c = 2; c < piece_.size(); ++c) metadata.push_back(piece_[c].data());
         Interval const range = saved_.part_range(read.part);
-        Index found = 0;
+        MchIdBounds found;
         for (Index begin = read.begin; begin < read.end; begin += piece_entries) {
             Index const count = smaller(piece_entries, read.end - begin);
-            found += reader.read_entries(read.part, begin, begin + count, ids, slots, metadata);
+            found = found + reader.read_entries(read.part, begin, begin + count, ids, slots, metadata);
             for (Index i = 0; i < count; ++i) {
                 if (ids[i] == empty_id(current_.layout)) continue;
                 if (!range.contains(slots[i])) {
@@ -49,9 +49,11 @@ public:
                 if (belongs(ids[i], slots[i])) keep(i);
             }
         }
-        if (found == live) return;
-        refuse_mch_file(file, concat("table '", saved_.name, "' has ", found, " ids, the index says ", live),
-                        "restore the file, or the index.");
+        reader.check_bounds(read.part, found, true);
+    }
+    /// Of a part that is not picked from: that it holds what the index says.
+    void check(MchReader& reader, Index part) {
+        reader.check_bounds(part, reinterpret_cast<Index*>(piece_[0].data()), piece_entries);
     }
 
     [[nodiscard]] Index entries() const noexcept { return entries_; }

@@ -28,6 +28,7 @@ VERSION = 2  # what is written; 1, which has no checksums, is read
 INDEX = "mch.index.json"
 INT64_MAX = 2**63 - 1
 EMPTY = {"sorted": INT64_MAX, "buckets": -1}
+MOST_BYTES = 100_000_000  # of an index, and of the header of a file
 RUN = 65536  # bytes of a tensor that have one checksum
 SEGMENTS = 1025  # TorchRec's buffer: at most 1024 shards
 BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
@@ -179,8 +180,10 @@ class Table:
         where = f"table '{self.name}', shard {part}"
         if end - begin >= 2 and not any(ids) and not any(slots):
             raise Refused(f"{where}: all zeros, as of a state that was never loaded. Fix: save a state that was.")
-        if self.layout == "sorted" and any(a > b for a, b in zip(ids, ids[1:])):
+        if self.layout == "sorted" and any(a > b or a == b != INT64_MAX for a, b in zip(ids, ids[1:])):
             raise Refused(f"{where}: its ids do not ascend. Fix: sort the buffers before they are saved.")
+        if len(set(slots)) < len(slots):
+            raise Refused(f"{where}: two of its entries have one slot. Fix: the state is corrupt; take another one.")
         for id, slot in zip(ids, slots):
             if id != EMPTY[self.layout] and not begin <= slot < end:
                 raise Refused(f"{where}: id {id} has slot {slot}, outside {begin} to {end}. Fix: the state was loaded "
@@ -356,6 +359,9 @@ def write_safetensors(path, tensors, metadata):
         at += len(data)
     text = compact(header).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > MOST_BYTES:
+        raise Refused(f"{path}: its header would have {len(text)} bytes, readers take {MOST_BYTES}. Fix: save fewer "
+                      "tables into one folder.")
     write_file(path, [struct.pack("<Q", len(text)), text, *(tensors[name][2] for name in order)])
 
 
@@ -388,6 +394,13 @@ def write_folder(folder, tables, save=None, ranks=None):
     ids = {table.name: [table.bounds(part) for part in range(len(table.ranks))] for table in tables}
     os.makedirs(folder, exist_ok=True)
     files = [file_name(save, rank, ranks) for rank in range(ranks)]
+    index = {"format": "reshard-mch", "version": VERSION, "save": save, "files": files}
+    index["tables"] = {table.name: table.describe() for table in tables}
+    index["ids"] = ids
+    text = compact(index).encode()[:-1]
+    if len(text) + len(index_end(text)) > MOST_BYTES:
+        raise Refused(f"{folder}/{INDEX} would have {len(text)} bytes, readers take {MOST_BYTES}. Fix: save fewer "
+                      "tables into one folder.")
     for rank, file in enumerate(files):
         metadata = {"format": "pt", "mch.version": str(VERSION), "mch.save": save}
         metadata.update({"mch.rank": str(rank), "mch.ranks": str(ranks)})
@@ -397,10 +410,6 @@ def write_folder(folder, tables, save=None, ranks=None):
             if rank in table.ranks:
                 tensors.update(table.tensors(table.ranks.index(rank)))
         write_safetensors(os.path.join(folder, file), tensors, metadata)
-    index = {"format": "reshard-mch", "version": VERSION, "save": save, "files": files}
-    index["tables"] = {table.name: table.describe() for table in tables}
-    index["ids"] = ids
-    text = compact(index).encode()[:-1]
     write_file(os.path.join(folder, INDEX), [text, index_end(text)])
     return save
 

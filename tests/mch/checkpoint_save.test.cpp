@@ -128,6 +128,48 @@ TEST_SUITE("mch/checkpoint_save") {
         });
     }
 
+    TEST_CASE("what no load would take is not written: the save before it would go for nothing") {
+        SavedBefore before;
+        Module& module = before.next().ranks[2];
+        Module const good = module;
+        auto const spoiled = [&](auto const& change, std::string const& fault) {
+            module = good;
+            change();
+            before.refuses({"rank 2 of 4: ", "table 'user': on rank 2: no load would take it: " + fault,
+                            "redistribute() before it is saved"},
+                           [](int, MchSaving&, std::string&) {});
+        };
+        REQUIRE(module.live() > 3);
+        spoiled([&] { std::swap(module.raw[1], module.raw[2]); }, "I1 ids do not ascend: 1, the first at rank 2, pos");
+        spoiled([&] { module.raw[1] = module.raw[2]; }, "I1 id repeated: 1");
+        spoiled([&] { module.mapping[1] = 0; }, "I2 slot of another shard: 1, the first at rank 2, position 1: slot 0");
+        spoiled([&] { module.mapping[1] = module.mapping[2]; }, "I2 slot repeated: 1");
+        spoiled([&] { module.counts[1] = -1; }, "I4 negative count: 1");
+        module = good;
+        World lru = trained(3, 90, 2, Policy::lru);
+        lru.ranks[1].last[0] = lru.ranks[1].iteration[0] + 1;
+        for (std::string const& error : save_world(before.folder.path(), lru, [](int, MchSaving&, std::string&) {})) {
+            CHECK(contains(error, "I4 accessed after the current iteration: 1"));
+        }
+        before.is_unchanged();
+    }
+
+    TEST_CASE("an index that readers would find too long is not written") {
+        TempFolder const folder;
+        SelfCommunicator self;
+        MchTable table = mch_table("user", Mesh{1}, 0, MchEviction::lfu);
+        save_mch(folder.path(), {table, MchState{}}, self);
+        auto const before = folder.leaves();
+        table.name =
+            std::string(static_cast<std::size_t>(max_safetensors_header_bytes / 2), 'x');  // twice in the index
+        auto const error = checkpoint_test::caught([&] { save_mch(folder.path(), {table, MchState{}}, self); });
+        CHECK(error.code == ErrorCode::format);
+        CHECK(contains(error.message, "mch.index.json: it would have 100000"));
+        CHECK(contains(error.message, "bytes, readers take 100000000. Fix: save fewer tables into one folder."));
+        CHECK(folder.leaves() == before);
+        CHECK(MchCheckpoint::open(folder.path()).names() == std::vector<std::string>{"user"});
+    }
+
     TEST_CASE("ranks that save different things stop all") {
         SavedBefore before;
         before.refuses({"rank 1 of 4: saves 1 tables: 'item' of 90 slots", "but rank 0 saves 1 tables: 'user'"},

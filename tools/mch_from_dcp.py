@@ -189,6 +189,42 @@ class Table:
                 raise Refused(f"{where}: id {id} has slot {slot}, outside {begin} to {end}. Fix: the state was loaded "
                               "on other ranks and not redistributed, or is corrupt.")
 
+    def part_of(self, id):
+        """The shard whose rank looks an id up: the rule of include/reshard/mch/routing.hpp for sorted tables."""
+        raw, block, local = id % 2**64, -(-self.hash_size // self.buckets), self.buckets // len(self.ranks)
+        return raw // (block * local) if raw < block * self.buckets else raw % self.buckets // local
+
+    def fitting_hash_sizes(self):
+        """Those with which all ids are looked up where they are."""
+        local = self.buckets // len(self.ranks)
+        least, most, lowest, dealt, possible = 1, INT64_MAX, INT64_MAX, True, True
+        for part in range(len(self.ranks)):
+            for id in self.ids.integers(*self.offsets[part : part + 2]):
+                if id == EMPTY[self.layout]:
+                    continue
+                is_dealt = id % 2**64 % self.buckets // local == part
+                dealt, possible = dealt and is_dealt, possible and (id >= 0 or is_dealt)
+                if id >= 0:
+                    lowest, least = min(lowest, id), max(least, id // (part + 1) + 1)
+                    most = min(most, id // part) if part else most
+        least, most = -(-least // local), min(most // local, -(-INT64_MAX // self.buckets))
+        found = [f"up to {lowest // self.buckets * self.buckets}"] if dealt and lowest >= self.buckets else []
+        if least <= most:
+            found.append(f"from {(least - 1) * self.buckets + 1} to {min(most * self.buckets, INT64_MAX)}")
+        if not possible or not found:
+            return "no hash size was found that fits (are the shards those of the ranks that trained them?)"
+        return f"hash sizes {' and '.join(found)} would fit"
+
+    def check_routes(self):
+        """Every id is in the shard whose rank looks it up: a wrong hash size would scatter the table later."""
+        for part in range(len(self.ranks) if self.layout == "sorted" and len(self.ranks) > 1 else 0):
+            for id in self.ids.integers(*self.offsets[part : part + 2]):
+                if id != EMPTY[self.layout] and self.part_of(id) != part:
+                    raise Refused(f"table '{self.name}', shard {part}: id {id} was looked up in shard "
+                                  f"{self.part_of(id)} if the hash size is {self.hash_size}; "
+                                  f"{self.fitting_hash_sizes()}. Fix: correct --hash-size and --ranks; "
+                                  "--accept-strays for a table that was loaded on other ranks without moving its ids.")
+
     def bounds(self, part):
         """[ids, negative ids] of one shard and, if any are not, the lowest and the highest of the others."""
         live = [id for id in self.ids.integers(*self.offsets[part : part + 2]) if id != EMPTY[self.layout]]
@@ -624,6 +660,7 @@ def main(argv):
     to_mch.add_argument("--hash-function", action="append", default=[], metavar="[TABLE=]NAME", help="input_hash_func")
     to_mch.add_argument("--buckets", action="append", default=[], metavar="[TABLE=]N", help="of HashZCH tables")
     to_mch.add_argument("--name", action="append", default=[], metavar="PREFIX=TABLE", help="default: its last word")
+    to_mch.add_argument("--accept-strays", action="store_true", help="ids that no look-up finds are no mistake")
     to_mch.add_argument("--ranks", type=int, metavar="N", help="that saved, where trailing ones had no slots")
     to_dcp = commands.add_parser("to-dcp", help="to such a checkpoint")
     to_dcp.add_argument("folder")
@@ -644,6 +681,8 @@ def main(argv):
                 read_dcp(given.dcp, keys), by_table(given.hash_size, int, "--hash-size"),
                 by_table(given.hash_function, str, "--hash-function"), by_table(given.buckets, int, "--buckets"), names,
                 rows, given.ranks)
+            for table in [] if given.accept_strays else tables:
+                table.check_routes()
             save = write_folder(given.folder, tables)
             print(f"{given.folder}: save {save}")
         else:

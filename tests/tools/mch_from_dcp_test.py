@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -31,10 +32,15 @@ def sorted_state(prefix, offsets, seed=1, counts=True, access=False, iteration=8
     """TorchRec's buffers of one table: some ids in every shard, ascending, slots in any order, empties behind."""
     rng = random.Random(seed)
     raw, mapping, count, last = [], [], [], []
-    for begin, end in zip(offsets, offsets[1:]):
+    router = tool.Table("any", "sorted", offsets, MAX)
+    for part, (begin, end) in enumerate(zip(offsets, offsets[1:])):
         size = end - begin
         live = rng.randrange(size) if size else 0
-        ids = sorted(rng.sample(range(-(2**40), 2**62, 977), live))
+        ids = set()
+        while len(ids) < live:
+            id = rng.choice([rng.randrange(2**63 - 1), -rng.randrange(1, 2**40)])
+            ids |= {id} if router.part_of(id) == part else set()
+        ids = sorted(ids)
         slots = list(range(begin, end - 1))
         rng.shuffle(slots)
         slots += [end - 1] if size else []
@@ -170,6 +176,32 @@ class Mapping(unittest.TestCase):
         self.refused("shard 0: two of its entries have one slot", lambda: spoiled(lambda s: s.update(twice)))
         other = {"user._mch_remapped_ids_mapping": tool.int64([1, 0, 2, 3, 0, 5, 6, 7], [0, 4, 8])}
         self.refused("shard 1: id 5 has slot 0, outside 4 to 8", lambda: spoiled(lambda s: s.update(other)))
+
+    def test_ids_are_where_the_hash_size_says(self):
+        state = sorted_state("user", [0, 40, 80, 100], seed=3)
+        tables_of(state)[0].check_routes()
+        for wrong in (1, 1000, 2**62):
+            table = tool.tables_from_state(state, {None: wrong})[0]
+            with self.assertRaises(Refused) as caught:
+                table.check_routes()
+            text = str(caught.exception)
+            self.assertRegex(text, f"shard [0-2]: id -?[0-9]+ was looked up in shard [0-2] if .* is {wrong}; ")
+            least, most = map(int, re.search("hash sizes from ([0-9]+) to ([0-9]+) would fit", text).groups())
+            self.assertTrue(least <= MAX <= most, text)
+            self.assertIn("Fix: correct --hash-size", text)
+        rng = random.Random(7)
+        for size in (1, 90, 4000, 2**40):
+            for parts in (2, 3):
+                table = tool.Table("any", "sorted", list(range(0, 101 * parts, 100)), size)
+                ids = [[] for _ in range(parts)]
+                for id in [rng.randrange(size) if size > 90 else rng.randrange(10**6, 10**7) for _ in range(60)]:
+                    ids[table.part_of(id)].append(id)
+                table.ids = tool.int64([id for one in ids for id in sorted(one) + [MAX] * (100 - len(one))])
+                table.check_routes()
+                least, most = re.search("(up to|from ([0-9]+) to) ([0-9]+)", table.fitting_hash_sizes()).groups()[1:]
+                self.assertTrue(int(least or 1) <= size <= int(most), table.fitting_hash_sizes())
+        one = tool.tables_from_state(sorted_state("user", [0, 40]), {None: 7})[0]
+        one.check_routes()
 
     def test_options_are_per_table_or_for_all(self):
         self.assertEqual(tool.by_table(["7", "user=9"], int, "--hash-size"), {None: 7, "user": 9})

@@ -128,13 +128,15 @@ public:
     /// moves, evicted and left out ids are bit for bit those of the three calls (the left out ones by the rank that
     /// would have had them). Bucketed tables are loaded by position, which is the same.
     ///
+    /// All rows that were saved have to be given, or be named in MchLoadOptions::leave_rows: MismatchError.
+    ///
     /// Ranks do not agree on anything: one may throw while others go on. Throws what load() and redistribute() throw;
     /// FormatError also for slots outside their shard. Which shards it need not read the index says, whose checksum was
     /// compared; one of version 1 has none: the ids of all shards are read and compared with it. The state of a
     /// sorted table is as it was when this throws; rows, and bucketed tables, are unspecified after a read that fails.
-    MchLoadedChange load_redistributed(std::string_view name, MchTable const& current, Index rank,
-                                       MchState const& state, std::span<MchRows const> rows = {},
-                                       MchOptions const& mode = {}, MchLoadOptions const& options = {}) {
+    [[nodiscard]] MchLoadedChange load_redistributed(std::string_view name, MchTable const& current, Index rank,
+                                                     MchState const& state, std::span<MchRows const> rows = {},
+                                                     MchOptions const& mode = {}, MchLoadOptions const& options = {}) {
         MchLoadedChange result;
         MchChange& change = result.change;
         if (current.layout == MchLayout::buckets) {
@@ -146,6 +148,7 @@ public:
         }
         detail::MchSavedTable const& saved = find(name);
         detail::MchReader reader(files_, saved, current, rank, state, rows, options);
+        reader.check_rows_given(rows);
         MchShard const& shard = reader.shard();
         result.loaded = {reader.adapted(), saved.iteration};
         auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);
@@ -159,7 +162,7 @@ public:
             ++result.loaded.files_read;
         }
 
-        detail::MchPicker picker(saved.table, current, rank, mode);
+        detail::MchPicker picker(saved, current, rank, mode);
         for (MchRead const& read : reads) {
             result.loaded.live += saved.ids[static_cast<std::size_t>(read.part)].live;
             picker.pick(reader, read, files_.of(saved.table, read.part).path());

@@ -20,7 +20,8 @@ std::vector<Ids> load_apart(std::string const& folder, World const& saved) {
     World loaded = fresh_like(saved, 3);
     for (std::size_t r = 0; r < 3; ++r) {
         static_cast<void>(MchCheckpoint::open(folder).load_redistributed(
-            "user", table_of(loaded), static_cast<Index>(r), state_of(loaded.ranks[r])));
+            "user", table_of(loaded), static_cast<Index>(r), state_of(loaded.ranks[r]), {}, {},
+            MchLoadOptions{.leave_rows = {"weights", "momentum"}}));
     }
     return buffers(loaded);
 }

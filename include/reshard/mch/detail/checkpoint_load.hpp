@@ -18,6 +18,9 @@ struct MchFill {
 struct MchLoadOptions {
     std::vector<MchFill> fill{};      ///< columns of the current table that were not saved
     std::vector<std::string> drop{};  ///< saved columns that the current table does not have
+    /// Saved rows that load_redistributed() is not given and that are not wanted: where ids change their slots, rows
+    /// that are not given do not follow.
+    std::vector<std::string> leave_rows{};
 };
 
 namespace detail {
@@ -103,6 +106,20 @@ public:
             types_.push_back(view == nullptr ? DType::u8 : view->view.dtype());
         }
         for (MchRows const& one : rows) check_rows_saved(one);
+    }
+
+    /// Throws MismatchError for rows that were saved, are not among `rows`, and were not said to be left.
+    void check_rows_given(std::span<MchRows const> rows) const {
+        for (MchRowsInfo const& info : saved_.rows) {
+            auto const& left = options_.leave_rows;
+            if (std::find(left.begin(), left.end(), info.name) != left.end()) continue;
+            if (std::any_of(rows.begin(), rows.end(), [&](MchRows const& one) { return one.name == info.name; })) {
+                continue;
+            }
+            refuse(ErrorCode::mismatch, "rows '", info.name, "' were saved with '", saved_.table.name,
+                   "' and are not given: ids that change their slots would find rows of others. Fix: give them, or "
+                   "name them in MchLoadOptions::leave_rows.");
+        }
     }
 
     [[nodiscard]] MchTable const& adapted() const noexcept { return adapted_; }

@@ -10,9 +10,10 @@ HashZchManagedCollisionModule (github.com/pytorch/torchrec, torchrec/modules/mc_
 
 Where a saved shard ends is read from the chunks of the tensors in the checkpoint's metadata, never from
 _output_segments_tensor: after a load on another number of ranks that tensor may still say what was there before.
-What ids are hashed to before they are looked up is in no checkpoint: --hash-size is TorchRec's input_hash_size (2^63
-- 1 unless it was configured), --hash-function names the input_hash_func, if there is one. Both are compared with what a
-training is configured for when it loads a table.
+What ids are hashed to before they are looked up is in no checkpoint: --hash-size is TorchRec's input_hash_size (unless
+it was configured, 2^63 - 1 of MCH and 0 of HashZCH), --hash-function names the input_hash_func, if there is one. Both
+are compared with what a training is configured for when it loads a table, and with where the ids lie. The number of
+buckets of a HashZCH table is in its checkpoint, unless persist_hash_zch_bucket was off: then --buckets says it.
 
 Only the reading and writing of such checkpoints needs torch. The mapping works on plain buffers.
 """
@@ -41,6 +42,7 @@ COLUMNS = {
     "buckets": [("_hash_zch_metadata", "metadata", 0xFF), ("_hash_zch_runtime_meta", "runtime_meta", 0)],
 }
 ITERATION = "_current_iter_tensor"
+BUCKETS = "_hash_zch_bucket"  # [[n]]
 OUTPUT_SEGMENTS = "_output_segments_tensor"
 POLICIES = {(True, True): "distance_lfu", (True, False): "lfu", (False, True): "lru", (False, False): "none"}
 
@@ -189,13 +191,32 @@ class Table:
                 raise Refused(f"{where}: id {id} has slot {slot}, outside {begin} to {end}. Fix: the state was loaded "
                               "on other ranks and not redistributed, or is corrupt.")
 
+    def bucket_of(self, id):
+        """The rule of include/reshard/mch/routing.hpp."""
+        raw, block = id % 2**64, -(-self.hash_size // self.buckets)
+        return raw // block if raw < block * self.buckets else raw % self.buckets
+
     def part_of(self, id):
-        """The shard whose rank looks an id up: the rule of include/reshard/mch/routing.hpp for sorted tables."""
-        raw, block, local = id % 2**64, -(-self.hash_size // self.buckets), self.buckets // len(self.ranks)
-        return raw // (block * local) if raw < block * self.buckets else raw % self.buckets // local
+        """The shard whose rank looks an id up in a sorted table."""
+        return self.bucket_of(id) // (self.buckets // len(self.ranks))
+
+    def check_buckets(self):
+        """Every id lies in the bucket that it is looked up in; it is found nowhere else."""
+        if self.buckets < 1 or self.hash_size < 0 or self.offsets[-1] % self.buckets:
+            raise Refused(f"table '{self.name}': {self.offsets[-1]} slots in {self.buckets} buckets, hash size "
+                          f"{self.hash_size}. Fix: --buckets and --hash-size as the module was made with.")
+        size = max(self.offsets[-1] // self.buckets, 1)
+        lost = [(slot, id) for slot, id in enumerate(self.ids.integers())
+                if id != EMPTY["buckets"] and self.bucket_of(id) != slot // size]
+        if lost:
+            slot, id = lost[0]
+            raise Refused(f"table '{self.name}': id {id} at slot {slot}, in bucket {slot // size}, is looked up "
+                          f"in bucket {self.bucket_of(id)} of {self.buckets} if the hash size is {self.hash_size}, "
+                          f"and so are {len(lost) - 1} more. Fix: --buckets and --hash-size as the module was made "
+                          "with.")
 
     def fitting_hash_sizes(self):
-        """Those with which all ids are looked up where they are."""
+        """Of a sorted table those with which all ids are looked up where they are."""
         local = self.buckets // len(self.ranks)
         least, most, lowest, dealt, possible = 1, INT64_MAX, INT64_MAX, True, True
         for part in range(len(self.ranks)):
@@ -217,7 +238,9 @@ class Table:
 
     def check_routes(self):
         """Every id is in the shard whose rank looks it up: a wrong hash size would scatter the table later."""
-        for part in range(len(self.ranks) if self.layout == "sorted" and len(self.ranks) > 1 else 0):
+        if self.layout == "buckets":
+            return self.check_buckets()
+        for part in range(len(self.ranks) if len(self.ranks) > 1 else 0):
             for id in self.ids.integers(*self.offsets[part : part + 2]):
                 if id != EMPTY[self.layout] and self.part_of(id) != part:
                     raise Refused(f"table '{self.name}', shard {part}: id {id} was looked up in shard "
@@ -281,8 +304,15 @@ def tables_from_state(state, hash_size, hash_function=None, buckets=None, names=
         if size is None:
             raise Refused(f"the hash size of table '{name}' is not in the checkpoint. Fix: --hash-size {name}=N.")
         count = buckets.get(name, buckets.get(None))
+        there = buffer_of(BUCKETS, "I64")
         if layout == "sorted":
             count = None  # one per rank
+        elif there is not None:
+            saved = there.integers()[0] if there.shape in ((1, 1), (1,)) else 0
+            if saved < 1 or count not in (None, saved):
+                raise Refused(f"table '{name}' has {saved} buckets in the checkpoint, --buckets says {count}. Fix: "
+                              f"leave --buckets {name}=N out.")
+            count = saved
         elif count is None:
             raise Refused(f"the number of buckets of table '{name}' is not in the checkpoint. Fix: --buckets {name}=N.")
         table = Table(name, layout, offsets, size, hash_function.get(name, hash_function.get(None, "")), count)
@@ -338,7 +368,11 @@ def state_from_tables(tables, prefix, rows=None):
             if column not in known:
                 raise Refused(f"table '{table.name}' has a column '{column}' that TorchRec has not. Fix: load and save "
                               "it without.")
-            state[at + known[column]] = Buffer(buffer.dtype, buffer.shape, buffer.data, bounds)
+            # HashZCH keeps a column of one number as (z, 1) as well.
+            shape = (*buffer.shape, 1) if table.layout == "buckets" and len(buffer.shape) == 1 else buffer.shape
+            state[at + known[column]] = Buffer(buffer.dtype, shape, buffer.data, bounds)
+        if table.layout == "buckets":
+            state[at + BUCKETS] = Buffer("I64", [1, 1], int64([table.buckets]).data)
         if table.layout == "sorted":
             if len(bounds) > SEGMENTS:
                 raise Refused(f"table '{table.name}' has {len(bounds) - 1} shards, TorchRec has room for "
@@ -562,7 +596,8 @@ def read_dcp(folder, more_keys=()):
     about = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     prefixes = table_prefixes(about)
     wanted = [key for key in about if any(key.startswith(p) for p in prefixes) or key in more_keys]
-    suffixes = {suffix for columns in COLUMNS.values() for suffix, _, _ in columns} | {*IDS.values(), SLOTS, ITERATION}
+    suffixes = {suffix for columns in COLUMNS.values() for suffix, _, _ in columns}
+    suffixes |= {*IDS.values(), SLOTS, ITERATION, BUCKETS}
     names = {dtype: name for name, dtype in torch_dtypes().items()}
     state = {}
     for key in wanted:
@@ -658,7 +693,8 @@ def main(argv):
     to_mch.add_argument("folder")
     to_mch.add_argument("--hash-size", action="append", required=True, metavar="[TABLE=]N", help="input_hash_size")
     to_mch.add_argument("--hash-function", action="append", default=[], metavar="[TABLE=]NAME", help="input_hash_func")
-    to_mch.add_argument("--buckets", action="append", default=[], metavar="[TABLE=]N", help="of HashZCH tables")
+    to_mch.add_argument("--buckets", action="append", default=[], metavar="[TABLE=]N", help="of HashZCH tables without "
+                        + BUCKETS)
     to_mch.add_argument("--name", action="append", default=[], metavar="PREFIX=TABLE", help="default: its last word")
     to_mch.add_argument("--accept-strays", action="store_true", help="ids that no look-up finds are no mistake")
     to_mch.add_argument("--ranks", type=int, metavar="N", help="that saved, where trailing ones had no slots")

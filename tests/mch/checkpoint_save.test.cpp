@@ -149,7 +149,7 @@ TEST_SUITE("mch/checkpoint_save") {
         World lru = trained(3, 90, 2, Policy::lru);
         lru.ranks[1].last[0] = lru.ranks[1].iteration[0] + 1;
         for (std::string const& error : save_world(before.folder.path(), lru, [](int, MchSaving&, std::string&) {})) {
-            CHECK(contains(error, "I4 accessed after the current iteration: 1"));
+            CHECK(contains(error, "I4 accessed before iteration 0 or after the current one: 1"));
         }
         before.is_unchanged();
     }

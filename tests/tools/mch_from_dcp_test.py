@@ -60,15 +60,23 @@ def sorted_state(prefix, offsets, seed=1, counts=True, access=False, iteration=8
     return state
 
 
-def bucket_state(prefix, offsets, seed=2):
+def bucket_state(prefix, offsets, seed=2, hash_size=MAX, buckets=6):
+    """TorchRec's buffers of one table whose ids lie in the buckets they are looked up in."""
     rng = random.Random(seed)
     size = offsets[-1]
-    ids = [rng.choice([-1, rng.randrange(2**62)]) for _ in range(size)]
-    ids[0] = MAX  # an id like any other here
+    router = tool.Table("any", "buckets", offsets, hash_size, buckets=buckets)
+    ids = [-1] * size
+    for id in [MAX] + [rng.randrange(-(2**40), 2**63 - 1) for _ in range(size)]:  # MAX is an id like any other here
+        bucket = router.bucket_of(id)
+        free = [at for at in range(bucket * size // buckets, (bucket + 1) * size // buckets) if ids[at] == -1]
+        if free and id != -1:
+            ids[free[rng.randrange(len(free))]] = id
     identities = tool.int64(ids, offsets)
     identities.shape = (size, 1)
     hours = Buffer("I32", [size, 1], int32([-1 if id == -1 else 7 for id in ids]), offsets)
-    return {f"{prefix}._hash_zch_identities": identities, f"{prefix}._hash_zch_metadata": hours}
+    count = Buffer("I64", [1, 1], struct.pack("<q", buckets))
+    return {f"{prefix}._hash_zch_identities": identities, f"{prefix}._hash_zch_metadata": hours,
+            f"{prefix}._hash_zch_bucket": count}
 
 
 def content(state):
@@ -144,8 +152,10 @@ class Mapping(unittest.TestCase):
                      lambda: tool.tables_from_state(state, {"item": 5}))
         self.refused("there is no table 'item'; there are: user",
                      lambda: tool.tables_from_state(state, {None: MAX, "item": 5}))
-        self.refused("the number of buckets of table 'item'",
-                     lambda: tool.tables_from_state(bucket_state("item", [0, 12]), {None: MAX}))
+        item = bucket_state("item", [0, 12])
+        del item["item._hash_zch_bucket"]
+        self.refused("the number of buckets of table 'item'", lambda: tool.tables_from_state(item, {None: MAX}))
+        self.assertEqual(tool.tables_from_state(item, {None: MAX}, buckets={None: 6})[0].buckets, 6)
         both = {**sorted_state("a.user", [0, 4]), **sorted_state("b.user", [0, 4])}
         self.refused("two tables are called 'user'", lambda: tables_of(both))
         self.assertEqual([t.name for t in tables_of(both, names={"b.user": "other"})], ["user", "other"])
@@ -202,6 +212,34 @@ class Mapping(unittest.TestCase):
                 self.assertTrue(int(least or 1) <= size <= int(most), table.fitting_hash_sizes())
         one = tool.tables_from_state(sorted_state("user", [0, 40]), {None: 7})[0]
         one.check_routes()
+
+    def test_the_buckets_of_hash_zch_are_in_the_checkpoint_and_ids_lie_in_them(self):
+        for size in (0, 1, 5000, MAX):  # 0 is TorchRec's default
+            state = bucket_state("item", [0, 48, 96], hash_size=size, buckets=12)
+            table = tool.tables_from_state(state, {None: size})[0]
+            self.assertEqual(table.buckets, 12)
+            table.check_routes()
+            back = content(tool.state_from_tables([table], "{table}"))
+            self.assertEqual(back, content(state))
+        self.refused("table 'item' has 12 buckets in the checkpoint, --buckets says 6",
+                     lambda: tool.tables_from_state(state, {None: MAX}, buckets={"item": 6}))
+        del state["item._hash_zch_bucket"]
+        wrong = tool.tables_from_state(state, {None: MAX}, buckets={"item": 24})[0]
+        self.refused("is looked up in bucket", wrong.check_routes)
+        odd = tool.tables_from_state(state, {None: MAX}, buckets={None: 7})[0]
+        self.refused("96 slots in 7 buckets", odd.check_routes)
+        self.refused("hash size -3", tool.tables_from_state(state, {None: -3}, buckets={None: 6})[0].check_routes)
+        small = tool.tables_from_state(state, {None: 0}, buckets={None: 12})[0]
+        self.refused("of 12 if the hash size is 0, and so are ", small.check_routes)
+
+    def test_columns_of_hash_zch_go_back_as_torchrec_has_them(self):
+        table = tool.tables_from_state(bucket_state("item", [0, 24, 48]), {None: MAX})[0]
+        table.columns = [(name, empty, Buffer(one.dtype, [48], one.data)) for name, empty, one in table.columns]
+        back = tool.state_from_tables([table], "{table}")
+        self.assertEqual({key: buffer.shape for key, buffer in back.items()},
+                         {"item._hash_zch_identities": (48, 1), "item._hash_zch_metadata": (48, 1),
+                          "item._hash_zch_bucket": (1, 1)})
+        self.assertEqual(back["item._hash_zch_bucket"].integers()[0], 6)
 
     def test_options_are_per_table_or_for_all(self):
         self.assertEqual(tool.by_table(["7", "user=9"], int, "--hash-size"), {None: 7, "user": 9})

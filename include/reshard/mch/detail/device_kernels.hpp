@@ -261,7 +261,7 @@ struct MchScores {
             Index const number = received.word(counts, arrival);
             count = static_cast<double>(number == INT64_MAX ? largest_count : number);
         }
-        if (access >= 0) age = static_cast<double>(iteration - received.word(access, arrival) + 1);
+        if (access >= 0) age = static_cast<double>(iteration - received.word(access, arrival)) + 1;
         double score = 0;
         if (eviction == MchEviction::lfu) score = count;
         if (eviction == MchEviction::lru) score = -age;

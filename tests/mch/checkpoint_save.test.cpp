@@ -224,6 +224,47 @@ TEST_SUITE("mch/checkpoint_save") {
         before.is_unchanged();
     }
 
+    TEST_CASE("what saves that died have left goes with the next save, and nothing else") {
+        TempFolder const folder;
+        World world = trained(3, 90, 4, Policy::lfu);
+        save_world(folder.path(), world, {0xabc});
+        auto const stale = [&] {
+            for (std::string const leaf :
+                 {"mch-00000000000000aa-00000-of-00004.safetensors", "mch-00000000000000aa-00003-of-00004.safetensors",
+                  ".mch-00000000000000bb-00001-of-00004.safetensors.tmp.17.0", ".mch.index.json.tmp.17.3"}) {
+                checkpoint_test::write_text(folder / leaf, "stale");
+            }
+        };
+        std::vector<std::string> const others{".mch.index.json.tmp", ".notes.tmp.17.0",
+                                              "mch-00000000000000aa-00000-of-00004.safetensors.bak", "mch-notes",
+                                              "shard-00001-of-00004.0123456789abcdef.safetensors"};
+        for (std::string const& leaf : others) checkpoint_test::write_text(folder / leaf, "of somebody else");
+        auto const left = [&](std::string const& save) {
+            std::vector<std::string> wanted = others;
+            for (Index r = 0; r < 4; ++r) wanted.push_back(detail::mch_file_name(save, r, 4));
+            wanted.emplace_back("mch.index.json");
+            std::sort(wanted.begin(), wanted.end());
+            return folder.leaves() == wanted;
+        };
+        stale();
+        CHECK_FALSE(left("0000000000000abc"));
+        save_world(folder.path(), world, {0xdef});
+        CHECK(left("0000000000000def"));
+
+        stale();  // a save that fails has made room as well, and left what is named
+        auto const errors = save_world(folder.path(), world, [](int rank, MchSaving& one, std::string&) {
+            if (rank == 2) one.state.ids = DynamicView();
+        });
+        CHECK(contains(errors[0], "the column of ids"));
+        CHECK(content(folder.path()).first == world.ranks[0].iteration[0]);
+
+        stale();
+        checkpoint_test::write_text(folder / "mch.index.json",
+                                    "{");  // names nothing: all is left until there is another
+        save_world(folder.path(), world, {0x123});
+        CHECK(left("0000000000000123"));
+    }
+
     TEST_CASE("nothing but files of saves goes, whatever an index says that somebody else wrote") {
         TempFolder const folder;
         TempFolder const other;

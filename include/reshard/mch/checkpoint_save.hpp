@@ -258,7 +258,7 @@ private:
 /// All or nothing: files get their names when all are written and durable, the index gets its name when all files have
 /// theirs, and files of the save before go after that. When a rank fails, all throw the same error, the save before it
 /// still loads, and what was written is removed again (where a rank is lost half way, a file may stay that no index
-/// names). With one rank, no collective call.
+/// names, until the next save). With one rank, no collective call.
 ///
 /// Throws what shard_of() throws; BufferError also for rows that are not [z, ...] and for device memory; MeshError for
 /// ranks the communicator does not have; MismatchError for ranks that list different tables or are at different

@@ -10,9 +10,10 @@ HashZchManagedCollisionModule (github.com/pytorch/torchrec, torchrec/modules/mc_
 
 Where a saved shard ends is read from the chunks of the tensors in the checkpoint's metadata, never from
 _output_segments_tensor: after a load on another number of ranks that tensor may still say what was there before.
-What ids are hashed to before they are looked up is in no checkpoint: --hash-size is TorchRec's input_hash_size (2^63
-- 1 unless it was configured), --hash-function names the input_hash_func, if there is one. Both are compared with what a
-training is configured for when it loads a table.
+What ids are hashed to before they are looked up is in no checkpoint: --hash-size is TorchRec's input_hash_size (unless
+it was configured, 2^63 - 1 of MCH and 0 of HashZCH), --hash-function names the input_hash_func, if there is one. Both
+are compared with what a training is configured for when it loads a table, and with where the ids lie. The number of
+buckets of a HashZCH table is in its checkpoint, unless persist_hash_zch_bucket was off: then --buckets says it.
 
 Only the reading and writing of such checkpoints needs torch. The mapping works on plain buffers.
 """
@@ -24,10 +25,12 @@ import re
 import struct
 import sys
 
-VERSION = 1
+VERSION = 2  # what is written; 1, which has no checksums, is read
 INDEX = "mch.index.json"
 INT64_MAX = 2**63 - 1
 EMPTY = {"sorted": INT64_MAX, "buckets": -1}
+MOST_BYTES = 100_000_000  # of an index, and of the header of a file
+RUN = 65536  # bytes of a tensor that have one checksum
 SEGMENTS = 1025  # TorchRec's buffer: at most 1024 shards
 BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 
@@ -39,6 +42,7 @@ COLUMNS = {
     "buckets": [("_hash_zch_metadata", "metadata", 0xFF), ("_hash_zch_runtime_meta", "runtime_meta", 0)],
 }
 ITERATION = "_current_iter_tensor"
+BUCKETS = "_hash_zch_bucket"  # [[n]]
 OUTPUT_SEGMENTS = "_output_segments_tensor"
 POLICIES = {(True, True): "distance_lfu", (True, False): "lfu", (False, True): "lru", (False, False): "none"}
 
@@ -52,6 +56,47 @@ def product(numbers):
     for number in numbers:
         result *= number
     return result
+
+
+def crc_table():
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+CRC = crc_table()
+
+
+def crc32c(data):
+    """CRC-32C: that of b'123456789' is 0xe3069283."""
+    state = 0xFFFFFFFF
+    for byte in data:
+        state = CRC[(state ^ byte) & 255] ^ state >> 8
+    return state ^ 0xFFFFFFFF
+
+
+def run_sums(data):
+    """The sum of every run of a tensor, as text. numpy, which torch comes with mostly, sums many runs at once."""
+    sums, whole = [], len(data) // RUN
+    if whole >= 16:
+        try:
+            import numpy
+        except ImportError:
+            whole = 0
+        else:
+            table = numpy.array(CRC, dtype=numpy.uint32)
+            for first in range(0, whole, 1024):
+                runs = numpy.frombuffer(data[first * RUN : min(first + 1024, whole) * RUN], dtype=numpy.uint8)
+                state = numpy.full(len(runs) // RUN, 0xFFFFFFFF, dtype=numpy.uint32)
+                for column in numpy.ascontiguousarray(runs.reshape(-1, RUN).T):
+                    state = table[(state ^ column) & 255] ^ state >> 8
+                sums += [int(one) ^ 0xFFFFFFFF for one in state]
+    for at in range(len(sums) * RUN, len(data), RUN):
+        sums.append(crc32c(data[at : at + RUN]))
+    return "".join(f"{one:08x}" for one in sums)
 
 
 class Buffer:
@@ -129,21 +174,83 @@ class Table:
             found[f"{self.name}.rows.{name}"] = (buffer.dtype, shape, buffer.rows(begin, end))
         return found
 
-    def bounds(self, part):
-        """[ids, negative ids] of one shard and, if any are not, the lowest and the highest of the others."""
+    def check(self, part):
+        """Refuses a shard that no reader would take."""
         begin, end = self.offsets[part], self.offsets[part + 1]
         ids = self.ids.integers(begin, end)
         slots = self.slots.integers(begin, end) if self.slots is not None else []
         where = f"table '{self.name}', shard {part}"
         if end - begin >= 2 and not any(ids) and not any(slots):
             raise Refused(f"{where}: all zeros, as of a state that was never loaded. Fix: save a state that was.")
-        if self.layout == "sorted" and any(a > b for a, b in zip(ids, ids[1:])):
+        if self.layout == "sorted" and any(a > b or a == b != INT64_MAX for a, b in zip(ids, ids[1:])):
             raise Refused(f"{where}: its ids do not ascend. Fix: sort the buffers before they are saved.")
-        live = [id for id in ids if id != EMPTY[self.layout]]
+        if len(set(slots)) < len(slots):
+            raise Refused(f"{where}: two of its entries have one slot. Fix: the state is corrupt; take another one.")
         for id, slot in zip(ids, slots):
             if id != EMPTY[self.layout] and not begin <= slot < end:
                 raise Refused(f"{where}: id {id} has slot {slot}, outside {begin} to {end}. Fix: the state was loaded "
                               "on other ranks and not redistributed, or is corrupt.")
+
+    def bucket_of(self, id):
+        """The rule of include/reshard/mch/routing.hpp."""
+        raw, block = id % 2**64, -(-self.hash_size // self.buckets)
+        return raw // block if raw < block * self.buckets else raw % self.buckets
+
+    def part_of(self, id):
+        """The shard whose rank looks an id up in a sorted table."""
+        return self.bucket_of(id) // (self.buckets // len(self.ranks))
+
+    def check_buckets(self):
+        """Every id lies in the bucket that it is looked up in; it is found nowhere else."""
+        if self.buckets < 1 or self.hash_size < 0 or self.offsets[-1] % self.buckets:
+            raise Refused(f"table '{self.name}': {self.offsets[-1]} slots in {self.buckets} buckets, hash size "
+                          f"{self.hash_size}. Fix: --buckets and --hash-size as the module was made with.")
+        size = max(self.offsets[-1] // self.buckets, 1)
+        lost = [(slot, id) for slot, id in enumerate(self.ids.integers())
+                if id != EMPTY["buckets"] and self.bucket_of(id) != slot // size]
+        if lost:
+            slot, id = lost[0]
+            raise Refused(f"table '{self.name}': id {id} at slot {slot}, in bucket {slot // size}, is looked up "
+                          f"in bucket {self.bucket_of(id)} of {self.buckets} if the hash size is {self.hash_size}, "
+                          f"and so are {len(lost) - 1} more. Fix: --buckets and --hash-size as the module was made "
+                          "with.")
+
+    def fitting_hash_sizes(self):
+        """Of a sorted table those with which all ids are looked up where they are."""
+        local = self.buckets // len(self.ranks)
+        least, most, lowest, dealt, possible = 1, INT64_MAX, INT64_MAX, True, True
+        for part in range(len(self.ranks)):
+            for id in self.ids.integers(*self.offsets[part : part + 2]):
+                if id == EMPTY[self.layout]:
+                    continue
+                is_dealt = id % 2**64 % self.buckets // local == part
+                dealt, possible = dealt and is_dealt, possible and (id >= 0 or is_dealt)
+                if id >= 0:
+                    lowest, least = min(lowest, id), max(least, id // (part + 1) + 1)
+                    most = min(most, id // part) if part else most
+        least, most = -(-least // local), min(most // local, -(-INT64_MAX // self.buckets))
+        found = [f"up to {lowest // self.buckets * self.buckets}"] if dealt and lowest >= self.buckets else []
+        if least <= most:
+            found.append(f"from {(least - 1) * self.buckets + 1} to {min(most * self.buckets, INT64_MAX)}")
+        if not possible or not found:
+            return "no hash size was found that fits (are the shards those of the ranks that trained them?)"
+        return f"hash sizes {' and '.join(found)} would fit"
+
+    def check_routes(self):
+        """Every id is in the shard whose rank looks it up: a wrong hash size would scatter the table later."""
+        if self.layout == "buckets":
+            return self.check_buckets()
+        for part in range(len(self.ranks) if len(self.ranks) > 1 else 0):
+            for id in self.ids.integers(*self.offsets[part : part + 2]):
+                if id != EMPTY[self.layout] and self.part_of(id) != part:
+                    raise Refused(f"table '{self.name}', shard {part}: id {id} was looked up in shard "
+                                  f"{self.part_of(id)} if the hash size is {self.hash_size}; "
+                                  f"{self.fitting_hash_sizes()}. Fix: correct --hash-size and --ranks; "
+                                  "--accept-strays for a table that was loaded on other ranks without moving its ids.")
+
+    def bounds(self, part):
+        """[ids, negative ids] of one shard and, if any are not, the lowest and the highest of the others."""
+        live = [id for id in self.ids.integers(*self.offsets[part : part + 2]) if id != EMPTY[self.layout]]
         others = [id for id in live if id >= 0]
         return [len(live), len(live) - len(others)] + ([min(others), max(others)] if others else [])
 
@@ -197,8 +304,15 @@ def tables_from_state(state, hash_size, hash_function=None, buckets=None, names=
         if size is None:
             raise Refused(f"the hash size of table '{name}' is not in the checkpoint. Fix: --hash-size {name}=N.")
         count = buckets.get(name, buckets.get(None))
+        there = buffer_of(BUCKETS, "I64")
         if layout == "sorted":
             count = None  # one per rank
+        elif there is not None:
+            saved = there.integers()[0] if there.shape in ((1, 1), (1,)) else 0
+            if saved < 1 or count not in (None, saved):
+                raise Refused(f"table '{name}' has {saved} buckets in the checkpoint, --buckets says {count}. Fix: "
+                              f"leave --buckets {name}=N out.")
+            count = saved
         elif count is None:
             raise Refused(f"the number of buckets of table '{name}' is not in the checkpoint. Fix: --buckets {name}=N.")
         table = Table(name, layout, offsets, size, hash_function.get(name, hash_function.get(None, "")), count)
@@ -254,7 +368,11 @@ def state_from_tables(tables, prefix, rows=None):
             if column not in known:
                 raise Refused(f"table '{table.name}' has a column '{column}' that TorchRec has not. Fix: load and save "
                               "it without.")
-            state[at + known[column]] = Buffer(buffer.dtype, buffer.shape, buffer.data, bounds)
+            # HashZCH keeps a column of one number as (z, 1) as well.
+            shape = (*buffer.shape, 1) if table.layout == "buckets" and len(buffer.shape) == 1 else buffer.shape
+            state[at + known[column]] = Buffer(buffer.dtype, shape, buffer.data, bounds)
+        if table.layout == "buckets":
+            state[at + BUCKETS] = Buffer("I64", [1, 1], int64([table.buckets]).data)
         if table.layout == "sorted":
             if len(bounds) > SEGMENTS:
                 raise Refused(f"table '{table.name}' has {len(bounds) - 1} shards, TorchRec has room for "
@@ -271,6 +389,12 @@ def state_from_tables(tables, prefix, rows=None):
 # ---- Folders -----------------------------------------------------------------------------------------------------
 
 
+def check_save(save, where):
+    """The id of a save becomes part of the names of files."""
+    if not isinstance(save, str) or not re.fullmatch("[0-9a-f]{16}", save):
+        raise Refused(f"{where}: the id of the save is {save!r}, not 16 hexadecimal digits. Fix: restore the index.")
+
+
 def file_name(save, rank, ranks):
     return f"mch-{save}-{rank:05d}-of-{ranks:05d}.safetensors"
 
@@ -281,7 +405,7 @@ def compact(value):
 
 def write_file(path, pieces):
     """Under another name first, made durable, then renamed."""
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp.{os.getpid()}")
+    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.tmp.{os.getpid()}.0")
     try:
         with open(temporary, "wb") as file:
             for piece in pieces:
@@ -296,6 +420,7 @@ def write_file(path, pieces):
 
 
 def write_safetensors(path, tensors, metadata):
+    metadata = {**metadata, **{f"crc32c.{name}": run_sums(data) for name, (_, _, data) in tensors.items()}}
     order = sorted(tensors, key=lambda name: (-BYTES[tensors[name][0]], name))
     header, at = {"__metadata__": metadata}, 0
     for name in order:
@@ -304,6 +429,9 @@ def write_safetensors(path, tensors, metadata):
         at += len(data)
     text = compact(header).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > MOST_BYTES:
+        raise Refused(f"{path}: its header would have {len(text)} bytes, readers take {MOST_BYTES}. Fix: save fewer "
+                      "tables into one folder.")
     write_file(path, [struct.pack("<Q", len(text)), text, *(tensors[name][2] for name in order)])
 
 
@@ -328,10 +456,21 @@ def read_safetensors(path):
 def write_folder(folder, tables, save=None, ranks=None):
     """A save as save_mch() makes it: a file per rank, then the index. Returns its id."""
     save = save or os.urandom(8).hex()
+    check_save(save, folder)
     ranks = max([ranks or 1, *(max(table.ranks) + 1 for table in tables)])
+    for table in tables:
+        for part in range(len(table.ranks)):
+            table.check(part)
     ids = {table.name: [table.bounds(part) for part in range(len(table.ranks))] for table in tables}
     os.makedirs(folder, exist_ok=True)
     files = [file_name(save, rank, ranks) for rank in range(ranks)]
+    index = {"format": "reshard-mch", "version": VERSION, "save": save, "files": files}
+    index["tables"] = {table.name: table.describe() for table in tables}
+    index["ids"] = ids
+    text = compact(index).encode()[:-1]
+    if len(text) + len(index_end(text)) > MOST_BYTES:
+        raise Refused(f"{folder}/{INDEX} would have {len(text)} bytes, readers take {MOST_BYTES}. Fix: save fewer "
+                      "tables into one folder.")
     for rank, file in enumerate(files):
         metadata = {"format": "pt", "mch.version": str(VERSION), "mch.save": save}
         metadata.update({"mch.rank": str(rank), "mch.ranks": str(ranks)})
@@ -341,20 +480,43 @@ def write_folder(folder, tables, save=None, ranks=None):
             if rank in table.ranks:
                 tensors.update(table.tensors(table.ranks.index(rank)))
         write_safetensors(os.path.join(folder, file), tensors, metadata)
-    index = {"format": "reshard-mch", "version": VERSION, "save": save, "files": files}
-    index["tables"] = {table.name: table.describe() for table in tables}
-    index["ids"] = ids
-    write_file(os.path.join(folder, INDEX), [compact(index).encode(), b"\n"])
+    write_file(os.path.join(folder, INDEX), [text, index_end(text)])
     return save
+
+
+def index_end(before):
+    """How an index ends: with the sum of all that stands before."""
+    return b',"crc32c":"%08x"}\n' % crc32c(before)
+
+
+def read_index(folder):
+    with open(os.path.join(folder, INDEX), "rb") as file:
+        text = file.read()
+    index = json.loads(text)
+    version = index.get("version")
+    if index.get("format") != "reshard-mch" or version not in range(1, VERSION + 1):
+        raise Refused(f"{folder}/{INDEX} is of format {index.get('format')}, version {version}; this reads "
+                      f"reshard-mch, versions 1 to {VERSION}. Fix: use the script that came with the library.")
+    before = text[: -len(index_end(b""))]
+    if version > 1 and text != before + index_end(before) or version == 1 and "crc32c" in index:
+        raise Refused(f"{folder}/{INDEX}: 'crc32c' is not the sum of the text before it. Fix: restore the index.")
+    check_save(index["save"], f"{folder}/{INDEX}")
+    return index
+
+
+def check_sums(path, metadata, tensors):
+    for name, (_, _, data) in tensors.items():
+        was, found = metadata.get(f"crc32c.{name}", "none"), run_sums(data)
+        if was == found:
+            continue
+        run = next((at for at in range(0, len(found), 8) if was[at : at + 8] != found[at : at + 8]), 0) // 8 * RUN
+        raise Refused(f"{path}: bytes {run} to {min(run + RUN, len(data))} of tensor '{name}' have another CRC-32C "
+                      "than when they were saved. Fix: restore the file of this save, or take another save.")
 
 
 def read_folder(folder):
     """The tables of a folder that save_mch() or write_folder() wrote."""
-    with open(os.path.join(folder, INDEX), encoding="utf-8") as file:
-        index = json.load(file)
-    if index.get("format") != "reshard-mch" or index.get("version") != VERSION:
-        raise Refused(f"{folder}/{INDEX} is of format {index.get('format')}, version {index.get('version')}; this "
-                      f"reads reshard-mch, version {VERSION}. Fix: use the script that came with the library.")
+    index = read_index(folder)
     ranks = len(index["files"])
     shards = []
     for rank, name in enumerate(index["files"]):
@@ -365,6 +527,8 @@ def read_folder(folder):
         if not os.path.exists(path):
             raise Refused(f"{path} is missing. Fix: restore it: it holds the ids of rank {rank}.")
         metadata, tensors = read_safetensors(path)
+        if index["version"] > 1:
+            check_sums(path, metadata, tensors)
         expected = {"mch.save": index["save"], "mch.rank": str(rank), "mch.ranks": str(ranks)}
         for key, value in expected.items():
             if metadata.get(key) != value:
@@ -394,6 +558,9 @@ def read_folder(folder):
             table.slots = whole("slots")
         table.columns = [(c["name"], c["empty"], whole(f"metadata.{c['name']}")) for c in about["columns"]]
         table.rows = [(rows["name"], whole(f"rows.{rows['name']}")) for rows in about["rows"]]
+        if (found := [table.bounds(part) for part in range(len(table.ranks))]) != index["ids"][name]:
+            raise Refused(f"{folder}/{INDEX}: 'ids.{name}' is {index['ids'][name]}, the files have {found}. Fix: "
+                          "restore the index.")
         tables.append(table)
     return tables
 
@@ -429,7 +596,8 @@ def read_dcp(folder, more_keys=()):
     about = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     prefixes = table_prefixes(about)
     wanted = [key for key in about if any(key.startswith(p) for p in prefixes) or key in more_keys]
-    suffixes = {suffix for columns in COLUMNS.values() for suffix, _, _ in columns} | {*IDS.values(), SLOTS, ITERATION}
+    suffixes = {suffix for columns in COLUMNS.values() for suffix, _, _ in columns}
+    suffixes |= {*IDS.values(), SLOTS, ITERATION, BUCKETS}
     names = {dtype: name for name, dtype in torch_dtypes().items()}
     state = {}
     for key in wanted:
@@ -525,8 +693,10 @@ def main(argv):
     to_mch.add_argument("folder")
     to_mch.add_argument("--hash-size", action="append", required=True, metavar="[TABLE=]N", help="input_hash_size")
     to_mch.add_argument("--hash-function", action="append", default=[], metavar="[TABLE=]NAME", help="input_hash_func")
-    to_mch.add_argument("--buckets", action="append", default=[], metavar="[TABLE=]N", help="of HashZCH tables")
+    to_mch.add_argument("--buckets", action="append", default=[], metavar="[TABLE=]N", help="of HashZCH tables without "
+                        + BUCKETS)
     to_mch.add_argument("--name", action="append", default=[], metavar="PREFIX=TABLE", help="default: its last word")
+    to_mch.add_argument("--accept-strays", action="store_true", help="ids that no look-up finds are no mistake")
     to_mch.add_argument("--ranks", type=int, metavar="N", help="that saved, where trailing ones had no slots")
     to_dcp = commands.add_parser("to-dcp", help="to such a checkpoint")
     to_dcp.add_argument("folder")
@@ -547,6 +717,8 @@ def main(argv):
                 read_dcp(given.dcp, keys), by_table(given.hash_size, int, "--hash-size"),
                 by_table(given.hash_function, str, "--hash-function"), by_table(given.buckets, int, "--buckets"), names,
                 rows, given.ranks)
+            for table in [] if given.accept_strays else tables:
+                table.check_routes()
             save = write_folder(given.folder, tables)
             print(f"{given.folder}: save {save}")
         else:
@@ -555,7 +727,7 @@ def main(argv):
         for table in tables:
             about = f"{table.offsets[-1]} slots in {len(table.ranks)} shards, {table.layout}, {table.eviction}"
             print(f"{table.name}: {about}")
-    except (Refused, OSError, json.JSONDecodeError, KeyError) as error:
+    except (Refused, OSError, ValueError, KeyError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -128,6 +128,48 @@ TEST_SUITE("mch/checkpoint_save") {
         });
     }
 
+    TEST_CASE("what no load would take is not written: the save before it would go for nothing") {
+        SavedBefore before;
+        Module& module = before.next().ranks[2];
+        Module const good = module;
+        auto const spoiled = [&](auto const& change, std::string const& fault) {
+            module = good;
+            change();
+            before.refuses({"rank 2 of 4: ", "table 'user': on rank 2: no load would take it: " + fault,
+                            "redistribute() before it is saved"},
+                           [](int, MchSaving&, std::string&) {});
+        };
+        REQUIRE(module.live() > 3);
+        spoiled([&] { std::swap(module.raw[1], module.raw[2]); }, "I1 ids do not ascend: 1, the first at rank 2, pos");
+        spoiled([&] { module.raw[1] = module.raw[2]; }, "I1 id repeated: 1");
+        spoiled([&] { module.mapping[1] = 0; }, "I2 slot of another shard: 1, the first at rank 2, position 1: slot 0");
+        spoiled([&] { module.mapping[1] = module.mapping[2]; }, "I2 slot repeated: 1");
+        spoiled([&] { module.counts[1] = -1; }, "I4 negative count: 1");
+        module = good;
+        World lru = trained(3, 90, 2, Policy::lru);
+        lru.ranks[1].last[0] = lru.ranks[1].iteration[0] + 1;
+        for (std::string const& error : save_world(before.folder.path(), lru, [](int, MchSaving&, std::string&) {})) {
+            CHECK(contains(error, "I4 accessed before iteration 0 or after the current one: 1"));
+        }
+        before.is_unchanged();
+    }
+
+    TEST_CASE("an index that readers would find too long is not written") {
+        TempFolder const folder;
+        SelfCommunicator self;
+        MchTable table = mch_table("user", Mesh{1}, 0, MchEviction::lfu);
+        save_mch(folder.path(), {table, MchState{}}, self);
+        auto const before = folder.leaves();
+        table.name =
+            std::string(static_cast<std::size_t>(max_safetensors_header_bytes / 2), 'x');  // twice in the index
+        auto const error = checkpoint_test::caught([&] { save_mch(folder.path(), {table, MchState{}}, self); });
+        CHECK(error.code == ErrorCode::format);
+        CHECK(contains(error.message, "mch.index.json: it would have 100000"));
+        CHECK(contains(error.message, "bytes, readers take 100000000. Fix: save fewer tables into one folder."));
+        CHECK(folder.leaves() == before);
+        CHECK(MchCheckpoint::open(folder.path()).names() == std::vector<std::string>{"user"});
+    }
+
     TEST_CASE("ranks that save different things stop all") {
         SavedBefore before;
         before.refuses({"rank 1 of 4: saves 1 tables: 'item' of 90 slots", "but rank 0 saves 1 tables: 'user'"},
@@ -170,19 +212,74 @@ TEST_SUITE("mch/checkpoint_save") {
         CHECK(folder.leaves() == std::vector<std::string>{"mch.index.json"});
     }
 
-    TEST_CASE("an id that the folder has seen is refused, and its files stay") {
+    TEST_CASE("the id of the save that is there is refused, and its files stay") {
         SavedBefore before;
-        std::string const file = before.folder / "mch-00000000000000aa-00002-of-00004.safetensors";
-        checkpoint_test::write_text(file, "of another save");
-        auto const errors =
-            save_world(before.folder.path(), before.next(), [](int, MchSaving&, std::string&) {}, {0xaa});
+        std::string const id = MchCheckpoint::open(before.folder.path()).save();
+        auto const errors = save_world(before.folder.path(), before.next(), [](int, MchSaving&, std::string&) {},
+                                       {std::stoull(id, nullptr, 16)});
         for (std::string const& error : errors) {
-            CHECK(contains(error, "rank 2 of 4: IoError: "));
+            CHECK(contains(error, "rank 0 of 4: IoError: "));
             CHECK(contains(error, "a save of this id is there"));
         }
-        CHECK(checkpoint_test::read_text(file) == "of another save");
-        std::filesystem::remove(file);
         before.is_unchanged();
+    }
+
+    TEST_CASE("what saves that died have left goes with the next save, and nothing else") {
+        TempFolder const folder;
+        World world = trained(3, 90, 4, Policy::lfu);
+        save_world(folder.path(), world, {0xabc});
+        auto const stale = [&] {
+            for (std::string const leaf :
+                 {"mch-00000000000000aa-00000-of-00004.safetensors", "mch-00000000000000aa-00003-of-00004.safetensors",
+                  ".mch-00000000000000bb-00001-of-00004.safetensors.tmp.17.0", ".mch.index.json.tmp.17.3"}) {
+                checkpoint_test::write_text(folder / leaf, "stale");
+            }
+        };
+        std::vector<std::string> const others{".mch.index.json.tmp", ".notes.tmp.17.0",
+                                              "mch-00000000000000aa-00000-of-00004.safetensors.bak", "mch-notes",
+                                              "shard-00001-of-00004.0123456789abcdef.safetensors"};
+        for (std::string const& leaf : others) checkpoint_test::write_text(folder / leaf, "of somebody else");
+        auto const left = [&](std::string const& save) {
+            std::vector<std::string> wanted = others;
+            for (Index r = 0; r < 4; ++r) wanted.push_back(detail::mch_file_name(save, r, 4));
+            wanted.emplace_back("mch.index.json");
+            std::sort(wanted.begin(), wanted.end());
+            return folder.leaves() == wanted;
+        };
+        stale();
+        CHECK_FALSE(left("0000000000000abc"));
+        save_world(folder.path(), world, {0xdef});
+        CHECK(left("0000000000000def"));
+
+        stale();  // a save that fails has made room as well, and left what is named
+        auto const errors = save_world(folder.path(), world, [](int rank, MchSaving& one, std::string&) {
+            if (rank == 2) one.state.ids = DynamicView();
+        });
+        CHECK(contains(errors[0], "the column of ids"));
+        CHECK(content(folder.path()).first == world.ranks[0].iteration[0]);
+
+        stale();
+        checkpoint_test::write_text(folder / "mch.index.json",
+                                    "{");  // names nothing: all is left until there is another
+        save_world(folder.path(), world, {0x123});
+        CHECK(left("0000000000000123"));
+    }
+
+    TEST_CASE("nothing but files of saves goes, whatever an index says that somebody else wrote") {
+        TempFolder const folder;
+        TempFolder const other;
+        std::string const victim = other / "x";
+        checkpoint_test::write_text(victim, "precious");
+        std::filesystem::create_directory(folder / "mch-");
+        std::string const save = concat("/../../", other.path().substr(other.path().rfind('/') + 1), "/x\\u0000");
+        checkpoint_test::write_text(
+            folder / "mch.index.json",
+            concat(R"({"format":"reshard-mch","version":1,"save":")", save, R"(","files":["mch-)", save,
+                   R"(-00000-of-00001.safetensors"],"tables":{},"ids":{}})"));
+        World world = trained(3, 90, 2, Policy::lfu);
+        save_world(folder.path(), world);
+        CHECK(checkpoint_test::read_text(victim) == "precious");
+        CHECK(content(folder.path()).first == world.ranks[0].iteration[0]);
     }
 
     TEST_CASE("ranks with folders of their own are told so, and nothing stays") {

@@ -28,4 +28,16 @@ TEST_SUITE("mch/id_bounds") {
         CHECK(bounds_of({-7, 5, INT64_MAX}) == MchIdBounds{2, 5, 5, 1});
         CHECK(bounds_of({-1, 5, INT64_MAX, -2}, MchLayout::buckets) == MchIdBounds{3, 5, INT64_MAX, 1});
     }
+
+    TEST_CASE("bounds of runs add up to those of all") {
+        Index const all[] = {-9, -7, 3, 5, 8, INT64_MAX, INT64_MAX};
+        for (std::size_t cut = 0; cut <= std::size(all); ++cut) {
+            CAPTURE(cut);
+            std::vector<Index> const first(all, all + cut);
+            std::vector<Index> const second(all + cut, std::end(all));
+            CHECK(bounds_of(first) + bounds_of(second) == MchIdBounds{5, 3, 8, 2});
+            CHECK(bounds_of(second) + bounds_of(first) == MchIdBounds{5, 3, 8, 2});
+        }
+        CHECK(MchIdBounds{} + MchIdBounds{} == MchIdBounds{});
+    }
 }

@@ -230,7 +230,7 @@ TEST_SUITE("mch/redistribute") {
         static_cast<void>(ReplayWorld(4).run([&](ReplayCommunicator& comm) {
             auto const r = static_cast<std::size_t>(comm.rank());
             Call const call = call_of(scene, shards[r], Mode::route);
-            static_cast<void>(redistribute(call.saved, call.current, call.state, comm));
+            static_cast<void>(redistribute(call.saved, call.current, call.state, comm, call.options));
             CHECK(call.state.ids.data() == static_cast<void const*>(before[r]));
         }));
         CHECK((shards == redistribute(scene.table, scene.loaded, Mode::route).shards));
@@ -513,7 +513,7 @@ TEST_SUITE("mch/redistribute") {
             cuda.claim(column, 25 * 8);
             auto const ends = ReplayWorld(4).run([&](ReplayCommunicator& comm) {
                 Call const call = call_of(scene, shards[static_cast<std::size_t>(comm.rank())], Mode::route);
-                static_cast<void>(redistribute(call.saved, call.current, call.state, comm));
+                static_cast<void>(redistribute(call.saved, call.current, call.state, comm, call.options));
             });
             for (RankEnd const& end : ends) {
                 CHECK(end.code == ErrorCode::buffer);

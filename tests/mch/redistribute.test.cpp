@@ -576,6 +576,28 @@ TEST_SUITE("mch/redistribute") {
         }
     }
 
+    TEST_CASE("an iteration below 0 is refused on all ranks; the largest one makes scores, not overflows") {
+        World const saved = trained(14, 200, 2, Policy::distance_lfu, torchrec::Kind::low);
+        for (Id iteration : {Id{-1}, INT64_MIN}) {
+            Outcome const outcome = change(saved, 3, {}, [&](World& world, MchTable&, MchTable&, int rank) {
+                world.ranks[static_cast<std::size_t>(rank)].iteration[0] = iteration;
+            });
+            for (std::string const& error : outcome.errors) {
+                CAPTURE(error);
+                CHECK(error == outcome.errors[0]);
+                CHECK(error.find(concat("rank 0 is at iteration ", iteration, ", but they count from 0. Fix: ")) !=
+                      std::string::npos);
+            }
+        }
+        Outcome const outcome = change(saved, 3, {}, [&](World& world, MchTable&, MchTable&, int rank) {
+            auto const r = static_cast<std::size_t>(rank);
+            world.ranks[r].iteration[0] = INT64_MAX;
+            for (Id& access : world.ranks[r].last) access = 0;
+        });
+        for (std::string const& error : outcome.errors) CHECK(error.empty());
+        CHECK(outcome.changes[0].evicted.size() > 0);
+    }
+
     TEST_CASE("an id that a full shard left pinned can be evicted again") {
         World const saved = trained(15, 40, 1, Policy::lfu, torchrec::Kind::hash63, 3.0);
         World full = saved;

@@ -53,6 +53,15 @@ TEST_CASE("parts own whole buckets") {
     CHECK(r.part_of_id(119) == 3);
     CHECK(r.part_of_id(114) == 2);
 
+    Router const all_dealt(mch_slots(Mesh{4}, 96), 0, 12);  // no hash size: what 1 is as well
+    Router const one(mch_slots(Mesh{4}, 96), 1, 12);
+    for (Index id : {Index{0}, Index{11}, Index{12}, Index{119}, INT64_MAX, Index{-1}, INT64_MIN}) {
+        CAPTURE(id);
+        CHECK(all_dealt.bucket_of_id(id) == static_cast<Index>(static_cast<std::uint64_t>(id) % 12));
+        CHECK(one.bucket_of_id(id) == all_dealt.bucket_of_id(id));
+        CHECK(one.part_of_id(id) == all_dealt.part_of_id(id));
+    }
+
     MchTable table = mch_table("item", Mesh{3}, 96, MchEviction::none);
     table.layout = MchLayout::buckets;
     table.buckets = 12;

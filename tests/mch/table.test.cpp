@@ -137,7 +137,21 @@ TEST_CASE("tables that make no sense are refused by name") {
     check_refused(ErrorCode::placement, "(4):(P+)", slots(distribution(Mesh{4}, Shape{10}, Partial<>{})));
     check_refused(ErrorCode::placement, "dealt out",
                   slots(distribution(Mesh{4}, Shape{10}, Shard<0, BlockCyclic>{{2}})));
-    check_refused(ErrorCode::mismatch, "hash size 0", [](MchTable& t) { t.hash_size = 0; });
+    check_refused(ErrorCode::mismatch,
+                  "hash size 0. Fix: give TorchRec's input_hash_size (the default of its MCH module "
+                  "is 9223372036854775807).",
+                  [](MchTable& t) { t.hash_size = 0; });
+    MchTable plain = bucketed(24, 4, 12);
+    plain.hash_size = 0;
+    CHECK_NOTHROW(check_table(plain));
+    check_refused(ErrorCode::mismatch,
+                  "hash size -1. Fix: give TorchRec's input_hash_size (the default of its HashZCH "
+                  "module is 0).",
+                  [&](MchTable& t) {
+                      t = plain;
+                      t.name = "user";
+                      t.hash_size = -1;
+                  });
     check_refused(ErrorCode::mismatch, "0 buckets", [](MchTable& t) { t.buckets = 0; });
     check_refused(ErrorCode::mismatch, "6 buckets cannot be shared by 4 ranks", [](MchTable& t) { t.buckets = 6; });
     check_refused(ErrorCode::mismatch, "0 bytes an entry", [](MchTable& t) { t.metadata[0].bytes = 0; });

@@ -66,7 +66,7 @@ private:
             Index const access = m.last.empty() ? 0 : m.last[i];
             if (count < 0) add(count_negative, r, at);
             if (live && count == INT64_MAX) add(count_pinned, r, at);
-            if (!m.last.empty() && access > m.iteration[0]) add(access_late, r, at);
+            if (!m.last.empty() && (access < 0 || access > m.iteration[0])) add(access_late, r, at);
             if (!live && i + 1 != z) {
                 for (Index column : {count, access}) {
                     if (column != 0) add(stale_metadata, r, at);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mch_from_dcp_test.py asks of the library: `read FOLDER` prints all that a folder holds, whole tables on one
-// rank; `copy FOLDER TO RANKS` loads the tables on that many ranks by position and saves them again.
+// rank; `copy FOLDER TO RANKS` loads the tables on that many ranks, ids stay with their slots, and saves them again.
 #include <reshard/comm/threads.hpp>
 #include <reshard/mch/checkpoint.hpp>
 #include <reshard/mch/row_moves.hpp>
@@ -79,6 +79,11 @@ int copy(std::string const& folder, std::string const& to, int ranks) {
             MchTable table = saved.on(mch_slots(Mesh{ranks}, saved.size()));
             buffers.emplace_back(files, saved, table, comm.rank());
             files.load(name, table, comm.rank(), buffers.back().state, buffers.back().rows);
+            MchOptions options;
+            options.mode = MchMode::slot_owner;
+            options.drop_unreachable = false;
+            MchChange const change = redistribute(saved, table, buffers.back().state, comm, options);
+            for (MchRows const& rows : buffers.back().rows) apply_row_moves(change.moves, table, rows.view, comm);
             tables.push_back({table, buffers.back().state, buffers.back().rows});
         }
         save_mch(to, tables, comm);

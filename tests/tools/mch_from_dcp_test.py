@@ -3,14 +3,17 @@
 """Tests tools/mch_from_dcp.py on buffers made by hand, without torch; with a program as argument (of
 tests/tools/mch_files.cpp) also against the library, which opens what the script wrote and writes what it opens."""
 import importlib.util
+import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 spec = importlib.util.spec_from_file_location("mch_from_dcp", ROOT / "tools" / "mch_from_dcp.py")
@@ -29,10 +32,15 @@ def sorted_state(prefix, offsets, seed=1, counts=True, access=False, iteration=8
     """TorchRec's buffers of one table: some ids in every shard, ascending, slots in any order, empties behind."""
     rng = random.Random(seed)
     raw, mapping, count, last = [], [], [], []
-    for begin, end in zip(offsets, offsets[1:]):
+    router = tool.Table("any", "sorted", offsets, MAX)
+    for part, (begin, end) in enumerate(zip(offsets, offsets[1:])):
         size = end - begin
         live = rng.randrange(size) if size else 0
-        ids = sorted(rng.sample(range(-(2**40), 2**62, 977), live))
+        ids = set()
+        while len(ids) < live:
+            id = rng.choice([rng.randrange(2**63 - 1), -rng.randrange(1, 2**40)])
+            ids |= {id} if router.part_of(id) == part else set()
+        ids = sorted(ids)
         slots = list(range(begin, end - 1))
         rng.shuffle(slots)
         slots += [end - 1] if size else []
@@ -52,19 +60,35 @@ def sorted_state(prefix, offsets, seed=1, counts=True, access=False, iteration=8
     return state
 
 
-def bucket_state(prefix, offsets, seed=2):
+def bucket_state(prefix, offsets, seed=2, hash_size=MAX, buckets=6):
+    """TorchRec's buffers of one table whose ids lie in the buckets they are looked up in."""
     rng = random.Random(seed)
     size = offsets[-1]
-    ids = [rng.choice([-1, rng.randrange(2**62)]) for _ in range(size)]
-    ids[0] = MAX  # an id like any other here
+    router = tool.Table("any", "buckets", offsets, hash_size, buckets=buckets)
+    ids = [-1] * size
+    for id in [MAX] + [rng.randrange(-(2**40), 2**63 - 1) for _ in range(size)]:  # MAX is an id like any other here
+        bucket = router.bucket_of(id)
+        free = [at for at in range(bucket * size // buckets, (bucket + 1) * size // buckets) if ids[at] == -1]
+        if free and id != -1:
+            ids[free[rng.randrange(len(free))]] = id
     identities = tool.int64(ids, offsets)
     identities.shape = (size, 1)
     hours = Buffer("I32", [size, 1], int32([-1 if id == -1 else 7 for id in ids]), offsets)
-    return {f"{prefix}._hash_zch_identities": identities, f"{prefix}._hash_zch_metadata": hours}
+    count = Buffer("I64", [1, 1], struct.pack("<q", buckets))
+    return {f"{prefix}._hash_zch_identities": identities, f"{prefix}._hash_zch_metadata": hours,
+            f"{prefix}._hash_zch_bucket": count}
 
 
 def content(state):
     return {key: (buffer.dtype, buffer.shape, bytes(buffer.data)) for key, buffer in state.items()}
+
+
+def entries(table):
+    """id -> what is beside it, and its row."""
+    rows = dict(table.rows)["weights"]
+    columns = [list(buffer.integers()) for _, _, buffer in table.columns]
+    return {id: (bytes(rows.rows(slot, slot + 1)), *(column[at] for column in columns))
+            for at, (id, slot) in enumerate(zip(table.ids.integers(), table.slots.integers())) if id != MAX}
 
 
 def tables_of(state, **options):
@@ -128,8 +152,10 @@ class Mapping(unittest.TestCase):
                      lambda: tool.tables_from_state(state, {"item": 5}))
         self.refused("there is no table 'item'; there are: user",
                      lambda: tool.tables_from_state(state, {None: MAX, "item": 5}))
-        self.refused("the number of buckets of table 'item'",
-                     lambda: tool.tables_from_state(bucket_state("item", [0, 12]), {None: MAX}))
+        item = bucket_state("item", [0, 12])
+        del item["item._hash_zch_bucket"]
+        self.refused("the number of buckets of table 'item'", lambda: tool.tables_from_state(item, {None: MAX}))
+        self.assertEqual(tool.tables_from_state(item, {None: MAX}, buckets={None: 6})[0].buckets, 6)
         both = {**sorted_state("a.user", [0, 4]), **sorted_state("b.user", [0, 4])}
         self.refused("two tables are called 'user'", lambda: tables_of(both))
         self.assertEqual([t.name for t in tables_of(both, names={"b.user": "other"})], ["user", "other"])
@@ -145,6 +171,8 @@ class Mapping(unittest.TestCase):
             state["user._mch_remapped_ids_mapping"] = tool.int64([1, 0, 2, 3, 4, 5, 6, 7], [0, 4, 8])
             change(state)
             table = tables_of(state)[0]
+            table.check(0)
+            table.check(1)
             return [table.bounds(part) for part in range(2)]
 
         self.assertEqual(spoiled(lambda state: None), [[2, 0, 3, 9], [1, 0, 5, 5]])
@@ -152,8 +180,66 @@ class Mapping(unittest.TestCase):
         self.refused("all zeros, as of a state that was never loaded", lambda: spoiled(lambda s: s.update(zeros)))
         early = {"user._mch_sorted_raw_ids": tool.int64([3, MAX, 9, MAX, 5, MAX, MAX, MAX], [0, 4, 8])}
         self.refused("shard 0: its ids do not ascend", lambda: spoiled(lambda s: s.update(early)))
+        equal = {"user._mch_sorted_raw_ids": tool.int64([3, 3, MAX, MAX, 5, MAX, MAX, MAX], [0, 4, 8])}
+        self.refused("shard 0: its ids do not ascend", lambda: spoiled(lambda s: s.update(equal)))
+        twice = {"user._mch_remapped_ids_mapping": tool.int64([1, 1, 2, 3, 4, 5, 6, 7], [0, 4, 8])}
+        self.refused("shard 0: two of its entries have one slot", lambda: spoiled(lambda s: s.update(twice)))
         other = {"user._mch_remapped_ids_mapping": tool.int64([1, 0, 2, 3, 0, 5, 6, 7], [0, 4, 8])}
         self.refused("shard 1: id 5 has slot 0, outside 4 to 8", lambda: spoiled(lambda s: s.update(other)))
+
+    def test_ids_are_where_the_hash_size_says(self):
+        state = sorted_state("user", [0, 40, 80, 100], seed=3)
+        tables_of(state)[0].check_routes()
+        for wrong in (1, 1000, 2**62):
+            table = tool.tables_from_state(state, {None: wrong})[0]
+            with self.assertRaises(Refused) as caught:
+                table.check_routes()
+            text = str(caught.exception)
+            self.assertRegex(text, f"shard [0-2]: id -?[0-9]+ was looked up in shard [0-2] if .* is {wrong}; ")
+            least, most = map(int, re.search("hash sizes from ([0-9]+) to ([0-9]+) would fit", text).groups())
+            self.assertTrue(least <= MAX <= most, text)
+            self.assertIn("Fix: correct --hash-size", text)
+        rng = random.Random(7)
+        for size in (1, 90, 4000, 2**40):
+            for parts in (2, 3):
+                table = tool.Table("any", "sorted", list(range(0, 101 * parts, 100)), size)
+                ids = [[] for _ in range(parts)]
+                for id in [rng.randrange(size) if size > 90 else rng.randrange(10**6, 10**7) for _ in range(60)]:
+                    ids[table.part_of(id)].append(id)
+                table.ids = tool.int64([id for one in ids for id in sorted(one) + [MAX] * (100 - len(one))])
+                table.check_routes()
+                least, most = re.search("(up to|from ([0-9]+) to) ([0-9]+)", table.fitting_hash_sizes()).groups()[1:]
+                self.assertTrue(int(least or 1) <= size <= int(most), table.fitting_hash_sizes())
+        one = tool.tables_from_state(sorted_state("user", [0, 40]), {None: 7})[0]
+        one.check_routes()
+
+    def test_the_buckets_of_hash_zch_are_in_the_checkpoint_and_ids_lie_in_them(self):
+        for size in (0, 1, 5000, MAX):  # 0 is TorchRec's default
+            state = bucket_state("item", [0, 48, 96], hash_size=size, buckets=12)
+            table = tool.tables_from_state(state, {None: size})[0]
+            self.assertEqual(table.buckets, 12)
+            table.check_routes()
+            back = content(tool.state_from_tables([table], "{table}"))
+            self.assertEqual(back, content(state))
+        self.refused("table 'item' has 12 buckets in the checkpoint, --buckets says 6",
+                     lambda: tool.tables_from_state(state, {None: MAX}, buckets={"item": 6}))
+        del state["item._hash_zch_bucket"]
+        wrong = tool.tables_from_state(state, {None: MAX}, buckets={"item": 24})[0]
+        self.refused("is looked up in bucket", wrong.check_routes)
+        odd = tool.tables_from_state(state, {None: MAX}, buckets={None: 7})[0]
+        self.refused("96 slots in 7 buckets", odd.check_routes)
+        self.refused("hash size -3", tool.tables_from_state(state, {None: -3}, buckets={None: 6})[0].check_routes)
+        small = tool.tables_from_state(state, {None: 0}, buckets={None: 12})[0]
+        self.refused("of 12 if the hash size is 0, and so are ", small.check_routes)
+
+    def test_columns_of_hash_zch_go_back_as_torchrec_has_them(self):
+        table = tool.tables_from_state(bucket_state("item", [0, 24, 48]), {None: MAX})[0]
+        table.columns = [(name, empty, Buffer(one.dtype, [48], one.data)) for name, empty, one in table.columns]
+        back = tool.state_from_tables([table], "{table}")
+        self.assertEqual({key: buffer.shape for key, buffer in back.items()},
+                         {"item._hash_zch_identities": (48, 1), "item._hash_zch_metadata": (48, 1),
+                          "item._hash_zch_bucket": (1, 1)})
+        self.assertEqual(back["item._hash_zch_bucket"].integers()[0], 6)
 
     def test_options_are_per_table_or_for_all(self):
         self.assertEqual(tool.by_table(["7", "user=9"], int, "--hash-size"), {None: 7, "user": 9})
@@ -161,6 +247,17 @@ class Mapping(unittest.TestCase):
         self.refused("given twice", lambda: tool.by_table(["7", "8"], int, "--hash-size"))
         self.assertEqual(tool.rows_by_table(["user:w=a.b=c", "user:m=d"]), {"user": [("w", "a.b=c"), ("m", "d")]})
         self.refused("--rows user=w", lambda: tool.rows_by_table(["user=w"]))
+
+    def test_sums_are_of_runs_and_the_same_with_numpy_and_without(self):
+        self.assertEqual(tool.crc32c(b"123456789"), 0xE3069283)
+        self.assertEqual(tool.run_sums(b""), "")
+        data = random.Random(5).randbytes(17 * tool.RUN + 9)
+        sums = tool.run_sums(memoryview(data))
+        self.assertEqual(len(sums), 8 * 18)
+        self.assertEqual(sums[:8], f"{tool.crc32c(data[: tool.RUN]):08x}")
+        self.assertEqual(sums[-8:], f"{tool.crc32c(data[-9:]):08x}")
+        with unittest.mock.patch.dict(sys.modules, {"numpy": None}):
+            self.assertEqual(tool.run_sums(memoryview(data)), sums)
 
     def test_importing_and_mapping_need_no_torch(self):
         self.assertNotIn("torch", sys.modules)
@@ -203,9 +300,36 @@ class Folders(unittest.TestCase):
                 tool.read_folder(self.folder)
             self.assertIn(text, str(caught.exception))
 
-        with open(path, "wb") as file:
-            file.write(good[:-1])
+        def write(data, where=path):
+            with open(where, "wb") as file:
+                file.write(data)
+
+        write(good[:-1])
         refused("cut short")
+        write(good[:-1] + bytes([good[-1] ^ 4]))
+        refused("have another CRC-32C than when they were saved")
+        write(good.replace(b"crc32c.user.ids", b"crc32d.user.ids"))
+        refused("bytes 0 to 32 of tensor 'user.ids' have another CRC-32C")
+        write(good)
+        index = os.path.join(self.folder, tool.INDEX)
+        with open(index, "rb") as file:
+            whole = file.read()
+        live = self.tables[0].bounds(0)[0]
+        for was, now in ((b'"iteration":8', b'"iteration":9'), (b"}\n", b"} "), (b"crc32c", b"crc32d"),
+                         (b'{"item":[[%d' % live, b'{"item":[[%d' % (live - 1))):
+            self.assertIn(was, whole)
+            write(whole.replace(was, now), index)
+            refused("'crc32c' is not the sum of the text before it")
+        end = len(tool.index_end(b""))
+        for save in ("", "/../../victim/x\\u0000", "00000000000000AB"):
+            text = whole[:-end].replace(b"00000000000000ab", save.encode())
+            write(text + tool.index_end(text), index)
+            refused("not 16 hexadecimal digits")
+        text = whole[:-end].replace(b'{"item":[[%d' % live, b'{"item":[[%d' % (live - 1))
+        write(text + tool.index_end(text), index)
+        refused("'ids.item' is [[")
+        write(whole, index)
+        self.assertEqual(self.back(self.folder), self.wanted())
         with open(os.path.join(self.folder, tool.file_name("00000000000000ab", 2, 3)), "rb") as file:
             other = file.read()
         with open(path, "wb") as file:
@@ -213,6 +337,42 @@ class Folders(unittest.TestCase):
         refused("'mch.rank' is '2', the index says '1'")
         os.remove(path)
         refused("is missing")
+
+    def test_what_readers_would_find_too_long_is_not_written(self):
+        before = sorted(os.listdir(self.folder))
+        for most, text in ((500, f"{tool.INDEX} would have"), (1500, "its header would have")):
+            with unittest.mock.patch.object(tool, "MOST_BYTES", most), self.assertRaises(Refused) as caught:
+                tool.write_folder(self.folder, self.tables, "00000000000000cd")
+            self.assertIn(text, str(caught.exception))
+            self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+    def make_version_1(self):
+        """The same folder as version 1 wrote it: without any sums."""
+        for leaf in os.listdir(self.folder):
+            path = os.path.join(self.folder, leaf)
+            with open(path, "rb") as file:
+                data = file.read()
+            if leaf == tool.INDEX:
+                data = data[: -len(tool.index_end(b""))].replace(b'"version":2', b'"version":1') + b"}\n"
+            else:
+                size = struct.unpack("<Q", data[:8])[0]
+                header = json.loads(data[8 : 8 + size])
+                about = header["__metadata__"]
+                header["__metadata__"] = {key: about[key] for key in about if not key.startswith("crc32c.")}
+                header["__metadata__"]["mch.version"] = "1"
+                text = tool.compact(header).encode()
+                data = struct.pack("<Q", len(text)) + text + data[8 + size :]
+            with open(path, "wb") as file:
+                file.write(data)
+
+    def test_a_folder_of_version_1_is_read(self):
+        self.make_version_1()
+        self.assertEqual(self.back(self.folder), self.wanted())
+
+    def test_the_library_opens_a_folder_of_version_1(self):
+        before = self.run_program("read", self.folder)
+        self.make_version_1()
+        self.assertEqual(self.run_program("read", self.folder), before)
 
     # ---- With the library
 
@@ -251,8 +411,9 @@ class Folders(unittest.TestCase):
         self.assertEqual([table.offsets for table in tables], [[0, 24, 48], [0, 5, 10]])
         wanted, back = self.wanted(), self.back(copied)
         for key in wanted:
-            if not key.endswith("_output_segments_tensor"):
-                self.assertEqual(back[key][2], wanted[key][2], key)  # by position: the same bytes
+            if "_hash_zch_" in key or key.endswith("_current_iter_tensor"):
+                self.assertEqual(back[key][2], wanted[key][2], key)
+        self.assertEqual(entries(tables[1]), entries(self.tables[1]))
         for was, table in zip(self.tables, tables):
             about, before = table.describe(), was.describe()
             for key in ("layout", "eviction", "hash_size", "hash_function", "rows"):

@@ -95,8 +95,9 @@ public:
     /// Tables, buffers and the headers of all files that will be read are checked before anything is written to
     /// buffers. Throws what check_same_content() and shard_of() throw; MismatchError for a table or rows that were not
     /// saved, for fills and drops that do not apply, and for entries that are all zeros; BufferError and DTypeError for
-    /// rows and columns of another kind; FormatError for damaged files and ids that do not ascend; IoError. After ids
-    /// that do not ascend, zeros, and reads that fail, the buffers are unspecified.
+    /// rows and columns of another kind; FormatError for damaged files, bytes that are not those that were saved, ids
+    /// that do not ascend or are not as the index says; IoError. What is wrong with ids, and with bytes while they are
+    /// read, leaves the buffers unspecified.
     MchLoaded load(std::string_view name, MchTable const& current, Index rank, MchState const& state,
                    std::span<MchRows const> rows = {}, MchLoadOptions const& options = {}) {
         detail::MchSavedTable const& saved = find(name);
@@ -108,8 +109,11 @@ public:
         for (Overlap const& one : overlaps) {
             std::vector<std::byte*> metadata = shard.metadata;
             for (std::size_t c = 0; c < metadata.size(); ++c) metadata[c] += one.to * current.metadata[c].bytes;
-            loaded.live += reader.read_entries(one.part, one.begin, one.end, shard.ids + one.to,
-                                               shard.slots == nullptr ? nullptr : shard.slots + one.to, metadata);
+            MchIdBounds const found =
+                reader.read_entries(one.part, one.begin, one.end, shard.ids + one.to,
+                                    shard.slots == nullptr ? nullptr : shard.slots + one.to, metadata);
+            reader.check_bounds(one.part, found, one.end - one.begin == saved.table.part_range(one.part).size());
+            loaded.live += found.live;
             read_rows(reader, rows, one);
         }
         reader.write_constants();
@@ -124,12 +128,15 @@ public:
     /// moves, evicted and left out ids are bit for bit those of the three calls (the left out ones by the rank that
     /// would have had them). Bucketed tables are loaded by position, which is the same.
     ///
+    /// All rows that were saved have to be given, or be named in MchLoadOptions::leave_rows: MismatchError.
+    ///
     /// Ranks do not agree on anything: one may throw while others go on. Throws what load() and redistribute() throw;
-    /// FormatError also for slots outside their shard and for more or less ids than the index says. The state of a
+    /// FormatError also for slots outside their shard. Which shards it need not read the index says, whose checksum was
+    /// compared; one of version 1 has none: the ids of all shards are read and compared with it. The state of a
     /// sorted table is as it was when this throws; rows, and bucketed tables, are unspecified after a read that fails.
-    MchLoadedChange load_redistributed(std::string_view name, MchTable const& current, Index rank,
-                                       MchState const& state, std::span<MchRows const> rows = {},
-                                       MchOptions const& mode = {}, MchLoadOptions const& options = {}) {
+    [[nodiscard]] MchLoadedChange load_redistributed(std::string_view name, MchTable const& current, Index rank,
+                                                     MchState const& state, std::span<MchRows const> rows = {},
+                                                     MchOptions const& mode = {}, MchLoadOptions const& options = {}) {
         MchLoadedChange result;
         MchChange& change = result.change;
         if (current.layout == MchLayout::buckets) {
@@ -141,6 +148,7 @@ public:
         }
         detail::MchSavedTable const& saved = find(name);
         detail::MchReader reader(files_, saved, current, rank, state, rows, options);
+        reader.check_rows_given(rows);
         MchShard const& shard = reader.shard();
         result.loaded = {reader.adapted(), saved.iteration};
         auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);
@@ -154,11 +162,16 @@ public:
             ++result.loaded.files_read;
         }
 
-        detail::MchPicker picker(saved.table, current, rank, mode);
+        detail::MchPicker picker(saved, current, rank, mode);
         for (MchRead const& read : reads) {
             result.loaded.live += saved.ids[static_cast<std::size_t>(read.part)].live;
-            picker.pick(reader, read, saved.ids[static_cast<std::size_t>(read.part)].live,
-                        files_.of(saved.table, read.part).path());
+            picker.pick(reader, read, files_.of(saved.table, read.part).path());
+        }
+        // What bounds of version 1, which have no checksum, say of other shards may be wrong unnoticed.
+        for (Index part = 0; files_.index().version == 1 && part < saved.table.parts(); ++part) {
+            bool const picked =
+                std::any_of(reads.begin(), reads.end(), [&](auto const& one) { return one.part == part; });
+            if (!picked) picker.check(reader, part);
         }
         change.live_before = change.received = picker.entries();
         change.left_out = std::move(picker.left_out());

@@ -33,8 +33,46 @@ struct MchSaveHeader {
     MchIdBounds ids{};
 };
 
+/// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
 [[nodiscard]] inline SaveNames mch_save_names() {
-    return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; }};
+    return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; },
+            [](std::string_view leaf) { return is_mch_file(leaf); },
+            [](std::string_view leaf) {
+                return is_temporary_of(
+                    leaf, [](std::string_view name) { return name == mch_index_name || is_mch_file(name); });
+            }};
+}
+
+/// Throws MismatchError for a sorted shard that loads or redistribute() would refuse.
+inline void check_readable(MchTable const& table, MchShard const& shard, Index rank) {
+    if (table.layout != MchLayout::sorted) return;
+    MchReport const found = MchScan(table, shard, rank).run();
+    for (MchViolation const& one : found.violations()) {
+        switch (one.fault) {
+            case MchFault::id_order:
+            case MchFault::id_repeated:
+            case MchFault::slot_range:
+            case MchFault::slot_repeated:
+            case MchFault::count_negative:
+            case MchFault::access_late: break;
+            default: continue;
+        }
+        refuse_table(ErrorCode::mismatch, table,
+                     concat("on rank ", rank, ": no load would take it: ", name(one.fault), ": ",
+                            found.total(one.fault), ", the first at ", to_string(one),
+                            ". Fix: what was loaded by position goes through redistribute() before it is saved; "
+                            "validate() lists all that is wrong."));
+    }
+}
+
+/// Throws FormatError for an index that MchCheckpoint::open() would refuse.
+inline void check_index(std::string_view text, std::string const& path) {
+    if (text.size() > static_cast<std::size_t>(max_safetensors_header_bytes)) {
+        refuse_mch_file(path,
+                        concat("it would have ", text.size(), " bytes, readers take ", max_safetensors_header_bytes),
+                        "save fewer tables into one folder.");
+    }
+    static_cast<void>(index_from(text, path));
 }
 
 class MchSaver {
@@ -59,6 +97,7 @@ public:
         }
         commit_.agree([&] {
             read_headers(all, mine.size());
+            if (comm_.rank() == 0) check_index(to_json(index_), commit_.path(mch_index_name));
             write();
         });
         commit_.agree([&] { commit_.publish(writer_[0]); }, true);
@@ -110,6 +149,7 @@ private:
                              concat("on rank ", rank, ": the state was ", name(MchFault::never_loaded),
                                     ". Fix: load or initialise it before it is saved."));
             }
+            check_readable(one.table, shard, rank);
             if (shard.iteration != nullptr) {
                 headers[t].has_iteration = 1;
                 headers[t].iteration = *shard.iteration;
@@ -218,11 +258,12 @@ private:
 /// All or nothing: files get their names when all are written and durable, the index gets its name when all files have
 /// theirs, and files of the save before go after that. When a rank fails, all throw the same error, the save before it
 /// still loads, and what was written is removed again (where a rank is lost half way, a file may stay that no index
-/// names). With one rank, no collective call.
+/// names, until the next save). With one rank, no collective call.
 ///
 /// Throws what shard_of() throws; BufferError also for rows that are not [z, ...] and for device memory; MeshError for
 /// ranks the communicator does not have; MismatchError for ranks that list different tables or are at different
-/// iterations, names given twice, and a state that is all zeros; FormatError for names that are not UTF-8; IoError.
+/// iterations, names given twice, and a state that is all zeros or that no load would take (ids that do not ascend,
+/// slots of another shard); FormatError for names that are not UTF-8 and for an index that is too long; IoError.
 inline std::string save_mch(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
                             MchSaveOptions const& options = {}) {
     return detail::MchSaver(std::move(folder), tables, comm).run(options);

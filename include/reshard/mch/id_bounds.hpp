@@ -6,6 +6,8 @@
 
 #include <reshard/mch/state.hpp>
 
+#include <span>  // span
+
 namespace reshard::inline v0 {
 
 /// What is known of the ids of one shard. Negative ids are 2^63 and above where they are routed, so they are counted
@@ -19,12 +21,18 @@ struct MchIdBounds {
     friend constexpr bool operator==(MchIdBounds const&, MchIdBounds const&) = default;
 };
 
-/// The bounds of a shard in any order, whose memory the host can read.
-[[nodiscard]] inline MchIdBounds id_bounds(MchTable const& table, MchShard const& shard) noexcept {
+/// The bounds of two runs of ids taken together.
+[[nodiscard]] constexpr MchIdBounds operator+(MchIdBounds const& a, MchIdBounds const& b) noexcept {
+    MchIdBounds sum{a.live + b.live, a.lowest, larger(a.highest, b.highest), a.negative + b.negative};
+    if (a.highest < 0 || (b.highest >= 0 && b.lowest < a.lowest)) sum.lowest = b.lowest;
+    return sum;
+}
+
+/// The bounds of ids in any order; empty places are none.
+[[nodiscard]] inline MchIdBounds id_bounds(MchLayout layout, std::span<Index const> ids) noexcept {
     MchIdBounds bounds;
-    for (Index i = 0; i < shard.entries; ++i) {
-        Index const id = shard.ids[i];
-        if (id == empty_id(table.layout)) continue;
+    for (Index const id : ids) {
+        if (id == empty_id(layout)) continue;
         ++bounds.live;
         if (id < 0) {
             ++bounds.negative;
@@ -34,6 +42,10 @@ struct MchIdBounds {
         bounds.highest = larger(bounds.highest, id);
     }
     return bounds;
+}
+/// The bounds of a shard, whose memory the host can read.
+[[nodiscard]] inline MchIdBounds id_bounds(MchTable const& table, MchShard const& shard) noexcept {
+    return id_bounds(table.layout, {shard.ids, static_cast<std::size_t>(shard.entries)});
 }
 
 namespace detail {

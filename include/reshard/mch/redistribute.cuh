@@ -30,6 +30,7 @@ struct MchDeviceOptions {
     bool drop_unreachable = true;  ///< as MchOptions::drop_unreachable
     ReceiveOrder order = ReceiveOrder::automatic;
     DeviceAllocator allocator;
+    bool accept_strays = false;  ///< as MchOptions::accept_strays
 };
 
 /// Says what redistribute() would: numbers at once, lists as spans of device memory, all of it by on_host().
@@ -45,12 +46,13 @@ using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 /// device, from the allocator: the entries that leave or stay, those that come, and about 40 bytes for each the shard
 /// is to have; where ids are evicted 24 more for each that came.
 template <DeviceCommunicator C>
-std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition const> tables, CommunicatorRef comm,
-                                                    MchDeviceOptions const& options = {}) {
+[[nodiscard]] std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition const> tables, C& comm,
+                                                                  MchDeviceOptions const& options = {}) {
     DeviceWork work(comm.stream(), options.allocator);
     MchOptions host;
     host.mode = options.mode;
     host.drop_unreachable = options.drop_unreachable;
+    host.accept_strays = options.accept_strays;
     return detail::redistribute_with(work, tables, comm, host, options.order);
 }
 

@@ -43,9 +43,10 @@ void agree_after(CommunicatorRef comm, std::uint64_t digest, Work&& work) {
 /// ranks that has any, however many tables; agreements before each and before anything is written. With one rank, no
 /// collective call. All or nothing: every buffer is as it was when any rank throws, and all throw alike: MismatchError
 /// for tables that differ in more than ranks, states that were never loaded, ids or slots held twice, slots outside the
-/// shard they were saved in, counts below 0, accesses after the iteration; BufferError and DTypeError for buffers, as
-/// shard_of(), and for device memory; MeshError for less than one thread and for ranks that do not exist; OutOfMemory.
-/// In mode `route` a slot held twice is noticed by the rank that would keep it for both ids; validate() notices any.
+/// shard they were saved in, ids that were not looked up in it (MchOptions::accept_strays), counts below 0, accesses
+/// after the iteration; BufferError and DTypeError for buffers, as shard_of(), and for device memory; MeshError for
+/// less than one thread and for ranks that do not exist; OutOfMemory. In mode `route` a slot held twice is noticed by
+/// the rank that would keep it for both ids; validate() notices any.
 ///
 /// Where a load by position was enough (position_ok(), and reach_ok() on every rank) nothing is sent, and shards are
 /// put in order where they are. Bucketed tables keep their places, which are slots: nothing moves or is written.
@@ -62,13 +63,14 @@ void agree_after(CommunicatorRef comm, std::uint64_t digest, Work&& work) {
 /// too; where ids are evicted, 16 more bytes each while they are chosen.
 ///
 /// Returns what became of each table on this rank, in the order of `tables`.
-inline std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
-                                           MchOptions const& options = {}) {
+[[nodiscard]] inline std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
+                                                         MchOptions const& options = {}) {
     int const rank = comm.rank();
     auto const ranks = static_cast<std::size_t>(comm.size());
     detail::MchPassages passages;
     Digest digest;
     digest.add(tables.size()).add(static_cast<std::uint64_t>(options.mode)).add(options.drop_unreachable ? 1 : 0);
+    digest.add(options.accept_strays ? 1 : 0);
     for (MchTransition const& one : tables) {
         reshard::digest(digest, one.saved);
         reshard::digest(digest, one.current);
@@ -99,8 +101,8 @@ inline std::vector<MchChange> redistribute(std::span<MchTransition const> tables
 }
 
 /// The same for one table.
-inline MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,
-                              CommunicatorRef comm, MchOptions const& options = {}) {
+[[nodiscard]] inline MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,
+                                            CommunicatorRef comm, MchOptions const& options = {}) {
     MchTransition const table{saved, current, state};
     return std::move(redistribute(std::span(&table, 1), comm, options)[0]);
 }

@@ -28,7 +28,7 @@ namespace reshard::inline v0 {
 /// reserved_slot   | I3 the last place holds the last slot                   | the slot      | where that is
 /// count_negative  | I4 counts are not negative                              | the count     | the id
 /// count_pinned    | I4 no live id counts INT64_MAX: it would stay forever   | the count     | the id
-/// access_late     | I4 nothing was accessed after the current iteration     | the iteration | current one
+/// access_late     | I4 accesses are from 0 on, up to the current iteration  | the iteration | current one
 /// stale_metadata  | empty places but the last have empty metadata           | the column    | first byte
 /// stale_segments  | segments are the table's offsets, then -1               | the offset    | what belongs
 /// unreachable     | I5 ids are where they are looked up                     | the id        | rank that looks
@@ -64,7 +64,7 @@ inline constexpr int mch_fault_count = 15;
         "I3 the miss row's position holds another slot",
         "I4 negative count",
         "I4 live id pinned by its count",
-        "I4 accessed after the current iteration",
+        "I4 accessed before iteration 0 or after the current one",
         "metadata of an empty place is not empty",
         "segments are not the table's offsets",
         "I5 id is looked up on another rank",

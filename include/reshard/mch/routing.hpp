@@ -100,13 +100,13 @@ public:
         *this = Router(table.slots, table.hash_size, table.buckets,
                        table.layout == MchLayout::buckets ? table.size() / table.buckets : 0, offsets);
     }
-    /// \pre a hash size and a number of buckets of at least 1, and a whole number of buckets per part unless
-    /// `bucket_slots`, the slots of one bucket, is given.
+    /// \pre a number of buckets of at least 1, a hash size of 0 (none: as 1) or more, and a whole number of buckets per
+    /// part unless `bucket_slots`, the slots of one bucket, is given.
     constexpr Router(DynamicDistribution const& slots, Index hash_size, Index buckets, Index bucket_slots = 0,
                      Index const* offsets = nullptr)
         : slots_(slots, offsets), bucket_slots_(bucket_slots), buckets_(static_cast<std::uint64_t>(buckets)) {
         auto const local = static_cast<std::uint64_t>(larger<Index>(buckets / slots.mesh().size(), 1));
-        auto const block = static_cast<std::uint64_t>(ceil_div(hash_size, buckets));
+        auto const block = static_cast<std::uint64_t>(ceil_div(larger<Index>(hash_size, 1), buckets));
         limit_ = block * buckets_;  // < hash_size + buckets: fits 64 bits, not 63
         by_block_ = Divider(block);
         by_span_ = Divider(block * local);

@@ -29,6 +29,12 @@ struct MchRowCount {
                  concat("on rank ", rank, ": two moves end at row ", row,
                         ". Fix: pass the moves that redistribute() returned on this rank, each once."));
 }
+inline void check_rows_given(MchTable const& table, Index rank, std::size_t moves, std::size_t views) {
+    if (moves == 0 || views != 0) return;
+    refuse_table(ErrorCode::mismatch, table,
+                 concat("on rank ", rank, ": ", moves,
+                        " moves and no rows to move. Fix: pass the weights and every state of the optimizer."));
+}
 [[noreturn]] inline void refuse_row_bytes(MchTable const& table, int rank, Index row_bytes, int other, Index others) {
     refuse_table(ErrorCode::mismatch, table,
                  concat("rows have ", row_bytes, " bytes on rank ", rank, ", ", others, " on rank ", other,
@@ -90,8 +96,8 @@ private:
 /// Memory beside the rows: those that leave this rank, those that come, their numbers, and a bit per row.
 ///
 /// Throws the same error on every rank before anything is written: BufferError for rows that are not the shard's,
-/// MismatchError for a move from a row the table does not have, or into another rank's shard, for two into one row, and
-/// for rows that are of another width on another rank; DTypeError; OutOfMemory.
+/// MismatchError for moves without any rows, for a move from a row the table does not have, or into another rank's
+/// shard, for two into one row, and for rows that are of another width on another rank; DTypeError; OutOfMemory.
 inline void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& table, std::span<DynamicView const> rows,
                             CommunicatorRef comm) {
     int const rank = comm.rank();
@@ -110,6 +116,7 @@ inline void apply_row_moves(std::span<MchRowMove const> moves, MchTable const& t
     digest.add(rows.size());
     detail::agree_after(comm, digest.value(), [&] {
         check_table(table);
+        detail::check_rows_given(table, rank, moves.size(), rows.size());
         range = table.range(rank);
         detail::MchBuffers buffers(table, rank);
         for (std::size_t v = 0; v < rows.size(); ++v) {

@@ -22,7 +22,8 @@ enum class MchLayout : std::uint8_t {
     buckets,  ///< HashZchManagedCollisionModule: the position of an id is its slot, within the bucket it hashes to
 };
 
-/// Which ids go first when a shard is full, lowest score first.
+/// Which ids go first when a shard is full, lowest score first. TorchRec's decay exponent e is taken to be 1, its
+/// default: it is in no checkpoint. It changes nothing for LRU; under DistanceLFU another one would evict other ids.
 enum class MchEviction : std::uint8_t {
     none,          ///< no metadata is needed
     lfu,           ///< score = counts
@@ -85,7 +86,8 @@ struct MchColumn {
 struct MchTable {
     std::string name;
     DynamicDistribution slots = mch_slots(DynamicMesh(), 0);
-    Index hash_size = INT64_MAX;  ///< H: TorchRec's input_hash_size
+    /// H: TorchRec's input_hash_size. Bucketed: 0, TorchRec's default, deals all ids out by remainder.
+    Index hash_size = INT64_MAX;
     Index buckets = 1;          ///< nb: sorted: one per rank, as TorchRec has it; buckets: fixed when the table is made
     std::string hash_function;  ///< what maps ids into [0, H) before they are looked up; empty: nothing does
     MchEviction eviction = MchEviction::lfu;
@@ -213,9 +215,10 @@ inline void check_table_slots(MchTable const& table) {
 inline void check_table_buckets(MchTable const& table) {
     Index const nb = table.buckets;
     auto const refuse = [&](auto const&... parts) { refuse_table(ErrorCode::mismatch, table, concat(parts...)); };
-    if (table.hash_size < 1) {
-        refuse("hash size ", table.hash_size, ". Fix: give TorchRec's input_hash_size (its default is ", INT64_MAX,
-               ").");
+    bool const sorted = table.layout == MchLayout::sorted;
+    if (table.hash_size < (sorted ? 1 : 0)) {
+        refuse("hash size ", table.hash_size, ". Fix: give TorchRec's input_hash_size (the default of its ",
+               sorted ? "MCH" : "HashZCH", " module is ", sorted ? INT64_MAX : 0, ").");
     }
     if (nb < 1 || nb > INT32_MAX) refuse(nb, " buckets. Fix: one per rank, or the number the table was made with.");
     if (table.layout == MchLayout::sorted) {
@@ -238,8 +241,9 @@ inline void check_table_buckets(MchTable const& table) {
 }  // namespace detail
 
 /// Throws, naming the table: ShapeError for slots that are not one dimension; PlacementError for slots without exactly
-/// one owner or dealt out in blocks; MismatchError for a hash size below 1, buckets that do not fit the ranks or the
-/// slots, a column of no bytes or named twice, and a column that the eviction policy needs and the table lacks.
+/// one owner or dealt out in blocks; MismatchError for a hash size below 1 (bucketed: 0), buckets that do not fit the
+/// ranks or the slots, a column of no bytes or named twice, and a column that the eviction policy needs and the table
+/// lacks.
 inline void check_table(MchTable const& table) {
     detail::check_table_slots(table);
     detail::check_table_buckets(table);
@@ -282,7 +286,10 @@ inline void check_same_content(MchTable const& saved, MchTable const& current) {
         differ("the layout differs", name(saved.layout), name(current.layout),
                "use the module the table was saved by.");
     }
-    if (saved.hash_size != current.hash_size) {
+    auto const routing_size = [](MchTable const& table) {  // 0 and 1 cut the same blocks: none
+        return table.layout == MchLayout::buckets ? larger<Index>(table.hash_size, 1) : table.hash_size;
+    };
+    if (routing_size(saved) != routing_size(current)) {
         differ("the hash size differs, so that ids would be looked up elsewhere", saved.hash_size, current.hash_size,
                "configure the input hash size the table was saved with.");
     }

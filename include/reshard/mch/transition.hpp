@@ -18,6 +18,10 @@ struct MchOptions {
     /// slot_owner: ids that no look-up will find are left out. They are never hit and, with high counts, never evicted.
     bool drop_unreachable = true;
     int threads = 1;  ///< of this rank, that sort and merge; results do not depend on it
+    /// Ids that the rank that saved them would not have looked up are carried like others. Unless this is said, the
+    /// first of them is refused where its route decides what becomes of it: most likely the hash size is wrong, and
+    /// half of the table would be evicted. True strays are what slot_owner leaves that keeps unreachable ids.
+    bool accept_strays = false;
 };
 
 /// One table on one rank, as it was saved and as it is to be.
@@ -34,8 +38,8 @@ struct MchRowMove {
     friend constexpr bool operator==(MchRowMove const&, MchRowMove const&) = default;
 };
 
-/// What became of one rank's shard.
-struct MchChange {
+/// What became of one rank's shard. Where rows moved, ids point at rows of others until `moves` are applied.
+struct [[nodiscard]] MchChange {
     Index live_before = 0;        ///< ids among the entries it was loaded with
     Index live_after = 0;         ///< ids in its shard now
     Index sent = 0;               ///< entries that went to other ranks

@@ -84,6 +84,7 @@ Result run(Scene const& scene, Mode mode, ReceiveOrder order, std::string& error
         MchDeviceOptions options;
         options.mode = library_options(mode).mode;
         options.drop_unreachable = library_options(mode).drop_unreachable;
+        options.accept_strays = library_options(mode).accept_strays;
         options.order = order;
         std::vector<MchDeviceChange> changes;
         auto const finish = [&] {

@@ -27,7 +27,10 @@ struct DeviceRun {
 };
 
 template <class Work = HostWork>
-DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadOrder threads) {
+DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadOrder threads,
+                        bool accept_strays = true) {
+    MchOptions options = library_options(mode);
+    options.accept_strays = accept_strays;
     Table const& table = scene.table;
     DeviceRun run;
     Result& result = run.result;
@@ -45,7 +48,7 @@ DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadO
         MchState const state = library_state(table, result.shards[r]);
         MchTransition const one{saved, current, state};
         Work work(device);
-        auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, library_options(mode), how);
+        auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, options, how);
         if (r == 0) run.downloaded = device.downloaded;
         MchChange const change = changes[0].on_host();
         CHECK(change.moves.size() == changes[0].moves().size());

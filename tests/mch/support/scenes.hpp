@@ -238,6 +238,7 @@ inline MchOptions library_options(Mode mode) {
     MchOptions options;
     options.mode = mode == Mode::route ? MchMode::route : MchMode::slot_owner;
     options.drop_unreachable = mode != Mode::slot_owner_keep;
+    options.accept_strays = true;  // scenes draw ids for whatever shard
     return options;
 }
 
@@ -262,7 +263,9 @@ struct Result {
     }
 };
 
-inline Result run_library(Scene const& scene, Mode mode) {
+inline Result run_library(Scene const& scene, Mode mode, bool accept_strays = true) {
+    MchOptions options = library_options(mode);
+    options.accept_strays = accept_strays;
     Table const& table = scene.table;
     Result result{scene.loaded, std::vector<Change>(scene.loaded.size()), {}};
     MchTable const saved = library_table(table, table.saved_offsets, scene.saved_buckets);
@@ -271,7 +274,7 @@ inline Result run_library(Scene const& scene, Mode mode) {
     result.ends = world.run([&](ReplayCommunicator& comm) {
         auto const r = static_cast<std::size_t>(comm.rank());
         MchState const state = library_state(table, result.shards[r]);
-        result.changes[r] = change_of(redistribute(saved, current, state, comm, library_options(mode)));
+        result.changes[r] = change_of(redistribute(saved, current, state, comm, options));
     });
     return result;
 }

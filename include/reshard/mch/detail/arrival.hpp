@@ -30,7 +30,8 @@ struct MchBlock {
 /// What comes to a shard of `table`, wherever its columns lie: the base of those who take it in.
 class MchExpected {
 public:
-    /// In the order of ranks. Throws MismatchError for iterations that differ; a rank that starts anew has 0.
+    /// In the order of ranks. Throws MismatchError for iterations that differ or are below 0; a rank that starts
+    /// anew has 0.
     void expect(int rank, Index entries, Index iteration, std::byte* own) {
         MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
         if (own == nullptr) {
@@ -38,6 +39,7 @@ public:
             total_ += block.bytes;
         }
         if (entries != 0) blocks_.push_back(block);
+        if (iteration < 0) refuse_iteration(*table_, rank, iteration);
         if (iteration == 0 || iteration == iteration_) return;
         if (iteration_ != 0) refuse_iterations(*table_, rank, iteration, iteration_);
         iteration_ = iteration;

@@ -18,6 +18,9 @@ struct MchFill {
 struct MchLoadOptions {
     std::vector<MchFill> fill{};      ///< columns of the current table that were not saved
     std::vector<std::string> drop{};  ///< saved columns that the current table does not have
+    /// Saved rows that load_redistributed() is not given and that are not wanted: where ids change their slots, rows
+    /// that are not given do not follow.
+    std::vector<std::string> leave_rows{};
 };
 
 namespace detail {
@@ -105,6 +108,20 @@ public:
         for (MchRows const& one : rows) check_rows_saved(one);
     }
 
+    /// Throws MismatchError for rows that were saved, are not among `rows`, and were not said to be left.
+    void check_rows_given(std::span<MchRows const> rows) const {
+        for (MchRowsInfo const& info : saved_.rows) {
+            auto const& left = options_.leave_rows;
+            if (std::find(left.begin(), left.end(), info.name) != left.end()) continue;
+            if (std::any_of(rows.begin(), rows.end(), [&](MchRows const& one) { return one.name == info.name; })) {
+                continue;
+            }
+            refuse(ErrorCode::mismatch, "rows '", info.name, "' were saved with '", saved_.table.name,
+                   "' and are not given: ids that change their slots would find rows of others. Fix: give them, or "
+                   "name them in MchLoadOptions::leave_rows.");
+        }
+    }
+
     [[nodiscard]] MchTable const& adapted() const noexcept { return adapted_; }
     [[nodiscard]] MchShard const& shard() const noexcept { return shard_; }
     [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_; }
@@ -122,10 +139,10 @@ public:
     }
 
     /// Entries [begin, end) of a part, counted from its first, into columns in the order of the current table; slots
-    /// are null for bucketed tables. Returns the ids among them. Throws MismatchError for zeros all over, FormatError
-    /// for ids that do not ascend in a sorted table.
-    Index read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
-                       std::vector<std::byte*> const& metadata) {
+    /// are null for bucketed tables. Returns the bounds of the ids among them. Throws MismatchError for zeros all over,
+    /// FormatError for bytes that are not those that were saved and for ids that do not ascend in a sorted table.
+    MchIdBounds read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
+                             std::vector<std::byte*> const& metadata) {
         SafetensorsFile const& file = files_.of(saved_.table, part);
         std::string const& table = saved_.table.name;
         Index const count = end - begin;
@@ -136,9 +153,7 @@ public:
                    name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
         }
         Index const empty = empty_id(current_.layout);
-        Index live = 0;
         for (Index i = 0; i < count; ++i) {
-            live += ids[i] != empty ? 1 : 0;
             if (current_.layout != MchLayout::sorted || i == 0 || ids[i] >= ids[i - 1]) continue;
             refuse_mch_file(file.path(),
                             concat("the ids of table '", table, "' do not ascend: entry ", begin + i, " is ", ids[i],
@@ -154,7 +169,35 @@ public:
                 read(file, column_tensor(table, column.name), column.bytes, begin, count, metadata[c]);
             }
         }
-        return live;
+        return id_bounds(current_.layout, {ids, static_cast<std::size_t>(count)});
+    }
+    /// Throws FormatError where the index says something else of the ids of a part than was found: in all of it, or in
+    /// some of its entries.
+    void check_bounds(Index part, MchIdBounds const& found, bool all) {
+        MchIdBounds const& said = saved_.ids[static_cast<std::size_t>(part)];
+        bool const within = found.live <= said.live && found.negative <= said.negative &&
+                            (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
+        if (all ? found == said : within) return;
+        auto const refuse_bounds = [&](auto const&... parts) {
+            refuse_mch_file(files_.of(saved_.table, part).path(),
+                            concat(all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...),
+                            "restore the file, or the index.");
+        };
+        if (found.live > said.live || (all && found.live != said.live)) {
+            refuse_bounds(found.live, " ids, the index says ", said.live);
+        }
+        refuse_bounds(found.negative, " ids below 0 and others from ", found.lowest, " to ", found.highest,
+                      ", the index says ", said.negative, " and from ", said.lowest, " to ", said.highest);
+    }
+    /// The same for a part of which nothing else is read: its ids are.
+    void check_bounds(Index part, Index* ids, Index room) {
+        Index const entries = saved_.table.part_range(part).size();
+        MchIdBounds found;
+        check_part(part);
+        for (Index begin = 0; begin < entries; begin += room) {
+            found = found + read_entries(part, begin, smaller(begin + room, entries), ids, nullptr, {});
+        }
+        check_bounds(part, found, true);
     }
 
     /// Rows [begin, end) of a part, counted from its first.
@@ -205,9 +248,15 @@ private:
     void read(SafetensorsFile const& file, std::string const& tensor, Index width, Index begin, Index count,
               std::byte* to) {
         if (count == 0 || width == 0) return;
-        file.read_range(file.at(tensor), begin * width, (begin + count) * width,
-                        {to, static_cast<std::size_t>(count * width)});
-        bytes_read_ += count * width;
+        TensorInfo const& info = file.at(tensor);
+        Index const first = begin * width;
+        Index const last = first + count * width;
+        if (files_.index().version > 1) {
+            bytes_read_ += MchSums(file, info).read(first, last, to);
+        } else {
+            file.read_range(info, first, last, {to, static_cast<std::size_t>(last - first)});
+            bytes_read_ += last - first;
+        }
     }
 
     MchShardFiles& files_;

@@ -6,6 +6,7 @@
 
 #include <reshard/mch/detail/checkpoint_load.hpp>
 #include <reshard/mch/detail/incoming.hpp>
+#include <reshard/mch/detail/stray_ids.hpp>
 #include <reshard/mch/plan_reads.hpp>
 
 namespace reshard::inline v0::detail {
@@ -15,10 +16,13 @@ class MchPicker {
 public:
     static constexpr Index piece_entries = Index{1} << 16U;
 
-    MchPicker(MchTable const& saved, MchTable const& current, Index rank, MchOptions const& options)
-        : saved_(saved),
+    MchPicker(MchSavedTable const& saved, MchTable const& current, Index rank, MchOptions const& options)
+        : ids_(saved.ids),
+          saved_(saved.table),
           current_(current),
           router_(current),
+          saved_router_(saved.table),
+          refuses_strays_(refuses_strays(options, saved.table)),
           options_(options),
           mine_(current.slots.mesh().ordinal(rank)) {
         widths_ = {8, 8};
@@ -27,17 +31,17 @@ public:
         for (Index width : widths_) piece_.emplace_back(static_cast<std::size_t>(piece_entries * width));
     }
 
-    /// All of part `read.part`, which has `live` ids.
-    void pick(MchReader& reader, MchRead const& read, Index live, std::string const& file) {
+    /// All of part `read.part`.
+    void pick(MchReader& reader, MchRead const& read, std::string const& file) {
         auto* const ids = reinterpret_cast<Index*>(piece_[0].data());
         auto* const slots = reinterpret_cast<Index*>(piece_[1].data());
         std::vector<std::byte*> metadata;
         for (std::size_t c = 2; c < piece_.size(); ++c) metadata.push_back(piece_[c].data());
         Interval const range = saved_.part_range(read.part);
-        Index found = 0;
+        MchIdBounds found;
         for (Index begin = read.begin; begin < read.end; begin += piece_entries) {
             Index const count = smaller(piece_entries, read.end - begin);
-            found += reader.read_entries(read.part, begin, begin + count, ids, slots, metadata);
+            found = found + reader.read_entries(read.part, begin, begin + count, ids, slots, metadata);
             for (Index i = 0; i < count; ++i) {
                 if (ids[i] == empty_id(current_.layout)) continue;
                 if (!range.contains(slots[i])) {
@@ -46,12 +50,17 @@ public:
                                            ", outside its shard of slots ", range.begin, " to ", range.end),
                                     "restore the file.");
                 }
+                if (refuses_strays_ && saved_router_.part_of_id(ids[i]) != read.part) {
+                    refuse_stray_id(range.begin + begin + i, ids[i], read.part);
+                }
                 if (belongs(ids[i], slots[i])) keep(i);
             }
         }
-        if (found == live) return;
-        refuse_mch_file(file, concat("table '", saved_.name, "' has ", found, " ids, the index says ", live),
-                        "restore the file, or the index.");
+        reader.check_bounds(read.part, found, true);
+    }
+    /// Of a part that is not picked from: that it holds what the index says.
+    void check(MchReader& reader, Index part) {
+        reader.check_bounds(part, reinterpret_cast<Index*>(piece_[0].data()), piece_entries);
     }
 
     [[nodiscard]] Index entries() const noexcept { return entries_; }
@@ -78,6 +87,16 @@ private:
         left_out_.push_back(id);
         return false;
     }
+    [[noreturn]] void refuse_stray_id(Index position, Index id, Index part) const {
+        MchHashSizes sizes(saved_);
+        for (std::size_t p = 0; p < ids_.size(); ++p) {
+            if (ids_[p].highest < 0) continue;
+            sizes.add(ids_[p].lowest, static_cast<Index>(p));
+            sizes.add(ids_[p].highest, static_cast<Index>(p));
+        }
+        refuse_stray(saved_, current_, position, id, part, saved_router_.part_of_id(id),
+                     concat("of the bounds of all saved ids, ", sizes.text()));
+    }
     void keep(Index row) {
         for (std::size_t c = 0; c < kept_.size(); ++c) {
             std::byte const* const from = piece_[c].data() + row * widths_[c];
@@ -86,9 +105,12 @@ private:
         ++entries_;
     }
 
+    std::vector<MchIdBounds> const& ids_;
     MchTable const& saved_;
     MchTable const& current_;
     Router router_;
+    Router saved_router_;
+    bool refuses_strays_;
     MchOptions options_;
     Index mine_;
     std::vector<Index> widths_;

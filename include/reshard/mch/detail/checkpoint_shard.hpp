@@ -95,6 +95,10 @@ inline void add_tensors(std::vector<MchTensor>& tensors, MchTable const& table, 
     std::vector<TensorSpec> specs;
     specs.reserve(tensors.size());
     for (MchTensor const& tensor : tensors) specs.push_back(tensor.spec);
+    for (MchTensor const& tensor : tensors) {
+        auto const bytes = static_cast<std::size_t>(stored_bytes(tensor.spec));
+        metadata.emplace_back(sums_key(tensor.spec.name), sums_text({tensor.data, bytes}));
+    }
     std::sort(tensors.begin(), tensors.end(),
               [](MchTensor const& a, MchTensor const& b) { return a.spec.name < b.spec.name; });
     auto writer = SafetensorsWriter::create(std::move(path), std::move(specs), std::move(metadata));
@@ -139,7 +143,7 @@ inline void add_tensors(std::vector<MchTensor>& tensors, MchTable const& table, 
                quote_name(wanted));
     };
     auto const world = static_cast<Index>(index.files.size());
-    expect("mch.version", std::to_string(mch_format_version));
+    expect("mch.version", std::to_string(index.version));
     expect("mch.save", index.save);
     expect("mch.ranks", std::to_string(world));
     expect("mch.rank", std::to_string(rank));
@@ -167,6 +171,7 @@ inline void add_tensors(std::vector<MchTensor>& tensors, MchTable const& table, 
                 refuse("tensor ", quote_name(name), " has shape ", to_string(tensor->shape), ", but the shard has ",
                        entries, " slots");
             }
+            if (index.version > 1) static_cast<void>(MchSums(file, *tensor));
             return *tensor;
         };
         auto const integers = [&](std::string const& name) {

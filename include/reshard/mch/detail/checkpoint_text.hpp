@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
-/// \depends mch/id_bounds, mch/detail/checkpoint_json, checkpoint/safetensors_layout, exec/prepare (verdicts). No I/O.
+/// \depends mch/id_bounds, mch/detail/checkpoint_sums, checkpoint/detail/save_names, exec/prepare (verdicts). No I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
-#include <reshard/checkpoint/safetensors_layout.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/exec/prepare.hpp>
-#include <reshard/mch/detail/checkpoint_json.hpp>
+#include <reshard/mch/detail/checkpoint_sums.hpp>
 #include <reshard/mch/id_bounds.hpp>
 
 namespace reshard::inline v0 {
@@ -24,7 +24,7 @@ struct MchRowsInfo {
 
 namespace detail {
 
-inline constexpr Index mch_format_version = 1;
+inline constexpr Index mch_format_version = 2;  ///< what is written; 1, which has no checksums, is read
 inline constexpr std::string_view mch_index_name = "mch.index.json";
 
 /// All that is saved of a table but its buffers.
@@ -38,6 +38,7 @@ struct MchSavedTable {
 
 /// What the index says.
 struct MchIndex {
+    Index version = mch_format_version;
     std::string save;                ///< id of the save
     std::vector<std::string> files;  ///< of each rank
     std::vector<MchSavedTable> tables;
@@ -57,6 +58,13 @@ struct MchIndex {
         return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
     };
     return concat("mch-", save, "-", five(rank), "-of-", five(ranks), ".safetensors");
+}
+
+/// Whether mch_file_name() makes such names: no other file is a save's to read or to remove.
+[[nodiscard]] inline bool is_mch_file(std::string_view leaf) noexcept {
+    NameReader in(leaf);
+    return in.word("mch-") && in.run("0123456789abcdef", 16, 16) && in.word("-") && in.digits(5, 10) &&
+           in.word("-of-") && in.digits(5, 10) && in.word(".safetensors") && in.at_end();
 }
 
 [[nodiscard]] inline std::string ids_tensor(std::string_view table) { return concat(table, ".ids"); }
@@ -180,9 +188,16 @@ using MchJson = nlohmann::ordered_json;
     return saved;
 }
 
+/// How the text of an index ends: with the sum of all that stands before.
+[[nodiscard]] inline std::string index_end(std::string_view before) {
+    return concat(",\"crc32c\":\"", sum_text(std::as_bytes(std::span<char const>(before.data(), before.size()))),
+                  "\"}\n");
+}
+
+/// \pre its version is the one that is written.
 [[nodiscard]] inline std::string to_json(MchIndex const& index) {
-    MchJson json = {{"format", "reshard-mch"}, {"version", mch_format_version}, {"save", index.save},
-                    {"files", index.files},    {"tables", MchJson::object()},   {"ids", MchJson::object()}};
+    MchJson json = {{"format", "reshard-mch"}, {"version", index.version},    {"save", index.save},
+                    {"files", index.files},    {"tables", MchJson::object()}, {"ids", MchJson::object()}};
     for (MchSavedTable const& saved : index.tables) {
         json["tables"][saved.table.name] = json_of(saved);
         MchJson& list = json["ids"][saved.table.name] = MchJson::array();
@@ -192,7 +207,9 @@ using MchJson = nlohmann::ordered_json;
             list.push_back(numbers);
         }
     }
-    return text_of(json) + "\n";
+    std::string text = text_of(json);
+    text.pop_back();
+    return text + index_end(text);
 }
 
 [[nodiscard]] inline std::vector<MchIdBounds> id_bounds_from(JsonReader const& json, MchTable const& table) {
@@ -202,12 +219,34 @@ using MchJson = nlohmann::ordered_json;
         if (numbers.size() != 2 && numbers.size() != 4) item.fail("is not [live, negative] or those and two bounds");
         MchIdBounds bounds{numbers[0], 0, -1, numbers[1]};
         if (numbers.size() == 4) bounds = {numbers[0], numbers[2], numbers[3], numbers[1]};
+        auto const part = static_cast<Index>(list.size());
+        bool const fits = part >= table.parts() || bounds.live <= table.part_range(part).size();
+        bool const some = bounds.negative < bounds.live;
+        if (!fits || bounds.negative > bounds.live || some != (numbers.size() == 4) ||
+            (some && bounds.lowest > bounds.highest)) {
+            item.fail("contradicts itself, or has more ids than the shard has slots");
+        }
         list.push_back(bounds);
     });
     if (static_cast<Index>(list.size()) != table.parts()) {
         json.fail(concat("has ", list.size(), " entries for ", table.parts(), " shards"));
     }
     return list;
+}
+
+/// Whether the index is what was written. \pre of `version`.
+inline void check_index_sum(std::string_view text, JsonReader const& json, Index version) {
+    if (version == 1) {
+        if (json.has("crc32c")) json.at("crc32c").fail("is there, which version 1 does not have");
+        return;
+    }
+    std::string const was = json.at("crc32c").text();
+    std::size_t const end = index_end({}).size();
+    std::string_view const before = text.substr(0, text.size() - smaller(end, text.size()));
+    if (std::string const wanted = index_end(before); text.substr(before.size()) != wanted) {
+        json.at("crc32c").fail(concat("is ", quote_name(was),
+                                      ", but the text before it has another sum: ", quote_name(wanted.substr(11, 8))));
+    }
 }
 
 /// Throws FormatError for a text that is not an index of this version, for files that are not of all ranks, and for
@@ -217,12 +256,17 @@ using MchJson = nlohmann::ordered_json;
     JsonReader const json(tree);
     if (json.at("format").text() != "reshard-mch") json.at("format").fail("is not 'reshard-mch'");
     Index const version = json.at("version").integer();
-    if (version != mch_format_version) {
-        refuse_mch_file(file, concat("it is of version ", version, ", this library reads ", mch_format_version),
+    if (version < 1 || version > mch_format_version) {
+        refuse_mch_file(file, concat("it is of version ", version, ", this library reads 1 to ", mch_format_version),
                         "use a newer library.");
     }
+    check_index_sum(text, json, version);
     MchIndex index;
+    index.version = version;
     index.save = json.at("save").text();
+    if (!is_mch_file(mch_file_name(index.save, 0, 1))) {  // it becomes part of the names of files
+        json.at("save").fail(concat("is ", quote_name(index.save), ", not 16 hexadecimal digits in lower case"));
+    }
     json.at("files").for_each([&](JsonReader const& item) { index.files.push_back(item.text()); });
     auto const world = static_cast<Index>(index.files.size());
     for (Index rank = 0; rank < world; ++rank) {

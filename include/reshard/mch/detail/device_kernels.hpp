@@ -30,7 +30,7 @@ namespace reshard::inline v0::detail {
 }
 
 /// The destination of an entry: a part, `left_out` for an id that no look-up would find and that is to be dropped,
-/// `out_of_range` for a slot that is not of the saved shard it lies in.
+/// `out_of_range` for a slot that is not of the saved shard it lies in, or an id that was not looked up there.
 struct MchLeavingRule {
     Index const* ids = nullptr;
     Index const* slots = nullptr;
@@ -42,6 +42,8 @@ struct MchLeavingRule {
     bool by_slot = false;
     bool drop_unreachable = false;
     Index left_out = 0;
+    bool refuse_strays = false;
+    Router saved_router;  ///< of ids
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {
         Index const id = ids[entry];
@@ -49,6 +51,7 @@ struct MchLeavingRule {
         Index const slot = slots[entry];
         int const part = part_at(saved, saved_parts, offset + entry);
         if (slot < saved[part] || slot >= saved[part + 1]) return out_of_range;
+        if (refuse_strays && saved_router.part_of_id(id) != part) return out_of_range;
         if (!by_slot) return router.part_of_id(id);
         Index const owner = router.part_of_slot(slot);
         return !drop_unreachable || owner == router.part_of_id(id) ? owner : left_out;
@@ -258,7 +261,7 @@ struct MchScores {
             Index const number = received.word(counts, arrival);
             count = static_cast<double>(number == INT64_MAX ? largest_count : number);
         }
-        if (access >= 0) age = static_cast<double>(iteration - received.word(access, arrival) + 1);
+        if (access >= 0) age = static_cast<double>(iteration - received.word(access, arrival)) + 1;
         double score = 0;
         if (eviction == MchEviction::lfu) score = count;
         if (eviction == MchEviction::lru) score = -age;

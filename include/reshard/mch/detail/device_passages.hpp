@@ -6,6 +6,7 @@
 
 #include <reshard/cuda/report.hpp>
 #include <reshard/mch/detail/device_arrivals.hpp>
+#include <reshard/mch/detail/stray_ids.hpp>
 #include <reshard/mch/redistribute.hpp>
 
 namespace reshard::inline v0::detail {
@@ -118,7 +119,9 @@ private:
                  router_,
                  by_slot,
                  by_slot && options.drop_unreachable,
-                 current_->parts()};
+                 current_->parts(),
+                 refuses_strays(options, transition.saved),
+                 Router(transition.saved, saved_offsets_.data())};
         bool const all_reachable = !by_slot || options.drop_unreachable;
         counts_strays_ = !all_reachable;
         partition_.emplace(work.partition(shard_.entries, current_->parts() + (rule_.drop_unreachable ? 1 : 0)));
@@ -128,10 +131,18 @@ private:
         if (never_loaded(work)) refuse_never_loaded(*current_, shard_.entries, shard_.offset);
         Index const wrong = report().first_out_of_range();
         if (report().out_of_range() == 0) return;
-        int const from = part_at(saved.data(), rule_.saved_parts, shard_.offset + wrong);
-        refuse_position(*current_, shard_.offset + wrong, fetch(work, shard_.ids + wrong),
-                        fetch(work, shard_.slots + wrong),
-                        {saved[static_cast<std::size_t>(from)], saved[static_cast<std::size_t>(from) + 1]});
+        auto const part_of = [&](Index at) { return part_at(saved.data(), rule_.saved_parts, at); };
+        auto const from = static_cast<std::size_t>(part_of(shard_.offset + wrong));
+        Index const id = fetch(work, shard_.ids + wrong);
+        Index const slot = fetch(work, shard_.slots + wrong);
+        Interval const range{saved[from], saved[from + 1]};
+        if (!range.contains(slot)) refuse_position(*current_, shard_.offset + wrong, id, slot, range);
+        List<Index> copy(work, shard_.entries);
+        work.copy(copy.data(), shard_.ids, copy.bytes());
+        std::vector<Index> const ids = copy.host(work);
+        refuse_stray(transition.saved, *current_, shard_.offset + wrong, id, static_cast<Index>(from),
+                     rule_.saved_router.part_of_id(id),
+                     fitting_hash_sizes(transition.saved, ids, shard_.offset, part_of));
     }
     /// Calls f(columns) with those of the shard: words, where all are.
     template <class F>
@@ -209,7 +220,7 @@ std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<
     int const ranks = comm.size();
     Digest digest;
     digest.add_text("on devices").add(tables.size()).add(static_cast<std::uint64_t>(options.mode));
-    digest.add(options.drop_unreachable ? 1 : 0);
+    digest.add(options.drop_unreachable ? 1 : 0).add(options.accept_strays ? 1 : 0);
     for (MchTransition const& one : tables) {
         reshard::digest(digest, one.saved);
         reshard::digest(digest, one.current);

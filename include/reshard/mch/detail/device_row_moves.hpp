@@ -114,6 +114,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     digest.add(rows.size());
     agree_after(comm, digest.value(), [&] {
         check_table(table);
+        check_rows_given(table, rank, moves.size(), rows.size());
         range = table.range(rank);
         std::string const who = concat("reshard::mch: table '", table.name, "': on rank ", rank);
         MchBuffers buffers(table, rank);

@@ -279,7 +279,7 @@ private:
         for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
             std::string_view const name = table_->metadata[c].name;
             if (name == mch_counts) counts = static_cast<double>(number(run, c + 2, row));
-            if (name == mch_last_access) age = static_cast<double>(iteration_ - number(run, c + 2, row) + 1);
+            if (name == mch_last_access) age = static_cast<double>(iteration_ - number(run, c + 2, row)) + 1;
         }
         switch (table_->eviction) {
             case MchEviction::lfu: return counts;

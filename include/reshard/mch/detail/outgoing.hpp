@@ -6,6 +6,7 @@
 
 #include <reshard/mch/detail/own_entries.hpp>
 #include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/detail/stray_ids.hpp>
 #include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/routing.hpp>
@@ -35,22 +36,26 @@ static_assert(Partition::max_destinations <= mch_nowhere);
 /// One shard's entries on their way out.
 class MchOutgoing {
 public:
-    /// \pre `current` outlives this. `own`: the rank's part, -1 for none, whose entries are not packed. `parts` as
-    /// Partition's.
+    /// \pre `saved` and `current` outlive this. `own`: the rank's part, -1 for none, whose entries are not packed.
+    /// `parts` as Partition's.
     MchOutgoing(MchTable const& saved, MchTable const& current, MchShard const& shard, Index own, bool by_slot,
-                bool drop_unreachable, int parts)
-        : current_(&current),
+                bool drop_unreachable, int parts, bool refuse_strays)
+        : saved_(&saved),
+          current_(&current),
           shard_(shard),
           bounds_(saved.offsets()),
           current_offsets_(current.offsets()),
           router_(current),
           by_slot_(by_slot),
           drop_unreachable_(drop_unreachable),
+          refuse_strays_(refuse_strays),
+          saved_router_(saved),
           partition_(shard.entries, current.parts(), parts) {
         own_.part = own < 0 ? mch_nowhere : static_cast<MchDestination>(own);
     }
 
-    /// Throws MismatchError for entries that are not of the saved shard they lie in. Writes nothing of the caller's.
+    /// Throws MismatchError for entries that are not of the saved shard they lie in, by their slot or, where strays are
+    /// refused, by their id. Writes nothing of the caller's.
     template <class Team>
     void count(Team&& team) {
         check(team);
@@ -128,7 +133,7 @@ private:
     };
     struct Findings {
         Index live = 0;
-        Index wrong = -1;  ///< the first position whose slot is not of its saved shard
+        Index wrong = -1;  ///< the first entry that is not of its saved shard
         MchOwnEntries own;
         Index last_own = INT64_MIN;  ///< the id
     };
@@ -156,19 +161,29 @@ private:
             refuse_never_loaded(*current_, shard_.entries, shard_.offset);
         }
         if (wrong < 0) return;
-        Interval const range = saved_range(shard_.offset + wrong);
-        refuse_position(*current_, shard_.offset + wrong, shard_.ids[wrong], shard_.slots[wrong], range);
+        Index const position = shard_.offset + wrong;
+        Index const id = shard_.ids[wrong];
+        Index const part = saved_part(position);
+        Interval const range = saved_range(part);
+        if (!range.contains(shard_.slots[wrong])) {
+            refuse_position(*current_, position, id, shard_.slots[wrong], range);
+        }
+        refuse_stray(*saved_, *current_, position, id, part, saved_router_.part_of_id(id),
+                     fitting_hash_sizes(*saved_, {shard_.ids, static_cast<std::size_t>(shard_.entries)}, shard_.offset,
+                                        [this](Index at) { return saved_part(at); }));
     }
     /// Entries [begin, end): fills their destinations. Blocks without anything to notice, which are nearly all, are
     /// looked at together.
     [[nodiscard]] Findings look(Index begin, Index end) const {
         Findings found;
         while (begin < end) {
-            Interval const range = saved_range(shard_.offset + begin);
+            Index const part = saved_part(shard_.offset + begin);
+            Interval const range = saved_range(part);
             Index const stop = smaller(end, range.end - shard_.offset);
             Owners const owners = by_slot_ ? owners_of(range) : Owners{};
             for (; begin < stop; begin = smaller(stop, begin + block_entries)) {
                 Index const last = smaller(stop, begin + block_entries);
+                if (refuse_strays_) find_stray(begin, last, part, found);
                 if (is_regular(begin, last, range)) {
                     found.live += last - begin;
                     by_slot_ ? fill_by_slot(begin, last, owners) : fill_by_id(begin, last);
@@ -238,6 +253,15 @@ private:
         }
         return static_cast<Index>(signs) >= 0;
     }
+    /// Ids of one block are mostly looked up by one part, which its ends tell.
+    void find_stray(Index begin, Index end, Index part, Findings& found) const noexcept {
+        bool const ascend = ascend_with_one_sign(shard_.ids + begin, end - begin);
+        if (ascend && saved_router_.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]) == part) return;
+        for (Index i = begin; i < end && found.wrong < 0; ++i) {
+            if (shard_.ids[i] == empty_id(current_->layout)) continue;
+            if (saved_router_.part_of_id(shard_.ids[i]) != part) found.wrong = i;
+        }
+    }
     /// What slots that are not of their saved shard lead to is not used.
     void fill_each(Index begin, Index end, Interval range, Findings& found) const noexcept {
         Index const empty = empty_id(current_->layout);
@@ -246,7 +270,7 @@ private:
             if (shard_.ids[i] == empty) continue;
             ++found.live;
             if (!range.contains(shard_.slots[i])) {
-                if (found.wrong < 0) found.wrong = i;
+                if (found.wrong < 0 || i < found.wrong) found.wrong = i;
                 continue;
             }
             std::int32_t const slot = by_slot_ ? router_.part_of_slot(shard_.slots[i]) : -1;
@@ -294,11 +318,15 @@ private:
         own.in_stretches = static_cast<Index>(own.stretches.size()) <= shard_.entries / block_entries + block_entries;
     }
     /// The saved shard that a position of the saved columns lies in.
-    [[nodiscard]] Interval saved_range(Index position) const noexcept {
-        auto const behind = std::upper_bound(bounds_.begin() + 1, bounds_.end() - 1, position);
-        return {*(behind - 1), *behind};
+    [[nodiscard]] Index saved_part(Index position) const noexcept {
+        return std::upper_bound(bounds_.begin() + 1, bounds_.end() - 1, position) - bounds_.begin() - 1;
+    }
+    [[nodiscard]] Interval saved_range(Index part) const noexcept {
+        auto const p = static_cast<std::size_t>(part);
+        return {bounds_[p], bounds_[p + 1]};
     }
 
+    MchTable const* saved_;
     MchTable const* current_;
     MchShard shard_;
     std::vector<Index> bounds_;
@@ -306,6 +334,8 @@ private:
     Router router_;
     bool by_slot_;           ///< to the owner of the slot, else to where the id is looked up
     bool drop_unreachable_;  ///< by_slot_: nowhere, when the id is looked up elsewhere
+    bool refuse_strays_;
+    Router saved_router_;
     Partition partition_;
     Scratch to_memory_;
     MchDestination* to_ = nullptr;

@@ -46,7 +46,7 @@ public:
             return;
         }
         outgoing.emplace(transition.saved, current, shard, part, options.mode == MchMode::slot_owner,
-                         options.drop_unreachable, options.threads);
+                         options.drop_unreachable, options.threads, refuses_strays(options, transition.saved));
     }
     /// The slots of a bucketed table are places, which a load by position keeps.
     [[nodiscard]] bool stays() const noexcept { return current.layout == MchLayout::buckets; }

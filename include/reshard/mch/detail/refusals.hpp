@@ -45,6 +45,12 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
                  concat("rank ", rank, " is at iteration ", iteration, ", another at ", other,
                         ". Fix: load the states of one checkpoint."));
 }
+[[noreturn]] inline void refuse_iteration(MchTable const& table, int rank, Index iteration) {
+    refuse_table(ErrorCode::mismatch, table,
+                 concat("rank ", rank, " is at iteration ", iteration,
+                        ", but they count from 0. Fix: load the iteration with the columns; it is corrupt or was never "
+                        "set."));
+}
 [[noreturn]] inline void refuse_received_bytes(MchTable const& table) {
     refuse_table(ErrorCode::shape, table, "more bytes arrive than 64 bits count. Fix: use more ranks.");
 }

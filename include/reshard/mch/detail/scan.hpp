@@ -156,7 +156,8 @@ private:
     void scan_access() {
         Index const* const access = shard_.iteration == nullptr ? nullptr : integers(mch_last_access);
         for (Index i = 0; access != nullptr && i < shard_.entries; ++i) {
-            if (access[i] > *shard_.iteration) add(MchFault::access_late, i, access[i], *shard_.iteration);
+            if (access[i] < 0 || access[i] > *shard_.iteration)
+                add(MchFault::access_late, i, access[i], *shard_.iteration);
         }
     }
     /// TorchRec itself writes the best of all scores beside the miss row, so that it is never evicted; a bucketed table

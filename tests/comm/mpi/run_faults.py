@@ -28,7 +28,7 @@ OTHERS = [rank for rank in range(RANKS) if rank != CULPRIT]
 PATIENCE = 60.0  # seconds; a case takes one to four on a machine that has nothing else to do
 
 FAILED = r"PeerFailed .*rank 2 failed: the disk is full"
-LOST = r"(PeerFailed|DeadlineExceeded) .*rank (\d+, )*2\b"
+LOST = r"PeerFailed .*rank 2 failed: rank 2 (\(process \d+\) has died|has left) "
 OVERDUE = r"DeadlineExceeded .*rank (\d+, )*2\b"
 BAD_INPUT = {
     "before_init": r"TransportError .*not initialised.*Fix:",
@@ -73,7 +73,10 @@ SCENARIOS = {
     "exit": Wanted(LOST, None, [UNTOUCHED, SAME]),
     "kill": Wanted(LOST, None, [UNTOUCHED, SAME]),
     "kill_before_agree": Wanted(LOST),
+    "kill_in_agree": Wanted(f"none|{LOST}"),
+    "kill_in_exchange": Wanted(LOST),
     "stop": Wanted(OVERDUE, None, [UNTOUCHED, SAME], stays=True),
+    "stop_in_agree": Wanted(r"DeadlineExceeded .* in agree for rank 2 \(", None, stays=True),
     "absent": Wanted(OVERDUE, "PeerFailed", [UNTOUCHED]),
     "absent_from_prepare": Wanted(OVERDUE, "PeerFailed"),
     "absent_from_split": Wanted(OVERDUE, "PeerFailed"),
@@ -83,6 +86,7 @@ SCENARIOS = {
     "bad_input": None,
 }
 SCENARIOS["payloads_differ"].outcome[1] = SCENARIOS["payloads_differ"].outcome[CULPRIT]
+SCENARIOS["kill_in_agree"].outcome[0] = LOST
 # Ranks that share nothing cannot tell who is busy elsewhere, who has died, or who has not come.
 APART = {
     "other_call": Wanted(*2 * ["(MismatchError|DeadlineExceeded|PeerFailed) "]),
@@ -97,7 +101,8 @@ CASES = [
     "wrong_shape", "other_plan", "out_of_memory",
     "payloads_differ", "payloads_differ.shared", "payloads_differ.apart", "other_call", "other_call.apart",
     "exit", "kill", "kill.messages", "kill.shared", "kill.apart", "kill_before_agree",
-    "stop", "stop.messages", "stop.shared",
+    "kill_in_agree", "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
+    "stop", "stop.messages", "stop.shared", "stop_in_agree",
     "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
     "dropped", "dropped.messages", "dropped_overdue",
     "throw.plain", "exit.plain", "kill.plain", "stop.plain", "absent.plain",

@@ -257,6 +257,8 @@ private:
         std::span<MpiPublished const> entries;
         if (published == 2 * epoch_) {
             std::byte const* const list = node.list_of(source.local);
+            if (list == nullptr)
+                raise_unreachable(source.rank, "opening the list of sends", "raise the limit of open files");
             entries = MpiList::of(list, seat.list_bytes.load(std::memory_order_acquire), node.ranks(), node.me());
             std::atomic_thread_fence(std::memory_order_acquire);
             // It has moved on without waiting for this rank: there was nothing for it.
@@ -291,21 +293,26 @@ private:
             std::byte const* const memory =
                 team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);
             if (memory == nullptr) {
-                raise(ErrorCode::transport,
-                      concat("reshard::MpiCommunicator: cannot map the shared buffer of rank ", rank,
-                             ". Fix: keep buffers of allocate() until all have received from them."));
+                raise_unreachable(rank, "mapping the shared buffer",
+                                  "keep buffers of allocate() until all have received from them");
             }
             Send there = sent.send;
             there.base = memory + sent.offset;
             deliver(there, receive, hint_);
         } else if (!attach_.read(seat.pid, sent.send, receive, hint_)) {
             int const error = errno;
-            if (team_->family()->hear(true)) team_->raise_failure();
             // A dying process gives up its memory before it counts as dead.
-            if (error == ESRCH || !process_lives(seat.pid)) team_->raise_death(rank, seat.pid);
-            raise(ErrorCode::transport, concat("reshard::MpiCommunicator: reading the memory of rank ", rank,
-                                               " failed: ", std::strerror(error), ". Fix: use MpiPath::messages."));
+            if (error == ESRCH && !team_->family()->hear(true)) team_->raise_death(rank, seat.pid);
+            raise_unreachable(rank, concat("reading (", std::strerror(error), ") the memory"), "use MpiPath::messages");
         }
+    }
+    /// What a rank of this node has laid open cannot be reached: because it has died, or for a reason of its own.
+    [[noreturn]] void raise_unreachable(int rank, std::string_view what, std::string_view fix) {
+        if (team_->family()->hear(true)) team_->raise_failure();
+        int const pid = team_->process(rank);
+        if (!process_lives(pid)) team_->raise_death(rank, pid);
+        raise(ErrorCode::transport, concat("reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", pid,
+                                           ") failed. Fix: ", fix, "."));
     }
 
     /// Whether a rank of this node has fetched what this one published for it.
@@ -332,11 +339,8 @@ private:
             if (!source.done) visit(source.rank);
         for (Neighbour const& reader : readers_)
             if (!reader.done) visit(reader.rank);
-        auto const elsewhere = [&](int rank) {
-            if (team_->local(rank) < 0) visit(rank);
-        };
-        incoming_.missing(elsewhere);
-        outgoing_.missing(elsewhere);
+        incoming_.missing(visit);
+        outgoing_.missing(visit);
     }
 
     void settle() noexcept {

@@ -285,6 +285,21 @@ void killed_before_agree(MpiCommunicator& comm, Place const& /*place*/) {
     if (comm.rank() == culprit) std::raise(SIGKILL);
     barrier(comm);
 }
+/// When the others have nothing left to do but to end.
+void killed_at_the_end(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) std::raise(SIGKILL);
+}
+/// The others keep what they were told to themselves.
+void killed_and_hushed(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) std::raise(SIGKILL);
+    try {
+        barrier(comm);
+    } catch (PeerFailed const&) {
+        report("note hushed");
+    }
+}
 /// Ends this process a little later, wherever it is by then. Rank 3 comes later still, so that is inside a call.
 void die_inside_the_next_call(MpiCommunicator const& comm) {
     if (comm.rank() == 3) std::this_thread::sleep_for(600ms);
@@ -404,6 +419,8 @@ constexpr Scenario scenarios[] = {
     {"exit", exits, never},
     {"kill", killed, never, 2s},
     {"kill_before_agree", killed_before_agree, never},
+    {"kill_at_the_end", killed_at_the_end, never},
+    {"kill_and_hush", killed_and_hushed, never},
     {"kill_in_agree", killed_in_agree, never},
     {"kill_in_exchange", killed_in_exchange, never},
     {"stop", stopped, soon},

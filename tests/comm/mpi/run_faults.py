@@ -48,12 +48,13 @@ BAD_INPUT = {
 class Wanted:
     """What each rank must have written: `outcome` by rank (None: it may have died), and lines that must be there."""
 
-    def __init__(self, others, culprit=None, lines=(), stays=False, healthy=False):
+    def __init__(self, others, culprit=None, lines=(), stays=False, healthy=False, said=r".*\brank 2\b"):
         self.outcome = {rank: others for rank in OTHERS}
         self.outcome[CULPRIT] = culprit
         self.lines = lines      # of every rank but the culprit
         self.stays = stays      # the culprit does not end by itself
         self.healthy = healthy  # the job succeeds
+        self.said = said        # what the user reads, once, whoever lives to tell it
 
 
 UNTOUCHED = r"note source untouched"
@@ -73,6 +74,8 @@ SCENARIOS = {
     "exit": Wanted(LOST, None, [UNTOUCHED, SAME]),
     "kill": Wanted(LOST, None, [UNTOUCHED, SAME]),
     "kill_before_agree": Wanted(LOST),
+    "kill_at_the_end": Wanted("none", said=r".*: rank 2 \(process \d+\) has died"),
+    "kill_and_hush": Wanted("none", None, ["note hushed"], said=r".*: rank 2 \(process \d+\) has died"),
     "kill_in_agree": Wanted(f"none|{LOST}"),
     "kill_in_exchange": Wanted(LOST),
     "stop": Wanted(OVERDUE, None, [UNTOUCHED, SAME], stays=True),
@@ -101,7 +104,7 @@ CASES = [
     "wrong_shape", "other_plan", "out_of_memory",
     "payloads_differ", "payloads_differ.shared", "payloads_differ.apart", "other_call", "other_call.apart",
     "exit", "kill", "kill.messages", "kill.shared", "kill.apart", "kill_before_agree",
-    "kill_in_agree", "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
+    "kill_at_the_end", "kill_and_hush", "kill_in_agree", "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
     "stop", "stop.messages", "stop.shared", "stop_in_agree",
     "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
     "dropped", "dropped.messages", "dropped_overdue",
@@ -293,6 +296,9 @@ def run_case(arguments, case):
             judge(wanted, ranks, plain, scenario == "throw", complaints.append)
         said = [f"rank {rank.rank}: {line}" for rank in ranks for line in rank.lines]
         output = (folder / "output").read_text(encoding="utf-8", errors="replace").splitlines()
+        told = [line for line in output if line.startswith("reshard: ")]
+        if not healthy and not plain and (len(told) != 1 or not re.match(wanted.said, told[0])):
+            complaints.append(f"the user was told {len(told)} times, not once in words like '{wanted.said}'")
     return complaints, said + output[-40:], seconds
 
 

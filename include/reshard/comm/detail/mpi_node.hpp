@@ -22,7 +22,8 @@ namespace reshard::inline v0::detail {
 /// The first thing that went wrong in a family of communicators. Travels between ranks as it is.
 struct MpiFailure {
     int code = 0;             ///< an ErrorCode
-    int rank = -1;            ///< who failed, in the outermost communicator
+    int rank = -1;            ///< who failed, in the outermost communicator; -1: nobody knows
+    int teller = -1;          ///< who saw it first, and tells the user
     std::uint64_t scope = 0;  ///< the communicator it happened in: its ranks may share the error itself
     int first = -1;           ///< a mismatch belongs to these two ranks of that communicator; both -1: to all
     int second = -1;

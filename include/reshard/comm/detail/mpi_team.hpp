@@ -132,11 +132,12 @@ public:
 
     /// Whether a process of this node has died; looks from time to time. The others are told who.
     [[nodiscard]] bool lost_somebody(std::chrono::steady_clock::time_point& looked,
-                                     std::chrono::steady_clock::time_point now) {
+                                     std::chrono::steady_clock::time_point now) noexcept {
         if (now - looked < std::chrono::milliseconds(20)) return false;
         looked = now;
         for (int rank = 0; rank < size_; ++rank) {
             if (process(rank) == 0 || process_lives(process(rank))) continue;
+            if (!is_dead_for_long(now)) return false;
             poison_death(rank, process(rank));
             return true;
         }
@@ -375,9 +376,11 @@ private:
     }
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
     void raise_death_soon(int rank, int pid) {
-        auto const now = std::chrono::steady_clock::now();
+        if (is_dead_for_long(std::chrono::steady_clock::now())) raise_death(rank, pid);
+    }
+    [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {
         if (dead_since_ == std::chrono::steady_clock::time_point{}) dead_since_ = now;
-        if (now - dead_since_ >= std::chrono::milliseconds(100)) raise_death(rank, pid);
+        return now - dead_since_ >= std::chrono::milliseconds(100);
     }
     /// Calls a rank has made, as far as this one can see: of another node, as many as this one.
     [[nodiscard]] std::uint64_t calls_of(int rank) const noexcept {

@@ -82,7 +82,9 @@ concept ExchangeRequest =
 ///                              | legal. Transfers of size zero never appear. Sizes are 64-bit. Nothing is allocated.
 ///                              | Spans and memory stay valid until wait() has returned; one exchange at a time.
 ///                              | Payloads that differ are a MismatchError that names both ranks and sizes, on both;
-///                              | PeerFailed for the others.
+///                              | PeerFailed for the others. A rank whose own part was over before it could know has
+///                              | the same error from its next call on the communicator; the two never both succeed.
+///                              | A second exchange, or another call, while one is under way is a TransportError.
 /// c.agree(verdict)             | collective; every rank gets the same verdict: the failing one of the lowest rank; if
 ///                              | none fails but digests differ, `mismatch`, naming the lowest rank whose digest is
 ///                              | not that of rank 0; else the verdict of rank 0
@@ -210,20 +212,25 @@ template <class A, class B>
     return a.conversion.wire == b.conversion.wire && same_extents(box, b.box);
 }
 
+/// The message of two sides that convert to different types (DType, as a number); -1: that side does not convert.
+template <class Text = std::string>
+[[nodiscard]] Text wire_text(int sender, int sent, int receiver, int expected, int nth) {
+    auto const text = [](int wire) { return wire < 0 ? "elements as they are" : name(static_cast<DType>(wire)); };
+    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ", sender,
+                  " sends ", text(sent), ", rank ", receiver, " expects ", text(expected),
+                  ". Fix: cast on both sides or on neither, to the same type on the way.");
+}
+
 /// mismatch_text() of two transfers that lie open; nullptr where a side has none.
 template <class Text = std::string>
 [[nodiscard]] Text mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth) {
     Index const sent = send != nullptr ? send->payload_bytes() : -1;
     Index const expected = receive != nullptr ? receive->payload_bytes() : -1;
     if (sent == expected) {
-        Conversion const& a = send->conversion;
-        Conversion const& b = receive->conversion;
-        if (a.is_active() != b.is_active() || (a.is_active() && a.wire != b.wire)) {
-            auto const text = [](Conversion const& c) { return c.is_active() ? name(c.wire) : "elements as they are"; };
-            return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ",
-                          sender, " sends ", text(a), ", rank ", receiver, " expects ", text(b),
-                          ". Fix: cast on both sides or on neither, to the same type on the way.");
-        }
+        auto const wire = [](Conversion const& c) { return c.is_active() ? static_cast<int>(c.wire) : -1; };
+        int const a = wire(send->conversion);
+        int const b = wire(receive->conversion);
+        if (a != b) return wire_text(sender, a, receiver, b, nth);
     }
     return mismatch_text(sender, sent, receiver, expected, nth);
 }

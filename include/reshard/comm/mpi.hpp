@@ -4,7 +4,8 @@
 ///         program.
 /// \depends comm/communicator.hpp, memory, MPI 3.1 (C interface). Needs exceptions. Link reshard::mpi.
 ///
-/// Between nodes boxes travel as MPI messages. On a node the receiver copies straight from buffers of allocate(); from
+/// Between nodes boxes travel as MPI messages; two ranks with transfers first tell each other what they are, in one
+/// small message each way, so that payloads that differ are an error there as well. On a node the receiver copies straight from buffers of allocate(); from
 /// other memory it reads long rows by process_vm_readv, where the system allows it, and takes short ones as messages.
 /// Transfers of a few kilobytes are copied through memory the ranks of the node share.
 #pragma once
@@ -150,7 +151,8 @@ public:
     /// How the ranks of this node reach each other's ordinary memory: attach or messages.
     [[nodiscard]] MpiPath path() const noexcept { return team().attach() ? MpiPath::attach : MpiPath::messages; }
 
-    /// Lays the transfers out for the ranks of this node, starts messages to the others, and returns; never blocks.
+    /// Lays the transfers out for the ranks of this node, starts messages to the others and from those that have said
+    /// what they send, and returns; never blocks. The rest of what comes is received in wait() and test().
     /// Memory is the host's (prepare() asks check_memory()). Throws TransportError for transfers out of order or an
     /// exchange already under way.
     MpiRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {

@@ -35,6 +35,11 @@ public:
             receive_modes_.assign(receives.size(), MpiMode::message);
             publish();
             lay_lanes();
+            // Everything that need not wait for another rank is on its way when this returns.
+            team_->greet(sends, receives);
+            expect_the_heard();
+            incoming_.step(*team_, types_);
+            outgoing_.step(*team_, types_);
         });
     }
     void wait() {
@@ -50,7 +55,7 @@ public:
     }
 
 private:
-    /// Ranks of this node with which this rank exchanges something, and how far that is.
+    /// Ranks with which this rank exchanges something, and how far that is.
     struct Neighbour {
         int rank = 0;
         int local = 0;
@@ -175,6 +180,8 @@ private:
         incoming_.begin(receives_, receive_modes_, epoch_);
         readers_.clear();
         sources_.clear();
+        far_.clear();
+        heard_ = 0;
         self_sends_ = {};
         self_receives_ = {};
         for_each_peer_range(sends_, me, [&](int peer, std::size_t first, std::size_t last) {
@@ -192,8 +199,8 @@ private:
                 return;
             }
             int const local = team_->local(peer);
-            std::size_t const lane = incoming_.add(peer, first, last, local < 0);
-            if (local >= 0) sources_.push_back({peer, local, first, last, lane, false});
+            std::size_t const lane = incoming_.add(peer, first, last, false);
+            (local >= 0 ? sources_ : far_).push_back({peer, local, first, last, lane, false});
         });
         self_done_ = self_sends_.empty() && self_receives_.empty();
         Index const here = team_->node() ? team_->node()->ranks() : 1;
@@ -203,6 +210,9 @@ private:
 
     [[nodiscard]] MpiStep step() {
         bool moved = false;
+        MpiGreetings& greetings = team_->greetings();
+        if (!greetings.all_heard()) team_->listen();
+        if (expect_the_heard()) moved = true;  // await() listens as well
         if (outgoing_.step(*team_, types_)) moved = true;
         if (!self_done_) {
             copy_to_self();
@@ -226,9 +236,23 @@ private:
             moved = moved || reader.done;
             all = all && reader.done;
         }
-        if (!all || !incoming_.complete() || !outgoing_.complete()) return moved ? MpiStep::moved : MpiStep::idle;
+        if (!all || !incoming_.complete() || !outgoing_.complete() || !greetings.complete())
+            return moved ? MpiStep::moved : MpiStep::idle;
         settle();
         return MpiStep::complete;
+    }
+
+    /// Ranks of other nodes that have said what they send, which is what this one expects. Whether there are new ones.
+    bool expect_the_heard() {
+        std::size_t const heard = team_->greetings().heard();
+        if (heard == heard_) return false;
+        heard_ = heard;
+        for (Neighbour& far : far_) {
+            if (far.done || !team_->greetings().heard(far.rank)) continue;
+            far.done = true;
+            incoming_.make_ready(far.lane);
+        }
+        return true;
     }
 
     void copy_to_self() {
@@ -341,6 +365,7 @@ private:
             if (!reader.done) visit(reader.rank);
         incoming_.missing(visit);
         outgoing_.missing(visit);
+        team_->greetings().missing(visit);
     }
 
     void settle() noexcept {
@@ -367,6 +392,8 @@ private:
     std::vector<MpiMode> receive_modes_;
     std::vector<Neighbour> readers_;
     std::vector<Neighbour> sources_;
+    std::vector<Neighbour> far_;  ///< ranks of other nodes that this one receives from; done: it knows what
+    std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     Index send_bytes_ = 0;
     Index receive_bytes_ = 0;

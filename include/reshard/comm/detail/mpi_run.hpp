@@ -83,7 +83,7 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (done != 0) break;
         auto const now = std::chrono::steady_clock::now();
-        if (well && (family.hear(true) || team.lost_somebody(looked, now))) {
+        if (well && (family.hear(true) || team.is_surprised() || team.lost_somebody(looked, now))) {
             well = false;
             tell_failure(family);
             limit = std::chrono::steady_clock::now() + patience;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_team.hpp
 /// \brief  One communicator: its ranks, how they wait for each other and fail together, agreement and splitting.
-/// \depends comm/communicator.hpp, comm/detail/mpi_family.hpp, comm/detail/mpi_processes.hpp.
+/// \depends comm/communicator.hpp, comm/detail/mpi_family.hpp, comm/detail/mpi_greetings.hpp,
+///          comm/detail/mpi_processes.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
+#include <reshard/comm/detail/mpi_greetings.hpp>
 #include <reshard/comm/detail/mpi_processes.hpp>
 
 #include <algorithm>  // count, min
@@ -41,6 +43,7 @@ public:
         members_.resize(static_cast<std::size_t>(size_));
         int const member = family_->rank();
         mpi_check(MPI_Allgather(&member, 1, MPI_INT, members_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+        greetings_.open(comm_, rank_, size_ - (node_ ? node_->ranks() : 1));
         attach_ = node_ && node_->attach() && options.path != MpiPath::messages;
         if (options.path == MpiPath::attach) demand_attach();
     }
@@ -75,6 +78,7 @@ public:
     /// Every collective call starts here.
     void enter(MpiCall call) {
         if (family_->hear()) raise_failure(false);
+        listen();
         call_ = call;
         ++calls_;
         dead_since_ = {};
@@ -116,6 +120,7 @@ public:
             auto const now = Clock::now();
             if (now - looked < pause) continue;
             looked = now;
+            listen();
             pause = std::min<std::chrono::milliseconds>(2 * pause, std::chrono::milliseconds(50));
             look_for_the_lost(missing);
             // + would overflow for the largest deadlines
@@ -129,6 +134,24 @@ public:
         if (family_->hear()) raise_failure();
         if (++glances_ % 256 == 0) look_for_the_lost(missing);
     }
+
+    // ---- Exchanges with ranks of other nodes -------------------------------------------------------------------
+
+    void greet(std::span<Send const> sends, std::span<Receive const> receives) {
+        surprised(greetings_.begin(sends, receives, [&](int rank) { return rank != rank_ && local(rank) < 0; }));
+    }
+    /// Throws MismatchError when a peer sends, or expects, what this rank knows nothing of.
+    void listen() { surprised(greetings_.listen()); }
+    /// The same for one who makes no further call: the others are told.
+    [[nodiscard]] bool is_surprised() noexcept {
+        try {
+            listen();
+        } catch (...) {
+            return true;
+        }
+        return false;
+    }
+    [[nodiscard]] MpiGreetings& greetings() noexcept { return greetings_; }
 
     /// Whether a process of this node has died; looks from time to time. The others are told who.
     [[nodiscard]] bool lost_somebody(std::chrono::steady_clock::time_point& looked,
@@ -168,6 +191,9 @@ public:
     [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
         family_->poison(mpi_failure(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
         raise_failure();
+    }
+    void surprised(std::optional<MpiSurprise> const& what) {
+        if (what) raise_mismatch(what->first, what->second, what->text);
     }
     bool poison(ErrorCode code, std::string_view reason) noexcept {
         return family_->poison(mpi_failure(code == ErrorCode::none ? ErrorCode::user : code, family_->rank(), scope_,
@@ -462,6 +488,7 @@ private:
     std::vector<int> locals_;
     std::vector<int> ranks_here_;
     std::vector<int> processes_;
+    MpiGreetings greetings_;
     std::chrono::steady_clock::time_point dead_since_{};
     std::uint64_t calls_ = 0;
     std::uint64_t splits_ = 0;

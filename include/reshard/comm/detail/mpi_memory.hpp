@@ -19,7 +19,8 @@
 #if defined(__linux__)
 #include <fcntl.h>  // open
 #include <sys/mman.h>
-#include <sys/uio.h>  // process_vm_readv
+#include <sys/stat.h>  // fstat
+#include <sys/uio.h>   // process_vm_readv
 #include <unistd.h>
 
 #include <cerrno>
@@ -76,11 +77,16 @@ public:
         if (made.file_ < 0 || !made.grow(bytes)) return {};
         return made;
     }
-    /// Memory that process `pid` shares under the number `file`. Empty on failure.
+    /// Memory that process `pid` shares under the number `file`. Empty on failure, and where that is something else:
+    /// a file with a name, or one that is too short, which would end this process when it is read.
     [[nodiscard]] static SharedMemory open(int pid, int file, Index bytes) noexcept {
         SharedMemory found;
         found.file_ = open_file(pid, file);
-        if (found.file_ < 0 || !found.map(bytes)) return {};
+        struct stat status {};
+        if (found.file_ < 0 || ::fstat(found.file_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 0 ||
+            status.st_size < bytes || !found.map(bytes)) {
+            return {};
+        }
         found.close_file();
         return found;
     }

@@ -31,6 +31,7 @@ public:
     MpiTeam(MPI_Comm comm, std::shared_ptr<MpiFamily> family, std::uint64_t scope, MpiOptions const& options)
         : comm_(comm), scope_(scope), rank_(mpi_rank(comm)), size_(mpi_size(comm)) {
         mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        if (!family) demand_same(options);
         share_node(options);
         if (family) {
             family_ = std::move(family);
@@ -283,10 +284,23 @@ private:
         mpi_check(MPI_Comm_free(&here), "MPI_Comm_free");
         agreement_ = std::make_shared<Agreement>();
     }
+    /// Before anything that takes ranks through other calls of MPI, which would wait for one another for ever.
+    void demand_same(MpiOptions const& options) {
+        int const mine[2] = {static_cast<int>(options.path), options.ranks_per_node};
+        int most[4] = {mine[0], -mine[0], mine[1], -mine[1]};
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT, MPI_MAX, comm_), "MPI_Allreduce");
+        if (most[0] == -most[1] && most[2] == -most[3]) return;
+        MPI_Comm_free(&comm_);
+        constexpr std::string_view paths[] = {"automatic", "messages", "attach"};
+        raise(ErrorCode::mismatch, concat("reshard::MpiCommunicator: rank ", rank_, " of ", size_,
+                                          " was given MpiOptions with path ", paths[mine[0]], " and ranks_per_node ",
+                                          mine[1], ", another rank others. Fix: give every rank the same options."));
+    }
     void demand_attach() {
         int all = attach_ || (!node_ && size_ == 1) ? 1 : 0;
         mpi_check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
         if (all != 0 || scope_ != 0) return;
+        MPI_Comm_free(&comm_);  // of all ranks: there is no object whose destructor would do it
         raise(
             ErrorCode::transport,
             "reshard::MpiCommunicator: MpiPath::attach was asked for, but process_vm_readv between the ranks of a node "

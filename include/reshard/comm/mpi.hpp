@@ -38,7 +38,8 @@ public:
     }
     MpiRequest(MpiRequest const&) = delete;
     MpiRequest& operator=(MpiRequest const&) = delete;
-    /// After a failure it does not wait: buffers of the communicator that MPI may still use are kept for good.
+    /// After a failure it does not wait: buffers of the communicator that MPI may still use are kept for good. Memory of
+    /// the caller is named by the error of wait() where MPI has it still, which this cannot do: see docs/failures.md.
     ~MpiRequest() { finish_quietly(); }
 
     void wait() {

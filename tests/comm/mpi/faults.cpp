@@ -339,6 +339,42 @@ void stopped(MpiCommunicator& comm, Place const& place) {
         if (comm.rank() == culprit) std::raise(SIGSTOP);
     });
 }
+/// Stops in the middle of a message, and goes on when its receiver has given up: MPI may write to memory then that it
+/// was told of before. Whoever owns that memory must know.
+void stopped_in_message(MpiCommunicator& comm, Place const& /*place*/) {
+    constexpr Index bytes = 1 << 20;
+    int pid = getpid();
+    MPI_Bcast(&pid, 1, MPI_INT, culprit, MPI_COMM_WORLD);
+    StridedBox box;
+    box.dims.push_back({bytes, 1});
+    std::vector<std::byte> memory(bytes, std::byte{1});
+    Send const send{0, memory.data(), box};
+    Receive const receive{culprit, memory.data(), box};
+    try {
+        auto request = comm.exchange({&send, comm.rank() == culprit ? 1U : 0U}, {&receive, comm.rank() == 0 ? 1U : 0U});
+        if (comm.rank() == culprit) std::raise(SIGSTOP);
+        request.wait();
+        barrier(comm);
+    } catch (Error const& error) {
+        if (comm.rank() == 0) {
+            memory.assign(bytes, std::byte{2});
+            kill(pid, SIGCONT);
+            auto const end = std::chrono::steady_clock::now() + 500ms;
+            while (std::chrono::steady_clock::now() < end) {
+                int waiting = 0;
+                MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &waiting, MPI_STATUS_IGNORE);
+            }
+            bool const written = memory != std::vector<std::byte>(bytes, std::byte{2});
+            bool const said = error.message().find("may still write") != std::string::npos;
+            report(written && !said ? "note WRITTEN BEHIND ITS BACK" : "note memory was as it was said to be");
+            report(concat("note written ", written ? 1 : 0, ", said ", said ? 1 : 0));
+        } else {
+            std::this_thread::sleep_for(1s);
+            report("note memory was as it was said to be");
+        }
+        throw;
+    }
+}
 /// Never comes; until much later, when all is over.
 void absent(MpiCommunicator& comm, Place const& place) {
     Work const work(comm, place);
@@ -425,6 +461,7 @@ constexpr Scenario scenarios[] = {
     {"kill_in_exchange", killed_in_exchange, never},
     {"stop", stopped, soon},
     {"stop_in_agree", stopped_in_agree, soon},
+    {"stop_in_message", stopped_in_message, soon},
     {"absent", absent, soon},
     {"absent_from_prepare", absent_from_prepare, soon},
     {"absent_from_split", absent_from_split, soon},

@@ -80,6 +80,8 @@ SCENARIOS = {
     "kill_in_exchange": Wanted(LOST),
     "stop": Wanted(OVERDUE, None, [UNTOUCHED, SAME], stays=True),
     "stop_in_agree": Wanted(r"DeadlineExceeded .* in agree for rank 2 \(", None, stays=True),
+    "stop_in_message": Wanted("(PeerFailed|DeadlineExceeded) ", "(PeerFailed|DeadlineExceeded) ",
+                              ["note memory was as it was said to be"], said=""),
     "absent": Wanted(OVERDUE, "PeerFailed", [UNTOUCHED]),
     "absent_from_prepare": Wanted(OVERDUE, "PeerFailed"),
     "absent_from_split": Wanted(OVERDUE, "PeerFailed"),
@@ -105,7 +107,7 @@ CASES = [
     "payloads_differ", "payloads_differ.shared", "payloads_differ.apart", "other_call", "other_call.apart",
     "exit", "kill", "kill.messages", "kill.shared", "kill.apart", "kill_before_agree",
     "kill_at_the_end", "kill_and_hush", "kill_in_agree", "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
-    "stop", "stop.messages", "stop.shared", "stop_in_agree",
+    "stop", "stop.messages", "stop.shared", "stop_in_agree", "stop_in_message.apart",
     "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
     "dropped", "dropped.messages", "dropped_overdue",
     "throw.plain", "exit.plain", "kill.plain", "stop.plain", "absent.plain",
@@ -179,6 +181,8 @@ def command_of(arguments, case, folder):
             command.append("--allow-run-as-root")
         command += ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca", "pml", "ob1",
                     "--mca", "mpi_yield_when_idle", "1"]
+        if parts[0] == "stop_in_message":  # else the receiver fetches by itself what the sender has announced
+            command += ["--mca", "btl_vader_single_copy_mechanism", "none"]
         if not plain:
             command.append("--enable-recovery")
     elif not plain:

@@ -69,14 +69,48 @@ private:
     void closing(Body&& body) {
         try {
             team_->guarded(body);
+        } catch (Error const& error) {
+            std::string const held = give_up();
+            if (held.empty()) throw;
+            raise(error.code(), concat(error.message(), held));
         } catch (...) {
-            // What both sides have begun ends soon; what only one of them has begun never does.
-            auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
-            incoming_.give_up(limit);
-            outgoing_.give_up(limit);
-            busy_ = false;
+            static_cast<void>(give_up());
             throw;
         }
+    }
+    /// After a failure: lets MPI finish what both sides have begun, and says whose memory it keeps all the same.
+    [[nodiscard]] std::string give_up() {
+        using Clock = std::chrono::steady_clock;
+        busy_ = false;
+        if (!mpi_is_usable()) return {};
+        incoming_.cancel();
+        auto const start = Clock::now();
+        auto moved = start;
+        while (incoming_.flying() + outgoing_.flying() > 0) {
+            bool const some = incoming_.drain() + outgoing_.drain() > 0;
+            auto const now = Clock::now();
+            if (some) moved = now;
+            // What only one side has begun never ends.
+            if (now - moved >= std::chrono::milliseconds(200) || now - start >= std::chrono::seconds(2)) break;
+            sched_yield();
+        }
+        auto const living = [&](auto const& lanes) {
+            std::string peers;
+            int last = -1;
+            lanes.held([&](int peer) {
+                if (peer == last || (team_->process(peer) != 0 && !process_lives(team_->process(peer)))) return;
+                last = peer;
+                peers = peers.empty() ? std::to_string(peer) : concat(peers, ", ", peer);
+            });
+            return peers;
+        };
+        std::string const writes = living(incoming_);
+        std::string const reads = living(outgoing_);
+        std::string text;
+        if (!writes.empty())
+            text = concat(" MPI may still write to the destination of what comes from rank ", writes, ".");
+        if (!reads.empty()) text = concat(text, " MPI may still read the source of what goes to rank ", reads, ".");
+        return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
     }
 
     template <class Byte>

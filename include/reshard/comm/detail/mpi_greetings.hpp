@@ -79,6 +79,7 @@ public:
         far_ = far;
         early_.reserve(static_cast<std::size_t>(smaller(far, 64)));
     }
+    [[nodiscard]] bool any_far() const noexcept { return far_ != 0; }
     /// Greets those for which is_far(rank), all of them other ranks. What is wrong with those who were earlier, if
     /// anything.
     template <class IsFar>

@@ -145,20 +145,32 @@ public:
         return moved;
     }
 
-    /// After a failure: what has not been matched shall not be. What MPI is in the middle of, it may finish.
-    void give_up(std::chrono::steady_clock::time_point limit) noexcept {
-        if (flying_ == 0 || !mpi_is_usable()) return;
+    /// After a failure: what has not been matched shall not be. \pre MPI is usable.
+    void cancel() noexcept {
         if constexpr (!sending) {
             for (auto& request : requests_)
                 if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
         }
-        for (;;) {
+    }
+    /// What MPI is in the middle of, it may finish. How many messages did.
+    int drain() noexcept {
+        int ended = 0;
+        for (auto& request : requests_) {
+            if (request == MPI_REQUEST_NULL) continue;
             int done = 0;
-            if (MPI_Testall(slot_count, requests_.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS || done != 0)
-                return;
-            if (std::chrono::steady_clock::now() >= limit) return;
-            sched_yield();
+            MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            if (request != MPI_REQUEST_NULL) continue;
+            ++ended;
+            --flying_;
         }
+        return ended;
+    }
+    [[nodiscard]] int flying() const noexcept { return flying_; }
+    /// Visits the peers of messages that MPI still has in memory of the caller.
+    template <class Visit>
+    void held(Visit&& visit) const {
+        for (std::size_t i = 0; i < requests_.size(); ++i)
+            if (requests_[i] != MPI_REQUEST_NULL && !slots_[i].packed) visit(lanes_[slots_[i].lane].peer);
     }
 
 private:

@@ -62,8 +62,9 @@ inline void tell_failure(MpiFamily& family) noexcept {
 inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noexcept {
     MpiFamily& family = *team.family();
     bool const first = team.poison(code, text);
-    bool const known = code == ErrorCode::peer_failed ||
-                       std::string_view(family.failure().reason).substr(0, 200) == text.substr(0, 200);
+    // The same failure, to which a rank may have added what concerns itself.
+    std::string_view const reason = std::string_view(family.failure().reason).substr(0, 200);
+    bool const known = code == ErrorCode::peer_failed || text.substr(0, reason.size()) == reason;
     if (first || !known) return print_end(family.rank(), code, text);
     tell_failure(family);
 }

@@ -78,7 +78,8 @@ public:
 
     /// Every collective call starts here.
     void enter(MpiCall call) {
-        if (family_->hear()) raise_failure(false);
+        // Thoroughly where peers are far: who has failed may have given up memory that this call would have MPI use.
+        if (family_->hear(greetings_.any_far())) raise_failure(false);
         listen();
         call_ = call;
         ++calls_;

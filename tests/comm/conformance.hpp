@@ -417,6 +417,53 @@ void converts_on_the_way(C& comm) {
     CHECK(moved.bytes_local == 2 * count * 2);
 }
 
+/// What the last but one of the ranks sends to the last one, and what that one expects: bytes of each transfer.
+struct Payloads {
+    std::vector<Index> sent;
+    std::vector<Index> expected;
+    int nth = 0;  ///< the first that differs
+};
+inline std::vector<Payloads> const different_payloads = {
+    {{24}, {32}, 0},    {{24, 8}, {24}, 1},
+    {{24}, {24, 8}, 1}, {{24}, {}, 0},  // the receiver has no part in this exchange
+    {{}, {24}, 0},                      // and here the sender has none
+    {{1 << 20}, {}, 0},
+};
+
+/// Breaks the communicator, of two ranks or more: each case takes a fresh one. Both ranks get MismatchError with the
+/// same words, the others PeerFailed: from that exchange, or from the next call where theirs was over before.
+template <Communicator C>
+void notices_different_payloads(C& comm, Payloads const& one) {
+    int const receiver = comm.size() - 1;
+    int const sender = receiver - 1;
+    std::vector<std::byte> const from(1 << 20);
+    std::vector<std::byte> to(1 << 20, std::byte{0x77});
+    Letters letters;
+    for (Index bytes : one.sent)
+        if (comm.rank() == sender) letters.sends.push_back({receiver, from.data(), box_of(1, {{bytes, 1}})});
+    for (Index bytes : one.expected)
+        if (comm.rank() == receiver) letters.receives.push_back({sender, to.data(), box_of(1, {{bytes, 1}})});
+    ErrorCode code = ErrorCode::none;
+    std::string text;
+    try {
+        comm.exchange(letters.sends, letters.receives).wait();
+        barrier(comm);
+        barrier(comm);
+    } catch (Error const& error) {
+        code = error.code();
+        text = error.message();
+    }
+    CHECK(code == (comm.rank() >= sender ? ErrorCode::mismatch : ErrorCode::peer_failed));
+    auto const says = [&](std::string const& part) { return text.find(part) != std::string::npos; };
+    auto const side = [&](std::vector<Index> const& bytes) {
+        auto const nth = static_cast<std::size_t>(one.nth);
+        return nth < bytes.size() ? concat(bytes[nth], " bytes") : std::string("nothing");
+    };
+    CHECK(says(concat("rank ", sender, " sends ", side(one.sent))));
+    CHECK(says(concat("rank ", receiver, " expects ", side(one.expected))));
+    CHECK_THROWS_AS(barrier(comm), PeerFailed);  // a broken communicator stays broken
+}
+
 /// The whole contract that can be tried without breaking the communicator. Collective.
 template <Communicator C>
 void conforms(C& comm) {

@@ -82,7 +82,9 @@ concept ExchangeRequest =
 ///                              | legal. Transfers of size zero never appear. Sizes are 64-bit. Nothing is allocated.
 ///                              | Spans and memory stay valid until wait() has returned; one exchange at a time.
 ///                              | Payloads that differ are a MismatchError that names both ranks and sizes, on both;
-///                              | PeerFailed for the others.
+///                              | PeerFailed for the others. A rank whose own part was over before it could know has
+///                              | the same error from its next call on the communicator; the two never both succeed.
+///                              | A second exchange, or another call, while one is under way is a TransportError.
 /// c.agree(verdict)             | collective; every rank gets the same verdict: the failing one of the lowest rank; if
 ///                              | none fails but digests differ, `mismatch`, naming the lowest rank whose digest is
 ///                              | not that of rank 0; else the verdict of rank 0
@@ -191,6 +193,9 @@ template <class A, class B>
     box.element_bytes = b.box.element_bytes;
     return a.conversion.wire == b.conversion.wire && same_extents(box, b.box);
 }
+
+/// The message of two sides that convert to different types (DType, as a number); -1: that side does not convert.
+[[nodiscard]] std::string wire_text(int sender, int sent, int receiver, int expected, int nth);
 
 /// mismatch_text() of two transfers that lie open; nullptr where a side has none.
 [[nodiscard]] std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth);

@@ -38,19 +38,21 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, Index sent, int 
                   ". Fix: build both sides from the same plan.");
 }
 
+RESHARD_INLINE std::string transport::wire_text(int sender, int sent, int receiver, int expected, int nth) {
+    auto const text = [](int wire) { return wire < 0 ? "elements as they are" : name(static_cast<DType>(wire)); };
+    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ", sender,
+                  " sends ", text(sent), ", rank ", receiver, " expects ", text(expected),
+                  ". Fix: cast on both sides or on neither, to the same type on the way.");
+}
 RESHARD_INLINE std::string transport::mismatch_text(int sender, Send const* send, int receiver, Receive const* receive,
                                                     int nth) {
     Index const sent = send != nullptr ? send->payload_bytes() : -1;
     Index const expected = receive != nullptr ? receive->payload_bytes() : -1;
     if (sent == expected) {
-        Conversion const& a = send->conversion;
-        Conversion const& b = receive->conversion;
-        if (a.is_active() != b.is_active() || (a.is_active() && a.wire != b.wire)) {
-            auto const text = [](Conversion const& c) { return c.is_active() ? name(c.wire) : "elements as they are"; };
-            return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ",
-                          sender, " sends ", text(a), ", rank ", receiver, " expects ", text(b),
-                          ". Fix: cast on both sides or on neither, to the same type on the way.");
-        }
+        auto const wire = [](Conversion const& c) { return c.is_active() ? static_cast<int>(c.wire) : -1; };
+        int const a = wire(send->conversion);
+        int const b = wire(receive->conversion);
+        if (a != b) return wire_text(sender, a, receiver, b, nth);
     }
     return mismatch_text(sender, sent, receiver, expected, nth);
 }

@@ -4,9 +4,11 @@
 ///         program.
 /// \depends comm/communicator.hpp, memory, MPI 3.1 (C interface). Needs exceptions. Link reshard::mpi.
 ///
-/// Between nodes boxes travel as MPI messages. On a node the receiver copies straight from buffers of allocate(); from
-/// other memory it reads long rows by process_vm_readv, where the system allows it, and takes short ones as messages.
-/// Transfers of a few kilobytes are copied through memory the ranks of the node share.
+/// Between nodes boxes travel as MPI messages; two ranks with transfers first tell each other what they are, in one
+/// small message each way, so that payloads that differ are an error there as well. On a node the receiver copies
+/// straight from buffers of allocate(); from other memory it reads long rows by process_vm_readv, where the system
+/// allows it, and takes short ones as messages. Transfers of a few kilobytes are copied through memory the ranks of the
+/// node share.
 #pragma once
 
 #include <reshard/comm/detail/mpi_exchange.hpp>
@@ -36,7 +38,8 @@ public:
     }
     MpiRequest(MpiRequest const&) = delete;
     MpiRequest& operator=(MpiRequest const&) = delete;
-    /// After a failure it does not wait: buffers of the communicator that MPI may still use are kept for good.
+    /// After a failure it does not wait: buffers of the communicator that MPI may still use are kept for good. Memory of
+    /// the caller is named by the error of wait() where MPI has it still, which this cannot do: see docs/failures.md.
     ~MpiRequest() { finish_quietly(); }
 
     void wait() {
@@ -128,8 +131,9 @@ public:
     using MeshSplit<MpiCommunicator>::split;
 
     /// Collective over `comm`, of which it takes a private duplicate: no message of the program can meet one of its
-    /// own. The options are the same on every rank. Throws TransportError: MPI not initialised or already finalised,
-    /// MPI_COMM_NULL, an inter-communicator, a thread MPI was not initialised for, attach where it does not work.
+    /// own. Throws MismatchError on every rank when path or ranks_per_node are not the same everywhere; TransportError:
+    /// MPI not initialised or already finalised, MPI_COMM_NULL, an inter-communicator, a thread MPI was not initialised
+    /// for, attach where it does not work.
     explicit MpiCommunicator(MPI_Comm comm, MpiOptions const& options = {}) {
         detail::check_mpi_environment(comm);
         MPI_Comm own = MPI_COMM_NULL;
@@ -150,7 +154,8 @@ public:
     /// How the ranks of this node reach each other's ordinary memory: attach or messages.
     [[nodiscard]] MpiPath path() const noexcept { return team().attach() ? MpiPath::attach : MpiPath::messages; }
 
-    /// Lays the transfers out for the ranks of this node, starts messages to the others, and returns; never blocks.
+    /// Lays the transfers out for the ranks of this node, starts messages to the others and from those that have said
+    /// what they send, and returns; never blocks. The rest of what comes is received in wait() and test().
     /// Memory is the host's (prepare() asks check_memory()). Throws TransportError for transfers out of order or an
     /// exchange already under way.
     MpiRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
@@ -265,7 +270,8 @@ int run_ranks(MpiOptions const& options, F& body) {
 /// Runs body(MpiCommunicator&) on every process that mpirun started and returns this process's exit code; to be called
 /// once, where main() would do its work. Initialises MPI, and finalises it, unless the program has done so.
 ///
-/// An exception is printed once, by the rank it belongs to; the others get PeerFailed, which names rank and reason,
+/// A failure is printed once: an exception by the rank it belongs to; what a rank cannot tell itself, because it has
+/// died, has left or sleeps, by the rank that saw it first. The others get PeerFailed, which names rank and reason,
 /// from their current or next call. Then the program ends by MPI_Abort, after all ranks have had a moment (2 s, or the
 /// deadline) to report.
 template <class F>

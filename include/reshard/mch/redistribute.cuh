@@ -61,8 +61,7 @@ template <DeviceCommunicator C>
 /// copied 8 bytes at a time; views whose rows have an odd number of bytes slow the others down.
 template <DeviceCommunicator C>
 void apply_row_moves_on_device(std::span<MchRowMove const> moves, MchTable const& table,
-                               std::span<DynamicView const> rows, CommunicatorRef comm,
-                               DeviceAllocator const& allocator = {}) {
+                               std::span<DynamicView const> rows, C& comm, DeviceAllocator const& allocator = {}) {
     DeviceWork work(comm.stream(), allocator);
     detail::apply_row_moves_with(work, moves, table, rows, comm);
 }

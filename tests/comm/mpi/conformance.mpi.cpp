@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/mpi.hpp: the contract of a transport, on every way a byte can take.
 #include <reshard/comm/mpi.hpp>
+#include <reshard/memory/convert.hpp>
 
 #include "comm/conformance.hpp"
 #include "comm/policies.hpp"
@@ -209,6 +210,70 @@ TEST_SUITE("comm/mpi") {
         });
     }
 
+    TEST_CASE("MpiCommunicator: payloads that differ are a mismatch on both ranks, on every path") {
+        for (auto options : all_ways()) {
+            options.deadline = 20s;
+            for (test::Payloads const& one : test::different_payloads) {
+                CAPTURE(options.ranks_per_node);
+                CAPTURE(static_cast<int>(options.path));
+                CAPTURE(one.sent.size());
+                CAPTURE(one.expected.size());
+                MpiCommunicator comm(MPI_COMM_WORLD, options);
+                if (comm.size() > 1) test::notices_different_payloads(comm, one);
+                MPI_Barrier(MPI_COMM_WORLD);
+            }
+        }
+    }
+
+    TEST_CASE("MpiCommunicator: ranks of different nodes learn that they list other extents, or convert otherwise") {
+        MpiOptions options;
+        options.ranks_per_node = 1;
+        options.deadline = 20s;
+        for (bool converts : {false, true}) {
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            if (comm.size() < 2) return;
+            std::vector<double> memory(12, 1.0);
+            bool const receives = comm.rank() == 1;
+            DType const wire = receives ? DType::u64 : DType::i64;
+            Conversion const conversion{DType::f64, wire, 1.0, converts ? convert<std::byte> : nullptr};
+            StridedBox const box =
+                receives && !converts ? test::box_of(8, {{3, 32}, {4, 8}}) : test::box_of(8, {{4, 24}, {3, 8}});
+            auto* const base = reinterpret_cast<std::byte*>(memory.data());
+            Send const send{1, base, box, conversion};
+            Receive const receive{0, base, box, conversion};
+            std::string text;
+            try {
+                comm.exchange({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, receives ? 1U : 0U}).wait();
+                barrier(comm);
+            } catch (Error const& error) {
+                CHECK(error.code() == (comm.rank() < 2 ? ErrorCode::mismatch : ErrorCode::peer_failed));
+                text = error.message();
+            }
+            CAPTURE(text);
+            CHECK(text.find(converts ? "rank 0 sends I64, rank 1 expects U64" : "list different extents") !=
+                  std::string::npos);
+            MPI_Barrier(MPI_COMM_WORLD);
+        }
+    }
+
+    TEST_CASE("MpiCommunicator: ranks of different nodes that have nothing for each other run ahead") {
+        MpiOptions options;
+        options.ranks_per_node = 1;
+        MpiCommunicator comm(MPI_COMM_WORLD, options);
+        int const last = comm.size() - 1;
+        for (int round = 0; round != 20000; ++round) {  // tags have wrapped by then
+            int value = round;
+            int got = -1;
+            bool const mine = round % 64 == 0;
+            Send const send{last, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+            Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
+            comm.exchange({&send, mine && comm.rank() == 0 ? 1U : 0U},
+                          {&receive, mine && comm.rank() == last ? 1U : 0U})
+                .wait();
+            if (mine && comm.rank() == last) CHECK(got == round);
+        }
+    }
+
     TEST_CASE("MpiCommunicator: an exchange that is repeated allocates nothing") {
         for_each_way([&](MpiCommunicator& comm) {
             RandomExchange exchange(comm, 5U, 2'000'000, false);
@@ -300,6 +365,46 @@ TEST_SUITE("comm/mpi") {
         }
         MPI_Comm_free(&half);  // the duplicate has a life of its own, and so has the original
         test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiCommunicator: options that are not the same on every rank are an error on all, not a hang") {
+        int ranks = 0;
+        int rank = 0;
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        if (ranks < 2) return;
+        for (int differing : {0, ranks - 1}) {
+            MpiOptions options;
+            if (rank == differing) options.path = MpiPath::attach;
+            CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD, options), doctest::Contains("Fix: give every rank"),
+                                 MismatchError);
+            options = {};
+            if (rank == differing) options.ranks_per_node = 1;
+            CHECK_THROWS_WITH_AS(MpiCommunicator(MPI_COMM_WORLD, options), doctest::Contains("ranks_per_node"),
+                                 MismatchError);
+        }
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiCommunicator: what is started between nodes arrives while its sender is busy elsewhere") {
+        MpiOptions options;
+        options.ranks_per_node = 1;
+        options.deadline = 20s;
+        for (Index bytes : {Index{100}, Index{1} << 20}) {
+            CAPTURE(bytes);
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            if (comm.size() < 2) return;
+            std::vector<std::byte> const from(static_cast<std::size_t>(bytes), std::byte{7});
+            std::vector<std::byte> to(from.size());
+            Send const send{1, from.data(), test::box_of(1, {{bytes, 1}})};
+            Receive const receive{0, to.data(), test::box_of(1, {{bytes, 1}})};
+            auto request = comm.exchange({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, comm.rank() == 1 ? 1U : 0U});
+            if (comm.rank() != 0) request.wait();
+            MPI_Barrier(MPI_COMM_WORLD);  // of MPI: reshard does nothing for rank 0 meanwhile
+            request.wait();
+            CHECK((comm.rank() != 1 || to == from));
+        }
     }
 
     TEST_CASE("MpiCommunicator: what cannot be a communicator is refused on every rank") {

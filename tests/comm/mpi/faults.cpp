@@ -284,10 +284,95 @@ void killed_before_agree(MpiCommunicator& comm, Place const& /*place*/) {
     if (comm.rank() == culprit) std::raise(SIGKILL);
     barrier(comm);
 }
+/// When the others have nothing left to do but to end.
+void killed_at_the_end(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) std::raise(SIGKILL);
+}
+/// The others keep what they were told to themselves.
+void killed_and_hushed(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == culprit) std::raise(SIGKILL);
+    try {
+        barrier(comm);
+    } catch (PeerFailed const&) {
+        report("note hushed");
+    }
+}
+/// Ends this process a little later, wherever it is by then. Rank 3 comes later still, so that is inside a call.
+void die_inside_the_next_call(MpiCommunicator const& comm) {
+    if (comm.rank() == 3) std::this_thread::sleep_for(600ms);
+    if (comm.rank() == culprit) {
+        std::thread([] {
+            std::this_thread::sleep_for(200ms);
+            std::raise(SIGKILL);
+        }).detach();
+    }
+}
+void killed_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    die_inside_the_next_call(comm);
+    barrier(comm);  // may still go well for some: not for rank 0, which both MPIs have wait for the culprit
+}
+void killed_in_exchange(MpiCommunicator& comm, Place const& place) {
+    Work const work(comm, place);
+    auto job = work.prepare(comm);
+    die_inside_the_next_call(comm);
+    job.run();
+    barrier(comm);  // whoever is done with the dead one
+}
+/// Stops after it has entered: alive, and the only one who does not move.
+void stopped_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    if (comm.rank() == 3) std::this_thread::sleep_for(600ms);
+    if (comm.rank() == culprit) {
+        std::thread([] {
+            std::this_thread::sleep_for(200ms);
+            std::raise(SIGSTOP);
+        }).detach();
+    }
+    for (int round = 0; round < 3; ++round) barrier(comm);
+}
 void stopped(MpiCommunicator& comm, Place const& place) {
     exchange_until(comm, place, [&] {
         if (comm.rank() == culprit) std::raise(SIGSTOP);
     });
+}
+/// Stops in the middle of a message, and goes on when its receiver has given up: MPI may write to memory then that it
+/// was told of before. Whoever owns that memory must know.
+void stopped_in_message(MpiCommunicator& comm, Place const& /*place*/) {
+    constexpr Index bytes = 1 << 20;
+    int pid = getpid();
+    MPI_Bcast(&pid, 1, MPI_INT, culprit, MPI_COMM_WORLD);
+    StridedBox box;
+    box.dims.push_back({bytes, 1});
+    std::vector<std::byte> memory(bytes, std::byte{1});
+    Send const send{0, memory.data(), box};
+    Receive const receive{culprit, memory.data(), box};
+    try {
+        auto request = comm.exchange({&send, comm.rank() == culprit ? 1U : 0U}, {&receive, comm.rank() == 0 ? 1U : 0U});
+        if (comm.rank() == culprit) std::raise(SIGSTOP);
+        request.wait();
+        barrier(comm);
+    } catch (Error const& error) {
+        if (comm.rank() == 0) {
+            memory.assign(bytes, std::byte{2});
+            kill(pid, SIGCONT);
+            auto const end = std::chrono::steady_clock::now() + 500ms;
+            while (std::chrono::steady_clock::now() < end) {
+                int waiting = 0;
+                MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &waiting, MPI_STATUS_IGNORE);
+            }
+            bool const written = memory != std::vector<std::byte>(bytes, std::byte{2});
+            bool const said = error.message().find("may still write") != std::string::npos;
+            report(written && !said ? "note WRITTEN BEHIND ITS BACK" : "note memory was as it was said to be");
+            report(concat("note written ", written ? 1 : 0, ", said ", said ? 1 : 0));
+        } else {
+            std::this_thread::sleep_for(1s);
+            report("note memory was as it was said to be");
+        }
+        throw;
+    }
 }
 /// Never comes; until much later, when all is over.
 void absent(MpiCommunicator& comm, Place const& place) {
@@ -351,9 +436,10 @@ struct Scenario {
     char const* name;
     void (*run)(MpiCommunicator&, Place const&);
     std::chrono::milliseconds deadline;
+    std::chrono::milliseconds deadline_apart = deadline;
 };
 // Where the deadline is what ends the waiting it is short; where it is not it is far beyond the driver's patience.
-constexpr auto soon = 800ms;
+constexpr auto soon = 1500ms;
 constexpr auto never = std::chrono::milliseconds(1h);
 constexpr Scenario scenarios[] = {
     {"healthy", healthy, never},
@@ -365,14 +451,20 @@ constexpr Scenario scenarios[] = {
     {"out_of_memory", out_of_memory, never},
     {"payloads_differ", payloads_differ, 2s},
     {"other_call", other_call, 2s},
-    {"exit", exits, 2s},
-    {"kill", killed, 2s},
-    {"kill_before_agree", killed_before_agree, 2s},
+    {"exit", exits, never},
+    {"kill", killed, never, 2s},
+    {"kill_before_agree", killed_before_agree, never},
+    {"kill_at_the_end", killed_at_the_end, never},
+    {"kill_and_hush", killed_and_hushed, never},
+    {"kill_in_agree", killed_in_agree, never},
+    {"kill_in_exchange", killed_in_exchange, never},
     {"stop", stopped, soon},
+    {"stop_in_agree", stopped_in_agree, soon},
+    {"stop_in_message", stopped_in_message, soon},
     {"absent", absent, soon},
     {"absent_from_prepare", absent_from_prepare, soon},
     {"absent_from_split", absent_from_split, soon},
-    {"return_early", returns_early, 2s},
+    {"return_early", returns_early, never},
     {"dropped", dropped, never},
     {"dropped_overdue", dropped_overdue, soon},
 };
@@ -463,7 +555,7 @@ int main(int argc, char** argv) {
     for (Scenario const& scenario : scenarios) {
         if (name != scenario.name) continue;
         MpiOptions options;
-        options.deadline = scenario.deadline;
+        options.deadline = place.ranks_per_node == 1 ? scenario.deadline_apart : scenario.deadline;
         options.path = place.path;
         options.ranks_per_node = place.ranks_per_node;
         int const code = run_on_mpi(options, [&](MpiCommunicator& comm) {

@@ -28,7 +28,7 @@ OTHERS = [rank for rank in range(RANKS) if rank != CULPRIT]
 PATIENCE = 60.0  # seconds; a case takes one to four on a machine that has nothing else to do
 
 FAILED = r"PeerFailed .*rank 2 failed: the disk is full"
-LOST = r"(PeerFailed|DeadlineExceeded) .*rank (\d+, )*2\b"
+LOST = r"PeerFailed .*rank 2 failed: rank 2 (\(process \d+\) has died|has left) "
 OVERDUE = r"DeadlineExceeded .*rank (\d+, )*2\b"
 BAD_INPUT = {
     "before_init": r"TransportError .*not initialised.*Fix:",
@@ -48,12 +48,13 @@ BAD_INPUT = {
 class Wanted:
     """What each rank must have written: `outcome` by rank (None: it may have died), and lines that must be there."""
 
-    def __init__(self, others, culprit=None, lines=(), stays=False, healthy=False):
+    def __init__(self, others, culprit=None, lines=(), stays=False, healthy=False, said=r".*\brank 2\b"):
         self.outcome = {rank: others for rank in OTHERS}
         self.outcome[CULPRIT] = culprit
         self.lines = lines      # of every rank but the culprit
         self.stays = stays      # the culprit does not end by itself
         self.healthy = healthy  # the job succeeds
+        self.said = said        # what the user reads, once, whoever lives to tell it
 
 
 UNTOUCHED = r"note source untouched"
@@ -73,7 +74,14 @@ SCENARIOS = {
     "exit": Wanted(LOST, None, [UNTOUCHED, SAME]),
     "kill": Wanted(LOST, None, [UNTOUCHED, SAME]),
     "kill_before_agree": Wanted(LOST),
+    "kill_at_the_end": Wanted("none", said=r".*: rank 2 \(process \d+\) has died"),
+    "kill_and_hush": Wanted("none", None, ["note hushed"], said=r".*: rank 2 \(process \d+\) has died"),
+    "kill_in_agree": Wanted(f"none|{LOST}"),
+    "kill_in_exchange": Wanted(LOST),
     "stop": Wanted(OVERDUE, None, [UNTOUCHED, SAME], stays=True),
+    "stop_in_agree": Wanted(r"DeadlineExceeded .* in agree for rank 2 \(", None, stays=True),
+    "stop_in_message": Wanted("(PeerFailed|DeadlineExceeded) ", "(PeerFailed|DeadlineExceeded) ",
+                              ["note memory was as it was said to be"], said=""),
     "absent": Wanted(OVERDUE, "PeerFailed", [UNTOUCHED]),
     "absent_from_prepare": Wanted(OVERDUE, "PeerFailed"),
     "absent_from_split": Wanted(OVERDUE, "PeerFailed"),
@@ -83,6 +91,7 @@ SCENARIOS = {
     "bad_input": None,
 }
 SCENARIOS["payloads_differ"].outcome[1] = SCENARIOS["payloads_differ"].outcome[CULPRIT]
+SCENARIOS["kill_in_agree"].outcome[0] = LOST
 # Ranks that share nothing cannot tell who is busy elsewhere, who has died, or who has not come.
 APART = {
     "other_call": Wanted(*2 * ["(MismatchError|DeadlineExceeded|PeerFailed) "]),
@@ -97,7 +106,8 @@ CASES = [
     "wrong_shape", "other_plan", "out_of_memory",
     "payloads_differ", "payloads_differ.shared", "payloads_differ.apart", "other_call", "other_call.apart",
     "exit", "kill", "kill.messages", "kill.shared", "kill.apart", "kill_before_agree",
-    "stop", "stop.messages", "stop.shared",
+    "kill_at_the_end", "kill_and_hush", "kill_in_agree", "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
+    "stop", "stop.messages", "stop.shared", "stop_in_agree", "stop_in_message.apart",
     "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
     "dropped", "dropped.messages", "dropped_overdue",
     "throw.plain", "exit.plain", "kill.plain", "stop.plain", "absent.plain",
@@ -171,6 +181,8 @@ def command_of(arguments, case, folder):
             command.append("--allow-run-as-root")
         command += ["--oversubscribe", "--bind-to", "none", "--mca", "btl", "self,vader", "--mca", "pml", "ob1",
                     "--mca", "mpi_yield_when_idle", "1"]
+        if parts[0] == "stop_in_message":  # else the receiver fetches by itself what the sender has announced
+            command += ["--mca", "btl_vader_single_copy_mechanism", "none"]
         if not plain:
             command.append("--enable-recovery")
     elif not plain:
@@ -288,6 +300,9 @@ def run_case(arguments, case):
             judge(wanted, ranks, plain, scenario == "throw", complaints.append)
         said = [f"rank {rank.rank}: {line}" for rank in ranks for line in rank.lines]
         output = (folder / "output").read_text(encoding="utf-8", errors="replace").splitlines()
+        told = [line for line in output if line.startswith("reshard: ")]
+        if not healthy and not plain and (len(told) != 1 or not re.match(wanted.said, told[0])):
+            complaints.append(f"the user was told {len(told)} times, not once in words like '{wanted.said}'")
     return complaints, said + output[-40:], seconds
 
 

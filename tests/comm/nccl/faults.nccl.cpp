@@ -473,13 +473,13 @@ TEST_SUITE("comm/nccl") {
     }
 
     TEST_CASE("a process that has ended does not live, whether or not somebody has asked for its status") {
-        CHECK(detail::nccl_process_lives(::getpid()));
+        CHECK(detail::process_lives(::getpid()));
         pid_t const child = ::fork();
         if (child == 0) ::_exit(0);
         siginfo_t info{};
         REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
-        CHECK_FALSE(detail::nccl_process_lives(child));
+        CHECK_FALSE(detail::process_lives(child));
         REQUIRE(::waitpid(child, nullptr, 0) == child);
-        CHECK_FALSE(detail::nccl_process_lives(child));
+        CHECK_FALSE(detail::process_lives(child));
     }
 }

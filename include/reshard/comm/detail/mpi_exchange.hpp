@@ -35,6 +35,11 @@ public:
             receive_modes_.assign(receives.size(), MpiMode::message);
             publish();
             lay_lanes();
+            // Everything that need not wait for another rank is on its way when this returns.
+            team_->greet(sends, receives);
+            expect_the_heard();
+            incoming_.step(*team_, types_);
+            outgoing_.step(*team_, types_);
         });
     }
     void wait() {
@@ -50,7 +55,7 @@ public:
     }
 
 private:
-    /// Ranks of this node with which this rank exchanges something, and how far that is.
+    /// Ranks with which this rank exchanges something, and how far that is.
     struct Neighbour {
         int rank = 0;
         int local = 0;
@@ -64,14 +69,48 @@ private:
     void closing(Body&& body) {
         try {
             team_->guarded(body);
+        } catch (Error const& error) {
+            std::string const held = give_up();
+            if (held.empty()) throw;
+            raise(error.code(), concat(error.message(), held));
         } catch (...) {
-            // What both sides have begun ends soon; what only one of them has begun never does.
-            auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
-            incoming_.give_up(limit);
-            outgoing_.give_up(limit);
-            busy_ = false;
+            static_cast<void>(give_up());
             throw;
         }
+    }
+    /// After a failure: lets MPI finish what both sides have begun, and says whose memory it keeps all the same.
+    [[nodiscard]] std::string give_up() {
+        using Clock = std::chrono::steady_clock;
+        busy_ = false;
+        if (!mpi_is_usable()) return {};
+        incoming_.cancel();
+        auto const start = Clock::now();
+        auto moved = start;
+        while (incoming_.flying() + outgoing_.flying() > 0) {
+            bool const some = incoming_.drain() + outgoing_.drain() > 0;
+            auto const now = Clock::now();
+            if (some) moved = now;
+            // What only one side has begun never ends.
+            if (now - moved >= std::chrono::milliseconds(200) || now - start >= std::chrono::seconds(2)) break;
+            sched_yield();
+        }
+        auto const living = [&](auto const& lanes) {
+            std::string peers;
+            int last = -1;
+            lanes.held([&](int peer) {
+                if (peer == last || (team_->process(peer) != 0 && !process_lives(team_->process(peer)))) return;
+                last = peer;
+                peers = peers.empty() ? std::to_string(peer) : concat(peers, ", ", peer);
+            });
+            return peers;
+        };
+        std::string const writes = living(incoming_);
+        std::string const reads = living(outgoing_);
+        std::string text;
+        if (!writes.empty())
+            text = concat(" MPI may still write to the destination of what comes from rank ", writes, ".");
+        if (!reads.empty()) text = concat(text, " MPI may still read the source of what goes to rank ", reads, ".");
+        return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
     }
 
     template <class Byte>
@@ -175,6 +214,8 @@ private:
         incoming_.begin(receives_, receive_modes_, epoch_);
         readers_.clear();
         sources_.clear();
+        far_.clear();
+        heard_ = 0;
         self_sends_ = {};
         self_receives_ = {};
         for_each_peer_range(sends_, me, [&](int peer, std::size_t first, std::size_t last) {
@@ -192,8 +233,8 @@ private:
                 return;
             }
             int const local = team_->local(peer);
-            std::size_t const lane = incoming_.add(peer, first, last, local < 0);
-            if (local >= 0) sources_.push_back({peer, local, first, last, lane, false});
+            std::size_t const lane = incoming_.add(peer, first, last, false);
+            (local >= 0 ? sources_ : far_).push_back({peer, local, first, last, lane, false});
         });
         self_done_ = self_sends_.empty() && self_receives_.empty();
         Index const here = team_->node() ? team_->node()->ranks() : 1;
@@ -203,6 +244,9 @@ private:
 
     [[nodiscard]] MpiStep step() {
         bool moved = false;
+        MpiGreetings& greetings = team_->greetings();
+        if (!greetings.all_heard()) team_->listen();
+        if (expect_the_heard()) moved = true;  // await() listens as well
         if (outgoing_.step(*team_, types_)) moved = true;
         if (!self_done_) {
             copy_to_self();
@@ -226,9 +270,23 @@ private:
             moved = moved || reader.done;
             all = all && reader.done;
         }
-        if (!all || !incoming_.complete() || !outgoing_.complete()) return moved ? MpiStep::moved : MpiStep::idle;
+        if (!all || !incoming_.complete() || !outgoing_.complete() || !greetings.complete())
+            return moved ? MpiStep::moved : MpiStep::idle;
         settle();
         return MpiStep::complete;
+    }
+
+    /// Ranks of other nodes that have said what they send, which is what this one expects. Whether there are new ones.
+    bool expect_the_heard() {
+        std::size_t const heard = team_->greetings().heard();
+        if (heard == heard_) return false;
+        heard_ = heard;
+        for (Neighbour& far : far_) {
+            if (far.done || !team_->greetings().heard(far.rank)) continue;
+            far.done = true;
+            incoming_.make_ready(far.lane);
+        }
+        return true;
     }
 
     void copy_to_self() {
@@ -257,6 +315,8 @@ private:
         std::span<MpiPublished const> entries;
         if (published == 2 * epoch_) {
             std::byte const* const list = node.list_of(source.local);
+            if (list == nullptr)
+                raise_unreachable(source.rank, "opening the list of sends", "raise the limit of open files");
             entries = MpiList::of(list, seat.list_bytes.load(std::memory_order_acquire), node.ranks(), node.me());
             std::atomic_thread_fence(std::memory_order_acquire);
             // It has moved on without waiting for this rank: there was nothing for it.
@@ -291,21 +351,26 @@ private:
             std::byte const* const memory =
                 team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);
             if (memory == nullptr) {
-                raise(ErrorCode::transport,
-                      concat("reshard::MpiCommunicator: cannot map the shared buffer of rank ", rank,
-                             ". Fix: keep buffers of allocate() until all have received from them."));
+                raise_unreachable(rank, "mapping the shared buffer",
+                                  "keep buffers of allocate() until all have received from them");
             }
             Send there = sent.send;
             there.base = memory + sent.offset;
             deliver(there, receive, hint_);
         } else if (!attach_.read(seat.pid, sent.send, receive, hint_)) {
             int const error = errno;
-            if (team_->family()->hear(true)) team_->raise_failure();
             // A dying process gives up its memory before it counts as dead.
-            if (error == ESRCH || !process_lives(seat.pid)) team_->raise_death(rank, seat.pid);
-            raise(ErrorCode::transport, concat("reshard::MpiCommunicator: reading the memory of rank ", rank,
-                                               " failed: ", std::strerror(error), ". Fix: use MpiPath::messages."));
+            if (error == ESRCH && !team_->family()->hear(true)) team_->raise_death(rank, seat.pid);
+            raise_unreachable(rank, concat("reading (", std::strerror(error), ") the memory"), "use MpiPath::messages");
         }
+    }
+    /// What a rank of this node has laid open cannot be reached: because it has died, or for a reason of its own.
+    [[noreturn]] void raise_unreachable(int rank, std::string_view what, std::string_view fix) {
+        if (team_->family()->hear(true)) team_->raise_failure();
+        int const pid = team_->process(rank);
+        if (!process_lives(pid)) team_->raise_death(rank, pid);
+        raise(ErrorCode::transport, concat("reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", pid,
+                                           ") failed. Fix: ", fix, "."));
     }
 
     /// Whether a rank of this node has fetched what this one published for it.
@@ -332,11 +397,9 @@ private:
             if (!source.done) visit(source.rank);
         for (Neighbour const& reader : readers_)
             if (!reader.done) visit(reader.rank);
-        auto const elsewhere = [&](int rank) {
-            if (team_->local(rank) < 0) visit(rank);
-        };
-        incoming_.missing(elsewhere);
-        outgoing_.missing(elsewhere);
+        incoming_.missing(visit);
+        outgoing_.missing(visit);
+        team_->greetings().missing(visit);
     }
 
     void settle() noexcept {
@@ -363,6 +426,8 @@ private:
     std::vector<MpiMode> receive_modes_;
     std::vector<Neighbour> readers_;
     std::vector<Neighbour> sources_;
+    std::vector<Neighbour> far_;  ///< ranks of other nodes that this one receives from; done: it knows what
+    std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     Index send_bytes_ = 0;
     Index receive_bytes_ = 0;

@@ -69,17 +69,31 @@ public:
         if (MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) != MPI_SUCCESS || waiting == 0)
             return false;
         MpiFailure heard;
-        if (MPI_Recv(&heard, static_cast<int>(sizeof(heard)), MPI_BYTE, MPI_ANY_SOURCE, tag, control_,
-                     MPI_STATUS_IGNORE) != MPI_SUCCESS) {
-            return false;
-        }
+        if (!receive(heard)) return false;
         record(heard);
         return true;
     }
 
+    /// Whether this rank is the one who tells the user what failed. Ranks of several nodes may each have thought they
+    /// were the first: then their letters are on the way, and the lowest of them speaks. \pre poisoned().
+    [[nodiscard]] bool is_teller() noexcept {
+        if (failure_.teller != rank_) return false;
+        if (node_ && node_->ranks() == size_) return true;
+        auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+        while (mpi_is_usable() && std::chrono::steady_clock::now() < limit) {
+            int waiting = 0;
+            MpiFailure other;
+            if (MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
+            if (waiting != 0 && receive(other) && other.teller < rank_) return false;
+            sched_yield();
+        }
+        return true;
+    }
+
     /// Makes `failure` the family's unless there is one. Whether it was the first that this rank knows of.
-    bool poison(MpiFailure const& failure) noexcept {
+    bool poison(MpiFailure failure) noexcept {
         if (poisoned_ || hear(true)) return false;
+        failure.teller = rank_;
         if (!record(failure)) return false;
         // Kept for ever: nobody can say when they are no longer needed.
         auto* const letter = new (std::nothrow) MpiFailure(failure);
@@ -138,6 +152,11 @@ private:
     }
     /// Whoever claimed the record died before it was written.
     [[nodiscard]] bool is_late_to_write() noexcept { return ++yields_ > 100000; }
+
+    [[nodiscard]] bool receive(MpiFailure& letter) noexcept {
+        return MPI_Recv(&letter, static_cast<int>(sizeof(letter)), MPI_BYTE, MPI_ANY_SOURCE, tag, control_,
+                        MPI_STATUS_IGNORE) == MPI_SUCCESS;
+    }
 
     /// In this process and on this node. False when the node knew of another failure before; then that one counts.
     bool record(MpiFailure const& failure) noexcept {

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_memory.hpp
-/// \brief  Memory that processes of one machine share, reading a process's ordinary memory, and whether it is alive.
-/// \depends core, the system calls of Linux. Elsewhere nothing is shared and ranks exchange messages.
+/// \brief  Memory that processes of one machine share, and reading a process's ordinary memory.
+/// \depends core, comm/detail/process.hpp, the system calls of Linux. Elsewhere nothing is shared and ranks exchange
+/// messages.
 ///
 /// Shared memory is a nameless file (memfd) that others open through /proc/PID/fd. Unlike an MPI window it needs no
 /// collective call to go away, so that a rank which fails can free it without waiting for anybody; unlike a named file
 /// nothing stays behind when a process is killed; unlike /dev/shm of a container its size has no limit of its own.
 #pragma once
 
+#include <reshard/comm/detail/process.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <cstring>  // memcpy, strstr
+#include <cstring>  // strstr
 #include <utility>  // exchange
 
 #if defined(__linux__)
 #include <fcntl.h>  // open
 #include <sys/mman.h>
-#include <sys/uio.h>  // process_vm_readv
+#include <sys/stat.h>  // fstat
+#include <sys/uio.h>   // process_vm_readv
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>  // kill
 #endif
 
 namespace reshard::inline v0::detail {
@@ -75,11 +77,16 @@ public:
         if (made.file_ < 0 || !made.grow(bytes)) return {};
         return made;
     }
-    /// Memory that process `pid` shares under the number `file`. Empty on failure.
+    /// Memory that process `pid` shares under the number `file`. Empty on failure, and where that is something else:
+    /// a file with a name, or one that is too short, which would end this process when it is read.
     [[nodiscard]] static SharedMemory open(int pid, int file, Index bytes) noexcept {
         SharedMemory found;
         found.file_ = open_file(pid, file);
-        if (found.file_ < 0 || !found.map(bytes)) return {};
+        struct stat status {};
+        if (found.file_ < 0 || ::fstat(found.file_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 0 ||
+            status.st_size < bytes || !found.map(bytes)) {
+            return {};
+        }
         found.close_file();
         return found;
     }
@@ -134,29 +141,6 @@ private:
 
 #if defined(__linux__)
 
-[[nodiscard]] inline int own_pid() noexcept { return static_cast<int>(::getpid()); }
-
-/// Whether the process can still do anything; one that has ended but was not waited for cannot.
-[[nodiscard]] inline bool process_lives(int pid) noexcept {
-    if (::kill(pid, 0) != 0 && errno == ESRCH) return false;
-    char path[32] = "/proc/";
-    char* end = path + 6;
-    char digits[12];
-    int count = 0;
-    for (int rest = pid; rest != 0; rest /= 10) digits[count++] = static_cast<char>('0' + rest % 10);
-    while (count > 0) *end++ = digits[--count];
-    std::memcpy(end, "/stat", 6);
-    int const file = ::open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return errno != ENOENT;
-    char text[128];
-    auto const length = ::read(file, text, sizeof(text));
-    ::close(file);
-    for (auto i = length - 3; i >= 0; --i) {  // "PID (name) STATE ...": the name may hold anything, a ')' too
-        if (text[i] == ')') return text[i + 2] != 'Z' && text[i + 2] != 'X' && text[i + 2] != 'x';
-    }
-    return length >= 0;
-}
-
 /// Reads runs of another process's memory, many at a time. Runs that touch on this side become one.
 class AttachReader {
 public:
@@ -205,8 +189,6 @@ private:
 
 #else
 
-[[nodiscard]] inline int own_pid() noexcept { return 0; }
-[[nodiscard]] inline bool process_lives(int) noexcept { return true; }
 class AttachReader {
 public:
     explicit AttachReader(int) noexcept {}

@@ -7,8 +7,11 @@
 /// address; where they lie in rows worth the name, a derived type; otherwise they are packed, 512 KiB at a time.
 ///
 /// Nobody waits in a circle. Rank r serves its peers r+1, r+2, ... and expects r-1, r-2, ...; free slots go to the
-/// earliest peer that has work. So of all pairs that are not done, one with the smallest distance has a slot at both
-/// ends.
+/// earliest peer that has work, and peers behind one whose messages are not known yet leave half of them free. So of
+/// all pairs that are not done, one with the smallest distance has a slot at both ends.
+///
+/// What comes from a rank is received once that rank has said what it sends (mpi_greetings.hpp), or has laid it open on
+/// the node: memory of this rank is never promised to a message that may not come, or may be another one.
 #pragma once
 
 #include <reshard/comm/detail/mpi_pieces.hpp>
@@ -103,7 +106,7 @@ public:
         wanted_ = 0;
     }
     /// The transfers [first, last) of one peer. Lanes come in the order in which they are served; those behind one
-    /// that is not ready wait, so that the order holds. Returns its number.
+    /// that is not ready leave it half of the slots. Returns its number.
     std::size_t add(int peer, std::size_t first, std::size_t last, bool ready) {
         Lane lane{peer, first, first, last};
         lane.ready = ready;
@@ -125,13 +128,15 @@ public:
             if (!lanes_[i].done()) visit(lanes_[i].peer);
     }
 
-    /// Whether anything moved. Throws MismatchError, TransportError.
+    /// Whether anything moved. Throws TransportError.
     bool step(MpiTeam& team, MpiTypes& types) {
         if (complete()) return false;
         bool moved = false;
-        if (flying_ > 0) moved = collect(team);
-        for (std::size_t i = first_; i < lanes_.size() && lanes_[i].ready && flying_ < slot_count; ++i) {
-            while (lanes_[i].at < lanes_[i].end && lanes_[i].flying < window && flying_ < slot_count) {
+        if (flying_ > 0) moved = collect();
+        int most = slot_count;
+        for (std::size_t i = first_; i < lanes_.size() && flying_ < most; ++i) {
+            if (!lanes_[i].ready) most = slot_count / 2;
+            while (lanes_[i].ready && lanes_[i].at < lanes_[i].end && lanes_[i].flying < window && flying_ < most) {
                 post(team, types, i);
                 moved = true;
             }
@@ -140,20 +145,32 @@ public:
         return moved;
     }
 
-    /// After a failure: what has not been matched shall not be. What MPI is in the middle of, it may finish.
-    void give_up(std::chrono::steady_clock::time_point limit) noexcept {
-        if (flying_ == 0 || !mpi_is_usable()) return;
+    /// After a failure: what has not been matched shall not be. \pre MPI is usable.
+    void cancel() noexcept {
         if constexpr (!sending) {
             for (auto& request : requests_)
                 if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
         }
-        for (;;) {
+    }
+    /// What MPI is in the middle of, it may finish. How many messages did.
+    int drain() noexcept {
+        int ended = 0;
+        for (auto& request : requests_) {
+            if (request == MPI_REQUEST_NULL) continue;
             int done = 0;
-            if (MPI_Testall(slot_count, requests_.data(), &done, MPI_STATUSES_IGNORE) != MPI_SUCCESS || done != 0)
-                return;
-            if (std::chrono::steady_clock::now() >= limit) return;
-            sched_yield();
+            MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            if (request != MPI_REQUEST_NULL) continue;
+            ++ended;
+            --flying_;
         }
+        return ended;
+    }
+    [[nodiscard]] int flying() const noexcept { return flying_; }
+    /// Visits the peers of messages that MPI still has in memory of the caller.
+    template <class Visit>
+    void held(Visit&& visit) const {
+        for (std::size_t i = 0; i < requests_.size(); ++i)
+            if (requests_[i] != MPI_REQUEST_NULL && !slots_[i].packed) visit(lanes_[slots_[i].lane].peer);
     }
 
 private:
@@ -289,7 +306,7 @@ private:
         ++messages_;
     }
 
-    bool collect(MpiTeam& team) {
+    bool collect() {
         int count = 0;
         int const code = MPI_Testsome(slot_count, requests_.data(), &count, finished_.data(), statuses_.data());
         if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) mpi_check(code, "MPI_Testsome");
@@ -301,10 +318,9 @@ private:
             --flying_;
             --lane.flying;
             int const error = code == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS;
-            if constexpr (sending) {
-                mpi_check(error, "MPI_Isend", lane.peer);
-            } else {
-                check_length(team, lane, slot, status, error);
+            mpi_check(error, sending ? "MPI_Isend" : "MPI_Irecv", lane.peer);
+            if constexpr (!sending) {
+                check_length(lane, slot, status);
                 if (slot.packed) unpack(slot);
             }
             if (slot.packed) spare_.push_back(std::move(slot.buffer));
@@ -326,25 +342,15 @@ private:
         });
     }
 
-    void check_length(MpiTeam& team, Lane const& lane, Slot const& slot, MPI_Status const& status, int error) const {
-        int kind = MPI_SUCCESS;
-        if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
-        if (kind != MPI_SUCCESS && kind != MPI_ERR_TRUNCATE) mpi_check(error, "MPI_Irecv", lane.peer);
+    /// Both sides know what the message holds: it was announced, or lies open on the node.
+    static void check_length(Lane const& lane, Slot const& slot, MPI_Status const& status) {
         MPI_Count got = 0;
         mpi_check(MPI_Get_elements_x(&status, MPI_BYTE, &got), "MPI_Get_elements_x");
-        if (kind == MPI_SUCCESS && got == slot.payload) return;
-        auto const nth = static_cast<int>(slot.first - lane.begin);
-        bool const longer = kind == MPI_ERR_TRUNCATE && got <= slot.payload;  // MPI does not say by how much
-        bool const whole = slot.last == slot.first + 1 && transfers_[slot.first].payload_bytes() == slot.payload;
-        if (whole && !longer) {
-            team.raise_mismatch(lane.peer, team.rank(),
-                                transport::mismatch_text(lane.peer, got, team.rank(), slot.payload, nth));
-        }
-        team.raise_mismatch(lane.peer, team.rank(),
-                            concat("reshard::exchange: a message from rank ", lane.peer, " to rank ", team.rank(),
-                                   ", which begins with transfer ", nth, ", holds ", longer ? "more than " : "",
-                                   longer ? slot.payload : got, " bytes, and rank ", team.rank(), " expects ",
-                                   slot.payload, ". Fix: build both sides from the same plan."));
+        if (got == slot.payload) return;
+        raise(ErrorCode::transport,
+              concat("reshard::MpiCommunicator: a message from rank ", lane.peer, " holds ", static_cast<Index>(got),
+                     " bytes, not the ", slot.payload,
+                     " it was announced with. Fix: this is a defect of reshard or of the MPI; please report it."));
     }
 
     std::span<Transfer<Byte> const> transfers_;

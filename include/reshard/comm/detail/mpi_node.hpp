@@ -22,7 +22,8 @@ namespace reshard::inline v0::detail {
 /// The first thing that went wrong in a family of communicators. Travels between ranks as it is.
 struct MpiFailure {
     int code = 0;             ///< an ErrorCode
-    int rank = -1;            ///< who failed, in the outermost communicator
+    int rank = -1;            ///< who failed, in the outermost communicator; -1: nobody knows
+    int teller = -1;          ///< who saw it first, and tells the user
     std::uint64_t scope = 0;  ///< the communicator it happened in: its ranks may share the error itself
     int first = -1;           ///< a mismatch belongs to these two ranks of that communicator; both -1: to all
     int second = -1;
@@ -110,17 +111,12 @@ public:
         }
         return list.data();
     }
-    /// The list of a rank of this node. Throws TransportError when it cannot be opened.
+    /// The list of a rank of this node; null when it cannot be opened.
     [[nodiscard]] std::byte const* list_of(int local) {
         SharedMemory& list = lists_[static_cast<std::size_t>(local)];
         Index const bytes = seat(local).list_bytes.load(std::memory_order_acquire);
         if (list.bytes() < bytes) {
             list = SharedMemory::open(seat(local).pid, seat(local).list_file, bytes);
-            if (!list) {
-                raise(ErrorCode::transport,
-                      concat("reshard::MpiCommunicator: cannot open the list of sends of process ", seat(local).pid,
-                             ". Fix: raise the limit of open files, or see whether that process still runs."));
-            }
         }
         return list.data();
     }

@@ -44,16 +44,29 @@ namespace detail {
     return "exception";
 }
 
-/// Tells the others and, if nobody else has, the user.
-inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noexcept {
-    bool const first = team.poison(code, text);
-    MpiFailure const& failure = team.family()->failure();
-    bool const known =
-        code == ErrorCode::peer_failed || std::string_view(failure.reason).substr(0, 200) == text.substr(0, 200);
-    if (!first && known && failure.rank != team.family()->rank()) return;
+inline void print_end(int rank, ErrorCode code, std::string_view text) noexcept {
     std::string_view const type = error_name(code);
-    std::fprintf(stderr, "reshard: rank %d: %.*s: %.*s\n", team.family()->rank(), static_cast<int>(type.size()),
-                 type.data(), static_cast<int>(text.size()), text.data());
+    std::fprintf(stderr, "reshard: rank %d: %.*s: %.*s\n", rank, static_cast<int>(type.size()), type.data(),
+                 static_cast<int>(text.size()), text.data());
+    std::fflush(stderr);
+}
+
+/// Tells the user what failed, if that is this rank's to tell: who has died, or sleeps, cannot do so himself.
+inline void tell_failure(MpiFamily& family) noexcept {
+    if (!family.poisoned() || !family.is_teller()) return;
+    MpiFailure const& failure = family.failure();
+    print_end(family.rank(), static_cast<ErrorCode>(failure.code), failure.reason);
+}
+
+/// Tells the others and, once, the user.
+inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noexcept {
+    MpiFamily& family = *team.family();
+    bool const first = team.poison(code, text);
+    // The same failure, to which a rank may have added what concerns itself.
+    std::string_view const reason = std::string_view(family.failure().reason).substr(0, 200);
+    bool const known = code == ErrorCode::peer_failed || text.substr(0, reason.size()) == reason;
+    if (first || !known) return print_end(family.rank(), code, text);
+    tell_failure(family);
 }
 
 /// The last thing all ranks do together: learn whether all of them are well. Somebody who failed waits only a moment.
@@ -71,9 +84,10 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
         if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (done != 0) break;
         auto const now = std::chrono::steady_clock::now();
-        if (well && (family.hear(true) || team.lost_somebody(looked, now))) {
+        if (well && (family.hear(true) || team.is_surprised() || team.lost_somebody(looked, now))) {
             well = false;
-            limit = now + patience;
+            tell_failure(family);
+            limit = std::chrono::steady_clock::now() + patience;
         }
         if (!well && now >= limit) return false;
         if (turn < 1000) {

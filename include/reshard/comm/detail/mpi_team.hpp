@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_team.hpp
 /// \brief  One communicator: its ranks, how they wait for each other and fail together, agreement and splitting.
-/// \depends comm/communicator.hpp, comm/detail/mpi_family.hpp.
+/// \depends comm/communicator.hpp, comm/detail/mpi_family.hpp, comm/detail/mpi_greetings.hpp,
+///          comm/detail/mpi_processes.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
+#include <reshard/comm/detail/mpi_greetings.hpp>
+#include <reshard/comm/detail/mpi_processes.hpp>
 
-#include <algorithm>  // min
+#include <algorithm>  // count, min
 #include <thread>     // hardware_concurrency
 
 namespace reshard::inline v0::detail {
@@ -28,6 +31,7 @@ public:
     MpiTeam(MPI_Comm comm, std::shared_ptr<MpiFamily> family, std::uint64_t scope, MpiOptions const& options)
         : comm_(comm), scope_(scope), rank_(mpi_rank(comm)), size_(mpi_size(comm)) {
         mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+        if (!family) demand_same(options);
         share_node(options);
         if (family) {
             family_ = std::move(family);
@@ -40,6 +44,7 @@ public:
         members_.resize(static_cast<std::size_t>(size_));
         int const member = family_->rank();
         mpi_check(MPI_Allgather(&member, 1, MPI_INT, members_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+        greetings_.open(comm_, rank_, size_ - (node_ ? node_->ranks() : 1));
         attach_ = node_ && node_->attach() && options.path != MpiPath::messages;
         if (options.path == MpiPath::attach) demand_attach();
     }
@@ -61,6 +66,8 @@ public:
     /// The place of a rank on this rank's node, or -1.
     [[nodiscard]] int local(int rank) const noexcept { return node_ ? locals_[static_cast<std::size_t>(rank)] : -1; }
     [[nodiscard]] int rank_of_local(int local) const noexcept { return ranks_here_[static_cast<std::size_t>(local)]; }
+    /// The process of a rank of this node, whether or not it shares memory; 0: of a rank that cannot be looked at.
+    [[nodiscard]] int process(int rank) const noexcept { return processes_[static_cast<std::size_t>(rank)]; }
 
     /// This rank makes no further call: whoever waits for one need not.
     void leave() noexcept {
@@ -71,9 +78,12 @@ public:
 
     /// Every collective call starts here.
     void enter(MpiCall call) {
-        if (family_->hear()) raise_failure(false);
+        // Thoroughly where peers are far: who has failed may have given up memory that this call would have MPI use.
+        if (family_->hear(greetings_.any_far())) raise_failure(false);
+        listen();
         call_ = call;
         ++calls_;
+        dead_since_ = {};
         if (node_)
             node_->own().entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
     }
@@ -86,6 +96,7 @@ public:
         using Clock = std::chrono::steady_clock;
         auto since = Clock::now();
         auto looked = since;
+        std::chrono::milliseconds pause{2};     // between looks, which cost a few system calls per rank
         auto limit = Clock::time_point::max();  // of the patience
         int idle = 0;
         for (;;) {
@@ -102,14 +113,17 @@ public:
             }
             if (idle == 0) {
                 since = looked = Clock::now();
+                pause = std::chrono::milliseconds(2);
                 continue;
             }
             if (idle <= spins()) continue;
             sched_yield();
             if (idle % 16 != 0) continue;
             auto const now = Clock::now();
-            if (now - looked < std::chrono::milliseconds(2)) continue;
+            if (now - looked < pause) continue;
             looked = now;
+            listen();
+            pause = std::min<std::chrono::milliseconds>(2 * pause, std::chrono::milliseconds(50));
             look_for_the_lost(missing);
             // + would overflow for the largest deadlines
             if (now - since >= family_->options().deadline) raise_deadline(missing);
@@ -123,13 +137,35 @@ public:
         if (++glances_ % 256 == 0) look_for_the_lost(missing);
     }
 
-    /// Whether a process of this node has died; looks from time to time.
+    // ---- Exchanges with ranks of other nodes -------------------------------------------------------------------
+
+    void greet(std::span<Send const> sends, std::span<Receive const> receives) {
+        surprised(greetings_.begin(sends, receives, [&](int rank) { return rank != rank_ && local(rank) < 0; }));
+    }
+    /// Throws MismatchError when a peer sends, or expects, what this rank knows nothing of.
+    void listen() { surprised(greetings_.listen()); }
+    /// The same for one who makes no further call: the others are told.
+    [[nodiscard]] bool is_surprised() noexcept {
+        try {
+            listen();
+        } catch (...) {
+            return true;
+        }
+        return false;
+    }
+    [[nodiscard]] MpiGreetings& greetings() noexcept { return greetings_; }
+
+    /// Whether a process of this node has died; looks from time to time. The others are told who.
     [[nodiscard]] bool lost_somebody(std::chrono::steady_clock::time_point& looked,
-                                     std::chrono::steady_clock::time_point now) const noexcept {
-        if (!node_ || now - looked < std::chrono::milliseconds(20)) return false;
+                                     std::chrono::steady_clock::time_point now) noexcept {
+        if (now - looked < std::chrono::milliseconds(20)) return false;
         looked = now;
-        for (int l = 0; l < node_->ranks(); ++l)
-            if (!process_lives(node_->seat(l).pid)) return true;
+        for (int rank = 0; rank < size_; ++rank) {
+            if (process(rank) == 0 || process_lives(process(rank))) continue;
+            if (!is_dead_for_long(now)) return false;
+            poison_death(rank, process(rank));
+            return true;
+        }
         return false;
     }
 
@@ -145,20 +181,21 @@ public:
         bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
         if (failure.scope == scope_ && ours && shared && family_->take_report()) raise(code, failure.reason);
         raise(ErrorCode::peer_failed,
-              concat("reshard::MpiCommunicator: rank ", failure.rank, " failed: ", failure.reason));
+              concat("reshard::MpiCommunicator: ",
+                     failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "), failure.reason));
     }
     /// Tells everybody that a process of this node has died, and throws.
     [[noreturn]] void raise_death(int rank, int pid) {
-        std::string const reason = concat("rank ", rank, " (process ", pid,
-                                          ") has died while others wait for it. Fix: look for what ended it: a "
-                                          "signal, a lack of memory, an exit in the middle.");
-        family_->poison(mpi_failure(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+        poison_death(rank, pid);
         raise_failure();
     }
     /// Tells everybody that the payloads of two ranks differ, and throws.
     [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
         family_->poison(mpi_failure(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
         raise_failure();
+    }
+    void surprised(std::optional<MpiSurprise> const& what) {
+        if (what) raise_mismatch(what->first, what->second, what->text);
     }
     bool poison(ErrorCode code, std::string_view reason) noexcept {
         return family_->poison(mpi_failure(code == ErrorCode::none ? ErrorCode::user : code, family_->rank(), scope_,
@@ -221,14 +258,21 @@ private:
     };
 
     [[nodiscard]] int spins() const noexcept { return node_ && crowded_ ? 0 : 100; }
+    void poison_death(int rank, int pid) {
+        std::string const reason = concat("rank ", rank, " (process ", pid,
+                                          ") has died while others wait for it. Fix: look for what ended it: a "
+                                          "signal, a lack of memory, an exit in the middle.");
+        family_->poison(mpi_failure(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+    }
 
     void share_node(MpiOptions const& options) {
         MPI_Comm here = MPI_COMM_NULL;
         mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
-        MPI_Comm node = here;
-        if (options.ranks_per_node > 0) {
-            mpi_check(MPI_Comm_split(here, mpi_rank(here) / options.ranks_per_node, rank_, &node), "MPI_Comm_split");
-        }
+        auto const group = mpi_processes_of_node(here, rank_, options.ranks_per_node);
+        processes_.assign(static_cast<std::size_t>(size_), 0);
+        for (MpiProcess const& each : group) processes_[static_cast<std::size_t>(each.rank)] = each.pid;
+        MPI_Comm node = MPI_COMM_NULL;
+        mpi_check(MPI_Comm_split(here, group.front().rank, rank_, &node), "MPI_Comm_split");
         node_ = MpiNode::make(node);
         if (node_) {
             ranks_here_.resize(static_cast<std::size_t>(node_->ranks()));
@@ -237,14 +281,27 @@ private:
             for (int l = 0; l < node_->ranks(); ++l) locals_[static_cast<std::size_t>(rank_of_local(l))] = l;
         }
         crowded_ = static_cast<unsigned>(mpi_size(here)) > std::thread::hardware_concurrency();
-        if (node != here) mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
+        mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
         mpi_check(MPI_Comm_free(&here), "MPI_Comm_free");
         agreement_ = std::make_shared<Agreement>();
+    }
+    /// Before anything that takes ranks through other calls of MPI, which would wait for one another for ever.
+    void demand_same(MpiOptions const& options) {
+        int const mine[2] = {static_cast<int>(options.path), options.ranks_per_node};
+        int most[4] = {mine[0], -mine[0], mine[1], -mine[1]};
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT, MPI_MAX, comm_), "MPI_Allreduce");
+        if (most[0] == -most[1] && most[2] == -most[3]) return;
+        MPI_Comm_free(&comm_);
+        constexpr std::string_view paths[] = {"automatic", "messages", "attach"};
+        raise(ErrorCode::mismatch, concat("reshard::MpiCommunicator: rank ", rank_, " of ", size_,
+                                          " was given MpiOptions with path ", paths[mine[0]], " and ranks_per_node ",
+                                          mine[1], ", another rank others. Fix: give every rank the same options."));
     }
     void demand_attach() {
         int all = attach_ || (!node_ && size_ == 1) ? 1 : 0;
         mpi_check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
         if (all != 0 || scope_ != 0) return;
+        MPI_Comm_free(&comm_);  // of all ranks: there is no object whose destructor would do it
         raise(
             ErrorCode::transport,
             "reshard::MpiCommunicator: MpiPath::attach was asked for, but process_vm_readv between the ranks of a node "
@@ -264,12 +321,10 @@ private:
                 mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
                 return done != 0 ? MpiStep::complete : MpiStep::idle;
             },
+            // Who has entered is waited for as well: it may die, or stop, before it has done its part.
             [&](auto&& visit) {
-                std::uint64_t const here = calls_ << 8U | static_cast<std::uint64_t>(call_);
-                for (int l = 0; node_ && l < node_->ranks(); ++l) {
-                    std::uint64_t const there = node_->seat(l).entered.load(std::memory_order_acquire);
-                    if (there >> 8U <= calls_ && there != here) visit(rank_of_local(l));
-                }
+                for (int rank = 0; rank < size_; ++rank)
+                    if (rank != rank_ && process(rank) != 0) visit(rank);
             },
             patience);
     }
@@ -336,15 +391,14 @@ private:
     /// Throws if one of those we wait for has died, left, or is busy with another call.
     template <class Missing>
     void look_for_the_lost(Missing&& missing) {
-        if (!node_) return;
         missing([&](int rank) {
+            if (int const pid = process(rank); pid != 0 && !process_lives(pid)) raise_death_soon(rank, pid);
             int const there = local(rank);
             if (there < 0) return;
             MpiSeat const& seat = node_->seat(there);
             std::uint64_t const entered = seat.entered.load(std::memory_order_acquire);
             auto const theirs = static_cast<MpiCall>(entered & 0xffU);
             std::string reason;
-            if (!process_lives(seat.pid)) raise_death(rank, seat.pid);
             if (seat.left.load(std::memory_order_acquire) != 0 && entered >> 8U < calls_) {
                 reason = concat("rank ", rank,
                                 " has left while others wait for it. Fix: make every rank take part in every "
@@ -361,30 +415,66 @@ private:
             raise_failure();
         });
     }
+    /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
+    void raise_death_soon(int rank, int pid) {
+        if (is_dead_for_long(std::chrono::steady_clock::now())) raise_death(rank, pid);
+    }
+    [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {
+        if (dead_since_ == std::chrono::steady_clock::time_point{}) dead_since_ = now;
+        return now - dead_since_ >= std::chrono::milliseconds(100);
+    }
     /// Calls a rank has made, as far as this one can see: of another node, as many as this one.
     [[nodiscard]] std::uint64_t calls_of(int rank) const noexcept {
         int const there = local(rank);
         return there < 0 ? calls_ : node_->seat(there).entered.load(std::memory_order_acquire) >> 8U;
     }
+    /// Who keeps us waiting, as far as one can see, and why one thinks so.
+    struct Suspects {
+        std::vector<int> ranks;
+        std::string_view why;
+    };
+    template <class Missing>
+    [[nodiscard]] Suspects suspects(Missing&& missing) const {
+        std::vector<bool> awaited(static_cast<std::size_t>(size_), false);
+        missing([&](int rank) { awaited[static_cast<std::size_t>(rank)] = true; });
+        auto const those = [&](auto&& is_one) {
+            std::vector<int> found;
+            for (int rank = 0; rank < size_; ++rank)
+                if (rank != rank_ && is_one(rank)) found.push_back(rank);
+            return found;
+        };
+        // Of those who have not come, the ones furthest behind: others may be waiting for them in turn. First of those
+        // we wait for, then of all: whom we wait for may wait for somebody else.
+        for (bool all : {false, true}) {
+            auto const counts = [&](int rank) { return all || awaited[static_cast<std::size_t>(rank)]; };
+            std::uint64_t furthest = calls_;
+            for (int rank = 0; rank < size_; ++rank)
+                if (rank != rank_ && counts(rank)) furthest = smaller(furthest, calls_of(rank));
+            if (furthest == calls_) continue;
+            return {those([&](int rank) { return counts(rank) && calls_of(rank) == furthest; }), ""};
+        }
+        if (auto found = those([&](int rank) { return process(rank) != 0 && process_is_stopped(process(rank)); });
+            !found.empty()) {
+            return {std::move(found), " (it has come, but is stopped)"};
+        }
+        // A collective call of MPI does not say whom it waits for.
+        if (call_ != MpiCall::exchange) return {};
+        return {those([&](int rank) { return awaited[static_cast<std::size_t>(rank)]; }), ""};
+    }
     template <class Missing>
     [[noreturn]] void raise_deadline(Missing&& missing) {
-        // Of those who have not come, the ones furthest behind: others may be waiting for them in turn.
-        std::uint64_t furthest = ~std::uint64_t{0};
-        missing([&](int rank) { furthest = smaller(furthest, calls_of(rank)); });
-        std::string ranks;
-        int culprit = rank_;
-        for (int rank = 0; rank < size(); ++rank) {
-            bool behind = false;  // it may be visited for what it sends and for what it receives
-            missing([&](int each) { behind = behind || (each == rank && calls_of(each) == furthest); });
-            if (!behind) continue;
-            if (ranks.empty()) culprit = rank;
-            ranks = ranks.empty() ? std::to_string(rank) : concat(ranks, ", ", rank);
+        Suspects const found = suspects(missing);
+        std::string who;
+        for (int rank : found.ranks) who = who.empty() ? concat(" for rank ", rank) : concat(who, ", ", rank);
+        if (who.empty()) {
+            bool const all_here = std::count(processes_.begin(), processes_.end(), 0) == 0;
+            who = all_here ? " although all ranks have come" : " for ranks of other nodes";
         }
         std::string const text = concat(
             "reshard::MpiCommunicator: waited ", static_cast<Index>(family_->options().deadline.count()), " ms in ",
-            name(call_), ranks.empty() ? std::string(" for ranks of other nodes") : concat(" for rank ", ranks),
-            ". Fix: find out why it does not come, or raise MpiOptions::deadline.");
-        family_->poison(mpi_failure(ErrorCode::deadline, member(culprit), scope_, -1, -1, text));
+            name(call_), who, found.why, ". Fix: find out why it does not come, or raise MpiOptions::deadline.");
+        int const culprit = found.ranks.empty() ? -1 : member(found.ranks.front());
+        family_->poison(mpi_failure(ErrorCode::deadline, culprit, scope_, -1, -1, text));
         raise_failure();
     }
     void abandon(ErrorCode code, char const* reason) noexcept {
@@ -412,6 +502,9 @@ private:
     std::vector<int> members_;
     std::vector<int> locals_;
     std::vector<int> ranks_here_;
+    std::vector<int> processes_;
+    MpiGreetings greetings_;
+    std::chrono::steady_clock::time_point dead_since_{};
     std::uint64_t calls_ = 0;
     std::uint64_t splits_ = 0;
     unsigned glances_ = 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_board.hpp
 /// \brief  What the ranks of a node know of each other besides NCCL: who has come how far, who is gone, what failed.
-/// \depends core, POSIX shared memory of Linux. No NCCL, no CUDA.
+/// \depends core, comm/detail/process.hpp, POSIX shared memory of Linux. No NCCL, no CUDA.
 ///
 /// NCCL tells nobody why a rank stopped. Ranks of a node, threads or processes, tell each other here; ranks of other
 /// nodes learn from NCCL, or from the deadline.
 #pragma once
 
+#include <reshard/comm/detail/process.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
@@ -16,10 +17,8 @@
 #include <unistd.h>      // ftruncate, getpid, unlink
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <csignal>  // kill
-#include <cstdio>   // fopen
+#include <cstdio>   // snprintf
 #include <cstring>  // memcpy
 #include <memory>   // shared_ptr
 
@@ -49,24 +48,24 @@ struct NcclFailure {
 
 /// One rank's place. Written by its owner, read by all.
 struct alignas(128) NcclSeat {
-    std::atomic<std::int64_t> pid{0};  ///< 0: a rank of another node, or one that has not come yet
+    std::atomic<std::int64_t> pid{0};     ///< 0: a rank of another node, or one that has not come yet
+    std::atomic<std::uint64_t> space{0};  ///< see process_space()
     std::atomic<std::uint64_t> entered{0};
     std::atomic<std::uint32_t> left{0};
 };
 
-/// False for a process that has ended, also while nobody has asked for its exit status.
-[[nodiscard]] inline bool nccl_process_lives(std::int64_t pid) noexcept {
-    if (::kill(static_cast<pid_t>(pid), 0) != 0) return errno != ESRCH;
-    char path[64] = {};
-    std::snprintf(path, sizeof(path), "/proc/%lld/stat", static_cast<long long>(pid));
-    std::FILE* const file = std::fopen(path, "r");
-    if (file == nullptr) return true;
-    char text[256] = {};
-    std::size_t const length = std::fread(text, 1, sizeof(text) - 1, file);
-    std::fclose(file);
-    std::string_view const line(text, length);
-    std::size_t const name_end = line.rfind(')');
-    return name_end == std::string_view::npos || name_end + 2 >= length || line[name_end + 2] != 'Z';
+/// Takes a seat, as this process. Whoever sees the number of the process sees where it means something.
+inline void nccl_sit_down(NcclSeat& seat) noexcept {
+    seat.space.store(process_space(), std::memory_order_relaxed);
+    seat.pid.store(own_pid(), std::memory_order_release);
+}
+/// Whether the process of a seat has ended, as far as this one can know: where processes are numbered otherwise, as in
+/// another container, it cannot.
+[[nodiscard]] inline bool nccl_has_died(NcclSeat const& seat) noexcept {
+    static std::uint64_t const space = process_space();
+    auto const pid = static_cast<int>(seat.pid.load(std::memory_order_acquire));
+    return pid != 0 && pid != own_pid() && space != 0 && seat.space.load(std::memory_order_relaxed) == space &&
+           !process_lives(pid);
 }
 
 /// A number nobody else has.

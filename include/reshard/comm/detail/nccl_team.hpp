@@ -288,7 +288,7 @@ inline void NcclTeam::meet_the_others() {
     }
     scope_ = all[1];
     board_ = std::make_shared<NcclBoard>(scope_, size_);
-    board_->seat(rank_).pid.store(::getpid(), std::memory_order_release);
+    nccl_sit_down(board_->seat(rank_));
     if (outermost) family_->board = board_;
     static_cast<void>(agree({}));  // all have it open
     board_->forget_name();
@@ -399,7 +399,7 @@ inline void NcclTeam::look_for_the_lost() {
                            concat("reshard::NcclCommunicator: rank ", rank_, " called ", name(call_), " while rank ", r,
                                   " called ", name(static_cast<NcclCall>(there & 0xffU)),
                                   ". Fix: make all ranks call the same things in the same order."));
-        } else if (pid != ::getpid() && !nccl_process_lives(pid)) {
+        } else if (nccl_has_died(seat)) {
             reason = concat("rank ", r, " (process ", static_cast<Index>(pid),
                             ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of "
                             "memory, an exit in the middle.");

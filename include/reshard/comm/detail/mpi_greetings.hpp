@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/mpi_greetings.hpp
+/// \brief  What ranks that share no memory tell each other about an exchange: how much each sends and expects.
+/// \depends comm/communicator.hpp, comm/detail/mpi_call.hpp, <optional>, <vector>.
+///
+/// Between two ranks with transfers, one small message goes each way, whatever the number of transfers; an exchange
+/// ends when it has come from every such peer. So a rank that sends what nobody expects is found by that rank, which is
+/// greeted out of turn, and does not go on before: no stray message can meet a later receive. Greetings are no payload:
+/// Traffic does not count them.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/mpi_call.hpp>
+
+#include <algorithm>  // lower_bound
+#include <optional>
+#include <vector>
+
+namespace reshard::inline v0::detail {
+
+/// One way between two ranks.
+struct MpiListing {
+    struct Entry {
+        Index bytes = 0;
+        std::uint32_t extents = 0;  ///< a hash of what same_extents() compares
+        std::int32_t wire = -1;     ///< the type on the way, where values convert
+        friend bool operator==(Entry const&, Entry const&) = default;
+    };
+    static constexpr std::size_t shown = 4;  ///< of so many the error can tell which one differs
+
+    Index count = 0;
+    Index bytes = 0;
+    std::uint64_t digest = 0;  ///< of all
+    Entry first[shown];
+
+    template <class Byte>
+    [[nodiscard]] static MpiListing of(std::span<Transfer<Byte> const> transfers) noexcept {
+        MpiListing listing;
+        Digest all;
+        for (auto const& transfer : transfers) {
+            bool const converts = transfer.conversion.is_active();
+            Digest extents;
+            for (auto const& dim : transfer.box.dims) extents.add_word_signed(dim.extent);
+            extents.add_word_signed(converts ? -1 : transfer.box.element_bytes);
+            Entry const entry{transfer.payload_bytes(), static_cast<std::uint32_t>(extents.value() >> 32U),
+                              converts ? static_cast<std::int32_t>(transfer.conversion.wire) : -1};
+            if (listing.count < static_cast<Index>(shown)) listing.first[listing.count] = entry;
+            ++listing.count;
+            listing.bytes += entry.bytes;
+            all.add_word_signed(entry.bytes).add_word(extents.value()).add_word_signed(entry.wire);
+        }
+        listing.digest = all.value();
+        return listing;
+    }
+    [[nodiscard]] Entry const* entry(std::size_t k) const noexcept {
+        return k < shown && static_cast<Index>(k) < count ? first + k : nullptr;
+    }
+};
+
+struct MpiGreeting {
+    std::uint64_t epoch = 0;
+    MpiListing sends;     ///< to the one who is greeted
+    MpiListing receives;  ///< from that one
+};
+
+/// Two ranks of a communicator whose payloads differ.
+struct MpiSurprise {
+    int first;
+    int second;
+    std::string text;
+};
+
+class MpiGreetings {
+public:
+    /// \pre called once, before anything else. `far` of the ranks of `comm` share no memory with this one.
+    void open(MPI_Comm comm, int me, int far) {
+        comm_ = comm;
+        me_ = me;
+        far_ = far;
+        early_.reserve(static_cast<std::size_t>(smaller(far, 64)));
+    }
+    [[nodiscard]] bool any_far() const noexcept { return far_ != 0; }
+    /// Greets those for which is_far(rank), all of them other ranks. What is wrong with those who were earlier, if
+    /// anything.
+    template <class IsFar>
+    [[nodiscard]] std::optional<MpiSurprise> begin(std::span<Send const> sends, std::span<Receive const> receives,
+                                                   IsFar const& is_far) {
+        ++epoch_;
+        heard_ = 0;
+        peers_.clear();
+        std::size_t s = 0;
+        std::size_t r = 0;
+        while (s < sends.size() || r < receives.size()) {
+            int const rank = r == receives.size() ? sends[s].peer
+                             : s == sends.size()  ? receives[r].peer
+                                                  : smaller(sends[s].peer, receives[r].peer);
+            auto const take = [rank](auto all, std::size_t& at) {
+                std::size_t const from = at;
+                while (at < all.size() && all[at].peer == rank) ++at;
+                return all.subspan(from, at - from);
+            };
+            auto const mine = take(sends, s);
+            auto const theirs = take(receives, r);
+            if (is_far(rank)) peers_.push_back({rank, false, {epoch_, MpiListing::of(mine), MpiListing::of(theirs)}});
+        }
+        requests_.assign(peers_.size(), MPI_REQUEST_NULL);
+        for (std::size_t i = 0; i < peers_.size(); ++i) {
+            mpi_check(MPI_Isend(&peers_[i].greeting, static_cast<int>(sizeof(MpiGreeting)), MPI_BYTE, peers_[i].rank,
+                                tag, comm_, &requests_[i]),
+                      "MPI_Isend", peers_[i].rank);
+        }
+        sent_ = peers_.empty();
+        std::size_t kept = 0;
+        std::optional<MpiSurprise> surprise;
+        for (Early const& each : early_) {
+            if (each.greeting.epoch > epoch_) {
+                early_[kept++] = each;
+            } else if (!surprise) {
+                surprise = compare(each.rank, each.greeting);
+            }
+        }
+        early_.resize(kept);
+        return surprise;
+    }
+    /// Looks at what has come, in an exchange or outside of one, and says what nobody expected.
+    [[nodiscard]] std::optional<MpiSurprise> listen() {
+        for (;;) {
+            if (far_ == 0) return {};
+            int waiting = 0;
+            MPI_Status status;
+            mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &waiting, &status), "MPI_Iprobe");
+            if (waiting == 0) return {};
+            MpiGreeting greeting;
+            mpi_check(MPI_Recv(&greeting, static_cast<int>(sizeof(greeting)), MPI_BYTE, status.MPI_SOURCE, tag, comm_,
+                               MPI_STATUS_IGNORE),
+                      "MPI_Recv", status.MPI_SOURCE);
+            if (greeting.epoch > epoch_) {  // it has left this exchange, which was none between us, for the next one
+                early_.push_back({status.MPI_SOURCE, greeting});
+            } else if (auto surprise = compare(status.MPI_SOURCE, greeting)) {
+                return surprise;
+            }
+        }
+    }
+    /// Peers that have greeted this rank, whether `rank` has, which is one of them, and whether all have.
+    [[nodiscard]] std::size_t heard() const noexcept { return heard_; }
+    [[nodiscard]] bool heard(int rank) const noexcept { return find(rank)->heard; }
+    [[nodiscard]] bool all_heard() const noexcept { return heard_ == peers_.size(); }
+    /// Whether that is so and nobody needs this rank's greetings any more.
+    [[nodiscard]] bool complete() {
+        if (!sent_) {
+            int done = 0;
+            mpi_check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
+                      "MPI_Testall");
+            sent_ = done != 0;
+        }
+        return sent_ && all_heard();
+    }
+    template <class Visit>
+    void missing(Visit&& visit) const {
+        for (Peer const& peer : peers_)
+            if (!peer.heard) visit(peer.rank);
+    }
+
+private:
+    static constexpr int tag = 20000;  // those of messages are lower
+
+    struct Peer {
+        int rank;
+        bool heard;
+        MpiGreeting greeting;
+    };
+    struct Early {
+        int rank;
+        MpiGreeting greeting;
+    };
+
+    [[nodiscard]] std::vector<Peer>::const_iterator find(int rank) const noexcept {
+        return std::lower_bound(peers_.begin(), peers_.end(), rank,
+                                [](Peer const& one, int wanted) { return one.rank < wanted; });
+    }
+    [[nodiscard]] std::optional<MpiSurprise> compare(int rank, MpiGreeting const& theirs) {
+        MpiGreeting mine;
+        auto const at = static_cast<std::size_t>(find(rank) - peers_.begin());
+        if (theirs.epoch == epoch_ && at < peers_.size() && peers_[at].rank == rank && !peers_[at].heard) {
+            peers_[at].heard = true;
+            ++heard_;
+            mine = peers_[at].greeting;
+        }
+        if (auto surprise = compare(me_, mine.sends, rank, theirs.receives)) return surprise;
+        return compare(rank, theirs.sends, me_, mine.receives);
+    }
+    [[nodiscard]] static std::optional<MpiSurprise> compare(int sender, MpiListing const& sent, int receiver,
+                                                            MpiListing const& expected) {
+        if (sent.count == expected.count && (sent.count == 0 || sent.digest == expected.digest)) return {};
+        for (std::size_t k = 0; k < MpiListing::shown; ++k) {
+            auto const* const a = sent.entry(k);
+            auto const* const b = expected.entry(k);
+            if (a == nullptr && b == nullptr) break;
+            if (a != nullptr && b != nullptr && *a == *b) continue;
+            auto const nth = static_cast<int>(k);
+            if (a != nullptr && b != nullptr && a->wire != b->wire)
+                return MpiSurprise{sender, receiver, transport::wire_text(sender, a->wire, receiver, b->wire, nth)};
+            return MpiSurprise{sender, receiver,
+                               transport::mismatch_text(sender, a != nullptr ? a->bytes : -1, receiver,
+                                                        b != nullptr ? b->bytes : -1, nth)};
+        }
+        return MpiSurprise{
+            sender, receiver,
+            concat("reshard::exchange: from rank ", sender, " to rank ", receiver, ": rank ", sender, " sends ",
+                   sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ", expected.count,
+                   " of ", expected.bytes, ", and they differ after the first ", MpiListing::shown,
+                   ". Fix: build both sides from the same plan.")};
+    }
+
+    MPI_Comm comm_ = MPI_COMM_NULL;
+    int me_ = 0;
+    int far_ = 0;
+    std::uint64_t epoch_ = 0;
+    std::size_t heard_ = 0;
+    bool sent_ = true;
+    std::vector<Peer> peers_;  ///< ascending
+    std::vector<MPI_Request> requests_;
+    std::vector<Early> early_;
+};
+
+}  // namespace reshard::inline v0::detail

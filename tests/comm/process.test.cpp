@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/detail/process.hpp, and what transports make of it: memory of other processes
+// (mpi_memory.hpp), seats (nccl_board.hpp). Neither needs its library.
+#include <reshard/comm/detail/process.hpp>
+
+#include <reshard/comm/detail/mpi_memory.hpp>
+#include <reshard/comm/detail/nccl_board.hpp>
+
+#include <doctest/doctest.h>
+
+#include <sched.h>     // unshare
+#include <sys/wait.h>  // waitpid
+
+#include <csignal>
+#include <cstdio>
+
+namespace {
+using namespace reshard;
+using namespace reshard::detail;
+
+/// A child that runs body() and then sleeps until it is killed.
+template <class Body>
+pid_t child(Body const& body) {
+    pid_t const pid = ::fork();
+    if (pid != 0) return pid;
+    body();
+    for (;;) ::pause();
+}
+void wait_for_state(pid_t pid, char state) {
+    for (int turn = 0; turn < 2000 && process_state(pid) != state; ++turn) ::usleep(1000);
+}
+}  // namespace
+
+TEST_SUITE("comm/process") {
+    TEST_CASE("process_state: lives, is stopped, has ended but was not asked for, is gone") {
+        CHECK(process_lives(own_pid()));
+        CHECK(!process_is_stopped(own_pid()));
+        pid_t const pid = child([] { ::raise(SIGSTOP); });
+        wait_for_state(pid, 'T');
+        CHECK(process_lives(pid));
+        CHECK(process_is_stopped(pid));
+        ::kill(pid, SIGKILL);
+        wait_for_state(pid, 'Z');
+        CHECK(!process_lives(pid));
+        ::waitpid(pid, nullptr, 0);
+        CHECK(process_state(pid) == 0);
+    }
+
+    TEST_CASE("process_space: the same for processes that know each other by number, another one in a container") {
+        CHECK(process_space() != 0);
+        int pipes[2] = {};
+        REQUIRE(::pipe(pipes) == 0);
+        pid_t const pid = child([&] {
+            std::uint64_t spaces[2] = {process_space(), 0};
+            if (::unshare(CLONE_NEWPID) != 0) spaces[1] = 1;  // not allowed here
+            if (spaces[1] == 0) {
+                pid_t const inside = child([&] {
+                    // Its own number is 1, but /proc is still that of the outer world, where 1 is somebody else.
+                    std::uint64_t const inner[2] = {process_space(), 2};
+                    static_cast<void>(!::write(pipes[1], inner, sizeof(inner)));
+                });
+                ::usleep(200000);
+                ::kill(inside, SIGKILL);
+                ::waitpid(inside, nullptr, 0);
+            }
+            static_cast<void>(!::write(pipes[1], spaces, sizeof(spaces)));
+        });
+        std::uint64_t got[2] = {};
+        REQUIRE(::read(pipes[0], got, sizeof(got)) == static_cast<ssize_t>(sizeof(got)));
+        if (got[1] == 2) {
+            CHECK(got[0] == 0);  // nobody is to be believed by number
+            REQUIRE(::read(pipes[0], got, sizeof(got)) == static_cast<ssize_t>(sizeof(got)));
+        }
+        CHECK(got[0] == process_space());
+        ::kill(pid, SIGKILL);
+        ::waitpid(pid, nullptr, 0);
+        ::close(pipes[0]);
+        ::close(pipes[1]);
+    }
+
+    TEST_CASE("SharedMemory: opens what another process shares, and nothing that only has its number") {
+        auto const mine = SharedMemory::create(8192);
+        REQUIRE(mine);
+        CHECK(SharedMemory::open(own_pid(), mine.file(), 8192));
+        CHECK(!SharedMemory::open(own_pid(), mine.file(), 8193));  // reading beyond the end is SIGBUS
+        std::FILE* const stranger = std::fopen("/proc/self/exe", "rb");
+        REQUIRE(stranger != nullptr);
+        CHECK(!SharedMemory::open(own_pid(), ::fileno(stranger), 64));
+        std::fclose(stranger);
+        char name[] = "/tmp/reshard_process_test_XXXXXX";
+        int const named = ::mkstemp(name);
+        REQUIRE(named >= 0);
+        REQUIRE(::ftruncate(named, 8192) == 0);
+        CHECK(!SharedMemory::open(own_pid(), named, 64));  // could be mapped, but is a stranger's
+        ::close(named);
+        ::unlink(name);
+    }
+
+    TEST_CASE("NcclSeat: who ended has died; who is numbered otherwise may be a stranger") {
+        NcclSeat seat;
+        CHECK(!nccl_has_died(seat));  // nobody sits there
+        nccl_sit_down(seat);
+        CHECK(!nccl_has_died(seat));
+        pid_t const pid = child([] { ::_exit(0); });
+        wait_for_state(pid, 'Z');
+        seat.pid.store(pid);
+        CHECK(nccl_has_died(seat));
+        seat.space.store(process_space() + 1);
+        CHECK(!nccl_has_died(seat));
+        seat.space.store(0);
+        CHECK(!nccl_has_died(seat));
+        ::waitpid(pid, nullptr, 0);
+    }
+}

@@ -1,20 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/comm/conformance.hpp
 /// \brief  What every transport must do: conforms(comm), called by all ranks, tries each promise of the concept.
-///         A new transport passes by calling it on 1, 2, 3, 4 and 8 ranks (or as many as its machine has).
+///         A new transport passes by calling it on 1, 2, 3, 4 and 8 ranks (or as many as its machine has), and
+///         refuses_a_second_exchange(), notices_different_payloads() and exchanges_without_allocating() beside it.
+///
+/// With doctest a broken promise fails the case that runs; without it, or where RESHARD_CONFORMANCE_WITHOUT_DOCTEST is
+/// defined, it is an Error that names file and line. Needs nothing else of tests/.
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/communicator.hpp>
 #include <reshard/memory/convert.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>  // min
-#include <utility>    // move
+#include <algorithm>  // count, min
+#include <chrono>     // milliseconds
+#include <string>
+#include <thread>   // sleep_for
+#include <utility>  // move
 #include <vector>
 
+// Two kinds of one function in a program have two names.
+#if !defined(RESHARD_CONFORMANCE_WITHOUT_DOCTEST) && __has_include(<doctest/doctest.h>)
+#include <doctest/doctest.h>
+#define RESHARD_CONFORMANCE_KIND with_doctest
+#define RESHARD_CHECK(...) CHECK(__VA_ARGS__)
+#define RESHARD_CHECK_THROWS(expression, type) CHECK_THROWS_AS(expression, type)
+#else
+#define RESHARD_CONFORMANCE_KIND without_doctest
+#define RESHARD_CHECK(...) ::reshard::test::demand(static_cast<bool>(__VA_ARGS__), __FILE__, __LINE__, #__VA_ARGS__)
+#define RESHARD_CHECK_THROWS(expression, type)                                                      \
+    ::reshard::test::demand(::reshard::test::throws<type>([&] { expression; }), __FILE__, __LINE__, \
+                            #expression " throws " #type)
+#endif
+
 namespace reshard::test {
+inline namespace RESHARD_CONFORMANCE_KIND {
+
+/// Throws an Error unless `good`.
+inline void demand(bool good, char const* file, int line, char const* what) {
+    if (!good) raise(ErrorCode::user, concat(file, ":", line, ": this is not so: ", what));
+}
+template <class Type, class Body>
+[[nodiscard]] bool throws(Body&& body) {
+    try {
+        body();
+    } catch (Type const&) {
+        return true;
+    }
+    return false;
+}
 
 /// A byte that tells sender, receiver, transfer and position apart.
 inline std::byte mark(int from, int to, int nth, Index position) {
@@ -48,7 +82,7 @@ void sends_one_value_to_each_peer(C& comm) {
         letters.receives.push_back({r, reinterpret_cast<std::byte*>(&got[i]), box_of(4, {})});
     }
     comm.exchange(letters.sends, letters.receives).wait();
-    for (int r = 0; r != comm.size(); ++r) CHECK(got[static_cast<std::size_t>(r)] == r * 1000 + comm.rank());
+    for (int r = 0; r != comm.size(); ++r) RESHARD_CHECK(got[static_cast<std::size_t>(r)] == r * 1000 + comm.rank());
 }
 
 /// Spans may be empty on one side, on both, and on all ranks.
@@ -62,7 +96,7 @@ void survives_empty_spans(C& comm) {
     if (comm.rank() == 0) letters.sends.push_back({last, reinterpret_cast<std::byte const*>(&value), box_of(8, {})});
     if (comm.rank() == last) letters.receives.push_back({0, reinterpret_cast<std::byte*>(&got), box_of(8, {})});
     comm.exchange(letters.sends, letters.receives).wait();
-    CHECK(got == (comm.rank() == last ? 0.5 : 0.0));
+    RESHARD_CHECK(got == (comm.rank() == last ? 0.5 : 0.0));
     comm.exchange({}, {}).wait();
 }
 
@@ -99,7 +133,7 @@ void moves_strided_boxes(C& comm) {
             }
         }
     }
-    CHECK(wrong == 0);
+    RESHARD_CHECK(wrong == 0);
 }
 
 /// `count(from, to)` transfers between each pair, of `bytes(from, to, nth)` bytes each; order is the only tag.
@@ -131,7 +165,7 @@ void moves_in_order(C& comm, Count const& count, Bytes const& bytes) {
             }
         }
     }
-    CHECK(wrong == 0);
+    RESHARD_CHECK(wrong == 0);
 }
 
 /// Nine dimensions: the most a tensor with a dimension of addends has.
@@ -168,7 +202,7 @@ void moves_nine_dimensions(C& comm) {
         for (int d = 0; d != 9; ++d) at += ((i >> static_cast<unsigned>(d)) & 1U) != 0 ? to.dims[d].stride / 2 : 0;
         wrong += destination[static_cast<std::size_t>(at)] != static_cast<unsigned>(previous) * 512U + i ? 1 : 0;
     }
-    CHECK(wrong == 0);
+    RESHARD_CHECK(wrong == 0);
 }
 
 /// What all ranks sent is what all ranks received; a rank's own transfers are local and nothing else.
@@ -188,14 +222,14 @@ void counts_traffic(C& comm) {
             received += bytes(r, comm.rank(), k);
         }
     }
-    CHECK(moved.bytes_sent == sent);
-    CHECK(moved.bytes_received == received);
+    RESHARD_CHECK(moved.bytes_sent == sent);
+    RESHARD_CHECK(moved.bytes_received == received);
     // Two transfers to each peer: a transport may let them share a message.
-    CHECK(moved.messages_sent >= comm.size() - 1);
-    CHECK(moved.messages_sent <= 2 * (comm.size() - 1));
-    CHECK(moved.messages_received >= comm.size() - 1);
-    CHECK(moved.messages_received <= 2 * (comm.size() - 1));
-    CHECK(moved.bytes_local == bytes(comm.rank(), comm.rank(), 0));
+    RESHARD_CHECK(moved.messages_sent >= comm.size() - 1);
+    RESHARD_CHECK(moved.messages_sent <= 2 * (comm.size() - 1));
+    RESHARD_CHECK(moved.messages_received >= comm.size() - 1);
+    RESHARD_CHECK(moved.messages_received <= 2 * (comm.size() - 1));
+    RESHARD_CHECK(moved.bytes_local == bytes(comm.rank(), comm.rank(), 0));
     std::vector<Traffic> all(static_cast<std::size_t>(comm.size()));
     all_gather(comm, std::as_bytes(std::span(&moved, 1)), std::as_writable_bytes(std::span(all)));
     Traffic sum;
@@ -205,8 +239,8 @@ void counts_traffic(C& comm) {
         sum.messages_sent += one.messages_sent;
         sum.messages_received += one.messages_received;
     }
-    CHECK(sum.bytes_sent == sum.bytes_received);
-    CHECK(sum.messages_sent == sum.messages_received);
+    RESHARD_CHECK(sum.bytes_sent == sum.bytes_received);
+    RESHARD_CHECK(sum.messages_sent == sum.messages_received);
 }
 
 template <Communicator C>
@@ -214,22 +248,25 @@ void splits_by_colour_and_key(C& comm) {
     int const me = comm.rank();
     C odd_even = comm.split(me % 2, -me);  // keys turn the order around
     int const members = (comm.size() + 1 - me % 2) / 2;
-    CHECK(odd_even.size() == members);
-    CHECK(odd_even.rank() == members - 1 - me / 2);
+    RESHARD_CHECK(odd_even.size() == members);
+    RESHARD_CHECK(odd_even.rank() == members - 1 - me / 2);
     sends_one_value_to_each_peer(odd_even);
     C same = comm.split(0, 7);  // equal keys keep the order
-    CHECK(same.size() == comm.size());
-    CHECK(same.rank() == me);
+    RESHARD_CHECK(same.size() == comm.size());
+    RESHARD_CHECK(same.rank() == me);
     C few = comm.split(me == 0 ? -1 : 5, 0);
-    CHECK(few.size() == (me == 0 ? 1 : comm.size() - 1));
-    CHECK(few.rank() == (me == 0 ? 0 : me - 1));
+    RESHARD_CHECK(few.size() == (me == 0 ? 1 : comm.size() - 1));
+    RESHARD_CHECK(few.rank() == (me == 0 ? 0 : me - 1));
     sends_one_value_to_each_peer(few);
+    C alone = comm.split(-5, me);  // equal negative colours are no group either
+    RESHARD_CHECK(alone.size() == 1);
+    RESHARD_CHECK(alone.rank() == 0);
     C again = few.split(0, few.rank());  // a group of one splits as well
-    CHECK(again.size() == few.size());
+    RESHARD_CHECK(again.size() == few.size());
     sends_one_value_to_each_peer(again);
     C moved = std::move(again);
     sends_one_value_to_each_peer(moved);
-    CHECK(moved.traffic().bytes_sent == 2 * 4 * (moved.size() - 1));  // a new group counts from zero
+    RESHARD_CHECK(moved.traffic().bytes_sent == 2 * 4 * (moved.size() - 1));  // a new group counts from zero
     sends_one_value_to_each_peer(comm);
 }
 
@@ -241,23 +278,23 @@ void splits_along_mesh_axes(C& comm) {
         bool const inside = comm.rank() < 2 * half;
         C column = comm.split(mesh, 0);
         C row = comm.split(mesh, 1);
-        CHECK(column.size() == (inside ? 2 : 1));
-        CHECK(row.size() == (inside ? half : 1));
-        CHECK(column.rank() == (inside ? comm.rank() / half : 0));
-        CHECK(row.rank() == (inside ? comm.rank() % half : 0));
+        RESHARD_CHECK(column.size() == (inside ? 2 : 1));
+        RESHARD_CHECK(row.size() == (inside ? half : 1));
+        RESHARD_CHECK(column.rank() == (inside ? comm.rank() / half : 0));
+        RESHARD_CHECK(row.rank() == (inside ? comm.rank() % half : 0));
         sends_one_value_to_each_peer(column);
         sends_one_value_to_each_peer(row);
         std::vector<int> line(static_cast<std::size_t>(row.size()));
         int const me = comm.rank();
         all_gather(row, std::as_bytes(std::span(&me, 1)), std::as_writable_bytes(std::span(line)));
         for (std::size_t i = 0; i != line.size(); ++i) {
-            CHECK(line[i] == (inside ? me - row.rank() + static_cast<int>(i) : me));
+            RESHARD_CHECK(line[i] == (inside ? me - row.rank() + static_cast<int>(i) : me));
         }
     }
     Mesh const whole{1, comm.size()};
-    CHECK_THROWS_AS(static_cast<void>(comm.split(whole, 2)), MeshError);
-    CHECK_THROWS_AS(static_cast<void>(comm.split(whole, -1)), MeshError);
-    CHECK_THROWS_AS(static_cast<void>(comm.split(Mesh{1, comm.size() + 1}, 0)), MeshError);
+    RESHARD_CHECK_THROWS(static_cast<void>(comm.split(whole, 2)), MeshError);
+    RESHARD_CHECK_THROWS(static_cast<void>(comm.split(whole, -1)), MeshError);
+    RESHARD_CHECK_THROWS(static_cast<void>(comm.split(Mesh{1, comm.size() + 1}, 0)), MeshError);
     sends_one_value_to_each_peer(comm);  // arguments that all get wrong poison nothing
 }
 
@@ -266,8 +303,8 @@ void agrees(C& comm) {
     Verdict fine;
     fine.digest = 42;
     Verdict const joint = comm.agree(fine);
-    CHECK(joint.ok());
-    CHECK(joint.digest == 42);
+    RESHARD_CHECK(joint.ok());
+    RESHARD_CHECK(joint.digest == 42);
     for (int failing = 0; failing != comm.size(); ++failing) {
         Verdict mine;
         if (comm.rank() >= failing) {  // of several, the lowest rank's counts
@@ -275,17 +312,17 @@ void agrees(C& comm) {
             mine.reason = concat("rank ", comm.rank(), " has no buffer", std::string(300, '.'));
         }
         Verdict const all = comm.agree(mine);
-        CHECK(all.code == ErrorCode::buffer);
-        CHECK(all.rank == failing);
-        CHECK(all.reason == concat("rank ", failing, " has no buffer", std::string(300, '.')));
+        RESHARD_CHECK(all.code == ErrorCode::buffer);
+        RESHARD_CHECK(all.rank == failing);
+        RESHARD_CHECK(all.reason == concat("rank ", failing, " has no buffer", std::string(300, '.')));
     }
     for (int other = 1; other < comm.size(); ++other) {
         Verdict mine;
         mine.digest = comm.rank() >= other ? 2 : 1;
         Verdict const all = comm.agree(mine);
-        CHECK(all.code == ErrorCode::mismatch);
-        CHECK(all.rank == other);
-        CHECK(all.reason.find("rank 0") != std::string::npos);
+        RESHARD_CHECK(all.code == ErrorCode::mismatch);
+        RESHARD_CHECK(all.rank == other);
+        RESHARD_CHECK(all.reason.find("rank 0") != std::string::npos);
     }
     sends_one_value_to_each_peer(comm);  // a failing verdict poisons nothing
 }
@@ -306,32 +343,102 @@ void keeps_request_promises(C& comm) {
     {
         [[maybe_unused]] auto request = start();  // destroyed without wait: the destructor waits
     }
-    CHECK(got == previous + 100);
+    RESHARD_CHECK(got == previous + 100);
     {
         auto request = start();
         auto moved = std::move(request);
-        CHECK(request.done());  // moved-from: nothing left to wait for
+        RESHARD_CHECK(request.done());  // moved-from: nothing left to wait for
         request.wait();
         moved.wait();
-        CHECK(moved.done());
-        CHECK(got == previous + 100);
+        RESHARD_CHECK(moved.done());
+        RESHARD_CHECK(got == previous + 100);
         moved.wait();  // twice is once
-        CHECK(moved.test());
+        RESHARD_CHECK(moved.test());
     }
     {
         auto request = start();
         while (!request.test()) {
         }
-        CHECK(request.done());
-        CHECK(got == previous + 100);
+        RESHARD_CHECK(request.done());
+        RESHARD_CHECK(got == previous + 100);
     }
     {
         auto request = start();
         request = typename C::request_type();  // assigning over it waits as well
-        CHECK(got == previous + 100);
-        CHECK(request.done());
+        RESHARD_CHECK(got == previous + 100);
+        RESHARD_CHECK(request.done());
     }
     barrier(comm);
+}
+
+/// test() returns while rank 0 has not even come. It may be late by chance to find that out, so rank 0 is later each
+/// time, and one of many times is enough.
+template <Communicator C>
+void tests_without_blocking(C& comm) {
+    if (comm.size() == 1) return;
+    int value = 7;
+    int got = 0;
+    Letters letters;
+    for (int r = 1; r != comm.size() && comm.rank() == 0; ++r)
+        letters.sends.push_back({r, reinterpret_cast<std::byte const*>(&value), box_of(4, {})});
+    if (comm.rank() != 0) letters.receives.push_back({0, reinterpret_cast<std::byte*>(&got), box_of(4, {})});
+    bool all_returned = false;
+    for (int late = 1; late <= 1024 && !all_returned; late *= 2) {
+        if (comm.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(late));
+        auto request = comm.exchange(letters.sends, letters.receives);
+        char const returned = comm.rank() == 0 || !request.test() ? 1 : 0;
+        request.wait();
+        std::vector<char> all(static_cast<std::size_t>(comm.size()));
+        all_gather(comm, std::as_bytes(std::span(&returned, 1)), std::as_writable_bytes(std::span(all)));
+        all_returned = std::count(all.begin(), all.end(), 1) == comm.size();
+    }
+    RESHARD_CHECK(all_returned);  // else test() has waited for rank 0
+}
+
+/// When wait() has returned the memory is the caller's again, and what was sent needs no further call to arrive.
+template <Communicator C>
+void is_done_when_wait_returns(C& comm) {
+    int const last = comm.size() - 1;
+    for (std::size_t bytes : {std::size_t{64}, std::size_t{3} << 20}) {
+        std::vector<std::byte> memory(bytes, std::byte{5});
+        std::vector<std::byte> got(bytes);
+        Send const send{last, memory.data(), box_of(1, {{static_cast<Index>(bytes), 1}})};
+        Receive const receive{0, got.data(), send.box};
+        {
+            C part = comm.split(0, 0);
+            if (comm.rank() == last) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            part.exchange({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, comm.rank() == last ? 1U : 0U}).wait();
+            memory.assign(bytes, std::byte{6});
+        }  // nobody makes another call on it
+        barrier(comm);
+        RESHARD_CHECK((comm.rank() != last || got == std::vector<std::byte>(bytes, std::byte{5})));
+    }
+}
+
+/// One exchange at a time; who asks for more is told so, and nothing is lost. For transports: a policy such as
+/// AbortOnFailure makes of the error what it makes of any.
+template <Communicator C>
+void refuses_a_second_exchange(C& comm) {
+    auto first = comm.exchange({}, {});
+    RESHARD_CHECK_THROWS(static_cast<void>(comm.exchange({}, {})), TransportError);
+    first.wait();
+    barrier(comm);
+}
+
+/// For programs that can count: `allocations_in(body)` runs body() and returns what this thread allocated meanwhile.
+/// An exchange that is like one before allocates nothing.
+template <Communicator C, class Count>
+void exchanges_without_allocating(C& comm, Count const& allocations_in) {
+    std::vector<std::byte> from(static_cast<std::size_t>(comm.size()) * 5000);
+    std::vector<std::byte> to(from.size());
+    Letters letters;
+    for (int r = 0; r != comm.size(); ++r) {
+        letters.sends.push_back({r, from.data() + r * 5000, box_of(1, {{100, 50}, {20, 1}})});
+        letters.receives.push_back({r, to.data() + r * 5000, box_of(1, {{100, 30}, {20, 1}})});
+    }
+    auto const run = [&] { comm.exchange(letters.sends, letters.receives).wait(); };
+    for (int round = 0; round != 3; ++round) run();
+    RESHARD_CHECK(allocations_in(run) == 0);
 }
 
 template <Communicator C>
@@ -341,20 +448,20 @@ void derives_collectives(C& comm) {
     for (int root = 0; root != comm.size(); ++root) {
         std::vector<std::byte> text(33, std::byte{static_cast<unsigned char>(comm.rank() + 1)});
         broadcast(comm, text, root);
-        CHECK(text == std::vector<std::byte>(33, std::byte{static_cast<unsigned char>(root + 1)}));
+        RESHARD_CHECK(text == std::vector<std::byte>(33, std::byte{static_cast<unsigned char>(root + 1)}));
     }
     std::vector<Index> counts(ranks);
     std::vector<Index> theirs(ranks, -1);
     for (std::size_t r = 0; r != ranks; ++r) counts[r] = comm.rank() * 100 + static_cast<Index>(r);
     all_to_all(comm, std::as_bytes(std::span(counts)), std::as_writable_bytes(std::span(theirs)));
-    for (std::size_t r = 0; r != ranks; ++r) CHECK(theirs[r] == static_cast<Index>(r) * 100 + comm.rank());
+    for (std::size_t r = 0; r != ranks; ++r) RESHARD_CHECK(theirs[r] == static_cast<Index>(r) * 100 + comm.rank());
     broadcast(comm, {}, 0);
     all_gather(comm, {}, {});
     all_to_all(comm, {}, {});
-    CHECK_THROWS_AS(broadcast(comm, {}, comm.size()), MeshError);
+    RESHARD_CHECK_THROWS(broadcast(comm, {}, comm.size()), MeshError);
     std::vector<std::byte> short_by_one(ranks * 3 - 1);
     std::vector<std::byte> const three(3);
-    CHECK_THROWS_AS(all_gather(comm, three, short_by_one), BufferError);
+    RESHARD_CHECK_THROWS(all_gather(comm, three, short_by_one), BufferError);
 }
 
 /// Every rank sends every rank a column of floats as bfloat16, and a row of bfloat16 that becomes floats there. The
@@ -410,11 +517,11 @@ void converts_on_the_way(C& comm) {
             wrong += got_floats[3 * at + 1] == -7.0F && got_floats[3 * at + 2] == -7.0F ? 0 : 1;
         }
     }
-    CHECK(wrong == 0);
+    RESHARD_CHECK(wrong == 0);
     Traffic const moved = comm.traffic() - before;
-    CHECK(moved.bytes_sent == (comm.size() - 1) * 2 * count * 2);
-    CHECK(moved.bytes_received == (comm.size() - 1) * 2 * count * 2);
-    CHECK(moved.bytes_local == 2 * count * 2);
+    RESHARD_CHECK(moved.bytes_sent == (comm.size() - 1) * 2 * count * 2);
+    RESHARD_CHECK(moved.bytes_received == (comm.size() - 1) * 2 * count * 2);
+    RESHARD_CHECK(moved.bytes_local == 2 * count * 2);
 }
 
 /// What the last but one of the ranks sends to the last one, and what that one expects: bytes of each transfer.
@@ -453,22 +560,22 @@ void notices_different_payloads(C& comm, Payloads const& one) {
         code = error.code();
         text = error.message();
     }
-    CHECK(code == (comm.rank() >= sender ? ErrorCode::mismatch : ErrorCode::peer_failed));
+    RESHARD_CHECK(code == (comm.rank() >= sender ? ErrorCode::mismatch : ErrorCode::peer_failed));
     auto const says = [&](std::string const& part) { return text.find(part) != std::string::npos; };
     auto const side = [&](std::vector<Index> const& bytes) {
         auto const nth = static_cast<std::size_t>(one.nth);
         return nth < bytes.size() ? concat(bytes[nth], " bytes") : std::string("nothing");
     };
-    CHECK(says(concat("rank ", sender, " sends ", side(one.sent))));
-    CHECK(says(concat("rank ", receiver, " expects ", side(one.expected))));
-    CHECK_THROWS_AS(barrier(comm), PeerFailed);  // a broken communicator stays broken
+    RESHARD_CHECK(says(concat("rank ", sender, " sends ", side(one.sent))));
+    RESHARD_CHECK(says(concat("rank ", receiver, " expects ", side(one.expected))));
+    RESHARD_CHECK_THROWS(barrier(comm), PeerFailed);  // a broken communicator stays broken
 }
 
 /// The whole contract that can be tried without breaking the communicator. Collective.
 template <Communicator C>
 void conforms(C& comm) {
-    CHECK(comm.rank() >= 0);
-    CHECK(comm.rank() < comm.size());
+    RESHARD_CHECK(comm.rank() >= 0);
+    RESHARD_CHECK(comm.rank() < comm.size());
     sends_one_value_to_each_peer(comm);
     survives_empty_spans(comm);
     moves_strided_boxes(comm);
@@ -485,10 +592,13 @@ void conforms(C& comm) {
     converts_on_the_way(comm);
     counts_traffic(comm);
     keeps_request_promises(comm);
+    tests_without_blocking(comm);
+    is_done_when_wait_returns(comm);
     agrees(comm);
     derives_collectives(comm);
     splits_by_colour_and_key(comm);
     splits_along_mesh_axes(comm);
 }
 
+}  // inline namespace
 }  // namespace reshard::test

@@ -72,7 +72,10 @@ TEST_SUITE("comm/threads") {
     TEST_CASE("ThreadCommunicator: keeps the contract on 1, 2, 3, 4 and 8 ranks") {
         for (int ranks : {1, 2, 3, 4, 8}) {
             CAPTURE(ranks);
-            run_on_threads(ranks, [](ThreadCommunicator& comm) { test::conforms(comm); });
+            run_on_threads(ranks, [](ThreadCommunicator& comm) {
+                test::conforms(comm);
+                test::refuses_a_second_exchange(comm);
+            });
         }
     }
 

@@ -180,7 +180,10 @@ private:
 
 TEST_SUITE("comm/mpi") {
     TEST_CASE("MpiCommunicator: keeps the contract on every path") {
-        for_each_way([](MpiCommunicator& comm) { test::conforms(comm); });
+        for_each_way([](MpiCommunicator& comm) {
+            test::conforms(comm);
+            test::refuses_a_second_exchange(comm);
+        });
     }
 
     TEST_CASE("MpiCommunicator: keeps the contract with policies around it") {

@@ -26,6 +26,7 @@
 #include <reshard/exec/initialize.hpp>
 
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 namespace {

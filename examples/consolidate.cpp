@@ -15,6 +15,7 @@
 
 #include <reshard/checkpoint/consolidate.hpp>
 
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <thread>

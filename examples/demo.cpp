@@ -12,6 +12,7 @@
 #include "support/progress.hpp"
 #include "support/ranks.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 

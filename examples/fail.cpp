@@ -12,6 +12,7 @@
 
 #include <unistd.h>  // _exit
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

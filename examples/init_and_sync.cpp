@@ -17,7 +17,9 @@
 #include <reshard/exec/sync.hpp>
 #include <reshard/reshard.hpp>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <numeric>
 #include <string_view>
 

@@ -16,6 +16,7 @@
 #include <reshard/mch/row_moves.hpp>
 #include <reshard/mch/validate.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 

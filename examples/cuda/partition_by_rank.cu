@@ -9,6 +9,7 @@
 #include <thrust/sequence.h>
 
 #include <cstdio>
+#include <cstring>
 
 /// The rank that owns an id: yours to define. Marked for the device, trivially copyable.
 struct OwnerOfId {

@@ -11,6 +11,8 @@
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/load_forecast.hpp>
 
+#include <optional>
+
 namespace demo {
 
 inline constexpr std::string_view redundant_scatter_name = "redundant scatter";

@@ -9,6 +9,7 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
 #include <map>
 #include <set>
 

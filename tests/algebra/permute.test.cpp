@@ -7,6 +7,8 @@
 
 #include "support/random.hpp"
 
+#include <algorithm>
+
 namespace {
 using namespace reshard;
 

@@ -5,6 +5,7 @@
 
 #include "support/random.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 

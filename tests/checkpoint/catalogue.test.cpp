@@ -8,6 +8,8 @@
 
 #include "support.hpp"
 
+#include <algorithm>
+
 namespace {
 using namespace checkpoint_test;
 

@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 

@@ -5,8 +5,10 @@
 
 #include <reshard/checkpoint/save_async.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 
 #include "consolidate_support.hpp"
 

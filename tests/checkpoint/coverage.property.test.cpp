@@ -5,6 +5,8 @@
 
 #include "manifest_support.hpp"
 
+#include <algorithm>
+
 using namespace checkpoint_test;
 using reshard::detail::CoverFault;
 using reshard::detail::find_cover_fault;

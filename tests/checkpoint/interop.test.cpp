@@ -14,6 +14,8 @@
 #include "python_support.hpp"
 #include "support.hpp"
 
+#include <cstring>
+
 using namespace checkpoint_test;
 
 namespace {

@@ -9,6 +9,7 @@
 #include "../support/random.hpp"
 #include "load_support.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 namespace {

@@ -12,6 +12,8 @@
 #include "support/fake_cuda.hpp"
 #include "support/thrown.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 

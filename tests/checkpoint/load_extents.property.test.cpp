@@ -11,6 +11,7 @@
 #include "../support/random.hpp"
 #include "sharded_support.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 namespace {

@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <algorithm>
 #include <cstring>
 
 using namespace reshard;

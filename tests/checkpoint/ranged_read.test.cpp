@@ -3,11 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <barrier>
 #include <limits>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 using namespace reshard;
 using detail::count_reads;

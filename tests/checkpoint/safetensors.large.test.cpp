@@ -9,6 +9,8 @@
 
 #include "support.hpp"
 
+#include <algorithm>
+
 using namespace checkpoint_test;
 
 TEST_SUITE("checkpoint/safetensors large") {

@@ -10,6 +10,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdarg>

@@ -8,6 +8,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 #include "../support/thrown.hpp"

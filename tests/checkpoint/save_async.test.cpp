@@ -8,6 +8,7 @@
 #include <reshard/comm/threads.hpp>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "../support/thrown.hpp"

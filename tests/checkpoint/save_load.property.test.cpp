@@ -11,6 +11,8 @@
 #include "../support/random.hpp"
 #include "save_support.hpp"
 
+#include <cstring>
+
 namespace {
 using namespace reshard;
 using namespace checkpoint_test;

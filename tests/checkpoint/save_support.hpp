@@ -6,6 +6,7 @@
 #include <reshard/checkpoint/safetensors.hpp>
 #include <reshard/checkpoint/save.hpp>
 
+#include <algorithm>
 #include <deque>
 
 #include "../support/oracle.hpp"

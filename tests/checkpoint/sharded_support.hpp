@@ -10,6 +10,7 @@
 #include "load_support.hpp"
 #include "manifest_support.hpp"
 
+#include <algorithm>
 #include <map>
 
 namespace checkpoint_test {

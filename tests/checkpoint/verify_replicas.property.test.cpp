@@ -7,6 +7,8 @@
 
 #include <reshard/comm/threads.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <set>

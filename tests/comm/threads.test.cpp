@@ -9,9 +9,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <random>     // mt19937
 #include <stdexcept>  // runtime_error
 #include <string>
+#include <thread>
 
 namespace {
 using namespace reshard;

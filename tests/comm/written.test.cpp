@@ -10,7 +10,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <exception>
+#include <memory>
 #include <thread>
 
 namespace {

@@ -12,6 +12,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 using namespace reshard;
 using namespace reshard::test;
 

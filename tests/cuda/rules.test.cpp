@@ -7,6 +7,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 using namespace reshard;
 using namespace reshard::test;
 

@@ -13,6 +13,7 @@
 #include "support/fake_cuda.hpp"
 #include "support/thrown.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>

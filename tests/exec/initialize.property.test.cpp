@@ -9,6 +9,9 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 namespace {
 using namespace reshard;
 

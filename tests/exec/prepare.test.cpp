@@ -16,10 +16,12 @@
 #include "support/thrown.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <new>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 namespace {

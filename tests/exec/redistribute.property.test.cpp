@@ -11,6 +11,9 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 namespace {
 using namespace reshard;
 

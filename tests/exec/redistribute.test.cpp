@@ -11,8 +11,11 @@
 #include "support/oracle.hpp"
 
 #include <bit>
+#include <cmath>
+#include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace {

@@ -10,6 +10,8 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
+
 namespace {
 using namespace reshard;
 

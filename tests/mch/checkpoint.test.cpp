@@ -11,6 +11,9 @@
 
 #include <mch/support/damaged.hpp>
 
+#include <algorithm>
+#include <cstring>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test::torchrec;

@@ -10,6 +10,9 @@
 
 #include <mch/support/damaged.hpp>
 
+#include <algorithm>
+#include <cstring>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test::torchrec;

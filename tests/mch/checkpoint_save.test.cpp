@@ -9,6 +9,9 @@
 
 #include <mch/support/saved.hpp>
 
+#include <algorithm>
+#include <atomic>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test::torchrec;

@@ -16,6 +16,7 @@
 #include <support/allocations.hpp>
 #include <support/fake_cuda.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 

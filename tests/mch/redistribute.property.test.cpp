@@ -7,6 +7,8 @@
 
 #include <mch/support/scenes.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 

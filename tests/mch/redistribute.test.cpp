@@ -12,6 +12,7 @@
 #include <mch/support/worlds.hpp>
 #include <support/fake_cuda.hpp>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>

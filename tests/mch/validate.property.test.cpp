@@ -10,6 +10,7 @@
 #include <mch/support/state.hpp>
 #include <support/random.hpp>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>

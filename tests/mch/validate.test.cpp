@@ -10,6 +10,7 @@
 #include <mch/support/state.hpp>
 #include <support/fake_cuda.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace {

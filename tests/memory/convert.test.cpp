@@ -6,7 +6,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>  // frexp, ldexp, nextafter
+#include <cstring>
 #include <limits>
 
 namespace {

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test;

@@ -6,6 +6,8 @@
 
 #include "support/random.hpp"
 
+#include <algorithm>
+
 namespace {
 using namespace reshard;
 using Rounds = std::vector<std::vector<std::size_t>>;

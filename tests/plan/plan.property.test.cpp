@@ -8,6 +8,7 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
 #include <map>
 
 namespace {

@@ -5,6 +5,8 @@
 
 #include "support/random.hpp"
 
+#include <algorithm>
+
 namespace reshard::test {
 
 /// Per axis a divisor of its extent stays inside a node. Nodes and the ranks within them come in order or in any order.

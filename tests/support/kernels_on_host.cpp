@@ -4,6 +4,7 @@
 
 #include "support/fake_cuda_runtime.hpp"
 
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 

@@ -7,6 +7,7 @@
 #include "../../support/random.hpp"
 #include "../support.hpp"
 
+#include <algorithm>
 #include <thread>
 
 namespace {

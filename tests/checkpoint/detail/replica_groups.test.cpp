@@ -7,6 +7,8 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
+
 namespace {
 using namespace reshard;
 using Ranks = std::vector<int>;

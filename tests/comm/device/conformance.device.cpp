@@ -6,6 +6,8 @@
 #include <reshard/comm/staged_on_host.hpp>
 #include <reshard/comm/traced.hpp>
 
+#include <atomic>
+
 namespace {
 using namespace reshard;
 using test::check_none;

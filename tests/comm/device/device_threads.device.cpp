@@ -6,8 +6,11 @@
 
 #include <reshard/reshard.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <numeric>  // iota
 #include <random>
+#include <thread>
 
 namespace {
 using namespace reshard;

@@ -7,6 +7,8 @@
 #include <reshard/comm/staged_on_host.hpp>
 #include <reshard/reshard.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <numeric>  // iota
 #include <random>
 

@@ -10,6 +10,7 @@
 #include "checkpoint/load_support.hpp"
 #include "support/random.hpp"
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 

@@ -11,6 +11,7 @@
 #include <sys/resource.h>  // setrlimit
 #include <unistd.h>        // _exit, getpid, write
 
+#include <chrono>
 #include <csignal>  // raise, SIGKILL, SIGSTOP
 #include <cstdio>   // fprintf, fopen
 #include <stdexcept>

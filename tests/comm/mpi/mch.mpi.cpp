@@ -11,6 +11,8 @@
 
 #include <mch/support/worlds.hpp>
 
+#include <chrono>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test::torchrec;

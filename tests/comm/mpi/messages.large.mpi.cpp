@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+
 namespace {
 using namespace reshard;
 using namespace std::chrono_literals;

@@ -10,6 +10,9 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
+#include <chrono>
+
 namespace {
 using namespace reshard;
 using namespace std::chrono_literals;

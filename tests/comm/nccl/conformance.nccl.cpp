@@ -5,6 +5,8 @@
 
 #include <reshard/comm/staged.hpp>
 
+#include <memory>
+
 namespace {
 using namespace reshard;
 using test::check_none;

@@ -7,6 +7,7 @@
 #include <unistd.h>    // fork
 
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <stdexcept>
 #include <thread>

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <random>
+#include <thread>
 
 namespace {
 using namespace reshard;

@@ -8,6 +8,7 @@
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/fold.hpp>
 
+#include <cstring>
 #include <memory>
 
 using namespace reshard;

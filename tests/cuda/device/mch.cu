@@ -8,6 +8,7 @@
 
 #include "mch/support/scenes.hpp"
 
+#include <algorithm>
 #include <memory>
 
 using namespace reshard;

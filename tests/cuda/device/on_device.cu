@@ -6,6 +6,8 @@
 #include <reshard/exec/redistribute.hpp>
 #include <reshard/memory/on_device.cuh>
 
+#include <cstring>
+
 using namespace reshard;
 using namespace reshard::test;
 

@@ -10,6 +10,10 @@
 #include <thrust/sequence.h>
 #include <thrust/sort.h>
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
 using namespace reshard;
 using namespace reshard::test;
 

@@ -12,6 +12,7 @@
 #include <reshard/comm/nccl.cuh>
 #endif
 
+#include <cstring>
 #include <optional>
 
 using namespace reshard;

@@ -9,6 +9,7 @@
 #include <reshard/cuda/detail/tile.hpp>
 #include <reshard/cuda/work.hpp>
 
+#include <algorithm>
 #include <numeric>  // iota
 
 namespace reshard::test {

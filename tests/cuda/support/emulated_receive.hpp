@@ -6,6 +6,8 @@
 #include "cuda/support/emulated.hpp"
 #include "cuda/support/receive_case.hpp"
 
+#include <algorithm>
+
 namespace reshard::test {
 
 /// The memory of DeviceReceive, and its launches by HostBlocks or others with their tiles().

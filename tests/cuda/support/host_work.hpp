@@ -13,8 +13,10 @@
 #include <reshard/cuda/report.hpp>
 #include <reshard/cuda/work.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <mutex>
 

@@ -7,6 +7,8 @@
 
 #include <mch/support/saved.hpp>
 
+#include <algorithm>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test::torchrec;

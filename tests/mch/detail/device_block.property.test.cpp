@@ -15,6 +15,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test;

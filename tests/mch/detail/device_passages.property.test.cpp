@@ -8,6 +8,8 @@
 
 #include <mch/support/on_device.hpp>
 
+#include <cstring>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test;

@@ -5,6 +5,8 @@
 
 #include <mch/support/saved.hpp>
 
+#include <algorithm>
+
 namespace reshard::test::torchrec {
 
 /// An index of which something was changed, with the sum that it should have now.

@@ -9,6 +9,7 @@
 #include <checkpoint/support.hpp>
 #include <mch/support/worlds.hpp>
 
+#include <algorithm>
 #include <atomic>
 
 namespace reshard::test::torchrec {

@@ -9,6 +9,8 @@
 #include <mch/support/replay.hpp>
 #include <support/random.hpp>
 
+#include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <unordered_set>
 

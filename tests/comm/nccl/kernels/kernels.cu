@@ -12,6 +12,8 @@
 #include <reshard/comm/nccl.cuh>
 #include <reshard/memory/convert.hpp>
 
+#include <chrono>
+
 using namespace reshard;
 namespace fake = test::fake_nccl;
 

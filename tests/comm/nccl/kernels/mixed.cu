@@ -10,6 +10,10 @@
 #include <reshard/comm/traced.hpp>
 #include <reshard/exec/batch.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
 #include <memory>
 #include <optional>
 

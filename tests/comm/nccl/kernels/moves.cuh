@@ -9,6 +9,7 @@
 
 #include <reshard/exec/redistribute.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <tuple>

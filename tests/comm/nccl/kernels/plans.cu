@@ -7,6 +7,10 @@
 #include <reshard/comm/traced.hpp>
 #include <reshard/exec/batch.hpp>
 
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
 using namespace reshard;
 using test::Buffer;
 using test::bytes_of;

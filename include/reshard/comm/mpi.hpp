@@ -2,7 +2,8 @@
 /// \file   reshard/comm/mpi.hpp
 /// \brief  Ranks that are MPI processes: MpiCommunicator, memory they share on a node, run_on_mpi() which runs a
 ///         program.
-/// \depends comm/communicator.hpp, memory, MPI 3.1 (C interface). Needs exceptions. Link reshard::mpi.
+/// \depends comm/communicator.hpp, comm/mpi_options.hpp, core/tensor_view.hpp, <memory>. Needs exceptions. Link
+/// reshard::mpi.
 ///
 /// Between nodes boxes travel as MPI messages; two ranks with transfers first tell each other what they are, in one
 /// small message each way, so that payloads that differ are an error there as well. On a node the receiver copies
@@ -11,19 +12,41 @@
 /// node share.
 #pragma once
 
-#include <reshard/comm/detail/mpi_exchange.hpp>
-#include <reshard/comm/detail/mpi_run.hpp>
-#include <reshard/comm/detail/mpi_shared.hpp>
+#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/mpi_options.hpp>
 #include <reshard/core/tensor_view.hpp>
-#include <reshard/memory/device_memory.hpp>
+
+#include <memory>   // shared_ptr
+#include <span>     // span
+#include <utility>  // exchange, move
 
 namespace reshard::inline v0 {
 
 class MpiCommunicator;
+
 namespace detail {
-template <class F>
-int run_ranks(MpiOptions const& options, F& body);
-}
+
+class MpiExchange;
+class MpiFamily;
+class MpiTeam;
+struct MpiAccess;
+enum class MpiCall : std::uint8_t;
+
+/// Where the memory of an MpiBuffer lies.
+struct MpiSharedBlock {
+    std::shared_ptr<MpiFamily> family;
+    std::byte* data = nullptr;
+    std::uint64_t key = 0;
+
+    /// Blocks nobody. Nothing, if it was moved from.
+    void release() noexcept;
+};
+
+}  // namespace detail
+
+/// Whether a launcher of MPI (mpirun, mpiexec, srun with a PMI) has started this process, by what it leaves in the
+/// environment. Makes no MPI call.
+[[nodiscard]] bool started_by_mpi() noexcept;
 
 /// An exchange among MPI processes. Does its part in wait() or test(), so one of them must be called.
 class [[nodiscard]] MpiRequest {
@@ -38,30 +61,19 @@ public:
     }
     MpiRequest(MpiRequest const&) = delete;
     MpiRequest& operator=(MpiRequest const&) = delete;
-    /// After a failure it does not wait: buffers of the communicator that MPI may still use are kept for good. Memory of
-    /// the caller is named by the error of wait() where MPI has it still, which this cannot do: see docs/failures.md.
+    /// After a failure it does not wait: buffers of the communicator that MPI may still use are kept for good. Memory
+    /// of the caller is named by the error of wait() where MPI has it still, which this cannot do: see
+    /// docs/failures.md.
     ~MpiRequest() { finish_quietly(); }
 
-    void wait() {
-        if (auto* const exchange = std::exchange(exchange_, nullptr)) exchange->wait();
-    }
-    [[nodiscard]] bool test() {
-        auto* const exchange = std::exchange(exchange_, nullptr);  // if this throws, the exchange is over
-        if (exchange == nullptr || exchange->test()) return true;
-        exchange_ = exchange;
-        return false;
-    }
+    void wait();
+    [[nodiscard]] bool test();
     [[nodiscard]] bool done() const noexcept { return exchange_ == nullptr; }
 
 private:
     friend class MpiCommunicator;
     explicit MpiRequest(detail::MpiExchange& exchange) noexcept : exchange_(&exchange) {}
-    void finish_quietly() noexcept {
-        try {
-            wait();
-        } catch (...) {  // the other ranks know; this one asks the communicator again, or never
-        }
-    }
+    void finish_quietly() noexcept;
 
     detail::MpiExchange* exchange_ = nullptr;
 };
@@ -73,20 +85,18 @@ class MpiBuffer {
 public:
     MpiBuffer() = default;
     MpiBuffer(MpiBuffer&& other) noexcept
-        : family_(std::move(other.family_)),
+        : segment_(std::move(other.segment_)),
           data_(std::exchange(other.data_, nullptr)),
-          size_(std::exchange(other.size_, 0)),
-          key_(other.key_) {}
+          size_(std::exchange(other.size_, 0)) {}
     MpiBuffer& operator=(MpiBuffer&& other) noexcept {
         if (this == &other) return *this;
-        release();
-        family_ = std::move(other.family_);
+        segment_.release();
+        segment_ = std::move(other.segment_);
         data_ = std::exchange(other.data_, nullptr);
         size_ = std::exchange(other.size_, 0);
-        key_ = other.key_;
         return *this;
     }
-    ~MpiBuffer() { release(); }
+    ~MpiBuffer() { segment_.release(); }
 
     [[nodiscard]] T* data() noexcept { return data_; }
     [[nodiscard]] T const* data() const noexcept { return data_; }
@@ -105,22 +115,17 @@ public:
 
 private:
     friend class MpiCommunicator;
+    MpiBuffer(detail::MpiSharedBlock segment, Index size) noexcept
+        : segment_(std::move(segment)), data_(reinterpret_cast<T*>(segment_.data)), size_(size) {}
     void check(DynamicShape const& shape) const {
         if (shape.size() <= size_) return;
         raise(ErrorCode::buffer, concat("reshard::MpiBuffer: a view of shape ", to_string(shape), " in a buffer of ",
                                         size_, " elements. Fix: allocate as many as the shape has."));
     }
-    void release() noexcept {
-        if (family_) detail::release_segments(*family_, key_);
-        family_.reset();
-        data_ = nullptr;
-        size_ = 0;
-    }
 
-    std::shared_ptr<detail::MpiFamily> family_;
+    detail::MpiSharedBlock segment_;
     T* data_ = nullptr;
     Index size_ = 0;
-    std::uint64_t key_ = 0;
 };
 
 /// A rank among MPI processes. Used by one thread at a time; must be gone before MPI_Finalize.
@@ -134,59 +139,40 @@ public:
     /// own. Throws MismatchError on every rank when path or ranks_per_node are not the same everywhere; TransportError:
     /// MPI not initialised or already finalised, MPI_COMM_NULL, an inter-communicator, a thread MPI was not initialised
     /// for, attach where it does not work.
-    explicit MpiCommunicator(MPI_Comm comm, MpiOptions const& options = {}) {
-        detail::check_mpi_environment(comm);
-        MPI_Comm own = MPI_COMM_NULL;
-        detail::mpi_check(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
-        exchange_ = detail::make_mpi_exchange(detail::make_mpi_team(own, nullptr, 0, options));
-    }
+    explicit MpiCommunicator(MPI_Comm comm, MpiOptions const& options = {});
     MpiCommunicator(MpiCommunicator&&) noexcept = default;
     MpiCommunicator& operator=(MpiCommunicator&&) noexcept = default;
     MpiCommunicator(MpiCommunicator const&) = delete;
     MpiCommunicator& operator=(MpiCommunicator const&) = delete;
     ~MpiCommunicator() = default;
 
-    [[nodiscard]] int rank() const noexcept { return team().rank(); }
-    [[nodiscard]] int size() const noexcept { return team().size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
+    [[nodiscard]] int rank() const noexcept;
+    [[nodiscard]] int size() const noexcept;
+    [[nodiscard]] Traffic traffic() const noexcept;
     /// The private duplicate, for other libraries that need a communicator of these ranks. Errors return.
-    [[nodiscard]] MPI_Comm native() const noexcept { return team().comm(); }
+    [[nodiscard]] MPI_Comm native() const noexcept;
     /// How the ranks of this node reach each other's ordinary memory: attach or messages.
-    [[nodiscard]] MpiPath path() const noexcept { return team().attach() ? MpiPath::attach : MpiPath::messages; }
+    [[nodiscard]] MpiPath path() const noexcept;
 
     /// Lays the transfers out for the ranks of this node, starts messages to the others and from those that have said
     /// what they send, and returns; never blocks. The rest of what comes is received in wait() and test().
     /// Memory is the host's (prepare() asks check_memory()). Throws TransportError for transfers out of order or an
     /// exchange already under way.
-    MpiRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        enter(detail::MpiCall::exchange);
-        exchange_->start(sends, receives);
-        return MpiRequest(*exchange_);
-    }
+    MpiRequest exchange(std::span<Send const> sends, std::span<Receive const> receives);
 
-    [[nodiscard]] Verdict agree(Verdict const& mine) {
-        enter(detail::MpiCall::agree);
-        return team().agree(mine);
-    }
+    [[nodiscard]] Verdict agree(Verdict const& mine);
 
     /// Collective. Ranks of one colour >= 0, ordered by (key, rank). The new communicator shares the fate of this one:
     /// poison in one is poison in both. The wait for all ranks has the deadline; MPI_Comm_split itself cannot be given
     /// up, so a rank that dies inside it is the launcher's business.
-    [[nodiscard]] MpiCommunicator split(int colour, int key) {
-        enter(detail::MpiCall::split);
-        return MpiCommunicator(detail::make_mpi_exchange(team().split(colour, key)));
-    }
+    [[nodiscard]] MpiCommunicator split(int colour, int key);
 
     /// Throws BufferError for memory of a device: this transport moves the host's.
-    void check_memory(void const* memory) const { refuse_device_memory(name, memory); }
+    void check_memory(void const* memory) const;
 
-    void abort(ErrorCode code, std::string_view reason) noexcept { team().poison(code, reason); }
+    void abort(ErrorCode code, std::string_view reason) noexcept;
     /// Ends the program on all ranks by MPI_Abort: what AbortOnFailure does in the end.
-    [[noreturn]] static void terminate() noexcept {
-        std::fflush(nullptr);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-        std::abort();  // MPI_Abort does not return, but MPI does not say so
-    }
+    [[noreturn]] static void terminate() noexcept;
 
     /// Collective: `elements` elements on this rank (other ranks may ask for another number) that the ranks of its node
     /// read in place. Where the system lets processes share nothing, ordinary memory. Throws OutOfMemory on every rank
@@ -194,38 +180,16 @@ public:
     template <Element T>
     [[nodiscard]] MpiBuffer<T> allocate(Index elements) {
         static_assert(std::is_trivially_copyable_v<T>, "reshard::MpiCommunicator: elements are moved as bytes.");
-        enter(detail::MpiCall::allocate);
-        MpiBuffer<T> buffer;
-        Index bytes = 0;
-        Verdict mine;
-        if (elements < 0 || !multiply_fits(elements, static_cast<Index>(sizeof(T)), bytes)) {
-            mine.code = ErrorCode::buffer;
-            mine.reason = concat("reshard::MpiCommunicator: a buffer of ", elements, " elements of ", sizeof(T),
-                                 " bytes. Fix: check the count.");
-            bytes = 0;
-        }
-        auto const [data, key] = detail::allocate_shared(team(), bytes, std::move(mine));
-        buffer.family_ = team().family();
-        buffer.data_ = reinterpret_cast<T*>(data);
-        buffer.size_ = elements;
-        buffer.key_ = key;
-        return buffer;
+        return MpiBuffer<T>(allocate_bytes(elements, static_cast<Index>(sizeof(T))), elements);
     }
 
 private:
-    template <class F>
-    friend int detail::run_ranks(MpiOptions const& options, F& body);
-    explicit MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept : exchange_(std::move(exchange)) {}
+    friend struct detail::MpiAccess;
+    explicit MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept;
 
-    [[nodiscard]] detail::MpiTeam& team() const noexcept { return *exchange_->team(); }
-    void enter(detail::MpiCall call) {
-        if (exchange_->busy()) {
-            raise(ErrorCode::transport,
-                  "reshard::MpiCommunicator: an exchange is under way. Fix: wait() for its request first, or split the "
-                  "communicator.");
-        }
-        team().enter(call);
-    }
+    [[nodiscard]] detail::MpiTeam& team() const noexcept;
+    void enter(detail::MpiCall call);
+    [[nodiscard]] detail::MpiSharedBlock allocate_bytes(Index elements, Index element_bytes);
 
     std::shared_ptr<detail::MpiExchange> exchange_;
 };
@@ -233,38 +197,9 @@ private:
 static_assert(Communicator<MpiCommunicator>);
 
 namespace detail {
-
-template <class F>
-int run_ranks(MpiOptions const& options, F& body) {
-    std::shared_ptr<MpiTeam> team;
-    bool well = false;
-    try {
-        MpiCommunicator comm(MPI_COMM_WORLD, options);
-        team = comm.exchange_->team();
-        try {
-            body(comm);
-            well = true;
-            team->leave();
-        } catch (Error const& error) {
-            report_end(*team, error.code(), error.message());
-        } catch (std::exception const& error) {
-            report_end(*team, ErrorCode::user, error.what());
-        } catch (...) {
-            report_end(*team, ErrorCode::user, "an exception that is not a std::exception");
-        }
-    } catch (std::exception const& error) {  // from the constructor
-        std::fprintf(stderr, "reshard: %s\n", error.what());
-        std::fflush(nullptr);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-        return 1;
-    }
-    if (all_ended_well(*team, well)) return 0;
-    // MPI_Finalize waits for messages that will never come.
-    std::fflush(nullptr);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    return 1;
-}
-
+/// What a rank does; `body` is the caller's.
+using MpiBody = void (*)(void* body, MpiCommunicator& comm);
+int run_on_mpi(MpiOptions const& options, MpiBody call, void* body);
 }  // namespace detail
 
 /// Runs body(MpiCommunicator&) on every process that mpirun started and returns this process's exit code; to be called
@@ -276,17 +211,8 @@ int run_ranks(MpiOptions const& options, F& body) {
 /// deadline) to report.
 template <class F>
 int run_on_mpi(MpiOptions const& options, F&& body) {
-    bool const ours = !detail::mpi_is_initialised();
-    if (ours) {
-        int level = 0;
-        if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
-            std::fputs("reshard: MPI_Init_thread failed.\n", stderr);
-            return 1;
-        }
-    }
-    int const code = detail::run_ranks(options, body);
-    if (ours && code == 0 && !detail::mpi_is_finalised()) MPI_Finalize();
-    return code;
+    auto const call = [](void* own, MpiCommunicator& comm) { (*static_cast<std::remove_reference_t<F>*>(own))(comm); };
+    return detail::run_on_mpi(options, call, const_cast<void*>(static_cast<void const*>(std::addressof(body))));
 }
 template <class F>
 int run_on_mpi(F&& body) {
@@ -294,3 +220,7 @@ int run_on_mpi(F&& body) {
 }
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MPI)
+#include <reshard/comm/mpi.ipp>
+#endif

@@ -5,7 +5,7 @@
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/detail/cast.hpp>
-#include <reshard/memory/detail/loop_nest.hpp>
+#include <reshard/memory/loop_nest.hpp>
 
 namespace reshard::inline v0 {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/memory/copy.hpp>
-#include <reshard/memory/detail/loop_nest.hpp>
+#include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/detail/stream_rows.hpp>
 #include <reshard/memory/stream_copy.hpp>
 

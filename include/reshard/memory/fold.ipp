@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/memory/detail/arithmetic.hpp>
-#include <reshard/memory/detail/loop_nest.hpp>
+#include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/fold.hpp>
 
 namespace reshard::inline v0 {

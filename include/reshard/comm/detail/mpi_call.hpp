@@ -1,45 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_call.hpp
-/// \brief  <mpi.h> without its C++ bindings, return codes as typed errors, and the options of an MPI transport.
-/// \depends core, memory/copy.hpp, MPI 3.1.
+/// \brief  Return codes of MPI as typed errors.
+/// \depends core, comm/mpi_options.hpp.
 #pragma once
 
+#include <reshard/comm/mpi_options.hpp>
 #include <reshard/core/error.hpp>
-#include <reshard/memory/copy.hpp>
-
-#include <chrono>  // milliseconds
-
-// The C++ bindings were removed from MPI in 2012 and cost half a second of every compilation.
-#ifndef OMPI_SKIP_MPICXX
-#define OMPI_SKIP_MPICXX 1
-#endif
-#ifndef MPICH_SKIP_MPICXX
-#define MPICH_SKIP_MPICXX 1
-#endif
-#include <mpi.h>
-
-#if MPI_VERSION < 3 || (MPI_VERSION == 3 && MPI_SUBVERSION < 1)
-#error "reshard: comm/mpi.hpp needs MPI 3.1 or newer."
-#endif
 
 namespace reshard::inline v0 {
-
-/// How ranks of one node reach each other's ordinary memory. Memory of MpiCommunicator::allocate() is read in place,
-/// whatever this says.
-enum class MpiPath : std::uint8_t {
-    automatic,  ///< attach where a trial at construction works between all ranks of the node, otherwise messages;
-                ///< transfers of a few kilobytes through shared memory, as with attach
-    messages,   ///< MPI messages, whatever the size
-    attach,     ///< process_vm_readv for long rows; the constructor throws TransportError where the system forbids it
-};
-
-/// How ranks that are MPI processes behave. The same on every rank.
-struct MpiOptions {
-    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait in which nothing moves
-    MpiPath path = MpiPath::automatic;
-    Index streaming_threshold = streaming_payload_bytes;  ///< bytes the ranks of a node receive at once, see CopyHint
-    int ranks_per_node = 0;  ///< at most so many ranks count as one node; 0: as many as share memory. For tests.
-};
 
 namespace detail {
 

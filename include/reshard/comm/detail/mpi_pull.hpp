@@ -6,6 +6,7 @@
 #pragma once
 
 #include <reshard/comm/detail/mpi_messages.hpp>
+#include <reshard/memory/loop_nest.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_run.hpp
-/// \brief  Whether a program was started by MPI, and how it ends when a rank fails.
+/// \brief  How a program ends when a rank fails.
 /// \depends comm/detail/mpi_team.hpp.
 #pragma once
 
@@ -8,19 +8,8 @@
 
 #include <algorithm>  // min
 #include <cstdio>     // fprintf
-#include <cstdlib>    // getenv
 
-namespace reshard::inline v0 {
-
-/// Whether a launcher of MPI (mpirun, mpiexec, srun with a PMI) has started this process, by what it leaves in the
-/// environment. Makes no MPI call.
-[[nodiscard]] inline bool started_by_mpi() noexcept {
-    for (char const* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
-        if (std::getenv(variable) != nullptr) return true;
-    return false;
-}
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 [[nodiscard]] constexpr std::string_view error_name(ErrorCode code) noexcept {
     switch (code) {
@@ -101,5 +90,4 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
     return all;
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -10,7 +10,7 @@
 #include <reshard/core/detail/access.hpp>
 #include <reshard/core/divider.hpp>
 #include <reshard/memory/detail/arithmetic.hpp>
-#include <reshard/memory/detail/loop_nest.hpp>
+#include <reshard/memory/loop_nest.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/memory/detail/loop_nest.hpp
+/// \file   reshard/memory/loop_nest.hpp
 /// \brief  The fewest loops that visit two strided boxes element by element: what every host kernel starts from.
 /// \depends core only. No allocation.
 #pragma once

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// How comm/mpi.hpp is done.
+#pragma once
+
+#include <reshard/comm/detail/mpi_exchange.hpp>
+#include <reshard/comm/detail/mpi_run.hpp>
+#include <reshard/comm/detail/mpi_shared.hpp>
+#include <reshard/comm/mpi.hpp>
+#include <reshard/memory/device_memory.hpp>
+
+#include <cstdio>   // fflush, fputs
+#include <cstdlib>  // abort, getenv
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE bool started_by_mpi() noexcept {
+    for (char const* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
+        if (std::getenv(variable) != nullptr) return true;
+    return false;
+}
+
+RESHARD_INLINE void MpiRequest::wait() {
+    if (auto* const exchange = std::exchange(exchange_, nullptr)) exchange->wait();
+}
+RESHARD_INLINE bool MpiRequest::test() {
+    auto* const exchange = std::exchange(exchange_, nullptr);  // if this throws, the exchange is over
+    if (exchange == nullptr || exchange->test()) return true;
+    exchange_ = exchange;
+    return false;
+}
+RESHARD_INLINE void MpiRequest::finish_quietly() noexcept {
+    try {
+        wait();
+    } catch (...) {  // the other ranks know; this one asks the communicator again, or never
+    }
+}
+RESHARD_INLINE MpiCommunicator::MpiCommunicator(MPI_Comm comm, MpiOptions const& options) {
+    detail::check_mpi_environment(comm);
+    MPI_Comm own = MPI_COMM_NULL;
+    detail::mpi_check(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
+    exchange_ = detail::make_mpi_exchange(detail::make_mpi_team(own, nullptr, 0, options));
+}
+RESHARD_INLINE int MpiCommunicator::rank() const noexcept { return team().rank(); }
+RESHARD_INLINE int MpiCommunicator::size() const noexcept { return team().size(); }
+RESHARD_INLINE Traffic MpiCommunicator::traffic() const noexcept { return exchange_->traffic(); }
+RESHARD_INLINE MPI_Comm MpiCommunicator::native() const noexcept { return team().comm(); }
+RESHARD_INLINE MpiPath MpiCommunicator::path() const noexcept {
+    return team().attach() ? MpiPath::attach : MpiPath::messages;
+}
+RESHARD_INLINE void MpiCommunicator::check_memory(void const* memory) const { refuse_device_memory(name, memory); }
+RESHARD_INLINE void MpiCommunicator::abort(ErrorCode code, std::string_view reason) noexcept {
+    team().poison(code, reason);
+}
+RESHARD_INLINE detail::MpiTeam& MpiCommunicator::team() const noexcept { return *exchange_->team(); }
+RESHARD_INLINE MpiCommunicator::MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept
+    : exchange_(std::move(exchange)) {}
+RESHARD_INLINE MpiRequest MpiCommunicator::exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+    enter(detail::MpiCall::exchange);
+    exchange_->start(sends, receives);
+    return MpiRequest(*exchange_);
+}
+RESHARD_INLINE Verdict MpiCommunicator::agree(Verdict const& mine) {
+    enter(detail::MpiCall::agree);
+    return team().agree(mine);
+}
+RESHARD_INLINE MpiCommunicator MpiCommunicator::split(int colour, int key) {
+    enter(detail::MpiCall::split);
+    return MpiCommunicator(detail::make_mpi_exchange(team().split(colour, key)));
+}
+RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    std::abort();  // MPI_Abort does not return, but MPI does not say so
+}
+RESHARD_INLINE void MpiCommunicator::enter(detail::MpiCall call) {
+    if (exchange_->busy()) {
+        raise(ErrorCode::transport,
+              "reshard::MpiCommunicator: an exchange is under way. Fix: wait() for its request first, or split the "
+              "communicator.");
+    }
+    team().enter(call);
+}
+RESHARD_INLINE detail::MpiSharedBlock MpiCommunicator::allocate_bytes(Index elements, Index element_bytes) {
+    enter(detail::MpiCall::allocate);
+    Index bytes = 0;
+    Verdict mine;
+    if (elements < 0 || !multiply_fits(elements, element_bytes, bytes)) {
+        mine.code = ErrorCode::buffer;
+        mine.reason = concat("reshard::MpiCommunicator: a buffer of ", elements, " elements of ", element_bytes,
+                             " bytes. Fix: check the count.");
+        bytes = 0;
+    }
+    auto const [data, key] = detail::allocate_shared(team(), bytes, std::move(mine));
+    return {team().family(), data, key};
+}
+RESHARD_INLINE void detail::MpiSharedBlock::release() noexcept {
+    if (family) release_segments(*family, key);
+    family.reset();
+}
+
+namespace detail {
+
+struct MpiAccess {
+    [[nodiscard]] static std::shared_ptr<MpiTeam> const& team(MpiCommunicator const& comm) noexcept {
+        return comm.exchange_->team();
+    }
+};
+
+inline int run_ranks(MpiOptions const& options, MpiBody call, void* body) {
+    std::shared_ptr<MpiTeam> team;
+    bool well = false;
+    try {
+        MpiCommunicator comm(MPI_COMM_WORLD, options);
+        team = MpiAccess::team(comm);
+        try {
+            call(body, comm);
+            well = true;
+            team->leave();
+        } catch (Error const& error) {
+            report_end(*team, error.code(), error.message());
+        } catch (std::exception const& error) {
+            report_end(*team, ErrorCode::user, error.what());
+        } catch (...) {
+            report_end(*team, ErrorCode::user, "an exception that is not a std::exception");
+        }
+    } catch (std::exception const& error) {  // from the constructor
+        std::fprintf(stderr, "reshard: %s\n", error.what());
+        std::fflush(nullptr);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+        return 1;
+    }
+    if (all_ended_well(*team, well)) return 0;
+    // MPI_Finalize waits for messages that will never come.
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    return 1;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, MpiBody call, void* body) {
+    bool const ours = !mpi_is_initialised();
+    if (ours) {
+        int level = 0;
+        if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+            std::fputs("reshard: MPI_Init_thread failed.\n", stderr);
+            return 1;
+        }
+    }
+    int const code = run_ranks(options, call, body);
+    if (ours && code == 0 && !mpi_is_finalised()) MPI_Finalize();
+    return code;
+}
+
+}  // namespace reshard::inline v0

@@ -12,8 +12,7 @@
 namespace reshard::test {
 
 /// Exchanges of random numbers of transfers, of random sizes, one after another: every byte arrives.
-template <Communicator C>
-void moves_at_random(C& comm, unsigned seed, int trials) {
+inline void moves_at_random(CommunicatorRef comm, unsigned seed, int trials) {
     std::mt19937 rng(seed);  // the same on every rank
     for (int trial = 0; trial != trials; ++trial) {
         auto const salt = static_cast<unsigned>(rng());
@@ -27,8 +26,7 @@ void moves_at_random(C& comm, unsigned seed, int trials) {
 }
 
 /// After a failure each further call says so again.
-template <Communicator C>
-void check_poisoned(C& comm) {
+inline void check_poisoned(CommunicatorRef comm) {
     CHECK_THROWS_AS(comm.exchange({}, {}).wait(), PeerFailed);
     CHECK_THROWS_AS(static_cast<void>(comm.agree({})), PeerFailed);
     CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), PeerFailed);
@@ -49,8 +47,7 @@ inline std::vector<Mismatch> const mismatches = {
 };
 
 /// Ends with the error of such an exchange, in wait() or in test(). `to` is where rank 3 would receive.
-template <Communicator C>
-void exchange_mismatched(C& comm, Mismatch const& one, bool by_test, std::byte* to) {
+inline void exchange_mismatched(CommunicatorRef comm, Mismatch const& one, bool by_test, std::byte* to) {
     std::vector<std::byte> const from(64);
     std::vector<Send> sends;
     std::vector<Receive> receives;
@@ -68,8 +65,8 @@ void exchange_mismatched(C& comm, Mismatch const& one, bool by_test, std::byte* 
 
 /// Everybody sends to everybody out of memory that is freed as soon as an exchange has ended. In the second one rank
 /// `culprit` calls spoil(request), and the error of that ends it.
-template <Communicator C, class Spoil>
-void exchange_until_spoilt(C& comm, int culprit, Index size, Spoil const& spoil) {
+template <class Spoil>
+void exchange_until_spoilt(CommunicatorRef comm, int culprit, Index size, Spoil const& spoil) {
     for (int round = 0;; ++round) {
         std::vector<std::byte> mine(static_cast<std::size_t>(size), std::byte{static_cast<unsigned char>(comm.rank())});
         std::vector<std::byte> got(mine.size() * static_cast<std::size_t>(comm.size()));

@@ -2,6 +2,9 @@
 // Mirrors include/reshard/exec/batch.hpp: a batch leaves the same bits as its tensors one by one, whatever they are.
 #include <reshard/exec/batch.hpp>
 
+#include <reshard/exec/detail/prepare_check.hpp>
+#include <reshard/plan/batch.hpp>
+
 #include <doctest/doctest.h>
 
 #include <reshard/comm/threads.hpp>

@@ -2,6 +2,8 @@
 // Mirrors include/reshard/memory/copy.hpp.
 #include <reshard/memory/copy.hpp>
 
+#include <reshard/memory/loop_nest.hpp>
+
 #include "boxes.hpp"
 
 #include <doctest/doctest.h>

@@ -40,7 +40,7 @@ bool agree(Grid const& grid, Index a, Index b, int dim, unsigned axes) {
 /// Compares with the destination of every single index. Returns how many indices were counted.
 Index check_counts(Grid const& from, Grid const& to, Index piece, Index reference, unsigned axes) {
     auto const sets = detail::index_sets(from, piece);
-    detail::Tally<Grid> const tally(to, sets, detail::forms_of(from, to), reference, axes);
+    detail::Tally const tally(to, sets, detail::forms_of(from, to), reference, axes);
     Index counted = 0;
     Index product = 1;
     for (int dim = 0; dim < to.dims.size(); ++dim) {
@@ -80,7 +80,7 @@ Key key_of(Message const& message, Index destination) {
 Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axes, test::Random& random) {
     auto const sets = detail::index_sets(from, piece);
     auto const forms = detail::forms_of(from, to);
-    detail::Tally<Grid> const home(to, sets, forms, piece, axes);
+    detail::Tally const home(to, sets, forms, piece, axes);
     detail::Everything const all(home.places());
     Index const length = home.places().elements() - home.elements();
     Index const begin = random.between(-1, larger<Index>(length - 1, 0));
@@ -157,13 +157,13 @@ TEST_SUITE("plan/detail/tally") {
             auto const forms = detail::forms_of(source, target);
             auto const axes = static_cast<unsigned>(random.between(0, (1 << mesh.axes()) - 1));
             Index piece = source.cutting_ordinal(random.between(0, mesh.size() - 1));
-            detail::Tally<Grid> tally(target, detail::index_sets(source, piece), forms, piece, axes);
+            detail::Tally tally(target, detail::index_sets(source, piece), forms, piece, axes);
             if (tally.places().any_listed()) continue;
             for (int i = 0; i < 5; ++i) {
                 piece = source.cutting_ordinal(random.between(0, mesh.size() - 1));
                 auto const sets = detail::index_sets(source, piece);
                 tally.follow(sets, piece);
-                detail::Tally<Grid> const anew(target, sets, forms, piece, axes);
+                detail::Tally const anew(target, sets, forms, piece, axes);
                 REQUIRE(tally.elements() == anew.elements());
                 REQUIRE(tally.places().elements() == anew.places().elements());
                 for (int dim = 0; dim < sets.size(); ++dim) {

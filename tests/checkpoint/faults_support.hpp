@@ -21,6 +21,7 @@ struct Faults {
     std::atomic<long> at{-1};  ///< this one, from 0
     int error = 0;             ///< fails with it; 0: the process ends
     bool all_threads = false;
+    bool lasting = false;            ///< those after it fail as well
     std::size_t longest = SIZE_MAX;  ///< no write moves more
     std::string_view only{};         ///< calls of that name alone are counted
     bool done_anyway = false;        ///< a rename that fails was done nevertheless

@@ -28,7 +28,9 @@ using checkpoint_test::faults;
 bool fails(char const* what) {
     if (faults == nullptr || !(counted || faults->all_threads)) return false;
     if (!faults->only.empty() && faults->only != what) return false;
-    if (faults->calls.fetch_add(1) != faults->at.load()) return false;
+    long const call = faults->calls.fetch_add(1);
+    long const first = faults->at.load();
+    if (first < 0 || call < first || (call > first && !faults->lasting)) return false;
     if (faults->error == 0) ::_exit(42);
     faults->failed = what;
     errno = faults->error;
@@ -47,6 +49,7 @@ int __real_fdatasync(int file);
 int __real_rename(char const* from, char const* to);
 int __real_unlink(char const* path);
 int __real_close(int file);
+int __real_fstat(int file, struct stat* status);
 
 int __wrap_open(char const* path, int flags, ...) {
     va_list list;
@@ -72,6 +75,7 @@ int __wrap_rename(char const* from, char const* to) {
     return -1;
 }
 int __wrap_unlink(char const* path) { return fails("unlink") ? -1 : __real_unlink(path); }
+int __wrap_fstat(int file, struct stat* status) { return fails("fstat") ? -1 : __real_fstat(file, status); }
 int __wrap_close(int file) {  // whatever it says, the descriptor is closed
     bool const failed = fails("close");
     int const error = errno;
@@ -248,6 +252,32 @@ TEST_SUITE("checkpoint/save faults") {
         save_model(folder.path(), 1);
         faults = nullptr;
         CHECK(version_of(folder) == 1);
+    }
+
+    TEST_CASE("writes that move nothing, and a lock that cannot be looked at, end with an error") {
+        TempFolder const folder;
+        save_model(folder.path(), 1);
+        auto const refused = [&](Faults& plan, std::vector<std::string> const& parts) {
+            faults = &plan;
+            auto const thrown = test::thrown_by(3, [&](ThreadCommunicator& comm) {
+                Trained mine(model(), comm.rank(), 2);
+                counted = comm.rank() == 0;
+                save(folder.path(), mine.list(), comm, options(2));
+            });
+            faults = nullptr;
+            test::check_same(thrown, ErrorCode::io, parts);
+            CHECK(version_of(folder) == 1);
+        };
+        Faults none;
+        none.longest = 0;
+        refused(none, {"cannot write", "Input/output error"});
+        Faults blind;
+        blind.at = 0;
+        blind.error = EIO;
+        blind.only = "fstat";
+        blind.lasting = true;
+        refused(blind, {"rank 0 of 3: IoError: ", ".lock was locked 1000 times"});
+        check_next_save(folder, 3);
     }
 
     TEST_CASE("a process that is killed at any moment leaves a whole save") {

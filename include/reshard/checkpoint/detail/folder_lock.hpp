@@ -20,7 +20,7 @@ public:
     FolderLock() = default;
     /// Throws IoError, naming the folder, when another save holds the lock or the file cannot be made.
     FolderLock(std::string const& folder, std::string_view leaf) : path_(join_path(folder, leaf)) {
-        for (;;) {
+        for (int attempt = 0; attempt < most_attempts; ++attempt) {
             int const fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
             if (fd < 0 && errno == EINTR) continue;
             if (fd < 0) {
@@ -44,6 +44,11 @@ public:
             if (error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK || error == EINVAL) return;
             raise_io(folder, concat("cannot lock ", leaf), error, "check the file system.");
         }
+        raise(ErrorCode::io,
+              concat("IoError: ", folder, ": ", leaf, " was locked ", most_attempts,
+                     " times, and each time it was not, or ",
+                     "could not be seen to be, the file of that name. Fix: check the file system, and let one job at a "
+                     "time save into a folder."));
     }
     FolderLock(FolderLock&&) noexcept = default;
     FolderLock& operator=(FolderLock&& other) noexcept {
@@ -85,6 +90,8 @@ public:
     }
 
 private:
+    static constexpr int most_attempts = 1000;
+
     [[nodiscard]] bool is_at_path() const noexcept {
         struct stat mine {};
         struct stat there {};

@@ -10,6 +10,7 @@
 
 #include <atomic>       // atomic
 #include <cstdint>      // SIZE_MAX
+#include <functional>   // function
 #include <string>       // string
 #include <string_view>  // string_view
 
@@ -29,6 +30,7 @@ struct Faults {
 };
 inline Faults* faults = nullptr;  // none: calls go on as they are
 inline thread_local bool counted = false;
+inline std::function<void(std::string_view)> before_open;  ///< called with each path
 
 /// Starts a process that does this and nothing else; an exception ends it, as a signal that no test expects.
 template <class Body>

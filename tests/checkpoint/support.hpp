@@ -122,6 +122,7 @@ void check_rule(SafetensorsRule rule, Call&& call) {
     CHECK(error.code == ErrorCode::format);
     CHECK(name(error.rule) == name(rule));
     CHECK(contains(error.message, "Fix: "));
+    CHECK(error.message.find("Fix: ") == error.message.rfind("Fix: "));
 }
 
 /// The call fails with an IoError whose text has `part` and a remedy.
@@ -132,6 +133,7 @@ void check_io(std::string_view part, Call&& call) {
     CHECK(error.code == ErrorCode::io);
     CHECK(contains(error.message, part));
     CHECK(contains(error.message, "Fix: "));
+    CHECK(error.message.find("Fix: ") == error.message.rfind("Fix: "));
 }
 
 }  // namespace checkpoint_test

@@ -26,25 +26,7 @@ public:
     /// Throws IoError (naming what is missing), FormatError, MismatchError for files that are not those the manifest
     /// names.
     [[nodiscard]] static Checkpoint open(std::string const& path, Access access = Access::pread) {
-        detail::FileList list = detail::list_files(path);
-        detail::EntryReader const reader(list);
-        Checkpoint result;
-        std::vector<detail::FileEntries> entries;
-        for (std::size_t i = 0; i < list.leaves.size(); ++i) {
-            result.files_.push_back(SafetensorsFile::open(detail::join_path(list.folder, list.leaves[i]), access));
-            if (list.kind == CheckpointKind::manifest) {
-                detail::check_file(result.files_[i], list.manifest, i, list.kind);
-                detail::check_entries(result.files_[i], list.manifest, i, list.kind);
-            } else {
-                entries.push_back(reader.read(result.files_[i], i));
-            }
-        }
-        result.kind_ = list.kind;
-        result.folder_ = list.folder;
-        result.manifest_ = list.kind == CheckpointKind::manifest ? std::move(list.manifest)
-                                                                 : detail::manifest_of(list, std::move(entries));
-        result.list_whole();
-        return result;
+        return detail::read_list(path, [&](detail::FileList list) { return Checkpoint(std::move(list), access); });
     }
 
     [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
@@ -105,7 +87,21 @@ public:
     [[nodiscard]] ConstDynamicView view(CheckpointTensor const& tensor) const { return file_of(tensor).view(tensor); }
 
 private:
-    Checkpoint() = default;
+    Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {
+        detail::EntryReader const reader(list);
+        std::vector<detail::FileEntries> entries;
+        for (std::size_t i = 0; i < list.leaves.size(); ++i) {
+            if (kind_ == CheckpointKind::manifest) {
+                files_.push_back(detail::open_listed(folder_, list.manifest, i, kind_, true, access));
+            } else {
+                files_.push_back(SafetensorsFile::open(detail::join_path(folder_, list.leaves[i]), access));
+                entries.push_back(reader.read(files_[i], i));
+            }
+        }
+        manifest_ = kind_ == CheckpointKind::manifest ? std::move(list.manifest)
+                                                      : detail::manifest_of(list, std::move(entries));
+        list_whole();
+    }
 
     void list_whole() {
         for (Extent const& extent : manifest_.extents) {

@@ -180,7 +180,8 @@ public:
             if (ours && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
         }
         if (lock_.is_held() && names_.is_data != nullptr) {
-            for (std::string const& leaf : leaves_of(folder_)) {
+            for (std::string const& leaf :
+                 leaves_of(folder_, "the new save is complete, but what others left cannot be listed")) {
                 if (names_.is_data(leaf) && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
             }
         }
@@ -207,7 +208,11 @@ private:
     };
     [[nodiscard]] IndexStamp stamp_of_index() const {
         struct stat status {};
-        if (::stat(path(names_.index).c_str(), &status) != 0) return {};
+        std::string const index = path(names_.index);
+        if (::stat(index.c_str(), &status) != 0) {
+            if (errno == ENOENT || errno == ENOTDIR) return {};
+            raise_io(index, "cannot stat", errno, "check the file system.");
+        }
         return {true,
                 status.st_dev,
                 status.st_ino,

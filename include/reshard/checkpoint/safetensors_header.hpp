@@ -166,9 +166,9 @@ public:
             case Place::shape:
                 if (scalar.kind != JsonKind::unsigned_integer) fail_entry("has an extent that is not an integer >= 0");
                 if (entries.back().shape.size() == max_rank) {
-                    fail(SafetensorsRule::too_many_dimensions,
-                         concat("tensor ", quote_name(entries.back().name), " has more than ", max_rank,
-                                " dimensions. Fix: merge dimensions before saving"));
+                    raise_rule(SafetensorsRule::too_many_dimensions,
+                               concat(file_, ": tensor ", quote_name(entries.back().name), " has more than ", max_rank,
+                                      " dimensions. Fix: merge dimensions before saving."));
                 }
                 entries.back().shape.push_back(scalar.integer);
                 return;

@@ -20,6 +20,7 @@ void check_refused(std::string const& text, std::vector<std::string> const& part
     CHECK(error.code == ErrorCode::format);
     CHECK(contains(error.message, "the/manifest"));
     CHECK(contains(error.message, "Fix: "));
+    CHECK(error.message.find("Fix: ") == error.message.rfind("Fix: "));
     for (std::string const& part : parts) {
         CAPTURE(part);
         CHECK(contains(error.message, part));

@@ -34,10 +34,7 @@ public:
         if (needed_[i] == 0) ++count_;
         needed_[i] = 1;
         if (files_[i]) return;
-        CheckpointFile const& meant = catalogue_->files()[i];
-        files_[i] = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
-        check_file(*files_[i], catalogue_->manifest(), i, catalogue_->kind());
-        check_entries(*files_[i], catalogue_->manifest(), i, catalogue_->kind());
+        files_[i] = open_listed(folder_with_files(path_), catalogue_->manifest(), i, catalogue_->kind());
     }
     [[nodiscard]] SafetensorsFile const& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
     [[nodiscard]] Index count() const noexcept { return count_; }

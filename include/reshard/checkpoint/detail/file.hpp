@@ -225,13 +225,15 @@ enum class PathKind : int { missing, file, folder };
     return S_ISDIR(status.st_mode) ? PathKind::folder : PathKind::file;
 }
 
-/// The names of all that is in a folder, in no order, without "." and "..". Throws IoError.
-[[nodiscard]] inline std::vector<std::string> leaves_of(std::string const& folder) {
+/// The names of all that is in a folder, in no order, without "." and "..". Throws IoError, with what it means to the
+/// caller.
+[[nodiscard]] inline std::vector<std::string> leaves_of(std::string const& folder,
+                                                        std::string_view meaning = "cannot list the folder") {
     struct Close {
         void operator()(DIR* stream) const noexcept { static_cast<void>(::closedir(stream)); }
     };
     std::unique_ptr<DIR, Close> const stream(::opendir(folder.c_str()));
-    if (!stream) raise_io(folder, "cannot list the folder", errno, "check the path and its permissions.");
+    if (!stream) raise_io(folder, meaning, errno, "check the path and its permissions.");
     std::vector<std::string> leaves;
     for (;;) {
         errno = 0;
@@ -240,7 +242,7 @@ enum class PathKind : int { missing, file, folder };
         std::string_view const leaf = static_cast<char const*>(entry->d_name);
         if (leaf != "." && leaf != "..") leaves.emplace_back(leaf);
     }
-    if (errno != 0) raise_io(folder, "cannot list the folder", errno, "check the file system.");
+    if (errno != 0) raise_io(folder, meaning, errno, "check the file system.");
     return leaves;
 }
 

@@ -39,11 +39,7 @@ public:
     void open(int file, bool entries = true) {
         auto const i = static_cast<std::size_t>(file);
         if (checkpoint_ == nullptr && !own_[i]) {
-            CheckpointFile const& meant = catalogue_->files()[i];
-            SafetensorsFile opened = SafetensorsFile::open(join_path(folder_with_files(path_), meant.leaf));
-            check_file(opened, catalogue_->manifest(), i, catalogue_->kind());
-            if (entries) check_entries(opened, catalogue_->manifest(), i, catalogue_->kind());
-            own_[i] = std::move(opened);
+            own_[i] = open_listed(folder_with_files(path_), catalogue_->manifest(), i, catalogue_->kind(), entries);
         }
         if (!opened_[i]) ++count_;
         opened_[i] = true;

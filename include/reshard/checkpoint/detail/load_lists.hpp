@@ -35,10 +35,9 @@ struct LoadList {
     return kind != CheckpointKind::manifest && files > 1 && !one_has_files;
 }
 
-/// Looks at a path. `one_has_files`: the others do not. Throws as Checkpoint::open().
-[[nodiscard]] inline LoadList look_at(std::string const& path, bool one_has_files) {
+[[nodiscard]] inline LoadList look_at(FileList found, bool one_has_files) {
     LoadList result;
-    result.files = list_files(path);
+    result.files = std::move(found);
     FileList& list = result.files;
     bool const by_json = list.kind == CheckpointKind::manifest || list.kind == CheckpointKind::index;
     result.opened = by_json ? 1 : 0;
@@ -57,6 +56,10 @@ struct LoadList {
     result.opened += static_cast<Index>(entries.size());
     result.catalogue = Catalogue(manifest_of(list, std::move(entries)), list.kind);
     return result;
+}
+/// Looks at a path. `one_has_files`: the others do not. Throws as Checkpoint::open().
+[[nodiscard]] inline LoadList look_at(std::string const& path, bool one_has_files) {
+    return read_list(path, [&](FileList found) { return look_at(std::move(found), one_has_files); });
 }
 
 /// Finds the targets, for all ranks: on the rank that has the files to itself. A target that cannot be found is for all

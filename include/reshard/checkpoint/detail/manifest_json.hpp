@@ -268,7 +268,10 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
         static_cast<void>(parse(std::string_view(tensor.distribution), tensor.shape));
 #if defined(__cpp_exceptions)
     } catch (Error const& error) {
-        json.at("distribution").fail(concat("is not the notation of one: ", error.message().substr(0, 400)));
+        std::string_view const why = error.message();
+        json.at("distribution")
+            .fail(
+                concat("is not the notation of one: ", why.substr(0, smaller(why.find(". Fix: "), std::size_t{400}))));
     }
 #endif
     return tensor;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reshard/checkpoint/commit.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+
+#include "support.hpp"
+
+using namespace checkpoint_test;
+using reshard::detail::SaveCommit;
+using reshard::detail::SaveNames;
+
+namespace {
+
+SaveNames names() {
+    return {"index", [](std::string const&) { return std::vector<std::string>(); },
+            [](std::string_view leaf) { return leaf.starts_with("data"); }, [](std::string_view) { return false; }};
+}
+
+}  // namespace
+
+TEST_SUITE("checkpoint/commit") {
+    TEST_CASE("what goes wrong after the new index has its name says that the save is complete") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "here");
+        SelfCommunicator alone;
+        SaveCommit<SelfCommunicator> commit(folder / "here", alone, names(), false);
+        commit.claim();
+        commit.write_index("new");
+        commit.rename_index();
+        CHECK(read_text(folder / "here/index") == "new");
+        std::filesystem::rename(folder / "here", folder / "there");
+        check_io("here: the new save is complete, but what others left cannot be listed: No such file",
+                 [&] { commit.tidy({}); });
+    }
+
+    TEST_CASE("an index that cannot be looked at is not one that another save has put there") {
+        TempFolder const folder;
+        SelfCommunicator alone;
+        SaveCommit<SelfCommunicator> commit(folder.path(), alone, names(), false);
+        commit.claim();
+        std::filesystem::create_symlink("index", folder / "index");  // to itself
+        check_io("index: cannot stat: Too many levels of symbolic links", [&] { commit.write_index("new"); });
+        std::filesystem::remove(folder / "index");
+        commit.write_index("new");
+        write_text(folder / "index", "another");
+        check_io("index: another save has replaced it", [&] { commit.rename_index(); });
+        CHECK(read_text(folder / "index") == "another");
+    }
+
+    TEST_CASE("a folder in place of the index is refused before anything has its name") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "index");
+        SelfCommunicator alone;
+        SaveCommit<SelfCommunicator> commit(folder.path(), alone, names(), false);
+        commit.claim();
+        check_io("index: cannot rename the new one to it: Is a directory", [&] { commit.write_index("new"); });
+    }
+}

@@ -74,7 +74,8 @@ TEST_SUITE("checkpoint/catalogue") {
             CHECK(catalogue.find("", near) == nullptr);
             CHECK(catalogue.find("x", near) == nullptr);
         }
-        CHECK(Catalogue().find("w", 3) == nullptr);
+        Catalogue const none;
+        CHECK(none.find("w", 3) == nullptr);
     }
 
     TEST_CASE("its numbers and texts arrive whatever they are, and take little room") {

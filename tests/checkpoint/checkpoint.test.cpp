@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include "support.hpp"
@@ -42,6 +43,27 @@ void write_two(TempFolder const& folder) {
 }  // namespace
 
 TEST_SUITE("checkpoint/checkpoint") {
+    TEST_CASE("what a checkpoint returns that is about to go stays") {
+        TempFolder const folder;
+        write_safetensors(folder / "model.safetensors", {{"a", DType::u8, Shape{3}}, {"b", DType::u8, Shape{2}}},
+                          fill_expected);
+        auto const open = [&] { return Checkpoint::open(folder.path()); };
+        std::string names;
+        for (StoredTensor const& tensor : open().manifest().tensors) names += tensor.name;
+        for (CheckpointTensor const& tensor : open().tensors()) names += tensor.name;
+        for (SafetensorsFile const& file : open().files()) names += file.tensors()[0].name;
+        for (TensorInfo const& tensor : SafetensorsFile::open(folder / "model.safetensors").tensors())
+            names += tensor.name;
+        for (auto const& [key, value] : SafetensorsFile::open(folder / "model.safetensors").metadata()) names += value;
+        for (StoredTensor const& tensor : Catalogue(open()).tensors()) names += tensor.name;
+        for (Extent const& extent : Catalogue(open()).extents()) names += std::to_string(extent.begin);
+        CheckpointTensor const& tensor = open().at("b");
+        std::string const& place = open().folder();
+        CHECK(names == "ababaabptab03");
+        CHECK(tensor.shape == DynamicShape(Shape{2}));
+        CHECK(place == folder.path());
+    }
+
     TEST_CASE("a file, a folder with one file and a folder with model.safetensors are the same checkpoint") {
         TempFolder const folder;
         write_one(folder / "anything.safetensors", {bytes("a", 3)});

@@ -44,24 +44,32 @@ public:
     }
 
     [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
-    [[nodiscard]] Manifest const& manifest() const noexcept { return manifest_; }
-    [[nodiscard]] std::span<CheckpointFile const> files() const noexcept { return manifest_.files; }
+    // What refers into this object is returned by value where the object is about to go, or not at all.
+    [[nodiscard]] Manifest const& manifest() const& noexcept { return manifest_; }
+    [[nodiscard]] Manifest manifest() && noexcept { return std::move(manifest_); }
+    [[nodiscard]] std::span<CheckpointFile const> files() const& noexcept { return manifest_.files; }
+    [[nodiscard]] std::vector<CheckpointFile> files() && noexcept { return std::move(manifest_.files); }
     /// Sorted by name.
-    [[nodiscard]] std::span<StoredTensor const> tensors() const noexcept { return manifest_.tensors; }
+    [[nodiscard]] std::span<StoredTensor const> tensors() const& noexcept { return manifest_.tensors; }
+    [[nodiscard]] std::vector<StoredTensor> tensors() && noexcept { return std::move(manifest_.tensors); }
     /// Sorted by file, then by position in it.
-    [[nodiscard]] std::span<Extent const> extents() const noexcept { return manifest_.extents; }
+    [[nodiscard]] std::span<Extent const> extents() const& noexcept { return manifest_.extents; }
+    [[nodiscard]] std::vector<Extent> extents() && noexcept { return std::move(manifest_.extents); }
     /// Places in extents(), in their order. \pre tensor < tensors().size()
-    [[nodiscard]] std::span<std::size_t const> extents_of(std::size_t tensor) const noexcept {
+    [[nodiscard]] std::span<std::size_t const> extents_of(std::size_t tensor) const& noexcept {
         return std::span(of_tensor_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
     }
+    std::span<std::size_t const> extents_of(std::size_t tensor) const&& = delete;
     /// The tensor of that name, or null. Logarithmic in the number of tensors. Exactly that name: load() knows more.
-    [[nodiscard]] StoredTensor const* find(std::string_view tensor) const noexcept {
+    [[nodiscard]] StoredTensor const* find(std::string_view tensor) const& noexcept {
         auto const at = std::lower_bound(tensors().begin(), tensors().end(), tensor,
                                          [](StoredTensor const& a, std::string_view text) { return a.name < text; });
         return at == tensors().end() || at->name != tensor ? nullptr : &*at;
     }
+    StoredTensor const* find(std::string_view tensor) const&& = delete;
+    StoredTensor const* find(std::string_view tensor, std::size_t near) const&& = delete;
     /// The same, looked for around a place of tensors() first: callers list tensors in much the order of their names.
-    [[nodiscard]] StoredTensor const* find(std::string_view tensor, std::size_t near) const noexcept {
+    [[nodiscard]] StoredTensor const* find(std::string_view tensor, std::size_t near) const& noexcept {
         auto const all = tensors();
         std::size_t begin = smaller(near, all.size());
         std::size_t end = begin;  // those before begin are smaller, from end on none is

@@ -31,15 +31,22 @@ public:
 
     [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
     /// All tensors, and the boxes of them that lie in the files.
-    [[nodiscard]] Manifest const& manifest() const noexcept { return manifest_; }
+    /// This, and whatever else refers into this object, is returned by value where the object is about to go, or not at
+    /// all: `for (auto const& text : Checkpoint::open(path).manifest().metadata)` is right.
+    [[nodiscard]] Manifest const& manifest() const& noexcept { return manifest_; }
+    [[nodiscard]] Manifest manifest() && noexcept { return std::move(manifest_); }
     /// Those that lie whole in one file, under the name they have there (that of a replica, where it has one).
     /// Sorted by file, then by position in it.
-    [[nodiscard]] std::span<CheckpointTensor const> tensors() const noexcept { return tensors_; }
+    [[nodiscard]] std::span<CheckpointTensor const> tensors() const& noexcept { return tensors_; }
+    [[nodiscard]] std::vector<CheckpointTensor> tensors() && noexcept { return std::move(tensors_); }
     /// What the files' names are relative to; empty for the working folder.
-    [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
+    [[nodiscard]] std::string const& folder() const& noexcept { return folder_; }
+    [[nodiscard]] std::string folder() && noexcept { return std::move(folder_); }
     /// Sorted by name, where an index named them.
-    [[nodiscard]] std::span<SafetensorsFile const> files() const noexcept { return files_; }
-    [[nodiscard]] SafetensorsFile const& file_of(CheckpointTensor const& tensor) const {
+    [[nodiscard]] std::span<SafetensorsFile const> files() const& noexcept { return files_; }
+    [[nodiscard]] std::vector<SafetensorsFile> files() && noexcept { return std::move(files_); }
+    SafetensorsFile const& file_of(CheckpointTensor const& tensor) const&& = delete;
+    [[nodiscard]] SafetensorsFile const& file_of(CheckpointTensor const& tensor) const& {
         if (tensor.file < 0 || tensor.file >= static_cast<int>(files_.size())) {
             raise(ErrorCode::buffer,
                   concat("reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
@@ -57,14 +64,15 @@ public:
     }
 
     /// The tensor of that name among tensors(), or null. Logarithmic in their number.
-    [[nodiscard]] CheckpointTensor const* find(std::string_view tensor) const noexcept {
+    [[nodiscard]] CheckpointTensor const* find(std::string_view tensor) const& noexcept {
         auto const at = std::lower_bound(by_name_.begin(), by_name_.end(), tensor,
                                          [&](std::size_t i, std::string_view text) { return tensors_[i].name < text; });
         if (at == by_name_.end() || tensors_[*at].name != tensor) return nullptr;
         return &tensors_[*at];
     }
+    CheckpointTensor const* find(std::string_view tensor) const&& = delete;
     /// The tensor of that name among tensors(). Throws FormatError (TensorNotFound).
-    [[nodiscard]] CheckpointTensor const& at(std::string_view tensor) const {
+    [[nodiscard]] CheckpointTensor const& at(std::string_view tensor) const& {
         CheckpointTensor const* const found = find(tensor);
         if (found != nullptr) return *found;
         for (StoredTensor const& stored : manifest_.tensors) {
@@ -79,12 +87,15 @@ public:
                                   detail::quote_name(tensor), ". Fix: check the name against tensors()."));
     }
 
+    [[nodiscard]] CheckpointTensor at(std::string_view tensor) && { return std::as_const(*this).at(tensor); }
+
     /// As SafetensorsFile, for the file the tensor lies in.
     void read(CheckpointTensor const& tensor, std::span<std::byte> out) const { file_of(tensor).read(tensor, out); }
     void read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end, std::span<std::byte> out) const {
         file_of(tensor).read_range(tensor, byte_begin, byte_end, out);
     }
-    [[nodiscard]] ConstDynamicView view(CheckpointTensor const& tensor) const { return file_of(tensor).view(tensor); }
+    [[nodiscard]] ConstDynamicView view(CheckpointTensor const& tensor) const& { return file_of(tensor).view(tensor); }
+    ConstDynamicView view(CheckpointTensor const& tensor) const&& = delete;
 
 private:
     Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {

@@ -36,11 +36,16 @@ public:
         return result;
     }
 
-    [[nodiscard]] std::string const& path() const noexcept { return path_; }
-    [[nodiscard]] SafetensorsHeader const& header() const noexcept { return header_; }
+    // What refers into this object is returned by value where the object is about to go, or not at all.
+    [[nodiscard]] std::string const& path() const& noexcept { return path_; }
+    [[nodiscard]] std::string path() && noexcept { return std::move(path_); }
+    [[nodiscard]] SafetensorsHeader const& header() const& noexcept { return header_; }
+    [[nodiscard]] SafetensorsHeader header() && noexcept { return std::move(header_); }
     /// In file order.
-    [[nodiscard]] std::span<TensorInfo const> tensors() const noexcept { return header_.tensors(); }
-    [[nodiscard]] Metadata const& metadata() const noexcept { return header_.metadata(); }
+    [[nodiscard]] std::span<TensorInfo const> tensors() const& noexcept { return header_.tensors(); }
+    [[nodiscard]] std::vector<TensorInfo> tensors() && noexcept { return std::move(header_).tensors(); }
+    [[nodiscard]] Metadata const& metadata() const& noexcept { return header_.metadata(); }
+    [[nodiscard]] Metadata metadata() && noexcept { return std::move(header_).metadata(); }
     /// Where the data section begins, in bytes from the start of the file.
     [[nodiscard]] Index data_offset() const noexcept { return header_.data_offset(); }
     [[nodiscard]] Index file_bytes() const noexcept { return file_bytes_; }
@@ -49,9 +54,10 @@ public:
     [[nodiscard]] bool is_mapped() const noexcept { return map_.data() != nullptr; }
 
     /// The tensor of that name, or null.
-    [[nodiscard]] TensorInfo const* find(std::string_view tensor) const noexcept { return header_.find(tensor); }
+    [[nodiscard]] TensorInfo const* find(std::string_view tensor) const& noexcept { return header_.find(tensor); }
+    TensorInfo const* find(std::string_view tensor) const&& = delete;
     /// The tensor of that name. Throws FormatError (TensorNotFound).
-    [[nodiscard]] TensorInfo const& at(std::string_view tensor) const {
+    [[nodiscard]] TensorInfo const& at(std::string_view tensor) const& {
         TensorInfo const* const info = find(tensor);
         if (info == nullptr) {
             detail::raise_rule(SafetensorsRule::tensor_not_found,
@@ -60,6 +66,7 @@ public:
         }
         return *info;
     }
+    [[nodiscard]] TensorInfo at(std::string_view tensor) && { return std::as_const(*this).at(tensor); }
 
     /// All bytes of the tensor into `out`, which has exactly tensor.bytes() bytes.
     /// Throws BufferError on another size, IoError when the file cannot deliver.
@@ -119,7 +126,7 @@ public:
 
     /// The tensor as a dense view into the map; its address is aligned only as well as its file was written.
     /// Throws BufferError unless mapped, DTypeError for 4- and 6-bit types, whose elements have no address.
-    [[nodiscard]] ConstDynamicView view(TensorInfo const& tensor) const {
+    [[nodiscard]] ConstDynamicView view(TensorInfo const& tensor) const& {
         auto const bytes = mapped_bytes(tensor);
         if (!is_byte_sized(tensor.dtype)) {
             raise(ErrorCode::dtype, concat("reshard::SafetensorsFile: tensor ", detail::quote_name(tensor.name), " is ",
@@ -129,6 +136,7 @@ public:
         }
         return {bytes.data(), tensor.dtype, tensor.shape};
     }
+    ConstDynamicView view(TensorInfo const& tensor) const&& = delete;
 
 private:
     SafetensorsFile() = default;

@@ -29,16 +29,19 @@ public:
     }
 
     /// In file order: by (begin, end, name).
-    [[nodiscard]] std::span<TensorInfo const> tensors() const noexcept { return tensors_; }
+    [[nodiscard]] std::span<TensorInfo const> tensors() const& noexcept { return tensors_; }
+    [[nodiscard]] std::vector<TensorInfo> tensors() && noexcept { return std::move(tensors_); }
     /// The tensor of that name, or null. Logarithmic in the number of tensors.
-    [[nodiscard]] TensorInfo const* find(std::string_view tensor) const noexcept {
+    [[nodiscard]] TensorInfo const* find(std::string_view tensor) const& noexcept {
         auto const at = std::lower_bound(by_name_.begin(), by_name_.end(), tensor,
                                          [&](std::size_t i, std::string_view text) { return tensors_[i].name < text; });
         if (at == by_name_.end() || tensors_[*at].name != tensor) return nullptr;
         return &tensors_[*at];
     }
+    TensorInfo const* find(std::string_view tensor) const&& = delete;  // it would point into what is gone
     /// Sorted by key; empty when the file has none.
-    [[nodiscard]] Metadata const& metadata() const noexcept { return metadata_; }
+    [[nodiscard]] Metadata const& metadata() const& noexcept { return metadata_; }
+    [[nodiscard]] Metadata metadata() && noexcept { return std::move(metadata_); }
     /// Where the data section begins, in bytes from the start of the file.
     [[nodiscard]] Index data_offset() const noexcept { return data_offset_; }
     [[nodiscard]] Index data_bytes() const noexcept { return tensors_.empty() ? 0 : tensors_.back().end; }

@@ -21,7 +21,7 @@
 namespace reshard::inline v0 {
 
 template <Communicator C>
-class [[nodiscard]] SaveHandle;  // checkpoint/save_async.hpp
+class SaveHandle;  // checkpoint/save_async.hpp
 
 /// Collective over `comm`, any group: ranks outside it are neither needed nor waited for. All ranks give the same paths
 /// (each its own spelling of them) and the same options (see there), and see the same folders.

@@ -21,12 +21,6 @@
 
 namespace reshard::inline v0 {
 
-<<<<<<< HEAD
-=======
-template <Communicator C>
-class SaveHandle;  // checkpoint/save_async.hpp
-
->>>>>>> fix-files
 /// Collective over `comm`, any group: ranks outside it are neither needed nor waited for. All ranks give the same paths
 /// (each its own spelling of them) and the same options (see there), and see the same folders.
 ///

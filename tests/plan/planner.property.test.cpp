@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/plan/detail/planner.hpp and plan.hpp: laws of the messages, for random transitions.
-#include <reshard/plan/detail/planner.hpp>
+// Mirrors include/reshard/plan/plan.ipp, its planners: laws of the messages, for random transitions.
+#include <reshard/plan/phases.hpp>
 
 #include <reshard/algebra/bound.hpp>
 #include <reshard/plan/plan.hpp>

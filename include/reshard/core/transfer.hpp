@@ -31,7 +31,7 @@ struct StridedBox {
     [[nodiscard]] constexpr Index payload_bytes() const noexcept { return elements() * element_bytes; }
 };
 
-/// Element k of `from_box`, times `factor`, becomes element k of `to_box`: convert<std::byte> of memory/convert.hpp.
+/// Element k of `from_box`, times `factor`, becomes element k of `to_box`: convert of memory/convert.hpp.
 using ConvertBox = void (*)(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
                             StridedBox const& to_box, DType to_type, double factor) noexcept;
 

@@ -20,7 +20,7 @@ struct TensorSteps {
 
     TensorSteps(BatchTensor const& tensor, int rank)
         : planned(detail::steps_of(tensor.plan.value())),
-          change(value_change(tensor.plan, planned, rank, tensor.source, tensor.destination, tensor.options,
+          change(value_change(tensor.plan.value(), planned, rank, tensor.source, tensor.destination, tensor.options,
                               host_memory().convert)),
           steps(changed_steps(planned, change.is_active())) {}
 
@@ -154,10 +154,10 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
         TensorSteps const mine(tensor, rank);
-        check_arguments(tensor.plan, mine.planned, rank, comm.size(), tensor.source, tensor.destination, mine.change,
-                        tensor.options.cast);
-        check_memory(comm, memory, tensor.plan, tensor.source, tensor.destination);
-        check_work(memory, tensor.plan, mine.steps, mine.change);
+        check_arguments(tensor.plan.value(), mine.planned, rank, comm.size(), tensor.source, tensor.destination,
+                        mine.change, tensor.options.cast);
+        check_memory(comm, memory, tensor.plan.value(), tensor.source, tensor.destination);
+        check_work(memory, tensor.plan.value(), mine.steps, mine.change);
         loads.push_back(round_load(tensor, mine, options));
         needs.push_back(mine.workspace(tensor, rank));
     }
@@ -183,7 +183,8 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         auto const part =
             workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
         TensorSteps const mine(tensor, rank);
-        jobs.emplace_back(tensor.plan, mine.steps, rank, tensor.source, tensor.destination, part, mine.change, memory);
+        jobs.emplace_back(tensor.plan.value(), mine.steps, rank, tensor.source, tensor.destination, part, mine.change,
+                          memory);
     }
     return new BatchJob(std::move(jobs), rounds, std::move(own));
 }

@@ -79,7 +79,7 @@ namespace detail {
 
 /// The same, where memory of the host is worked on as `host` does, and what this rank has already found wrong is
 /// `found`.
-[[nodiscard]] PreparedPlan prepare_with(HostMemory const& host, Plan<> const& plan, CommunicatorRef comm,
+[[nodiscard]] PreparedPlan prepare_with(HostMemory const& host, PlanValue const& plan, CommunicatorRef comm,
                                         ConstDynamicView const& source, DynamicView const& destination,
                                         PrepareOptions const& options = {}, Verdict const& found = {});
 
@@ -141,13 +141,13 @@ template <class From, class To, class S, class T, std::derived_from<PrepareOptio
 [[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
                                    TensorView<T> const& destination, Options const& options) {
     static_assert(detail::check_types<From, To, S, T, Options>());
-    return detail::prepare_with(host_memory(), plan, comm, source, destination, options);
+    return detail::prepare_with(host_memory(), plan.value(), comm, source, destination, options);
 }
 template <class From, class To, class S, class T>
 [[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
                                    TensorView<T> const& destination) {
     static_assert(detail::check_types<From, To, S, T>());
-    return detail::prepare_with(detail::host_for<From, To>(), plan, comm, source, destination);
+    return detail::prepare_with(detail::host_for<From, To>(), plan.value(), comm, source, destination);
 }
 
 }  // namespace reshard::inline v0

@@ -59,14 +59,14 @@ RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
 RESHARD_INLINE void PreparedPlan::run() { RunRequest(comm_, *job_).wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & { return {comm_, *job_}; }
 
-RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, Plan<> const& plan, CommunicatorRef comm,
+RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
                                                  PrepareOptions const& options, Verdict const& found) {
     int const rank = comm.rank();
     ValueChange change;
     BatchJob* made = nullptr;
     Verdict verdict = verdict_of([&] {
-        Steps const planned = detail::steps_of(plan.value());
+        Steps const planned = steps_of(plan);
         change = value_change(plan, planned, rank, source, destination, options, host.convert);
         check_arguments(plan, planned, rank, comm.size(), source, destination, change, options.cast);
         if (!found.ok()) raise(found.code, found.reason);
@@ -74,7 +74,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, Plan<> 
         check_memory(comm, memory, plan, source, destination);
         Steps const steps = changed_steps(planned, change.is_active());
         check_work(memory, plan, steps, change);
-        Index const needed = padded_bytes(workspace_of(steps, plan.from(), rank), change.from);
+        Index const needed = padded_bytes(workspace_of(steps, plan.from, rank), change.from);
         Workspace own;
         std::span<std::byte> const workspace = workspace_for(
             comm, memory, options.workspace, needed, own, "plan",
@@ -87,15 +87,15 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, Plan<> 
     });
     PreparedPlan prepared(comm, made);
     Digest digest;
-    digest.add(plan.hash()).add(static_cast<std::uint64_t>(change.from));
+    digest.add(hash_of(plan)).add(static_cast<std::uint64_t>(change.from));
     if (change.is_active()) {
         digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor));
     }
     verdict.digest = digest.value();
     if (verdict.ok()) {  // what the others show should this rank be the one that differs
         verdict.reason =
-            concat("prepared ", to_string(plan.from()), " -> ", to_string(plan.to()), " of ",
-                   to_string(plan.from().shape()), " ", name(change.from), change_text(change, options.factor));
+            concat("prepared ", to_string(plan.from), " -> ", to_string(plan.to), " of ", to_string(plan.from.shape()),
+                   " ", name(change.from), change_text(change, options.factor));
     }
     agree_or_raise(comm, std::move(verdict));
     return prepared;
@@ -103,7 +103,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, Plan<> 
 
 RESHARD_INLINE PreparedPlan prepare(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
                                     DynamicView const& destination, PrepareOptions const& options) {
-    return detail::prepare_with(host_memory(), plan, comm, source, destination, options);
+    return detail::prepare_with(host_memory(), plan.value(), comm, source, destination, options);
 }
 
 }  // namespace reshard::inline v0

@@ -31,20 +31,20 @@ template <class From, class To, class S>
                                                           TensorView<S> const& source) {
     using T = std::remove_const_t<S>;
     static_assert(detail::check_types<From, To, S, T>());
-    Plan<> const any = plan;
+    DynamicDistribution const& to = plan.to();
     Tensor<T> destination;
     Verdict const found = detail::verdict_of([&] {
-        if (any.to().contains(comm.rank())) destination = Tensor<T>(any.to().local_shape(comm.rank()));
+        if (to.contains(comm.rank())) destination = Tensor<T>(to.local_shape(comm.rank()));
     });
     DynamicView view = destination.view();
     if (!found.ok()) view = {nullptr, dtype_of<T>, {}};
-    detail::prepare_with(detail::host_for<From, To>(), any, comm, source, view, {}, found).run();
+    detail::prepare_with(detail::host_for<From, To>(), plan.value(), comm, source, view, {}, found).run();
     return destination;
 }
 
 namespace detail {
 /// \pre nothing crosses ranks.
-void run_locally(MemoryPolicy const& memory, ConvertBox convert, Plan<> const& plan, ConstDynamicView const& source,
+void run_locally(MemoryPolicy const& memory, ConvertBox convert, PlanValue const& plan, ConstDynamicView const& source,
                  DynamicView const& destination, int rank, PrepareOptions const& options = {});
 }  // namespace detail
 
@@ -63,7 +63,7 @@ void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, Tenso
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally(memory, host_memory().convert, plan, source, destination, rank, options);
+        detail::run_locally(memory, host_memory().convert, plan.value(), source, destination, rank, options);
     } else {
         redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank, memory,
                      static_cast<PrepareOptions const&>(options));
@@ -82,7 +82,7 @@ void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, Tenso
         static_assert(detail::check_types<From, To, S, T>());
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally(host_copies().policy, nullptr, plan, source, destination, rank);
+        detail::run_locally(host_copies().policy, nullptr, plan.value(), source, destination, rank);
     }
 }
 

@@ -13,13 +13,13 @@ RESHARD_INLINE void redistribute(Plan<> const& plan, CommunicatorRef comm, Const
     prepare(plan, comm, source, destination, options).run();
 }
 
-RESHARD_INLINE void detail::run_locally(MemoryPolicy const& memory, ConvertBox convert, Plan<> const& plan,
+RESHARD_INLINE void detail::run_locally(MemoryPolicy const& memory, ConvertBox convert, PlanValue const& plan,
                                         ConstDynamicView const& source, DynamicView const& destination, int rank,
                                         PrepareOptions const& options) {
-    Steps steps = detail::steps_of(plan.value());
+    Steps steps = steps_of(plan);
     if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
     ValueChange const change = value_change(plan, steps, rank, source, destination, options, convert);
-    int const ranks = static_cast<int>(plan.from().mesh().last_rank() + 1);
+    int const ranks = static_cast<int>(plan.from.mesh().last_rank() + 1);
     check_arguments(plan, steps, rank, ranks, source, destination, change, options.cast);
     check_views(memory, plan, rank, source, destination);
     check_work(memory, plan, steps, change);
@@ -34,7 +34,7 @@ RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& sou
         raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
                                             to_string(plan.to()), " needs communication. Fix: pass a communicator."));
     }
-    detail::run_locally(memory, host_memory().convert, plan, source, destination, rank, options);
+    detail::run_locally(memory, host_memory().convert, plan.value(), source, destination, rank, options);
 }
 RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
                                  int rank, PrepareOptions const& options) {

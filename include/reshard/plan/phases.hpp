@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/phases.hpp
 /// \brief  For executors: the steps of a plan, and one rank's part in each exchange.
-/// \depends plan/detail/{plan_value,planner,steps}.
+/// \depends plan/detail/{plan_value,steps}, plan/message.
 #pragma once
 
 #include <reshard/plan/detail/plan_value.hpp>
-#include <reshard/plan/detail/planner.hpp>
+#include <reshard/plan/detail/share.hpp>
 #include <reshard/plan/detail/steps.hpp>
+#include <reshard/plan/message.hpp>
 
 namespace reshard::inline v0::detail {
 
 /// How the plan is carried out.
 [[nodiscard]] inline Steps steps_of(PlanValue const& plan) {
-    Steps steps = plan.across ? steps_across(plan.from, plan.to) : steps_within(plan.from, plan.to);
+    Steps steps = plan.steps(plan.from, plan.to);
     if (plan.relaying.methods != nullptr && steps.kind == Kind::collective) {
         plan.relaying.methods->plan(steps, plan.from, plan.to, plan.relaying.ranks_per_node);
     }
@@ -30,7 +31,7 @@ namespace reshard::inline v0::detail {
     if (steps.relay.methods != nullptr) {
         return steps.relay.methods->exchange(steps, from, grids.source, grids.target, rank, phase);
     }
-    return plan_exchange(grids.source, grids.target, rank, steps.stages[phase].other_mesh);
+    return steps.stages[phase].planner(grids.source, grids.target, rank);
 }
 
 /// Elements of scratch memory: every addend of what the rank folds, and across meshes the result.

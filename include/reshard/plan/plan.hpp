@@ -169,8 +169,13 @@ public:
     }
 
     /// For what does not depend on types. \pre the plan outlives it.
-    [[nodiscard]] constexpr detail::PlanValue value() const noexcept {
-        return {source(), target(), across_, kind_, relaying_};
+    [[nodiscard]] constexpr detail::PlanValue value() const& noexcept {
+        if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+            return {source(), target(), &detail::within_mesh, false, kind_, relaying_};
+        } else {
+            return {source(), target(), across_ ? &detail::between_meshes : &detail::within_mesh,
+                    across_,  kind_,    relaying_};
+        }
     }
 
 private:

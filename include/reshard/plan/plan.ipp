@@ -2,6 +2,8 @@
 // How plan/plan.hpp is done.
 #pragma once
 
+#include <reshard/plan/detail/same_mesh.hpp>
+#include <reshard/plan/detail/two_meshes.hpp>
 #include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
@@ -37,6 +39,25 @@ namespace reshard::inline v0 {
     raise(ErrorCode::transition,
           "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
           "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+}
+
+RESHARD_INLINE Exchange detail::plan_within(Grid const& from, Grid const& to, Index rank) {
+    Exchange exchange;
+    if (from.mesh->contains(rank)) SameMesh(from, to).plan(rank, exchange);
+    sort_exchange(exchange);
+    return exchange;
+}
+RESHARD_INLINE Exchange detail::plan_between(Grid const& from, Grid const& to, Index rank) {
+    Exchange exchange;
+    TwoMeshes(from, to).plan(rank, exchange);
+    sort_exchange(exchange);
+    return exchange;
+}
+RESHARD_INLINE detail::Steps detail::within_mesh(DynamicDistribution const& from, DynamicDistribution const& to) {
+    return steps_within(from, to);
+}
+RESHARD_INLINE detail::Steps detail::between_meshes(DynamicDistribution const& from, DynamicDistribution const& to) {
+    return steps_across(from, to);
 }
 
 RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {

@@ -14,7 +14,6 @@
 
 #include <reshard/plan/detail/held.hpp>
 #include <reshard/plan/detail/near_first.hpp>
-#include <reshard/plan/detail/planner.hpp>
 #include <reshard/plan/detail/relay.hpp>
 #include <reshard/plan/plan.hpp>
 
@@ -71,7 +70,7 @@ private:
         }
         bool const near = relay.near && (target.cutting & ~source.cutting & ~relay.inside) != 0;
         Exchange result = near ? plan_near_first(source, target, rank, relay.inside)
-                               : plan_exchange(source, target, rank, steps.stages[phase].other_mesh);
+                               : steps.stages[phase].planner(source, target, rank);
         // What the rank had before the relays comes to its place at once, and is not sent to it again.
         if (phase == relay.stage) {
             keep_held(result.kept, passing(steps, from), rank);

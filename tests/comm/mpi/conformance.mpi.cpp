@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/mpi.hpp: the contract of a transport, on every way a byte can take.
 #include <reshard/comm/mpi.hpp>
+
+#include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/memory/convert.hpp>
 
 #include "comm/conformance.hpp"
@@ -239,7 +241,7 @@ TEST_SUITE("comm/mpi") {
             std::vector<double> memory(12, 1.0);
             bool const receives = comm.rank() == 1;
             DType const wire = receives ? DType::u64 : DType::i64;
-            Conversion const conversion{DType::f64, wire, 1.0, converts ? convert<std::byte> : nullptr};
+            Conversion const conversion{DType::f64, wire, 1.0, converts ? convert : nullptr};
             StridedBox const box =
                 receives && !converts ? test::box_of(8, {{3, 32}, {4, 8}}) : test::box_of(8, {{4, 24}, {3, 8}});
             auto* const base = reinterpret_cast<std::byte*>(memory.data());

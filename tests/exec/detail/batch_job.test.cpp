@@ -2,6 +2,8 @@
 // Mirrors include/reshard/exec/detail/batch_job.hpp: what the exchanges of a round hold, and in which order.
 #include <reshard/exec/detail/batch_job.hpp>
 
+#include <reshard/memory/host_memory.hpp>
+
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -19,10 +21,11 @@ struct Side {
         for (int i = 0; i < tensors; ++i) {
             Plan<> const move = plan(parse("(3):(S0)", Shape{9, 9}), parse("(3):(S1)", Shape{9, 9}));
             auto const t = static_cast<std::size_t>(2 * i);
-            jobs.emplace_back(
-                move, detail::steps_of(move.value()), rank, ConstDynamicView(memory[t].data(), DType::f64, move.from().local_shape(rank)),
-                DynamicView(memory[t + 1].data(), DType::f64, move.to().local_shape(rank)), std::span<std::byte>{},
-                detail::ValueChange{DType::f64, DType::f64}, host_memory().policy);
+            jobs.emplace_back(move.value(), detail::steps_of(move.value()), rank,
+                              ConstDynamicView(memory[t].data(), DType::f64, move.from().local_shape(rank)),
+                              DynamicView(memory[t + 1].data(), DType::f64, move.to().local_shape(rank)),
+                              std::span<std::byte>{}, detail::ValueChange{DType::f64, DType::f64},
+                              host_memory().policy);
         }
     }
     /// The number of the tensor a transfer is of.

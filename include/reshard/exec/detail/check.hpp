@@ -138,17 +138,18 @@ inline void check_dtype(Steps const& steps, ValueChange const& change) {
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.
-inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, int size, ConstDynamicView const& source,
-                            DynamicView const& destination, ValueChange const& change, bool cast) {
-    for (DynamicDistribution const* side : {&plan.from(), &plan.to()}) {
+inline void check_arguments(PlanValue const& plan, Steps const& steps, int rank, int size,
+                            ConstDynamicView const& source, DynamicView const& destination, ValueChange const& change,
+                            bool cast) {
+    for (DynamicDistribution const* side : {&plan.from, &plan.to}) {
         if (side->mesh().last_rank() >= size) {
             raise(ErrorCode::mesh,
                   concat("reshard::prepare: the mesh ", to_string(side->mesh()), " has rank ", side->mesh().last_rank(),
                          ", the communicator only ", size, " ranks. Fix: use a mesh of ranks that exist."));
         }
     }
-    bool const gives = plan.from().contains(rank);
-    bool const takes = plan.to().contains(rank);
+    bool const gives = plan.from.contains(rank);
+    bool const takes = plan.to.contains(rank);
     if (!cast && gives && takes && source.dtype() != destination.dtype()) {
         raise(ErrorCode::mismatch,
               concat("reshard::prepare: the source of rank ", rank, " holds ", name(source.dtype()),
@@ -157,9 +158,9 @@ inline void check_arguments(Plan<> const& plan, Steps const& steps, int rank, in
     }
     check_dtype(steps, change);
     if (change.is_active()) check_change(plan, change);
-    if (gives) check_view("source", source, plan.from().local_shape(rank), rank, plan.from());
+    if (gives) check_view("source", source, plan.from.local_shape(rank), rank, plan.from);
     if (!takes) return;
-    check_view("destination", destination, plan.to().local_shape(rank), rank, plan.to());
+    check_view("destination", destination, plan.to.local_shape(rank), rank, plan.to);
     if (!is_injective(destination)) {
         raise(ErrorCode::buffer,
               concat("reshard::prepare: the destination of rank ", rank, " has strides ",

@@ -43,7 +43,7 @@ struct BoundExchange {
 class Job {
 public:
     /// \pre steps are changed_steps(), if there is a change; `memory` outlives this.
-    Job(Plan<> const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
+    Job(PlanValue const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
         DynamicView const& destination, std::span<std::byte> workspace, ValueChange const& change,
         MemoryPolicy const& memory)
         : memory_(&memory),
@@ -51,12 +51,12 @@ public:
           multiply_(change.is_active() ? 1 : steps.multiply),  // else it is part of the factor
           divide_(change.is_active() ? 1 : steps.divide),
           fill_op_(steps.fill_op) {
-        bool const gives = plan.from().contains(rank);
-        bool const takes = plan.to().contains(rank);
+        bool const gives = plan.from.contains(rank);
+        bool const takes = plan.to.contains(rank);
         Places places;
-        if (gives) places.source = {source.data(), change_.from, source.strides(), plan.from(), rank};
+        if (gives) places.source = {source.data(), change_.from, source.strides(), plan.from, rank};
         if (takes) {
-            places.destination = {destination.data(), change_.to, destination.strides(), plan.to(), rank};
+            places.destination = {destination.data(), change_.to, destination.strides(), plan.to, rank};
             bind_whole(destination, steps.fill);
         }
         if (steps.kind != Kind::collective) {
@@ -115,8 +115,8 @@ private:
         }
     };
 
-    void bind_local(Plan<> const& plan, int rank, Places const& places) {
-        for (Message const& message : local_messages(plan.from(), plan.to(), rank)) {
+    void bind_local(PlanValue const& plan, int rank, Places const& places) {
+        for (Message const& message : local_messages(plan.from, plan.to, rank)) {
             local_sends_.push_back(places.source.transfer(message));
             local_receives_.push_back(places.destination.transfer(message));
             local_sends_.back().conversion = change_.send();
@@ -124,14 +124,14 @@ private:
         }
     }
 
-    void bind_exchanges(Plan<> const& plan, Steps const& steps, int rank, Places const& places) {
+    void bind_exchanges(PlanValue const& plan, Steps const& steps, int rank, Places const& places) {
         for (int phase = 0; phase < steps.phases(); ++phase) {
-            if (!takes_part(steps, plan.from(), rank, phase)) continue;
+            if (!takes_part(steps, plan.from, rank, phase)) continue;
             Place const from = phase == 0 ? Place::source : steps.stages[phase - 1].place;
             Place const to = phase == 0 && steps.fold ? Place::workspace : steps.stages[phase].place;
             // What the rank keeps is copied, unless it already lies where it is needed.
             bool const arrives = from != Place::destination && to == Place::destination;
-            exchanges_[phase].bind(exchange_of(steps, plan.from(), rank, phase), places.read(from), places.write(to),
+            exchanges_[phase].bind(exchange_of(steps, plan.from, rank, phase), places.read(from), places.write(to),
                                    from != to, arrives ? change_ : ValueChange{});
         }
     }
@@ -139,7 +139,7 @@ private:
     /// Addends arrive in slots of the workspace. Within a mesh they are folded into their place in the destination;
     /// across meshes, or where values change, the result waits in the workspace for the next exchange. Where there is
     /// none, it goes on into the destination at once.
-    void bind_fold(Plan<> const& plan, Steps const& steps, int rank, Places& places, DynamicView const& destination,
+    void bind_fold(PlanValue const& plan, Steps const& steps, int rank, Places& places, DynamicView const& destination,
                    std::span<std::byte> workspace) {
         Stage const& stage = steps.stages[0];
         bool const waits = stage.place == Place::workspace;
@@ -162,7 +162,7 @@ private:
             fold_.to = fold_.folded;
         } else {
             fold_.to = window_transfer(destination.data(), change_.to, destination.strides(),
-                                       local_window(plan.to(), stage.holding, coordinates));
+                                       local_window(plan.to, stage.holding, coordinates));
             if (change_.is_active()) {
                 fold_.to.conversion = {change_.to, change_.from, change_.factor, change_.convert};
             }

@@ -4,8 +4,8 @@
 /// \depends comm/any_communicator, exec/detail/check, memory/host_memory.
 #pragma once
 
-#include <reshard/comm/any_communicator.hpp>
 #include <reshard/comm/agree.hpp>
+#include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/detail/check.hpp>
 #include <reshard/memory/host_memory.hpp>
 
@@ -28,32 +28,33 @@ namespace reshard::inline v0::detail {
 }
 
 /// Throws BufferError for views of memory that `memory` cannot work on.
-inline void check_views(MemoryPolicy const& memory, Plan<> const& plan, int rank, ConstDynamicView const& source,
+inline void check_views(MemoryPolicy const& memory, PlanValue const& plan, int rank, ConstDynamicView const& source,
                         DynamicView const& destination) {
-    if (plan.from().contains(rank) && source.size() != 0) {
+    if (plan.from.contains(rank) && source.size() != 0) {
         memory.check("source", source.data(), bytes(source.dtype()));
     }
-    if (plan.to().contains(rank) && destination.size() != 0) {
+    if (plan.to.contains(rank) && destination.size() != 0) {
         memory.check("destination", destination.data(), bytes(destination.dtype()));
     }
 }
 
 /// Throws BufferError for views of memory that the transport cannot reach.
-inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, Plan<> const& plan,
+inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, PlanValue const& plan,
                          ConstDynamicView const& source, DynamicView const& destination) {
-    if (plan.from().contains(comm.rank()) && source.size() != 0) comm.check_memory(source.data());
-    if (plan.to().contains(comm.rank()) && destination.size() != 0) comm.check_memory(destination.data());
+    if (plan.from.contains(comm.rank()) && source.size() != 0) comm.check_memory(source.data());
+    if (plan.to.contains(comm.rank()) && destination.size() != 0) comm.check_memory(destination.data());
     check_views(memory, plan, comm.rank(), source, destination);
 }
 
 /// Throws TransitionError for a plan that takes more than copies where `memory` does no more.
-inline void check_work(MemoryPolicy const& memory, Plan<> const& plan, Steps const& steps, ValueChange const& change) {
+inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, Steps const& steps,
+                       ValueChange const& change) {
     if (memory.copies_only().empty()) return;
     bool const scales = !change.is_active() && (steps.multiply != 1 || steps.divide != 1);
     bool const converts = change.is_active() && steps.kind != Kind::collective;
     if (!steps.fill && !steps.fold && !scales && !converts) return;
     raise(ErrorCode::transition,
-          concat("reshard::prepare: ", to_string(plan.from()), " -> ", to_string(plan.to()), " ",
+          concat("reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
                  steps.fold   ? "folds addends"
                  : steps.fill ? "fills in identities"
                               : "changes values in place",

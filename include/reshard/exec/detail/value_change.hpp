@@ -41,11 +41,11 @@ struct ValueChange {
 /// The change that was asked for, carried out on the host by `convert`. A plan that turns sums into averages has a
 /// factor of its own, and where there is a change the two are one, so that values are rounded once.
 /// On ranks that have no source, its type counts only if a cast was asked for.
-[[nodiscard]] inline ValueChange value_change(Plan<> const& plan, Steps const& steps, int rank,
+[[nodiscard]] inline ValueChange value_change(PlanValue const& plan, Steps const& steps, int rank,
                                               ConstDynamicView const& source, DynamicView const& destination,
                                               PrepareOptions const& options, ConvertBox convert) {
     ValueChange change;
-    DType const dtype = plan.from().contains(rank) ? source.dtype() : destination.dtype();
+    DType const dtype = plan.from.contains(rank) ? source.dtype() : destination.dtype();
     change.from = options.cast ? source.dtype() : dtype;
     change.to = options.cast ? destination.dtype() : dtype;
     if (change.from == change.to && options.factor == 1.0) return change;
@@ -75,7 +75,7 @@ struct ValueChange {
 }
 
 /// Throws DTypeError for changes that have no meaning. \pre change.is_active().
-inline void check_change(Plan<> const& plan, ValueChange const& change) {
+inline void check_change(PlanValue const& plan, ValueChange const& change) {
     if (!(change.factor - change.factor == 0.0)) {
         raise(ErrorCode::dtype, "reshard::prepare: the factor is not a finite number. Fix: scale by a number.");
     }
@@ -90,8 +90,8 @@ inline void check_change(Plan<> const& plan, ValueChange const& change) {
               concat("reshard::prepare: a factor of ", factor_text(change.factor), " from ", name(change.from), " to ",
                      name(change.to), ". Fix: scale floats; cast integers to floats in a move of their own first."));
     }
-    for (int axis = 0; axis < plan.to().mesh().axes(); ++axis) {
-        Placement const& placement = plan.to().placement(axis);
+    for (int axis = 0; axis < plan.to.mesh().axes(); ++axis) {
+        Placement const& placement = plan.to.placement(axis);
         if (!placement.is_partial()) continue;
         Reduce const op = placement.op();
         if (!supports(op, change.to)) {

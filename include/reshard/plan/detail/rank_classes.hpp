@@ -15,8 +15,8 @@
 /// and that units of the topology are boxes of mesh coordinates. Otherwise there are no classes.
 #pragma once
 
+#include <reshard/plan/detail/same_mesh.hpp>
 #include <reshard/plan/detail/steps.hpp>
-#include <reshard/plan/detail/planner.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <algorithm>  // lower_bound, sort, upper_bound

@@ -148,8 +148,8 @@ private:
         relay.shared |= 1U << inner;
         relay.found = true;
     }
-    relay.middle = {middle.distribution(), middle.owner(), Place::destination, last.other_mesh};
-    relay.needed.other_mesh = false;
+    relay.middle = {middle.distribution(), middle.owner(), Place::destination, last.planner};
+    relay.needed.planner = plan_within;
     return relay;
 }
 

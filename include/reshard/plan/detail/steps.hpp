@@ -38,12 +38,22 @@ inline constexpr int max_phases = 3;
 /// Where a rank's part of a stage lies in its memory.
 enum class Place : std::uint8_t { source, workspace, destination };
 
+/// One rank's part of the exchange between two grids of the same extents, on one mesh or on two. No communication: both
+/// sides derive the same list from rank numbers.
+///
+/// Cost grows with the pieces a rank's box meets and, where cuts are block-cyclic, with the blocks in one common period
+/// instead of all of them; between meshes that share ranks also with the copies of those pieces. Copies on the source
+/// side are chosen so that the load is shared (detail/share.hpp); a rank that holds what it needs never asks for it.
+[[nodiscard]] Exchange plan_within(Grid const& from, Grid const& to, Index rank);
+[[nodiscard]] Exchange plan_between(Grid const& from, Grid const& to, Index rank);
+
 /// What the ranks have after an exchange (and, where addends were exchanged, after their fold).
 struct Stage {
     DynamicDistribution holding;
     Owner owner;  ///< along these axes one rank alone needs the data: there was nothing to cut
     Place place = Place::destination;
-    bool other_mesh = false;  ///< the exchange that leads here comes from another mesh
+    /// Who plans the exchange that leads here.
+    Exchange (*planner)(Grid const& from, Grid const& to, Index rank) = plan_within;
 };
 
 struct Steps;
@@ -260,7 +270,7 @@ inline void cut_filled_axis(Refinement& refinement, DynamicDistribution const& f
             cut_filled_axis(needed, from, axis, true);
         }
     }
-    Stage const last{needed.distribution(), needed.owner(), Place::destination, true};
+    Stage const last{needed.distribution(), needed.owner(), Place::destination, plan_between};
     Refinement middle(from);
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         if (from.placement(axis).is_partial()) {

@@ -416,4 +416,28 @@ TEST_SUITE("exec/redistribute") {
         CHECK(source == parts);
         CHECK(comm.traffic().bytes_received == 0);
     }
+
+    TEST_CASE("a tensor that owns its memory stands for its view, as source, as destination and as both") {
+        run_on_threads(2, [](ThreadCommunicator& comm) {
+            auto const rows = distribution<Shard<0>>(Mesh{2}, Shape{2, 2});
+            auto const columns = distribution<Shard<1>>(Mesh{2}, Shape{2, 2});
+            Tensor<int> mine(rows.local_shape(comm.rank()));
+            for (Index i = 0; i < 2; ++i) mine.data()[i] = static_cast<int>(2 * comm.rank() + i);
+            Tensor<int> turned(columns.local_shape(comm.rank()));
+            auto const right = [&](Tensor<int> const& found) {
+                return found.data()[0] == comm.rank() && found.data()[1] == 2 + comm.rank();
+            };
+            redistribute(plan(rows, columns), comm, mine, turned);
+            CHECK(right(turned));
+            Tensor<int> const& given = mine;
+            CHECK(right(redistribute(plan(rows, columns), comm, given)));
+            turned.data()[0] = -1;
+            auto job = prepare(Plan<>(plan(rows, columns)), comm, given, turned, PrepareOptions{});
+            job.run();
+            CHECK(right(turned));
+            Tensor<float> wide(columns.local_shape(comm.rank()));
+            redistribute(plan(rows, columns), comm, given, wide, Casting{});
+            CHECK(wide.data()[1] == static_cast<float>(2 + comm.rank()));
+        });
+    }
 }

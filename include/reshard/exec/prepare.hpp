@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/comm/any_communicator.hpp>
+#include <reshard/core/tensor.hpp>
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/exec/prepare_options.hpp>
 #include <reshard/memory/convert.hpp>
@@ -149,6 +150,61 @@ template <class From, class To, class S, class T>
     static_assert(detail::check_types<From, To, S, T>());
     return detail::prepare_with(detail::host_for<From, To>(), plan.value(), comm, source, destination);
 }
+
+namespace detail {
+
+/// What is meant where a view is: a tensor that owns its memory is seen through its view.
+template <class T>
+[[nodiscard]] TensorView<T> as_view(TensorView<T> const& view) noexcept {
+    return view;
+}
+template <class T>
+[[nodiscard]] TensorView<T const> as_view(Tensor<T> const& tensor) noexcept {
+    return tensor.view();
+}
+template <class T>
+[[nodiscard]] TensorView<T> as_view(Tensor<T>& tensor) noexcept {
+    return tensor.view();
+}
+template <class A>
+concept TensorArgument = requires(A& argument) {
+    as_view(argument);
+};
+template <class A>
+inline constexpr bool is_tensor = false;
+template <class T>
+inline constexpr bool is_tensor<Tensor<T>> = true;
+template <class A>
+inline constexpr bool is_tensor<A const> = is_tensor<A>;
+
+/// Neither a view nor a tensor, for one of the two: pointers, vectors and spans have no shape.
+template <class S, class T>
+concept NoViews = !(TensorArgument<S> && TensorArgument<T>)&&!(std::convertible_to<S&, ConstDynamicView> &&
+                                                               std::convertible_to<T&, DynamicView>);
+template <class S, class T>
+consteval bool check_views_given() {
+    static_assert(!NoViews<S, T>,
+                  "reshard: source and destination are views. Fix: pass a Tensor, or TensorView<float>{pointer, shape} "
+                  "where the shape is the distribution's local_shape(rank).");
+    return true;
+}
+
+}  // namespace detail
+
+/// The same for tensors that own their memory.
+template <class From, class To, detail::TensorArgument S, detail::TensorArgument T,
+          std::derived_from<PrepareOptions>... Options>
+    requires(detail::is_tensor<S> || detail::is_tensor<T>)
+[[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, S& source, T& destination,
+                                   Options const&... options) {
+    return prepare(plan, comm, detail::as_view(source), detail::as_view(destination), options...);
+}
+template <class From, class To, class S, class T, class... Options>
+    requires detail::NoViews<S, T> PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, S&&, T&&,
+                                                        Options const&...) {
+        static_assert(detail::check_views_given<S, T>());
+        return prepare(plan, comm, {}, {});
+    }
 
 }  // namespace reshard::inline v0
 

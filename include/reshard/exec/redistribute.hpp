@@ -42,6 +42,24 @@ template <class From, class To, class S>
     return destination;
 }
 
+/// The same for tensors that own their memory.
+template <class From, class To, detail::TensorArgument S, detail::TensorArgument T,
+          std::derived_from<PrepareOptions>... Options>
+    requires(detail::is_tensor<S> || detail::is_tensor<T>)
+void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S& source, T& destination,
+                  Options const&... options) {
+    prepare(plan, comm, detail::as_view(source), detail::as_view(destination), options...).run();
+}
+template <class From, class To, class S>
+[[nodiscard]] Tensor<S> redistribute(Plan<From, To> const& plan, CommunicatorRef comm, Tensor<S> const& source) {
+    return redistribute(plan, comm, source.view());
+}
+template <class From, class To, class S, class T, class... Options>
+    requires detail::NoViews<S, T>
+void redistribute(Plan<From, To> const&, CommunicatorRef, S&&, T&&, Options const&...) {
+    static_assert(detail::check_views_given<S, T>());
+}
+
 namespace detail {
 /// \pre nothing crosses ranks.
 void run_locally(MemoryPolicy const& memory, ConvertBox convert, PlanValue const& plan, ConstDynamicView const& source,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/commit.hpp
 /// \brief  The protocol that makes the files of many ranks one save: all of it or nothing, whoever fails at any step.
-/// \depends checkpoint/detail/{folder_lock,temporary_file}, comm/communicator, exec/prepare (verdict_of). POSIX.
+/// \depends checkpoint/detail/{folder_lock,save_names,temporary_file}, comm/communicator, exec/prepare. POSIX.
 ///
 /// Data files have names of their own in every save. They are written under temporary names, made durable, renamed; an
 /// index that names them is renamed into place last and switches from the save before to this one. Between steps all
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/folder_lock.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/prepare.hpp>

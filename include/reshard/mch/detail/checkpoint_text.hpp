@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
-/// \depends mch/id_bounds, mch/detail/checkpoint_sums, checkpoint/detail/save_names, exec/prepare (verdicts). No I/O.
+/// \depends mch/id_bounds, mch/detail/checkpoint_sums, checkpoint/name_reader, exec/prepare (verdicts). No I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
-#include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/exec/prepare.hpp>
 #include <reshard/mch/detail/checkpoint_sums.hpp>
 #include <reshard/mch/id_bounds.hpp>

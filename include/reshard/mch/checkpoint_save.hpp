@@ -33,13 +33,6 @@ struct MchSaveHeader {
     MchIdBounds ids{};
 };
 
-/// Whether mch_file_name() makes such names.
-[[nodiscard]] inline bool is_mch_file(std::string_view leaf) noexcept {
-    NameReader in(leaf);
-    return in.word("mch-") && in.run("0123456789abcdef", 16, 16) && in.word("-") && in.digits(5, 10) &&
-           in.word("-of-") && in.digits(5, 10) && in.word(".safetensors") && in.at_end();
-}
-
 /// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
 [[nodiscard]] inline SaveNames mch_save_names() {
     return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; },

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/self.hpp>
+#include <reshard/mch/detail/checkpoint_text.hpp>
 
 #include <mch/support/saved.hpp>
 

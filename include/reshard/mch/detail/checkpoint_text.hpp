@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
-/// \depends mch/id_bounds, mch/detail/checkpoint_sums, checkpoint/name_reader, comm/agree. No I/O.
+/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/checkpoint_sums, checkpoint/name_reader, comm/agree. No I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
 #include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/comm/agree.hpp>
+#include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/detail/checkpoint_sums.hpp>
 #include <reshard/mch/id_bounds.hpp>
 
 namespace reshard::inline v0 {
-
-/// Weights or an optimizer state of a table in a saved folder: one row per slot.
-struct MchRowsInfo {
-    std::string name;
-    DType dtype = DType::f32;
-    Indices row_shape;  ///< of one row: [] for one number
-
-    [[nodiscard]] Index row_bytes() const noexcept { return DynamicShape(row_shape).size() * bytes(dtype); }
-    [[nodiscard]] friend bool operator==(MchRowsInfo const&, MchRowsInfo const&) = default;
-};
 
 namespace detail {
 

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/self.hpp>
+#include <reshard/mch/detail/checkpoint_text.hpp>
 
 #include <mch/support/saved.hpp>
 
@@ -225,21 +226,6 @@ TEST_SUITE("mch/checkpoint_save") {
             CHECK(contains(error, "a save of this id is there"));
         }
         before.is_unchanged();
-    }
-
-    TEST_CASE("names of files are those of saves, and no others") {
-        std::string const good = detail::mch_file_name(detail::save_id_text(0xab), 3, 4);
-        CHECK(good == "mch-00000000000000ab-00003-of-00004.safetensors");
-        CHECK(detail::is_mch_file(good));
-        CHECK(detail::is_mch_file(detail::mch_file_name(detail::save_id_text(~0ULL), 123456, 1234567)));
-        for (std::string_view const bad :
-             {"", "mch-", "mch.index.json", "mch-00000000000000aB-00003-of-00004.safetensors",
-              "mch-0000000000000ab-00003-of-00004.safetensors", "mch-00000000000000ab-0003-of-00004.safetensors",
-              "mch-00000000000000ab-00003-of-00004.safetensors2", "../mch-00000000000000ab-00003-of-00004.safetensors",
-              "mch-/../../x/x-00003-of-00004.safetensors"}) {
-            CAPTURE(bad);
-            CHECK_FALSE(detail::is_mch_file(bad));
-        }
     }
 
     TEST_CASE("what saves that died have left goes with the next save, and nothing else") {

@@ -29,39 +29,19 @@ struct MchIdBounds {
 }
 
 /// The bounds of ids in any order; empty places are none.
-[[nodiscard]] inline MchIdBounds id_bounds(MchLayout layout, std::span<Index const> ids) noexcept {
-    MchIdBounds bounds;
-    for (Index const id : ids) {
-        if (id == empty_id(layout)) continue;
-        ++bounds.live;
-        if (id < 0) {
-            ++bounds.negative;
-            continue;
-        }
-        bounds.lowest = bounds.highest < 0 ? id : smaller(bounds.lowest, id);
-        bounds.highest = larger(bounds.highest, id);
-    }
-    return bounds;
-}
+[[nodiscard]] MchIdBounds id_bounds(MchLayout layout, std::span<Index const> ids) noexcept;
 /// The bounds of a shard, whose memory the host can read.
-[[nodiscard]] inline MchIdBounds id_bounds(MchTable const& table, MchShard const& shard) noexcept {
-    return id_bounds(table.layout, {shard.ids, static_cast<std::size_t>(shard.entries)});
-}
+[[nodiscard]] MchIdBounds id_bounds(MchTable const& table, MchShard const& shard) noexcept;
 
 namespace detail {
 
-/// Whether all of `count` numbers are 0.
-[[nodiscard]] inline bool all_zero(Index const* numbers, Index count) noexcept {
-    for (Index i = 0; i < count; ++i)
-        if (numbers[i] != 0) return false;
-    return true;
-}
-
 /// Ids, and slots where there are any, that were never filled in: no two ids and no two slots are equal.
-[[nodiscard]] inline bool never_loaded(Index const* ids, Index const* slots, Index count) noexcept {
-    return count >= 2 && all_zero(ids, count) && (slots == nullptr || all_zero(slots, count));
-}
+[[nodiscard]] bool never_loaded(Index const* ids, Index const* slots, Index count) noexcept;
 
 }  // namespace detail
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/id_bounds.ipp>
+#endif

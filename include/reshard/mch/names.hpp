@@ -25,76 +25,19 @@ struct MchNames {
 
 namespace detail {
 
-[[nodiscard]] inline std::string_view without_prefixes(std::string_view name, MchNames const& names) noexcept {
-    for (bool again = true; again;) {
-        again = false;
-        for (std::string const& prefix : names.prefixes) {
-            if (prefix.empty() || !name.starts_with(prefix)) continue;
-            name.remove_prefix(prefix.size());
-            again = true;
-        }
-    }
-    return name;
-}
-
-[[nodiscard]] inline std::string list_of(std::span<std::string const> names) {
-    if (names.empty()) return "none";
-    std::string text;
-    for (std::string const& name : names) text += concat(text.empty() ? "'" : ", '", name, "'");
-    return text;
-}
+/// `'a', 'b'`, or `none`.
+[[nodiscard]] std::string list_of(std::span<std::string const> names);
 
 }  // namespace detail
 
 /// For each current name, the saved one that its table is filled from; one saved table may fill several. Throws
 /// MismatchError for a table without a source, listing the candidates; for saved names that are one without their
 /// prefixes; and for renames that name no current table, or one twice.
-[[nodiscard]] inline std::vector<std::string> match_tables(std::span<std::string const> current,
-                                                           std::span<std::string const> saved,
-                                                           MchNames const& names = {}) {
-    using detail::without_prefixes;
-    auto const refuse = [](auto const&... parts) { raise(ErrorCode::mismatch, concat("reshard::mch: ", parts...)); };
-    for (std::size_t i = 0; i < saved.size(); ++i) {
-        for (std::size_t k = 0; k < i; ++k) {
-            if (without_prefixes(saved[i], names) != without_prefixes(saved[k], names)) continue;
-            refuse("the saved tables '", saved[k], "' and '", saved[i], "' are both called '",
-                   std::string(without_prefixes(saved[i], names)),
-                   "' without their prefixes. Fix: strip fewer prefixes, and rename instead.");
-        }
-    }
-    std::vector<std::pair<std::string, std::string>> const& renamed = names.renamed;
-    for (std::size_t i = 0; i < renamed.size(); ++i) {
-        for (std::size_t k = 0; k < i; ++k) {
-            if (without_prefixes(renamed[k].first, names) != without_prefixes(renamed[i].first, names)) continue;
-            refuse("table '", renamed[i].first, "' is to be filled from '", renamed[k].second, "' and from '",
-                   renamed[i].second, "'. Fix: name one.");
-        }
-        bool used = false;
-        for (std::string const& name : current) {
-            used = used || without_prefixes(name, names) == without_prefixes(renamed[i].first, names);
-        }
-        if (!used) {
-            refuse("'", renamed[i].first, "' is to be filled from '", renamed[i].second, "', but the tables are ",
-                   detail::list_of(current), ". Fix: correct the name.");
-        }
-    }
-    std::vector<std::string> sources;
-    for (std::string const& name : current) {
-        std::string_view wanted = name;
-        for (auto const& [to, from] : renamed) {
-            if (without_prefixes(to, names) == without_prefixes(name, names)) wanted = from;
-        }
-        std::string const* found = nullptr;
-        for (std::string const& one : saved) {
-            if (without_prefixes(one, names) == without_prefixes(wanted, names)) found = &one;
-        }
-        if (found == nullptr) {
-            refuse("table '", name, "' has no source: nothing saved is called '", std::string(wanted),
-                   "'; there are: ", detail::list_of(saved), ". Fix: rename it, or strip the prefix that differs.");
-        }
-        sources.push_back(*found);
-    }
-    return sources;
-}
+[[nodiscard]] std::vector<std::string> match_tables(std::span<std::string const> current,
+                                                    std::span<std::string const> saved, MchNames const& names = {});
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/names.ipp>
+#endif

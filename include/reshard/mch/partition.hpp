@@ -27,34 +27,14 @@ public:
     static constexpr Index max_destinations = 65535;
 
     /// Throws ShapeError when entries are negative, or destinations or parts are out of range.
-    Partition(Index entries, Index destinations, int parts = 1)
-        : entries_(entries), destinations_(destinations), parts_(parts) {
-        if (entries < 0 || destinations < 1 || destinations > max_destinations) {
-            raise(ErrorCode::shape,
-                  concat("reshard::Partition: ", entries, " entries for ", destinations,
-                         " destinations. Fix: give 0 or more entries and 1 to ", max_destinations, " destinations."));
-        }
-        detail::check_parts("reshard::Partition", parts);
-    }
+    Partition(Index entries, Index destinations, int parts = 1);
 
     [[nodiscard]] Index entries() const noexcept { return entries_; }
     [[nodiscard]] Index destinations() const noexcept { return destinations_; }
     [[nodiscard]] int parts() const noexcept { return parts_; }
 
     /// Bytes that count() asks for. They grow with parts x destinations, not with the entries.
-    [[nodiscard]] Index workspace_bytes() const {
-        Index const bins = destinations_ + 1;
-        detail::CarvedBytes part;
-        part.add(bins, 8).add(4 * bins, 8).add(bins, 8).add(bins, 8).add(bins + 1, 4).add(tile(), 2).add(tile(), 2);
-        detail::CarvedBytes all = part.repeat(parts_);
-        all.add(destinations_, 8).add(bins, 8).add(bins, 8);
-        if (all.value() < 0) {
-            raise(ErrorCode::shape,
-                  concat("reshard::Partition: the workspace of ", parts_, " parts for ", destinations_,
-                         " destinations has more bytes than 64 bits count. Fix: use fewer parts."));
-        }
-        return all.value();
-    }
+    [[nodiscard]] Index workspace_bytes() const;
 
     /// Pass 1. `rule(entry)` is an integer, the same whenever it is asked: a destination, or anything outside
     /// [0, destinations) to drop the entry. It must not throw and is called from all threads of the team. Where it has
@@ -62,23 +42,9 @@ public:
     /// workspace must stay until scatter() is over. Throws BufferError when it is too small.
     template <class Rule, class Team = InOrder>
     void count(Rule const& rule, std::span<std::byte> workspace, Team&& team = {}) {
-        detail::check_workspace("reshard::Partition::count", workspace, workspace_bytes());
-        carve(workspace.data());
+        carve(workspace);
         team(parts_, [&](int part) { count_part(rule, part); });
-        Index total = 0;
-        for (Index d = 0; d < destinations_; ++d) {
-            Index rows = 0;
-            for (int part = 0; part < parts_; ++part) {
-                Index& start = scratch(part).starts[d];
-                Index const counted = start;
-                start = rows;
-                rows += counted;
-            }
-            counts_[d] = rows;
-            begins_[d] = total;
-            total += rows;
-        }
-        begins_[destinations_] = total;
+        add_up();
     }
 
     /// Entries for each destination. Empty before count(), as are the others.
@@ -90,24 +56,7 @@ public:
 
     /// Bytes of all packed blocks of such columns; fills blocks(). Throws ShapeError when they do not fit 64 bits,
     /// TransitionError before count().
-    Index lay_out(std::span<PartitionColumn const> columns) {
-        check_counted("reshard::Partition::lay_out");
-        Index at = 0;
-        for (Index d = 0; d < destinations_; ++d) {
-            blocks_[d] = at;
-            for (PartitionColumn const& column : columns) {
-                Index const bytes = packed_block_bytes(counts_[d], {&column.width, 1});
-                if (bytes > INT64_MAX - at) {
-                    raise(ErrorCode::shape,
-                          concat("reshard::Partition: the blocks of ", kept(), " entries and ", columns.size(),
-                                 " columns have more bytes than 64 bits count. Fix: move fewer entries at once."));
-                }
-                at += bytes;
-            }
-        }
-        blocks_[destinations_] = at;
-        return at;
-    }
+    Index lay_out(std::span<PartitionColumn const> columns);
     /// The first byte of each destination's block and, behind them, the end. Column c of a block of n rows starts
     /// after packed_column_bytes(n, width) of each column before it: with words only, at 8 (R begins[d] + c n).
     [[nodiscard]] std::span<Index const> blocks() const noexcept { return list(blocks_, destinations_ + 1); }
@@ -118,19 +67,8 @@ public:
     template <class Rule, class Team = InOrder>
     void scatter(Rule const& rule, std::span<PartitionColumn const> columns, std::span<std::byte> packed,
                  Team&& team = {}) {
-        Index const needed = lay_out(columns);
-        if (static_cast<Index>(packed.size()) < needed) {
-            raise(ErrorCode::buffer,
-                  concat("reshard::Partition::scatter: the packed blocks have ", needed, " bytes, the buffer ",
-                         packed.size(), ". Fix: allocate lay_out(columns) bytes."));
-        }
-        bool words = true;
-        for (std::size_t c = 0; c != columns.size(); ++c) {
-            words = words && columns[c].width == 8;
-            if (columns[c].data != nullptr || entries_ == 0) continue;
-            raise(ErrorCode::buffer, concat("reshard::Partition::scatter: column ", c,
-                                            " is null. Fix: give every column the address of its entries."));
-        }
+        bool const words = check_scatter(columns, packed);
+        Index const needed = blocks_[destinations_];
         if (needed == 0) return;
         std::byte* const to = packed.data();
         Index const streams = destinations_ * static_cast<Index>(columns.size());
@@ -163,35 +101,16 @@ private:
         return {first, first != nullptr ? static_cast<std::size_t>(count) : 0};
     }
 
-    void check_counted(char const* who) const {
-        if (counts_ != nullptr) return;
-        raise(ErrorCode::transition, concat(who, ": nothing is counted yet. Fix: call count() first."));
-    }
+    void check_counted(char const* who) const;
 
-    void carve(std::byte* workspace) noexcept {
-        detail::Carver carver(workspace);
-        counts_ = carver.take<Index>(destinations_);
-        begins_ = carver.take<Index>(destinations_ + 1);
-        blocks_ = carver.take<Index>(destinations_ + 1);
-        parts_at_ = carver.take<std::byte>(0);
-        static_cast<void>(scratch(0, &part_bytes_));
-    }
+    /// Takes the memory. Throws BufferError when it is too small.
+    void carve(std::span<std::byte> workspace);
+    /// What the parts counted: first rows, counts and begins.
+    void add_up() noexcept;
+    /// Lays the blocks out; whether all columns are words.
+    [[nodiscard]] bool check_scatter(std::span<PartitionColumn const> columns, std::span<std::byte const> packed);
 
-    [[nodiscard]] Scratch scratch(int part, Index* bytes = nullptr) const noexcept {
-        std::byte* const base = parts_at_ + part * part_bytes_;
-        Index const bins = destinations_ + 1;
-        detail::Carver carver(base);
-        Scratch result{};
-        result.starts = carver.take<Index>(bins);
-        result.lanes = carver.take<Index>(4 * bins);
-        result.rows = carver.take<Index>(bins);
-        result.places = carver.take<Index>(bins);
-        result.first = carver.take<std::uint32_t>(bins + 1);
-        result.bins = carver.take<std::uint16_t>(tile());
-        result.order = carver.take<std::uint16_t>(tile());
-        if (bytes != nullptr) *bytes = static_cast<Index>(carver.take<std::byte>(0) - base);
-        return result;
-    }
+    [[nodiscard]] Scratch scratch(int part, Index* bytes = nullptr) const noexcept;
 
     /// The destination, or the bin behind the last one for what is dropped. Negative numbers wrap to large ones.
     template <class Rule>
@@ -294,18 +213,7 @@ private:
     }
 
     /// The bytes behind the rows of columns that are not words, of this part's share of the destinations.
-    void zero_padding(std::span<PartitionColumn const> columns, std::byte* packed, int part) const noexcept {
-        Index const end = detail::part_begin(destinations_, parts_, part + 1);
-        for (Index d = detail::part_begin(destinations_, parts_, part); d < end; ++d) {
-            Index at = blocks_[d];
-            for (PartitionColumn const& column : columns) {
-                Index const rows = counts_[d] * column.width;
-                Index const bytes = packed_column_bytes(counts_[d], column.width);
-                std::memset(packed + at + rows, 0, static_cast<std::size_t>(bytes - rows));
-                at += bytes;
-            }
-        }
-    }
+    void zero_padding(std::span<PartitionColumn const> columns, std::byte* packed, int part) const noexcept;
 
     Index entries_;
     Index destinations_;
@@ -318,3 +226,7 @@ private:
 };
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/partition.ipp>
+#endif

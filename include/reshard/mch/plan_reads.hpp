@@ -25,52 +25,10 @@ struct MchRead {
 /// What a caller knows of all ids. Negative ones are 2^63 and above where they are routed.
 enum class MchSigns : std::uint8_t { any, non_negative };
 
-namespace detail {
-
-/// Ids below this are counted off in blocks, the others are dealt out by remainder.
-[[nodiscard]] inline std::uint64_t counted_off(MchTable const& table) noexcept {
-    return static_cast<std::uint64_t>(ceil_div(table.hash_size, table.buckets)) *
-           static_cast<std::uint64_t>(table.buckets);
-}
-
-/// Whether a shard within these bounds may hold ids that part `part` looks up.
-[[nodiscard]] inline bool may_hold(MchIdBounds const& bounds, Router const& router, std::uint64_t limit, Index part) {
-    if (bounds.live == 0) return false;
-    if (bounds.negative != 0) return true;
-    if (bounds.highest < 0) return false;
-    if (static_cast<std::uint64_t>(bounds.highest) >= limit) return true;
-    return router.part_of_id(bounds.lowest) <= part && part <= router.part_of_id(bounds.highest);
-}
-
-}  // namespace detail
-
 /// What the routing says of the ids of every saved shard: that each is where it is looked up. So it is after training;
 /// not so after redistribute() in mode `slot_owner` that kept unreachable ids. Where a hash function maps ids into
 /// [0, H), that is known as well. Throws what check_table() throws; `sorted` tables only.
-[[nodiscard]] inline std::vector<MchIdBounds> routed_bounds(MchTable const& saved, MchSigns signs = MchSigns::any) {
-    check_table(saved);
-    std::uint64_t const limit = detail::counted_off(saved);
-    auto const block = static_cast<std::uint64_t>(ceil_div(saved.hash_size, saved.buckets));
-    std::uint64_t const span = block * static_cast<std::uint64_t>(saved.buckets / saved.parts());
-    bool const hashed = !saved.hash_function.empty();
-    std::uint64_t const end =
-        smaller(limit, static_cast<std::uint64_t>(hashed ? saved.hash_size : INT64_MAX));  // INT64_MAX is no id
-    bool const dealt_out = !hashed && limit < static_cast<std::uint64_t>(INT64_MAX);
-    std::vector<MchIdBounds> list;
-    for (Index part = 0; part < saved.parts(); ++part) {
-        MchIdBounds bounds{INT64_MAX, 0, -1, !hashed && signs == MchSigns::any ? 1 : 0};
-        std::uint64_t const begin = static_cast<std::uint64_t>(part) * span;
-        if (begin < end) {
-            bounds.lowest = static_cast<Index>(begin);
-            bounds.highest = static_cast<Index>(smaller(end, begin + span) - 1);
-        } else {
-            bounds.lowest = INT64_MAX - 1;
-        }
-        if (dealt_out) bounds.highest = INT64_MAX - 1;
-        list.push_back(bounds);
-    }
-    return list;
-}
+[[nodiscard]] std::vector<MchIdBounds> routed_bounds(MchTable const& saved, MchSigns signs = MchSigns::any);
 
 /// The saved shards that rank `rank` of the current table reads, ascending, when `ids` bounds what each holds:
 /// MchCheckpoint::ids(), or routed_bounds().
@@ -85,43 +43,15 @@ namespace detail {
 /// bucketed   | the rank's own slots, where they lie, in either mode
 ///
 /// Throws what check_table() and check_same_content() throw, MismatchError for bounds that are not one per shard.
-[[nodiscard]] inline std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank,
-                                                     MchMode mode, std::span<MchIdBounds const> ids) {
-    check_table(saved);
-    check_table(current);
-    check_same_content(saved, current);
-    if (static_cast<Index>(ids.size()) != saved.parts()) {
-        detail::refuse_table(ErrorCode::mismatch, current,
-                             concat(ids.size(), " bounds of ids for ", saved.parts(),
-                                    " saved shards. Fix: one each, as MchCheckpoint::ids() has them."));
-    }
-    std::vector<MchRead> reads;
-    Interval const mine = current.range(rank);
-    Index const here = current.slots.mesh().ordinal(rank);
-    if (here < 0) return reads;
-    Router const router(current);
-    std::uint64_t const limit = detail::counted_off(current);
-    for (Index part = 0; part < saved.parts(); ++part) {
-        Interval const range = saved.part_range(part);
-        Index const begin = larger(range.begin, mine.begin);
-        Index const end = smaller(range.end, mine.end);
-        MchIdBounds const& bounds = ids[static_cast<std::size_t>(part)];
-        if (range.empty()) continue;
-        if (current.layout == MchLayout::buckets) {
-            if (begin < end) reads.push_back({part, begin - range.begin, end - range.begin});
-            continue;
-        }
-        bool const wanted = mode == MchMode::slot_owner ? begin < end && bounds.live != 0
-                                                        : detail::may_hold(bounds, router, limit, here);
-        if (wanted) reads.push_back({part, 0, range.size()});
-    }
-    return reads;
-}
+[[nodiscard]] std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
+                                              std::span<MchIdBounds const> ids);
 /// The same from the tables alone: ids are taken to be where the saved ranks looked them up, and `signs` is the
 /// caller's promise. In mode `route` ids of any sign mean that every shard is read.
-[[nodiscard]] inline std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank,
-                                                     MchMode mode, MchSigns signs = MchSigns::any) {
-    return plan_reads(saved, current, rank, mode, routed_bounds(saved, signs));
-}
+[[nodiscard]] std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
+                                              MchSigns signs = MchSigns::any);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/plan_reads.ipp>
+#endif

@@ -22,42 +22,20 @@ struct Reach {
 };
 
 /// Of the shard of `rank`, whose memory the host must be able to read. Local. Throws what shard_of() throws.
-[[nodiscard]] inline Reach reach(MchTable const& table, MchState const& state, Index rank) {
-    MchShard const shard = shard_of(table, state, rank);
-    Router const router(table);
-    Index const part = table.slots.mesh().ordinal(rank);
-    Reach result;
-    for (Index i = 0; i < shard.entries; ++i) {
-        if (shard.ids[i] == empty_id(table.layout)) continue;
-        ++result.live;
-        result.unreachable += router.part_of_id(shard.ids[i]) != part ? 1 : 0;
-    }
-    return result;
-}
+[[nodiscard]] Reach reach(MchTable const& table, MchState const& state, Index rank);
 /// The live ids of a rank's shard that are looked up elsewhere.
-[[nodiscard]] inline Index count_unreachable(MchTable const& table, MchState const& state, Index rank) {
-    return reach(table, state, rank).unreachable;
-}
+[[nodiscard]] Index count_unreachable(MchTable const& table, MchState const& state, Index rank);
 
 /// Whether slicing the saved buffers by position gives the current shards: every current boundary is a saved one. That
 /// one number of ranks divides the other says nothing: 378801 slots on 4 ranks cannot be loaded so on 2
 /// (github.com/alibaba/TorchEasyRec issue 360). Throws what check_table() and check_same_content() throw.
-[[nodiscard]] inline bool position_ok(MchTable const& saved, MchTable const& current) {
-    check_table(saved);
-    check_table(current);
-    check_same_content(saved, current);
-    std::vector<Index> const has = saved.offsets();
-    std::size_t at = 0;  // both ascend
-    for (Index offset : current.offsets()) {
-        while (at < has.size() && has[at] < offset) ++at;
-        if (at == has.size() || has[at] != offset) return false;
-    }
-    return true;
-}
+[[nodiscard]] bool position_ok(MchTable const& saved, MchTable const& current);
 /// Whether every id of a shard is found where it is. A table may keep its positions when position_ok() holds and this
 /// does on all ranks after the load.
-[[nodiscard]] inline bool reach_ok(MchTable const& table, MchState const& state, Index rank) {
-    return count_unreachable(table, state, rank) == 0;
-}
+[[nodiscard]] bool reach_ok(MchTable const& table, MchState const& state, Index rank);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/reach.ipp>
+#endif

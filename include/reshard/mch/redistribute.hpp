@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/redistribute.hpp
 /// \brief  Carries the ids of a managed-collision table to another number of ranks: all of them, or none.
-/// \depends mch/transition, mch/detail/passages, comm/collectives, exec/prepare (agreements).
+/// \depends mch/{reach,transition}, comm/any_communicator.
 ///
 ///     load the saved columns by position, as a checkpoint gives them: rank p gets entries [o, o + z) of all
 ///     MchChange change = redistribute(saved, current, state, comm);
@@ -13,26 +13,14 @@
 /// when a table grows. Mode `route` sends every id where it will be looked up and gives it a slot there.
 #pragma once
 
-#include <reshard/exec/prepare.hpp>
-#include <reshard/mch/detail/passages.hpp>
+#include <reshard/comm/any_communicator.hpp>
+#include <reshard/mch/reach.hpp>
+#include <reshard/mch/transition.hpp>
+
+#include <span>    // span
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
-
-namespace detail {
-
-/// Agrees where there is somebody to agree with: a world of one rank makes no collective call.
-template <class Work>
-void agree_after(CommunicatorRef comm, std::uint64_t digest, Work&& work) {
-    Verdict mine = verdict_of(work);
-    if (comm.size() == 1) {
-        if (!mine.ok()) raise(mine.code, std::move(mine.reason));
-        return;
-    }
-    mine.digest = digest;
-    agree_or_raise(comm, std::move(mine));
-}
-
-}  // namespace detail
 
 /// Collective over `comm`: carries tables, each from the ranks it was saved by to those it is on now. Afterwards every
 /// state is a sound shard of its current table: sorted, empties behind, the last slot free for misses, segments and
@@ -63,48 +51,15 @@ void agree_after(CommunicatorRef comm, std::uint64_t digest, Work&& work) {
 /// too; where ids are evicted, 16 more bytes each while they are chosen.
 ///
 /// Returns what became of each table on this rank, in the order of `tables`.
-[[nodiscard]] inline std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
-                                                         MchOptions const& options = {}) {
-    int const rank = comm.rank();
-    auto const ranks = static_cast<std::size_t>(comm.size());
-    detail::MchPassages passages;
-    Digest digest;
-    digest.add(tables.size()).add(static_cast<std::uint64_t>(options.mode)).add(options.drop_unreachable ? 1 : 0);
-    digest.add(options.accept_strays ? 1 : 0);
-    for (MchTransition const& one : tables) {
-        reshard::digest(digest, one.saved);
-        reshard::digest(digest, one.current);
-    }
-    std::vector<detail::MchArrival> to;
-    std::vector<detail::MchArrival> from;
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    detail::agree_after(comm, digest.value(), [&] {
-        passages.begin(tables, options, rank, comm.size());
-        to = passages.headers(ranks);
-        from = to;
-        detail::list_all_to_all(std::as_bytes(std::span(to)), std::as_writable_bytes(std::span(from)), comm.size(),
-                                sends, receives);
-    });
-    if (ranks != 1) comm.exchange(sends, receives).wait();
-
-    detail::agree_after(comm, digest.value(), [&] {
-        sends.clear();
-        receives.clear();
-        passages.pack(from, rank, comm.size());
-        passages.list_transfers(rank, sends, receives);
-    });
-    if (ranks != 1) comm.exchange(sends, receives).wait();
-
-    detail::agree_after(comm, digest.value(), [&] { passages.arrange(options.mode); });
-    return passages.commit(options);
-}
+[[nodiscard]] std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
+                                                  MchOptions const& options = {});
 
 /// The same for one table.
-[[nodiscard]] inline MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,
-                                            CommunicatorRef comm, MchOptions const& options = {}) {
-    MchTransition const table{saved, current, state};
-    return std::move(redistribute(std::span(&table, 1), comm, options)[0]);
-}
+[[nodiscard]] MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,
+                                     CommunicatorRef comm, MchOptions const& options = {});
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/redistribute.ipp>
+#endif

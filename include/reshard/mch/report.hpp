@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/report.hpp
 /// \brief  MchReport: everything that is wrong with the state of a table, counted by kind, with places.
-/// \depends core, <algorithm>, <array>, <string>, <vector>.
+/// \depends core, <array>, <string>, <vector>.
 #pragma once
 
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <algorithm>  // sort
-#include <array>      // array
-#include <string>     // string
-#include <tuple>      // tie
-#include <vector>     // vector
+#include <array>   // array
+#include <string>  // string
+#include <tuple>   // tie
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
@@ -95,29 +94,20 @@ public:
     static constexpr Index listed = 8;
 
     [[nodiscard]] bool sound() const noexcept { return total() == 0; }
-    [[nodiscard]] Index total() const noexcept {
-        Index sum = 0;
-        for (Index count : totals_) sum += count;
-        return sum;
-    }
+    [[nodiscard]] Index total() const noexcept;
     [[nodiscard]] Index total(MchFault fault) const noexcept { return totals_[static_cast<std::size_t>(fault)]; }
     /// By fault, rank, position.
     [[nodiscard]] std::vector<MchViolation> const& violations() const noexcept { return violations_; }
 
     /// For one rank's violations, kind by kind in any order.
-    void add(MchViolation const& violation) {
-        if (totals_[static_cast<std::size_t>(violation.fault)]++ < listed) violations_.push_back(violation);
-    }
+    void add(MchViolation const& violation);
     /// Adds another rank's.
-    void add(MchReport const& other) {
-        for (std::size_t i = 0; i < totals_.size(); ++i) totals_[i] += other.totals_[i];
-        violations_.insert(violations_.end(), other.violations_.begin(), other.violations_.end());
-    }
+    void add(MchReport const& other);
     /// What arrives from another rank: some of `total` violations of one kind.
     void add_total(MchFault fault, Index total) noexcept { totals_[static_cast<std::size_t>(fault)] += total; }
     void add_listed(MchViolation const& violation) { violations_.push_back(violation); }
     void reserve(std::size_t more) { violations_.reserve(violations_.size() + more); }
-    void sort() noexcept { std::sort(violations_.begin(), violations_.end()); }
+    void sort() noexcept;
 
     [[nodiscard]] friend bool operator==(MchReport const&, MchReport const&) = default;
 
@@ -127,49 +117,13 @@ private:
 };
 
 /// `rank 1, position 5: id 7 after 9`.
-[[nodiscard]] inline std::string to_string(MchViolation const& violation) {
-    std::string place = concat("rank ", violation.rank, ", position ", violation.position, ": ");
-    Index const value = violation.value;
-    Index const other = violation.other;
-    switch (violation.fault) {
-        case MchFault::never_loaded: return concat("rank ", violation.rank);
-        case MchFault::id_order: return concat(place, "id ", value, " after ", other);
-        case MchFault::id_repeated: return concat(place, "id ", value, ", as at position ", other);
-        case MchFault::slot_range: return concat(place, "slot ", value, ", the shard begins at ", other);
-        case MchFault::slot_repeated: return concat(place, "slot ", value, ", as at position ", other);
-        case MchFault::reserved_live: return concat(place, "id ", value, " with slot ", other);
-        case MchFault::reserved_slot:
-            if (other < 0) return concat(place, "slot ", value, ", the last slot is nowhere");
-            return concat(place, "slot ", value, ", the last slot is at position ", other);
-        case MchFault::count_negative: return concat(place, "count ", value, " of id ", other);
-        case MchFault::count_pinned: return concat(place, "id ", other);
-        case MchFault::access_late: return concat(place, "iteration ", value, ", the current one is ", other);
-        case MchFault::stale_metadata: return concat(place, "column ", value, " begins with byte ", other);
-        case MchFault::stale_segments: return concat(place, value, " instead of ", other);
-        case MchFault::unreachable: return concat(place, "id ", value, ", looked up on rank ", other);
-        case MchFault::iteration: return concat("rank ", violation.rank, ": ", value, " instead of ", other);
-        case MchFault::id_on_two_ranks: return concat(place, "id ", value, ", also on rank ", other);
-    }
-    return place;
-}
+[[nodiscard]] std::string to_string(MchViolation const& violation);
 
 /// `sound`, or one line per kind: its name, how many, and the places.
-[[nodiscard]] inline std::string to_string(MchReport const& report) {
-    if (report.sound()) return "sound";
-    std::string text;
-    for (int i = 0; i < mch_fault_count; ++i) {
-        auto const fault = static_cast<MchFault>(i);
-        if (report.total(fault) == 0) continue;
-        text += concat(text.empty() ? "" : "\n", name(fault), ": ", report.total(fault));
-        Index places = 0;
-        for (MchViolation const& violation : report.violations()) {
-            if (violation.fault != fault) continue;
-            text += concat(places == 0 ? " (" : "; ", to_string(violation));
-            ++places;
-        }
-        if (places != 0) text += places < report.total(fault) ? "; ...)" : ")";
-    }
-    return text;
-}
+[[nodiscard]] std::string to_string(MchReport const& report);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/report.ipp>
+#endif

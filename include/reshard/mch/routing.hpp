@@ -95,11 +95,7 @@ class Router {
 public:
     constexpr Router() = default;
     /// Throws what check_table() throws. `offsets` as for SlotRouter.
-    explicit Router(MchTable const& table, Index const* offsets = nullptr) {
-        check_table(table);
-        *this = Router(table.slots, table.hash_size, table.buckets,
-                       table.layout == MchLayout::buckets ? table.size() / table.buckets : 0, offsets);
-    }
+    explicit Router(MchTable const& table, Index const* offsets = nullptr);
     /// \pre a number of buckets of at least 1, a hash size of 0 (none: as 1) or more, and a whole number of buckets per
     /// part unless `bucket_slots`, the slots of one bucket, is given.
     constexpr Router(DynamicDistribution const& slots, Index hash_size, Index buckets, Index bucket_slots = 0,
@@ -154,20 +150,10 @@ private:
 };
 
 namespace detail {
-
-template <class Part>
-void check_parts(MchTable const& table, std::size_t entries, std::size_t room) {
-    if (entries != room) {
-        refuse_table(ErrorCode::buffer, table,
-                     concat("a list of ", room, " parts for ", entries, " entries. Fix: one part per entry."));
-    }
-    if (static_cast<std::uint64_t>(table.parts() - 1) > static_cast<std::uint64_t>(static_cast<Part>(-1))) {
-        refuse_table(
-            ErrorCode::buffer, table,
-            concat("parts up to ", table.parts() - 1, " do not fit ", sizeof(Part), " bytes. Fix: a wider type."));
-    }
-}
-
+/// Throws BufferError for lists of different lengths, and for parts above `most`, which fits `bytes` bytes.
+void check_list_of_parts(MchTable const& table, std::size_t entries, std::size_t room, std::uint64_t most,
+                         std::size_t bytes);
+[[noreturn]] void refuse_unknown_slot(MchTable const& table, std::size_t entry, Index slot);
 }  // namespace detail
 
 /// The part that looks up every id (empty places included, as if they were ids). `Part` is an unsigned integer type.
@@ -175,7 +161,7 @@ void check_parts(MchTable const& table, std::size_t entries, std::size_t room) {
 template <std::unsigned_integral Part>
 void parts_of_ids(MchTable const& table, std::span<Index const> ids, std::span<Part> parts) {
     Router const router(table);
-    detail::check_parts<Part>(table, ids.size(), parts.size());
+    detail::check_list_of_parts(table, ids.size(), parts.size(), static_cast<Part>(-1), sizeof(Part));
     for (std::size_t i = 0; i < ids.size(); ++i) parts[i] = static_cast<Part>(router.part_of_id(ids[i]));
 }
 
@@ -184,16 +170,16 @@ void parts_of_ids(MchTable const& table, std::span<Index const> ids, std::span<P
 template <std::unsigned_integral Part>
 void parts_of_slots(MchTable const& table, std::span<Index const> slots, std::span<Part> parts) {
     Router const router(table);
-    detail::check_parts<Part>(table, slots.size(), parts.size());
+    detail::check_list_of_parts(table, slots.size(), parts.size(), static_cast<Part>(-1), sizeof(Part));
     Index const size = table.size();
     for (std::size_t i = 0; i < slots.size(); ++i) {
-        if (slots[i] < 0 || slots[i] >= size) {
-            detail::refuse_table(ErrorCode::mismatch, table,
-                                 concat("entry ", i, " has slot ", slots[i], " of ", size,
-                                        ". Fix: the state is corrupt, or not of this table."));
-        }
+        if (slots[i] < 0 || slots[i] >= size) detail::refuse_unknown_slot(table, i, slots[i]);
         parts[i] = static_cast<Part>(router.part_of_slot(slots[i]));
     }
 }
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/routing.ipp>
+#endif

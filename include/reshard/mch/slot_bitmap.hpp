@@ -24,13 +24,7 @@ struct SlotFaults {
 class SlotBitmap {
 public:
     /// Slots [first, first + count). Throws ShapeError when they are negative or do not fit 64 bits.
-    SlotBitmap(Index first, Index count) : first_(first), count_(count) {
-        if (first < 0 || count < 0 || first > INT64_MAX - count || count > INT64_MAX - 4096) {
-            raise(ErrorCode::shape, concat("reshard::SlotBitmap: ", count, " slots from ", first,
-                                           ". Fix: give a range of slots within 0 ... 2^63 - 1."));
-        }
-        if (count != 0) spread_ = std::bit_floor(static_cast<std::uint64_t>(count)) - 1;
-    }
+    SlotBitmap(Index first, Index count);
     [[nodiscard]] static constexpr Index workspace_bytes(Index count) noexcept {
         return detail::rounded_to_part(ceil_div(count, 64) * 8) + detail::part_alignment;
     }
@@ -41,26 +35,10 @@ public:
     [[nodiscard]] bool contains(Index slot) const noexcept { return slot >= first_ && slot - first_ < count_; }
 
     /// Takes the memory and frees all slots. Throws BufferError when it is too small.
-    void clear(std::span<std::byte> workspace) {
-        detail::check_workspace("reshard::SlotBitmap::clear", workspace, workspace_bytes());
-        words_ = detail::Carver(workspace.data()).take<std::uint64_t>(word_count());
-        if (word_count() != 0) std::memset(words_, 0, static_cast<std::size_t>(word_count()) * 8);
-    }
+    void clear(std::span<std::byte> workspace);
 
     /// Marks slots as taken; safe from several threads at once. \pre clear() was called.
-    [[nodiscard]] SlotFaults mark(std::span<Index const> slots) noexcept {
-        SlotFaults faults;
-        for (Index slot : slots) {
-            if (!contains(slot)) {
-                ++faults.out_of_range;
-                continue;
-            }
-            std::uint64_t const bit = bit_of(slot);
-            std::atomic_ref<std::uint64_t> word(words_[(slot - first_) / 64]);
-            if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) ++faults.duplicates;
-        }
-        return faults;
-    }
+    [[nodiscard]] SlotFaults mark(std::span<Index const> slots) noexcept;
     /// Marks one slot; false when it was taken. \pre contains(slot); no other thread marks.
     [[nodiscard]] bool take(Index slot) noexcept {
         std::uint64_t& word = words_[(slot - first_) / 64];
@@ -112,27 +90,11 @@ public:
     [[nodiscard]] bool is_taken(Index slot) const noexcept {
         return (words_[(slot - first_) / 64] & bit_of(slot)) != 0;
     }
-    [[nodiscard]] Index taken() const noexcept {
-        Index total = 0;
-        for (Index w = 0; w < word_count(); ++w) total += std::popcount(words_[w]);
-        return total;
-    }
+    [[nodiscard]] Index taken() const noexcept;
     [[nodiscard]] Index free() const noexcept { return count_ - taken(); }
 
     /// Writes the free slots in ascending order, as many as `list` has room for; returns how many it wrote.
-    Index free_slots(std::span<Index> list) const noexcept {
-        Index written = 0;
-        auto const room = static_cast<Index>(list.size());
-        for (Index w = 0; w < word_count() && written < room; ++w) {
-            std::uint64_t open = ~words_[w];
-            Index const rest = count_ - 64 * w;
-            if (rest < 64) open &= (std::uint64_t{1} << rest) - 1;
-            for (; open != 0 && written < room; open &= open - 1) {
-                list[static_cast<std::size_t>(written++)] = first_ + 64 * w + std::countr_zero(open);
-            }
-        }
-        return written;
-    }
+    Index free_slots(std::span<Index> list) const noexcept;
 
 private:
     [[nodiscard]] Index word_count() const noexcept { return ceil_div(count_, 64); }
@@ -147,3 +109,7 @@ private:
 };
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_MCH)
+#include <reshard/mch/slot_bitmap.ipp>
+#endif

@@ -37,6 +37,21 @@ std::string text_of_bounds(MchIdBounds const& one) {
 }  // namespace
 
 TEST_SUITE("mch/checkpoint_text") {
+    TEST_CASE("names of files are those of saves, and no others") {
+        std::string const good = detail::mch_file_name(detail::save_id_text(0xab), 3, 4);
+        CHECK(good == "mch-00000000000000ab-00003-of-00004.safetensors");
+        CHECK(detail::is_mch_file(good));
+        CHECK(detail::is_mch_file(detail::mch_file_name(detail::save_id_text(~0ULL), 123456, 1234567)));
+        for (std::string_view const bad :
+             {"", "mch-", "mch.index.json", "mch-00000000000000aB-00003-of-00004.safetensors",
+              "mch-0000000000000ab-00003-of-00004.safetensors", "mch-00000000000000ab-0003-of-00004.safetensors",
+              "mch-00000000000000ab-00003-of-00004.safetensors2", "../mch-00000000000000ab-00003-of-00004.safetensors",
+              "mch-/../../x/x-00003-of-00004.safetensors"}) {
+            CAPTURE(bad);
+            CHECK_FALSE(detail::is_mch_file(bad));
+        }
+    }
+
     TEST_CASE("a folder of version 1 loads: by position, by exchange and apart") {
         TempFolder const folder;
         World saved = trained(3, 300, 2, Policy::lfu, reshard::test::torchrec::Kind::any, 0.6);

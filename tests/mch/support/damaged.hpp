@@ -3,6 +3,9 @@
 /// \brief  Saved folders changed behind the library's back: with sums that fit, or as version 1 wrote them.
 #pragma once
 
+#include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/mch/detail/checkpoint_text.hpp>
+
 #include <mch/support/saved.hpp>
 
 #include <algorithm>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_names.hpp
 /// \brief  The names that a save gives: of files, of replicas and boxes inside them; and which files are its own.
-/// \depends checkpoint/detail/json_text, checkpoint/{manifest,tensor_info}. No I/O.
+/// \depends checkpoint/detail/json_text, checkpoint/{manifest,name_reader,tensor_info}. No I/O.
 #pragma once
 
 #include <reshard/checkpoint/detail/json_text.hpp>
 #include <reshard/checkpoint/manifest.hpp>
+#include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
 #include <algorithm>    // sort, binary_search
@@ -43,44 +44,11 @@ inline constexpr std::string_view box_suffix = ".__box_";
     return concat("shard-", five(rank + 1), "-of-", five(ranks), ".", save, ".safetensors");
 }
 
-/// Reads a text from the left, as far as it is what is expected.
-class NameReader {
-public:
-    explicit NameReader(std::string_view text) noexcept : rest_(text) {}
-    [[nodiscard]] bool word(std::string_view expected) noexcept {
-        if (rest_.substr(0, expected.size()) != expected) return false;
-        rest_.remove_prefix(expected.size());
-        return true;
-    }
-    /// From `fewest` to `most` characters of `alphabet`, as many as there are.
-    [[nodiscard]] bool run(std::string_view alphabet, std::size_t fewest, std::size_t most) noexcept {
-        std::size_t count = 0;
-        while (count < most && count < rest_.size() && alphabet.find(rest_[count]) != std::string_view::npos) ++count;
-        rest_.remove_prefix(count);
-        return count >= fewest;
-    }
-    [[nodiscard]] bool digits(std::size_t fewest, std::size_t most) noexcept { return run("0123456789", fewest, most); }
-    [[nodiscard]] bool at_end() const noexcept { return rest_.empty(); }
-
-private:
-    std::string_view rest_;
-};
-
 /// Whether shard_file_name() makes such names.
 [[nodiscard]] inline bool is_shard_file(std::string_view leaf) noexcept {
     NameReader in(leaf);
     return in.word("shard-") && in.digits(5, 10) && in.word("-of-") && in.digits(5, 10) && in.word(".") &&
            in.run("0123456789abcdef", 16, 16) && in.word(".safetensors") && in.at_end();
-}
-
-/// Whether a TemporaryFile of a file that `is_ours` accepts has such names: `.NAME.tmp.PID.N`.
-template <class IsOurs>
-[[nodiscard]] bool is_temporary_of(std::string_view leaf, IsOurs const& is_ours) {
-    auto const mark = leaf.rfind(".tmp.");
-    if (leaf.substr(0, 1) != "." || mark == std::string_view::npos || mark == 0) return false;
-    NameReader in(leaf.substr(mark));
-    if (!in.word(".tmp.") || !in.digits(1, 10) || !in.word(".") || !in.digits(1, 10) || !in.at_end()) return false;
-    return is_ours(leaf.substr(1, mark - 1));
 }
 
 /// Takes one suffix that a save could have added off a name; false when there is none.

@@ -9,20 +9,6 @@
 
 namespace reshard::inline v0 {
 
-/// A column that the saved table lacks.
-struct MchFill {
-    std::string column;
-    Index value = 0;  ///< beside every id; empty places get what is empty. Other widths than 8 bytes: 0, or -1 for 0xff
-};
-
-struct MchLoadOptions {
-    std::vector<MchFill> fill{};      ///< columns of the current table that were not saved
-    std::vector<std::string> drop{};  ///< saved columns that the current table does not have
-    /// Saved rows that load_redistributed() is not given and that are not wanted: where ids change their slots, rows
-    /// that are not given do not follow.
-    std::vector<std::string> leave_rows{};
-};
-
 namespace detail {
 
 /// The files that an index names, each opened and checked when it is first asked for.

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_shard.hpp
 /// \brief  What one rank's file holds: tensors from memory on the way out, checked places of them on the way in.
-/// \depends mch/detail/{checkpoint_text,scan}, checkpoint/{safetensors,safetensors_writer}.
+/// \depends mch/detail/{buffers,checkpoint_text,scan}, checkpoint/{safetensors,safetensors_writer}.
 #pragma once
 
 #include <reshard/checkpoint/safetensors.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
 #include <reshard/mch/detail/scan.hpp>
 
 namespace reshard::inline v0 {
-
-/// Rows of a rank's shard, one per slot of it: weights, or the state of an optimizer. [z] or [z, ...], dense.
-struct MchRows {
-    std::string name;
-    DynamicView view;
-};
 
 namespace detail {
 

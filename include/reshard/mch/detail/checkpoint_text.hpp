@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
-/// \depends mch/id_bounds, mch/detail/checkpoint_sums, exec/prepare (verdicts). No I/O.
+/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/checkpoint_sums, checkpoint/name_reader, comm/agree. No I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
-#include <reshard/exec/prepare.hpp>
+#include <reshard/checkpoint/name_reader.hpp>
+#include <reshard/comm/agree.hpp>
+#include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/detail/checkpoint_sums.hpp>
 #include <reshard/mch/id_bounds.hpp>
 
 namespace reshard::inline v0 {
-
-/// Weights or an optimizer state of a table in a saved folder: one row per slot.
-struct MchRowsInfo {
-    std::string name;
-    DType dtype = DType::f32;
-    Indices row_shape;  ///< of one row: [] for one number
-
-    [[nodiscard]] Index row_bytes() const noexcept { return DynamicShape(row_shape).size() * bytes(dtype); }
-    [[nodiscard]] friend bool operator==(MchRowsInfo const&, MchRowsInfo const&) = default;
-};
 
 namespace detail {
 
@@ -57,6 +49,13 @@ struct MchIndex {
         return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
     };
     return concat("mch-", save, "-", five(rank), "-of-", five(ranks), ".safetensors");
+}
+
+/// Whether mch_file_name() makes such names: no other file is a save's to read or to remove.
+[[nodiscard]] inline bool is_mch_file(std::string_view leaf) noexcept {
+    NameReader in(leaf);
+    return in.word("mch-") && in.run("0123456789abcdef", 16, 16) && in.word("-") && in.digits(5, 10) &&
+           in.word("-of-") && in.digits(5, 10) && in.word(".safetensors") && in.at_end();
 }
 
 [[nodiscard]] inline std::string ids_tensor(std::string_view table) { return concat(table, ".ids"); }
@@ -256,8 +255,7 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
     MchIndex index;
     index.version = version;
     index.save = json.at("save").text();
-    bool const digits = index.save.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (index.save.size() != 16 || !digits) {  // it becomes part of the names of files
+    if (!is_mch_file(mch_file_name(index.save, 0, 1))) {  // it becomes part of the names of files
         json.at("save").fail(concat("is ", quote_name(index.save), ", not 16 hexadecimal digits in lower case"));
     }
     json.at("files").for_each([&](JsonReader const& item) { index.files.push_back(item.text()); });

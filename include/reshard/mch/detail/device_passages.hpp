@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_passages.hpp
 /// \brief  redistribute() for columns that lie on a device, over any Work: mch/detail/passages.hpp, kernel by kernel.
-/// \depends mch/redistribute, mch/detail/device_arrivals, cuda/report.
+/// \depends mch/redistribute, mch/detail/{agree_after,device_arrivals}, comm/collectives, cuda/report.
 #pragma once
 
+#include <reshard/comm/collectives.hpp>
 #include <reshard/cuda/report.hpp>
+#include <reshard/mch/detail/agree_after.hpp>
 #include <reshard/mch/detail/device_arrivals.hpp>
 #include <reshard/mch/detail/stray_ids.hpp>
 #include <reshard/mch/redistribute.hpp>

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/loser_tree.hpp
 /// \brief  The inner loops of the merge: two runs without a branch, many through a tree of losers.
-/// \depends core. Source: D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.1 (selection trees).
+/// \depends mch/sorted_run. Source: D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.1 (selection
+/// trees).
 #pragma once
 
-#include <reshard/core/index.hpp>
+#include <reshard/mch/sorted_run.hpp>
 
 #include <cstdint>  // uint16_t
 
 namespace reshard::inline v0 {
-
-/// Keys in ascending order, equal ones allowed. Aligned to 8 bytes, as the columns of a packed block are if its buffer
-/// is.
-struct SortedRun {
-    Index const* keys = nullptr;
-    Index count = 0;
-};
 
 namespace detail {
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/checkpoint.hpp is done.
+#pragma once
+
+#include <reshard/mch/checkpoint.hpp>
+#include <reshard/mch/detail/checkpoint_load.hpp>
+#include <reshard/mch/detail/checkpoint_route.hpp>
+#include <reshard/mch/reach.hpp>
+
+#include <algorithm>  // any_of
+#include <cerrno>     // ENOENT
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// Entries of a saved part, counted from its first, and where they go in this rank's shard.
+struct MchOverlap {
+    Index part = 0;
+    Index begin = 0;
+    Index end = 0;
+    Index to = 0;
+};
+
+[[nodiscard]] inline std::vector<MchOverlap> overlaps_of(MchTable const& saved, MchShard const& shard) {
+    std::vector<MchOverlap> list;
+    for (Index part = 0; part < saved.parts(); ++part) {
+        Interval const range = saved.part_range(part);
+        Index const begin = larger(range.begin, shard.range().begin);
+        Index const end = smaller(range.end, shard.range().end);
+        if (begin < end) list.push_back({part, begin - range.begin, end - range.begin, begin - shard.offset});
+    }
+    return list;
+}
+inline void read_overlap(MchReader& reader, std::span<MchRows const> rows, MchOverlap const& one) {
+    for (MchRows const& each : rows) {
+        reader.read_rows(each, one.part, one.begin, one.end, each.view.data() + one.to * info_of(each).row_bytes());
+    }
+}
+
+}  // namespace detail
+
+RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
+    std::string const path = detail::join_path(folder, detail::mch_index_name);
+    if (detail::path_kind(path) == detail::PathKind::missing) {
+        detail::raise_io(path, "there are no saved tables", ENOENT,
+                         "check the folder; a save that was cut short leaves no index.");
+    }
+    detail::MchIndex index = detail::index_from(detail::read_text_file(path), path);
+    std::string missing;
+    for (std::string const& file : index.files) {
+        if (detail::path_kind(detail::join_path(folder, file)) == detail::PathKind::file) continue;
+        missing += concat(missing.empty() ? "" : ", ", file);
+    }
+    if (!missing.empty()) {
+        detail::raise_io(path, concat("it names files that are missing: ", missing), ENOENT,
+                         "restore them: each holds the ids of one rank.");
+    }
+    return MchCheckpoint(std::make_unique<detail::MchShardFiles>(std::move(folder), std::move(index)));
+}
+
+RESHARD_INLINE MchCheckpoint::MchCheckpoint(std::unique_ptr<detail::MchShardFiles> files) : files_(std::move(files)) {}
+RESHARD_INLINE MchCheckpoint::MchCheckpoint(MchCheckpoint&& other) noexcept = default;
+RESHARD_INLINE MchCheckpoint& MchCheckpoint::operator=(MchCheckpoint&& other) noexcept = default;
+RESHARD_INLINE MchCheckpoint::~MchCheckpoint() = default;
+
+RESHARD_INLINE std::string const& MchCheckpoint::folder() const noexcept { return files_->folder(); }
+
+RESHARD_INLINE std::string const& MchCheckpoint::save() const noexcept { return files_->index().save; }
+
+RESHARD_INLINE Index MchCheckpoint::ranks() const noexcept { return static_cast<Index>(files_->index().files.size()); }
+
+RESHARD_INLINE std::vector<std::string> MchCheckpoint::names() const {
+    std::vector<std::string> list;
+    for (detail::MchSavedTable const& one : files_->index().tables) list.push_back(one.table.name);
+    return list;
+}
+
+RESHARD_INLINE MchTable const& MchCheckpoint::table(std::string_view name) const { return find(name).table; }
+
+RESHARD_INLINE Index MchCheckpoint::iteration(std::string_view name) const { return find(name).iteration; }
+
+RESHARD_INLINE std::vector<MchRowsInfo> const& MchCheckpoint::rows(std::string_view name) const {
+    return find(name).rows;
+}
+
+RESHARD_INLINE std::vector<MchIdBounds> const& MchCheckpoint::ids(std::string_view name) const {
+    return find(name).ids;
+}
+
+RESHARD_INLINE MchLoaded MchCheckpoint::load(std::string_view name, MchTable const& current, Index rank,
+                                             MchState const& state, std::span<MchRows const> rows,
+                                             MchLoadOptions const& options) {
+    detail::MchSavedTable const& saved = find(name);
+    detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
+    MchShard const& shard = reader.shard();
+    MchLoaded loaded{reader.adapted(), saved.iteration};
+    std::vector<detail::MchOverlap> const overlaps = detail::overlaps_of(saved.table, shard);
+    for (detail::MchOverlap const& one : overlaps) reader.check_part(one.part);
+    for (detail::MchOverlap const& one : overlaps) {
+        std::vector<std::byte*> metadata = shard.metadata;
+        for (std::size_t c = 0; c < metadata.size(); ++c) metadata[c] += one.to * current.metadata[c].bytes;
+        MchIdBounds const found =
+            reader.read_entries(one.part, one.begin, one.end, shard.ids + one.to,
+                                shard.slots == nullptr ? nullptr : shard.slots + one.to, metadata);
+        reader.check_bounds(one.part, found, one.end - one.begin == saved.table.part_range(one.part).size());
+        loaded.live += found.live;
+        detail::read_overlap(reader, rows, one);
+    }
+    reader.write_constants();
+    loaded.bytes_read = reader.bytes_read();
+    loaded.files_read = static_cast<Index>(overlaps.size());
+    return loaded;
+}
+
+RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_view name, MchTable const& current,
+                                                                 Index rank, MchState const& state,
+                                                                 std::span<MchRows const> rows, MchOptions const& mode,
+                                                                 MchLoadOptions const& options) {
+    MchLoadedChange result;
+    MchChange& change = result.change;
+    if (current.layout == MchLayout::buckets) {
+        result.loaded = load(name, current, rank, state, rows, options);
+        Reach const here = reach(current, state, rank);
+        change.live_before = change.live_after = here.live;
+        change.unreachable = here.unreachable;
+        return result;
+    }
+    detail::MchSavedTable const& saved = find(name);
+    detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
+    reader.check_rows_given(rows);
+    MchShard const& shard = reader.shard();
+    result.loaded = {reader.adapted(), saved.iteration};
+    auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);
+    std::vector<detail::MchOverlap> const overlaps =
+        rows.empty() ? std::vector<detail::MchOverlap>() : detail::overlaps_of(saved.table, shard);
+    std::vector<char> touched(static_cast<std::size_t>(saved.table.parts()));
+    for (MchRead const& read : reads) touched[static_cast<std::size_t>(read.part)] = 1;
+    for (detail::MchOverlap const& one : overlaps) touched[static_cast<std::size_t>(one.part)] = 1;
+    for (std::size_t part = 0; part < touched.size(); ++part) {
+        if (touched[part] == 0) continue;
+        reader.check_part(static_cast<Index>(part));
+        ++result.loaded.files_read;
+    }
+
+    detail::MchPicker picker(saved, current, rank, mode);
+    for (MchRead const& read : reads) {
+        result.loaded.live += saved.ids[static_cast<std::size_t>(read.part)].live;
+        picker.pick(reader, read, files_->of(saved.table, read.part).path());
+    }
+    // What bounds of version 1, which have no checksum, say of other shards may be wrong unnoticed.
+    for (Index part = 0; files_->index().version == 1 && part < saved.table.parts(); ++part) {
+        bool const picked = std::any_of(reads.begin(), reads.end(), [&](auto const& one) { return one.part == part; });
+        if (!picked) picker.check(reader, part);
+    }
+    change.live_before = change.received = picker.entries();
+    change.left_out = std::move(picker.left_out());
+    std::vector<std::byte> block = picker.packed();
+    detail::MchIncoming incoming(current, shard, 1);
+    incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
+    incoming.arrange(mode.mode, change, InOrder{});
+    for (detail::MchOverlap const& one : overlaps) detail::read_overlap(reader, rows, one);
+    for (MchRows const& one : rows) {
+        detail::read_moved_rows(reader, saved.table, one, shard.offset, change.moves);
+    }
+    incoming.commit(InOrder{});
+    change.live_after = incoming.live();
+    change.unreachable = count_unreachable(current, state, rank);
+    result.loaded.bytes_read = reader.bytes_read();
+    return result;
+}
+
+RESHARD_INLINE detail::MchSavedTable const& MchCheckpoint::find(std::string_view name) const {
+    for (detail::MchSavedTable const& one : files_->index().tables)
+        if (one.table.name == name) return one;
+    raise(ErrorCode::mismatch,
+          concat("reshard::mch: ", folder(), " holds no table '", name, "'; it holds: ", detail::list_of(names()),
+                 ". Fix: correct the name, or map it with match_tables()."));
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/buffers.hpp
+/// \brief  Buffers of one rank against what the table says of them.
+/// \depends mch/table, core/tensor_view, <cstdint>.
+#pragma once
+
+#include <reshard/core/tensor_view.hpp>
+#include <reshard/mch/table.hpp>
+
+#include <cstdint>  // uintptr_t
+
+namespace reshard::inline v0::detail {
+
+/// What is wrong with the buffers of one rank, in the words of one message.
+class MchBuffers {
+public:
+    MchBuffers(MchTable const& table, Index rank) : table_(table), rank_(rank) {}
+
+    /// \pre elements of whole bytes are what the view holds: checked here.
+    std::byte* column(DynamicView const& view, std::string_view what, Index rows, Index bytes_per_row) {
+        if (!is_byte_sized(view.dtype())) {
+            refuse(ErrorCode::dtype, what, " of ", name(view.dtype()),
+                   " has no addressable entries. Fix: view it as U8.");
+        }
+        Index const found = view.rank() == 0 ? 0 : view.extent(0);
+        if (view.rank() == 0 && view.data() == nullptr && rows == 0) return nullptr;
+        if (view.rank() == 0 || found != rows) {
+            refuse(ErrorCode::buffer, what, " has shape ", to_string(view.shape()), ": ", found,
+                   " entries, but the shard has ", rows, " (slots ", table_.range(rank_).begin, " to ",
+                   table_.range(rank_).end, " of ", table_.size(),
+                   "). Fix: configure the size and the ranks the buffers were made for.");
+        }
+        Index per_row = bytes(view.dtype());
+        for (int d = 1; d < view.rank(); ++d) per_row *= view.extent(d);
+        if (per_row != bytes_per_row) {
+            refuse(ErrorCode::buffer, what, " has ", per_row, " bytes an entry, the table says ", bytes_per_row,
+                   ". Fix: describe the column as it is.");
+        }
+        return memory(view, what);
+    }
+    Index* integers(DynamicView const& view, std::string_view what, Index rows) {
+        check_integers(view, what);
+        return reinterpret_cast<Index*>(column(view, what, rows, 8));
+    }
+    void check_integers(DynamicView const& view, std::string_view what) const {
+        if (view.data() == nullptr || view.dtype() == DType::i64) return;
+        refuse(ErrorCode::dtype, what, " is ", name(view.dtype()), ", not I64. Fix: convert it.");
+    }
+    std::byte* memory(DynamicView const& view, std::string_view what) {
+        if (view.size() == 0) return nullptr;
+        Index expected = 1;
+        for (int d = view.rank() - 1; d >= 0; --d) {
+            if (view.extent(d) != 1 && view.stride(d) != expected) {
+                refuse(ErrorCode::buffer, what, " has strides ", to_string(view.strides()), " for shape ",
+                       to_string(view.shape()), ". Fix: make it contiguous.");
+            }
+            expected *= view.extent(d);
+        }
+        if (view.data() == nullptr) refuse(ErrorCode::buffer, what, " is null. Fix: pass memory for every entry.");
+        keep_apart(view.data(), view.size() * bytes(view.dtype()), what);
+        return view.data();
+    }
+    void absent(DynamicView const& view, std::string_view what) const {
+        if (view.data() == nullptr) return;
+        refuse(ErrorCode::buffer, what, " is given, but a ", name(table_.layout),
+               " table has none. Fix: leave it out, or name the layout the buffers have.");
+    }
+    template <class... Parts>
+    [[noreturn]] void refuse(ErrorCode code, Parts const&... parts) const {
+        refuse_table(code, table_, concat("on rank ", rank_, ": ", parts...));
+    }
+
+private:
+    struct Stretch {
+        std::uintptr_t begin;
+        std::uintptr_t end;
+        std::string name;
+    };
+    void keep_apart(std::byte const* data, Index size, std::string_view what) {
+        auto const begin = reinterpret_cast<std::uintptr_t>(data);
+        Stretch const mine{begin, begin + static_cast<std::uintptr_t>(size), std::string(what)};
+        for (Stretch const& other : seen_) {
+            if (other.end <= mine.begin || mine.end <= other.begin) continue;
+            refuse(ErrorCode::buffer, what, " overlaps ", other.name, ". Fix: give each buffer its own memory.");
+        }
+        seen_.push_back(mine);
+    }
+
+    MchTable const& table_;
+    Index rank_;
+    std::vector<Stretch> seen_{};
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/id_bounds.hpp is done.
+#pragma once
+
+#include <reshard/mch/id_bounds.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// Whether all of `count` numbers are 0.
+[[nodiscard]] inline bool all_zero(Index const* numbers, Index count) noexcept {
+    for (Index i = 0; i < count; ++i)
+        if (numbers[i] != 0) return false;
+    return true;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE MchIdBounds id_bounds(MchLayout layout, std::span<Index const> ids) noexcept {
+    MchIdBounds bounds;
+    for (Index const id : ids) {
+        if (id == empty_id(layout)) continue;
+        ++bounds.live;
+        if (id < 0) {
+            ++bounds.negative;
+            continue;
+        }
+        bounds.lowest = bounds.highest < 0 ? id : smaller(bounds.lowest, id);
+        bounds.highest = larger(bounds.highest, id);
+    }
+    return bounds;
+}
+
+RESHARD_INLINE MchIdBounds id_bounds(MchTable const& table, MchShard const& shard) noexcept {
+    return id_bounds(table.layout, {shard.ids, static_cast<std::size_t>(shard.entries)});
+}
+
+RESHARD_INLINE bool detail::never_loaded(Index const* ids, Index const* slots, Index count) noexcept {
+    return count >= 2 && all_zero(ids, count) && (slots == nullptr || all_zero(slots, count));
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/partition.hpp is done.
+#pragma once
+
+#include <reshard/mch/partition.hpp>
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE Partition::Partition(Index entries, Index destinations, int parts)
+    : entries_(entries), destinations_(destinations), parts_(parts) {
+    if (entries < 0 || destinations < 1 || destinations > max_destinations) {
+        raise(ErrorCode::shape,
+              concat("reshard::Partition: ", entries, " entries for ", destinations,
+                     " destinations. Fix: give 0 or more entries and 1 to ", max_destinations, " destinations."));
+    }
+    detail::check_parts("reshard::Partition", parts);
+}
+
+RESHARD_INLINE Index Partition::workspace_bytes() const {
+    Index const bins = destinations_ + 1;
+    detail::CarvedBytes part;
+    part.add(bins, 8).add(4 * bins, 8).add(bins, 8).add(bins, 8).add(bins + 1, 4).add(tile(), 2).add(tile(), 2);
+    detail::CarvedBytes all = part.repeat(parts_);
+    all.add(destinations_, 8).add(bins, 8).add(bins, 8);
+    if (all.value() < 0) {
+        raise(ErrorCode::shape, concat("reshard::Partition: the workspace of ", parts_, " parts for ", destinations_,
+                                       " destinations has more bytes than 64 bits count. Fix: use fewer parts."));
+    }
+    return all.value();
+}
+
+RESHARD_INLINE Index Partition::lay_out(std::span<PartitionColumn const> columns) {
+    check_counted("reshard::Partition::lay_out");
+    Index at = 0;
+    for (Index d = 0; d < destinations_; ++d) {
+        blocks_[d] = at;
+        for (PartitionColumn const& column : columns) {
+            Index const bytes = packed_block_bytes(counts_[d], {&column.width, 1});
+            if (bytes > INT64_MAX - at) {
+                raise(ErrorCode::shape,
+                      concat("reshard::Partition: the blocks of ", kept(), " entries and ", columns.size(),
+                             " columns have more bytes than 64 bits count. Fix: move fewer entries at once."));
+            }
+            at += bytes;
+        }
+    }
+    blocks_[destinations_] = at;
+    return at;
+}
+
+RESHARD_INLINE void Partition::check_counted(char const* who) const {
+    if (counts_ != nullptr) return;
+    raise(ErrorCode::transition, concat(who, ": nothing is counted yet. Fix: call count() first."));
+}
+
+RESHARD_INLINE void Partition::carve(std::span<std::byte> workspace) {
+    detail::check_workspace("reshard::Partition::count", workspace, workspace_bytes());
+    detail::Carver carver(workspace.data());
+    counts_ = carver.take<Index>(destinations_);
+    begins_ = carver.take<Index>(destinations_ + 1);
+    blocks_ = carver.take<Index>(destinations_ + 1);
+    parts_at_ = carver.take<std::byte>(0);
+    static_cast<void>(scratch(0, &part_bytes_));
+}
+
+RESHARD_INLINE void Partition::add_up() noexcept {
+    Index total = 0;
+    for (Index d = 0; d < destinations_; ++d) {
+        Index rows = 0;
+        for (int part = 0; part < parts_; ++part) {
+            Index& start = scratch(part).starts[d];
+            Index const counted = start;
+            start = rows;
+            rows += counted;
+        }
+        counts_[d] = rows;
+        begins_[d] = total;
+        total += rows;
+    }
+    begins_[destinations_] = total;
+}
+
+RESHARD_INLINE bool Partition::check_scatter(std::span<PartitionColumn const> columns,
+                                             std::span<std::byte const> packed) {
+    Index const needed = lay_out(columns);
+    if (static_cast<Index>(packed.size()) < needed) {
+        raise(ErrorCode::buffer,
+              concat("reshard::Partition::scatter: the packed blocks have ", needed, " bytes, the buffer ",
+                     packed.size(), ". Fix: allocate lay_out(columns) bytes."));
+    }
+    bool words = true;
+    for (std::size_t c = 0; c != columns.size(); ++c) {
+        words = words && columns[c].width == 8;
+        if (columns[c].data != nullptr || entries_ == 0) continue;
+        raise(ErrorCode::buffer, concat("reshard::Partition::scatter: column ", c,
+                                        " is null. Fix: give every column the address of its entries."));
+    }
+    return words;
+}
+
+RESHARD_INLINE Partition::Scratch Partition::scratch(int part, Index* bytes) const noexcept {
+    std::byte* const base = parts_at_ + part * part_bytes_;
+    Index const bins = destinations_ + 1;
+    detail::Carver carver(base);
+    Scratch result{};
+    result.starts = carver.take<Index>(bins);
+    result.lanes = carver.take<Index>(4 * bins);
+    result.rows = carver.take<Index>(bins);
+    result.places = carver.take<Index>(bins);
+    result.first = carver.take<std::uint32_t>(bins + 1);
+    result.bins = carver.take<std::uint16_t>(tile());
+    result.order = carver.take<std::uint16_t>(tile());
+    if (bytes != nullptr) *bytes = static_cast<Index>(carver.take<std::byte>(0) - base);
+    return result;
+}
+
+RESHARD_INLINE void Partition::zero_padding(std::span<PartitionColumn const> columns, std::byte* packed,
+                                            int part) const noexcept {
+    Index const end = detail::part_begin(destinations_, parts_, part + 1);
+    for (Index d = detail::part_begin(destinations_, parts_, part); d < end; ++d) {
+        Index at = blocks_[d];
+        for (PartitionColumn const& column : columns) {
+            Index const rows = counts_[d] * column.width;
+            Index const bytes = packed_column_bytes(counts_[d], column.width);
+            std::memset(packed + at + rows, 0, static_cast<std::size_t>(bytes - rows));
+            at += bytes;
+        }
+    }
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/reach.hpp is done.
+#pragma once
+
+#include <reshard/mch/reach.hpp>
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index rank) {
+    MchShard const shard = shard_of(table, state, rank);
+    Router const router(table);
+    Index const part = table.slots.mesh().ordinal(rank);
+    Reach result;
+    for (Index i = 0; i < shard.entries; ++i) {
+        if (shard.ids[i] == empty_id(table.layout)) continue;
+        ++result.live;
+        result.unreachable += router.part_of_id(shard.ids[i]) != part ? 1 : 0;
+    }
+    return result;
+}
+
+RESHARD_INLINE Index count_unreachable(MchTable const& table, MchState const& state, Index rank) {
+    return reach(table, state, rank).unreachable;
+}
+
+RESHARD_INLINE bool position_ok(MchTable const& saved, MchTable const& current) {
+    check_table(saved);
+    check_table(current);
+    check_same_content(saved, current);
+    std::vector<Index> const has = saved.offsets();
+    std::size_t at = 0;  // both ascend
+    for (Index offset : current.offsets()) {
+        while (at < has.size() && has[at] < offset) ++at;
+        if (at == has.size() || has[at] != offset) return false;
+    }
+    return true;
+}
+
+RESHARD_INLINE bool reach_ok(MchTable const& table, MchState const& state, Index rank) {
+    return count_unreachable(table, state, rank) == 0;
+}
+
+}  // namespace reshard::inline v0

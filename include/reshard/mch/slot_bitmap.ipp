@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/slot_bitmap.hpp is done.
+#pragma once
+
+#include <reshard/mch/slot_bitmap.hpp>
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE SlotBitmap::SlotBitmap(Index first, Index count) : first_(first), count_(count) {
+    if (first < 0 || count < 0 || first > INT64_MAX - count || count > INT64_MAX - 4096) {
+        raise(ErrorCode::shape, concat("reshard::SlotBitmap: ", count, " slots from ", first,
+                                       ". Fix: give a range of slots within 0 ... 2^63 - 1."));
+    }
+    if (count != 0) spread_ = std::bit_floor(static_cast<std::uint64_t>(count)) - 1;
+}
+
+RESHARD_INLINE void SlotBitmap::clear(std::span<std::byte> workspace) {
+    detail::check_workspace("reshard::SlotBitmap::clear", workspace, workspace_bytes());
+    words_ = detail::Carver(workspace.data()).take<std::uint64_t>(word_count());
+    if (word_count() != 0) std::memset(words_, 0, static_cast<std::size_t>(word_count()) * 8);
+}
+
+RESHARD_INLINE SlotFaults SlotBitmap::mark(std::span<Index const> slots) noexcept {
+    SlotFaults faults;
+    for (Index slot : slots) {
+        if (!contains(slot)) {
+            ++faults.out_of_range;
+            continue;
+        }
+        std::uint64_t const bit = bit_of(slot);
+        std::atomic_ref<std::uint64_t> word(words_[(slot - first_) / 64]);
+        if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) ++faults.duplicates;
+    }
+    return faults;
+}
+
+RESHARD_INLINE Index SlotBitmap::taken() const noexcept {
+    Index total = 0;
+    for (Index w = 0; w < word_count(); ++w) total += std::popcount(words_[w]);
+    return total;
+}
+
+RESHARD_INLINE Index SlotBitmap::free_slots(std::span<Index> list) const noexcept {
+    Index written = 0;
+    auto const room = static_cast<Index>(list.size());
+    for (Index w = 0; w < word_count() && written < room; ++w) {
+        std::uint64_t open = ~words_[w];
+        Index const rest = count_ - 64 * w;
+        if (rest < 64) open &= (std::uint64_t{1} << rest) - 1;
+        for (; open != 0 && written < room; open &= open - 1) {
+            list[static_cast<std::size_t>(written++)] = first_ + 64 * w + std::countr_zero(open);
+        }
+    }
+    return written;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/state.hpp is done.
+#pragma once
+
+#include <reshard/mch/detail/buffers.hpp>
+#include <reshard/mch/state.hpp>
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, Index rank) {
+    check_table(table);
+    detail::MchBuffers buffers(table, rank);
+    Interval const range = table.range(rank);
+    MchShard shard;
+    shard.entries = range.size();
+    shard.offset = range.begin;
+    shard.ids = buffers.integers(state.ids, "the column of ids", shard.entries);
+    bool const nothing = shard.entries == 0 && state.metadata.empty();  // says no more than that it has no slots
+    for (MchColumn const& column : table.metadata) {
+        MchColumnView const* found = nullptr;
+        for (MchColumnView const& one : state.metadata) {
+            if (one.name != column.name) continue;
+            if (found != nullptr) {
+                buffers.refuse(ErrorCode::mismatch, "the state has two columns '", column.name, "'. Fix: pass one.");
+            }
+            found = &one;
+        }
+        if (found == nullptr && !nothing) {
+            buffers.refuse(ErrorCode::mismatch, "the state has no column '", column.name,
+                           "'. Fix: pass every column of the table, or fill what a saved state lacks.");
+        }
+        std::string const what = concat("column '", column.name, "'");
+        bool const scored = column.name == mch_counts || column.name == mch_last_access;
+        if (!nothing && scored) buffers.check_integers(found->view, what);
+        shard.metadata.push_back(nothing ? nullptr : buffers.column(found->view, what, shard.entries, column.bytes));
+    }
+    for (MchColumnView const& one : state.metadata) {
+        if (find_column(table, one.name) != nullptr) continue;
+        buffers.refuse(ErrorCode::mismatch, "the table has no column '", one.name, "'. Fix: describe it in the table.");
+    }
+    if (table.layout == MchLayout::buckets) {
+        buffers.absent(state.slots, "a column of slots");
+        buffers.absent(state.segments, "a list of segments");
+        buffers.absent(state.iteration, "an iteration");
+        return shard;
+    }
+    shard.slots = buffers.integers(state.slots, "the column of slots", shard.entries);
+    bool const here = state.iteration.data() != nullptr || state.segments.data() != nullptr;
+    if (shard.entries == 0 && !here) return shard;
+    shard.iteration = buffers.integers(state.iteration, "the current iteration", 1);
+    shard.segment_count = state.segments.rank() == 0 ? 0 : state.segments.extent(0);
+    shard.segments = buffers.integers(state.segments, "the list of segments", shard.segment_count);
+    if (shard.segment_count < table.parts() + 1) {
+        buffers.refuse(ErrorCode::buffer, "the list of segments has ", shard.segment_count, " places for the ",
+                       table.parts() + 1, " offsets of ", table.parts(),
+                       " shards. Fix: a longer list (TorchRec's holds 1024 shards).");
+    }
+    return shard;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/table.hpp is done.
+#pragma once
+
+#include <reshard/algebra/notation.hpp>
+#include <reshard/mch/table.hpp>
+#include <reshard/plan/plan.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+inline void check_table_slots(MchTable const& table) {
+    DynamicDistribution const& slots = table.slots;
+    if (slots.shape().rank() != 1) {
+        refuse_table(ErrorCode::shape, table,
+                     concat("its slots have shape ", to_string(slots.shape()),
+                            ". Fix: a distribution of one dimension, the slots."));
+    }
+    bool const whole = slots.mesh().size() == 1;
+    if (slots.mesh().axes() != 1 || slots.placement(0).is_partial() || (slots.placement(0).is_replicate() && !whole)) {
+        refuse_table(ErrorCode::placement, table,
+                     concat("slots on ", to_string(slots),
+                            " do not have one owner each. Fix: shard them on a mesh of "
+                            "one axis; split the communicator for copies of a table."));
+    }
+    if (slots.placement(0).is_shard() && slots.placement(0).rule().kind == SplitKind::cyclic && !whole) {
+        refuse_table(ErrorCode::placement, table,
+                     concat("slots on ", to_string(slots),
+                            " are dealt out in blocks, but a shard is one range of slots. Fix: use the chunk rule, or "
+                            "Boundaries."));
+    }
+}
+
+inline void check_table_buckets(MchTable const& table) {
+    Index const nb = table.buckets;
+    auto const refuse = [&](auto const&... parts) { refuse_table(ErrorCode::mismatch, table, concat(parts...)); };
+    bool const sorted = table.layout == MchLayout::sorted;
+    if (table.hash_size < (sorted ? 1 : 0)) {
+        refuse("hash size ", table.hash_size, ". Fix: give TorchRec's input_hash_size (the default of its ",
+               sorted ? "MCH" : "HashZCH", " module is ", sorted ? INT64_MAX : 0, ").");
+    }
+    if (nb < 1 || nb > INT32_MAX) refuse(nb, " buckets. Fix: one per rank, or the number the table was made with.");
+    if (table.layout == MchLayout::sorted) {
+        if (nb % table.parts() != 0) {
+            refuse(nb, " buckets cannot be shared by ", table.parts(), " ranks. Fix: a multiple of the ranks.");
+        }
+        return;
+    }
+    if (table.size() % nb != 0) {
+        refuse(table.size(), " slots cannot be cut into ", nb, " equal buckets. Fix: a multiple of the buckets.");
+    }
+    for (Index p = 1; p < table.parts(); ++p) {
+        Index const begin = table.part_range(p).begin;
+        if (table.size() == 0 || begin % (table.size() / nb) == 0) continue;
+        refuse("part ", p, " begins at slot ", begin, ", inside a bucket of ", table.size() / nb,
+               " slots. Fix: cut the slots where buckets end.");
+    }
+}
+
+}  // namespace detail
+
+RESHARD_INLINE std::vector<MchColumn> columns_of(MchEviction eviction) {
+    std::vector<MchColumn> columns;
+    bool const counts = eviction == MchEviction::lfu || eviction == MchEviction::distance_lfu;
+    bool const access = eviction == MchEviction::lru || eviction == MchEviction::distance_lfu;
+    if (counts) columns.push_back({std::string(mch_counts), 8, 0});
+    if (access) columns.push_back({std::string(mch_last_access), 8, 0});
+    return columns;
+}
+
+RESHARD_INLINE Interval MchTable::part_range(Index p) const noexcept {
+    Indices coordinates;
+    coordinates.push_back(p);
+    Interval const range = slots.index_set(coordinates, 0).span();
+    Placement const& placement = slots.placement(0);
+    if (!range.empty() || !placement.is_shard() || placement.rule().kind != SplitKind::boundaries) return range;
+    Index const at = placement.rule().boundaries[p];
+    return {at, at};
+}
+
+RESHARD_INLINE Interval MchTable::range(Index rank) const noexcept {
+    Index const p = slots.mesh().ordinal(rank);
+    return p < 0 ? Interval{size(), size()} : part_range(p);
+}
+
+RESHARD_INLINE Index MchTable::segment(Index i) const noexcept {
+    return i < parts() ? part_range(i).begin : i == parts() ? size() : -1;
+}
+
+RESHARD_INLINE std::vector<Index> MchTable::offsets() const {
+    std::vector<Index> result;
+    for (Index p = 0; p < parts(); ++p) result.push_back(part_range(p).begin);
+    result.push_back(size());
+    return result;
+}
+
+RESHARD_INLINE MchTable MchTable::on(DynamicDistribution const& other) const {
+    MchTable result = *this;
+    result.slots = other;
+    if (layout == MchLayout::sorted) result.buckets = result.parts();
+    return result;
+}
+
+RESHARD_INLINE MchTable mch_table(std::string name, DynamicMesh const& mesh, Index slots, MchEviction eviction) {
+    MchTable table;
+    table.name = std::move(name);
+    table.slots = mch_slots(mesh, slots);
+    table.buckets = mesh.size();
+    table.eviction = eviction;
+    table.metadata = columns_of(eviction);
+    return table;
+}
+
+RESHARD_INLINE std::string to_string(MchTable const& table) {
+    std::string text = concat("'", table.name, "' of ", table.size(), " slots ", to_string(table.slots), " ",
+                              name(table.layout), " ", name(table.eviction), ", hash size ", table.hash_size,
+                              table.hash_function.empty() ? std::string() : concat(" by ", table.hash_function),
+                              ", buckets ", table.buckets);
+    for (MchColumn const& column : table.metadata) {
+        text += concat(&column == table.metadata.data() ? ", columns " : " ", column.name, ":", column.bytes);
+        if (column.empty != 0) text += concat("=", static_cast<int>(column.empty));
+    }
+    return text;
+}
+
+RESHARD_INLINE void digest(Digest& digest, MchTable const& table) {
+    digest.add_text(table.name);
+    detail::digest(digest, table.slots);
+    digest.add_signed(table.hash_size).add_signed(table.buckets).add_text(table.hash_function);
+    digest.add(static_cast<std::uint64_t>(table.eviction)).add(static_cast<std::uint64_t>(table.layout));
+    digest.add(table.metadata.size());
+    for (MchColumn const& column : table.metadata) {
+        digest.add_text(column.name).add_signed(column.bytes).add(column.empty);
+    }
+}
+
+RESHARD_INLINE std::uint64_t digest(MchTable const& table) {
+    Digest result;
+    digest(result, table);
+    return result.value();
+}
+
+RESHARD_INLINE MchColumn const* find_column(MchTable const& table, std::string_view name) noexcept {
+    for (MchColumn const& column : table.metadata)
+        if (column.name == name) return &column;
+    return nullptr;
+}
+
+RESHARD_INLINE void detail::refuse_table(ErrorCode code, MchTable const& table, std::string const& what) {
+    raise(code, concat("reshard::mch: table '", table.name, "': ", what));
+}
+
+RESHARD_INLINE void check_table(MchTable const& table) {
+    detail::check_table_slots(table);
+    detail::check_table_buckets(table);
+    auto const refuse = [&](auto const&... parts) {
+        detail::refuse_table(ErrorCode::mismatch, table, concat(parts...));
+    };
+    for (MchColumn const& column : table.metadata) {
+        if (column.bytes < 1) {
+            refuse("column '", column.name, "' has ", column.bytes, " bytes an entry. Fix: at least one.");
+        }
+        if (find_column(table, column.name) != &column) {
+            refuse("two columns are called '", column.name, "'. Fix: one name each.");
+        }
+    }
+    for (MchColumn const& needed : columns_of(table.eviction)) {
+        MchColumn const* const column = find_column(table, needed.name);
+        if (column == nullptr) {
+            refuse(name(table.eviction), " needs a column '", needed.name,
+                   "', which the table does not have. Fix: add it, or name the policy the table was saved with.");
+        } else if (column->bytes != needed.bytes) {
+            refuse("column '", needed.name, "' has ", column->bytes, " bytes an entry, ", name(table.eviction),
+                   " reads 8-byte integers. Fix: widen it.");
+        }
+    }
+}
+
+RESHARD_INLINE void check_same_content(MchTable const& saved, MchTable const& current) {
+    auto const differ = [&](std::string_view what, auto const& was, auto const& is, std::string_view remedy) {
+        detail::refuse_table(ErrorCode::mismatch, current,
+                             concat(what, ": saved ", was, ", current ", is, ". Fix: ", remedy));
+    };
+    if (saved.size() != current.size()) {
+        differ("the number of slots differs", saved.size(), current.size(),
+               "configure the size the table was saved with.");
+    }
+    if (saved.layout != current.layout) {
+        differ("the layout differs", name(saved.layout), name(current.layout),
+               "use the module the table was saved by.");
+    }
+    auto const routing_size = [](MchTable const& table) {  // 0 and 1 cut the same blocks: none
+        return table.layout == MchLayout::buckets ? larger<Index>(table.hash_size, 1) : table.hash_size;
+    };
+    if (routing_size(saved) != routing_size(current)) {
+        differ("the hash size differs, so that ids would be looked up elsewhere", saved.hash_size, current.hash_size,
+               "configure the input hash size the table was saved with.");
+    }
+    if (saved.hash_function != current.hash_function) {
+        differ("the hash function differs, so that ids would be looked up under other numbers",
+               concat("'", saved.hash_function, "'"), concat("'", current.hash_function, "'"),
+               "configure the function the table was saved with.");
+    }
+    if (current.layout == MchLayout::buckets && saved.buckets != current.buckets) {
+        differ("the number of buckets differs", saved.buckets, current.buckets,
+               "configure the number of buckets the table was made with.");
+    }
+    if (saved.eviction != current.eviction) {
+        differ("the eviction policy differs", name(saved.eviction), name(current.eviction),
+               "configure the policy the table was saved with, or fill the columns it lacks and say so.");
+    }
+    auto const text = [](MchColumn const* column) {
+        return column == nullptr ? std::string("none") : concat(column->bytes, " bytes");
+    };
+    for (MchTable const* one : {&saved, &current}) {
+        for (MchColumn const& column : one->metadata) {
+            MchColumn const* const was = find_column(saved, column.name);
+            MchColumn const* const is = find_column(current, column.name);
+            if (was != nullptr && is != nullptr && *was == *is) continue;
+            differ(concat("column '", column.name, "' differs"), text(was), text(is),
+                   "give both tables the same metadata columns.");
+        }
+    }
+}
+
+RESHARD_INLINE void check_ids(MchTable const& table, Index const* ids, Index count) {
+    for (Index i = 0; i < count; ++i) {
+        if (ids[i] != empty_id(table.layout)) continue;
+        detail::refuse_table(ErrorCode::mismatch, table,
+                             concat("id ", ids[i], " at position ", i,
+                                    " is what an empty place holds. Fix: map it to another id first."));
+    }
+}
+
+}  // namespace reshard::inline v0

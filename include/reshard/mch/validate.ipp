@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// How mch/validate.hpp is done.
+#pragma once
+
+#include <reshard/comm/agree.hpp>
+#include <reshard/comm/collectives.hpp>
+#include <reshard/mch/detail/scan.hpp>
+#include <reshard/mch/validate.hpp>
+
+#include <algorithm>  // fill, sort
+#include <tuple>      // tie
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// What every rank tells the others about its shard, before anything is looked up on other ranks.
+struct MchHeader {
+    Index has_iteration = 0;
+    Index iteration = 0;
+    Index faults = 0;
+};
+
+/// An id and who claims to hold it.
+struct MchClaim {
+    Index id = 0;
+    Index rank = 0;
+    Index position = 0;
+
+    [[nodiscard]] friend bool operator<(MchClaim const& a, MchClaim const& b) noexcept {
+        return std::tie(a.id, a.rank, a.position) < std::tie(b.id, b.rank, b.position);
+    }
+};
+
+/// One rank's report as numbers of a fixed count, so that all ranks know what to receive.
+inline constexpr Index mch_report_words = mch_fault_count * (2 + 4 * MchReport::listed);
+
+inline void write_report(MchReport const& report, Index* words) noexcept {
+    std::fill(words, words + mch_report_words, Index{0});
+    for (int i = 0; i < mch_fault_count; ++i) {
+        words[i * (2 + 4 * MchReport::listed)] = report.total(static_cast<MchFault>(i));
+    }
+    for (MchViolation const& violation : report.violations()) {
+        Index* const kind = words + static_cast<int>(violation.fault) * (2 + 4 * MchReport::listed);
+        Index* const entry = kind + 2 + 4 * kind[1]++;
+        entry[0] = violation.position;
+        entry[1] = violation.value;
+        entry[2] = violation.other;
+        entry[3] = violation.rank;
+    }
+}
+inline void read_report(Index const* words, MchReport& report) {
+    for (int i = 0; i < mch_fault_count; ++i) {
+        auto const fault = static_cast<MchFault>(i);
+        Index const* const kind = words + i * (2 + 4 * MchReport::listed);
+        report.add_total(fault, kind[0]);
+        for (Index k = 0; k < kind[1]; ++k) {
+            Index const* const entry = kind + 2 + 4 * k;
+            report.add_listed({fault, entry[3], entry[0], entry[1], entry[2]});
+        }
+    }
+}
+
+template <class T>
+[[nodiscard]] std::span<std::byte> bytes_of(std::vector<T>& list) noexcept {
+    return std::as_writable_bytes(std::span(list));
+}
+
+/// The part of validate() that needs other ranks. Strays go to the rank that looks their ids up: two ranks that hold
+/// one id cannot both be that rank, so every id on two ranks is among the strays.
+class MchJointScan {
+public:
+    MchJointScan(MchTable const& table, MchState const& state, CommunicatorRef comm)
+        : table_(table), state_(state), comm_(comm) {}
+
+    [[nodiscard]] MchReport run() {
+        agree_on_table();
+        std::vector<MchHeader> headers(static_cast<std::size_t>(comm_.size()));
+        gather(std::span<MchHeader const>(&header_, 1), headers);
+        Index faults = 0;
+        for (MchHeader const& header : headers) faults += header.faults;
+        MchReport result;
+        if (faults != 0) collect(result);
+        compare_iterations(headers, result);
+        result.sort();
+        return result;
+    }
+
+private:
+    template <class T>
+    void gather(std::span<T const> mine, std::vector<T>& all) {
+        all_gather(comm_, std::as_bytes(mine), bytes_of(all));
+    }
+
+    void agree_on_table() {
+        Verdict verdict = verdict_of([&] {
+            check_table(table_);
+            DynamicMesh const& mesh = table_.slots.mesh();
+            if (mesh.last_rank() >= comm_.size()) {
+                refuse_table(
+                    ErrorCode::mesh, table_,
+                    concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
+                           comm_.size(), " ranks. Fix: use a mesh of ranks that exist."));
+            }
+            strays_.resize(static_cast<std::size_t>(table_.parts()));
+            if (mesh.contains(comm_.rank())) {
+                shard_ = host_shard_of(table_, state_, comm_.rank());
+                report_ = MchScan(table_, shard_, comm_.rank()).run(&strays_);
+                header_.has_iteration = shard_.iteration != nullptr ? 1 : 0;
+                header_.iteration = shard_.iteration != nullptr ? *shard_.iteration : 0;
+                header_.faults = report_.total();
+            }
+            mine_ = concat("validates the table ", to_string(table_));
+        });
+        if (verdict.ok()) {
+            verdict.reason = mine_;
+            verdict.digest = digest(table_);
+        }
+        agree_or_raise(comm_, std::move(verdict));
+    }
+
+    void collect(MchReport& result) {
+        auto const ranks = static_cast<std::size_t>(comm_.size());
+        std::vector<Index> leaving(ranks, 0);
+        std::vector<Index> arriving(ranks, 0);
+        for (std::size_t part = 0; part < strays_.size(); ++part) {
+            leaving[rank_of(part)] = static_cast<Index>(strays_[part].size());
+        }
+        all_to_all(comm_, std::as_bytes(std::span(std::as_const(leaving))), bytes_of(arriving));
+        std::vector<std::vector<MchStray>> received(ranks);
+        std::vector<MchClaim> claims;
+        std::vector<Index> words;
+        std::vector<Index> all_words;
+        agree_or_raise(comm_, verdict_of([&] {
+                           Index total = 0;
+                           for (std::size_t r = 0; r < ranks; ++r) {
+                               received[r].resize(static_cast<std::size_t>(arriving[r]));
+                               total += arriving[r];
+                           }
+                           claims.reserve(static_cast<std::size_t>(total + (total != 0 ? shard_.entries : 0)));
+                           words.resize(static_cast<std::size_t>(mch_report_words));
+                           all_words.resize(ranks * words.size());
+                           report_.reserve(static_cast<std::size_t>(MchReport::listed));
+                           result.reserve(ranks * static_cast<std::size_t>(mch_fault_count * MchReport::listed));
+                       }));
+        exchange_strays(received);
+        for (std::size_t r = 0; r < ranks; ++r) {
+            for (MchStray const& stray : received[r]) {
+                claims.push_back({stray.id, static_cast<Index>(r), stray.position});
+            }
+        }
+        find_shared(claims);
+        write_report(report_, words.data());
+        gather(std::span<Index const>(words), all_words);
+        for (std::size_t r = 0; r < ranks; ++r) read_report(all_words.data() + r * words.size(), result);
+    }
+
+    void exchange_strays(std::vector<std::vector<MchStray>>& received) {
+        auto const box = [](std::size_t count) { return byte_box(static_cast<Index>(count * sizeof(MchStray))); };
+        std::vector<Send> sends;
+        std::vector<Receive> receives;
+        std::vector<std::vector<MchStray> const*> by_rank(received.size(), nullptr);
+        for (std::size_t part = 0; part < strays_.size(); ++part) by_rank[rank_of(part)] = &strays_[part];
+        for (std::size_t r = 0; r < received.size(); ++r) {
+            auto const peer = static_cast<int>(r);
+            if (by_rank[r] != nullptr && !by_rank[r]->empty()) {
+                sends.push_back({peer, std::as_bytes(std::span(*by_rank[r])).data(), box(by_rank[r]->size())});
+            }
+            if (!received[r].empty()) {
+                receives.push_back({peer, bytes_of(received[r]).data(), box(received[r].size())});
+            }
+        }
+        comm_.exchange(sends, receives).wait();
+    }
+
+    /// `claims` are of other ranks, all of ids that this one looks up.
+    void find_shared(std::vector<MchClaim>& claims) {
+        if (claims.empty()) return;
+        Index const here = comm_.rank();
+        bool const loaded = report_.total(MchFault::never_loaded) == 0;  // else its zeros are no ids
+        for (Index i = 0; loaded && i < shard_.entries; ++i) {
+            if (shard_.ids[i] != empty_id(table_.layout)) claims.push_back({shard_.ids[i], here, i});
+        }
+        std::sort(claims.begin(), claims.end());
+        for (std::size_t begin = 0, end = 0; begin < claims.size(); begin = end) {
+            Index holder = claims[begin].rank;  // the rank that looks the id up if it has it, else the lowest
+            for (end = begin; end < claims.size() && claims[end].id == claims[begin].id; ++end) {
+                if (claims[end].rank == here) holder = here;
+            }
+            for (std::size_t i = begin; i < end; ++i) {
+                if (claims[i].rank == holder) continue;
+                report_.add({MchFault::id_on_two_ranks, claims[i].rank, claims[i].position, claims[i].id, holder});
+            }
+        }
+    }
+
+    static void compare_iterations(std::vector<MchHeader> const& headers, MchReport& result) {
+        MchHeader const* first = nullptr;
+        for (std::size_t r = 0; r < headers.size(); ++r) {
+            if (headers[r].has_iteration == 0) continue;
+            if (first == nullptr) first = &headers[r];
+            if (headers[r].iteration == first->iteration) continue;
+            result.add_total(MchFault::iteration, 1);
+            result.add_listed({MchFault::iteration, static_cast<Index>(r), 0, headers[r].iteration, first->iteration});
+        }
+    }
+    [[nodiscard]] std::size_t rank_of(std::size_t part) const noexcept {
+        return static_cast<std::size_t>(table_.slots.mesh().rank_at(static_cast<Index>(part)));
+    }
+
+    MchTable const& table_;
+    MchState const& state_;
+    CommunicatorRef comm_;
+    MchShard shard_;
+    MchReport report_;
+    MchHeader header_;
+    std::vector<std::vector<MchStray>> strays_;
+    std::string mine_;
+};
+
+}  // namespace detail
+
+RESHARD_INLINE MchReport validate(MchTable const& table, MchState const& state, Index rank) {
+    return detail::MchScan(table, detail::host_shard_of(table, state, rank), rank).run();
+}
+
+RESHARD_INLINE MchReport validate(MchTable const& table, MchState const& state, CommunicatorRef comm) {
+    if (comm.size() == 1 && !(table.slots.mesh().last_rank() > 0)) return validate(table, state, Index{0});
+    return detail::MchJointScan(table, state, comm).run();
+}
+
+}  // namespace reshard::inline v0

@@ -16,6 +16,7 @@
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/load_verify.hpp>
 #include <reshard/checkpoint/detail/read_affinity.hpp>
+#include <reshard/comm/agree.hpp>
 
 #include <chrono>
 

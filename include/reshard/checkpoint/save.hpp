@@ -12,6 +12,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/save_session.hpp>
+#include <reshard/comm/agree.hpp>
 
 namespace reshard::inline v0 {
 

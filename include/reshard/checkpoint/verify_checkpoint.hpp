@@ -11,6 +11,7 @@
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/load_verify.hpp>
+#include <reshard/comm/agree.hpp>
 
 namespace reshard::inline v0 {
 

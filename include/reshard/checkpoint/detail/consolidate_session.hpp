@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/detail/left_over.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/replica_mail.hpp>
+#include <reshard/comm/agree.hpp>
 
 namespace reshard::inline v0::detail {
 

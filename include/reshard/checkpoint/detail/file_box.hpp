@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/memory/copy.hpp>
+#include <reshard/memory/loop_nest.hpp>
 
 namespace reshard::inline v0::detail {
 

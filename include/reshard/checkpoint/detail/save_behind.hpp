@@ -6,6 +6,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/save_session.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/memory/scratch.hpp>
 
 #include <condition_variable>  // condition_variable

@@ -7,6 +7,8 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/exec/batch.hpp>
 
+#include <vector>
+
 namespace {
 
 using namespace reshard;

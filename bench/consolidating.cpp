@@ -23,7 +23,9 @@
 #include <cstdlib>    // system
 #include <cstring>    // strcmp, strerror
 #include <filesystem>
+#include <string>
 #include <thread>  // hardware_concurrency
+#include <vector>
 
 namespace {
 

@@ -18,6 +18,7 @@
 #include <cstdio>   // printf
 #include <cstdlib>  // malloc
 #include <new>      // operator new
+#include <string>
 
 namespace {
 

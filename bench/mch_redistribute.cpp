@@ -23,6 +23,7 @@
 #include <cstdlib>   // malloc, atoll
 #include <cstring>   // strcmp
 #include <new>       // operator new
+#include <vector>
 
 namespace {
 

@@ -20,6 +20,8 @@
 
 #include <cmath>     // exp, log
 #include <optional>  // optional
+#include <string>
+#include <vector>
 
 namespace {
 

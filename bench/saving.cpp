@@ -16,6 +16,8 @@
 
 #include <cstdio>   // fprintf, printf
 #include <cstring>  // strcmp
+#include <string>
+#include <vector>
 
 namespace {
 

@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

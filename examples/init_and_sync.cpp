@@ -21,7 +21,9 @@
 #include <cstdio>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -19,6 +19,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

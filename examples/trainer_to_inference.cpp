@@ -11,6 +11,7 @@
 #include "support/ranks.hpp"
 
 #include <cstdio>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -3,6 +3,7 @@
 /// \brief  Transitions among about a million ranks, and what one rank does to plan its part of them.
 #pragma once
 
+#include <reshard/plan/phases.hpp>
 #include <reshard/reshard.hpp>
 
 #include <algorithm>  // sort, unique

@@ -9,6 +9,8 @@
 #include "support.hpp"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace checkpoint_test;

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>

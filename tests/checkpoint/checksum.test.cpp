@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <numeric>
+#include <vector>
 
 using namespace reshard;
 

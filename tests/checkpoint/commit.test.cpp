@@ -7,6 +7,9 @@
 
 #include "support.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace checkpoint_test;
 using reshard::detail::SaveCommit;
 using reshard::detail::SaveNames;

@@ -7,6 +7,8 @@
 #include "../../examples/support/read_cases.hpp"
 #include "support.hpp"
 
+#include <vector>
+
 namespace {
 using namespace checkpoint_test;
 }  // namespace

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "../support/thrown.hpp"
 #include "consolidate_support.hpp"

@@ -9,6 +9,9 @@
 #include "consolidate_support.hpp"
 #include "python_support.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace checkpoint_test;
 
 namespace {

@@ -5,6 +5,9 @@
 
 #include "consolidate_support.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace checkpoint_test;
 
 namespace {

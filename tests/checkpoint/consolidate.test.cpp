@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "consolidate_support.hpp"
 

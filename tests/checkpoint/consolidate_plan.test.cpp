@@ -6,6 +6,8 @@
 #include "../../examples/support/model_lists.hpp"
 #include "consolidate_support.hpp"
 
+#include <string>
+
 using namespace checkpoint_test;
 
 TEST_SUITE("checkpoint/consolidate_plan") {

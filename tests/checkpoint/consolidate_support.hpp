@@ -9,6 +9,8 @@
 #include "sharded_support.hpp"
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace checkpoint_test {
 

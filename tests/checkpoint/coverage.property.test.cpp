@@ -6,6 +6,7 @@
 #include "manifest_support.hpp"
 
 #include <algorithm>
+#include <vector>
 
 using namespace checkpoint_test;
 using reshard::detail::CoverFault;

@@ -5,6 +5,9 @@
 
 #include "manifest_support.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace checkpoint_test;
 
 namespace {

@@ -15,6 +15,8 @@
 #include "support.hpp"
 
 #include <cstring>
+#include <string>
+#include <vector>
 
 using namespace checkpoint_test;
 

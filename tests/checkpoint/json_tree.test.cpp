@@ -5,6 +5,9 @@
 
 #include "support.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace checkpoint_test;
 using reshard::detail::JsonReader;
 using reshard::detail::JsonTree;

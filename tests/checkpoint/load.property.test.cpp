@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace checkpoint_test;

@@ -16,6 +16,8 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace checkpoint_test;

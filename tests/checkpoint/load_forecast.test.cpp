@@ -4,6 +4,9 @@
 
 #include <reshard/checkpoint/load_forecast.hpp>
 
+#include <string>
+#include <vector>
+
 using namespace reshard;
 using namespace checkpoint_test;
 

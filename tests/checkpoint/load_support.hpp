@@ -10,6 +10,8 @@
 #include "support.hpp"
 
 #include <deque>
+#include <string>
+#include <vector>
 
 namespace checkpoint_test {
 

@@ -9,6 +9,9 @@
 
 #include "support.hpp"
 
+#include <string>
+#include <vector>
+
 namespace checkpoint_test {
 
 /// The example of docs/manifest.md: a weight whose two copies are kept apart, a weight and a scalar that one rank

@@ -6,6 +6,8 @@
 
 #include "support.hpp"
 
+#include <vector>
+
 namespace {
 using namespace checkpoint_test;
 }  // namespace

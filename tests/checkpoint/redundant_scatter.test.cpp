@@ -8,6 +8,8 @@
 #include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <vector>
+
 using namespace reshard;
 using namespace checkpoint_test;
 

@@ -10,6 +10,8 @@
 #include "support.hpp"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 using namespace checkpoint_test;
 

@@ -7,6 +7,7 @@
 
 #include <thread>
 #include <type_traits>
+#include <vector>
 
 #include <reshard/checkpoint/safetensors_writer.hpp>
 

@@ -7,6 +7,9 @@
 
 #include "support.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace checkpoint_test;
 
 TEST_SUITE("checkpoint/safetensors_layout") {

@@ -8,7 +8,9 @@
 
 #include <csignal>
 #include <random>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include <reshard/checkpoint/checkpoint.hpp>
 

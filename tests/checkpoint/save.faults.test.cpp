@@ -15,7 +15,10 @@
 #include <csignal>
 #include <cstdarg>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "../support/random.hpp"
 #include "../support/thrown.hpp"

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
+#include <vector>
 
 #include "../support/thrown.hpp"
 #include "save_support.hpp"

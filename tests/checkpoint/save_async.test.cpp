@@ -9,7 +9,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "../support/thrown.hpp"
 #include "save_support.hpp"

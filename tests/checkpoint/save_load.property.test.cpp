@@ -12,6 +12,8 @@
 #include "save_support.hpp"
 
 #include <cstring>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -6,6 +6,9 @@
 
 #include "support.hpp"
 
+#include <string>
+#include <vector>
+
 namespace {
 using namespace reshard;
 using checkpoint_test::caught;

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <string>
+#include <vector>
 
 #include "../support/oracle.hpp"
 #include "support.hpp"

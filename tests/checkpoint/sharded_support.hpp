@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace checkpoint_test {
 

@@ -5,6 +5,8 @@
 
 #include "support.hpp"
 
+#include <string>
+
 using namespace checkpoint_test;
 
 TEST_SUITE("checkpoint/tensor_info") {

@@ -13,6 +13,8 @@
 #include <atomic>
 #include <filesystem>
 #include <mutex>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace checkpoint_test;

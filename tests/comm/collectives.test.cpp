@@ -9,6 +9,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 TEST_SUITE("comm/collectives") {
     TEST_CASE("collectives: barrier, broadcast, all_gather and all_to_all on 1, 2, 3 and 5 ranks") {
         reshard::SelfCommunicator self;

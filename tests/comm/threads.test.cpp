@@ -14,6 +14,7 @@
 #include <stdexcept>  // runtime_error
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -10,6 +10,8 @@
 #include <doctest/doctest.h>
 
 #include <sstream>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <thread>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <vector>
 
 using namespace reshard;
 using namespace reshard::test;

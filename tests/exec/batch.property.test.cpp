@@ -3,6 +3,7 @@
 #include <reshard/exec/batch.hpp>
 
 #include <reshard/exec/detail/prepare_check.hpp>
+#include <reshard/exec/redistribute.hpp>
 #include <reshard/plan/batch.hpp>
 
 #include <doctest/doctest.h>
@@ -12,6 +13,8 @@
 #include "support/random.hpp"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -21,6 +21,7 @@
 #include <new>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 

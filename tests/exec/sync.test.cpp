@@ -17,6 +17,8 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -11,6 +11,8 @@
 #include "support/random.hpp"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 using namespace reshard;
 using namespace reshard::test;
 

@@ -7,6 +7,7 @@
 #include <mch/support/state.hpp>
 
 #include <set>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -19,6 +19,8 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <string>
 
 namespace {
 using namespace reshard;

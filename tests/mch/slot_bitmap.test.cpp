@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <set>
+#include <vector>
 
 using namespace reshard;
 

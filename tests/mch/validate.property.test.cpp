@@ -14,6 +14,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -11,7 +11,9 @@
 #include <support/fake_cuda.hpp>
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -10,6 +10,7 @@
 #include <cmath>  // frexp, ldexp, nextafter
 #include <cstring>
 #include <limits>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -9,6 +9,7 @@
 #include <cmath>    // signbit, isnan
 #include <cstdint>  // int64_t
 #include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

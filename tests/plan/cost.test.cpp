@@ -7,6 +7,8 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
+#include <string>
+
 namespace {
 using namespace reshard;
 

@@ -10,6 +10,8 @@
 #include <reshard/plan/relabel.hpp>
 #include <reshard/plan/relay.hpp>
 
+#include <string>
+
 namespace {
 using namespace reshard;
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <set>
+#include <vector>
 
 namespace {
 using namespace reshard;

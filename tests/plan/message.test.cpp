@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

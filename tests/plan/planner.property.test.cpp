@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

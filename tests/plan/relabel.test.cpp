@@ -9,6 +9,7 @@
 #include "support/random.hpp"
 
 #include <algorithm>  // next_permutation
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -12,6 +12,7 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -7,6 +7,8 @@
 #include <reshard/algebra/bound.hpp>
 #include <reshard/plan/explain.hpp>
 
+#include <string>
+
 namespace {
 using namespace reshard;
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -6,6 +6,7 @@
 #include "support/random.hpp"
 
 #include <algorithm>
+#include <vector>
 
 namespace reshard::test {
 

@@ -6,7 +6,10 @@
 
 #include <functional>
 #include <mutex>
+#include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace {
 

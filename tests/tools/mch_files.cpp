@@ -7,6 +7,8 @@
 
 #include <cstdio>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -7,6 +7,9 @@
 
 #include "../manifest_support.hpp"
 
+#include <string>
+#include <vector>
+
 using namespace checkpoint_test;
 using reshard::detail::dcp_entries;
 using reshard::detail::dcp_manifest;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <vector>
 
 namespace {
 using namespace checkpoint_test;

@@ -5,6 +5,8 @@
 
 #include "../support.hpp"
 
+#include <vector>
+
 using namespace checkpoint_test;
 using namespace reshard::detail;
 

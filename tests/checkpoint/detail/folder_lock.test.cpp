@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "../support.hpp"
 

@@ -5,6 +5,8 @@
 
 #include "../support.hpp"
 
+#include <string>
+
 using namespace checkpoint_test;
 using reshard::detail::JsonKind;
 using reshard::detail::JsonScalar;

@@ -6,6 +6,8 @@
 #include <doctest/doctest.h>
 
 #include <random>
+#include <string>
+#include <vector>
 
 #include "../manifest_support.hpp"
 

@@ -7,6 +7,7 @@
 #include "../../support/random.hpp"
 
 #include <set>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -8,6 +8,7 @@
 #include "support/random.hpp"
 
 #include <algorithm>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -6,6 +6,8 @@
 
 #include <reshard/comm/threads.hpp>
 
+#include <vector>
+
 namespace {
 using namespace reshard;
 

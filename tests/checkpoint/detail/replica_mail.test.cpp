@@ -7,6 +7,8 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <vector>
+
 namespace {
 using namespace reshard;
 using detail::ReplicaMail;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <deque>
+#include <vector>
 
 #include "support/random.hpp"
 

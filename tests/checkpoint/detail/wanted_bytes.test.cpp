@@ -6,6 +6,8 @@
 
 #include <reshard/algebra/notation.hpp>
 
+#include <vector>
+
 namespace {
 using namespace reshard;
 using detail::WantedExtent;

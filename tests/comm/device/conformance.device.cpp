@@ -7,6 +7,8 @@
 #include <reshard/comm/traced.hpp>
 
 #include <atomic>
+#include <utility>
+#include <vector>
 
 namespace {
 using namespace reshard;

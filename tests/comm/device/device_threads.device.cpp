@@ -11,6 +11,8 @@
 #include <numeric>  // iota
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <numeric>  // iota
 #include <random>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -13,6 +13,8 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace checkpoint_test;

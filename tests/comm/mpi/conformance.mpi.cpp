@@ -15,7 +15,9 @@
 #include <new>
 #include <random>  // mt19937
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 // ---- Counting allocations ----------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/mch/{redistribute,row_moves,validate}.hpp over include/reshard/comm/mpi.hpp: processes carry
 // tables to other numbers of ranks as threads do, bit for bit.
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/mpi.hpp>
 
 #include <doctest/doctest.h>
@@ -12,6 +13,8 @@
 #include <mch/support/worlds.hpp>
 
 #include <chrono>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <vector>
 
 namespace {
 using namespace reshard;

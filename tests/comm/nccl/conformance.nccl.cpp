@@ -6,6 +6,8 @@
 #include <reshard/comm/staged.hpp>
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <random>
 #include <thread>
+#include <vector>
 
 namespace {
 using namespace reshard;

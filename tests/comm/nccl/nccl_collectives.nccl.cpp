@@ -4,6 +4,8 @@
 
 #include <reshard/comm/nccl_collectives.hpp>
 
+#include <vector>
+
 namespace {
 using namespace reshard;
 using test::check_none;

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <numeric>  // iota
+#include <vector>
 
 namespace reshard::test {
 

@@ -7,6 +7,7 @@
 #include "cuda/support/receive_case.hpp"
 
 #include <algorithm>
+#include <vector>
 
 namespace reshard::test {
 

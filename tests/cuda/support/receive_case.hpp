@@ -10,6 +10,7 @@
 #include <algorithm>  // shuffle, stable_sort
 #include <map>
 #include <set>
+#include <vector>
 
 namespace reshard::test {
 

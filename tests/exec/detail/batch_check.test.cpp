@@ -9,6 +9,8 @@
 
 #include "support/random.hpp"
 
+#include <vector>
+
 namespace {
 using namespace reshard;
 using detail::Clash;

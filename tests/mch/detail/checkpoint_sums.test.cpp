@@ -8,6 +8,8 @@
 #include <mch/support/saved.hpp>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

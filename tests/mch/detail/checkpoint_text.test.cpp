@@ -7,6 +7,9 @@
 
 #include <mch/support/damaged.hpp>
 
+#include <string>
+#include <vector>
+
 namespace {
 using namespace reshard;
 using namespace reshard::test::torchrec;

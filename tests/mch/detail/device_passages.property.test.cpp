@@ -9,6 +9,8 @@
 #include <mch/support/on_device.hpp>
 
 #include <cstring>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

@@ -12,6 +12,8 @@
 
 #include <cstdio>
 #include <random>
+#include <string>
+#include <vector>
 
 namespace {
 using namespace reshard;

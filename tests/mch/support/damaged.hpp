@@ -9,6 +9,8 @@
 #include <mch/support/saved.hpp>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 namespace reshard::test::torchrec {
 

@@ -10,6 +10,9 @@
 #include <cuda/support/host_work.hpp>
 #include <mch/support/scenes.hpp>
 
+#include <string>
+#include <vector>
+
 namespace reshard::test::reference {
 
 inline constexpr Mode modes[] = {Mode::route, Mode::slot_owner_keep, Mode::slot_owner_drop};

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
+#include <vector>
 
 namespace reshard::test::torchrec {
 

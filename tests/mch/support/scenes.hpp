@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <unordered_set>
+#include <vector>
 
 namespace reshard::test::reference {
 

@@ -9,6 +9,7 @@
 #include "../../../examples/support/torchrec.hpp"
 
 #include <random>
+#include <string>
 #include <vector>
 
 namespace reshard::test::torchrec {

@@ -5,6 +5,8 @@
 
 #include <mch/support/state.hpp>
 
+#include <vector>
+
 namespace reshard::test::torchrec {
 
 /// The saved columns cut by position: entries [o, o + z) of all shards one behind the other. Segments are the saved

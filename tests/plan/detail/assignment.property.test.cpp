@@ -8,6 +8,7 @@
 
 #include <algorithm>  // next_permutation
 #include <numeric>    // iota
+#include <vector>
 
 namespace {
 using namespace reshard;

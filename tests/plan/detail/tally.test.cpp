@@ -10,6 +10,7 @@
 #include "support/random.hpp"
 
 #include <set>
+#include <vector>
 
 namespace {
 using namespace reshard;

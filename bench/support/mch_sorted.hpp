@@ -6,6 +6,7 @@
 /// gather a column. Nothing is checked and nothing agreed on, which is all in its favour.
 #pragma once
 
+#include <reshard/comm/collectives.hpp>
 #include <reshard/mch/redistribute.hpp>
 
 #include <algorithm>  // stable_sort, copy, fill

@@ -8,6 +8,7 @@
 
 #include "hash_zch.hpp"
 
+#include <cstring>
 #include <random>
 
 namespace demo {

@@ -25,7 +25,7 @@ TEST_SUITE("checkpoint/commit") {
         TempFolder const folder;
         std::filesystem::create_directory(folder / "here");
         SelfCommunicator alone;
-        SaveCommit<SelfCommunicator> commit(folder / "here", alone, names(), false);
+        SaveCommit commit(folder / "here", alone, names(), false);
         commit.claim();
         commit.write_index("new");
         commit.rename_index();
@@ -38,7 +38,7 @@ TEST_SUITE("checkpoint/commit") {
     TEST_CASE("an index that cannot be looked at is not one that another save has put there") {
         TempFolder const folder;
         SelfCommunicator alone;
-        SaveCommit<SelfCommunicator> commit(folder.path(), alone, names(), false);
+        SaveCommit commit(folder.path(), alone, names(), false);
         commit.claim();
         std::filesystem::create_symlink("index", folder / "index");  // to itself
         check_io("index: cannot stat: Too many levels of symbolic links", [&] { commit.write_index("new"); });
@@ -53,7 +53,7 @@ TEST_SUITE("checkpoint/commit") {
         TempFolder const folder;
         std::filesystem::create_directory(folder / "index");
         SelfCommunicator alone;
-        SaveCommit<SelfCommunicator> commit(folder.path(), alone, names(), false);
+        SaveCommit commit(folder.path(), alone, names(), false);
         commit.claim();
         check_io("index: cannot rename the new one to it: Is a directory", [&] { commit.write_index("new"); });
     }

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
@@ -60,7 +61,7 @@ TEST_SUITE("checkpoint/save_async") {
                     SaveReport const report = saving.wait();
                     CHECK(report.bytes_saved == plan_save(model(), 4, options).bytes_written);
                     CHECK(report.seconds_blocked <= report.seconds);
-                    CHECK(report.collectives == Collectives{0, 1, 2, 6});
+                    CHECK(report.collectives == Collectives{0, 1, 2, 7});
                     if (snapshot == 10'000) CHECK(report.extra_bytes <= 10'000);
                     if (snapshot == 1) CHECK(report.extra_bytes <= 64);
                     CHECK(saving.test());

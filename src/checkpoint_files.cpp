@@ -7,4 +7,5 @@
 #include <reshard/checkpoint/safetensors.ipp>
 #include <reshard/checkpoint/safetensors_header.ipp>
 #include <reshard/checkpoint/safetensors_layout.ipp>
+#include <reshard/checkpoint/safetensors_writer.ipp>
 #include <reshard/checkpoint/tensor_info.ipp>

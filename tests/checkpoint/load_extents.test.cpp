@@ -5,11 +5,14 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/detail/read_affinity.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "sharded_support.hpp"
 #include "support/thrown.hpp"
 
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 

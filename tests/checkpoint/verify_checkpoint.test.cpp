@@ -10,6 +10,7 @@
 #include "sharded_support.hpp"
 #include "support/thrown.hpp"
 
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 

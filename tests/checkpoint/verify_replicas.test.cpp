@@ -7,6 +7,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>

@@ -11,6 +11,7 @@
 
 #include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/prepare.hpp>
 

@@ -40,11 +40,6 @@ inline void verify_read(Catalogue const& catalogue, ExtentSums const& sums, Load
     refuse_wrong(catalogue, verdict.wrong);
 }
 
-/// Words that every message has once the first byte may have been written.
-[[noreturn]] inline void raise_partly_filled(Error const& error) {
-    raise(error.code(), concat(error.message(), " The tensors are partly filled: load them again."));
-}
-
 /// What all ranks must say alike of a load, and what each may say for itself.
 struct LoadTerms {
     std::string_view strategy;

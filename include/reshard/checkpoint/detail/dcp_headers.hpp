@@ -10,6 +10,7 @@
 /// names count: shards are numbered from 1 without gaps.
 #pragma once
 
+#include <reshard/checkpoint/detail/cover_fault.hpp>
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>

@@ -4,6 +4,7 @@
 /// \depends checkpoint/catalogue.hpp, checkpoint/detail/extent_sums.hpp.
 #pragma once
 
+#include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/extent_sums.hpp>
 

@@ -8,9 +8,11 @@
 /// per tensor. ByteDance-Seed/VeOmni issue #637 describes it, pull request #648 removes it.
 #pragma once
 
+#include <reshard/checkpoint/detail/load_forecaster.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/load_forecast.hpp>
 
+#include <chrono>
 #include <optional>
 
 namespace demo {
@@ -44,7 +46,7 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
                                       reshard::ReadOptions const& reads = {}) {
     using namespace reshard;
     namespace parts = reshard::detail;
-    auto const start = parts::LoadClock::now();
+    auto const start = std::chrono::steady_clock::now();
     Traffic const before = comm.traffic();
     std::optional<Checkpoint> checkpoint;
     std::vector<parts::WantedExtent> wanted;
@@ -64,8 +66,8 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
         largest = larger(largest, extent.bytes());
         if (extent.bytes() != 0) files.open(extent.file);
     }
-    auto memory = parts::make_staging(comm, largest);
-    auto* const whole = reinterpret_cast<std::byte*>(memory.data());
+    Workspace const memory = CommunicatorRef(comm).allocate(largest);
+    std::byte* const whole = memory.data();
     report.extra_bytes = largest;
     parts::fill_identities(tensors, comm.rank());
 
@@ -108,7 +110,7 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
     }
     report.files_opened = files.count();
     report.traffic = comm.traffic() - before;
-    report.seconds = parts::seconds_since(start);
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return report;
 }
 

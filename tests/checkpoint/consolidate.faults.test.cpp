@@ -6,8 +6,10 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
+#include <reshard/comm/self.hpp>
 
 #include <algorithm>
 #include <functional>

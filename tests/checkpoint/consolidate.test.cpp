@@ -3,6 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/consolidate_plan.hpp>
+#include <reshard/checkpoint/detail/consolidate_folder.hpp>
+#include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/save_async.hpp>
 
 #include <algorithm>

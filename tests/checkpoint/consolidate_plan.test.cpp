@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/consolidate_line.hpp>
+#include <reshard/checkpoint/detail/consolidate_output.hpp>
+
 #include "../../examples/support/model_lists.hpp"
 #include "consolidate_support.hpp"
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/coverage.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "sharded_support.hpp"

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/cover_fault.hpp>
+
 #include "manifest_support.hpp"
 
 #include <algorithm>

@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/json_text.hpp>
+
 #include "../../examples/support/model_part.hpp"
 #include "python_support.hpp"
 #include "support.hpp"

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <sys/stat.h>
 #include <thread>
 #include <type_traits>
 #include <vector>

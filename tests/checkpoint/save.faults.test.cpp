@@ -6,6 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
+
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>

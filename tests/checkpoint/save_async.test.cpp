@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 

@@ -3,8 +3,14 @@
 /// \brief  Models to save, each rank's part of them, and what a folder holds: every file and every sum checked.
 #pragma once
 
+#include <reshard/checkpoint/checkpoint.hpp>
+#include <reshard/checkpoint/checksum.hpp>
+#include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+#include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 #include <reshard/checkpoint/save.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
 
 #include <algorithm>
 #include <deque>

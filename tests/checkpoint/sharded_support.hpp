@@ -5,6 +5,7 @@
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/checksum.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include "load_support.hpp"

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/replica_range.hpp>
+#include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include <algorithm>

@@ -194,7 +194,7 @@ TEST_SUITE("memory/copy") {
     }
 }
 
-TEST_SUITE("memory/detail/loop_nest") {
+TEST_SUITE("memory/loop_nest") {
     TEST_CASE("loop_nest: dimensions that continue each other on both sides become one") {
         StridedBox dense;
         dense.element_bytes = 4;

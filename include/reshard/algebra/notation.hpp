@@ -16,6 +16,11 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
+/// Axes of the dimensions with a cutting order of their own, merged so that equal distributions print alike.
+[[nodiscard]] AxisList printed_order(Signature const& signature);
+}  // namespace detail
+
 [[nodiscard]] std::string to_string(Placement const& placement);
 
 /// `(2,4)`, with `+8` when its first rank is 8 and `[4,0,2]` when its ranks are listed.

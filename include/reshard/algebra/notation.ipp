@@ -15,8 +15,7 @@ inline void print_list(std::string& text, Index const* values, Index count) {
     }
 }
 
-/// Axes of the dimensions with a cutting order of their own, merged so that equal distributions print alike.
-inline AxisList printed_order(Signature const& signature) {
+RESHARD_INLINE AxisList printed_order(Signature const& signature) {
     AxisList result;
     unsigned done = 0;
     unsigned wanted = 0;

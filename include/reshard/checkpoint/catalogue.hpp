@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/catalogue.hpp
 /// \brief  Catalogue: which tensors a checkpoint has and which box of which lies where, without an open file.
-/// \depends checkpoint/{checkpoint,safetensors_layout}. What one rank learns and tells the others, and what a dry run
+/// \depends checkpoint/checkpoint. What one rank learns and tells the others, and what a dry run
 /// works on.
 #pragma once
 
 #include <reshard/checkpoint/checkpoint.hpp>
-#include <reshard/checkpoint/safetensors_layout.hpp>
 
 namespace reshard::inline v0 {
 
@@ -16,32 +15,11 @@ public:
     Catalogue() = default;
     /// Throws BufferError for a manifest that breaks what its fields promise: tensors sorted by name, extents sorted by
     /// (file, begin), of files and tensors that are listed. Whether they cover the tensors is for check_coverage().
-    explicit Catalogue(Manifest manifest, CheckpointKind kind = CheckpointKind::manifest)
-        : manifest_(std::move(manifest)), kind_(kind) {
-        check();
-        first_.resize(tensors().size() + 1);
-        for (Extent const& extent : extents()) ++first_[extent.tensor + 1];
-        for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
-        of_tensor_.resize(extents().size());
-        auto next = first_;
-        for (std::size_t i = 0; i < of_tensor_.size(); ++i) of_tensor_[next[extents()[i].tensor]++] = i;
-    }
-    explicit Catalogue(Checkpoint const& checkpoint) : Catalogue(checkpoint.manifest(), checkpoint.kind()) {}
+    explicit Catalogue(Manifest manifest, CheckpointKind kind = CheckpointKind::manifest);
+    explicit Catalogue(Checkpoint const& checkpoint);
     /// A checkpoint that might be written: the tensors in files of at most `max_file_bytes` of data, as
     /// write_checkpoint would lay them out. Throws as safetensors_layout does.
-    [[nodiscard]] static Catalogue of(std::vector<TensorSpec> tensors, Index max_file_bytes = 5'000'000'000) {
-        auto const groups = split_into_files(std::move(tensors), max_file_bytes);
-        std::vector<detail::FileEntries> files;
-        for (std::size_t file = 0; file < groups.size(); ++file) {
-            SafetensorsLayout const layout = safetensors_layout(groups[file]);
-            files.push_back({{checkpoint_file_name(static_cast<int>(file), static_cast<int>(groups.size())),
-                              static_cast<Index>(layout.start.size()) + layout.data_bytes, 0},
-                             {}});
-            for (TensorInfo const& tensor : layout.tensors) files.back().entries.push_back(detail::whole_entry(tensor));
-        }
-        CheckpointKind const kind = files.size() > 1 ? CheckpointKind::index : CheckpointKind::file;
-        return Catalogue(detail::whole_manifest(std::move(files)), kind);
-    }
+    [[nodiscard]] static Catalogue of(std::vector<TensorSpec> tensors, Index max_file_bytes = 5'000'000'000);
 
     [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
     // What refers into this object is returned by value where the object is about to go, or not at all.
@@ -56,92 +34,21 @@ public:
     [[nodiscard]] std::span<Extent const> extents() const& noexcept { return manifest_.extents; }
     [[nodiscard]] std::vector<Extent> extents() && noexcept { return std::move(manifest_.extents); }
     /// Places in extents(), in their order. \pre tensor < tensors().size()
-    [[nodiscard]] std::span<std::size_t const> extents_of(std::size_t tensor) const& noexcept {
-        return std::span(of_tensor_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
-    }
+    [[nodiscard]] std::span<std::size_t const> extents_of(std::size_t tensor) const& noexcept;
     std::span<std::size_t const> extents_of(std::size_t tensor) const&& = delete;
     /// The tensor of that name, or null. Logarithmic in the number of tensors. Exactly that name: load() knows more.
-    [[nodiscard]] StoredTensor const* find(std::string_view tensor) const& noexcept {
-        auto const at = std::lower_bound(tensors().begin(), tensors().end(), tensor,
-                                         [](StoredTensor const& a, std::string_view text) { return a.name < text; });
-        return at == tensors().end() || at->name != tensor ? nullptr : &*at;
-    }
+    [[nodiscard]] StoredTensor const* find(std::string_view tensor) const& noexcept;
     StoredTensor const* find(std::string_view tensor) const&& = delete;
     StoredTensor const* find(std::string_view tensor, std::size_t near) const&& = delete;
     /// The same, looked for around a place of tensors() first: callers list tensors in much the order of their names.
-    [[nodiscard]] StoredTensor const* find(std::string_view tensor, std::size_t near) const& noexcept {
-        auto const all = tensors();
-        std::size_t begin = smaller(near, all.size());
-        std::size_t end = begin;  // those before begin are smaller, from end on none is
-        for (std::size_t step = 1; begin != 0 && !(all[begin - 1].name < tensor); step *= 2) {
-            end = begin - 1;
-            begin -= smaller(step, begin);
-        }
-        for (std::size_t step = 1; end != all.size() && all[end].name < tensor; step *= 2) {
-            begin = end + 1;
-            end += smaller(step, all.size() - end);
-        }
-        auto const less = [](StoredTensor const& a, std::string_view text) { return a.name < text; };
-        auto const at = std::lower_bound(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                                         all.begin() + static_cast<std::ptrdiff_t>(end), tensor, less);
-        return at == all.end() || at->name != tensor ? nullptr : &*at;
-    }
-    [[nodiscard]] Index extent_bytes(Extent const& extent) const noexcept {
-        return stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
-    }
+    [[nodiscard]] StoredTensor const* find(std::string_view tensor, std::size_t near) const& noexcept;
+    [[nodiscard]] Index extent_bytes(Extent const& extent) const noexcept;
     /// Equal catalogues have equal digests: what ranks compare to know that they see the same checkpoint.
-    [[nodiscard]] std::uint64_t digest() const noexcept {
-        Digest digest;
-        digest.add_text(manifest_.save).add_signed(manifest_.world_size);
-        for (CheckpointFile const& file : files()) {
-            digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest).add_signed(file.writer);
-        }
-        for (StoredTensor const& tensor : tensors()) {
-            digest.add_words(tensor.name)
-                .add_word(static_cast<std::uint64_t>(tensor.dtype))
-                .add_word_signed(tensor.replicas);
-            for (Index extent : tensor.shape.extents()) digest.add_word_signed(extent);
-            digest.add_words(tensor.distribution);
-        }
-        for (Extent const& extent : extents()) {
-            digest.add_word(extent.tensor)
-                .add_word_signed(extent.replica)
-                .add_word_signed(extent.file)
-                .add_word_signed(extent.begin);
-            for (int dim = 0; dim < extent.box.rank(); ++dim) {
-                digest.add_word_signed(extent.box.begin(dim)).add_word_signed(extent.box.end(dim));
-            }
-            digest.add_words(extent.key).add_word(extent.has_checksum ? 1 : 0).add_word(extent.crc32c);
-        }
-        return digest.value();
-    }
+    [[nodiscard]] std::uint64_t digest() const noexcept;
     friend bool operator==(Catalogue const& a, Catalogue const& b) { return a.manifest_ == b.manifest_; }
 
 private:
-    void check() const {
-        auto const refuse = [](auto const&... parts) {
-            raise(ErrorCode::buffer, concat("reshard::Catalogue: ", parts..., ". Fix: sort the manifest's lists."));
-        };
-        for (std::size_t i = 1; i < tensors().size(); ++i) {
-            if (!(tensors()[i - 1].name < tensors()[i].name)) {
-                refuse("tensor ", detail::quote_name(tensors()[i].name), " is not behind ",
-                       detail::quote_name(tensors()[i - 1].name), " by name");
-            }
-        }
-        for (std::size_t i = 0; i < extents().size(); ++i) {
-            Extent const& extent = extents()[i];
-            bool const listed = extent.tensor < tensors().size() && extent.file >= 0 &&
-                                static_cast<std::size_t>(extent.file) < files().size();
-            if (!listed) refuse("extent ", i, " is of a tensor or a file that is not listed");
-            if (extent.box.rank() != tensors()[extent.tensor].shape.rank()) {
-                refuse("extent ", i, " of tensor ", detail::quote_name(tensors()[extent.tensor].name), " has ",
-                       extent.box.rank(), " dimensions, not ", tensors()[extent.tensor].shape.rank());
-            }
-            bool const behind = i == 0 || std::tie(extents()[i - 1].file, extents()[i - 1].begin) <=
-                                              std::tie(extent.file, extent.begin);
-            if (!behind) refuse("extent ", i, " lies before extent ", i - 1);
-        }
-    }
+    void check() const;
 
     Manifest manifest_;
     CheckpointKind kind_ = CheckpointKind::file;
@@ -150,3 +57,7 @@ private:
 };
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/catalogue.ipp>
+#endif

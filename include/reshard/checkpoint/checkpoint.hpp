@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/checkpoint.hpp
 /// \brief  An open checkpoint: its files, the tensors that lie whole in one of them, and what is where of the others.
-/// \depends checkpoint/safetensors.hpp, checkpoint/detail/file_list.hpp, POSIX.
+/// \depends checkpoint/{manifest,safetensors}. Link reshard::checkpoint.
 #pragma once
 
-#include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/manifest.hpp>
+#include <reshard/checkpoint/safetensors.hpp>
 
 namespace reshard::inline v0 {
+
+namespace detail {
+struct FileList;  // detail/file_list.hpp
+}  // namespace detail
 
 /// Open files and what is in them. Move-only; reads from several threads are safe.
 ///
 /// Tensors that are cut into boxes are loaded, not read: load(checkpoint, tensors, rank), Catalogue(checkpoint).
 class Checkpoint {
 public:
-    Checkpoint(Checkpoint&&) noexcept = default;
-    Checkpoint& operator=(Checkpoint&&) noexcept = default;
+    Checkpoint(Checkpoint&&) noexcept;
+    Checkpoint& operator=(Checkpoint&&) noexcept;
+    ~Checkpoint();
 
     /// `path` is a `.safetensors` file, a `.json` index or manifest, or a folder with (looked for in this order)
     /// `reshard.manifest.json`, `model.safetensors.index.json`, `model.safetensors`, shards of PyTorch DCP and no other
@@ -25,9 +31,7 @@ public:
     /// be in the file it names, and tensors it does not name are not part of the checkpoint.
     /// Throws IoError (naming what is missing), FormatError, MismatchError for files that are not those the manifest
     /// names.
-    [[nodiscard]] static Checkpoint open(std::string const& path, Access access = Access::pread) {
-        return detail::read_list(path, [&](detail::FileList list) { return Checkpoint(std::move(list), access); });
-    }
+    [[nodiscard]] static Checkpoint open(std::string const& path, Access access = Access::pread);
 
     [[nodiscard]] CheckpointKind kind() const noexcept { return kind_; }
     /// All tensors, and the boxes of them that lie in the files.
@@ -46,89 +50,28 @@ public:
     [[nodiscard]] std::span<SafetensorsFile const> files() const& noexcept { return files_; }
     [[nodiscard]] std::vector<SafetensorsFile> files() && noexcept { return std::move(files_); }
     SafetensorsFile const& file_of(CheckpointTensor const& tensor) const&& = delete;
-    [[nodiscard]] SafetensorsFile const& file_of(CheckpointTensor const& tensor) const& {
-        if (tensor.file < 0 || tensor.file >= static_cast<int>(files_.size())) {
-            raise(ErrorCode::buffer,
-                  concat("reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
-                         detail::quote_name(tensor.name), ". Fix: pass a tensor of this checkpoint."));
-        }
-        return files_[static_cast<std::size_t>(tensor.file)];
-    }
+    [[nodiscard]] SafetensorsFile const& file_of(CheckpointTensor const& tensor) const&;
     /// Bytes of all tensors, replicas included.
-    [[nodiscard]] Index total_bytes() const noexcept {
-        Index sum = 0;
-        for (Extent const& extent : manifest_.extents) {
-            sum += stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
-        }
-        return sum;
-    }
+    [[nodiscard]] Index total_bytes() const noexcept;
 
     /// The tensor of that name among tensors(), or null. Logarithmic in their number.
-    [[nodiscard]] CheckpointTensor const* find(std::string_view tensor) const& noexcept {
-        auto const at = std::lower_bound(by_name_.begin(), by_name_.end(), tensor,
-                                         [&](std::size_t i, std::string_view text) { return tensors_[i].name < text; });
-        if (at == by_name_.end() || tensors_[*at].name != tensor) return nullptr;
-        return &tensors_[*at];
-    }
+    [[nodiscard]] CheckpointTensor const* find(std::string_view tensor) const& noexcept;
     CheckpointTensor const* find(std::string_view tensor) const&& = delete;
     /// The tensor of that name among tensors(). Throws FormatError (TensorNotFound).
-    [[nodiscard]] CheckpointTensor const& at(std::string_view tensor) const& {
-        CheckpointTensor const* const found = find(tensor);
-        if (found != nullptr) return *found;
-        for (StoredTensor const& stored : manifest_.tensors) {
-            if (stored.name != tensor) continue;
-            detail::raise_rule(SafetensorsRule::tensor_not_found,
-                               concat("tensor ", detail::quote_name(tensor), " of the checkpoint is stored in ",
-                                      stored.replicas > 1 ? "replicas" : "boxes",
-                                      ", not whole under that name. Fix: load it, with reshard::load()."));
-        }
-        detail::raise_rule(SafetensorsRule::tensor_not_found,
-                           concat("none of the ", manifest_.tensors.size(), " tensors of the checkpoint is called ",
-                                  detail::quote_name(tensor), ". Fix: check the name against tensors()."));
-    }
+    [[nodiscard]] CheckpointTensor const& at(std::string_view tensor) const&;
 
     [[nodiscard]] CheckpointTensor at(std::string_view tensor) && { return std::as_const(*this).at(tensor); }
 
     /// As SafetensorsFile, for the file the tensor lies in.
     void read(CheckpointTensor const& tensor, std::span<std::byte> out) const { file_of(tensor).read(tensor, out); }
-    void read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end, std::span<std::byte> out) const {
-        file_of(tensor).read_range(tensor, byte_begin, byte_end, out);
-    }
+    void read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end, std::span<std::byte> out) const;
     [[nodiscard]] ConstDynamicView view(CheckpointTensor const& tensor) const& { return file_of(tensor).view(tensor); }
     ConstDynamicView view(CheckpointTensor const& tensor) const&& = delete;
 
 private:
-    Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {
-        detail::EntryReader const reader(list);
-        std::vector<detail::FileEntries> entries;
-        for (std::size_t i = 0; i < list.leaves.size(); ++i) {
-            if (kind_ == CheckpointKind::manifest) {
-                files_.push_back(detail::open_listed(folder_, list.manifest, i, kind_, true, access));
-            } else {
-                files_.push_back(SafetensorsFile::open(detail::join_path(folder_, list.leaves[i]), access));
-                entries.push_back(reader.read(files_[i], i));
-            }
-        }
-        manifest_ = kind_ == CheckpointKind::manifest ? std::move(list.manifest)
-                                                      : detail::manifest_of(list, std::move(entries));
-        list_whole();
-    }
+    Checkpoint(detail::FileList list, Access access);
 
-    void list_whole() {
-        for (Extent const& extent : manifest_.extents) {
-            StoredTensor const& tensor = manifest_.tensors[extent.tensor];
-            if (extent.box != Box(tensor.shape)) continue;
-            CheckpointTensor whole;
-            whole.name = extent.key.empty() ? tensor.name : extent.key;
-            whole.dtype = tensor.dtype;
-            whole.shape = tensor.shape;
-            whole.begin = extent.begin;
-            whole.end = extent.begin + stored_bytes_of(tensor.dtype, extent.box);
-            whole.file = extent.file;
-            tensors_.push_back(std::move(whole));
-        }
-        by_name_ = detail::places_by_name(tensors_);
-    }
+    void list_whole();
 
     CheckpointKind kind_ = CheckpointKind::file;
     std::string folder_;
@@ -139,3 +82,7 @@ private:
 };
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/checkpoint.ipp>
+#endif

@@ -10,9 +10,9 @@
 
 #include <reshard/core/index.hpp>
 
-#include <isa-l/crc.h>
-
-#include <span>  // span
+#include <cstddef>  // byte
+#include <cstdint>  // uint32_t
+#include <span>     // span
 
 namespace reshard::inline v0 {
 
@@ -48,18 +48,7 @@ inline constexpr Crc32cPowers crc32c_powers = crc32c_squares();
 
 /// The CRC-32C of the bytes that `before` is the sum of, followed by `bytes`. Of nothing: 0; of "123456789":
 /// 0xe3069283.
-[[nodiscard]] inline std::uint32_t crc32c(std::span<std::byte const> bytes, std::uint32_t before = 0) noexcept {
-    constexpr std::size_t most = std::size_t{1} << 30U;  // ISA-L counts in int
-    std::uint32_t state = ~before;
-    while (!bytes.empty()) {
-        std::size_t const count = smaller(bytes.size(), most);
-        // It reads only; its parameter is not const.
-        auto* const data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(bytes.data()));
-        state = ::crc32_iscsi(data, static_cast<int>(count), state);
-        bytes = bytes.subspan(count);
-    }
-    return ~state;
-}
+[[nodiscard]] std::uint32_t crc32c(std::span<std::byte const> bytes, std::uint32_t before = 0) noexcept;
 
 /// The sum of two runs one after the other, from the sum of each and the length of the second. \pre second_bytes >= 0.
 /// \post crc32c_combine(crc32c(a), crc32c(b), size of b) == crc32c(b, crc32c(a))
@@ -74,3 +63,7 @@ inline constexpr Crc32cPowers crc32c_powers = crc32c_squares();
 }
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/checksum.ipp>
+#endif

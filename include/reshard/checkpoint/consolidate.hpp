@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/consolidate.hpp
 /// \brief  consolidate(): shards to full files; shard_checkpoint(): files of any kind to shards of another mesh.
-/// \depends checkpoint/detail/consolidate_session, checkpoint/placed_tensor, comm/self. Link reshard::save.
+/// \depends checkpoint/{consolidate_options,placed_tensor,save_async}, comm/any_communicator. Link reshard::save.
 ///
 ///     consolidate("sharded", "full");                          // alone
 ///     consolidate("sharded", "full", comm, options);           // any group of ranks that share the folders
@@ -14,10 +14,15 @@
 /// on; no process group is needed besides `comm`, and no GPU.
 #pragma once
 
-#include <reshard/checkpoint/detail/consolidate_session.hpp>
+#include <reshard/checkpoint/consolidate_options.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/save_async.hpp>
-#include <reshard/comm/self.hpp>
+#include <reshard/comm/any_communicator.hpp>
+
+#include <string>       // string
+#include <string_view>  // string_view
+#include <utility>      // pair
+#include <vector>       // vector
 
 namespace reshard::inline v0 {
 
@@ -39,62 +44,33 @@ namespace reshard::inline v0 {
 /// rule; parts of tensors missing or there twice, naming tensor and box; bytes that are not those that were saved),
 /// MismatchError (files of another save than the manifest; copies that differ; ranks that want different things),
 /// DTypeError, BufferError (options that mean nothing), OutOfMemory. Errors of the transport as from any collective.
-inline RewriteReport consolidate(std::string from, std::string to, CommunicatorRef comm,
-                                 ConsolidateOptions const& options = {}) {
-    detail::RewriteSession session(std::move(from), std::move(to), comm, options, detail::index_name);
-    Digest digest;
-    digest.add_signed(options.max_file_bytes);
-    for (auto const& [tensor, file] : options.weight_map) digest.add_text(tensor).add_text(file);
-    return session.run(digest.value(), [&](Catalogue const& catalogue, std::string const&) {
-        if (options.max_file_bytes < 0) {
-            raise(ErrorCode::buffer, concat("reshard::ConsolidateOptions: max_file_bytes is ", options.max_file_bytes,
-                                            ". Fix: 0 means one file."));
-        }
-        return detail::full_output(catalogue, options);
-    });
-}
+RewriteReport consolidate(std::string from, std::string to, CommunicatorRef comm,
+                          ConsolidateOptions const& options = {});
 /// By this process alone.
-inline RewriteReport consolidate(std::string from, std::string to, ConsolidateOptions const& options = {}) {
-    SelfCommunicator alone;
-    return consolidate(std::move(from), std::move(to), alone, options);
-}
+RewriteReport consolidate(std::string from, std::string to, ConsolidateOptions const& options = {});
 
 /// What start_save() is still writing into `from`: waits for it first. Collective also over the ranks that save; those
 /// of them that are not in `comm` call SaveHandle::wait(). Throws what that throws: nothing is written to `to` then.
-inline RewriteReport consolidate(SaveHandle& saving, std::string from, std::string to, CommunicatorRef comm,
-                                 ConsolidateOptions const& options = {}) {
-    static_cast<void>(saving.wait());
-    return consolidate(std::move(from), std::move(to), comm, options);
-}
+RewriteReport consolidate(SaveHandle& saving, std::string from, std::string to, CommunicatorRef comm,
+                          ConsolidateOptions const& options = {});
 
 /// As consolidate(), the other way: `to` becomes what save() would leave if the ranks of a mesh had the tensors as
 /// `place` says, with manifest and checksums. The mesh may have any number of ranks, whatever `comm` has. Throws also
 /// what plan_save() throws.
-inline RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place, CommunicatorRef comm,
-                                      ShardOptions const& options = {}) {
-    detail::RewriteSession session(std::move(from), std::move(to), comm, options, manifest_name);
-    Digest digest;
-    digest.add(static_cast<std::uint64_t>(options.dedup));
-    for (int const axis : options.replica_axes) digest.add_signed(axis);
-    return session.run(digest.value(), [&](Catalogue const& catalogue, std::string const& id) {
-        return detail::shard_output(catalogue, place, options, id);
-    });
-}
+RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place, CommunicatorRef comm,
+                               ShardOptions const& options = {});
 /// By this process alone.
-inline RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place,
-                                      ShardOptions const& options = {}) {
-    SelfCommunicator alone;
-    return shard_checkpoint(std::move(from), std::move(to), place, alone, options);
-}
+RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place,
+                               ShardOptions const& options = {});
 
 /// Every tensor by one PlacementRule, such as "(2,2):(S0,R)". Throws NotationError.
-[[nodiscard]] inline PlaceTensor placed_as(std::string_view notation) {
-    return [rule = PlacementRule(notation)](StoredTensor const& tensor) { return rule.of(tensor.shape, tensor.dtype); };
-}
+[[nodiscard]] PlaceTensor placed_as(std::string_view notation);
 
 /// The weight_map of an index, for ConsolidateOptions::weight_map: (tensor, file). Throws IoError, FormatError.
-[[nodiscard]] inline std::vector<std::pair<std::string, std::string>> read_weight_map(std::string const& index) {
-    return detail::parse_weight_map(detail::read_json_text(index, max_safetensors_header_bytes), index);
-}
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> read_weight_map(std::string const& index);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/consolidate.ipp>
+#endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/consolidate_options.hpp
 /// \brief  How files are rewritten: element types, sizes of files, memory, checksums; and what came of it.
-/// \depends checkpoint/{load_strategy,manifest,safetensors_layout,save_options}. No I/O.
+/// \depends algebra/distribution, checkpoint/{load_strategy,manifest,safetensors_layout,save_options}. No I/O.
 #pragma once
 
+#include <reshard/algebra/distribution.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
@@ -42,9 +43,7 @@ struct RewriteOptions {
 };
 
 /// Casts floating-point tensors and leaves all others. For RewriteOptions::dtype.
-[[nodiscard]] inline std::function<DType(StoredTensor const&)> floats_as(DType dtype) {
-    return [dtype](StoredTensor const& tensor) { return is_floating(tensor.dtype) ? dtype : tensor.dtype; };
-}
+[[nodiscard]] std::function<DType(StoredTensor const&)> floats_as(DType dtype);
 
 struct ConsolidateOptions : RewriteOptions {
     /// A file takes tensors until the next one would exceed this; a larger tensor has a file of its own. 0: one file.
@@ -59,6 +58,9 @@ struct ShardOptions : RewriteOptions {
     SaveDedup dedup = SaveDedup::balanced;  ///< which of the ranks that hold the same bytes has them in its file
     std::vector<int> replica_axes{};        ///< mesh axes along which copies are written apart: see SaveOptions
 };
+
+/// How a tensor of a checkpoint is to be distributed; mesh and placements must fit its shape.
+using PlaceTensor = std::function<DynamicDistribution(StoredTensor const&)>;
 
 /// What rewriting files came to.
 struct RewriteReport {
@@ -77,29 +79,8 @@ struct RewriteReport {
     double seconds = 0;
 };
 
-namespace detail {
-
-/// Throws BufferError for options that mean nothing.
-inline void check(RewriteOptions const& options) {
-    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
-        raise(ErrorCode::buffer, concat("reshard::RewriteOptions: ", what, " is ", value, ". Fix: ", fix));
-    };
-    if (options.in_flight < 1) refuse("in_flight", options.in_flight, "allow at least one piece.");
-    if (options.vote_bytes < 1) refuse("vote_bytes", options.vote_bytes, "millions of bytes between two votes.");
-    if (options.replica < -1) refuse("replica", options.replica, "-1 is any copy, 0 the first.");
-    Index const least = Index{64} << 10;
-    if (options.window_bytes / options.in_flight < least) {
-        refuse("window_bytes", options.window_bytes, concat("allow ", least, " bytes for each piece in flight."));
-    }
-}
-
-[[nodiscard]] inline std::uint64_t digest_of(RewriteOptions const& options) {
-    Digest digest;
-    for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
-    digest.add_signed(options.replica).add_signed(options.vote_bytes);
-    digest.add((options.verify_checksums ? 1U : 0U) | (options.checksums ? 2U : 0U) | (options.durable ? 4U : 0U));
-    return digest.value();
-}
-
-}  // namespace detail
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/consolidate_options.ipp>
+#endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/load_forecast.hpp
 /// \brief  A dry run: what a load would read, send and hold, without data, without files and without ranks.
-/// \depends checkpoint/placed_tensor, checkpoint/detail/{load_choice,load_lists,load_verify}, plan/{explain,topology}.
+/// \depends checkpoint/{catalogue,forecast_figures,placed_tensor}.
 /// Link reshard::checkpoint.
 ///
 ///     auto catalogue = Catalogue::of(specs);                        // or Catalogue(checkpoint): headers only
@@ -12,326 +12,40 @@
 /// rules for reads and the choice of CooperativeRead. Local tensors are taken to be dense, each in memory of its own.
 #pragma once
 
-#include <reshard/checkpoint/detail/load_choice.hpp>
-#include <reshard/checkpoint/detail/load_lists.hpp>
-#include <reshard/checkpoint/detail/load_verify.hpp>
-#include <reshard/checkpoint/detail/read_affinity.hpp>
+#include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/forecast_figures.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
-#include <reshard/plan/explain.hpp>
-#include <reshard/plan/topology.hpp>
-
-#include <bit>  // bit_cast
 
 namespace reshard::inline v0 {
 
-/// What all ranks together would do. Bytes, unless it says otherwise.
-struct LoadForecast {
-    std::string_view strategy;
-    int ranks = 0;
-    Index tensors = 0;
-    Index bytes_loaded = 0;   ///< of all local tensors, without identities
-    Collectives collectives;  ///< the same on every rank
-    Index bytes_passed = 0;   ///< of tensors that collectives deliver to ranks, the rank that sends them included
-    Index bytes_on_wire = 0;  ///< of these, what crosses ranks
-    Index messages = 0;       ///< that carry them: one from a rank to another for each window that has something for it
-    Index bytes_of_lists = 0;   ///< cross ranks besides: lists of tensors, figures for a choice, sums of parts
-    Index bytes_in_files = 0;   ///< of the extents that somebody reads, each counted once
-    Index bytes_read = 0;       ///< from files, gaps that are read along included
-    Index most_bytes_read = 0;  ///< by one rank
-    Index reads = 0;
-    Index most_reads = 0;        ///< of one rank
-    Index files_opened = 0;      ///< for their data: once for each rank that does
-    Index lists_opened = 0;      ///< manifest, index, and files whose headers are read for the list of tensors
-    Index bytes_verified = 0;    ///< of extents whose checksums are compared, by each rank that does
-    Index extra_bytes = 0;       ///< largest memory of one rank beyond its local tensors: staging, scratch
-    bool read_directly = false;  ///< no tensor crosses ranks
-    double seconds = 0;          ///< by the LoadModel
-};
-
 namespace detail {
-
-/// Of memory that nobody reads: plans of reads look at addresses only.
-[[nodiscard]] inline std::byte* some_address() noexcept { return std::bit_cast<std::byte*>(std::uintptr_t{1} << 20U); }
-
-/// Adds up what the ranks would do.
-class LoadForecaster {
-public:
-    LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
-                   ReadOptions const& reads, LoadOptions const& options, std::string_view strategy)
-        : catalogue_(catalogue), reads_(reads), options_(options) {
-        if (ranks < 1) {
-            raise(ErrorCode::mesh, concat("reshard::forecast_load: ", ranks, " ranks. Fix: name at least one."));
-        }
-        static_cast<void>(count_reads({}, reads));  // refuses options
-        targets_.reserve(targets.size());
-        for (PlacedTensor const& target : targets) {
-            targets_.push_back({target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0})});
-        }
-        check_meshes(targets_, ranks);
-        wanted_ = match(catalogue, targets_, options);
-        result_.strategy = strategy;
-        result_.ranks = ranks;
-        result_.tensors = static_cast<Index>(targets.size());
-        for (std::size_t i = 0; i < wanted_.size(); ++i) {
-            bool const again = i != 0 && wanted_[i - 1].extent == wanted_[i].extent;  // a tensor that is listed twice
-            if (!again) result_.bytes_in_files += wanted_[i].bytes();
-        }
-        for (int rank = 0; rank < ranks; ++rank) {
-            loaded_.push_back(loaded_by(rank));
-            result_.bytes_loaded += loaded_.back();
-        }
-    }
-
-    /// One agreement about the list, and the catalogue.
-    void add_session(bool one_has_files) {
-        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files, wanted_, targets_);
-        result_.collectives = costs.collectives;
-        ++result_.collectives.agreements;
-        result_.bytes_of_lists = costs.bytes;
-        result_.lists_opened = costs.opened;
-    }
-    void add_shares() {
-        ++result_.collectives.exchanges;
-        result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(LoadShare));
-    }
-
-    /// What each rank would read by itself.
-    [[nodiscard]] std::vector<ReadTotals> direct_reads() {
-        std::vector<ReadTotals> totals;
-        for (int rank = 0; rank < result_.ranks; ++rank) {
-            std::byte* next = some_address();  // no two tensors touch
-            for (LocalTensor& target : targets_) {
-                if (!target.distribution.contains(rank)) continue;
-                target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
-                next += target.view.size() * bytes(target.view.dtype()) + 64;
-            }
-            totals.push_back(count_reads(needed_boxes(wanted_, targets_, rank), reads_));
-        }
-        return totals;
-    }
-
-    /// Each rank reads what it needs.
-    void read_directly(std::span<ReadTotals const> totals, LoadModel const& model) {
-        for (ReadTotals const& rank : totals) {
-            add_reads(rank.bytes_read, rank.reads);
-            result_.files_opened += rank.files;
-            result_.extra_bytes = larger(result_.extra_bytes, rank.scratch_bytes);
-        }
-        for (int rank = 0; rank < result_.ranks; ++rank) {
-            result_.bytes_verified += verified(read_whole(wanted_, targets_, rank, options_));
-        }
-        result_.read_directly = true;
-        result_.seconds =
-            direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads, reads_.in_flight, model);
-    }
-
-    /// The readers read and pass on.
-    void read_staged(ReadSchedule const& schedule, Spread spread, LoadModel const& model) {
-        auto const ranks = static_cast<std::size_t>(result_.ranks);
-        std::vector<Index> reads(ranks);
-        std::vector<Index> bytes_read(ranks);
-        std::vector<Index> kept(ranks);
-        std::vector<Message> scratch;
-        std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
-        Index staged = 0;
-        for (int rank = 0; rank < result_.ranks; ++rank) {
-            result_.extra_bytes = larger(result_.extra_bytes, staging_bytes(schedule, spread, rank));
-        }
-        for_each_window(schedule, [&](std::span<Piece const> pieces) {
-            pairs.clear();
-            for (std::size_t i = 0; i < pieces.size();) {
-                int const reader = pieces[i].reader;
-                std::size_t end = i;
-                for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
-                    WantedExtent const& extent = wanted_[pieces[end].wanted];
-                    DynamicDistribution const& to = targets_[extent.target].distribution;
-                    staged += pieces[end].bytes;
-                    if (spread != Spread::broadcast) {
-                        for_each_needing(extent, pieces[end].box, to, [&](Index rank) {
-                            if (rank != reader) pairs.emplace_back(reader, rank);
-                            return true;
-                        });
-                    }
-                    kept[static_cast<std::size_t>(reader)] +=
-                        needed_bytes(pieces[end].box, extent, to, reader, scratch);
-                }
-                std::byte* const staging = some_address();
-                ReadTotals const totals =
-                    count_reads(staging_boxes(pieces.subspan(i, end - i), wanted_, reader, staging), reads_);
-                reads[static_cast<std::size_t>(reader)] += totals.reads;
-                bytes_read[static_cast<std::size_t>(reader)] += totals.bytes_read;
-                result_.extra_bytes =
-                    larger(result_.extra_bytes, staging_bytes(schedule, spread, reader) + totals.scratch_bytes);
-                i = end;
-            }
-            std::sort(pairs.begin(), pairs.end());
-            result_.messages += spread == Spread::broadcast
-                                    ? result_.ranks - 1
-                                    : static_cast<Index>(std::unique(pairs.begin(), pairs.end()) - pairs.begin());
-        });
-        for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
-        result_.files_opened = opens(schedule, wanted_);
-        add_windows(schedule.windows, spread);
-        result_.bytes_verified = verified(read_whole(wanted_, options_));
-        if (is_cut(catalogue_, schedule, wanted_, options_)) {
-            ++result_.collectives.exchanges;
-            result_.bytes_of_lists +=
-                Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(ExtentParts));
-        }
-
-        Index busiest = 0;  // bytes that one rank sends, or receives
-        if (spread == Spread::broadcast) {
-            result_.bytes_passed = staged * result_.ranks;
-            result_.bytes_on_wire = staged * (result_.ranks - 1);
-            busiest = result_.bytes_on_wire;
-        } else {
-            result_.bytes_passed = result_.bytes_loaded;
-            for (std::size_t rank = 0; rank < ranks; ++rank) {
-                result_.bytes_on_wire += loaded_[rank] - kept[rank];
-                busiest = larger(busiest, loaded_[rank] - kept[rank]);
-            }
-            if (spread == Spread::scatter) busiest = result_.bytes_on_wire;
-        }
-        result_.seconds = staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model);
-    }
-
-    void add_agreements(Index count) noexcept { result_.collectives.agreements += count; }
-    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
-    [[nodiscard]] std::span<LocalTensor const> targets() const noexcept { return targets_; }
-    [[nodiscard]] LoadForecast const& result() const noexcept { return result_; }
-
-private:
-    [[nodiscard]] Index loaded_by(int rank) const {
-        Index sum = 0;
-        for (LocalTensor const& target : targets_) {
-            DynamicDistribution const& to = target.distribution;
-            if (!to.contains(rank) || !partial_part(to, to.mesh().coordinates(rank)).has_values) continue;
-            sum += to.local_shape(rank).size() * bytes(target.view.dtype());
-        }
-        return sum;
-    }
-    /// Bytes of those that have a checksum. \pre sorted
-    [[nodiscard]] Index verified(std::vector<std::size_t> const& extents) const {
-        Index sum = 0;
-        for (std::size_t i = 0; i < extents.size(); ++i) {
-            Extent const& extent = catalogue_.extents()[extents[i]];
-            bool const again = i != 0 && extents[i - 1] == extents[i];
-            if (extent.has_checksum && !again) sum += catalogue_.extent_bytes(extent);
-        }
-        return sum;
-    }
-    void add_reads(Index bytes_read, Index reads) noexcept {
-        result_.bytes_read += bytes_read;
-        result_.most_bytes_read = larger(result_.most_bytes_read, bytes_read);
-        result_.reads += reads;
-        result_.most_reads = larger(result_.most_reads, reads);
-    }
-    void add_windows(Index windows, Spread spread) noexcept {
-        Collectives& all = result_.collectives;
-        (spread == Spread::scatter     ? all.scatters
-         : spread == Spread::broadcast ? all.broadcasts
-                                       : all.exchanges) += windows;
-        all.agreements += 1 + windows;  // about the staging memory, and about each window
-    }
-
-    Catalogue const& catalogue_;
-    ReadOptions reads_;
-    LoadOptions options_;
-    std::vector<LocalTensor> targets_;
-    std::vector<WantedExtent> wanted_;
-    std::vector<Index> loaded_;
-    LoadForecast result_;
-};
-
-/// Before the first read and after the last one, whether staged or not.
-inline constexpr Index agreements_of_reading = 2;
-
+[[nodiscard]] LoadForecast forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
+                                             int ranks, OneReader const& strategy, LoadModel const& model);
 }  // namespace detail
 
 /// What load(checkpoint, tensors, rank) comes to on ranks 0 to ranks - 1. Throws what a load throws before it reads:
 /// FormatError (TensorNotFound), MismatchError, MeshError, BufferError for options that mean nothing, DTypeError,
 /// TransitionError.
-[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                                int ranks, EveryRankReads const& strategy,
-                                                LoadModel const& model = {}) {
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
-                                      EveryRankReads::name);
-    forecaster.read_directly(forecaster.direct_reads(), model);
-    return forecaster.result();
-}
+[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
+                                         EveryRankReads const& strategy, LoadModel const& model = {});
 
 /// The same for a load over a communicator of `ranks` ranks. Throws as above.
-[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                                int ranks, EachRankReadsItsBoxes const& strategy,
-                                                LoadModel const& model = {}) {
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
-                                      EachRankReadsItsBoxes::name);
-    forecaster.add_session(false);
-    forecaster.add_agreements(detail::agreements_of_reading);
-    forecaster.read_directly(forecaster.direct_reads(), model);
-    return forecaster.result();
-}
+[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
+                                         EachRankReadsItsBoxes const& strategy, LoadModel const& model = {});
 template <class How>
 [[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                          OneRankReads<How> const& strategy, LoadModel const& model = {}) {
-    detail::check_source(strategy.source, ranks);
-    detail::check_window(strategy.window_bytes);
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options, How::name);
-    forecaster.add_session(true);
-    forecaster.add_agreements(detail::agreements_of_reading);
-    forecaster.read_staged(detail::one_reads(forecaster.wanted(), strategy.source, strategy.window_bytes),
-                           detail::spread_of<How>, model);
-    return forecaster.result();
+    return detail::forecast_from_one(catalogue, targets, ranks, detail::one_reader(strategy), model);
 }
 /// With the choice that the load would make, by strategy.model.
-[[nodiscard]] inline LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
-                                                int ranks, CooperativeRead const& strategy) {
-    detail::check_window(strategy.window_bytes);
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
-                                      CooperativeRead::name);
-    forecaster.add_session(false);
-    forecaster.add_agreements(detail::agreements_of_reading);
-    auto const schedule =
-        detail::cooperative_reads(catalogue, forecaster.wanted(), forecaster.targets(), ranks, strategy.window_bytes);
-    std::vector<detail::ReadTotals> direct;
-    if (strategy.cooperation != Cooperation::always) direct = forecaster.direct_reads();
-    bool together = strategy.cooperation == Cooperation::always;
-    if (strategy.cooperation == Cooperation::by_model) {
-        std::vector<detail::LoadShare> shares;
-        shares.reserve(direct.size());
-        for (int rank = 0; rank < ranks; ++rank) {
-            shares.push_back(detail::share_of(direct[static_cast<std::size_t>(rank)], schedule, forecaster.wanted(),
-                                              forecaster.targets(), rank));
-        }
-        forecaster.add_shares();
-        together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);
-    }
-    if (together) {
-        forecaster.read_staged(schedule, detail::Spread::exchange, strategy.model);
-    } else {
-        forecaster.read_directly(direct, strategy.model);
-    }
-    return forecaster.result();
-}
+[[nodiscard]] LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
+                                         CooperativeRead const& strategy);
 
 /// A forecast in words.
-[[nodiscard]] inline std::string explain(LoadForecast const& forecast) {
-    using detail::bytes_text;
-    using detail::count_text;
-    std::string text = concat(forecast.strategy, ": ", count_text(forecast.tensors, "tensor"), ", ",
-                              bytes_text(forecast.bytes_in_files), " in files, ", bytes_text(forecast.bytes_loaded),
-                              " on ", count_text(forecast.ranks, "rank"), "\n");
-    text += concat("  collectives: ", to_string(forecast.collectives), "\n");
-    text += concat("  pass ", bytes_text(forecast.bytes_passed), " of tensors, of which ",
-                   bytes_text(forecast.bytes_on_wire), " cross ranks in ", count_text(forecast.messages, "message"),
-                   "; lists of tensors and figures ", bytes_text(forecast.bytes_of_lists), "\n");
-    text += concat("  reads ", bytes_text(forecast.bytes_read), " in ", count_text(forecast.reads, "read"), ", ",
-                   count_text(forecast.files_opened, "open file"), " and ", forecast.lists_opened,
-                   " for lists; a rank at most ", bytes_text(forecast.most_bytes_read), " in ",
-                   count_text(forecast.most_reads, "read"), "\n");
-    text += concat("  memory beyond the local tensors: at most ", bytes_text(forecast.extra_bytes), " on a rank\n");
-    text += concat("  about ", detail::seconds_text(forecast.seconds), " by the model\n");
-    return text;
-}
+[[nodiscard]] std::string explain(LoadForecast const& forecast);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/load_forecast.ipp>
+#endif

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/load_strategy.hpp
 /// \brief  The ways to load a checkpoint, as types that say what they need, and what a load reports.
-/// \depends checkpoint/ranged_read.hpp, comm/communicator.hpp. No I/O.
+/// \depends checkpoint/read_options.hpp, comm/communicator.hpp. No I/O.
 #pragma once
 
-#include <reshard/checkpoint/ranged_read.hpp>
+#include <reshard/checkpoint/read_options.hpp>
 #include <reshard/comm/communicator.hpp>
+
+#include <string>       // string
+#include <string_view>  // string_view
+#include <type_traits>  // is_same
+#include <vector>       // vector
 
 namespace reshard::inline v0 {
 
@@ -57,6 +62,25 @@ struct OneRankReads {
     LoadOptions options{};
 };
 
+namespace detail {
+
+/// OneRankReads with any How, as values. \pre what it was made from outlives it.
+struct OneReader {
+    std::string_view name;
+    bool scatters = true;
+    int source = 0;
+    Index window_bytes = 0;
+    ReadOptions const& reads;
+    LoadOptions const& options;
+};
+template <class How>
+[[nodiscard]] OneReader one_reader(OneRankReads<How> const& strategy) noexcept {
+    return {How::name,       std::is_same_v<How, Scatter>, strategy.source, strategy.window_bytes, strategy.reads,
+            strategy.options};
+}
+
+}  // namespace detail
+
 /// Every rank has the files and reads exactly what it needs, in few large reads, several in flight. Like
 /// EveryRankReads, but the ranks agree: an error of one is the error of all. Memory beyond the local tensors: the
 /// scratch of the reads.
@@ -103,17 +127,7 @@ struct Collectives {
     friend constexpr bool operator==(Collectives const&, Collectives const&) = default;
 };
 /// `3 scatters, 2 broadcasts, 6 agreements`; `none`.
-[[nodiscard]] inline std::string to_string(Collectives const& collectives) {
-    std::string text;
-    auto const add = [&](Index count, std::string_view what) {
-        if (count != 0) text += concat(text.empty() ? "" : ", ", count, " ", what, count == 1 ? "" : "s");
-    };
-    add(collectives.scatters, "scatter");
-    add(collectives.broadcasts, "broadcast");
-    add(collectives.exchanges, "exchange");
-    add(collectives.agreements, "agreement");
-    return text.empty() ? "none" : text;
-}
+[[nodiscard]] std::string to_string(Collectives const& collectives);
 
 /// What one rank did to load its tensors.
 struct LoadReport {
@@ -134,3 +148,7 @@ struct LoadReport {
 };
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/load_strategy.ipp>
+#endif

@@ -16,6 +16,14 @@
 
 namespace reshard::inline v0 {
 
+/// What a checkpoint is made of.
+enum class CheckpointKind : int {
+    file,      ///< one file of whole tensors
+    index,     ///< an index and the files it names, of whole tensors
+    shards,    ///< PyTorch DCP's: each file says which boxes it has
+    manifest,  ///< ours
+};
+
 /// One file of a checkpoint, as its header describes it.
 struct CheckpointFile {
     std::string leaf;  ///< its path inside the checkpoint's folder
@@ -47,6 +55,11 @@ struct Extent {
     std::uint32_t crc32c = 0;  ///< of its bytes
     friend bool operator==(Extent const&, Extent const&) = default;
 };
+
+/// Bytes of a box of elements, packed. \pre elements smaller than a byte fill the last byte.
+[[nodiscard]] constexpr Index stored_bytes_of(DType dtype, Box const& box) noexcept {
+    return is_byte_sized(dtype) ? box.size() * bytes(dtype) : box.size() * bits(dtype) / 8;
+}
 
 /// A whole checkpoint that was saved in one go. Every replica of every tensor is covered exactly once by its extents.
 struct Manifest {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/ranged_read.hpp
 /// \brief  From boxes of tensors in files to few large reads, several of them in flight.
-/// \depends checkpoint/detail/file_box.hpp, threads. Knows no file system: the caller brings the function that reads.
+/// \depends checkpoint/{read_options,detail/file_box}, threads. Knows no file system: the caller brings the function
+/// that reads.
 ///
 /// Reading each run of a shard by itself is millions of reads when the inner dimension is cut; reading whole tensors
 /// reads everything several times. Between the two lies one rule per gap: it is read as well when it is small, and
@@ -9,6 +10,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/file_box.hpp>
+#include <reshard/checkpoint/read_options.hpp>
 #include <reshard/core/error.hpp>
 
 #include <algorithm>  // sort, push_heap, lower_bound
@@ -21,18 +23,7 @@
 #include <thread>     // thread
 #include <vector>     // vector
 
-namespace reshard::inline v0 {
-
-/// How boxes of files become reads. Gaps of at most 4 KiB are always read: that is a page.
-struct ReadOptions {
-    Index gap_bytes = Index{64} << 10;    ///< two runs are read together when at most this lies between them ...
-    double over_read = 2.0;               ///< ... and the read has at most so many times the bytes that go to memory
-    Index chunk_bytes = Index{8} << 20;   ///< no read is longer; also the scratch memory of each read in flight
-    int in_flight = 4;                    ///< reads at once: threads of this call, its own among them (1: no others)
-    Index direct_bytes = Index{1} << 20;  ///< from here a run that is one run in memory is read there, and alone
-};
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// What reading comes to.
 struct ReadTotals {
@@ -322,5 +313,4 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
     return totals;
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

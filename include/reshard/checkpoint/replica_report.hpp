@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/replica_report.hpp
 /// \brief  What verify_replicas() found: data, and to_string() of it. The same on every rank.
-/// \depends checkpoint/detail/replica_value, <vector>. No communication.
+/// \depends core, checkpoint/replica_distance. No communication.
 #pragma once
 
-#include <reshard/checkpoint/detail/replica_value.hpp>
+#include <reshard/checkpoint/replica_distance.hpp>
+#include <reshard/core/dtype.hpp>
 #include <reshard/core/shape.hpp>
 
-#include <algorithm>  // min
-#include <vector>     // vector
+#include <string>  // string
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
@@ -56,72 +57,18 @@ struct ReplicaReport {
 };
 
 namespace detail {
-
 /// "rank 3", "ranks 0-2,5".
-[[nodiscard]] inline std::string ranks_text(std::vector<int> const& ranks) {
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < ranks.size();) {
-        std::size_t last = i;
-        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-        text += concat(i == 0 ? "" : ",", ranks[i]);
-        if (last != i) text += concat(last == i + 1 ? "," : "-", ranks[last]);
-        i = last + 1;
-    }
-    return text;
-}
-
-[[nodiscard]] inline std::string distance_text(DType dtype, ValueDistance const& distance) {
-    if (!distance.comparable) return "the bits differ";
-    if (is_integer(dtype) || dtype == DType::boolean) return concat(distance.steps, " apart");
-    return concat(distance.steps, distance.steps == 1 ? " ulp, " : " ulps, ", number_text(distance.absolute, 6),
-                  " apart");
-}
-
-[[nodiscard]] inline std::string spot_text(DType dtype, ReplicaSpot const& spot) {
-    if (!spot.found) {
-        return concat("rank ", spot.rank, " and rank ", spot.reference,
-                      " no longer differ: the memory was written while it was compared");
-    }
-    return concat("first at ", to_string(spot.index), " (local ", to_string(spot.local_index),
-                  "): ", value_text(dtype, spot.value), " on rank ", spot.rank, ", ",
-                  value_text(dtype, spot.reference_value), " on rank ", spot.reference, ": ",
-                  distance_text(dtype, spot.distance), "; ", spot.elements, " of ", spot.block_size,
-                  " elements of that block differ, ", spot.blocks, " of ", spot.blocks_total,
-                  spot.blocks_total == 1 ? " block" : " blocks");
-}
-
+[[nodiscard]] std::string ranks_text(std::vector<int> const& ranks);
 }  // namespace detail
 
 /// One line: `'w' F32 on ranks 0-3: rank 2 is odd; first at [17,5] (local [1,5]): ...`
-[[nodiscard]] inline std::string to_string(ReplicaDifference const& difference) {
-    std::string text =
-        concat("'", difference.name, "' ", name(difference.dtype), " on ", detail::ranks_text(difference.ranks), ": ");
-    if (difference.is_tie()) {
-        text += "a tie, nobody is odd; ";
-    } else {
-        text += concat(detail::ranks_text(difference.odd), difference.odd.size() == 1 ? " is odd; " : " are odd; ");
-    }
-    text += detail::spot_text(difference.dtype, difference.spot);
-    if (!difference.repaired.empty()) {
-        text += concat("; ", detail::ranks_text(difference.repaired), " repaired from rank ", difference.source);
-    }
-    return text;
-}
+[[nodiscard]] std::string to_string(ReplicaDifference const& difference);
 
 /// A line of numbers, then a line for each of the first `most` differences.
-[[nodiscard]] inline std::string to_string(ReplicaReport const& report, std::size_t most = 20) {
-    if (report.equal()) return concat(report.compared, " tensors with replicas, all equal");
-    std::size_t differing = 0;
-    for (std::size_t i = 0; i < report.differences.size(); ++i) {
-        if (i == 0 || report.differences[i].tensor != report.differences[i - 1].tensor) ++differing;
-    }
-    std::string text = concat(differing, " of ", report.compared, " tensors with replicas differ");
-    std::size_t const shown = std::min(most, report.differences.size());
-    for (std::size_t i = 0; i < shown; ++i) text += "\n  " + to_string(report.differences[i]);
-    if (shown != report.differences.size()) {
-        text += concat("\n  and ", report.differences.size() - shown, " more differences");
-    }
-    return text;
-}
+[[nodiscard]] std::string to_string(ReplicaReport const& report, std::size_t most = 20);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/replica_report.ipp>
+#endif

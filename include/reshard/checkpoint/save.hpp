@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save.hpp
 /// \brief  save(): distributed tensors into a folder, each byte once, all of them or none.
-/// \depends checkpoint/detail/save_session. Link reshard::save (nlohmann_json, ISA-L, xxHash, threads).
+/// \depends checkpoint/{save_options,save_report}, comm/any_communicator, exec/local_tensor. Link reshard::save
+/// (nlohmann_json, ISA-L, xxHash, threads).
 ///
 ///     save("checkpoint", tensors, comm);
 ///     save("checkpoint", tensors, comm, {.dedup = SaveDedup::shared, .replica_axes = {1}});
@@ -11,47 +12,15 @@
 /// there the folder holds the save that it held before.
 #pragma once
 
-#include <reshard/checkpoint/detail/save_session.hpp>
-#include <reshard/comm/agree.hpp>
+#include <reshard/checkpoint/save_options.hpp>
+#include <reshard/checkpoint/save_report.hpp>
+#include <reshard/comm/any_communicator.hpp>
+#include <reshard/exec/local_tensor.hpp>
+
+#include <span>    // span
+#include <string>  // string
 
 namespace reshard::inline v0 {
-
-namespace detail {
-
-/// What the threads of one rank put short runs together in: one buffer each.
-class SaveBuffers {
-public:
-    SaveBuffers() = default;
-    SaveBuffers(SaveStream const& stream, SaveOptions const& options) {
-        Index const threads = smaller<Index>(options.in_flight, static_cast<Index>(stream.units()));
-        if (threads == 0) return;
-        Index const fair = options.buffer_bytes / threads;
-        each_ = smaller(larger<Index>(fair, 4096), SaveStream::default_unit_bytes) / 64 * 64;
-        memory_ = Scratch(each_ * threads);
-    }
-    [[nodiscard]] std::span<std::byte> of(int worker) const noexcept {
-        return {memory_.data() + each_ * worker, static_cast<std::size_t>(each_)};
-    }
-    [[nodiscard]] Index bytes() const noexcept { return memory_.size(); }
-
-private:
-    Index each_ = 0;
-    Scratch memory_;
-};
-
-/// Local: writes this rank's file from the tensors' memory, several writes at once.
-inline void write_from_tensors(SaveSession& session, SaveBuffers const& buffers) {
-    session.open();
-    SaveStream& stream = session.stream();
-    run_on_workers(stream.units(), session.options().in_flight, [&](std::size_t unit, int worker) {
-        stream.write(unit, buffers.of(worker),
-                     [&](Index at, std::span<std::byte const> bytes) { session.write_at(at, bytes); });
-        session.tell_progress(stream.unit_size(unit));
-    });
-    session.close();
-}
-
-}  // namespace detail
 
 /// Collective over `comm`, which may be any group: other ranks are not involved. All ranks list the same tensors in the
 /// same order, and the same options (see there); a rank outside a tensor's mesh lists it too and writes nothing of it.
@@ -70,16 +39,11 @@ inline void write_from_tensors(SaveSession& session, SaveBuffers const& buffers)
 /// MeshError, DTypeError for elements smaller than a byte (view them as U8); IoError for what the file system refuses,
 /// for a save under way in the same folder, and for one that has replaced the manifest meanwhile; OutOfMemory. Errors
 /// of the transport as from any collective.
-inline SaveReport save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                       SaveOptions const& options = {}) {
-    detail::SaveBuffers buffers;
-    detail::SaveSession session(
-        std::move(folder), tensors, comm, options, detail::SaveStream::default_unit_bytes,
-        [&](detail::SaveStream const& stream) { buffers = detail::SaveBuffers(stream, options); });
-    SaveReport report = session.finish(detail::verdict_of([&] { detail::write_from_tensors(session, buffers); }));
-    report.extra_bytes = buffers.bytes();
-    report.seconds_blocked = report.seconds;
-    return report;
-}
+SaveReport save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                SaveOptions const& options = {});
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/save.ipp>
+#endif

@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save_async.hpp
 /// \brief  start_save(): a snapshot is taken, the trainer goes on, the files are written behind it.
-/// \depends checkpoint/detail/save_behind. Link reshard::save.
+/// \depends checkpoint/{save_options,save_report}, comm/any_communicator, exec/local_tensor. Link reshard::save.
 ///
 ///     auto saving = start_save("checkpoint", tensors, comm);
 ///     ... train; the tensors may change ...
 ///     SaveReport const report = saving.wait();                 // before the next save, and before the end
 #pragma once
 
-#include <reshard/checkpoint/detail/save_behind.hpp>
+#include <reshard/checkpoint/save_options.hpp>
+#include <reshard/checkpoint/save_report.hpp>
+#include <reshard/comm/any_communicator.hpp>
+#include <reshard/exec/local_tensor.hpp>
+
+#include <memory>  // unique_ptr
+#include <span>    // span
+#include <string>  // string
 
 namespace reshard::inline v0 {
+
+namespace detail {
+class SaveBehind;  // detail/save_behind.hpp
+}  // namespace detail
 
 /// A save under way. Move-only. The folder is this save's until wait() has returned, or the handle is gone.
 ///
@@ -19,23 +30,19 @@ namespace reshard::inline v0 {
 /// outlives it and stays where it is; calls of others on it may come between.
 class [[nodiscard]] SaveHandle {
 public:
-    SaveHandle() = default;
-    explicit SaveHandle(std::unique_ptr<detail::SaveBehind> save) noexcept : save_(std::move(save)) {}
+    SaveHandle() noexcept;
+    explicit SaveHandle(std::unique_ptr<detail::SaveBehind> save) noexcept;
+    SaveHandle(SaveHandle&&) noexcept;
+    SaveHandle& operator=(SaveHandle&&) noexcept;
+    ~SaveHandle();
 
     /// Whether this rank's bytes are written, or will never be: wait() then waits for other ranks only. Never blocks.
-    [[nodiscard]] bool test() const noexcept { return save_ == nullptr || save_->is_written(); }
+    [[nodiscard]] bool test() const noexcept;
 
     /// Collective: when all ranks have written, the save becomes the folder's. Throws what save() throws once lists are
     /// agreed on, the same on every rank; the save before is whole then. BufferError without a save: the handle is
     /// empty, moved from, or has been waited for.
-    SaveReport wait() {
-        if (save_ == nullptr) {
-            raise(ErrorCode::buffer,
-                  "reshard::SaveHandle: wait() without a save under way. Fix: wait once for each start_save().");
-        }
-        auto const save = std::exchange(save_, nullptr);  // whatever comes, it is over
-        return save->finish();
-    }
+    SaveReport wait();
 
 private:
     std::unique_ptr<detail::SaveBehind> save_;
@@ -49,9 +56,11 @@ private:
 /// Throws what save() throws before its first write, the same on every rank: also IoError, naming the folder, while
 /// another save into it is under way; OutOfMemory when a rank has no room for its snapshot. What goes wrong with this
 /// rank's file is told by wait().
-inline SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                             SaveOptions const& options = {}) {
-    return SaveHandle(std::make_unique<detail::SaveBehind>(std::move(folder), tensors, comm, options));
-}
+SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                      SaveOptions const& options = {});
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/save_async.ipp>
+#endif

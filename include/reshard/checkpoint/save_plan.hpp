@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save_plan.hpp
 /// \brief  Which rank writes which box of which tensor, and where in its file: a value, before any file is opened.
-/// \depends checkpoint/detail/{save_deal,save_names}, checkpoint/placed_tensor, plan/explain. No I/O, no communication.
+/// \depends checkpoint/{manifest,placed_tensor,save_options}. No I/O, no
+/// communication.
 ///
 ///     SavePlan const plan = plan_save(placed_tensors(tensors), comm.size(), {.dedup = SaveDedup::shared});
 ///     std::puts(explain(plan).c_str());
@@ -10,12 +11,13 @@
 /// alike, so that a save needs no collective call to find out who writes what.
 #pragma once
 
-#include <reshard/algebra/notation.hpp>
-#include <reshard/checkpoint/detail/save_deal.hpp>
-#include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
-#include <reshard/checkpoint/safetensors_layout.hpp>
-#include <reshard/plan/explain.hpp>
+#include <reshard/checkpoint/save_options.hpp>
+
+#include <span>    // span
+#include <string>  // string
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
@@ -32,231 +34,16 @@ struct SavePlan {
     Index bytes_written = 0;           ///< by all ranks together; the others are copies
 
     /// The file that a rank writes; -1: none.
-    [[nodiscard]] int file_of(int rank) const noexcept {
-        auto const at = std::lower_bound(manifest.files.begin(), manifest.files.end(), rank,
-                                         [](CheckpointFile const& file, int r) { return file.writer < r; });
-        if (at == manifest.files.end() || at->writer != rank) return -1;
-        return static_cast<int>(at - manifest.files.begin());
-    }
-    [[nodiscard]] std::span<Extent const> extents_of(int rank) const noexcept {
-        int const file = file_of(rank);
-        if (file < 0) return {};
-        auto const f = static_cast<std::size_t>(file);
-        return std::span(manifest.extents).subspan(first[f], first[f + 1] - first[f]);
-    }
-    [[nodiscard]] Index bytes_of(Extent const& extent) const noexcept {
-        return extent.box.size() * bits(manifest.tensors[extent.tensor].dtype) / 8;
-    }
+    [[nodiscard]] int file_of(int rank) const noexcept;
+    [[nodiscard]] std::span<Extent const> extents_of(int rank) const noexcept;
+    [[nodiscard]] Index bytes_of(Extent const& extent) const noexcept;
     /// Of tensors, without the header.
-    [[nodiscard]] Index bytes_of(int rank) const noexcept {
-        std::span<Extent const> const extents = extents_of(rank);
-        return extents.empty() ? 0 : extents.back().begin + bytes_of(extents.back());
-    }
+    [[nodiscard]] Index bytes_of(int rank) const noexcept;
     [[nodiscard]] friend bool operator==(SavePlan const&, SavePlan const&) = default;
 };
 
 /// More boxes than this, of all tensors together, are not saved: the lists alone would be gigabytes.
 inline constexpr Index max_save_extents = Index{1} << 22;
-
-namespace detail {
-
-class SavePlanner {
-public:
-    SavePlanner(std::span<PlacedTensor const> sources, int ranks, SaveOptions const& options)
-        : sources_(sources), options_(options) {
-        plan_.dedup = options.dedup;
-        plan_.ranks = ranks;
-    }
-
-    [[nodiscard]] SavePlan run() {
-        check(options_);
-        take_metadata();
-        sort_names();
-        for (std::size_t t = 0; t < sources_.size(); ++t) add(t);
-        check_axes();
-        lay_out(SaveDealer(families_, plan_.manifest.tensors, items_, boxes_, plan_.ranks, options_).deal());
-        plan_.manifest.world_size = plan_.ranks;
-        return std::move(plan_);
-    }
-
-private:
-    void take_metadata() {
-        Metadata& metadata = plan_.manifest.metadata;
-        metadata = options_.metadata;
-        std::sort(metadata.begin(), metadata.end());
-        refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
-        for (auto const& [key, value] : metadata) {
-            check_written_text("the metadata text", key);
-            check_written_text("the metadata text", value);
-        }
-    }
-    void sort_names() {
-        plan_.sources.resize(sources_.size());
-        std::iota(plan_.sources.begin(), plan_.sources.end(), std::size_t{0});
-        std::stable_sort(plan_.sources.begin(), plan_.sources.end(),
-                         [&](std::size_t a, std::size_t b) { return sources_[a].name < sources_[b].name; });
-        std::vector<std::string_view> names;
-        names.reserve(sources_.size());
-        for (std::size_t place : plan_.sources) names.push_back(sources_[place].name);
-        check_saved_names(names);
-    }
-    void check_axes() const {
-        for (int axis : options_.replica_axes) {
-            if (axis >= 0 && axis < most_axes_) continue;
-            if (axis >= 0 && sources_.empty()) continue;
-            raise(ErrorCode::mesh, concat("reshard::SaveOptions: replica_axes names axis ", axis,
-                                          ", which no tensor's mesh has. Fix: mesh axes count from 0."));
-        }
-    }
-    [[nodiscard]] bool kept_apart(int axis) const noexcept {
-        return std::find(options_.replica_axes.begin(), options_.replica_axes.end(), axis) !=
-               options_.replica_axes.end();
-    }
-
-    /// Tensor t of the manifest: a group of ranks for each part and each copy that is kept apart.
-    void add(std::size_t t) {
-        PlacedTensor const& source = sources_[plan_.sources[t]];
-        DynamicDistribution const& from = source.distribution;
-        DynamicMesh const& mesh = from.mesh();
-        auto const refuse = [&](ErrorCode code, std::string_view why) {
-            raise(code, concat("reshard::save: tensor ", quote_name(source.name), " under ", to_string(from), " of ",
-                               to_string(from.shape()), " ", why));
-        };
-        if (mesh.last_rank() >= plan_.ranks) {
-            refuse(ErrorCode::mesh, concat("needs rank ", mesh.last_rank(), ", there are only ", plan_.ranks,
-                                           " ranks. Fix: use a mesh of ranks that exist."));
-        }
-        most_axes_ = larger(most_axes_, mesh.axes());
-        StoredTensor stored{source.name, source.dtype, from.shape(), 1, to_string(from)};
-        Index const whole_bytes = stored_bytes({source.name, source.dtype, from.shape()});
-        unsigned free = 0;
-        AxisList apart;
-        for (int axis = 0; axis < mesh.axes(); ++axis) {
-            Placement const& placement = from.placement(axis);
-            if (mesh.extent(axis) == 1) {
-                free |= 1U << axis;  // one addend, one part, one copy
-            } else if (placement.is_partial()) {
-                refuse(ErrorCode::transition,
-                       concat("is Partial along mesh axis ", axis, ": no rank has its values, only addends. ",
-                              "Fix: reduce it first, for example redistribute it to Replicate or Shard."));
-            } else if (placement.is_replicate() && kept_apart(axis) && whole_bytes > 0) {
-                apart.push_back(static_cast<std::int8_t>(axis));
-                stored.replicas *= static_cast<int>(mesh.extent(axis));
-            } else if (placement.is_replicate()) {
-                free |= 1U << axis;
-            } else if (!is_byte_sized(source.dtype) && whole_bytes > 0) {
-                refuse(ErrorCode::dtype,
-                       concat("has elements of ", name(source.dtype), ", smaller than a byte, which cannot be cut. ",
-                              "Fix: replicate it, or view the storage as U8."));
-            }
-        }
-        plan_.manifest.tensors.push_back(std::move(stored));
-        if (whole_bytes == 0) return add_empty(t, from);
-
-        std::size_t const family = families_.find(mesh, free);
-        SaveFamily const& groups = families_[family];
-        for (Index g = 0; g < groups.groups(); ++g) {
-            Index const rank = mesh.rank_at(groups.first[static_cast<std::size_t>(g)]);
-            Indices const at = mesh.coordinates(rank);
-            SaveItem item{t, family, g, 0, 0, boxes_.size(), 0};
-            for (int axis : apart)
-                item.replica = item.replica * static_cast<int>(mesh.extent(axis)) + static_cast<int>(at[axis]);
-            Index count = 1;
-            for (int dim = 0; dim < from.shape().rank(); ++dim) {
-                Index const segments = from.index_set(at, dim).segments();
-                if (!multiply_fits(count, segments, count) || count > max_save_extents) count = max_save_extents + 1;
-            }
-            if (count > max_save_extents - static_cast<Index>(boxes_.size())) {
-                refuse(ErrorCode::placement,
-                       concat("brings the boxes of this save above ", max_save_extents,
-                              ". Fix: redistribute block-cyclic tensors to contiguous shards before they are saved."));
-            }
-            for (Box const& box : from.boxes(rank)) {
-                item.bytes += box.size() * bits(source.dtype) / 8;
-                boxes_.push_back(box);
-            }
-            item.boxes = boxes_.size() - item.first_box;
-            plan_.bytes_held += item.bytes * static_cast<Index>(groups.group_size());
-            plan_.bytes_written += item.bytes;
-            if (item.boxes != 0) items_.push_back(item);
-        }
-    }
-    /// It has no bytes, but it has a name and a shape: the lowest rank keeps them.
-    void add_empty(std::size_t t, DynamicDistribution const& from) {
-        std::size_t const family = families_.find(from.mesh(), (1U << from.mesh().axes()) - 1U);
-        items_.push_back({t, family, 0, 0, 0, boxes_.size(), 1});
-        boxes_.emplace_back(from.shape());
-    }
-
-    /// Inside a file the order is that of safetensors_layout(): widest type first, then by name.
-    void lay_out(std::vector<SavePiece> pieces) {
-        auto const begins = [](Box const& box) {
-            Indices list;
-            for (int dim = 0; dim < box.rank(); ++dim) list.push_back(box.begin(dim));
-            return list;
-        };
-        std::sort(pieces.begin(), pieces.end(), [&](SavePiece const& a, SavePiece const& b) {
-            if (a.writer != b.writer) return a.writer < b.writer;
-            if (a.tensor != b.tensor) return a.tensor < b.tensor;
-            if (a.replica != b.replica) return a.replica < b.replica;
-            Indices const x = begins(a.box);
-            Indices const y = begins(b.box);
-            return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end());
-        });
-        std::vector<Extent>& extents = plan_.manifest.extents;
-        extents.reserve(pieces.size());
-        auto const key_of = [&](Extent const& extent) -> std::string const& {
-            return extent.key.empty() ? plan_.manifest.tensors[extent.tensor].name : extent.key;
-        };
-        Index number = 0;
-        for (std::size_t i = 0; i < pieces.size(); ++i) {
-            SavePiece const& piece = pieces[i];
-            bool const same_file = i > 0 && pieces[i - 1].writer == piece.writer;
-            bool const same_part =
-                same_file && pieces[i - 1].tensor == piece.tensor && pieces[i - 1].replica == piece.replica;
-            number = same_part ? number + 1 : 0;
-            if (!same_file) {
-                plan_.first.push_back(i);
-                plan_.manifest.files.push_back({{}, 0, 0, piece.writer});
-            }
-            StoredTensor const& tensor = plan_.manifest.tensors[piece.tensor];
-            Extent extent;
-            extent.tensor = piece.tensor;
-            extent.replica = piece.replica;
-            extent.file = static_cast<int>(plan_.first.size()) - 1;
-            extent.box = piece.box;
-            if (tensor.replicas > 1 || number > 0) {
-                extent.key = stored_key(tensor.name, tensor.replicas, piece.replica, number);
-            }
-            extents.push_back(std::move(extent));
-        }
-        plan_.first.push_back(extents.size());
-        for (std::size_t f = 0; f + 1 < plan_.first.size(); ++f) {
-            auto const begin = extents.begin() + static_cast<std::ptrdiff_t>(plan_.first[f]);
-            auto const end = extents.begin() + static_cast<std::ptrdiff_t>(plan_.first[f + 1]);
-            std::sort(begin, end, [&](Extent const& a, Extent const& b) {
-                DType const x = plan_.manifest.tensors[a.tensor].dtype;
-                DType const y = plan_.manifest.tensors[b.tensor].dtype;
-                return x != y ? y < x : key_of(a) < key_of(b);
-            });
-            Index at = 0;
-            for (auto extent = begin; extent != end; ++extent) {
-                extent->begin = at;
-                at += plan_.bytes_of(*extent);
-            }
-        }
-    }
-
-    std::span<PlacedTensor const> sources_;
-    SaveOptions const& options_;
-    SavePlan plan_;
-    SaveFamilies families_;
-    std::vector<SaveItem> items_;
-    std::vector<Box> boxes_;
-    int most_axes_ = 0;
-};
-
-}  // namespace detail
 
 /// Plans a save of these tensors by so many ranks. Ranks outside a tensor's mesh write nothing of it. A block-cyclic
 /// part is an extent per block. A tensor without elements is an extent of the lowest rank, a scalar is a tensor like
@@ -266,38 +53,13 @@ private:
 /// Throws TransitionError for Partial placements, MeshError for ranks or replica_axes that do not exist, DTypeError for
 /// 4- and 6-bit tensors that are cut, FormatError for names that files cannot have or that would meet, PlacementError
 /// for more than max_save_extents boxes, BufferError for options that mean nothing. All name the tensor.
-[[nodiscard]] inline SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks,
-                                        SaveOptions const& options = {}) {
-    return detail::SavePlanner(tensors, ranks, options).run();
-}
+[[nodiscard]] SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks, SaveOptions const& options = {});
 
 /// A line for the whole, then a line for each of the first `most` ranks that write.
-[[nodiscard]] inline std::string explain(SavePlan const& plan, std::size_t most = 16) {
-    using detail::bytes_text;
-    using detail::count_text;
-    auto const count = [](std::size_t n) { return static_cast<Index>(n); };
-    Manifest const& manifest = plan.manifest;
-    std::string text =
-        concat("save ", count_text(count(manifest.tensors.size()), "tensor"), " as ",
-               count_text(count(manifest.extents.size()), "extent"), " in ",
-               count_text(count(manifest.files.size()), "file"), " of ", count_text(plan.ranks, "rank"), ", ",
-               name(plan.dedup), "\n  ", bytes_text(plan.bytes_held), " held, ", bytes_text(plan.bytes_written),
-               " written, ", bytes_text(plan.bytes_held - plan.bytes_written), " of copies left out\n");
-    Index busiest = 0;
-    for (CheckpointFile const& file : manifest.files) busiest = larger(busiest, plan.bytes_of(file.writer));
-    if (plan.bytes_written > 0) {
-        Index const hundredths = static_cast<Index>(100.0 * static_cast<double>(busiest) * plan.ranks /
-                                                    static_cast<double>(plan.bytes_written));
-        text += concat("  busiest rank ", bytes_text(busiest), ", ", hundredths / 100, ".", hundredths / 10 % 10,
-                       hundredths % 10, " times the mean of all ranks\n");
-    }
-    for (std::size_t f = 0; f < manifest.files.size() && f < most; ++f) {
-        int const rank = manifest.files[f].writer;
-        text += concat("  rank ", rank, ": ", count_text(count(plan.first[f + 1] - plan.first[f]), "extent"), ", ",
-                       bytes_text(plan.bytes_of(rank)), "\n");
-    }
-    if (manifest.files.size() > most) text += concat("  and ", manifest.files.size() - most, " more ranks\n");
-    return text;
-}
+[[nodiscard]] std::string explain(SavePlan const& plan, std::size_t most = 16);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/save_plan.ipp>
+#endif

@@ -8,7 +8,6 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/shape.hpp>
 
-#include <algorithm>    // sort, is_sorted
 #include <string>       // string
 #include <string_view>  // string_view
 #include <utility>      // pair
@@ -98,103 +97,29 @@ static_assert(safetensors_rule_count == static_cast<int>(SafetensorsRule::invali
 }
 
 /// Which rule a FormatError is about; `none` for every other error.
-[[nodiscard]] inline SafetensorsRule safetensors_rule(Error const& error) noexcept {
-    if (error.code() != ErrorCode::format) return SafetensorsRule::none;
-    std::string_view const message = error.message();
-    std::string_view const head = message.substr(0, message.find(':'));
-    for (int i = 1; i < detail::safetensors_rule_count; ++i) {
-        if (detail::safetensors_rule_names[i] == head) return static_cast<SafetensorsRule>(i);
-    }
-    return SafetensorsRule::none;
-}
+[[nodiscard]] SafetensorsRule safetensors_rule(Error const& error) noexcept;
 
 namespace detail {
 
-[[noreturn]] inline void raise_rule(SafetensorsRule rule, std::string_view text) {
-    raise(ErrorCode::format, concat(name(rule), ": ", text));
-}
+[[noreturn]] void raise_rule(SafetensorsRule rule, std::string_view text);
 
 /// Names come from files nobody vouches for: printable, and never longer than a line or two.
-[[nodiscard]] inline std::string quote_name(std::string_view text) {
-    constexpr std::size_t limit = 160;
-    constexpr char const* digits = "0123456789abcdef";
-    std::size_t length = text.size() < limit ? text.size() : limit;
-    if (length < text.size()) {  // never cut a UTF-8 sequence
-        while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U) --length;
-    }
-    std::string result = "'";
-    for (char const c : text.substr(0, length)) {
-        auto const byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7f) {
-            result += {'\\', 'x', digits[byte >> 4U], digits[byte & 15U]};
-        } else {
-            result += c;
-        }
-    }
-    if (length < text.size()) result += "...";
-    return result + "'";
-}
-
-}  // namespace detail
-
-namespace detail {
-
-/// Sorts what is mostly sorted already: lists of tensors come in the order in which a writer has put them.
-template <class List, class Less>
-void sort_unless_sorted(List& list, Less const& less) {
-    if (!std::is_sorted(list.begin(), list.end(), less)) std::sort(list.begin(), list.end(), less);
-}
-/// The places of tensors in the order of their names.
-template <class Tensor>
-[[nodiscard]] std::vector<std::size_t> places_by_name(std::vector<Tensor> const& tensors) {
-    std::vector<std::size_t> places(tensors.size());
-    for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
-    sort_unless_sorted(places, [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
-    return places;
-}
-
-}  // namespace detail
-
-namespace detail {
+[[nodiscard]] std::string quote_name(std::string_view text);
 
 /// Bytes of a packed tensor into `byte_count`, or the rule they break: ValidationOverflow, MisalignedSlice.
-[[nodiscard]] constexpr SafetensorsRule count_stored_bytes(DType dtype, Indices const& extents,
-                                                           Index& byte_count) noexcept {
-    Index bit_count = bits(dtype);
-    bool empty = false;
-    for (Index const extent : extents) {
-        if (extent == 0) {
-            empty = true;
-        } else if (!multiply_fits(bit_count, extent, bit_count)) {
-            return SafetensorsRule::validation_overflow;
-        }
-    }
-    if (empty) bit_count = 0;
-    byte_count = bit_count / 8;
-    return bit_count % 8 == 0 ? SafetensorsRule::none : SafetensorsRule::misaligned_slice;
-}
+[[nodiscard]] SafetensorsRule count_stored_bytes(DType dtype, Indices const& extents, Index& byte_count) noexcept;
 
-[[noreturn]] inline void raise_stored_bytes(SafetensorsRule rule, std::string_view who, DType dtype,
-                                            Indices const& extents) {
-    raise_rule(rule, concat(who, " of shape ", to_string(extents), " and dtype ", name(dtype),
-                            rule == SafetensorsRule::misaligned_slice
-                                ? " does not fill its last byte. Fix: pad the tensor."
-                                : " has more bits than a 64-bit integer counts. Fix: correct the shape."));
-}
+[[noreturn]] void raise_stored_bytes(SafetensorsRule rule, std::string_view who, DType dtype, Indices const& extents);
 
 }  // namespace detail
 
 /// Bytes a tensor takes in a file. Throws FormatError: ValidationOverflow when its bits do not fit 64 bits,
 /// MisalignedSlice when a 4- or 6-bit tensor does not fill its last byte. An empty tensor is held to the same
 /// limit by its other extents, so that its strides are sound: safetensors would let [0, 2^62, 8] pass.
-[[nodiscard]] inline Index stored_bytes(TensorSpec const& tensor) {
-    Index byte_count = 0;
-    auto const rule = detail::count_stored_bytes(tensor.dtype, tensor.shape.extents(), byte_count);
-    if (rule != SafetensorsRule::none) {
-        detail::raise_stored_bytes(rule, concat("tensor ", detail::quote_name(tensor.name)), tensor.dtype,
-                                   tensor.shape.extents());
-    }
-    return byte_count;
-}
+[[nodiscard]] Index stored_bytes(TensorSpec const& tensor);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/tensor_info.ipp>
+#endif

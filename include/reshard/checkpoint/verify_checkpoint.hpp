@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/verify_checkpoint.hpp
 /// \brief  Reads a whole checkpoint once, on all ranks together, and says everything that is wrong with it.
-/// \depends checkpoint/detail/{load_choice,load_lists,load_verify}. Link reshard::checkpoint.
+/// \depends checkpoint/{load_strategy,manifest}, comm/any_communicator. Link reshard::checkpoint.
 ///
 ///     CheckpointVerdict v = verify_checkpoint("checkpoints/step-1000", comm);   // or throws, naming all faults
 ///
 /// Nothing is loaded and nothing but sums and messages crosses ranks.
 #pragma once
 
-#include <reshard/checkpoint/detail/load_choice.hpp>
-#include <reshard/checkpoint/detail/load_lists.hpp>
-#include <reshard/checkpoint/detail/load_verify.hpp>
-#include <reshard/comm/agree.hpp>
+#include <reshard/checkpoint/load_strategy.hpp>
+#include <reshard/checkpoint/manifest.hpp>
+#include <reshard/comm/any_communicator.hpp>
+
+#include <string>  // string
 
 namespace reshard::inline v0 {
 
@@ -26,157 +27,17 @@ struct CheckpointVerdict {
     Index bytes_read = 0;                ///< by this rank
 };
 
-namespace detail {
-
-/// Faults that are listed one by one in a message.
-inline constexpr std::size_t listed_faults = 20;
-
-/// One rank's part of the work.
-class CheckpointCheck {
-public:
-    /// \pre both outlive it
-    CheckpointCheck(Catalogue const& catalogue, LoadFiles& files)
-        : catalogue_(catalogue),
-          files_(files),
-          wanted_(all_extents(catalogue)),
-          usable_(catalogue.files().size(), true) {}
-
-    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
-    [[nodiscard]] std::vector<std::string>& faults() noexcept { return faults_; }
-
-    /// Opens a file and compares its header with what the catalogue says of it.
-    void check_file(int file) {
-        attempt([&] {
-            files_.open(file, false);
-            SafetensorsHeader const& header = files_.header(file);
-            auto const all = catalogue_.extents();
-            auto at = std::lower_bound(all.begin(), all.end(), file,
-                                       [](Extent const& extent, int number) { return extent.file < number; });
-            for (; at != all.end() && at->file == file; ++at) check_entry(header, *at);
-        });
-    }
-    /// Reads this rank's pieces of a window, or notes why not.
-    void read(std::span<Piece const> pieces, int rank, ReadOptions const& options, std::span<std::byte> staging) {
-        std::vector<Piece> mine;
-        for (Piece const& piece : pieces) {
-            if (piece.reader == rank && can_use(wanted_[piece.wanted].file)) mine.push_back(piece);
-        }
-        attempt([&] {
-            auto const boxes = staging_boxes(mine, wanted_, rank, staging.data());
-            auto const totals = read_boxes(boxes, options, [&](int file, Index begin, std::span<std::byte> out) {
-                files_.read(file, begin, out);
-            });
-            bytes_read_ += totals.bytes_read;
-        });
-    }
-    [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_; }
-
-private:
-    template <class Do>
-    bool attempt(Do&& work) {
-        try {
-            work();
-            return true;
-        } catch (Error const& error) {
-            faults_.emplace_back(error.message());
-        } catch (std::bad_alloc const&) {
-            faults_.emplace_back("no memory to read with");
-        }
-        return false;
-    }
-    [[nodiscard]] bool can_use(int file) {
-        auto const i = static_cast<std::size_t>(file);
-        if (usable_[i] && !files_.is_open(file)) usable_[i] = attempt([&] { files_.open(file, false); });
-        return usable_[i] && files_.is_open(file);
-    }
-    void check_entry(SafetensorsHeader const& header, Extent const& extent) {
-        if (has_entry(header, catalogue_.manifest(), extent)) return;
-        faults_.push_back(concat(describe(catalogue_.manifest(), extent), " is not in ",
-                                 quote_name(catalogue_.files()[static_cast<std::size_t>(extent.file)].leaf),
-                                 " as the manifest says"));
-    }
-
-    Catalogue const& catalogue_;
-    LoadFiles& files_;
-    std::vector<WantedExtent> wanted_;
-    std::vector<bool> usable_;
-    std::vector<std::string> faults_;
-    Index bytes_read_ = 0;
-};
-
-[[noreturn]] inline void raise_faults(std::string const& path, std::span<std::string const> faults) {
-    std::string list;
-    for (std::size_t i = 0; i < faults.size() && i < listed_faults; ++i) list += concat("\n  ", i + 1, ". ", faults[i]);
-    if (faults.size() > listed_faults) list += concat("\n  and ", faults.size() - listed_faults, " more");
-    raise(ErrorCode::format, concat("reshard::verify_checkpoint: ", path, ": ", faults.size(),
-                                    faults.size() == 1 ? " fault:" : " faults:", list,
-                                    "\nFix: fetch the files that are named again, or use another checkpoint."));
-}
-
-}  // namespace detail
-
 /// Collective over `comm`. Reads every extent of the checkpoint once, in spans over the ranks, windows of
 /// `window_bytes` at a time. Checks each file's size and header, what the manifest says of each entry, and the CRC-32C
 /// of each extent that has one; opening checks that the boxes cover their tensors.
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws for a checkpoint that cannot be listed, else
 /// FormatError that names all faults (the first 20 in full), BufferError for options that mean nothing, OutOfMemory.
-inline CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
-                                           Index window_bytes = default_window_bytes) {
-    using namespace detail;
-    LoadList list;
-    Collectives collectives;
-    agree_or_raise(comm, verdict_of([&] {
-                       check_window(window_bytes);
-                       static_cast<void>(count_reads({}, reads));
-                       if (comm.rank() == 0) list = look_at(path, false);
-                   }));
-    share_list(comm, 0, path, list, collectives);
-    Catalogue const catalogue = std::move(list.catalogue);
-    LoadFiles files(catalogue, path, std::move(list.open));
-    CheckpointCheck check(catalogue, files);
-    ReadSchedule const schedule = spans_read(check.wanted(), comm.size(), window_bytes);
-    ExtentSums sums(catalogue, read_whole(check.wanted(), LoadOptions{}));
-    files.sum_up(sums);
-    std::vector<std::byte> staging;
-    agree_or_raise(comm, verdict_of([&] {
-                       staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
-                   }));
-    for (auto file = static_cast<std::size_t>(comm.rank()); file < catalogue.files().size();
-         file += static_cast<std::size_t>(comm.size())) {
-        check.check_file(static_cast<int>(file));
-    }
-    for_each_window(schedule, [&](std::span<Piece const> pieces) { check.read(pieces, comm.rank(), reads, staging); });
-
-    SumVerdict sum = sum_up(catalogue, sums.runs());
-    // A part of an extent that two ranks read is wrong on all of them; one says so.
-    std::size_t const alone = sum.wrong.size();
-    if (is_cut(catalogue, schedule, check.wanted(), LoadOptions{})) join_parts(comm, catalogue, sum);
-    for (std::size_t i = 0; i < sum.wrong.size(); ++i) {
-        if (i < alone || comm.rank() == 0) check.faults().push_back(describe_wrong(catalogue, sum.wrong[i]));
-    }
-    ByteWriter out;
-    for (std::string const& fault : check.faults()) out.text(fault);
-    std::vector<std::string> faults;
-    for (auto const& text : all_gather_texts(comm, out.take())) {
-        ByteReader in(text);
-        while (!in.at_end()) faults.push_back(in.text());
-    }
-    std::sort(faults.begin(), faults.end());  // two ranks may find the same fault of a file
-    faults.erase(std::unique(faults.begin(), faults.end()), faults.end());
-    if (!faults.empty()) raise_faults(path, faults);
-
-    CheckpointVerdict verdict;
-    verdict.kind = catalogue.kind();
-    verdict.files = static_cast<Index>(catalogue.files().size());
-    verdict.tensors = static_cast<Index>(catalogue.tensors().size());
-    verdict.extents = static_cast<Index>(catalogue.extents().size());
-    verdict.bytes_read = check.bytes_read();
-    for (Extent const& extent : catalogue.extents()) {
-        verdict.bytes += catalogue.extent_bytes(extent);
-        if (!extent.has_checksum) ++verdict.extents_without_checksum;
-    }
-    return verdict;
-}
+CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
+                                    Index window_bytes = default_window_bytes);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/verify_checkpoint.ipp>
+#endif

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -7,16 +7,16 @@
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/consolidate_options.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/sharding_info.hpp>
+#include <reshard/checkpoint/detail/stored_replicas.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/detail/weight_map_text.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/memory/convert.hpp>
 
 namespace reshard::inline v0 {
-
-/// How a tensor of a checkpoint is to be distributed; mesh and placements must fit its shape.
-using PlaceTensor = std::function<DynamicDistribution(StoredTensor const&)>;
 
 namespace detail {
 

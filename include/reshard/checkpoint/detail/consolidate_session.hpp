@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_session.hpp
 /// \brief  Rewriting a checkpoint on one rank of several: agree, check, write, vote, publish.
-/// \depends checkpoint/consolidate_plan, checkpoint/detail/{consolidate_folder,left_over,load_lists,replica_mail}.
+/// \depends checkpoint/detail/{consolidate_folder,consolidate_survey,left_over,load_lists,replica_mail}.
 #pragma once
 
-#include <reshard/checkpoint/consolidate_plan.hpp>
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
+#include <reshard/checkpoint/detail/consolidate_output.hpp>
+#include <reshard/checkpoint/detail/consolidate_run.hpp>
+#include <reshard/checkpoint/detail/consolidate_survey.hpp>
+#include <reshard/checkpoint/detail/consolidate_terms.hpp>
 #include <reshard/checkpoint/detail/left_over.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/replica_mail.hpp>

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/cover_fault.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 

@@ -7,6 +7,8 @@
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/loop_nest.hpp>
 
+#include <cstring>  // memcpy
+
 namespace reshard::inline v0::detail {
 
 /// A box of a file that goes to a box of memory: element k of one is element k of the other (same extents). A zero
@@ -171,7 +173,9 @@ private:
         if (loop == nest_.dims.size()) {  // the window cuts an element
             Index const begin = larger(at, window.begin);
             Index const end = smaller(at + span, window.end);
-            return copy_bytes(window.bytes + (begin - window.begin), to + (begin - at), end - begin);
+            std::memcpy(to + (begin - at), window.bytes + (begin - window.begin),
+                        static_cast<std::size_t>(end - begin));
+            return;
         }
         LoopDim const& dim = nest_.dims[loop];
         Index const last = last_step(loop, at, window.end);

@@ -10,14 +10,7 @@
 #include <reshard/checkpoint/detail/dcp_headers.hpp>
 #include <reshard/checkpoint/detail/stored_replicas.hpp>
 
-namespace reshard::inline v0 {
-
-/// Bytes of a box of elements, packed. \pre elements smaller than a byte fill the last byte.
-[[nodiscard]] constexpr Index stored_bytes_of(DType dtype, Box const& box) noexcept {
-    return is_byte_sized(dtype) ? box.size() * bytes(dtype) : box.size() * bits(dtype) / 8;
-}
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 /// A file and what its header says, in file order. Whole tensors begin at the origin.
 using FileEntry = DcpEntry;
@@ -48,5 +41,4 @@ using FileEntries = DcpFile;
     return result;
 }
 
-}  // namespace detail
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

@@ -8,6 +8,7 @@
 
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/detail/file.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
@@ -18,14 +19,6 @@
 #include <tuple>  // tuple
 
 namespace reshard::inline v0 {
-
-/// What a checkpoint is made of.
-enum class CheckpointKind : int {
-    file,      ///< one file of whole tensors
-    index,     ///< an index and the files it names, of whole tensors
-    shards,    ///< PyTorch DCP's: each file says which boxes it has
-    manifest,  ///< ours
-};
 
 namespace detail {
 

@@ -19,8 +19,9 @@ inline void check_window(Index window_bytes) {
     raise(ErrorCode::buffer, concat("reshard::load: windows of ", window_bytes, " bytes. Fix: use 0 or more."));
 }
 
-template <class How>
-inline constexpr Spread spread_of = std::is_same_v<How, Scatter> ? Spread::scatter : Spread::broadcast;
+[[nodiscard]] inline Spread spread_of(OneReader const& strategy) noexcept {
+    return strategy.scatters ? Spread::scatter : Spread::broadcast;
+}
 
 /// One rank's share of a load, read directly and read together.
 struct LoadShare {

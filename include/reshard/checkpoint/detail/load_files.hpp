@@ -6,6 +6,7 @@
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/extent_sums.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
 
 #include <optional>
 

@@ -7,6 +7,7 @@
 #include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/load_match.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
+#include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/exec/agree_tensors.hpp>

@@ -6,6 +6,7 @@
 
 #include <reshard/checkpoint/detail/extent_sums.hpp>
 #include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/comm/collectives.hpp>
 
 #include <array>  // array
@@ -72,6 +73,11 @@ inline void join_parts(CommunicatorRef comm, Catalogue const& catalogue, SumVerd
         if (part.extent >= 0 && left == together.parts.end()) mine.bytes += part.end - part.begin;
     }
     mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
+}
+
+/// Words that every message has once the first byte may have been written.
+[[noreturn]] inline void raise_partly_filled(Error const& error) {
+    raise(error.code(), concat(error.message(), " The tensors are partly filled: load them again."));
 }
 
 }  // namespace reshard::inline v0::detail

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <reshard/algebra/box.hpp>
+#include <reshard/algebra/distribution.hpp>
 #include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 
 #include <span>
 #include <vector>

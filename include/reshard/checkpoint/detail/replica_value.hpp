@@ -5,6 +5,7 @@
 /// \depends core, <cmath>, <cstring>, <span>.
 #pragma once
 
+#include <reshard/checkpoint/replica_distance.hpp>
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/error.hpp>
 
@@ -15,17 +16,6 @@
 #include <span>     // span
 
 namespace reshard::inline v0 {
-
-/// How far two values of one element type are apart.
-struct ValueDistance {
-    bool comparable = false;  ///< neither is NaN, and the element type has an order that is known here
-    /// Values of the type between them, plus one, for floats ("ulps"; 0 between -0.0 and 0.0); for integers and
-    /// booleans, the difference; for complex numbers, of the part that differs more.
-    std::uint64_t steps = 0;
-    double absolute = 0.0;  ///< |a - b|; of the part that differs more, for complex numbers
-
-    [[nodiscard]] friend bool operator==(ValueDistance const&, ValueDistance const&) = default;
-};
 
 namespace detail {
 

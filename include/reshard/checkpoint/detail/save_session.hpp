@@ -6,13 +6,17 @@
 /// checkpoint/detail/{manifest_json,save_stream,replica_*}.
 #pragma once
 
+#include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/commit.hpp>
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/replica_locate.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
+#include <reshard/checkpoint/detail/save_terms.hpp>
 #include <reshard/checkpoint/detail/sharding_info.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/checkpoint/save_report.hpp>
 #include <reshard/exec/agree_tensors.hpp>

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/catalogue.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
+
+#include <algorithm>  // lower_bound
+#include <tuple>      // tie
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE Catalogue::Catalogue(Manifest manifest, CheckpointKind kind)
+    : manifest_(std::move(manifest)), kind_(kind) {
+    check();
+    first_.resize(tensors().size() + 1);
+    for (Extent const& extent : extents()) ++first_[extent.tensor + 1];
+    for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+    of_tensor_.resize(extents().size());
+    auto next = first_;
+    for (std::size_t i = 0; i < of_tensor_.size(); ++i) of_tensor_[next[extents()[i].tensor]++] = i;
+}
+
+RESHARD_INLINE Catalogue::Catalogue(Checkpoint const& checkpoint)
+    : Catalogue(checkpoint.manifest(), checkpoint.kind()) {}
+
+RESHARD_INLINE Catalogue Catalogue::of(std::vector<TensorSpec> tensors, Index max_file_bytes) {
+    auto const groups = split_into_files(std::move(tensors), max_file_bytes);
+    std::vector<detail::FileEntries> files;
+    for (std::size_t file = 0; file < groups.size(); ++file) {
+        SafetensorsLayout const layout = safetensors_layout(groups[file]);
+        files.push_back({{checkpoint_file_name(static_cast<int>(file), static_cast<int>(groups.size())),
+                          static_cast<Index>(layout.start.size()) + layout.data_bytes, 0},
+                         {}});
+        for (TensorInfo const& tensor : layout.tensors) files.back().entries.push_back(detail::whole_entry(tensor));
+    }
+    CheckpointKind const kind = files.size() > 1 ? CheckpointKind::index : CheckpointKind::file;
+    return Catalogue(detail::whole_manifest(std::move(files)), kind);
+}
+
+RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t tensor) const& noexcept {
+    return std::span(of_tensor_).subspan(first_[tensor], first_[tensor + 1] - first_[tensor]);
+}
+
+RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) const& noexcept {
+    auto const at = std::lower_bound(tensors().begin(), tensors().end(), tensor,
+                                     [](StoredTensor const& a, std::string_view text) { return a.name < text; });
+    return at == tensors().end() || at->name != tensor ? nullptr : &*at;
+}
+
+RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor, std::size_t near) const& noexcept {
+    auto const all = tensors();
+    std::size_t begin = smaller(near, all.size());
+    std::size_t end = begin;  // those before begin are smaller, from end on none is
+    for (std::size_t step = 1; begin != 0 && !(all[begin - 1].name < tensor); step *= 2) {
+        end = begin - 1;
+        begin -= smaller(step, begin);
+    }
+    for (std::size_t step = 1; end != all.size() && all[end].name < tensor; step *= 2) {
+        begin = end + 1;
+        end += smaller(step, all.size() - end);
+    }
+    auto const less = [](StoredTensor const& a, std::string_view text) { return a.name < text; };
+    auto const at = std::lower_bound(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     all.begin() + static_cast<std::ptrdiff_t>(end), tensor, less);
+    return at == all.end() || at->name != tensor ? nullptr : &*at;
+}
+
+RESHARD_INLINE Index Catalogue::extent_bytes(Extent const& extent) const noexcept {
+    return stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
+}
+
+RESHARD_INLINE std::uint64_t Catalogue::digest() const noexcept {
+    Digest digest;
+    digest.add_text(manifest_.save).add_signed(manifest_.world_size);
+    for (CheckpointFile const& file : files()) {
+        digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest).add_signed(file.writer);
+    }
+    for (StoredTensor const& tensor : tensors()) {
+        digest.add_words(tensor.name)
+            .add_word(static_cast<std::uint64_t>(tensor.dtype))
+            .add_word_signed(tensor.replicas);
+        for (Index extent : tensor.shape.extents()) digest.add_word_signed(extent);
+        digest.add_words(tensor.distribution);
+    }
+    for (Extent const& extent : extents()) {
+        digest.add_word(extent.tensor)
+            .add_word_signed(extent.replica)
+            .add_word_signed(extent.file)
+            .add_word_signed(extent.begin);
+        for (int dim = 0; dim < extent.box.rank(); ++dim) {
+            digest.add_word_signed(extent.box.begin(dim)).add_word_signed(extent.box.end(dim));
+        }
+        digest.add_words(extent.key).add_word(extent.has_checksum ? 1 : 0).add_word(extent.crc32c);
+    }
+    return digest.value();
+}
+
+RESHARD_INLINE void Catalogue::check() const {
+    auto const refuse = [](auto const&... parts) {
+        raise(ErrorCode::buffer, concat("reshard::Catalogue: ", parts..., ". Fix: sort the manifest's lists."));
+    };
+    for (std::size_t i = 1; i < tensors().size(); ++i) {
+        if (!(tensors()[i - 1].name < tensors()[i].name)) {
+            refuse("tensor ", detail::quote_name(tensors()[i].name), " is not behind ",
+                   detail::quote_name(tensors()[i - 1].name), " by name");
+        }
+    }
+    for (std::size_t i = 0; i < extents().size(); ++i) {
+        Extent const& extent = extents()[i];
+        bool const listed = extent.tensor < tensors().size() && extent.file >= 0 &&
+                            static_cast<std::size_t>(extent.file) < files().size();
+        if (!listed) refuse("extent ", i, " is of a tensor or a file that is not listed");
+        if (extent.box.rank() != tensors()[extent.tensor].shape.rank()) {
+            refuse("extent ", i, " of tensor ", detail::quote_name(tensors()[extent.tensor].name), " has ",
+                   extent.box.rank(), " dimensions, not ", tensors()[extent.tensor].shape.rank());
+        }
+        bool const behind =
+            i == 0 || std::tie(extents()[i - 1].file, extents()[i - 1].begin) <= std::tie(extent.file, extent.begin);
+        if (!behind) refuse("extent ", i, " lies before extent ", i - 1);
+    }
+}
+
+}  // namespace reshard::inline v0

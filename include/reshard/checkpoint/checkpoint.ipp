@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/checkpoint.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/checkpoint.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/stored_order.hpp>
+
+#include <algorithm>  // lower_bound
+#include <utility>    // as_const
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+RESHARD_INLINE Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
+RESHARD_INLINE Checkpoint::~Checkpoint() = default;
+
+RESHARD_INLINE Checkpoint Checkpoint::open(std::string const& path, Access access) {
+    return detail::read_list(path, [&](detail::FileList list) { return Checkpoint(std::move(list), access); });
+}
+
+RESHARD_INLINE SafetensorsFile const& Checkpoint::file_of(CheckpointTensor const& tensor) const& {
+    if (tensor.file < 0 || tensor.file >= static_cast<int>(files_.size())) {
+        raise(ErrorCode::buffer, concat("reshard::Checkpoint: it has no file ", tensor.file, " for tensor ",
+                                        detail::quote_name(tensor.name), ". Fix: pass a tensor of this checkpoint."));
+    }
+    return files_[static_cast<std::size_t>(tensor.file)];
+}
+
+RESHARD_INLINE Index Checkpoint::total_bytes() const noexcept {
+    Index sum = 0;
+    for (Extent const& extent : manifest_.extents) {
+        sum += stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
+    }
+    return sum;
+}
+
+RESHARD_INLINE CheckpointTensor const* Checkpoint::find(std::string_view tensor) const& noexcept {
+    auto const at = std::lower_bound(by_name_.begin(), by_name_.end(), tensor,
+                                     [&](std::size_t i, std::string_view text) { return tensors_[i].name < text; });
+    if (at == by_name_.end() || tensors_[*at].name != tensor) return nullptr;
+    return &tensors_[*at];
+}
+
+RESHARD_INLINE CheckpointTensor const& Checkpoint::at(std::string_view tensor) const& {
+    CheckpointTensor const* const found = find(tensor);
+    if (found != nullptr) return *found;
+    for (StoredTensor const& stored : manifest_.tensors) {
+        if (stored.name != tensor) continue;
+        detail::raise_rule(SafetensorsRule::tensor_not_found,
+                           concat("tensor ", detail::quote_name(tensor), " of the checkpoint is stored in ",
+                                  stored.replicas > 1 ? "replicas" : "boxes",
+                                  ", not whole under that name. Fix: load it, with reshard::load()."));
+    }
+    detail::raise_rule(SafetensorsRule::tensor_not_found,
+                       concat("none of the ", manifest_.tensors.size(), " tensors of the checkpoint is called ",
+                              detail::quote_name(tensor), ". Fix: check the name against tensors()."));
+}
+
+RESHARD_INLINE void Checkpoint::read_range(CheckpointTensor const& tensor, Index byte_begin, Index byte_end,
+                                           std::span<std::byte> out) const {
+    file_of(tensor).read_range(tensor, byte_begin, byte_end, out);
+}
+
+RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {
+    detail::EntryReader const reader(list);
+    std::vector<detail::FileEntries> entries;
+    for (std::size_t i = 0; i < list.leaves.size(); ++i) {
+        if (kind_ == CheckpointKind::manifest) {
+            files_.push_back(detail::open_listed(folder_, list.manifest, i, kind_, true, access));
+        } else {
+            files_.push_back(SafetensorsFile::open(detail::join_path(folder_, list.leaves[i]), access));
+            entries.push_back(reader.read(files_[i], i));
+        }
+    }
+    manifest_ =
+        kind_ == CheckpointKind::manifest ? std::move(list.manifest) : detail::manifest_of(list, std::move(entries));
+    list_whole();
+}
+
+RESHARD_INLINE void Checkpoint::list_whole() {
+    for (Extent const& extent : manifest_.extents) {
+        StoredTensor const& tensor = manifest_.tensors[extent.tensor];
+        if (extent.box != Box(tensor.shape)) continue;
+        CheckpointTensor whole;
+        whole.name = extent.key.empty() ? tensor.name : extent.key;
+        whole.dtype = tensor.dtype;
+        whole.shape = tensor.shape;
+        whole.begin = extent.begin;
+        whole.end = extent.begin + stored_bytes_of(tensor.dtype, extent.box);
+        whole.file = extent.file;
+        tensors_.push_back(std::move(whole));
+    }
+    by_name_ = detail::places_by_name(tensors_);
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/consolidate_plan.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/consolidate_plan.hpp>
+#include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/consolidate_output.hpp>
+#include <reshard/checkpoint/detail/consolidate_run.hpp>
+#include <reshard/checkpoint/detail/consolidate_survey.hpp>
+#include <reshard/checkpoint/detail/consolidate_terms.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/plan/explain_text.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+[[nodiscard]] inline RewritePlan plan_rewrite(Catalogue const& from, OutputFiles const& output, int ranks,
+                                              RewriteOptions const& options) {
+    if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one."));
+    Catalogue const& to = output.catalogue;
+    OutputLine const line(from, to, output.start_bytes());
+    PieceMaker const maker(from, to, line, options.replica);
+    RewritePlan plan;
+    plan.ranks = ranks;
+    plan.tensors = static_cast<Index>(to.tensors().size());
+    plan.files_in = static_cast<Index>(from.files().size());
+    plan.files_out = static_cast<Index>(to.files().size());
+    plan.bytes_out = line.bytes();
+    plan.votes = votes_of(line.bytes(), ranks, options.vote_bytes);
+    plan.memory = 2 * piece_bytes_of(options) * options.in_flight;
+    for (StoredTensor const& tensor : from.tensors()) plan.bytes_in += stored_bytes_of(tensor.dtype, Box(tensor.shape));
+    for (int rank = 0; rank < ranks; ++rank) {
+        plan.shares.push_back(survey(maker, from, to, list_pieces(line, rank, ranks, options), options).share);
+        plan.shares.back().begin = line.position(line.cut(rank, ranks));
+        plan.shares.back().end = line.position(line.cut(rank + 1, ranks));
+    }
+    return plan;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE double RewritePlan::imbalance() const noexcept {
+    Index most = 0;
+    for (RewriteShare const& share : shares) most = larger(most, share.bytes());
+    return bytes_out == 0 ? 0.0 : static_cast<double>(most) * ranks / static_cast<double>(bytes_out) - 1.0;
+}
+
+RESHARD_INLINE RewritePlan plan_consolidate(Catalogue const& from, int ranks, ConsolidateOptions const& options) {
+    detail::check(options);
+    check_coverage(from.manifest(), "the checkpoint");
+    detail::check_replicas(from, options);
+    return detail::plan_rewrite(from, detail::full_output(from, options), ranks, options);
+}
+
+RESHARD_INLINE RewritePlan plan_shards(Catalogue const& from, PlaceTensor const& place, int ranks,
+                                       ShardOptions const& options) {
+    detail::check(options);
+    check_coverage(from.manifest(), "the checkpoint");
+    detail::check_replicas(from, options);
+    detail::OutputFiles const output = detail::shard_output(from, place, options, detail::save_id_digits(0));
+    return detail::plan_rewrite(from, output, ranks, options);
+}
+
+RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {
+    using detail::bytes_text;
+    using detail::count_text;
+    auto const hundredths = static_cast<Index>(10000.0 * plan.imbalance());
+    auto const cents = [](Index value) { return concat(value / 100, ".", value / 10 % 10, value % 10); };
+    std::string text =
+        concat("rewrite ", count_text(plan.tensors, "tensor"), ", ", bytes_text(plan.bytes_in), " in ",
+               count_text(plan.files_in, "file"), " -> ", bytes_text(plan.bytes_out), " in ",
+               count_text(plan.files_out, "file"), ", by ", count_text(plan.ranks, "rank"), "\n  busiest rank ",
+               cents(hundredths), " % above the mean, ", count_text(plan.votes, "vote"), ", at most ",
+               bytes_text(plan.memory), " in flight a rank\n");
+    for (std::size_t r = 0; r < plan.shares.size() && r < most; ++r) {
+        RewriteShare const& share = plan.shares[r];
+        text += concat("  rank ", r, ": bytes [", share.begin, ", ", share.end, "), ", bytes_text(share.bytes()), ": ",
+                       count_text(share.reads, "read"), " of ", bytes_text(share.bytes_read), " from ",
+                       count_text(share.files_read, "file"), ", ", count_text(share.runs, "run"), " to ",
+                       count_text(share.files_written, "file"), "\n");
+    }
+    if (plan.shares.size() > most) text += concat("  and ", plan.shares.size() - most, " more ranks\n");
+    return text;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/stored_order.hpp
+/// \brief  Sorting of lists of tensors, and of places in them.
+/// \depends standard library only.
+#pragma once
+
+#include <reshard/core/config.hpp>
+
+#include <algorithm>  // sort, is_sorted
+#include <cstddef>    // size_t
+#include <vector>     // vector
+
+namespace reshard::inline v0::detail {
+
+/// Sorts what is mostly sorted already: lists of tensors come in the order in which a writer has put them.
+template <class List, class Less>
+void sort_unless_sorted(List& list, Less const& less) {
+    if (!std::is_sorted(list.begin(), list.end(), less)) std::sort(list.begin(), list.end(), less);
+}
+/// The places of tensors in the order of their names.
+template <class Tensor>
+[[nodiscard]] std::vector<std::size_t> places_by_name(std::vector<Tensor> const& tensors) {
+    std::vector<std::size_t> places(tensors.size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
+    sort_unless_sorted(places, [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
+    return places;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/load.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/detail/load_choice.hpp>
+#include <reshard/checkpoint/detail/load_lists.hpp>
+#include <reshard/checkpoint/detail/load_verify.hpp>
+#include <reshard/checkpoint/detail/read_affinity.hpp>
+#include <reshard/checkpoint/load.hpp>
+#include <reshard/plan/plan.hpp>
+
+#include <chrono>    // steady_clock
+#include <optional>  // optional
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+using LoadClock = std::chrono::steady_clock;
+[[nodiscard]] inline double seconds_since(LoadClock::time_point start) {
+    return std::chrono::duration<double>(LoadClock::now() - start).count();
+}
+
+/// Reads what this rank needs, and nothing else.
+inline void read_needs(std::span<ReadBox const> boxes, LoadFiles const& files, ReadOptions const& options,
+                       LoadReport& report) {
+    ReadTotals const totals = read_boxes(
+        boxes, options, [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
+    report.reads += totals.reads;
+    report.bytes_read += totals.bytes_read;
+    report.bytes_loaded += payload_of(boxes);
+    report.extra_bytes = larger(report.extra_bytes, totals.scratch_bytes);
+    report.read_directly = true;
+}
+
+/// Compares what was read with the checksums that it was saved with. Throws FormatError.
+inline void verify_read(Catalogue const& catalogue, ExtentSums const& sums, LoadReport& report) {
+    SumVerdict const verdict = sum_up(catalogue, sums.runs());
+    report.bytes_verified += verdict.bytes;
+    refuse_wrong(catalogue, verdict.wrong);
+}
+
+/// What all ranks must say alike of a load, and what each may say for itself.
+struct LoadTerms {
+    std::string_view strategy;
+    int source = 0;
+    bool one_has_files = false;
+    Index window_bytes = 0;
+    std::uint64_t others = 0;  ///< a digest of what else must be equal
+    ReadOptions reads{};
+    LoadOptions options{};
+
+    [[nodiscard]] TensorTask task() const {
+        Digest digest;
+        digest.add_text(strategy).add_signed(source).add_signed(window_bytes).add(others);
+        digest.add(options.verify_checksums ? 1 : 0);
+        for (int axis : options.replica_axes) digest.add_signed(axis);
+        return {"load", "loads", digest.value(),
+                concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes")};
+    }
+};
+
+/// The parts of a load that all strategies with a communicator share.
+class LoadSession {
+public:
+    /// Collective. Rank terms.source looks at the path and tells the others; all check the list.
+    LoadSession(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                LoadTerms const& terms)
+        : comm_(comm), tensors_(tensors), options_(terms.options), start_(LoadClock::now()), before_(comm.traffic()) {
+        LoadList list;
+        report_.collectives.agreements = 1;
+        agree_on_tensors(comm, tensors, terms.task(), [&] {
+            check_source(terms.source, comm.size());
+            check_window(terms.window_bytes);
+            static_cast<void>(count_reads({}, terms.reads));
+            check_apart(tensors, comm.rank(), "load");
+            if (comm.rank() != terms.source) return;
+            list = look_at(path, terms.one_has_files);
+            if (terms.one_has_files) match_for_all(list, tensors, options_);
+        });
+        share_list(comm, terms.source, path, list, report_.collectives, tensors);
+        catalogue_ = std::move(list.catalogue);
+        wanted_ = list.is_matched ? std::move(list.wanted) : match(catalogue_, tensors, options_);
+        files_.emplace(catalogue_, path, std::move(list.open));
+        report_.lists_opened = list.opened;
+        report_.tensors = static_cast<Index>(tensors.size());
+        report_.files = list.is_matched ? list.digest : catalogue_.digest();
+    }
+
+    /// Empty where one rank has the files, on the others.
+    [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
+    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
+    [[nodiscard]] std::vector<ReadBox> needs() const { return needed_boxes(wanted_, tensors_, comm_.rank()); }
+
+    /// Each rank reads what it needs.
+    void read_directly(ReadOptions const& reads) {
+        std::vector<ReadBox> boxes;
+        std::optional<ExtentSums> sums;
+        agree([&] {
+            boxes = needs();
+            for (ReadBox const& box : boxes) files_->open(box.file);
+            sums.emplace(catalogue_, read_whole(wanted_, tensors_, comm_.rank(), options_));
+            files_->sum_up(*sums);
+        });
+        agree_partly([&] {
+            fill_identities(tensors_, comm_.rank());
+            read_needs(boxes, *files_, reads, report_);
+            files_->check_unchanged();
+            verify_read(catalogue_, *sums, report_);
+        });
+    }
+
+    /// The readers read and pass on.
+    void read_staged(ReadSchedule const& schedule, Spread spread, ReadOptions const& reads) {
+        std::optional<ExtentSums> sums;
+        agree([&] {
+            bool reads_some = false;
+            for (Piece const& piece : schedule.pieces) {
+                if (piece.reader != comm_.rank()) continue;
+                files_->open(wanted_[piece.wanted].file);
+                reads_some = true;
+            }
+            sums.emplace(catalogue_, reads_some ? read_whole(wanted_, options_) : std::vector<std::size_t>{});
+            files_->sum_up(*sums);
+        });
+        StagedLoad staged(comm_, wanted_, tensors_, schedule, spread, report_);
+        try {
+            fill_identities(tensors_, comm_.rank());
+            staged.run(*files_, reads);
+        } catch (Error const& error) {
+            raise_partly_filled(error);
+        }
+        SumVerdict sum = sum_up(catalogue_, sums->runs());
+        if (is_cut(catalogue_, schedule, wanted_, options_)) {
+            join_parts(comm_, catalogue_, sum);
+            ++report_.collectives.exchanges;
+        }
+        report_.bytes_verified += sum.bytes;
+        agree_partly([&] {
+            files_->check_unchanged();
+            refuse_wrong(catalogue_, sum.wrong);
+        });
+    }
+
+    [[nodiscard]] LoadReport finish(std::string_view strategy) {
+        report_.strategy = strategy;
+        report_.files_opened = files_->count();
+        report_.traffic = comm_.traffic() - before_;
+        report_.seconds = seconds_since(start_);
+        return report_;
+    }
+    [[nodiscard]] LoadReport& report() noexcept { return report_; }
+
+private:
+    template <class Do>
+    void agree(Do&& work) {
+        ++report_.collectives.agreements;
+        agree_or_raise(comm_, verdict_of(work));
+    }
+    template <class Do>
+    void agree_partly(Do&& work) {
+        try {
+            agree(work);
+        } catch (Error const& error) {
+            raise_partly_filled(error);
+        }
+    }
+
+    CommunicatorRef comm_;
+    std::span<LocalTensor const> tensors_;
+    LoadOptions options_;
+    LoadClock::time_point start_;
+    Traffic before_;
+    Catalogue catalogue_;
+    std::vector<WantedExtent> wanted_;
+    std::optional<LoadFiles> files_;
+    LoadReport report_;
+};
+
+/// What the choice depends on.
+[[nodiscard]] inline std::uint64_t digest_of(Cooperation cooperation, LoadModel const& model, int in_flight) noexcept {
+    Digest digest;
+    digest.add(static_cast<std::uint64_t>(cooperation)).add_signed(in_flight);
+    for (double number : {model.storage_bandwidth, model.rank_bandwidth, model.read_latency, model.exchange_bandwidth,
+                          model.exchange_latency, model.copy_bandwidth}) {
+        digest.add(__builtin_bit_cast(std::uint64_t, number));
+    }
+    return digest.value();
+}
+
+}  // namespace detail
+
+RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::span<LocalTensor const> tensors,
+                                                CommunicatorRef comm, OneReader const& strategy) {
+    LoadSession session(
+        path, tensors, comm,
+        {strategy.name, strategy.source, true, strategy.window_bytes, 0, strategy.reads, strategy.options});
+    auto const schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes);
+    session.read_staged(schedule, spread_of(strategy), strategy.reads);
+    return session.finish(strategy.name);
+}
+
+RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, int rank,
+                               EveryRankReads const& strategy) {
+    auto const start = detail::LoadClock::now();
+    LoadReport report;
+    report.strategy = EveryRankReads::name;
+    report.tensors = static_cast<Index>(tensors.size());
+    Catalogue const catalogue(checkpoint);
+    report.files = catalogue.digest();
+    for (LocalTensor const& tensor : tensors) {
+        detail::check_local_tensor(tensor, rank, "load");
+        detail::check_on_host(tensor, rank, "load");
+    }
+    detail::check_apart(tensors, rank, "load");
+    auto const wanted = detail::match(catalogue, tensors, strategy.options);
+    auto const boxes = detail::needed_boxes(wanted, tensors, rank);
+    detail::LoadFiles files(checkpoint);
+    detail::ExtentSums sums(catalogue, detail::read_whole(wanted, tensors, rank, strategy.options));
+    files.sum_up(sums);
+    for (detail::ReadBox const& box : boxes) files.open(box.file);
+    static_cast<void>(detail::count_reads(boxes, strategy.reads));  // refuses options before the first byte
+    try {
+        detail::fill_identities(tensors, rank);
+        detail::read_needs(boxes, files, strategy.reads, report);
+        files.check_unchanged();
+        detail::verify_read(catalogue, sums, report);
+    } catch (Error const& error) {
+        detail::raise_partly_filled(error);
+    }
+    report.files_opened = files.count();
+    report.seconds = detail::seconds_since(start);
+    return report;
+}
+
+RESHARD_INLINE ConstDynamicView local_view(Checkpoint const& checkpoint, std::string_view tensor,
+                                           DynamicDistribution const& distribution, int rank) {
+    ConstDynamicView const whole = checkpoint.view(checkpoint.at(tensor));
+    Placements replicated;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) replicated.push_back(Placement::replicate());
+    return plan(DynamicDistribution(distribution.mesh(), whole.shape(), replicated), distribution).view(whole, rank);
+}
+
+RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report) {
+    Verdict mine;
+    mine.digest = report.files;
+    mine.reason = concat("loaded ", report.tensors, " tensors from files with digest ", report.files);
+    detail::agree_or_raise(comm, std::move(mine));
+}
+
+RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                               EachRankReadsItsBoxes const& strategy) {
+    detail::LoadSession session(path, tensors, comm,
+                                {EachRankReadsItsBoxes::name, 0, false, 0, 0, strategy.reads, strategy.options});
+    session.read_directly(strategy.reads);
+    return session.finish(EachRankReadsItsBoxes::name);
+}
+
+RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
+                               CooperativeRead const& strategy) {
+    detail::LoadSession session(path, tensors, comm,
+                                {CooperativeRead::name, 0, false, strategy.window_bytes,
+                                 detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
+                                 strategy.reads, strategy.options});
+    auto const schedule =
+        detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(), strategy.window_bytes);
+    bool together = strategy.cooperation == Cooperation::always;
+    if (strategy.cooperation == Cooperation::by_model) {
+        detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
+        detail::LoadShare const mine = detail::share_of(direct, schedule, session.wanted(), tensors, comm.rank());
+        std::vector<detail::LoadShare> shares(static_cast<std::size_t>(comm.size()));
+        all_gather(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(shares)));
+        ++session.report().collectives.exchanges;
+        together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);
+    }
+    if (together) {
+        session.read_staged(schedule, detail::Spread::exchange, strategy.reads);
+    } else {
+        session.read_directly(strategy.reads);
+    }
+    return session.finish(CooperativeRead::name);
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/placed_tensor.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/placed_tensor.hpp>
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE std::vector<PlacedTensor> placed_tensors(std::span<LocalTensor const> tensors) {
+    std::vector<PlacedTensor> placed;
+    placed.reserve(tensors.size());
+    for (LocalTensor const& tensor : tensors) {
+        placed.push_back({tensor.name, tensor.distribution, tensor.view.dtype()});
+    }
+    return placed;
+}
+
+RESHARD_INLINE DynamicDistribution PlacementRule::of(DynamicShape const& shape, DType dtype) const {
+    Placements placements;
+    AxisList order;
+    for (int axis = 0; axis < mesh().axes(); ++axis) {
+        Placement const& placement = any_.placement(axis);
+        bool const fits = !placement.is_shard() || (placement.dim() < shape.rank() && is_byte_sized(dtype));
+        placements.push_back(fits ? placement : Placement::replicate());
+    }
+    for (int dim = 0; dim < max_rank; ++dim)
+        for (int const axis : any_.cuts(dim)) order.push_back(static_cast<std::int8_t>(axis));
+    for (int axis = 0; axis < mesh().axes(); ++axis)
+        if (!any_.placement(axis).is_shard()) order.push_back(static_cast<std::int8_t>(axis));
+    return DynamicDistribution(mesh(), shape, placements, order);
+}
+
+RESHARD_INLINE DynamicShape PlacementRule::shape_of_all_dimensions() {
+    Indices extents;
+    for (int dim = 0; dim < max_rank; ++dim) extents.push_back(1);
+    return DynamicShape(extents);
+}
+
+}  // namespace reshard::inline v0

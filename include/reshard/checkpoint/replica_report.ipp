@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/replica_report.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/detail/replica_value.hpp>
+#include <reshard/checkpoint/replica_report.hpp>
+#include <reshard/core/error.hpp>
+
+#include <algorithm>  // min
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+[[nodiscard]] inline std::string distance_text(DType dtype, ValueDistance const& distance) {
+    if (!distance.comparable) return "the bits differ";
+    if (is_integer(dtype) || dtype == DType::boolean) return concat(distance.steps, " apart");
+    return concat(distance.steps, distance.steps == 1 ? " ulp, " : " ulps, ", number_text(distance.absolute, 6),
+                  " apart");
+}
+
+[[nodiscard]] inline std::string spot_text(DType dtype, ReplicaSpot const& spot) {
+    if (!spot.found) {
+        return concat("rank ", spot.rank, " and rank ", spot.reference,
+                      " no longer differ: the memory was written while it was compared");
+    }
+    return concat("first at ", to_string(spot.index), " (local ", to_string(spot.local_index),
+                  "): ", value_text(dtype, spot.value), " on rank ", spot.rank, ", ",
+                  value_text(dtype, spot.reference_value), " on rank ", spot.reference, ": ",
+                  distance_text(dtype, spot.distance), "; ", spot.elements, " of ", spot.block_size,
+                  " elements of that block differ, ", spot.blocks, " of ", spot.blocks_total,
+                  spot.blocks_total == 1 ? " block" : " blocks");
+}
+
+}  // namespace detail
+
+RESHARD_INLINE std::string detail::ranks_text(std::vector<int> const& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size();) {
+        std::size_t last = i;
+        while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+        text += concat(i == 0 ? "" : ",", ranks[i]);
+        if (last != i) text += concat(last == i + 1 ? "," : "-", ranks[last]);
+        i = last + 1;
+    }
+    return text;
+}
+
+RESHARD_INLINE std::string to_string(ReplicaDifference const& difference) {
+    std::string text =
+        concat("'", difference.name, "' ", name(difference.dtype), " on ", detail::ranks_text(difference.ranks), ": ");
+    if (difference.is_tie()) {
+        text += "a tie, nobody is odd; ";
+    } else {
+        text += concat(detail::ranks_text(difference.odd), difference.odd.size() == 1 ? " is odd; " : " are odd; ");
+    }
+    text += detail::spot_text(difference.dtype, difference.spot);
+    if (!difference.repaired.empty()) {
+        text += concat("; ", detail::ranks_text(difference.repaired), " repaired from rank ", difference.source);
+    }
+    return text;
+}
+
+RESHARD_INLINE std::string to_string(ReplicaReport const& report, std::size_t most) {
+    if (report.equal()) return concat(report.compared, " tensors with replicas, all equal");
+    std::size_t differing = 0;
+    for (std::size_t i = 0; i < report.differences.size(); ++i) {
+        if (i == 0 || report.differences[i].tensor != report.differences[i - 1].tensor) ++differing;
+    }
+    std::string text = concat(differing, " of ", report.compared, " tensors with replicas differ");
+    std::size_t const shown = std::min(most, report.differences.size());
+    for (std::size_t i = 0; i < shown; ++i) text += "\n  " + to_string(report.differences[i]);
+    if (shown != report.differences.size()) {
+        text += concat("\n  and ", report.differences.size() - shown, " more differences");
+    }
+    return text;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/safetensors.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/detail/file.hpp>
+#include <reshard/checkpoint/safetensors.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+/// A file that is read, and what it was when it was opened.
+struct OpenFile {
+    FileDescriptor file;
+    FileMap map;  ///< of all of it, where it was asked for
+    FileStamp stamp;
+};
+
+}  // namespace detail
+
+RESHARD_INLINE SafetensorsFile::SafetensorsFile() = default;
+RESHARD_INLINE SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
+RESHARD_INLINE SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
+RESHARD_INLINE SafetensorsFile::~SafetensorsFile() = default;
+
+RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access access) {
+    SafetensorsFile result;
+    result.path_ = std::move(path);
+    result.open_ = std::make_unique<detail::OpenFile>();
+    detail::OpenFile& file = *result.open_;
+    file.file = detail::open_for_reading(result.path_, result.file_bytes_);
+    std::byte first[8]{};
+    auto const head = std::span(first).first(static_cast<std::size_t>(smaller<Index>(result.file_bytes_, 8)));
+    detail::read_fully(file.file, result.path_, 0, head);
+    Index const length = safetensors_header_length(head, result.file_bytes_, result.path_);
+    std::string json(static_cast<std::size_t>(length), '\0');
+    detail::read_fully(file.file, result.path_, 8, std::as_writable_bytes(std::span(json)));
+    result.header_ = parse_safetensors_json(json, result.file_bytes_, result.path_);
+    result.header_digest_ = safetensors_header_digest(json);
+    file.stamp = detail::stamp_of(file.file, result.path_);
+    if (access == Access::mmap) file.map = detail::FileMap(file.file, result.file_bytes_, result.path_);
+    return result;
+}
+
+RESHARD_INLINE TensorInfo const& SafetensorsFile::at(std::string_view tensor) const& {
+    TensorInfo const* const info = find(tensor);
+    if (info == nullptr) {
+        detail::raise_rule(SafetensorsRule::tensor_not_found,
+                           concat(path_, ": none of its ", tensors().size(), " tensors is called ",
+                                  detail::quote_name(tensor), ". Fix: check the name against tensors()."));
+    }
+    return *info;
+}
+
+RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index byte_begin, Index byte_end,
+                                                std::span<std::byte> out) const {
+    check_range(tensor, byte_begin, byte_end);
+    if (static_cast<Index>(out.size()) != byte_end - byte_begin) {
+        raise(ErrorCode::buffer, concat("reshard::SafetensorsFile: bytes [", byte_begin, ", ", byte_end, ") of tensor ",
+                                        detail::quote_name(tensor.name), " do not fill a buffer of ", out.size(),
+                                        " bytes. Fix: pass a span of exactly that size."));
+    }
+    // Also when mapped: a short file is an error here, but would be a signal there.
+    detail::read_fully(open_->file, path_, data_offset() + tensor.begin + byte_begin, out);
+}
+
+RESHARD_INLINE void SafetensorsFile::read_data(Index begin, std::span<std::byte> out) const {
+    if (begin < 0 || static_cast<Index>(out.size()) > header_.data_bytes() - begin) {
+        raise(ErrorCode::buffer,
+              concat("reshard::SafetensorsFile: ", path_, " has no ", out.size(), " bytes at offset ", begin,
+                     " of its data section. Fix: read within its ", header_.data_bytes(), " bytes."));
+    }
+    detail::read_fully(open_->file, path_, data_offset() + begin, out);
+}
+
+RESHARD_INLINE Index SafetensorsFile::copy_data(Index begin, Index bytes, detail::FileDescriptor const& to,
+                                                Index offset) const {
+    if (begin < 0 || bytes > header_.data_bytes() - begin) {
+        raise(ErrorCode::buffer,
+              concat("reshard::SafetensorsFile: ", path_, " has no ", bytes, " bytes at offset ", begin,
+                     " of its data section. Fix: copy within its ", header_.data_bytes(), " bytes."));
+    }
+    return detail::copy_between(open_->file, data_offset() + begin, to, offset, bytes);
+}
+
+RESHARD_INLINE void SafetensorsFile::check_unchanged() const {
+    if (detail::stamp_of(open_->file, path_) == open_->stamp) return;
+    raise(ErrorCode::io, concat("IoError: ", path_,
+                                ": it was written to while it was read. Fix: write checkpoints under another name "
+                                "and rename them; load again."));
+}
+
+RESHARD_INLINE std::span<std::byte const> SafetensorsFile::mapped_bytes(TensorInfo const& tensor) const {
+    check_range(tensor, 0, tensor.bytes());
+    if (!is_mapped()) {
+        raise(ErrorCode::buffer,
+              concat("reshard::SafetensorsFile: ", path_, " is not mapped. Fix: open it with Access::mmap."));
+    }
+    return {open_->map.data() + data_offset() + tensor.begin, static_cast<std::size_t>(tensor.bytes())};
+}
+
+RESHARD_INLINE ConstDynamicView SafetensorsFile::view(TensorInfo const& tensor) const& {
+    auto const bytes = mapped_bytes(tensor);
+    if (!is_byte_sized(tensor.dtype)) {
+        raise(ErrorCode::dtype,
+              concat("reshard::SafetensorsFile: tensor ", detail::quote_name(tensor.name), " is ", name(tensor.dtype),
+                     ", whose elements are smaller than a byte. Fix: use "
+                     "mapped_bytes() or read()."));
+    }
+    return {bytes.data(), tensor.dtype, tensor.shape};
+}
+
+RESHARD_INLINE void SafetensorsFile::check_range(TensorInfo const& tensor, Index byte_begin, Index byte_end) const {
+    bool const ours = 0 <= tensor.begin && tensor.begin <= tensor.end && tensor.end <= header_.data_bytes();
+    if (!ours || byte_begin < 0 || byte_end < byte_begin || byte_end > tensor.bytes()) {
+        raise(ErrorCode::buffer,
+              concat("reshard::SafetensorsFile: ", path_, " has no bytes [", byte_begin, ", ", byte_end, ") of tensor ",
+                     detail::quote_name(tensor.name), ". Fix: pass a tensor of this file and a range inside it."));
+    }
+}
+
+RESHARD_INLINE bool SafetensorsFile::is_mapped() const noexcept {
+    return open_ != nullptr && open_->map.data() != nullptr;
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoint/safetensors_layout.hpp is done.
+#pragma once
+
+#include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/detail/refuse_twice.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
+
+#include <algorithm>  // sort
+
+namespace reshard::inline v0 {
+
+RESHARD_INLINE Metadata default_metadata() { return {{"format", "pt"}}; }
+
+RESHARD_INLINE void detail::check_written_text(std::string_view what, std::string_view text) {
+    if (!is_utf8(text)) {
+        raise_rule(SafetensorsRule::invalid_header,
+                   concat(what, " ", quote_name(text), " is not UTF-8. Fix: encode it before writing."));
+    }
+}
+
+RESHARD_INLINE void detail::refuse_duplicate_names(std::vector<TensorSpec> const& tensors) {
+    std::vector<std::string_view> names(tensors.begin() == tensors.end() ? 0 : tensors.size());
+    for (std::size_t i = 0; i < names.size(); ++i) names[i] = tensors[i].name;
+    std::sort(names.begin(), names.end());
+    refuse_twice(names, [](std::string_view text) { return text; });
+}
+
+RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tensors, Metadata metadata) {
+    detail::refuse_duplicate_names(tensors);
+    std::sort(tensors.begin(), tensors.end(), [](TensorSpec const& a, TensorSpec const& b) {
+        return a.dtype != b.dtype ? b.dtype < a.dtype : a.name < b.name;
+    });
+    std::sort(metadata.begin(), metadata.end());
+    detail::refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
+
+    std::string json = "{";
+    if (!metadata.empty()) {
+        json += "\"__metadata__\":{";
+        for (auto const& [key, value] : metadata) {
+            detail::check_written_text("the metadata text", key);
+            detail::check_written_text("the metadata text", value);
+            if (json.back() != '{') json += ',';
+            detail::append_json_string(json, key);
+            json += ':';
+            detail::append_json_string(json, value);
+        }
+        json += '}';
+    }
+
+    SafetensorsLayout layout;
+    layout.tensors.reserve(tensors.size());
+    for (TensorSpec& tensor : tensors) {
+        detail::check_written_text("the tensor name", tensor.name);
+        if (tensor.name == "__metadata__") {
+            detail::raise_rule(SafetensorsRule::invalid_header_deserialization,
+                               "a tensor cannot be called '__metadata__'. Fix: rename it.");
+        }
+        Index const bytes = stored_bytes(tensor);
+        if (bytes > INT64_MAX - layout.data_bytes) {
+            detail::raise_rule(SafetensorsRule::validation_overflow,
+                               concat("the bytes of the file exceed 64 bits at tensor ",
+                                      detail::quote_name(tensor.name), ". Fix: correct its shape."));
+        }
+        Index const begin = layout.data_bytes;
+        layout.data_bytes += bytes;
+        if (json.size() > 1) json += ',';
+        detail::append_json_string(json, tensor.name);
+        json += concat(":{\"dtype\":\"", name(tensor.dtype), "\",\"shape\":", to_string(tensor.shape),
+                       ",\"data_offsets\":[", begin, ",", layout.data_bytes, "]}");
+        layout.tensors.push_back({std::move(tensor.name), tensor.dtype, tensor.shape, begin, layout.data_bytes});
+    }
+    json += '}';
+    json.append((8 - json.size() % 8) % 8, ' ');
+    if (static_cast<Index>(json.size()) > max_safetensors_header_bytes) {
+        detail::raise_rule(
+            SafetensorsRule::header_too_large,
+            concat("the header would take ", json.size(), " bytes, more than the ", max_safetensors_header_bytes,
+                   " allowed. Fix: spread the tensors over several files."));
+    }
+    for (int byte = 0; byte < 8; ++byte) layout.start += static_cast<char>((json.size() >> (8 * byte)) & 0xffU);
+    layout.start += json;
+    return layout;
+}
+
+RESHARD_INLINE std::vector<std::vector<TensorSpec>> split_into_files(std::vector<TensorSpec> tensors,
+                                                                     Index max_file_bytes) {
+    std::vector<std::vector<TensorSpec>> files(1);
+    Index filled = 0;
+    for (TensorSpec& tensor : tensors) {
+        Index const bytes = stored_bytes(tensor);
+        if (!files.back().empty() && (filled > max_file_bytes || bytes > max_file_bytes - filled)) {
+            files.emplace_back();
+            filled = 0;
+        }
+        filled += bytes;
+        files.back().push_back(std::move(tensor));
+    }
+    return files;
+}
+
+RESHARD_INLINE std::string checkpoint_file_name(int file, int files) {
+    if (files == 1) return "model.safetensors";
+    auto const five = [](int number) {
+        std::string const digits = std::to_string(number);
+        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+    };
+    return concat("model-", five(file + 1), "-of-", five(files), ".safetensors");
+}
+
+}  // namespace reshard::inline v0

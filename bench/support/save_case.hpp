@@ -6,7 +6,7 @@
 #include "../../examples/support/model_lists.hpp"
 #include "../../examples/support/model_part.hpp"
 
-#include <reshard/checkpoint/detail/file.hpp>
+#include <reshard/checkpoint/file.hpp>
 
 #include <dirent.h>
 

@@ -2,7 +2,7 @@
 // How checkpoint/safetensors.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/detail/file.hpp>
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 
 namespace reshard::inline v0 {

@@ -2,6 +2,7 @@
 // How mch/checkpoint.hpp is done.
 #pragma once
 
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/mch/checkpoint.hpp>
 #include <reshard/mch/detail/checkpoint_load.hpp>
 #include <reshard/mch/detail/checkpoint_route.hpp>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/commit.hpp>
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/mch/checkpoint_save.hpp>
 #include <reshard/mch/detail/checkpoint_shard.hpp>

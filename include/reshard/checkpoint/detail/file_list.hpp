@@ -8,10 +8,10 @@
 
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/dcp_headers.hpp>
-#include <reshard/checkpoint/detail/file.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 
 #include <dirent.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/folder_lock.hpp
 /// \brief  FolderLock: one save into a folder at a time.
-/// \depends checkpoint/detail/file.hpp, flock(2).
+/// \depends checkpoint/file.hpp, flock(2).
 #pragma once
 
-#include <reshard/checkpoint/detail/file.hpp>
+#include <reshard/checkpoint/file.hpp>
 
 #include <sys/file.h>  // flock
 

@@ -2,10 +2,10 @@
 /// \file   reshard/checkpoint/detail/temporary_file.hpp
 /// \brief  A file that appears under its name whole or not at all: temporary name, fdatasync, rename, fsync of the
 ///         folder.
-/// \depends checkpoint/detail/file.hpp.
+/// \depends checkpoint/file.hpp.
 #pragma once
 
-#include <reshard/checkpoint/detail/file.hpp>
+#include <reshard/checkpoint/file.hpp>
 
 #include <cstdio>  // rename
 

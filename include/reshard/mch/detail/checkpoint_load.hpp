@@ -4,6 +4,7 @@
 /// \depends mch/detail/checkpoint_shard, mch/names.
 #pragma once
 
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/mch/detail/checkpoint_shard.hpp>
 #include <reshard/mch/names.hpp>
 

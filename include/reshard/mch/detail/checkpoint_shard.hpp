@@ -4,6 +4,7 @@
 /// \depends mch/detail/{buffers,checkpoint_text,scan}, checkpoint/{safetensors,safetensors_writer}.
 #pragma once
 
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/mch/detail/buffers.hpp>

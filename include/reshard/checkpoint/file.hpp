@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/checkpoint/detail/file.hpp
+/// \file   reshard/checkpoint/file.hpp
 /// \brief  POSIX files: owned descriptors and maps, reads and writes that finish or say why not.
 /// \depends core/error.hpp, POSIX.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reshard/checkpoint/detail/file.hpp>
+#include <reshard/checkpoint/file.hpp>
 
 #include <doctest/doctest.h>
 
@@ -10,7 +10,7 @@
 using namespace checkpoint_test;
 using namespace reshard::detail;
 
-TEST_SUITE("checkpoint/detail/file") {
+TEST_SUITE("checkpoint/file") {
     TEST_CASE("reads fill the buffer or say how far they came") {
         TempFolder const folder;
         write_text(folder / "f", "0123456789");

@@ -1,4 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs BUILD into an empty PREFIX: what an earlier run left there must not help this one.
+# Installs BUILD into an empty PREFIX: what an earlier run left there must not help this one. With SOURCE, that is
+# configured into BUILD first, as a user would who wants headers: nothing is compiled.
+if(SOURCE)
+    execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
+                    OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
+endif()
 file(REMOVE_RECURSE ${PREFIX})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX} OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)

@@ -22,6 +22,7 @@
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
 #include <reshard/checkpoint/save_async.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/exec/initialize.hpp>
 

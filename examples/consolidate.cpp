@@ -14,6 +14,7 @@
 #include "support/ranks.hpp"
 
 #include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/consolidate_plan.hpp>
 
 #include <chrono>
 #include <cstdio>

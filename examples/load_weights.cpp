@@ -18,6 +18,7 @@
 #include "support/target.hpp"
 
 #include <reshard/checkpoint/compare_reads.hpp>
+#include <reshard/plan/topology.hpp>
 
 #include <algorithm>
 #include <cstdio>

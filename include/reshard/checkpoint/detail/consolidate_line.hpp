@@ -11,6 +11,8 @@
 
 #include <reshard/checkpoint/catalogue.hpp>
 
+#include <algorithm>  // lower_bound, upper_bound
+
 namespace reshard::inline v0::detail {
 
 /// A tensor as its bytes are moved: elements smaller than a byte are bytes here, in one dimension.

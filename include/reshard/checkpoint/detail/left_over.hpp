@@ -7,6 +7,7 @@
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/folder_lock.hpp>
+#include <reshard/checkpoint/detail/temporary_file.hpp>
 
 #include <charconv>  // from_chars
 

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "../support.hpp"
+#include "support.hpp"
 
 #include <vector>
 

@@ -2,6 +2,8 @@
 // Mirrors include/reshard/plan/explain.hpp. The texts are documentation: they are compared whole.
 #include <reshard/plan/explain.hpp>
 
+#include <reshard/plan/explain_text.hpp>
+
 #include <doctest/doctest.h>
 
 #include <string>

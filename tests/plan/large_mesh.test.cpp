@@ -3,6 +3,8 @@
 // over ranks, so nothing here can be slow; the laws are checked for a sample of ranks.
 #include <reshard/plan/plan.hpp>
 
+#include <reshard/plan/phases.hpp>
+
 #include <doctest/doctest.h>
 
 #include <reshard/algebra/bound.hpp>

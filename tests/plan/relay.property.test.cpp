@@ -3,6 +3,8 @@
 // transitions and clusters. What they mean is tried where plans are carried out: tests/exec.
 #include <reshard/plan/relay.hpp>
 
+#include <reshard/plan/phases.hpp>
+
 #include <doctest/doctest.h>
 
 #include "support/cluster.hpp"

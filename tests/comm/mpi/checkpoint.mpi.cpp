@@ -3,6 +3,8 @@
 // files of their own, and memory that only messages reach.
 #include <reshard/comm/mpi.hpp>
 
+#include <reshard/comm/collectives.hpp>
+
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/verify_replicas.hpp>

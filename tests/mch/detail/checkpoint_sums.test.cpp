@@ -3,6 +3,8 @@
 // by bit.
 #include <reshard/mch/detail/checkpoint_sums.hpp>
 
+#include <reshard/checkpoint/safetensors_writer.hpp>
+
 #include <doctest/doctest.h>
 
 #include <mch/support/saved.hpp>

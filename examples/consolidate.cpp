@@ -15,6 +15,7 @@
 
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/consolidate_plan.hpp>
+#include <reshard/checkpoint/detail/consolidate_output.hpp>
 
 #include <cstdio>
 #include <optional>

@@ -4,8 +4,8 @@
 /// \depends comm/policy.hpp, core/detail/watched.hpp.
 #pragma once
 
-#include <reshard/core/detail/watched.hpp>
 #include <reshard/comm/policy.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 namespace reshard::inline v0 {
 

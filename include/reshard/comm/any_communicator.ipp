@@ -2,8 +2,8 @@
 // How comm/any_communicator.hpp is done.
 #pragma once
 
-#include <reshard/comm/any_communicator.hpp>
 #include <reshard/comm/agree.hpp>
+#include <reshard/comm/any_communicator.hpp>
 
 #include <vector>  // vector
 

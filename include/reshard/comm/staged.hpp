@@ -8,8 +8,8 @@
 /// cut an exchange into the same rounds everywhere.
 #pragma once
 
-#include <reshard/core/detail/watched.hpp>
 #include <reshard/comm/policy.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/deliver.hpp>
 
 #include <new>          // align_val_t, nothrow

@@ -5,9 +5,9 @@
 /// \depends comm/policy.hpp, comm/trace.hpp, core/detail/watched.hpp.
 #pragma once
 
-#include <reshard/core/detail/watched.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/comm/trace.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 #include <utility>  // exchange, move
 

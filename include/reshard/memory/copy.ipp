@@ -3,8 +3,8 @@
 #pragma once
 
 #include <reshard/memory/copy.hpp>
-#include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/detail/stream_rows.hpp>
+#include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
 namespace reshard::inline v0 {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <reshard/memory/detail/arithmetic.hpp>
-#include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/fold.hpp>
+#include <reshard/memory/loop_nest.hpp>
 
 namespace reshard::inline v0 {
 

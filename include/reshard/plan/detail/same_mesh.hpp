@@ -33,7 +33,7 @@ private:
     /// A piece of the source with copies, for the line of share().
     struct Line {
         Index piece = -1;  ///< ordinal of the axes that cut the source
-        Tally own;   ///< elements whose destination agrees with the piece on Z
+        Tally own;         ///< elements whose destination agrees with the piece on Z
         Index length = 0;
     };
 

@@ -49,8 +49,8 @@ private:
         Index piece = -1;
         InlineList<IndexSet, max_grid_dims> sets;
         Places places;
-        std::vector<Holder> holders;       ///< by turn
-        std::vector<Places> blocks;  ///< of the piece, each with a holder's part as its own
+        std::vector<Holder> holders;  ///< by turn
+        std::vector<Places> blocks;   ///< of the piece, each with a holder's part as its own
         Index length = 0;
 
         /// The first holder whose turn is `turn` or later.

@@ -14,6 +14,7 @@
 #endif
 #ifdef CONSUMER_HAS_SAVE
 #include <reshard/checkpoint/save_async.hpp>
+#include <reshard/checkpoint/save_plan.hpp>
 #endif
 #ifdef CONSUMER_HAS_MPI
 #include <reshard/comm/mpi.hpp>

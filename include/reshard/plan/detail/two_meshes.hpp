@@ -104,7 +104,7 @@ private:
             Holder holder{target, receivers_.index(target), line.blocks.size()};
             if (any_cyclic_) {
                 auto const is_own = [&](int dim, Index other) { return same_part(target, other, dim); };
-                line.blocks.push_back(Places(to_, sets, forms_, is_own));
+                line.blocks.emplace_back(to_, sets, forms_, is_own);
             }
             for (int dim = 0; dim < sets.size(); ++dim) {
                 holder.totals.push_back(home_before(line, holder, dim, to_.dims[dim].extent));

@@ -54,16 +54,17 @@ private:
 [[nodiscard]] inline std::vector<std::string> remove_left_over(FolderLock const& lock, std::string const& folder) {
     std::vector<std::string> removed;
     auto const left = LeftOver(lock.read_note()).files();
-    for (auto file = left.rbegin(); file != left.rend(); ++file) {
-        std::string const path = join_path(folder, file->leaf);
+    for (std::size_t i = left.size(); i-- > 0;) {
+        auto const& file = left[i];
+        std::string const path = join_path(folder, file.leaf);
         struct stat status {};
         bool const there = ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-        if (!there || static_cast<Index>(status.st_size) != file->bytes) continue;
+        if (!there || static_cast<Index>(status.st_size) != file.bytes) continue;
         if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
             raise_io(path, "a run that was killed has left it, and it cannot be removed", errno, "remove it.");
         }
         sync_folder(folder);
-        removed.push_back(file->leaf);
+        removed.push_back(file.leaf);
     }
     lock.note({}, false);
     return removed;

@@ -21,6 +21,11 @@ namespace fake = test::fake;
 /// task of the stream that reads a list nobody changes any more. Changes values, too.
 class ListedCopies {
 public:
+    using MixedMemory = detail::CopiedMemory;
+    [[nodiscard]] static MixedMemory mixed_memory(detail::HostPassage& passage, StagingOptions const& source,
+                                                  MixedMemory::Check check) noexcept {
+        return detail::StridedCopies::mixed_memory(passage, source, check);
+    }
     static constexpr bool converts = true;
     static inline std::atomic<int> converted{0};
 

@@ -19,6 +19,11 @@ namespace fake = test::fake_nccl;
 /// the stream that reads a list nobody changes any more.
 class ListedCopies {
 public:
+    using Memory = detail::CopiedMemory;
+    [[nodiscard]] static Memory memory(cudaStream_t stream, int device, StagingOptions const& source,
+                                       Memory::Check check) noexcept {
+        return detail::StridedCopies::memory(stream, device, source, check);
+    }
     static constexpr bool converts = false;
     ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}
     [[nodiscard]] bool reserve(Index copies, Index batches) {

@@ -183,7 +183,8 @@ TEST_SUITE("comm/device_or_host_memory") {
             memory.fold({Reduce::sum, DType::f32, 1, 1, 4, {0, news.data(), box}, {}, {0, target.data(), box}});
             CHECK(floats_of(target) == numbers);
             Conversion const doubles{DType::f32, DType::f32, 2.0, host_memory().convert};
-            memory.fold({Reduce::sum, DType::f32, 1, 1, 4, {0, news.data(), box}, {}, {0, target.data(), box, doubles}});
+            memory.fold(
+                {Reduce::sum, DType::f32, 1, 1, 4, {0, news.data(), box}, {}, {0, target.data(), box, doubles}});
             CHECK(floats_of(target) == std::vector<float>{2, 4, 6, 8});
         }
         for (bool const fills : {true, false}) {

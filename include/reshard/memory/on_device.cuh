@@ -9,7 +9,7 @@
 /// a policy is); communicators that take memory of the host as well have one that uses it. Every operation is enqueued
 /// on that stream and returns at once: lists of boxes travel with the launch as its arguments, so nothing is allocated
 /// or uploaded, and a graph may capture them. Never the default stream, unless it is the one that was given. Results
-/// are those of HostMemory, bit for bit, but for which NaN a sum hands on.
+/// are those of host_memory(), bit for bit, but for which NaN a sum hands on.
 #pragma once
 
 #include <reshard/memory/copy.cuh>

@@ -9,8 +9,8 @@
 /// memory, ranks that start late.
 #pragma once
 
-#include <reshard/plan/detail/explain_text.hpp>
 #include <reshard/plan/explain.hpp>
+#include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/phases.hpp>
 #include <reshard/plan/relay.hpp>
 #include <reshard/plan/topology.hpp>

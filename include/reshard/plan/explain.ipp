@@ -3,8 +3,8 @@
 #pragma once
 
 #include <reshard/algebra/bound.hpp>
-#include <reshard/plan/detail/explain_text.hpp>
 #include <reshard/plan/explain.hpp>
+#include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/phases.hpp>
 
 namespace reshard::inline v0 {

@@ -1,7 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/explain_text.hpp
-/// \brief  Numbers of bytes and of things in words, for all that explain() something.
-/// \depends plan/detail/explain_text. Private to the library.
+/// \brief  Counts and bytes in words.
+/// \depends core.
 #pragma once
 
-#include <reshard/plan/detail/explain_text.hpp>
+#include <reshard/core/dtype.hpp>
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// 1536 -> "1.5 KiB".
+[[nodiscard]] inline std::string bytes_text(Index count) {
+    constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int unit = 0;
+    Index scaled = count;
+    Index tenths = 0;
+    while (scaled >= 1024 && unit < 5) {
+        tenths = scaled % 1024 * 10 / 1024;
+        scaled /= 1024;
+        ++unit;
+    }
+    if (unit == 0) return concat(count, " B");
+    return concat(scaled, ".", tenths, " ", units[unit]);
+}
+
+[[nodiscard]] inline std::string bytes_text(Index elements, DType dtype) {
+    Index count = 0;
+    if (!multiply_fits(elements, bits(dtype), count)) return concat(elements, " elements");
+    return bytes_text(ceil_div(count, 8));
+}
+[[nodiscard]] inline std::string count_text(Index count, std::string_view what) {
+    return concat(count, " ", what, count == 1 ? "" : "s");
+}
+
+}  // namespace reshard::inline v0::detail

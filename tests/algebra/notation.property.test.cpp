@@ -108,6 +108,6 @@ TEST_CASE("damaged text either parses into something that prints and answers, or
             CHECK(error.message().find("Fix: ") != std::string::npos);
         }
     }
-    CHECK(parsed > 300);
-    CHECK(refused > 1000);
+    CHECK(parsed > test::of_seeds(300));
+    CHECK(refused > test::of_seeds(1000));
 }

@@ -179,15 +179,15 @@ Counts check_soundness(std::vector<Reduce> const& ops, int cases) {
 TEST_CASE("what is called a view or local really is, for arithmetic reductions") {
     Counts const counts =
         check_soundness<double>({Reduce::sum, Reduce::avg, Reduce::min, Reduce::max, Reduce::product}, 6000);
-    CHECK(counts.views > 500);
-    CHECK(counts.locals > 500);
-    CHECK(counts.collectives > 500);
+    CHECK(counts.views > test::of_seeds(500));
+    CHECK(counts.locals > test::of_seeds(500));
+    CHECK(counts.collectives > test::of_seeds(500));
 }
 
 TEST_CASE("what is called a view or local really is, for reductions on bits") {
     Counts const counts = check_soundness<std::int32_t>({Reduce::band, Reduce::bor, Reduce::bxor}, 3000);
-    CHECK(counts.views > 300);
-    CHECK(counts.locals > 200);
+    CHECK(counts.views > test::of_seeds(300));
+    CHECK(counts.locals > test::of_seeds(200));
 }
 
 TEST_CASE("where sizes are generic, the rule is exact: collective if and only if some rank misses something") {
@@ -223,8 +223,8 @@ TEST_CASE("where sizes are generic, the rule is exact: collective if and only if
         CHECK((kind_of(from.signature(), to.signature()) == Kind::collective) == (missing > 0));
         (missing > 0 ? moving : silent) += 1;
     }
-    CHECK(silent > 200);
-    CHECK(moving > 200);
+    CHECK(silent > test::of_seeds(200));
+    CHECK(moving > test::of_seeds(200));
 }
 
 TEST_CASE("doing nothing is a view, and a view after a view is a view") {
@@ -245,5 +245,5 @@ TEST_CASE("doing nothing is a view, and a view after a view is a view") {
             ++chains;
         }
     }
-    CHECK(chains > 100);
+    CHECK(chains > test::of_seeds(100));
 }

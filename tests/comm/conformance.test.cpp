@@ -75,6 +75,10 @@ public:
             }
         }
         bool const keeps = how == Broken::keeps_sends && receives.empty() && !sends.empty();
+        if (keeps) {  // the caller's list may be gone when the others read it
+            kept_sends_ = std::make_unique<std::vector<Send>>(sends.begin(), sends.end());
+            sends = *kept_sends_;
+        }
         return request_type(inner_.exchange(sends, receives), keeps ? kept_.get() : nullptr);
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
@@ -96,6 +100,7 @@ private:
     ThreadCommunicator inner_;
     std::unique_ptr<std::optional<ThreadRequest>> kept_ = std::make_unique<std::optional<ThreadRequest>>();
     std::unique_ptr<std::vector<Send>> waste_;
+    std::unique_ptr<std::vector<Send>> kept_sends_;
 };
 static_assert(Communicator<BrokenCommunicator<Broken::nothing>>);
 

@@ -30,17 +30,27 @@
 
 namespace reshard::test {
 
+/// Whether only one random case in five is tried.
+inline bool fewer_seeds() {
+#if defined(RESHARD_TEST_SANITIZED)
+    return std::getenv("RESHARD_TEST_SEEDS") == nullptr;
+#else
+    return false;
+#endif
+}
+
 /// `count` consecutive seeds.
 inline std::vector<std::uint64_t> seeds(int count) {
-#if defined(RESHARD_TEST_SANITIZED)
-    if (std::getenv("RESHARD_TEST_SEEDS") == nullptr) count = std::min(count, std::max(20, count / 5));
-#endif
+    if (fewer_seeds()) count = std::min(count, std::max(20, count / 5));
     char const* text = std::getenv("RESHARD_TEST_SEED");
     std::uint64_t const first = text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
     std::vector<std::uint64_t> result;
     for (int i = 0; i < count; ++i) result.push_back(first + static_cast<std::uint64_t>(i));
     return result;
 }
+
+/// What a test asks of a count over all seeds ("enough cases were worth it"), where fewer seeds are tried: a tenth.
+inline int of_seeds(int count) { return fewer_seeds() ? count / 10 : count; }
 
 /// What a failing test prints: enough to make the case again.
 inline std::string reproduction(std::uint64_t seed, DynamicDistribution const& d) {

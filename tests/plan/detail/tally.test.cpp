@@ -123,7 +123,7 @@ TEST_SUITE("plan/detail/tally") {
             counted += check_counts(source, Grid(to), source.cutting_ordinal(random.between(0, mesh.size() - 1)),
                                     random.between(0, mesh.size() - 1), axes);
         }
-        CHECK(counted > 1000);
+        CHECK(counted > test::of_seeds(1000));
     }
 
     TEST_CASE("the same where a cut is by two axes of a finer mesh") {
@@ -189,6 +189,6 @@ TEST_SUITE("plan/detail/tally") {
             left_out += check_narrowed(source, Grid(to), source.cutting_ordinal(random.between(0, mesh.size() - 1)),
                                        source.cutting, random);
         }
-        CHECK(left_out > 1000);
+        CHECK(left_out > test::of_seeds(1000));
     }
 }

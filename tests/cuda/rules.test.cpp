@@ -26,7 +26,7 @@ void check_same(Rule const& rule, Index entries, int ranks, std::vector<Index> c
     host.scatter(rule, columns, expected);
     WordColumns words;
     words.data.push_back(column.data());
-    HostBlocks shuffled(ThreadOrder::shuffled);
+    HostBlocks shuffled{ThreadOrder::shuffled};
     EmulatedPartition memory(entries, ranks, 8 * detail::block_threads);
     CHECK((emulate_tiles<8>(shuffled, memory, rule, words) == expected));
     EmulatedPartition sorted(entries, ranks, 1);
@@ -95,7 +95,7 @@ TEST_CASE("rules: what is left behind on purpose is no fault, what has no destin
     WordColumns words;
     words.data.push_back(column.data());
     EmulatedPartition memory(8, 3, 8 * detail::block_threads);
-    HostBlocks blocks(ThreadOrder::up);
+    HostBlocks blocks{ThreadOrder::up};
     Bytes const packed = emulate_tiles<8>(blocks, memory, ByList{answers.data()}, words);
     CHECK(memory.counts == std::vector<Index>{2, 1, 1});
     CHECK(memory.faults.out_of_range == 3);
@@ -131,8 +131,8 @@ TEST_CASE("columns: iterators, words and bytes lay out the same blocks as the ho
     CHECK(iterators.address(2) == c.data());
     EmulatedPartition one(3000, 5, 8 * detail::block_threads);
     EmulatedPartition two(3000, 5, 8 * detail::block_threads);
-    HostBlocks down(ThreadOrder::down);
-    HostBlocks up(ThreadOrder::up);
+    HostBlocks down{ThreadOrder::down};
+    HostBlocks up{ThreadOrder::up};
     CHECK((emulate_tiles<8>(down, one, rule, iterators) == emulate_tiles<8>(up, two, rule, bytes)));
     for (Index rows : {0, 1, 2, 3, 15, 16, 17}) {
         for (Index width : {1, 3, 4, 8, 12, 16})

@@ -39,9 +39,16 @@ inline bool fewer_seeds() {
 #endif
 }
 
-/// `count` consecutive seeds.
+/// How many of `count` random cases are tried.
+inline int tries(int count) { return fewer_seeds() ? std::min(count, std::max(20, count / 5)) : count; }
+
+/// How far it is from a case to the next where all of them are tried in order: all bits, all calls. Seven, so that each
+/// bit of a byte has its turn.
+inline std::size_t step() { return fewer_seeds() ? 7 : 1; }
+
+/// tries(count) consecutive seeds.
 inline std::vector<std::uint64_t> seeds(int count) {
-    if (fewer_seeds()) count = std::min(count, std::max(20, count / 5));
+    count = tries(count);
     char const* text = std::getenv("RESHARD_TEST_SEED");
     std::uint64_t const first = text != nullptr ? std::strtoull(text, nullptr, 10) : 1;
     std::vector<std::uint64_t> result;

@@ -34,7 +34,7 @@ TEST_SUITE("checkpoint/detail/json_text") {
 
     TEST_CASE("wherever a sequence begins, it is looked at") {
         for (std::size_t before = 0; before < 40; ++before) {
-            for (std::size_t after : {0, 3, 20}) {
+            for (std::size_t after : {std::size_t{0}, std::size_t{3}, std::size_t{20}}) {
                 CAPTURE(before);
                 CAPTURE(after);
                 std::string const tail(after, 'z');

@@ -200,6 +200,9 @@ template <class A, class B>
 /// mismatch_text() of two transfers that lie open; nullptr where a side has none.
 [[nodiscard]] std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth);
 
+/// How a message ends where ranks are in different calls of a transport.
+inline constexpr std::string_view other_call =
+    ". Fix: make all ranks call the same things in the same order; barrier(), prepare(), save() and load() call agree.";
 /// What a rank says of itself in barrier(), for those that are in another call.
 inline constexpr std::string_view in_barrier = "is in barrier()";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.

@@ -118,13 +118,15 @@ template <Communicator C>
 void run(Arguments const& arguments, C& comm) {
     if (arguments.culprit >= comm.size()) {
         raise(ErrorCode::mesh, concat("--rank ", arguments.culprit, " of ", comm.size(),
-                                      " ranks. Fix: name one of them, or start more."));
+                                      " ranks. Fix: name one of them, or start more: --ranks ", arguments.culprit + 1,
+                                      ", or mpirun -n ", arguments.culprit + 1, " reshard_fail."));
     }
     bool const of_processes = arguments.what == "exit" || arguments.what == "kill" || arguments.what == "stop";
     if (of_processes && C::name == "threads") {
         raise(ErrorCode::user, concat("'", arguments.what,
-                                      "' is the end of a process, and ranks that are threads have only one. Fix: start "
-                                      "it with mpirun."));
+                                      "' is the end of a process, and ranks that are threads have only one. Fix: "
+                                      "mpirun -n 4 reshard_fail ",
+                                      arguments.what, "."));
     }
     if (arguments.abort) {
         auto ending = compose<AbortOnFailure>(std::move(comm));

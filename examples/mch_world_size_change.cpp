@@ -242,8 +242,9 @@ void print_ids(char const* name, std::vector<Index> const& ids, char const* why)
 template <Communicator C>
 void check_ranks(char const* flag, int needed, C const& comm) {
     if (needed <= comm.size()) return;
-    raise(ErrorCode::mesh, concat(flag, " needs ", needed, " ranks, but the launcher started ", comm.size(),
-                                  ". Fix: start ", needed, " or more, or name a smaller world."));
+    raise(ErrorCode::mesh,
+          concat(flag, " needs ", needed, " ranks, but the launcher started ", comm.size(), ". Fix: mpirun -n ", needed,
+                 " reshard_mch_world_size_change, or name a smaller world."));
 }
 
 Way const route{"route", options_of(MchMode::route, true)};

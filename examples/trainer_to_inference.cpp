@@ -133,9 +133,9 @@ void run(Plan<> const& plan, C& comm) {
 template <Communicator C>
 void run_all(C& comm, DynamicShape const& shape) {
     if (comm.size() < ranks_needed) {
-        raise(ErrorCode::mesh,
-              concat("the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(), ". Fix: start ",
-                     ranks_needed, " or more, of which ", ranks_needed, " take part."));
+        raise(ErrorCode::mesh, concat("the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(),
+                                      ". Fix: mpirun -n ", ranks_needed,
+                                      " reshard_trainer_to_inference; of more ranks the others hold nothing."));
     }
     bool const speaks = comm.rank() == 0;
     if (speaks) {

@@ -35,9 +35,10 @@ int run_ranks(char const* program, int ranks, int otherwise, RankOptions const& 
         if (options.apart) mpi.ranks_per_node = 1;
         return reshard::run_on_mpi(mpi, [&](reshard::MpiCommunicator& comm) {
             if (ranks != 0 && ranks != comm.size()) {
-                reshard::raise(reshard::ErrorCode::mesh,
-                               reshard::concat("--ranks ", ranks, " but the launcher started ", comm.size(),
-                                               " processes. Fix: leave --ranks out, or start as many."));
+                reshard::raise(
+                    reshard::ErrorCode::mesh,
+                    reshard::concat("--ranks ", ranks, " but the launcher started ", comm.size(),
+                                    " processes. Fix: leave --ranks out, or mpirun -n ", ranks, " ", program, "."));
             }
             body(comm);
         });

@@ -351,3 +351,25 @@ TEST_CASE("a rule of one's own becomes boundaries") {
     CHECK(d.box(1) == Box{{6, 9}});
     CHECK(to_string(d) == "(2):(S0[0,6,9])");
 }
+
+TEST_CASE("typed placements on a mesh, or of a shape, that is known at run time make a run-time distribution") {
+    DynamicMesh const mesh = Mesh{2, 3};
+    DynamicShape const shape = Shape{14, 9};
+    static_assert(std::same_as<decltype(distribution<Shard<0>>(mesh, shape)), DynamicDistribution>);
+    static_assert(TypedDistribution<decltype(distribution<Shard<0>>(Mesh{2}, Shape{4}))>);
+    CHECK(distribution<Replicate, Shard<1>>(mesh, shape) == distribution(mesh, shape, "R,S1"));
+    CHECK(distribution<Partial<>, Shard<1>>(mesh, Shape{14, 9}) == distribution(mesh, shape, "P+,S1"));
+    CHECK(distribution<Shard<0>, Shard<0>>(Mesh{2, 3}, shape, AxisOrder<1, 0>{}) ==
+          distribution(mesh, shape, "S0,S0@1,0"));
+    CHECK(distribution(mesh, shape, Replicate{}, Shard<1, Boundaries>{{0, 2, 5, 9}}) ==
+          distribution(mesh, shape, "R,S1[0,2,5,9]"));
+    CHECK(distribution(mesh, shape, AxisOrder<1, 0>{}, Shard<0, BlockCyclic>{{2}}, Shard<0>{}) ==
+          distribution(mesh, shape, "S0:cyc2,S0@1,0"));
+    DynamicMesh const square = Mesh{2, 2};
+    CHECK(distribution<Shard<0>, Shard<0, HalfFirst>>(square, shape, AxisOrder<1, 0>{}) ==
+          distribution<Shard<0>, Shard<0, HalfFirst>>(Mesh{2, 2}, Shape{14, 9}, AxisOrder<1, 0>{}).value());
+    CHECK_THROWS_AS(static_cast<void>(distribution<Shard<0>>(mesh, shape)), PlacementError);
+    CHECK_THROWS_AS(static_cast<void>(distribution<Shard<0>, Shard<2>>(mesh, shape)), PlacementError);
+    CHECK_THROWS_AS(static_cast<void>(distribution<Shard<0>, Shard<0>>(mesh, shape, AxisOrder<1>{})), PlacementError);
+    CHECK_THROWS_AS(static_cast<void>(distribution<Replicate, Shard<0, DealsBlocks>>(mesh, shape)), PlacementError);
+}

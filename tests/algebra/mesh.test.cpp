@@ -143,3 +143,10 @@ TEST_CASE("a mesh of a million ranks answers without listing them") {
     CHECK(mesh.coordinates(7 + (1 << 20) - 1) == list({1023, 1023}));
     CHECK_FALSE(mesh.contains(7 + (1 << 20)));
 }
+
+TEST_CASE("a list of integers is a mesh whose number of axes is known at run time") {
+    CHECK(DynamicMesh(std::vector<int>{2, 4}) == Mesh{2, 4}.value());
+    CHECK(DynamicMesh(std::vector<Index>{2, 4}, first_rank(8)) == Mesh{2, 4}.on(first_rank(8)).value());
+    CHECK_THROWS_AS(DynamicMesh(std::vector<int>{}), MeshError);
+    CHECK_THROWS_AS(DynamicMesh(std::vector<int>{2, 0}), MeshError);
+}

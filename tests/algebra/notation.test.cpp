@@ -75,6 +75,14 @@ TEST_CASE("a complaint shows the text, the position and an example") {
           "reshard::parse: expected 'S' at position 9 of '(2,4):(R,X)'. "
           "Fix: write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.");
     CHECK(complaint("(2,4):(R,P)").find("expected one of + * < > & | ^ avg after P") != std::string::npos);
+    CHECK(complaint("(2):(S-1)") ==
+          "reshard::parse: a dimension is counted from the end at position 6 of '(2):(S-1)'. "
+          "Fix: count from 0: the last of two dimensions is S1.");
+    for (char const* torch : {"(2):(Shard(0))", "(2):(Replicate())", "(2):(Partial())"}) {
+        CHECK(complaint(torch) == concat("reshard::parse: a placement is spelt as in PyTorch at position 5 of '", torch,
+                                         "'. Fix: write S0 for Shard(0), R for Replicate() and P+ for Partial(), as in "
+                                         "R,S0."));
+    }
     CHECK(complaint("(2,4):(R,S8)").find("at most 8 dimensions") != std::string::npos);
     CHECK(complaint("(1,1,1,1,1,1,1,1,1):(R)").find("at most 8 axes") != std::string::npos);
     CHECK(complaint("(1):(R,R,R,R,R,R,R,R,R)").find("at most 8 axes") != std::string::npos);

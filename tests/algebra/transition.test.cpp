@@ -84,6 +84,21 @@ struct Thirds {
     }
 };
 struct Quarters : Thirds {};
+struct Silent {
+    [[nodiscard]] constexpr SplitRule rule(Index extent, Index /*parts*/) const {
+        return {SplitKind::boundaries, 0, {0, extent / 3, extent}};
+    }
+};
+struct Holding : Silent {
+    Index number = 0;
+};
+struct Unlike : Silent {
+    static constexpr bool is_static = false;
+};
+static_assert(is_view<On2x4<Shard<0, Silent>, Replicate>, On2x4<Shard<0, Silent>, Shard<0>>>,
+              "a rule that says nothing and holds nothing is static");
+static_assert(!is_local<On2x4<Shard<0, Holding>, Replicate>, On2x4<Shard<0, Holding>, Shard<0>>>);
+static_assert(!is_local<On2x4<Shard<0, Unlike>, Replicate>, On2x4<Shard<0, Unlike>, Shard<0>>>);
 static_assert(is_view<On2x4<Shard<0, Thirds>, Replicate>, On2x4<Shard<0, Thirds>, Shard<0>>>,
               "a rule's type is its identity");
 static_assert(!is_local<On2x4<Shard<0, Thirds>, Replicate>, On2x4<Shard<0, Quarters>, Shard<0>>>);

@@ -186,6 +186,20 @@ TEST_SUITE("checkpoint/load") {
         CHECK(opened <= 8 + 4 - 1);
     }
 
+    TEST_CASE(
+        "without a strategy each byte is read once, if that pays; who reads alone scatters unless told otherwise") {
+        static_assert(std::is_same_v<decltype(OneRankReads{}), OneRankReads<Scatter>>);
+        TempFolder const folder;
+        auto const goals = three();
+        write(folder.path(), goals, small_files);
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            auto const report = load(folder.path(), tensors.list(), comm);
+            CHECK(report.strategy == CooperativeRead::name);
+            CHECK(tensors.wrong() == "");
+        });
+    }
+
     TEST_CASE("the model decides: replicas are read together, shards by whom they belong to") {
         TempFolder const folder;
         std::vector<Goal> const replicas{goal("w", DType::f32, "(4):(R)", Shape{1024, 256})};

@@ -67,6 +67,28 @@ TEST_SUITE("checkpoint/save") {
         }
     }
 
+    TEST_CASE("const tensors, const views and lists of both are saved") {
+        TempFolder const folder;
+        auto const where = parse("(1):(R)", Shape{3});
+        Tensor<float> made{Shape{3}};
+        for (int i = 0; i < 3; ++i) made(i) = static_cast<float>(i);
+        Tensor<float> const& tensor = made;
+        std::vector<float> const weights{3, 4, 5};
+        SelfCommunicator comm;
+        LocalTensor const other{"other", where, made.view()};
+        std::vector<ConstLocalTensor> const tensors{
+            {"tensor", where, tensor.view()}, {"weights", where, TensorView(weights.data(), Shape{3})}, other};
+        CHECK(save(folder.path(), tensors, comm).tensors == 3);
+        auto const at = [&](char const* name) {
+            auto const checkpoint = Checkpoint::open(folder.path(), Access::mmap);
+            auto const view = checkpoint.view(checkpoint.at(name));
+            return std::vector<std::byte>(view.data(), view.data() + 3 * sizeof(float));
+        };
+        auto const* const expected = reinterpret_cast<std::byte const*>(weights.data());
+        CHECK(at("weights") == std::vector<std::byte>(expected, expected + 3 * sizeof(float)));
+        CHECK(at("tensor") == at("other"));
+    }
+
     TEST_CASE("a save replaces the one before it, and leaves files alone that are not its own") {
         TempFolder const folder;
         save_model(folder.path(), model(), 5, 1);

@@ -133,6 +133,27 @@ TEST_SUITE("comm/communicator") {
         Verdict const joint = transport::joint_verdict(4, get);
         CHECK(joint.code == ErrorCode::mismatch);
         CHECK(joint.rank == 2);
+        CHECK(joint.reason == "disagrees with rank 0. Fix: give every rank the same arguments.");
+        all[0].reason = "prepared a";
+        all[2].reason = "prepared b";
+        CHECK(transport::joint_verdict(4, get).reason ==
+              "prepared b, but rank 0 prepared a. Fix: give every rank the same arguments.");
+    }
+
+    TEST_CASE("joint_verdict: a rank in another call is told so, not that it has nothing to say") {
+        std::vector<Verdict> all(2);
+        auto const reason = [&] {
+            return transport::joint_verdict(2, [&](int r) { return all[static_cast<std::size_t>(r)]; }).reason;
+        };
+        all[1].digest = 7;
+        all[0].reason = "prepared a";
+        CHECK(reason() ==
+              "is in another call, but rank 0 prepared a. Fix: make all ranks call the same things in the same order.");
+        all[1].reason = transport::in_barrier;
+        CHECK(reason() ==
+              "is in barrier(), but rank 0 prepared a. Fix: make all ranks call the same things in the same order.");
+        all[0].reason = "";
+        CHECK(reason().find("is in barrier(), but rank 0 is in another call. Fix: ") == 0);
     }
 
     TEST_CASE("mesh_line: ranks of one line share a colour and are ordered by their coordinate") {

@@ -3,7 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
 #include <type_traits>
+#include <vector>
 
 using namespace reshard;
 
@@ -42,6 +44,17 @@ TEST_CASE("a shape refuses negative extents, too many dimensions and sizes beyon
     CHECK_THROWS_AS((Shape{half, half, 0}), ShapeError);
     CHECK_THROWS_AS((Shape{0, half, half}), ShapeError);
     CHECK((Shape{0, half}).size() == 0);
+}
+
+TEST_CASE("a list of integers is a shape whose rank is known at run time; text is none") {
+    CHECK(DynamicShape(std::vector<Index>{4, 5, 6}) == Shape{4, 5, 6}.value());
+    CHECK(DynamicShape(std::vector<unsigned>{4, 5}) == Shape{4, 5}.value());
+    CHECK(DynamicShape(std::vector<int>{}) == DynamicShape{});
+    CHECK_THROWS_AS(DynamicShape(std::vector<int>(9, 1)), ShapeError);
+    CHECK_THROWS_AS(DynamicShape(std::vector<int>{-1}), ShapeError);
+    static_assert(!std::is_constructible_v<DynamicShape, std::string>);
+    static_assert(!std::is_constructible_v<DynamicShape, std::vector<double>>);
+    static_assert(!std::is_convertible_v<std::vector<int>, DynamicShape>, "a list may mean other things");
 }
 
 TEST_CASE("an extent given at run time must be the one in the type") {

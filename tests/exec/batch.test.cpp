@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
@@ -586,6 +587,16 @@ TEST_SUITE("exec/batch") {
                      [](Tensors& tensors, BatchOptions&, int rank) {
                          if (rank == 2) std::swap(tensors[1], tensors[2]);
                      });
+    }
+    TEST_CASE("a barrier() of one rank while the others prepare is a MismatchError on all that says so") {
+        for (int const stray : {0, 2}) {
+            check_same(thrown_by(3,
+                                 [&](ThreadCommunicator& comm) {
+                                     if (comm.rank() == stray) return barrier(comm);
+                                     static_cast<void>(prepare(Batch{}, comm));
+                                 }),
+                       ErrorCode::mismatch, {"is in barrier()", "is in another call", "Fix: make all ranks call"});
+        }
     }
     TEST_CASE("names count: two tensors of one shape that change places are noticed") {
         check_spoilt(ErrorCode::mismatch, {"prepared tensor 0 'tias' as", "but rank 0 prepared tensor 0 'bias' as"},

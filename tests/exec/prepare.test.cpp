@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/abort_on_failure.hpp>
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/staged.hpp>
 #include <reshard/comm/threads.hpp>
@@ -213,6 +214,20 @@ TEST_SUITE("exec/prepare") {
                                  static_cast<void>(prepare(comm.rank() == 2 ? other : gather, comm, job.from, job.to));
                              }),
                    ErrorCode::mismatch, {"rank 2 of 3: prepared (3):(S0:bal)", "but rank 0 prepared (3):(S0)"});
+    }
+
+    TEST_CASE("a barrier() of one rank while the others prepare is a MismatchError on all that says so") {
+        Plan<> const gather = of("(3):(S0)", "(3):(R)", Shape{12});
+        for (int const stray : {0, 2}) {
+            check_same(thrown_by(3,
+                                 [&](ThreadCommunicator& comm) {
+                                     Gather job;
+                                     if (comm.rank() == stray) return barrier(comm);
+                                     static_cast<void>(prepare(gather, comm, job.from, job.to));
+                                 }),
+                       ErrorCode::mismatch,
+                       {"is in barrier()", "prepared (3):(S0)", "Fix: make all ranks call the same things"});
+        }
     }
 
     TEST_CASE("element types that differ are a MismatchError on all: between ranks and on one") {

@@ -438,6 +438,24 @@ TEST_SUITE("exec/redistribute") {
             Tensor<float> wide(columns.local_shape(comm.rank()));
             redistribute(plan(rows, columns), comm, given, wide, Casting{});
             CHECK(wide.data()[1] == static_cast<float>(2 + comm.rank()));
+            turned.data()[0] = -1;
+            redistribute(plan(rows, columns), comm, given, turned.view());  // beside a view that is a temporary
+            CHECK(right(turned));
         });
+    }
+    TEST_CASE("a tensor that owns its memory stands for its view without a communicator, too") {
+        auto const whole = distribution<Replicate>(Mesh{2}, Shape{2, 2});
+        auto const rows = distribution<Shard<0>>(Mesh{2}, Shape{2, 2});
+        Tensor<int> all(Shape{2, 2});
+        for (Index i = 0; i < 4; ++i) all.data()[i] = static_cast<int>(i);
+        Tensor<int> const& given = all;
+        Tensor<int> mine(Shape{1, 2});
+        redistribute(plan(whole, rows), given, mine, 1);
+        CHECK(mine.data()[0] == 2);
+        redistribute(Plan<>(plan(whole, rows)), given, mine.view(), 0);
+        CHECK(mine.data()[0] == 0);
+        Tensor<float> wide(Shape{1, 2});
+        redistribute(plan(whole, rows), given, wide, 1, Casting{});
+        CHECK(wide.data()[1] == 3);
     }
 }

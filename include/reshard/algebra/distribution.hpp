@@ -273,6 +273,48 @@ constexpr Placement placement_of_type(Shard<Dim, Rule> const& placement) {
     return Placement::shard(Dim, rule);
 }
 
+template <class One>
+constexpr Placement placement_of(One const& placement, Index extent, Index parts) {
+    Placement const result = placement.placement(extent, parts);
+    if constexpr (requires { typename One::rule_type; }) {
+        if (result.rule().kind == SplitKind::cyclic && !std::same_as<typename One::rule_type, BlockCyclic>) {
+            raise(ErrorCode::placement,
+                  "reshard::distribution: a split rule of your own deals out blocks. "
+                  "Fix: return boundaries, or use reshard::BlockCyclic.");
+        }
+    }
+    return result;
+}
+/// What placements are on this mesh and shape. In cutting order, because a rule is asked about the piece that it cuts,
+/// not about the whole extent. \pre `types` is arranged, of as many placements.
+template <class... P>
+constexpr Placements placements_of(Signature const& types, DynamicMesh const& mesh, DynamicShape const& shape,
+                                   P const&... placements) {
+    Placements result = types.placements;
+    for (int dim = 0; dim < shape.rank(); ++dim) {
+        Index extent = shape.extent(dim);  // of the first piece; boundaries check that all are alike
+        for (int axis : types.cuts[dim]) {
+            Index const parts = mesh.extent(axis);
+            int next = 0;
+            ((next++ == axis ? static_cast<void>(result[axis] = placement_of(placements, extent, parts)) : void()),
+             ...);
+            extent = part(result[axis].rule(), extent, parts, 0).size();
+        }
+    }
+    return result;
+}
+/// Placements that are types, on a mesh or of a shape that is none.
+template <class... P>
+constexpr DynamicDistribution of_types(DynamicMesh const& mesh, DynamicShape const& shape, AxisList const& order,
+                                       P const&... placements) {
+    Signature types;
+    (types.placements.push_back(placement_of_type(placements)), ...);
+    bool const fits =
+        types.placements.size() == mesh.axes() && arrange(types, shape.rank(), order) == SignatureFault::none;
+    return DynamicDistribution(mesh, shape, fits ? placements_of(types, mesh, shape, placements...) : types.placements,
+                               order);
+}
+
 struct Typed {};
 
 struct StaticSignature {
@@ -334,7 +376,8 @@ public:
 
     constexpr Distribution() requires(M::is_static&& S::is_static) : Distribution(M{}, S{}, P{}...) {}
     constexpr Distribution(M const& mesh, S const& shape, P const&... placements)
-        : DynamicDistribution(mesh, shape, list(mesh, shape, placements...), Order::list()) {}
+        : DynamicDistribution(mesh, shape, detail::placements_of(static_signature, mesh, shape, placements...),
+                              Order::list()) {}
     /// For functions that know the type of what they made. \pre the value is what the type says.
     constexpr Distribution(detail::Typed, DynamicDistribution const& value) : DynamicDistribution(value) {}
 
@@ -343,34 +386,6 @@ public:
 
     [[nodiscard]] friend constexpr bool operator==(Distribution const& a, Distribution const& b) noexcept {
         return a.value() == b.value();
-    }
-
-private:
-    /// In cutting order, because a rule is asked about the piece that it cuts, not about the whole extent.
-    static constexpr Placements list(M const& mesh, S const& shape, P const&... placements) {
-        Placements result = static_signature.placements;
-        for (int dim = 0; dim < S::rank(); ++dim) {
-            Index extent = shape.extent(dim);  // of the first piece; boundaries check that all are alike
-            for (int axis : static_signature.cuts[dim]) {
-                Index const parts = mesh.extent(axis);
-                int next = 0;
-                ((next++ == axis ? static_cast<void>(result[axis] = make(placements, extent, parts)) : void()), ...);
-                extent = part(result[axis].rule(), extent, parts, 0).size();
-            }
-        }
-        return result;
-    }
-    template <class One>
-    static constexpr Placement make(One const& placement, Index extent, Index parts) {
-        Placement const result = placement.placement(extent, parts);
-        if constexpr (requires { typename One::rule_type; }) {
-            if (result.rule().kind == SplitKind::cyclic && !std::same_as<typename One::rule_type, BlockCyclic>) {
-                raise(ErrorCode::placement,
-                      "reshard::distribution: a split rule of your own deals out blocks. "
-                      "Fix: return boundaries, or use reshard::BlockCyclic.");
-            }
-        }
-        return result;
     }
 };
 
@@ -411,6 +426,30 @@ template <Index... E, Index... X, int... Axes, PlacementType First, PlacementTyp
 [[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape,
                                           AxisOrder<Axes...> /*order*/, First const& first, P const&... rest) {
     return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<Axes...>, First, P...>(mesh, shape, first, rest...);
+}
+/// The same on a mesh or of a shape that is known at run time: a DynamicDistribution, so that what can only be seen
+/// then is thrown then.
+template <PlacementType... P>
+    requires(sizeof...(P) > 0)
+[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape) {
+    return detail::of_types(mesh, shape, {}, P{}...);
+}
+template <PlacementType... P, int... Axes>
+    requires(sizeof...(P) > 0)
+[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
+                                                         AxisOrder<Axes...> /*order*/) {
+    return detail::of_types(mesh, shape, AxisOrder<Axes...>::list(), P{}...);
+}
+template <PlacementType First, PlacementType... P>
+[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
+                                                         First const& first, P const&... rest) {
+    return detail::of_types(mesh, shape, {}, first, rest...);
+}
+template <int... Axes, PlacementType First, PlacementType... P>
+[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
+                                                         AxisOrder<Axes...> /*order*/, First const& first,
+                                                         P const&... rest) {
+    return detail::of_types(mesh, shape, AxisOrder<Axes...>::list(), first, rest...);
 }
 /// Placements known at run time.
 [[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,

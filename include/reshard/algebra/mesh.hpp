@@ -48,6 +48,10 @@ public:
         set_ranks(static_cast<RankList&&>(ranks));
     }
 
+    template <IntegerList List>
+    constexpr explicit DynamicMesh(List const& extents, RankList ranks = {})
+        : DynamicMesh(detail::indices_of(extents), static_cast<RankList&&>(ranks)) {}
+
     [[nodiscard]] constexpr int axes() const noexcept { return extents_.size(); }
     [[nodiscard]] constexpr Index extent(int axis) const noexcept { return extents_[axis]; }
     [[nodiscard]] constexpr Indices const& extents() const& noexcept { return extents_; }
@@ -252,6 +256,15 @@ public:
         }
     }
 
+    /// Refuses, in words, what does not tell the compiler how many there are.
+    template <IntegerList List>
+    explicit Mesh(List const&) {
+        constexpr bool is_counted = std::is_same_v<List, void>;
+        static_assert(is_counted,
+                      "reshard::Mesh: the type says how many axes there are, and a list says so at run time only. "
+                      "Fix: write DynamicMesh(list).");
+    }
+
     [[nodiscard]] static constexpr int axes() noexcept { return static_cast<int>(sizeof...(Extents)); }
     [[nodiscard]] static constexpr Index static_extent(int axis) noexcept {
         constexpr Index extents[] = {Extents...};
@@ -292,6 +305,8 @@ private:
 
 template <std::integral... Integers>
 Mesh(Integers...) -> Mesh<(static_cast<void>(sizeof(Integers)), dynamic)...>;
+template <IntegerList List>
+Mesh(List const&) -> Mesh<dynamic>;  // to say what to write
 
 namespace detail {
 template <class T>

@@ -54,8 +54,7 @@ public:
         return position_ == text_.size();
     }
     [[nodiscard]] bool take(std::string_view token) {
-        skip();
-        if (text_.substr(position_, token.size()) != token) return false;
+        if (!stands(token)) return false;
         position_ += token.size();
         return true;
     }
@@ -74,9 +73,15 @@ public:
         if (position_ == start) fail("expected a number");
         return value;
     }
-    [[noreturn]] void fail(std::string const& what) const {
-        raise(ErrorCode::notation, concat("reshard::parse: ", what, " at position ", position_, " of '", text_,
-                                          "'. Fix: write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0."));
+    [[nodiscard]] bool stands(std::string_view token) {
+        skip();
+        return text_.substr(position_, token.size()) == token;
+    }
+    [[noreturn]] void fail(
+        std::string const& what,
+        std::string_view fix = "write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.") const {
+        raise(ErrorCode::notation,
+              concat("reshard::parse: ", what, " at position ", position_, " of '", text_, "'. Fix: ", fix));
     }
 
 private:
@@ -98,6 +103,11 @@ inline IndexList read_numbers(NotationReader& reader, std::string_view close) {
 }
 
 inline Placement read_placement(NotationReader& reader) {
+    for (std::string_view const torch : {"Shard", "Replicate", "Partial"}) {
+        if (!reader.stands(torch)) continue;
+        reader.fail("a placement is spelt as in PyTorch",
+                    "write S0 for Shard(0), R for Replicate() and P+ for Partial(), as in R,S0.");
+    }
     if (reader.take("R")) return Placement::replicate();
     if (reader.take("P")) {
         for (int op = reduce_count - 1; op >= 0; --op) {
@@ -106,6 +116,9 @@ inline Placement read_placement(NotationReader& reader) {
         reader.fail("expected one of + * < > & | ^ avg after P");
     }
     reader.expect("S");
+    if (reader.stands("-")) {
+        reader.fail("a dimension is counted from the end", "count from 0: the last of two dimensions is S1.");
+    }
     Index const dim = reader.number();
     if (dim >= max_rank) reader.fail("a tensor has at most 8 dimensions");
     SplitRule rule;

@@ -61,10 +61,13 @@ struct Replicate {
 };
 
 /// The axis cuts tensor dimension `Dim` by `Rule`: `Shard<0>`, `Shard<1, Balanced>`, `Shard<0, Boundaries>{{0, 3, 9}}`.
-template <int Dim, SplitRuleType Rule = Chunk>
+template <int Dim, class Rule = Chunk>
 struct Shard {
+    static_assert(detail::is_split_rule<Rule>,
+                  "reshard::Shard: this is no split rule. Fix: use Chunk, Balanced, Boundaries or BlockCyclic, or give "
+                  "your own `constexpr SplitRule rule(Index extent, Index parts) const`.");
     static_assert(Dim >= 0, "reshard::Shard: the dimension is negative. Fix: count dimensions from 0.");
-    static_assert(!Rule::is_static || std::is_empty_v<Rule>,
+    static_assert(!detail::is_static_rule<Rule>() || std::is_empty_v<Rule>,
                   "reshard::Shard: a split rule that holds numbers says is_static, but two objects of it may differ. "
                   "Fix: set is_static to false.");
     static constexpr PlacementKind kind = PlacementKind::shard;

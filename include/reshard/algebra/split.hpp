@@ -7,7 +7,8 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index_list.hpp>
 
-#include <concepts>  // convertible_to
+#include <concepts>     // convertible_to
+#include <type_traits>  // is_empty
 
 namespace reshard::inline v0 {
 
@@ -160,8 +161,9 @@ private:
 };
 
 // Rules as types, for `Shard<Dim, Rule>`. A rule is any type with
-//     static constexpr bool is_static            whether two objects of it are always the same rule
-//     constexpr SplitRule rule(extent, parts)    the rule for cutting `extent` into `parts`
+//     constexpr SplitRule rule(extent, parts) const    the rule for cutting `extent` into `parts`
+//     static constexpr bool is_static                  whether two objects of it are always the same rule; where it is
+//                                                      not said, those are that hold nothing
 // so a rule of your own is a struct that computes boundaries.
 
 /// torch.chunk: the default.
@@ -202,9 +204,23 @@ struct BlockCyclic {
 
 template <class T>
 concept SplitRuleType = requires(T const& t, Index n) {
-    { T::is_static } -> std::convertible_to<bool>;
     { t.rule(n, n) } -> std::convertible_to<SplitRule>;
 };
+
+namespace detail {
+/// For messages: compilers explain a concept at length.
+template <class T>
+inline constexpr bool is_split_rule = SplitRuleType<T>;
+
+template <class Rule>
+consteval bool is_static_rule() {
+    if constexpr (requires { Rule::is_static; }) {
+        return Rule::is_static;
+    } else {
+        return std::is_empty_v<Rule>;
+    }
+}
+}  // namespace detail
 
 static_assert(SplitRuleType<Chunk> && SplitRuleType<Balanced> && SplitRuleType<Boundaries> &&
               SplitRuleType<BlockCyclic>);

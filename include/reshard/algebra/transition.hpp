@@ -142,7 +142,7 @@ inline constexpr bool meshes_fit_statically = [] {
 template <class A, class B>
 inline constexpr bool same_rule = false;
 template <int A, int B, class Rule>
-inline constexpr bool same_rule<Shard<A, Rule>, Shard<B, Rule>> = Rule::is_static;
+inline constexpr bool same_rule<Shard<A, Rule>, Shard<B, Rule>> = is_static_rule<Rule>();
 
 /// Bit a is set when axis a cuts by one static rule on both sides. \pre as many placements on both sides.
 template <class M, class S, class Order, class... P, class N, class T, class Other, class... Q>

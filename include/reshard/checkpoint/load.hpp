@@ -4,9 +4,9 @@
 /// \depends checkpoint/{checkpoint,load_strategy}, comm/any_communicator, exec/local_tensor. Link reshard::checkpoint.
 ///
 ///     load(checkpoint, tensors, rank);                             // every rank has the file: nothing is sent
-///     load(path, tensors, comm, OneRankReads<Scatter>{});          // one rank has it
-///     load(path, tensors, comm, EachRankReadsItsBoxes{});          // all have it, and agree
-///     load(path, tensors, comm, CooperativeRead{});                // each byte is read once, then exchanged
+///     load(path, tensors, comm);                                   // all have it; each byte is read once, if that
+///     pays load(path, tensors, comm, EachRankReadsItsBoxes{});          // all have it, and agree load(path, tensors,
+///     comm, OneRankReads{});                   // one rank has it, and scatters
 ///
 /// All leave the same bits in the same tensors. Tensors of the checkpoint that are not in the list stay where they are.
 /// A tensor of 4- or 6-bit elements is loaded as its bytes: U8, of shape [bytes].
@@ -66,9 +66,10 @@ LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, C
                 EachRankReadsItsBoxes const& strategy);
 
 /// Collective over `comm`. Every wanted byte is read once, by contiguous spans of (file, offset) order, then exchanged;
-/// or read directly, where the model says that this is faster. Errors as above.
+/// or read directly, where the model says that this is faster: what is done where no strategy is named. Errors as
+/// above.
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
-                CooperativeRead const& strategy);
+                CooperativeRead const& strategy = {});
 
 /// Every rank has the data: there is nothing to send, and so nothing to pass a communicator for.
 template <class Source, Communicator C>

@@ -50,7 +50,7 @@ struct Broadcast {
 /// One rank has the files. It goes through them in windows and passes each on: with Scatter every rank gets what it
 /// needs of it, with Broadcast all of it, and keeps its part. Memory beyond the local tensors: one window, on the
 /// source (Scatter) or on every rank (Broadcast).
-template <class How>
+template <class How = Scatter>
 struct OneRankReads {
     static constexpr std::string_view name = How::name;
     static constexpr bool communicates = true;

@@ -41,6 +41,9 @@ namespace reshard::inline v0 {
 /// of the transport as from any collective.
 SaveReport save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 SaveOptions const& options = {});
+/// The same for tensors that are const here.
+SaveReport save(std::string folder, std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
+                SaveOptions const& options = {});
 
 }  // namespace reshard::inline v0
 

@@ -55,5 +55,10 @@ RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> 
     report.seconds_blocked = report.seconds;
     return report;
 }
+RESHARD_INLINE SaveReport save(std::string folder, std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
+                               SaveOptions const& options) {
+    auto const list = detail::tensors_to_save(tensors, comm);
+    return save(std::move(folder), std::span<LocalTensor const>(list), comm, options);
+}
 
 }  // namespace reshard::inline v0

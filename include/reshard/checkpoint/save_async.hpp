@@ -58,6 +58,9 @@ private:
 /// rank's file is told by wait().
 SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                       SaveOptions const& options = {});
+/// The same for tensors that are const here.
+SaveHandle start_save(std::string folder, std::span<ConstLocalTensor const> tensors, CommunicatorRef comm,
+                      SaveOptions const& options = {});
 
 }  // namespace reshard::inline v0
 

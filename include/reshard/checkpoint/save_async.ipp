@@ -28,5 +28,10 @@ RESHARD_INLINE SaveHandle start_save(std::string folder, std::span<LocalTensor c
                                      SaveOptions const& options) {
     return SaveHandle(std::make_unique<detail::SaveBehind>(std::move(folder), tensors, comm, options));
 }
+RESHARD_INLINE SaveHandle start_save(std::string folder, std::span<ConstLocalTensor const> tensors,
+                                     CommunicatorRef comm, SaveOptions const& options) {
+    auto const list = detail::tensors_to_save(tensors, comm);
+    return start_save(std::move(folder), std::span<LocalTensor const>(list), comm, options);
+}
 
 }  // namespace reshard::inline v0

@@ -150,6 +150,65 @@ inline constexpr CommunicatorTable communicator_table{
     [](void* comm) noexcept { delete static_cast<C*>(comm); },
 };
 
+/// Says what a type lacks that is meant as a communicator: the first row of the concept's table that it does not have.
+template <class C>
+consteval bool check_communicator_rows() {
+    constexpr bool named = requires { std::string_view(C::name); };
+    static_assert(named, "reshard: this communicator has no name. Fix: add `static constexpr std::string_view name`.");
+    constexpr bool moves = std::movable<C> && !std::copyable<C>;
+    static_assert(!named || moves,
+                  "reshard: this communicator is not move-only. Fix: delete its copies, keep its moves.");
+    constexpr bool asks = requires { requires ExchangeRequest<typename C::request_type>; };
+    static_assert(!moves || asks,
+                  "reshard: this communicator has no request_type. Fix: name one that is an ExchangeRequest.");
+    constexpr bool exchanges = requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
+        { c.exchange(sends, receives) } -> std::same_as<typename C::request_type>;
+    };
+    static_assert(!asks || exchanges,
+                  "reshard: this communicator has no exchange(). "
+                  "Fix: add `request_type exchange(std::span<Send const>, std::span<Receive const>)`.");
+    constexpr bool agrees = requires(C & c, Verdict mine) {
+        { c.agree(mine) } -> std::same_as<Verdict>;
+    };
+    static_assert(!exchanges || agrees,
+                  "reshard: this communicator has no agree(). Fix: add `Verdict agree(Verdict)`.");
+    constexpr bool splits = requires(C & c, DynamicMesh const& mesh) {
+        { c.split(0, 0) } -> std::same_as<C>;
+        { c.split(mesh, 0) } -> std::same_as<C>;
+    };
+    static_assert(!agrees || splits,
+                  "reshard: this communicator has no split(). Fix: inherit MeshSplit<C>, say "
+                  "`using MeshSplit<C>::split;` and add `C split(int colour, int key)`.");
+    static_assert(!splits,
+                  "reshard: this communicator's rank(), size(), traffic() or abort() is missing or not noexcept. "
+                  "Fix: give them the signatures that the concept Communicator lists.");
+    return true;
+}
+/// Says why what was given where a communicator belongs cannot be one.
+template <class Given>
+consteval bool check_communicator() {
+    using C = std::remove_cvref_t<Given>;
+    if constexpr (Communicator<C>) {
+        constexpr bool is_const = std::is_const_v<std::remove_reference_t<Given>>;
+        static_assert(!is_const,
+                      "reshard: this communicator is const, and what it does changes it. "
+                      "Fix: pass it, and take it, without const.");
+        static_assert(is_const,
+                      "reshard: this communicator is a temporary, and what is prepared or under way refers to it. "
+                      "Fix: give it a name and pass that.");
+    } else {
+        constexpr bool ranks = requires(C const& c) {
+            c.rank();
+            c.size();
+        };
+        static_assert(ranks,
+                      "reshard: this is no communicator, it has no rank() and size(). Fix: pass a SelfCommunicator, "
+                      "ThreadCommunicator, MpiCommunicator or NcclCommunicator, not a pointer to one.");
+        if constexpr (ranks) return check_communicator_rows<C>();
+    }
+    return true;
+}
+
 }  // namespace detail
 
 class AnyCommunicator;
@@ -164,6 +223,11 @@ public:
     CommunicatorRef(C& comm)
     noexcept : comm_(&comm), table_(&detail::communicator_table<C>) {}
     inline CommunicatorRef(AnyCommunicator& comm) noexcept;
+    /// Refuses, in words, what is no communicator that can be referred to. Tensors go to overloads without one.
+    template <class Given>
+        requires(!std::same_as<std::remove_cvref_t<Given>, CommunicatorRef> &&
+                 !requires(Given & given) { given.shape(); })
+    CommunicatorRef(Given&&) : comm_(nullptr), table_(nullptr) { static_assert(detail::check_communicator<Given>()); }
 
     [[nodiscard]] std::string_view name() const noexcept { return table_->name; }
     [[nodiscard]] int rank() const noexcept { return table_->rank(comm_); }

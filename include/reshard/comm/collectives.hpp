@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/collectives.hpp
 /// \brief  Small collectives every transport gets for free: barrier, broadcast, all_gather, all_to_all of bytes.
-/// \depends comm/any_communicator.hpp, <vector>. For headers and counts; tensors move through plans.
+/// \depends comm/{agree,any_communicator}.hpp, <vector>. For headers and counts; tensors move through plans.
 ///
 /// All are collective and block. They throw what agree() and exchange() throw, BufferError for sizes that do not fit.
 #pragma once
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
 
 #include <vector>
@@ -30,8 +31,11 @@ inline void check_blocks(std::string_view operation, std::size_t whole, std::siz
 
 }  // namespace detail
 
-/// Returns when every rank has called it.
-inline void barrier(CommunicatorRef comm) { static_cast<void>(comm.agree(Verdict{})); }
+/// Returns when every rank has called it. MismatchError on all where one is in another call that agrees.
+inline void barrier(CommunicatorRef comm) {
+    constexpr std::uint64_t unlike_others = 0x6261727269657221;
+    detail::agree_or_raise(comm, {ErrorCode::none, -1, std::string(transport::in_barrier), unlike_others});
+}
 
 /// `bytes` of rank `root` to every rank; the same size everywhere. Throws MeshError for a root that does not exist.
 inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root) {

@@ -200,6 +200,14 @@ template <class A, class B>
 /// mismatch_text() of two transfers that lie open; nullptr where a side has none.
 [[nodiscard]] std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth);
 
+/// How a message ends where ranks are in different calls of a transport.
+inline constexpr std::string_view other_call =
+    ". Fix: make all ranks call the same things in the same order; barrier(), prepare(), save() and load() call agree.";
+/// What a rank says of itself in barrier(), for those that are in another call.
+inline constexpr std::string_view in_barrier = "is in barrier()";
+/// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.
+inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give every rank the same arguments.";
+
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
 template <class Get>
 [[nodiscard]] Verdict joint_verdict(int ranks, Get const& get) {
@@ -216,9 +224,15 @@ template <class Get>
         first.rank = r;
         // The reasons say what each of the two has in hand, where the caller wrote it down.
         std::string const mine = get(r).reason;
-        first.reason = mine.empty() && first.reason.empty()
-                           ? concat("disagrees with rank 0. Fix: give every rank the same arguments.")
-                           : concat(mine, ", but rank 0 ", first.reason, ". Fix: give every rank the same arguments.");
+        if (mine.empty() && first.reason.empty()) {
+            first.reason = differs;
+            return first;
+        }
+        bool const strays = mine.empty() || first.reason.empty() || mine == in_barrier || first.reason == in_barrier;
+        auto const said = [](std::string const& reason) { return reason.empty() ? "is in another call" : reason; };
+        first.reason = concat(said(mine), ", but rank 0 ", said(first.reason),
+                              strays ? ". Fix: make all ranks call the same things in the same order."
+                                     : ". Fix: give every rank the same arguments.");
         return first;
     }
     first.rank = 0;

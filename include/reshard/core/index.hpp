@@ -131,6 +131,24 @@ struct InlineList {
 /// One integer per tensor dimension (or per mesh axis).
 using Indices = InlineList<Index, max_rank>;
 
+/// Integers that know how many they are: a std::vector, a std::span. No text.
+template <class T>
+concept IntegerList = requires(T const& list) {
+    list.size();
+    list.end();
+    requires std::is_integral_v<std::remove_cvref_t<decltype(*list.begin())>>;
+    requires !std::is_same_v<std::remove_cvref_t<decltype(*list.begin())>, char>;
+};
+
+namespace detail {
+template <class List>
+[[nodiscard]] constexpr Indices indices_of(List const& list) {
+    Indices result;
+    for (auto const value : list) result.push_back(entry<Index>(value));
+    return result;
+}
+}  // namespace detail
+
 /// An order-sensitive 64-bit digest (FNV-1a over the bytes of each value): hashes plans, never secrets.
 class Digest {
 public:

@@ -18,6 +18,8 @@ class DynamicShape {
 public:
     constexpr DynamicShape() = default;
     constexpr explicit DynamicShape(Indices const& extents) : extents_(extents) { check(); }
+    template <IntegerList List>
+    constexpr explicit DynamicShape(List const& extents) : DynamicShape(detail::indices_of(extents)) {}
     constexpr DynamicShape(Index const* extents, int rank) {
         if (rank < 0 || rank > max_rank) raise_rank(rank);
         for (int d = 0; d < rank; ++d) extents_.push_back(extents[d]);
@@ -87,6 +89,16 @@ public:
         if (((Extents != dynamic && Extents != static_cast<Index>(extents)) || ...)) raise_static();
     }
 
+    /// Refuses, in words, what does not tell the compiler how many there are.
+    template <IntegerList List>
+    explicit Shape(List const&) {
+        constexpr bool is_counted = std::is_same_v<List, void>;
+        static_assert(
+            is_counted,
+            "reshard::Shape: the type says how many dimensions there are, and a list says so at run time only. "
+            "Fix: write DynamicShape(list).");
+    }
+
     [[nodiscard]] static constexpr int rank() noexcept { return static_cast<int>(sizeof...(Extents)); }
     /// The extent if the type knows it, `dynamic` otherwise.
     [[nodiscard]] static constexpr Index static_extent(int dim) noexcept {
@@ -115,6 +127,8 @@ private:
 
 template <std::integral... Integers>
 Shape(Integers...) -> Shape<(static_cast<void>(sizeof(Integers)), dynamic)...>;
+template <IntegerList List>
+Shape(List const&) -> Shape<>;  // to say what to write
 
 namespace detail {
 template <class T>

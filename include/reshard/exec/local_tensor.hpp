@@ -1,27 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/local_tensor.hpp
 /// \brief  LocalTensor: one rank's part of a named, distributed tensor. What is loaded, initialised, synchronised and
-///         verified is a list of them.
-/// \depends algebra/transition.hpp, exec/detail/check.hpp, memory/device_memory.hpp, <string>. Opt-in: not part of the
-/// umbrella.
+///         verified is a list of them. What is saved may be a list of ConstLocalTensor.
+/// \depends algebra/transition.hpp, exec/detail/check.hpp, memory/device_memory.hpp, <span>, <string>, <vector>.
+/// Opt-in: not part of the umbrella.
 #pragma once
 
 #include <reshard/algebra/transition.hpp>
 #include <reshard/exec/detail/check.hpp>
 #include <reshard/memory/device_memory.hpp>
 
+#include <span>    // span
 #include <string>  // string
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
+
+/// One rank's part of a distributed tensor that is only read: of const tensors and views.
+struct ConstLocalTensor {
+    std::string name;
+    DynamicDistribution distribution;
+    ConstDynamicView view;  ///< as in LocalTensor
+};
 
 /// One rank's part of a distributed tensor, under the name that all ranks know it by.
 struct LocalTensor {
     std::string name;
     DynamicDistribution distribution;
     DynamicView view;  ///< of shape distribution.local_shape(rank); outside the mesh only the element type counts
+
+    operator ConstLocalTensor() const { return {name, distribution, view}; }
 };
 
 namespace detail {
+
+/// The same tensors for functions that share their code with those that write, and write to none of these.
+[[nodiscard]] inline std::vector<LocalTensor> only_read(std::span<ConstLocalTensor const> tensors) {
+    std::vector<LocalTensor> list;
+    list.reserve(tensors.size());
+    for (ConstLocalTensor const& tensor : tensors) {
+        ConstDynamicView const& view = tensor.view;
+        list.push_back({tensor.name, tensor.distribution,
+                        DynamicView(const_cast<std::byte*>(view.data()), view.dtype(), view.shape(), view.strides())});
+    }
+    return list;
+}
 
 /// What a rank has of a tensor that is read or made whole, as plan(R, P) has it: on Partial axes coordinate 0 has the
 /// values and the others the identity of `op`; where the op is idempotent (min, max) all have the values.

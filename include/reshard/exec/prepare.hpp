@@ -176,6 +176,13 @@ template <class T>
 inline constexpr bool is_tensor<Tensor<T>> = true;
 template <class A>
 inline constexpr bool is_tensor<A const> = is_tensor<A>;
+template <class A>
+inline constexpr bool is_tensor<A&> = is_tensor<A>;
+/// Tensors and views as S&& and T&&, at least one a tensor. Views may be temporaries, tensors may not.
+template <class S, class T>
+concept TensorsGiven = TensorArgument<S> && TensorArgument<T> &&
+    (is_tensor<S> || is_tensor<T>)&&(std::is_reference_v<S> || !is_tensor<S>)&&(std::is_reference_v<T> ||
+                                                                                !is_tensor<T>);
 
 /// Neither a view nor a tensor, for one of the two: pointers, vectors and spans have no shape.
 template <class S, class T>
@@ -189,13 +196,21 @@ consteval bool check_views_given() {
     return true;
 }
 
+template <class Plan>
+consteval bool check_communicator_given() {
+    constexpr bool is_given = std::is_same_v<Plan, void>;
+    static_assert(is_given,
+                  "reshard: there is no communicator here. Fix: pass it behind the plan; where nothing crosses ranks, "
+                  "redistribute(plan, source, destination, rank) needs none.");
+    return is_given;
+}
+
 }  // namespace detail
 
 /// The same for tensors that own their memory.
-template <class From, class To, detail::TensorArgument S, detail::TensorArgument T,
-          std::derived_from<PrepareOptions>... Options>
-    requires(detail::is_tensor<S> || detail::is_tensor<T>)
-[[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, S& source, T& destination,
+template <class From, class To, class S, class T, std::derived_from<PrepareOptions>... Options>
+    requires detail::TensorsGiven<S, T>
+[[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
                                    Options const&... options) {
     return prepare(plan, comm, detail::as_view(source), detail::as_view(destination), options...);
 }
@@ -205,6 +220,10 @@ template <class From, class To, class S, class T, class... Options>
         static_assert(detail::check_views_given<S, T>());
         return prepare(plan, comm, {}, {});
     }
+template <class From, class To, detail::TensorArgument... T>
+void prepare(Plan<From, To> const&, T&&...) {
+    static_cast<void>(detail::check_communicator_given<Plan<From, To>>());
+}
 
 }  // namespace reshard::inline v0
 

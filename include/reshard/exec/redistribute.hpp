@@ -43,10 +43,9 @@ template <class From, class To, class S>
 }
 
 /// The same for tensors that own their memory.
-template <class From, class To, detail::TensorArgument S, detail::TensorArgument T,
-          std::derived_from<PrepareOptions>... Options>
-    requires(detail::is_tensor<S> || detail::is_tensor<T>)
-void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S& source, T& destination,
+template <class From, class To, class S, class T, std::derived_from<PrepareOptions>... Options>
+    requires detail::TensorsGiven<S, T>
+void redistribute(Plan<From, To> const& plan, CommunicatorRef comm, S&& source, T&& destination,
                   Options const&... options) {
     prepare(plan, comm, detail::as_view(source), detail::as_view(destination), options...).run();
 }
@@ -58,6 +57,10 @@ template <class From, class To, class S, class T, class... Options>
     requires detail::NoViews<S, T>
 void redistribute(Plan<From, To> const&, CommunicatorRef, S&&, T&&, Options const&...) {
     static_assert(detail::check_views_given<S, T>());
+}
+template <class From, class To, detail::TensorArgument... T>
+void redistribute(Plan<From, To> const&, T&&...) {
+    static_cast<void>(detail::check_communicator_given<Plan<From, To>>());
 }
 
 namespace detail {
@@ -102,6 +105,12 @@ void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, Tenso
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
         detail::run_locally(host_copies().policy, nullptr, plan.value(), source, destination, rank);
     }
+}
+/// The same for tensors that own their memory.
+template <class From, class To, class S, class T, class... Rest>
+    requires detail::TensorsGiven<S, T>
+void redistribute(Plan<From, To> const& plan, S&& source, T&& destination, int rank, Rest const&... rest) {
+    redistribute(plan, detail::as_view(source), detail::as_view(destination), rank, rest...);
 }
 
 namespace detail {

@@ -3,6 +3,7 @@
 #include <reshard/comm/mpi.hpp>
 
 #include <reshard/comm/detail/mpi_call.hpp>
+#include <reshard/comm/detail/mpi_run.hpp>
 #include <reshard/memory/convert.hpp>
 
 #include "comm/conformance.hpp"
@@ -37,6 +38,13 @@ int allocations = 0;
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
+// The last words of a program name the type of its error once.
+static_assert(reshard::detail::names_type("rank 0 of 2: IoError: a: no such file", "IoError"));
+static_assert(reshard::detail::names_type("IoError: a: no such file", "IoError"));
+static_assert(!reshard::detail::names_type("rank 0 of 2: the file IoError was not found", "IoError"));
+static_assert(!reshard::detail::names_type("reshard::prepare: a MyIoError: no", "IoError"));
+static_assert(!reshard::detail::names_type("", "IoError"));
+
 using namespace reshard;
 using namespace std::chrono_literals;
 

@@ -85,6 +85,15 @@ namespace reshard::inline v0::detail {
     return result;
 }
 
+/// Collective where it fails: a rank without memory for the list fails the agreement that the others are in.
+[[nodiscard]] inline std::vector<LocalTensor> tensors_to_save(std::span<ConstLocalTensor const> tensors,
+                                                              CommunicatorRef comm) {
+    std::vector<LocalTensor> list;
+    Verdict const found = verdict_of([&] { list = only_read(tensors); });
+    if (!found.ok()) agree_or_raise(comm, found);
+    return list;
+}
+
 class SaveSession {
 public:
     using Clock = std::chrono::steady_clock;

@@ -33,8 +33,23 @@ namespace reshard::inline v0::detail {
     return "exception";
 }
 
+/// Whether a text says of what type it is: "IoError: ...", "rank 0 of 2: IoError: ...".
+[[nodiscard]] constexpr bool names_type(std::string_view text, std::string_view type) noexcept {
+    constexpr std::string_view colon = ": ";
+    for (std::size_t at = text.find(type); at != text.npos; at = text.find(type, at + 1)) {
+        bool const begins = at == 0 || (at >= 2 && text.substr(at - 2, 2) == colon);
+        if (begins && text.substr(at + type.size(), 2) == colon) return true;
+    }
+    return false;
+}
+
 inline void print_end(int rank, ErrorCode code, std::string_view text) noexcept {
     std::string_view const type = error_name(code);
+    if (names_type(text, type)) {
+        std::fprintf(stderr, "reshard: rank %d: %.*s\n", rank, static_cast<int>(text.size()), text.data());
+        std::fflush(stderr);
+        return;
+    }
     std::fprintf(stderr, "reshard: rank %d: %.*s: %.*s\n", rank, static_cast<int>(type.size()), type.data(),
                  static_cast<int>(text.size()), text.data());
     std::fflush(stderr);

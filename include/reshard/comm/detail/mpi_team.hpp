@@ -404,10 +404,9 @@ private:
                                 " has left while others wait for it. Fix: make every rank take part in every "
                                 "collective call.");
             } else if (entered >> 8U == calls_ && theirs != call_) {
-                raise_mismatch(
-                    -1, -1,
-                    concat("reshard::MpiCommunicator: rank ", rank_, " called ", name(call_), " while rank ", rank,
-                           " called ", name(theirs), ". Fix: make all ranks call the same things in the same order."));
+                raise_mismatch(-1, -1,
+                               concat("reshard::MpiCommunicator: rank ", rank_, " called ", name(call_), " while rank ",
+                                      rank, " called ", name(theirs), transport::other_call));
             } else {
                 return;
             }

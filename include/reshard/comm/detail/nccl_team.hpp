@@ -397,8 +397,7 @@ inline void NcclTeam::look_for_the_lost() {
         if (there >> 8U == calls_ && there != here) {
             raise_mismatch(-1, -1,
                            concat("reshard::NcclCommunicator: rank ", rank_, " called ", name(call_), " while rank ", r,
-                                  " called ", name(static_cast<NcclCall>(there & 0xffU)),
-                                  ". Fix: make all ranks call the same things in the same order."));
+                                  " called ", name(static_cast<NcclCall>(there & 0xffU)), transport::other_call));
         } else if (nccl_has_died(seat)) {
             reason = concat("rank ", r, " (process ", static_cast<Index>(pid),
                             ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of "

@@ -170,10 +170,9 @@ public:
         check_poison(me);
         for (int r = 0; r < size(); ++r) {
             if (seat(r).call == call) continue;
-            raise_mismatch(
-                me, -1, -1,
-                concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r, " called ",
-                       name(seat(r).call), ". Fix: make all ranks call the same things in the same order."));
+            raise_mismatch(me, -1, -1,
+                           concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r,
+                                  " called ", name(seat(r).call), transport::other_call));
         }
         body();
     }

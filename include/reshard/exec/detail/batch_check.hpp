@@ -102,7 +102,7 @@ void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& diges
     mine.digest = mine.ok() ? digest.whole() : 0;
     Verdict const all = comm.agree(std::move(mine));
     if (all.ok()) return;
-    if (all.code == ErrorCode::mismatch && all.digest != 0) {  // the digests differ: find out where
+    if (all.code == ErrorCode::mismatch && all.reason == transport::differs) {  // the lists differ: find out where
         Index const place = first_difference(comm, digest);
         Verdict second;
         second.reason = describe(place);

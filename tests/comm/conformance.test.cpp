@@ -98,9 +98,9 @@ private:
         kept_->reset();
     }
     ThreadCommunicator inner_;
+    std::unique_ptr<std::vector<Send>> kept_sends_;  // outlives the request that others read it for
     std::unique_ptr<std::optional<ThreadRequest>> kept_ = std::make_unique<std::optional<ThreadRequest>>();
     std::unique_ptr<std::vector<Send>> waste_;
-    std::unique_ptr<std::vector<Send>> kept_sends_;
 };
 static_assert(Communicator<BrokenCommunicator<Broken::nothing>>);
 

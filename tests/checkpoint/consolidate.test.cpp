@@ -398,7 +398,8 @@ TEST_SUITE("checkpoint/consolidate") {
         write_text(here / "nonce", "");
         auto const all = caught_on_ranks(4, [&](ThreadCommunicator& comm) {
             bool const shares = comm.rank() % 2 == 0;
-            reshard::detail::check_shared(comm, shares ? here.path() : elsewhere.path(), "nonce");
+            reshard::detail::SharedCheck check(4, shares ? here.path() : elsewhere.path(), "nonce");
+            reshard::detail::check_shared(comm, check);
         });
         for (Caught const& one : all) {
             CAPTURE(one.message);

@@ -42,7 +42,7 @@ inline void check_options(VerifyOptions const& options, int ranks) {
 RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                              VerifyOptions const& options) {
     std::vector<detail::ReplicaHasher> hasher;
-    agree_on_tensors(comm, tensors, detail::task_of(options), [&] {
+    agree_on_tensors(comm, tensors, [&] { return detail::task_of(options); }, [&] {
         detail::check_options(options, comm.size());
         hasher.emplace_back(options.canonicalise);
     });

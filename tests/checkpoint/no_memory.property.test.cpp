@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whichever allocation one rank is refused in a collective call: all ranks throw the same OutOfMemory, and none waits.
+#include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/verify_checkpoint.hpp>
+
+#include <doctest/doctest.h>
+
+#include "consolidate_support.hpp"
+#include "support/scarce.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+using namespace checkpoint_test;
+using test::Thrown;
+using test::without_memory;
+
+constexpr int ranks = 3;
+
+std::vector<Goal> goals() {
+    return {goal("embed", DType::f32, "(3):(S0)", Shape{10, 4}), goal("norm", DType::bf16, "(3):(R)", Shape{7}),
+            goal("sums", DType::f32, "(3):(P+)", Shape{9}), goal("head", DType::f32, "(3):(S1)", Shape{5, 6})};
+}
+/// Two tensors in boxes that spans of ranks cut: parts of sums have to meet.
+std::vector<Saved> boxes() {
+    Saved wide{{"w", DType::f32, Shape{30, 4}}, 1, {}};
+    for (int f = 0; f < 2; ++f) wide.parts.push_back({0, f, Box{{15 * f, 15 * (f + 1)}, {0, 4}}});
+    return {wide, {{"b", DType::f32, Shape{8}}, 1, {{0, 0, Box{{0, 8}}}}}};
+}
+
+template <class Strategy>
+void check_load(std::string const& path, std::vector<Goal> const& list, Strategy const& strategy) {
+    for (int poor : {0, 1}) {
+        CAPTURE(poor);
+        int const failed = without_memory(
+            ranks, poor,
+            [&](auto& comm) {
+                return [&, local = std::make_unique<LocalTensors>(list, comm.rank())] {
+                    load(path, local->list(), comm, strategy);
+                    test::Plenty const plenty;
+                    CHECK(local->wrong() == "");
+                };
+            },
+            [](Thrown const&) {});
+        CHECK(failed > 20);
+    }
+}
+template <class... Strategies>
+void check_loads(Strategies const&... strategies) {
+    TempFolder const plain;
+    write(plain.path(), goals(), 200);
+    TempFolder const sharded;
+    write_sharded(sharded.path(), boxes(), 2, Described::by_manifest);
+    std::vector<Goal> const cut{goal("w", DType::f32, "(3):(S1)", Shape{30, 4}),
+                                goal("b", DType::f32, "(3):(R)", Shape{8})};
+    (check_load(plain.path(), goals(), strategies), ...);
+    (check_load(sharded.path(), cut, strategies), ...);
+}
+}  // namespace
+
+TEST_SUITE("checkpoint/no_memory") {
+    TEST_CASE("load: one rank reads for all") {
+        check_loads(OneRankReads<Scatter>{1, 64}, OneRankReads<Broadcast>{1, 64});
+    }
+    TEST_CASE("load: each rank reads its boxes") { check_loads(EachRankReadsItsBoxes{}); }
+    TEST_CASE("load: ranks read together, or ask the model whether to") {
+        check_loads(CooperativeRead{64, {}, Cooperation::always, {}}, CooperativeRead{});
+    }
+
+    TEST_CASE("verify_checkpoint: sound files, and files with a fault") {
+        for (bool const spoilt : {false, true}) {
+            CAPTURE(spoilt);
+            TempFolder const folder;
+            Manifest const manifest = write_sharded(folder.path(), boxes(), 2, Described::by_manifest);
+            if (spoilt) {
+                std::string const file = folder / manifest.files[0].leaf;
+                std::string text = read_text(file);
+                text.back() ^= 4;
+                write_text(file, text);
+            }
+            std::string const path = folder.path();
+            for (int poor : {0, 2}) {
+                CAPTURE(poor);
+                without_memory(
+                    ranks, poor,
+                    [&](auto& comm) {
+                        return [&] {
+                            bool sound = true;
+                            try {
+                                static_cast<void>(verify_checkpoint(path, comm, {}, 64));
+                            } catch (FormatError const&) {
+                                sound = false;
+                            }
+                            test::Plenty const plenty;
+                            CHECK(sound == !spoilt);
+                        };
+                    },
+                    [](Thrown const&) {});
+            }
+        }
+    }
+
+    TEST_CASE("consolidate: nothing is left of a call that failed, unless it says that the files are there") {
+        TempFolder const folder;
+        write_sharded(folder.path(), boxes(), 2, Described::by_manifest);
+        ConsolidateOptions options;
+        options.durable = false;
+        options.max_file_bytes = 300;  // two files and an index
+        options.vote_bytes = 100;
+        options.window_bytes = 1 << 16;
+        for (int poor : {0, 1}) {
+            CAPTURE(poor);
+            std::string const out = folder / "out";
+            int const failed = without_memory(
+                ranks, poor,
+                [&](auto& comm) {
+                    return [&, from = folder.path(), to = out]() mutable {
+                        consolidate(std::move(from), std::move(to), comm, options);
+                    };
+                },
+                [&](Thrown const& thrown) {
+                    if (thrown.code == ErrorCode::none) CHECK(damage(out, boxes()) == "");
+                    std::filesystem::remove_all(out);
+                });
+            CHECK(failed > 100);
+        }
+    }
+}

@@ -29,7 +29,7 @@ std::vector<Goal> goals() {
 std::vector<Saved> boxes() {
     Saved wide{{"w", DType::f32, Shape{30, 4}}, 1, {}};
     for (int f = 0; f < 2; ++f) wide.parts.push_back({0, f, Box{{15 * f, 15 * (f + 1)}, {0, 4}}});
-    return {wide, {{"b", DType::f32, Shape{8}}, 1, {{0, 0, Box{{0, 8}}}}}};
+    return {wide, {{"x", DType::f32, Shape{8}}, 1, {{0, 0, Box{{0, 8}}}}}};
 }
 
 template <class Strategy>
@@ -56,7 +56,7 @@ void check_loads(Strategies const&... strategies) {
     TempFolder const sharded;
     write_sharded(sharded.path(), boxes(), 2, Described::by_manifest);
     std::vector<Goal> const cut{goal("w", DType::f32, "(3):(S1)", Shape{30, 4}),
-                                goal("b", DType::f32, "(3):(R)", Shape{8})};
+                                goal("x", DType::f32, "(3):(R)", Shape{8})};
     (check_load(plain.path(), goals(), strategies), ...);
     (check_load(sharded.path(), cut, strategies), ...);
 }
@@ -123,7 +123,9 @@ TEST_SUITE("checkpoint/no_memory") {
                     };
                 },
                 [&](Thrown const& thrown) {
-                    if (thrown.code == ErrorCode::none) CHECK(damage(out, boxes()) == "");
+                    bool const kept = std::filesystem::exists(out);
+                    CHECK((kept || thrown.code != ErrorCode::none));
+                    if (kept) CHECK(damage(out, boxes()) == "");
                     std::filesystem::remove_all(out);
                 });
             CHECK(failed > 100);

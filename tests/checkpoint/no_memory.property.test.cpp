@@ -2,7 +2,10 @@
 // Whichever allocation one rank is refused in a collective call: all ranks throw the same OutOfMemory, and none waits.
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/save.hpp>
+#include <reshard/checkpoint/save_async.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
+#include <reshard/checkpoint/verify_replicas.hpp>
 
 #include <doctest/doctest.h>
 
@@ -129,6 +132,70 @@ TEST_SUITE("checkpoint/no_memory") {
                     std::filesystem::remove_all(out);
                 });
             CHECK(failed > 100);
+        }
+    }
+
+    TEST_CASE("save and start_save: the folder holds a whole save, or none") {
+        TempFolder const folder;
+        auto list = goals();
+        std::erase_if(list, [](Goal const& goal) { return goal.stored.name == "sums"; });  // addends are not saved
+        SaveOptions options;
+        options.durable = false;
+        std::string const out = folder / "out";
+        for (bool const behind : {false, true}) {
+            for (int poor : {0, 1}) {
+                CAPTURE(behind);
+                CAPTURE(poor);
+                int const failed = without_memory(
+                    ranks, poor,
+                    [&](auto& comm) {
+                        auto local = std::make_unique<LocalTensors>(list, comm.rank());
+                        return [&, local = std::move(local), to = out]() mutable {
+                            if (behind) {
+                                start_save(std::move(to), local->list(), comm, options).wait();
+                            } else {
+                                save(std::move(to), local->list(), comm, options);
+                            }
+                        };
+                    },
+                    [&](Thrown const& thrown) {
+                        bool const whole = std::filesystem::exists(out + "/" + std::string(manifest_name));
+                        CHECK((whole || thrown.code != ErrorCode::none));
+                        if (whole) CHECK(Checkpoint::open(out).manifest().tensors.size() == list.size());
+                        std::filesystem::remove_all(out);
+                    });
+                CHECK(failed > 100);
+            }
+        }
+    }
+
+    TEST_CASE("verify_replicas: copies that are equal, and one that is repaired") {
+        std::vector<Goal> const list{goal("a", DType::f32, "(3):(R)", Shape{40}),
+                                     goal("b", DType::f32, "(3):(S0)", Shape{9}),
+                                     goal("c", DType::f32, "(3):(R)", Shape{5, 7})};
+        VerifyOptions options;
+        options.mode = VerifyMode::repair;
+        options.block_bytes = 16;
+        options.bucket_bytes = 64;
+        for (bool const differ : {false, true}) {
+            for (int poor : {0, 1}) {
+                CAPTURE(differ);
+                CAPTURE(poor);
+                int const failed = without_memory(
+                    ranks, poor,
+                    [&](auto& comm) {
+                        auto local = std::make_unique<LocalTensors>(list, comm.rank());
+                        if (differ && comm.rank() == 2) local->list()[2].view.data()[50] ^= std::byte{4};
+                        return [&, local = std::move(local)] {
+                            bool const equal = verify_replicas(local->list(), comm, options).equal();
+                            test::Plenty const plenty;
+                            CHECK(equal == !differ);
+                            CHECK(local->untouched());
+                        };
+                    },
+                    [](Thrown const&) {});
+                CHECK(failed > 5);
+            }
         }
     }
 }

@@ -15,6 +15,11 @@ namespace reshard::inline v0::detail {
 /// Collects messages, then moves them in one exchange. Several to one peer arrive in the order they were added.
 class ReplicaMail {
 public:
+    /// So many each way take no memory any more.
+    void make_room(std::size_t sends, std::size_t receives) {
+        sends_.reserve(sends);
+        receives_.reserve(receives);
+    }
     template <class T>
     void send(int peer, std::span<T const> values) {
         auto const bytes = std::as_bytes(values);

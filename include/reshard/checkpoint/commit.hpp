@@ -61,8 +61,8 @@ public:
     [[nodiscard]] bool is_first() const noexcept { return comm_.rank() == 0; }
     [[nodiscard]] Index agreements() const noexcept { return agreements_; }
 
-    /// What all ranks must have in hand alike in the next agreement, and how this one says what it has. Within its work,
-    /// where that takes memory.
+    /// What all ranks must have in hand alike in the next agreement, and how this one says what it has. Within its
+    /// work, where that takes memory.
     void set_terms(std::uint64_t digest, std::string summary) {
         digest_ = digest;
         summary_ = std::move(summary);

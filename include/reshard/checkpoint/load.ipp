@@ -9,8 +9,9 @@
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/plan/plan.hpp>
 
-#include <chrono>    // steady_clock
-#include <optional>  // optional
+#include <algorithm>  // any_of
+#include <chrono>     // steady_clock
+#include <optional>   // optional
 
 namespace reshard::inline v0 {
 
@@ -71,7 +72,8 @@ public:
         LoadList list;
         ListShare share;
         report_.collectives.agreements = 1;
-        agree_on_tensors(comm, tensors, [&] { return terms.task(); }, [&] {
+        auto const task = [&] { return terms.task(); };
+        agree_on_tensors(comm, tensors, task, [&] {
             check_source(terms.source, comm.size());
             check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));

@@ -7,6 +7,9 @@
 #include <reshard/checkpoint/detail/load_verify.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 
+#include <algorithm>  // sort, all_of
+#include <optional>   // optional
+
 namespace reshard::inline v0 {
 
 namespace detail {

@@ -43,7 +43,8 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
                                              VerifyOptions const& options) {
     std::vector<detail::ReplicaHasher> hasher;
     detail::ReplicaComparison comparison;
-    agree_on_tensors(comm, tensors, [&] { return detail::task_of(options); }, [&] {
+    auto const task = [&] { return detail::task_of(options); };
+    agree_on_tensors(comm, tensors, task, [&] {
         detail::check_options(options, comm.size());
         hasher.emplace_back(options.canonicalise);
         comparison = detail::ReplicaComparison(comm, tensors);
@@ -62,16 +63,16 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     if (options.mode == VerifyMode::repair) {
         std::string undecided;
         detail::ReplicaMail mail;
-        detail::agree_or_raise(comm, detail::verdict_of([&] {
-                                   ReplicaReport const found = report;
-                                   undecided = detail::choose_sources(report.differences, tensors, options.source);
-                                   if (!undecided.empty()) {
-                                       undecided = concat("reshard::verify_replicas: ", undecided, "\n", to_string(found));
-                                       return;
-                                   }
-                                   mail = detail::room_for_repair(comm.rank(), tensors, report.differences,
-                                                                  options.bucket_bytes);
-                               }));
+        detail::agree_or_raise(
+            comm, detail::verdict_of([&] {
+                ReplicaReport const found = report;
+                undecided = detail::choose_sources(report.differences, tensors, options.source);
+                if (!undecided.empty()) {
+                    undecided = concat("reshard::verify_replicas: ", undecided, "\n", to_string(found));
+                    return;
+                }
+                mail = detail::room_for_repair(comm.rank(), tensors, report.differences, options.bucket_bytes);
+            }));
         if (!undecided.empty()) raise(ErrorCode::mismatch, std::move(undecided));
         detail::repair(comm, tensors, report.differences, options.bucket_bytes, mail);
     }

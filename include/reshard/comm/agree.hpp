@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/agree.hpp
 /// \brief  What goes wrong on one rank, told to the others: the same error on all.
-/// \depends comm/communicator.hpp, <new>.
+/// \depends comm/communicator.hpp, <exception>, <new>.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>

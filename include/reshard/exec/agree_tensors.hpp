@@ -8,6 +8,8 @@
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
+#include <concepts>  // invocable
+
 namespace reshard::inline v0 {
 
 /// What a list of tensors is for, in the words of messages.

@@ -120,8 +120,8 @@ inline void check_shared(CommunicatorRef comm, SharedCheck& check) {
     }
     if (missing == 0) return;
     if (missing > 16) list += ", ...";
-    raise(ErrorCode::io, concat("IoError: ", check.folder(), ": ", missing == 1 ? "rank " : "ranks ", list, " of ", comm.size(),
-                                missing == 1 ? " does" : " do",
+    raise(ErrorCode::io, concat("IoError: ", check.folder(), ": ", missing == 1 ? "rank " : "ranks ", list, " of ",
+                                comm.size(), missing == 1 ? " does" : " do",
                                 " not see what rank 0 writes there. Fix: write to a folder that all ranks share."));
 }
 

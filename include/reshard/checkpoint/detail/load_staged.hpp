@@ -13,6 +13,8 @@
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/copy.hpp>
 
+#include <utility>  // exchange
+
 namespace reshard::inline v0::detail {
 
 /// What one rank's local tensors need, as boxes of the files.

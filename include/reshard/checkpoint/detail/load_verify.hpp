@@ -57,8 +57,8 @@ namespace reshard::inline v0::detail {
 using ExtentParts = std::array<ExtentRun, 4>;
 
 /// The parts of all ranks; `all` has room for them. Collective; allocates nothing.
-[[nodiscard]] inline ExtentParts gather_parts(CommunicatorRef comm, SumVerdict const& mine,
-                                              std::span<ExtentParts> all, TransferLists& lists) {
+[[nodiscard]] inline ExtentParts gather_parts(CommunicatorRef comm, SumVerdict const& mine, std::span<ExtentParts> all,
+                                              TransferLists& lists) {
     ExtentParts parts{};
     for (std::size_t i = 0; i < parts.size() && i < mine.parts.size(); ++i) parts[i] = mine.parts[i];
     all_gather(comm, std::as_bytes(std::span(&parts, 1)), std::as_writable_bytes(all), lists);

@@ -121,8 +121,8 @@ inline void parse_spots(std::span<Index const> words, std::span<LocalTensor cons
 }
 
 /// Collective. Fills in the spot of every difference, on every rank. Moves 16 bytes per block, and one block, of every
-/// difference; the blocks of one tensor at a time, so that a rank needs memory for two: for all of that before the first
-/// exchange.
+/// difference; the blocks of one tensor at a time, so that a rank needs memory for two: for all of that before the
+/// first exchange.
 inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
                    std::vector<ReplicaDifference>& differences, ReplicaHasher& hasher, Index block_bytes) {
     std::vector<Search> searches;

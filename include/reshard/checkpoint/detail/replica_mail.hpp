@@ -58,7 +58,8 @@ public:
         if (comm.rank() == 0) counts_.resize(static_cast<std::size_t>(comm.size()));
     }
 
-    /// Collective. Four exchanges, and before numbers move an agreement about what is pending and about memory for them.
+    /// Collective. Four exchanges, and before numbers move an agreement about what is pending and about memory for
+    /// them.
     [[nodiscard]] std::vector<Index> run(CommunicatorRef comm, std::span<Index const> mine, PendingVerdict& pending) {
         Index const own = pending.ok() ? static_cast<Index>(mine.size()) : 0;
         send(0, std::span(&own, 1));

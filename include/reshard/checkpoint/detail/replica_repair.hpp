@@ -6,6 +6,8 @@
 
 #include <reshard/checkpoint/detail/replica_compare.hpp>
 
+#include <utility>  // exchange
+
 namespace reshard::inline v0::detail {
 
 /// Names the source and the receivers of every difference, or says why one has no source. The same on every rank.

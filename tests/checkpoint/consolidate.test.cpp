@@ -201,7 +201,7 @@ TEST_SUITE("checkpoint/consolidate") {
         Index const votes = plan_consolidate(Catalogue(Checkpoint::open(shards.in)), 2, options).votes;
         CHECK(votes == 6);
         CHECK(reports[0].collectives.agreements >= votes);
-        CHECK(reports[0].collectives.agreements < votes + 10);
+        CHECK(reports[0].collectives.agreements < votes + 12);
     }
 
     TEST_CASE("runs are merged over all dimensions, on both sides") {
@@ -398,7 +398,8 @@ TEST_SUITE("checkpoint/consolidate") {
         write_text(here / "nonce", "");
         auto const all = caught_on_ranks(4, [&](ThreadCommunicator& comm) {
             bool const shares = comm.rank() % 2 == 0;
-            reshard::detail::check_shared(comm, shares ? here.path() : elsewhere.path(), "nonce");
+            reshard::detail::SharedCheck check(4, shares ? here.path() : elsewhere.path(), "nonce");
+            reshard::detail::check_shared(comm, check);
         });
         for (Caught const& one : all) {
             CAPTURE(one.message);

@@ -16,7 +16,11 @@ namespace {
 void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) {
     auto& counter = reshard::test::allocation_counter();
     if (counter.counting) ++counter.allocations;
-    if (size >= counter.refused_from && counter.granted-- <= 0) throw std::bad_alloc();
+    if (size >= counter.refused_from && counter.granted-- <= 0) {
+        ++counter.refused;
+        if (counter.once) counter.refused_from = SIZE_MAX;
+        throw std::bad_alloc();
+    }
     if (size >= std::size_t{1} << 40) throw std::bad_alloc();  // sanitizers would end the program instead
     std::size_t const rounded = (size + alignment - 1) / alignment * alignment;
     void* const memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);

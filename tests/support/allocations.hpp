@@ -15,6 +15,8 @@ struct AllocationCounter {
     int allocations = 0;
     std::size_t refused_from = SIZE_MAX;  ///< bytes that this thread cannot get
     int granted = 0;                      ///< of those that size, how many it gets before
+    bool once = false;                    ///< it is refused one, and gets what it asks for afterwards
+    int refused = 0;                      ///< what it has been refused
 };
 AllocationCounter& allocation_counter() noexcept;
 

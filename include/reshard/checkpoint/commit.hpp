@@ -61,7 +61,8 @@ public:
     [[nodiscard]] bool is_first() const noexcept { return comm_.rank() == 0; }
     [[nodiscard]] Index agreements() const noexcept { return agreements_; }
 
-    /// What all ranks must have in hand alike, and how this one says what it has.
+    /// What all ranks must have in hand alike in the next agreement, and how this one says what it has. Within its
+    /// work, where that takes memory.
     void set_terms(std::uint64_t digest, std::string summary) {
         digest_ = digest;
         summary_ = std::move(summary);
@@ -75,15 +76,13 @@ public:
         Verdict verdict = verdict_of(work);
         if (comm_.size() > 1) {
             ++agreements_;
-            if (verdict.ok()) verdict.reason = summary_;
+            if (verdict.ok()) verdict.reason = std::exchange(summary_, {});
             verdict.digest = digest_;
             verdict = comm_.agree(std::move(verdict));
-            if (!verdict.ok())
-                verdict.reason = concat("rank ", verdict.rank, " of ", comm_.size(), ": ", verdict.reason);
         }
         if (verdict.ok()) return;
         if (take_back && !published_.empty()) static_cast<void>(::unlink(published_.c_str()));
-        raise(verdict.code, std::move(verdict.reason));
+        raise(verdict.code, comm_.size() > 1 ? words_of(verdict, comm_.size()) : std::string(words_of(verdict)));
     }
 
     /// Local. The folder, but not its parents.

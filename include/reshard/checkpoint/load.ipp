@@ -9,8 +9,9 @@
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/plan/plan.hpp>
 
-#include <chrono>    // steady_clock
-#include <optional>  // optional
+#include <algorithm>  // any_of
+#include <chrono>     // steady_clock
+#include <optional>   // optional
 
 namespace reshard::inline v0 {
 
@@ -47,8 +48,8 @@ struct LoadTerms {
     bool one_has_files = false;
     Index window_bytes = 0;
     std::uint64_t others = 0;  ///< a digest of what else must be equal
-    ReadOptions reads{};
-    LoadOptions options{};
+    ReadOptions const& reads;
+    LoadOptions const& options;
 
     [[nodiscard]] TensorTask task() const {
         Digest digest;
@@ -63,28 +64,44 @@ struct LoadTerms {
 /// The parts of a load that all strategies with a communicator share.
 class LoadSession {
 public:
-    /// Collective. Rank terms.source looks at the path and tells the others; all check the list.
+    /// Collective. Rank terms.source looks at the path and tells the others; all check the list. \pre all that is given
+    /// outlives this. (Nothing is copied before the first agreement: there may be no memory.)
     LoadSession(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 LoadTerms const& terms)
         : comm_(comm), tensors_(tensors), options_(terms.options), start_(LoadClock::now()), before_(comm.traffic()) {
         LoadList list;
+        ListShare share;
         report_.collectives.agreements = 1;
-        agree_on_tensors(comm, tensors, terms.task(), [&] {
+        auto const task = [&] { return terms.task(); };
+        agree_on_tensors(comm, tensors, task, [&] {
             check_source(terms.source, comm.size());
             check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));
             check_apart(tensors, comm.rank(), "load");
-            if (comm.rank() != terms.source) return;
-            list = look_at(path, terms.one_has_files);
-            if (terms.one_has_files) match_for_all(list, tensors, options_);
+            lists_.make_room(comm.size());
+            shares_.resize(static_cast<std::size_t>(comm.size()));
+            if (comm.rank() == terms.source) {
+                list = look_at(path, terms.one_has_files);
+                if (terms.one_has_files) match_for_all(list, tensors, options_);
+            }
+            share.prepare(comm, terms.source, list, tensors);
         });
-        share_list(comm, terms.source, path, list, report_.collectives, tensors);
-        catalogue_ = std::move(list.catalogue);
-        wanted_ = list.is_matched ? std::move(list.wanted) : match(catalogue_, tensors, options_);
-        files_.emplace(catalogue_, path, std::move(list.open));
-        report_.lists_opened = list.opened;
-        report_.tensors = static_cast<Index>(tensors.size());
-        report_.files = list.is_matched ? list.digest : catalogue_.digest();
+        share.run(comm, terms.source, path, list, report_.collectives, pending_, tensors);
+        attempt([&] {
+            catalogue_ = std::move(list.catalogue);
+            wanted_ = list.is_matched ? std::move(list.wanted) : match(catalogue_, tensors, options_);
+            files_.emplace(catalogue_, path, std::move(list.open));
+            report_.lists_opened = list.opened;
+            report_.tensors = static_cast<Index>(tensors.size());
+            report_.files = list.is_matched ? list.digest : catalogue_.digest();
+        });
+    }
+
+    /// Local: what a strategy works out by itself. Once something has failed it is left out; the next agreement of
+    /// those below, which are collective, tells all ranks.
+    template <class Work>
+    void attempt(Work&& work) {
+        pending_.attempt(work);
     }
 
     /// Empty where one rank has the files, on the others.
@@ -92,28 +109,43 @@ public:
     [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::vector<ReadBox> needs() const { return needed_boxes(wanted_, tensors_, comm_.rank()); }
 
+    /// The shares of all ranks. A rank that has failed has none to tell; then all end here.
+    [[nodiscard]] std::span<LoadShare const> gather_shares(LoadShare mine) {
+        if (!pending_.ok()) mine.direct_reads = -1;
+        all_gather(comm_, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(shares_)), lists_);
+        ++report_.collectives.exchanges;
+        if (std::any_of(shares_.begin(), shares_.end(), [](LoadShare const& one) { return one.direct_reads < 0; })) {
+            agree();
+        }
+        return shares_;
+    }
+
     /// Each rank reads what it needs.
     void read_directly(ReadOptions const& reads) {
         std::vector<ReadBox> boxes;
         std::optional<ExtentSums> sums;
-        agree([&] {
+        attempt([&] {
             boxes = needs();
             for (ReadBox const& box : boxes) files_->open(box.file);
             sums.emplace(catalogue_, read_whole(wanted_, tensors_, comm_.rank(), options_));
             files_->sum_up(*sums);
         });
-        agree_partly([&] {
+        agree();
+        attempt([&] {
             fill_identities(tensors_, comm_.rank());
             read_needs(boxes, *files_, reads, report_);
             files_->check_unchanged();
             verify_read(catalogue_, *sums, report_);
         });
+        agree_partly();
     }
 
     /// The readers read and pass on.
     void read_staged(ReadSchedule const& schedule, Spread spread, ReadOptions const& reads) {
         std::optional<ExtentSums> sums;
-        agree([&] {
+        bool cut = false;
+        std::vector<ExtentParts> all_parts;
+        attempt([&] {
             bool reads_some = false;
             for (Piece const& piece : schedule.pieces) {
                 if (piece.reader != comm_.rank()) continue;
@@ -122,24 +154,34 @@ public:
             }
             sums.emplace(catalogue_, reads_some ? read_whole(wanted_, options_) : std::vector<std::size_t>{});
             files_->sum_up(*sums);
+            cut = is_cut(catalogue_, schedule, wanted_, options_);
+            if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));
         });
+        agree();
         StagedLoad staged(comm_, wanted_, tensors_, schedule, spread, report_);
         try {
-            fill_identities(tensors_, comm_.rank());
             staged.run(*files_, reads);
         } catch (Error const& error) {
             raise_partly_filled(error);
         }
-        SumVerdict sum = sum_up(catalogue_, sums->runs());
-        if (is_cut(catalogue_, schedule, wanted_, options_)) {
-            join_parts(comm_, catalogue_, sum);
+        SumVerdict sum;
+        attempt([&] {
+            staged.finish();
+            fill_identities(tensors_, comm_.rank());
+            sum = sum_up(catalogue_, sums->runs());
+        });
+        ExtentParts parts;
+        if (cut) {
+            parts = gather_parts(comm_, sum, all_parts, lists_);
             ++report_.collectives.exchanges;
         }
-        report_.bytes_verified += sum.bytes;
-        agree_partly([&] {
+        attempt([&] {
+            if (cut) join_parts(catalogue_, parts, all_parts, sum);
+            report_.bytes_verified += sum.bytes;
             files_->check_unchanged();
             refuse_wrong(catalogue_, sum.wrong);
         });
+        agree_partly();
     }
 
     [[nodiscard]] LoadReport finish(std::string_view strategy) {
@@ -149,18 +191,15 @@ public:
         report_.seconds = seconds_since(start_);
         return report_;
     }
-    [[nodiscard]] LoadReport& report() noexcept { return report_; }
 
 private:
-    template <class Do>
-    void agree(Do&& work) {
+    void agree() {
         ++report_.collectives.agreements;
-        agree_or_raise(comm_, verdict_of(work));
+        pending_.agree(comm_);
     }
-    template <class Do>
-    void agree_partly(Do&& work) {
+    void agree_partly() {
         try {
-            agree(work);
+            agree();
         } catch (Error const& error) {
             raise_partly_filled(error);
         }
@@ -168,9 +207,12 @@ private:
 
     CommunicatorRef comm_;
     std::span<LocalTensor const> tensors_;
-    LoadOptions options_;
+    LoadOptions const& options_;
     LoadClock::time_point start_;
     Traffic before_;
+    PendingVerdict pending_;
+    TransferLists lists_;
+    std::vector<LoadShare> shares_;  ///< of all ranks, where they tell them
     Catalogue catalogue_;
     std::vector<WantedExtent> wanted_;
     std::optional<LoadFiles> files_;
@@ -195,7 +237,8 @@ RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::sp
     LoadSession session(
         path, tensors, comm,
         {strategy.name, strategy.source, true, strategy.window_bytes, 0, strategy.reads, strategy.options});
-    auto const schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes);
+    ReadSchedule schedule;
+    session.attempt([&] { schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes); });
     session.read_staged(schedule, spread_of(strategy), strategy.reads);
     return session.finish(strategy.name);
 }
@@ -262,16 +305,20 @@ RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor co
                                 {CooperativeRead::name, 0, false, strategy.window_bytes,
                                  detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
                                  strategy.reads, strategy.options});
-    auto const schedule =
-        detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(), strategy.window_bytes);
+    detail::ReadSchedule schedule;
+    session.attempt([&] {
+        schedule = detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(),
+                                             strategy.window_bytes);
+    });
     bool together = strategy.cooperation == Cooperation::always;
     if (strategy.cooperation == Cooperation::by_model) {
-        detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
-        detail::LoadShare const mine = detail::share_of(direct, schedule, session.wanted(), tensors, comm.rank());
-        std::vector<detail::LoadShare> shares(static_cast<std::size_t>(comm.size()));
-        all_gather(comm, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(shares)));
-        ++session.report().collectives.exchanges;
-        together = detail::exchange_pays(shares, schedule.windows, strategy.reads.in_flight, strategy.model);
+        detail::LoadShare mine;
+        session.attempt([&] {
+            detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
+            mine = detail::share_of(direct, schedule, session.wanted(), tensors, comm.rank());
+        });
+        together = detail::exchange_pays(session.gather_shares(mine), schedule.windows, strategy.reads.in_flight,
+                                         strategy.model);
     }
     if (together) {
         session.read_staged(schedule, detail::Spread::exchange, strategy.reads);

@@ -4,6 +4,9 @@
 
 #include <reshard/checkpoint/detail/save_behind.hpp>
 #include <reshard/checkpoint/save_async.hpp>
+#include <reshard/comm/agree.hpp>
+
+#include <new>  // nothrow
 
 namespace reshard::inline v0 {
 
@@ -26,7 +29,11 @@ RESHARD_INLINE SaveReport SaveHandle::wait() {
 
 RESHARD_INLINE SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                      SaveOptions const& options) {
-    return SaveHandle(std::make_unique<detail::SaveBehind>(std::move(folder), tensors, comm, options));
+    std::unique_ptr<detail::SaveBehind> save(new (std::nothrow)
+                                                 detail::SaveBehind(std::move(folder), tensors, comm, options));
+    // The others begin with an agreement, too.
+    if (save == nullptr) detail::agree_or_raise(comm, {ErrorCode::out_of_memory, -1, {}, 0});
+    return SaveHandle(std::move(save));
 }
 RESHARD_INLINE SaveHandle start_save(std::string folder, std::span<ConstLocalTensor const> tensors,
                                      CommunicatorRef comm, SaveOptions const& options) {

@@ -7,6 +7,9 @@
 #include <reshard/checkpoint/detail/load_verify.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 
+#include <algorithm>  // sort, all_of
+#include <optional>   // optional
+
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -62,8 +65,6 @@ private:
             return true;
         } catch (Error const& error) {
             faults_.emplace_back(error.message());
-        } catch (std::bad_alloc const&) {
-            faults_.emplace_back("no memory to read with");
         }
         return false;
     }
@@ -87,13 +88,39 @@ private:
     Index bytes_read_ = 0;
 };
 
-[[noreturn]] inline void raise_faults(std::string const& path, std::span<std::string const> faults) {
+[[nodiscard]] inline std::string describe_faults(std::string const& path, std::span<std::string const> faults) {
     std::string list;
     for (std::size_t i = 0; i < faults.size() && i < listed_faults; ++i) list += concat("\n  ", i + 1, ". ", faults[i]);
     if (faults.size() > listed_faults) list += concat("\n  and ", faults.size() - listed_faults, " more");
-    raise(ErrorCode::format, concat("reshard::verify_checkpoint: ", path, ": ", faults.size(),
-                                    faults.size() == 1 ? " fault:" : " faults:", list,
-                                    "\nFix: fetch the files that are named again, or use another checkpoint."));
+    return concat("reshard::verify_checkpoint: ", path, ": ", faults.size(),
+                  faults.size() == 1 ? " fault:" : " faults:", list,
+                  "\nFix: fetch the files that are named again, or use another checkpoint.");
+}
+
+/// Collective. The faults of all ranks as one FormatError, the same on all; returns where there are none.
+inline void raise_faults(CommunicatorRef comm, std::string const& path, std::span<std::string const> mine,
+                         TextRoom& room, PendingVerdict& pending) {
+    std::vector<std::byte> text;
+    pending.attempt([&] {
+        ByteWriter out;
+        for (std::string const& fault : mine) out.text(fault);
+        text = out.take();
+    });
+    all_gather_texts(comm, text, room, pending);
+    if (std::all_of(room.texts.begin(), room.texts.end(), [](auto const& one) { return one.empty(); })) return;
+    std::string words;
+    pending.attempt([&] {
+        std::vector<std::string> faults;
+        for (auto const& one : room.texts) {
+            ByteReader in(one);
+            while (!in.at_end()) faults.push_back(in.text());
+        }
+        std::sort(faults.begin(), faults.end());  // two ranks may find the same fault of a file
+        faults.erase(std::unique(faults.begin(), faults.end()), faults.end());
+        words = describe_faults(path, faults);
+    });
+    pending.agree(comm);
+    raise(ErrorCode::format, std::move(words));
 }
 
 }  // namespace detail
@@ -102,53 +129,67 @@ RESHARD_INLINE CheckpointVerdict verify_checkpoint(std::string const& path, Comm
                                                    ReadOptions const& reads, Index window_bytes) {
     using namespace detail;
     LoadList list;
+    ListShare share;
     Collectives collectives;
-    agree_or_raise(comm, verdict_of([&] {
-                       check_window(window_bytes);
-                       static_cast<void>(count_reads({}, reads));
-                       if (comm.rank() == 0) list = look_at(path, false);
-                   }));
-    share_list(comm, 0, path, list, collectives);
-    Catalogue const catalogue = std::move(list.catalogue);
-    LoadFiles files(catalogue, path, std::move(list.open));
-    CheckpointCheck check(catalogue, files);
-    ReadSchedule const schedule = spans_read(check.wanted(), comm.size(), window_bytes);
-    ExtentSums sums(catalogue, read_whole(check.wanted(), LoadOptions{}));
-    files.sum_up(sums);
-    std::vector<std::byte> staging;
-    agree_or_raise(comm, verdict_of([&] {
-                       staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
-                   }));
-    for (auto file = static_cast<std::size_t>(comm.rank()); file < catalogue.files().size();
-         file += static_cast<std::size_t>(comm.size())) {
-        check.check_file(static_cast<int>(file));
-    }
-    for_each_window(schedule, [&](std::span<Piece const> pieces) { check.read(pieces, comm.rank(), reads, staging); });
+    PendingVerdict pending;
+    pending.attempt([&] {
+        check_window(window_bytes);
+        static_cast<void>(count_reads({}, reads));
+        if (comm.rank() == 0) list = look_at(path, false);
+        share.prepare(comm, 0, list);
+    });
+    pending.agree(comm);
+    share.run(comm, 0, path, list, collectives, pending);
 
-    SumVerdict sum = sum_up(catalogue, sums.runs());
+    Catalogue catalogue;
+    std::optional<LoadFiles> files;
+    std::optional<CheckpointCheck> check;
+    ReadSchedule schedule;
+    std::optional<ExtentSums> sums;
+    std::vector<std::byte> staging;
+    bool cut = false;
+    std::vector<ExtentParts> all_parts;
+    pending.attempt([&] {
+        catalogue = std::move(list.catalogue);
+        files.emplace(catalogue, path, std::move(list.open));
+        check.emplace(catalogue, *files);
+        schedule = spans_read(check->wanted(), comm.size(), window_bytes);
+        sums.emplace(catalogue, read_whole(check->wanted(), LoadOptions{}));
+        files->sum_up(*sums);
+        cut = is_cut(catalogue, schedule, check->wanted(), LoadOptions{});
+        if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
+        staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
+    });
+    pending.agree(comm);
+
+    SumVerdict sum;
+    pending.attempt([&] {
+        for (auto file = static_cast<std::size_t>(comm.rank()); file < catalogue.files().size();
+             file += static_cast<std::size_t>(comm.size())) {
+            check->check_file(static_cast<int>(file));
+        }
+        for_each_window(schedule,
+                        [&](std::span<Piece const> pieces) { check->read(pieces, comm.rank(), reads, staging); });
+        sum = sum_up(catalogue, sums->runs());
+    });
     // A part of an extent that two ranks read is wrong on all of them; one says so.
     std::size_t const alone = sum.wrong.size();
-    if (is_cut(catalogue, schedule, check.wanted(), LoadOptions{})) join_parts(comm, catalogue, sum);
-    for (std::size_t i = 0; i < sum.wrong.size(); ++i) {
-        if (i < alone || comm.rank() == 0) check.faults().push_back(describe_wrong(catalogue, sum.wrong[i]));
-    }
-    ByteWriter out;
-    for (std::string const& fault : check.faults()) out.text(fault);
-    std::vector<std::string> faults;
-    for (auto const& text : all_gather_texts(comm, out.take())) {
-        ByteReader in(text);
-        while (!in.at_end()) faults.push_back(in.text());
-    }
-    std::sort(faults.begin(), faults.end());  // two ranks may find the same fault of a file
-    faults.erase(std::unique(faults.begin(), faults.end()), faults.end());
-    if (!faults.empty()) raise_faults(path, faults);
+    ExtentParts parts;
+    if (cut) parts = gather_parts(comm, sum, all_parts, share.room().lists);
+    pending.attempt([&] {
+        if (cut) join_parts(catalogue, parts, all_parts, sum);
+        for (std::size_t i = 0; i < sum.wrong.size(); ++i) {
+            if (i < alone || comm.rank() == 0) check->faults().push_back(describe_wrong(catalogue, sum.wrong[i]));
+        }
+    });
+    raise_faults(comm, path, check->faults(), share.room(), pending);
 
     CheckpointVerdict verdict;
     verdict.kind = catalogue.kind();
     verdict.files = static_cast<Index>(catalogue.files().size());
     verdict.tensors = static_cast<Index>(catalogue.tensors().size());
     verdict.extents = static_cast<Index>(catalogue.extents().size());
-    verdict.bytes_read = check.bytes_read();
+    verdict.bytes_read = check->bytes_read();
     for (Extent const& extent : catalogue.extents()) {
         verdict.bytes += catalogue.extent_bytes(extent);
         if (!extent.has_checksum) ++verdict.extents_without_checksum;

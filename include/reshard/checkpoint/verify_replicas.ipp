@@ -42,15 +42,18 @@ inline void check_options(VerifyOptions const& options, int ranks) {
 RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                              VerifyOptions const& options) {
     std::vector<detail::ReplicaHasher> hasher;
-    agree_on_tensors(comm, tensors, detail::task_of(options), [&] {
+    detail::ReplicaComparison comparison;
+    auto const task = [&] { return detail::task_of(options); };
+    agree_on_tensors(comm, tensors, task, [&] {
         detail::check_options(options, comm.size());
         hasher.emplace_back(options.canonicalise);
+        comparison = detail::ReplicaComparison(comm, tensors);
     });
 
     ReplicaReport report;
     report.tensors = tensors.size();
     for (LocalTensor const& tensor : tensors) report.compared += detail::has_replicas(tensor.distribution) ? 1U : 0U;
-    report.differences = detail::compare(comm, tensors, hasher.front());
+    report.differences = detail::compare(comm, tensors, hasher.front(), comparison);
     if (report.equal()) return report;
     detail::locate(comm, tensors, report.differences, hasher.front(), options.block_bytes);
     if (options.mode == VerifyMode::error) {
@@ -58,12 +61,20 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
                                           "\nFix: load or broadcast these tensors again, or pass VerifyMode::repair."));
     }
     if (options.mode == VerifyMode::repair) {
-        ReplicaReport const found = report;
-        std::string const undecided = detail::choose_sources(report.differences, tensors, options.source);
-        if (!undecided.empty()) {
-            raise(ErrorCode::mismatch, concat("reshard::verify_replicas: ", undecided, "\n", to_string(found)));
-        }
-        detail::repair(comm, tensors, std::span<ReplicaDifference const>(report.differences), options.bucket_bytes);
+        std::string undecided;
+        detail::ReplicaMail mail;
+        detail::agree_or_raise(
+            comm, detail::verdict_of([&] {
+                ReplicaReport const found = report;
+                undecided = detail::choose_sources(report.differences, tensors, options.source);
+                if (!undecided.empty()) {
+                    undecided = concat("reshard::verify_replicas: ", undecided, "\n", to_string(found));
+                    return;
+                }
+                mail = detail::room_for_repair(comm.rank(), tensors, report.differences, options.bucket_bytes);
+            }));
+        if (!undecided.empty()) raise(ErrorCode::mismatch, std::move(undecided));
+        detail::repair(comm, tensors, report.differences, options.bucket_bytes, mail);
     }
     return report;
 }

@@ -1,33 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/agree.hpp
 /// \brief  What goes wrong on one rank, told to the others: the same error on all.
-/// \depends comm/communicator.hpp, <new>.
+/// \depends comm/communicator.hpp, <exception>, <new>.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 
-#include <new>  // bad_alloc
+#include <exception>    // exception
+#include <new>          // bad_alloc
+#include <string_view>  // string_view
+#include <utility>      // exchange
 
 namespace reshard::inline v0::detail {
+
+/// What is said of a rank without memory, where there may be none to write it down either.
+inline constexpr std::string_view no_memory_text =
+    "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, smaller rounds or "
+    "windows.";
+
+[[nodiscard]] inline std::string_view words_of(Verdict const& verdict) noexcept {
+    bool const wordless = verdict.code == ErrorCode::out_of_memory && verdict.reason.empty();
+    return wordless ? no_memory_text : std::string_view(verdict.reason);
+}
+/// The same with the rank in front. \pre of all ranks
+[[nodiscard]] inline std::string words_of(Verdict const& all, int ranks) {
+    return concat("rank ", all.rank, " of ", ranks, ": ", words_of(all));
+}
 
 /// What `check` throws, as a verdict.
 template <class Check>
 [[nodiscard]] Verdict verdict_of(Check&& check) {
     Verdict verdict;
 #if defined(__cpp_exceptions)
+    auto const note = [&](ErrorCode code, std::string_view reason) noexcept {
+        verdict.code = code;
+        try {
+            verdict.reason = reason;
+        } catch (std::bad_alloc const&) {  // the code says enough to end the call on all ranks
+            verdict.reason.clear();
+        }
+    };
     try {
         check();
     } catch (Error const& error) {
-        verdict.code = error.code();
-        verdict.reason = error.message();
+        note(error.code(), error.message());
     } catch (std::bad_alloc const&) {
-        verdict.code = ErrorCode::out_of_memory;
-        verdict.reason =
-            "reshard: out of memory. Fix: free some on this rank, or do less at once: fewer tensors, "
-            "smaller rounds or windows.";
+        note(ErrorCode::out_of_memory, no_memory_text);
     } catch (std::exception const& error) {
-        verdict.code = ErrorCode::user;
-        verdict.reason = error.what();
+        note(ErrorCode::user, error.what());
     }
 #else
     check();
@@ -39,7 +59,33 @@ template <class Check>
 template <class C>
 void agree_or_raise(C&& comm, Verdict mine) {
     Verdict const all = comm.agree(std::move(mine));
-    if (!all.ok()) raise(all.code, concat("rank ", all.rank, " of ", comm.size(), ": ", all.reason));
+    if (!all.ok()) raise(all.code, words_of(all, comm.size()));
 }
+
+/// What a rank does between two agreements. A rank that left at its first error would be waited for in the next
+/// exchange; so it stays, does no more work, and the next agreement ends the call on all ranks.
+class PendingVerdict {
+public:
+    /// Local; left out once something has failed.
+    template <class Work>
+    void attempt(Work&& work) {
+        if (ok()) verdict_ = verdict_of(work);
+    }
+    [[nodiscard]] bool ok() const noexcept { return verdict_.ok(); }
+    /// Collective. As agree_or_raise(); after it nothing is pending.
+    template <class C>
+    void agree(C&& comm) {
+        agree_or_raise(comm, std::exchange(verdict_, {}));
+    }
+    /// Local, within the work of another agreement: throws what is pending.
+    void raise_pending() {
+        if (ok()) return;
+        Verdict const mine = std::exchange(verdict_, {});
+        raise(mine.code, std::string(words_of(mine)));
+    }
+
+private:
+    Verdict verdict_;
+};
 
 }  // namespace reshard::inline v0::detail

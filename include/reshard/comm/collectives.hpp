@@ -29,6 +29,51 @@ inline void check_blocks(std::string_view operation, std::size_t whole, std::siz
                                     " blocks of ", block, " bytes. Fix: give it one block per rank."));
 }
 
+/// Lists for the collectives below: with them they allocate nothing. Who makes room for them where all ranks agree next
+/// is not missed later, in the middle of a call, for a lack of memory.
+struct TransferLists {
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+
+    void make_room(int ranks) {
+        sends.reserve(static_cast<std::size_t>(ranks));
+        receives.reserve(static_cast<std::size_t>(ranks));
+    }
+    void clear() noexcept {
+        sends.clear();
+        receives.clear();
+    }
+    /// Collective; the lists are empty again.
+    void deliver(CommunicatorRef comm) {
+        comm.exchange(sends, receives).wait();
+        clear();
+    }
+};
+
+inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root, TransferLists& lists) {
+    if (root < 0 || root >= comm.size()) {
+        raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", comm.size(), " ranks."));
+    }
+    lists.clear();
+    StridedBox const box = byte_box(static_cast<Index>(bytes.size()));
+    if (comm.rank() != root && !bytes.empty()) lists.receives.push_back({root, bytes.data(), box});
+    for (int r = 0; r < comm.size() && comm.rank() == root && !bytes.empty(); ++r)
+        if (r != root) lists.sends.push_back({r, bytes.data(), box});
+    lists.deliver(comm);
+}
+
+inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, std::span<std::byte> all,
+                       TransferLists& lists) {
+    check_blocks("all_gather", all.size(), mine.size(), comm.size());
+    lists.clear();
+    StridedBox const box = byte_box(static_cast<Index>(mine.size()));
+    for (int r = 0; r < comm.size() && !mine.empty(); ++r) {
+        lists.sends.push_back({r, mine.data(), box});
+        lists.receives.push_back({r, all.data() + static_cast<std::size_t>(r) * mine.size(), box});
+    }
+    lists.deliver(comm);
+}
+
 }  // namespace detail
 
 /// Returns when every rank has called it. MismatchError on all where one is in another call that agrees.
@@ -39,21 +84,8 @@ inline void barrier(CommunicatorRef comm) {
 
 /// `bytes` of rank `root` to every rank; the same size everywhere. Throws MeshError for a root that does not exist.
 inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root) {
-    if (root < 0 || root >= comm.size()) {
-        raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", comm.size(), " ranks."));
-    }
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    if (!bytes.empty()) {
-        StridedBox const box = detail::byte_box(static_cast<Index>(bytes.size()));
-        if (comm.rank() != root) {
-            receives.push_back({root, bytes.data(), box});
-        } else {
-            for (int r = 0; r < comm.size(); ++r)
-                if (r != root) sends.push_back({r, bytes.data(), box});
-        }
-    }
-    comm.exchange(sends, receives).wait();
+    detail::TransferLists lists;
+    detail::broadcast(comm, bytes, root, lists);
 }
 
 namespace detail {
@@ -82,15 +114,8 @@ inline void all_to_all(CommunicatorRef comm, std::span<std::byte const> from, st
 
 /// `mine` of every rank, in rank order, to every rank; the same size everywhere. `all` holds comm.size() blocks.
 inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, std::span<std::byte> all) {
-    detail::check_blocks("all_gather", all.size(), mine.size(), comm.size());
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    StridedBox const box = detail::byte_box(static_cast<Index>(mine.size()));
-    for (int r = 0; r < comm.size() && !mine.empty(); ++r) {
-        sends.push_back({r, mine.data(), box});
-        receives.push_back({r, all.data() + static_cast<std::size_t>(r) * mine.size(), box});
-    }
-    comm.exchange(sends, receives).wait();
+    detail::TransferLists lists;
+    detail::all_gather(comm, mine, all, lists);
 }
 
 }  // namespace reshard::inline v0

@@ -8,6 +8,8 @@
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
+#include <concepts>  // invocable
+
 namespace reshard::inline v0 {
 
 /// What a list of tensors is for, in the words of messages.
@@ -85,11 +87,16 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
 ///
 /// Throws, the same on every rank: the error of the lowest rank that has one, MeshError, DTypeError or BufferError as
 /// detail::check_tensors says or what check() threw; else MismatchError, naming the first tensor listed differently.
-template <class Check>
-void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors, TensorTask const& task,
+///
+/// `make_task()` makes the TensorTask: its words take memory, which a rank may not have.
+template <class MakeTask, class Check>
+    requires std::invocable<MakeTask const&>
+void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors, MakeTask const& make_task,
                       Check&& check) {
+    TensorTask task;
     detail::BatchDigest digest;
     Verdict verdict = detail::verdict_of([&] {
+        task = make_task();
         digest = detail::digest_of(tensors, task.options);
         detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);
         for (LocalTensor const& tensor : tensors) {
@@ -100,6 +107,14 @@ void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors
     });
     detail::agree_on_batch(comm, std::move(verdict), digest,
                            [&](Index place) { return detail::describe(tensors, place, task); });
+}
+
+/// The same with a task that is there already.
+template <class Check>
+void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors, TensorTask const& task,
+                      Check&& check) {
+    agree_on_tensors(
+        comm, tensors, [&] { return task; }, check);
 }
 
 }  // namespace reshard::inline v0

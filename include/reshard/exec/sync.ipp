@@ -128,7 +128,8 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
     Batch batch;
     std::vector<detail::Stretch> stretches;
     PreparedPlan prepared(comm, nullptr);
-    agree_on_tensors(comm, tensors, detail::task_of(options), [&] {
+    auto const task = [&] { return detail::task_of(options); };
+    agree_on_tensors(comm, tensors, task, [&] {
         detail::check_options(options, comm.size());
         batch.reserve(tensors.size());
         for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -71,7 +71,9 @@ public:
     std::string run(MchSaveOptions const& options) {
         std::vector<std::byte> mine;
         std::vector<std::byte> all;
+        TransferLists lists;
         commit_.agree([&] {
+            lists.make_room(comm_.size());
             mine = describe(options);
             commit_.set_terms(digest_.value(), summary_);
             all.resize(mine.size() * static_cast<std::size_t>(comm_.size()));
@@ -79,12 +81,12 @@ public:
             commit_.claim();
         });
         if (comm_.size() == 1) {
-            all = mine;
+            all = std::move(mine);
         } else {
-            all_gather(comm_, mine, all);
+            all_gather(comm_, mine, all, lists);
         }
         commit_.agree([&] {
-            read_headers(all, mine.size());
+            read_headers(all, all.size() / static_cast<std::size_t>(comm_.size()));
             if (comm_.rank() == 0) check_index(to_json(index_), commit_.path(mch_index_name));
             write();
         });

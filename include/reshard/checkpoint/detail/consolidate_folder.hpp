@@ -86,11 +86,32 @@ private:
     }
 }
 
+/// Whether all ranks see a file. Made where all of them agree next: then there is memory to ask them.
+class SharedCheck {
+public:
+    SharedCheck() = default;
+    SharedCheck(int ranks, std::string_view folder, std::string_view leaf)
+        : folder_(folder), path_(join_path(folder_, leaf)), seen_(static_cast<std::size_t>(ranks)) {
+        lists_.make_room(ranks);
+    }
+    /// Collective.
+    [[nodiscard]] std::span<std::byte const> ask(CommunicatorRef comm) {
+        auto const mine = static_cast<std::byte>(turns_up(path_) ? 1 : 0);
+        all_gather(comm, std::span(&mine, 1), std::span(seen_), lists_);
+        return seen_;
+    }
+    [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
+
+private:
+    std::string folder_;
+    std::string path_;
+    std::vector<std::byte> seen_;  ///< by which ranks
+    TransferLists lists_;
+};
+
 /// Collective. Throws IoError, on all ranks, naming every rank that does not see the file of rank 0.
-inline void check_shared(CommunicatorRef comm, std::string const& folder, std::string const& leaf) {
-    auto const mine = static_cast<std::byte>(turns_up(join_path(folder, leaf)) ? 1 : 0);
-    std::vector<std::byte> all(static_cast<std::size_t>(comm.size()));
-    all_gather(comm, std::span(&mine, 1), std::span(all));
+inline void check_shared(CommunicatorRef comm, SharedCheck& check) {
+    auto const all = check.ask(comm);
     std::string list;
     int missing = 0;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -99,8 +120,8 @@ inline void check_shared(CommunicatorRef comm, std::string const& folder, std::s
     }
     if (missing == 0) return;
     if (missing > 16) list += ", ...";
-    raise(ErrorCode::io, concat("IoError: ", folder, ": ", missing == 1 ? "rank " : "ranks ", list, " of ", comm.size(),
-                                missing == 1 ? " does" : " do",
+    raise(ErrorCode::io, concat("IoError: ", check.folder(), ": ", missing == 1 ? "rank " : "ranks ", list, " of ",
+                                comm.size(), missing == 1 ? " does" : " do",
                                 " not see what rank 0 writes there. Fix: write to a folder that all ranks share."));
 }
 

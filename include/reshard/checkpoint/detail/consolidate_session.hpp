@@ -35,21 +35,26 @@ namespace reshard::inline v0::detail {
     return joined;
 }
 
-/// Collective. The runs of all ranks, on all.
-[[nodiscard]] inline std::vector<ExtentRun> gather_runs(CommunicatorRef comm, std::vector<ExtentRun> const& mine) {
+[[nodiscard]] inline std::vector<Index> numbers_of(std::span<ExtentRun const> runs) {
     std::vector<Index> numbers;
-    for (ExtentRun const& run : mine) numbers.insert(numbers.end(), {run.extent, run.begin, run.end, run.crc32c});
-    numbers = join_lists(comm, numbers);
-    std::vector<ExtentRun> all;
+    numbers.reserve(4 * runs.size());
+    for (ExtentRun const& run : runs) numbers.insert(numbers.end(), {run.extent, run.begin, run.end, run.crc32c});
+    return numbers;
+}
+[[nodiscard]] inline std::vector<ExtentRun> runs_of(std::span<Index const> numbers) {
+    std::vector<ExtentRun> runs;
+    runs.reserve(numbers.size() / 4);
     for (std::size_t i = 0; i + 3 < numbers.size(); i += 4)
-        all.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
-    return all;
+        runs.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+    return runs;
 }
 
+/// Between two exchanges nobody leaves: what fails is pending until all agree.
 class RewriteSession {
 public:
     using Clock = std::chrono::steady_clock;
 
+    /// \pre options outlive this. (They are not copied before the first agreement: there may be no memory.)
     RewriteSession(std::string from, std::string to, CommunicatorRef comm, RewriteOptions const& options,
                    std::string_view lock)
         : start_(Clock::now()),
@@ -66,8 +71,8 @@ public:
         claim_folder();
         make_files();
         prepare();
-        for (std::size_t window = 0; window + 1 < pieces_.windows.size(); ++window) {
-            bool const last = window + 2 == pieces_.windows.size();
+        for (std::size_t window = 0; window + 1 < pieces_->windows.size(); ++window) {
+            bool const last = window + 2 == pieces_->windows.size();
             commit_.agree([&] {
                 runner_->run(window);
                 if (options_.durable) shared_.sync();
@@ -79,7 +84,9 @@ public:
         verify_input();
         sum_output();
         publish();
-        return report();
+        report_.collectives.agreements += commit_.agreements();
+        report_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+        return std::move(report_);
     }
 
 private:
@@ -88,23 +95,31 @@ private:
     /// What is there, on all ranks.
     void read_list(std::uint64_t more) {
         LoadList list;
-        commit_.set_terms(Digest{}.add(digest_of(options_)).add(more).value(), "rewrites files with other options");
+        ListShare share;
         commit_.agree([&] {
+            commit_.set_terms(Digest{}.add(digest_of(options_)).add(more).value(), "rewrites files with other options");
             check(options_);
-            if (!commit_.is_first()) return;
-            if (path_kind(input_) == PathKind::missing) raise_io(input_, "cannot open", ENOENT, "check the path.");
-            std::string const folder = input_folder(input_);
-            refuse_other_files_early(folder);
-            refuse_save_under_way(folder);
-            list = look_at(input_, false);
-            id_ = random_save_id();
+            lists_.make_room(comm().size());
+            if (commit_.is_first()) list = look();
+            share.prepare(comm(), 0, list);
         });
-        share_list(comm(), 0, input_, list, report_.collectives);
-        broadcast(comm(), std::as_writable_bytes(std::span(&id_, 1)), 0);
+        share.run(comm(), 0, input_, list, report_.collectives, pending_);
+        broadcast(comm(), std::as_writable_bytes(std::span(&id_, 1)), 0, lists_);
         ++report_.collectives.broadcasts;
-        from_ = std::move(list.catalogue);
-        in_.emplace(from_, input_, std::move(list.open));
-        report_.files_opened = list.opened;
+        pending_.attempt([&] {
+            from_ = std::move(list.catalogue);
+            in_.emplace(from_, input_, std::move(list.open));
+            report_.files_opened = list.opened;
+        });
+    }
+    /// Local, on rank 0.
+    [[nodiscard]] LoadList look() {
+        if (path_kind(input_) == PathKind::missing) raise_io(input_, "cannot open", ENOENT, "check the path.");
+        std::string const folder = input_folder(input_);
+        refuse_other_files_early(folder);
+        refuse_save_under_way(folder);
+        id_ = random_save_id();
+        return look_at(input_, false);
     }
     /// Before anything is made: what dead runs have left may be there still.
     void refuse_other_files_early(std::string const& folder) const {
@@ -115,29 +130,30 @@ private:
 
     template <class Make>
     void agree_on_output(Make&& make) {
-        Verdict verdict = verdict_of([&] {
+        commit_.agree([&] {
+            pending_.raise_pending();
             check_coverage(from_.manifest(), input_);
             check_replicas(from_, options_);
             output_ = make(from_, save_id_digits(id_));
             line_.emplace(from_, output_.catalogue, output_.start_bytes());
-        });
-        commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
-                                                   output_.catalogue.tensors().size(), " tensors"));
-        commit_.agree([&] {
-            if (!verdict.ok()) raise(verdict.code, std::move(verdict.reason));
+            commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
+                                                       output_.catalogue.tensors().size(), " tensors"));
         });
         commit_.set_terms(0, {});
     }
 
     /// The folder is ours, it is empty, it has room, and all ranks see it.
     void claim_folder() {
-        std::string const nonce = concat(NonceFile::prefix, save_id_digits(id_));
         std::optional<NonceFile> file;
+        SharedCheck check;
         commit_.agree([&] {
+            std::string const nonce = concat(NonceFile::prefix, save_id_digits(id_));
+            check = SharedCheck(comm().size(), commit_.folder(), nonce);
             if (!commit_.is_first()) return;
             bool const is_new = path_kind(commit_.folder()) == PathKind::missing;
+            std::string folder = commit_.folder();
             commit_.make_folder();
-            if (is_new) made_folder_.remember(commit_.folder());
+            if (is_new) made_folder_.remember(std::move(folder));
             commit_.claim();
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             refuse_other_files(commit_.folder(), input_folder(input_), lock_);
@@ -145,14 +161,13 @@ private:
             check_space(commit_.folder(), output_.file_bytes());
             file.emplace(commit_.folder(), nonce);
         });
-        check_shared(comm(), commit_.folder(), nonce);
+        check_shared(comm(), check);
         ++report_.collectives.exchanges;
     }
 
     /// Rank 0 makes them; the others are told what they are called.
     void make_files() {
-        std::string text;
-        commit_.agree([&] {
+        pending_.attempt([&] {
             if (!commit_.is_first()) return;
             auto const files = output_.catalogue.files();
             ByteWriter out;
@@ -164,35 +179,37 @@ private:
             for (std::string const& leaf : report_.left_over) out.text(leaf);
             names_ = out.take();
         });
-        auto size = static_cast<Index>(names_.size());
-        broadcast(comm(), std::as_writable_bytes(std::span(&size, 1)), 0);
-        names_.resize(static_cast<std::size_t>(size));
-        broadcast(comm(), names_, 0);
+        broadcast_text(comm(), 0, names_, lists_, pending_);
+        ++report_.collectives.agreements;
         report_.collectives.broadcasts += 2;
-        std::vector<std::string> paths;
-        report_.left_over.clear();
-        for (ByteReader in(names_); !in.at_end();) {
-            std::string leaf = in.text();
-            if (paths.size() < output_.catalogue.files().size()) {
-                paths.push_back(commit_.path(leaf));
-            } else {
-                report_.left_over.push_back(std::move(leaf));
+        pending_.attempt([&] {
+            std::vector<std::string> paths;
+            report_.left_over.clear();
+            for (ByteReader in(names_); !in.at_end();) {
+                std::string leaf = in.text();
+                if (paths.size() < output_.catalogue.files().size()) {
+                    paths.push_back(commit_.path(leaf));
+                } else {
+                    report_.left_over.push_back(std::move(leaf));
+                }
             }
-        }
-        shared_ = SharedFiles(std::move(paths), output_.start_bytes());
+            shared_ = SharedFiles(std::move(paths), output_.start_bytes());
+        });
     }
 
     /// This rank's work: files are open, memory is there.
     void prepare() {
         commit_.agree([&] {
-            pieces_ = list_pieces(*line_, comm().rank(), comm().size(), options_);
+            pending_.raise_pending();
+            join_.make_room(comm());
+            pieces_.emplace(list_pieces(*line_, comm().rank(), comm().size(), options_));
             maker_.emplace(from_, output_.catalogue, *line_, options_.replica);
-            PieceSurvey const needs = survey(*maker_, from_, output_.catalogue, pieces_, options_);
+            PieceSurvey const needs = survey(*maker_, from_, output_.catalogue, *pieces_, options_);
             for (std::size_t i = 0; i < needs.reads_file.size(); ++i)
                 if (needs.reads_file[i] != 0) in_->open(static_cast<int>(i));
             for (std::size_t i = 0; i < needs.writes_file.size(); ++i)
                 if (needs.writes_file[i] != 0) shared_.open(static_cast<int>(i));
-            runner_.emplace(*maker_, from_, *in_, output_.catalogue, shared_, pieces_, options_);
+            runner_.emplace(*maker_, from_, *in_, output_.catalogue, shared_, *pieces_, options_);
         });
     }
 
@@ -203,46 +220,62 @@ private:
                              return e.has_checksum && !e.box.empty();
                          });
         if (!any) return;
-        SumVerdict mine = sum_up(from_, runner_->read());
-        mine.parts.push_back({-1, 0, mine.bytes, 0});
-        std::vector<ExtentRun> parts;
-        for (ExtentRun const& run : gather_runs(comm(), mine.parts)) {
-            if (run.extent < 0) {
-                report_.bytes_verified += run.end;
-            } else {
-                parts.push_back(run);
+        SumVerdict mine;
+        std::vector<Index> numbers;
+        pending_.attempt([&] {
+            mine = sum_up(from_, runner_->read());
+            mine.parts.push_back({-1, 0, mine.bytes, 0});
+            numbers = numbers_of(mine.parts);
+        });
+        numbers = join(numbers);
+        pending_.attempt([&] {
+            std::vector<ExtentRun> parts;
+            for (ExtentRun const& run : runs_of(numbers)) {
+                if (run.extent < 0) {
+                    report_.bytes_verified += run.end;
+                } else {
+                    parts.push_back(run);
+                }
             }
-        }
-        ++report_.collectives.exchanges;
-        SumVerdict const together = sum_up(from_, std::move(parts));
-        report_.bytes_verified += together.bytes;
-        mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
-        commit_.agree([&] {
+            SumVerdict const together = sum_up(from_, std::move(parts));
+            report_.bytes_verified += together.bytes;
+            mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
             if (mine.wrong.empty()) return;
             raise(ErrorCode::format,
                   concat("reshard::consolidate: ", describe_wrong(from_, mine.wrong.front()),
                          ". Fix: fetch the file again; verify_checksums = false takes it as it is."));
-        });
+        });  // the next agreement is about it: before anything has its name
     }
 
     void sum_output() {
         if (!options_.checksums) return;
-        Manifest manifest = output_.catalogue.manifest();
-        auto const all = joined_runs(gather_runs(comm(), joined_runs(runner_->written())));
+        std::vector<Index> numbers;
+        pending_.attempt([&] { numbers = numbers_of(joined_runs(runner_->written())); });
+        numbers = join(numbers);
+        pending_.attempt([&] {
+            Manifest manifest = output_.catalogue.manifest();
+            for (ExtentRun const& run : joined_runs(runs_of(numbers))) {
+                Extent& extent = manifest.extents[static_cast<std::size_t>(run.extent)];
+                extent.has_checksum = run.begin == 0 && run.end == output_.catalogue.extent_bytes(extent);
+                extent.crc32c = static_cast<std::uint32_t>(run.crc32c);
+            }
+            for (Extent& extent : manifest.extents) extent.has_checksum = extent.has_checksum || extent.box.empty();
+            output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());
+        });
+    }
+    /// Collective. The numbers of all ranks, on all.
+    [[nodiscard]] std::vector<Index> join(std::span<Index const> mine) {
+        ++report_.collectives.agreements;
         ++report_.collectives.exchanges;
-        for (ExtentRun const& run : all) {
-            Extent& extent = manifest.extents[static_cast<std::size_t>(run.extent)];
-            extent.has_checksum = run.begin == 0 && run.end == output_.catalogue.extent_bytes(extent);
-            extent.crc32c = static_cast<std::uint32_t>(run.crc32c);
-        }
-        for (Extent& extent : manifest.extents) extent.has_checksum = extent.has_checksum || extent.box.empty();
-        output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());
+        return join_.run(comm(), mine, pending_);
     }
 
     /// Everything gets its name. Shards mean nothing without their manifest: it comes last. Whole files mean something
     /// alone: the index comes first, and readers miss the files that it names until all of them are there.
     void publish() {
         commit_.agree([&] {
+            pending_.raise_pending();
+            fill_report();  // it takes memory: before anything has its name
             if (!commit_.is_first()) return;
             std::string const text = output_.is_manifest ? to_json(output_.catalogue.manifest()) : output_.text;
             bool const has_index = !output_.index.empty();
@@ -271,7 +304,7 @@ private:
         commit_.lock().note(note.text(), options_.durable);
     }
 
-    [[nodiscard]] RewriteReport report() {
+    void fill_report() {
         report_.written = output_.catalogue.manifest();
         report_.bytes_total = line_->bytes();
         report_.bytes_written = runner_->bytes_written();
@@ -279,18 +312,18 @@ private:
         report_.reads = runner_->reads();
         report_.bytes_read = runner_->bytes_read();
         report_.files_opened += in_->count() + shared_.count();
-        report_.collectives.agreements += commit_.agreements();
         report_.extra_bytes = runner_->extra_bytes();
-        report_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-        return report_;
     }
 
     Clock::time_point start_;
     std::string input_;
-    RewriteOptions options_;
+    RewriteOptions const& options_;
     std::string_view lock_;
     MadeFolder made_folder_;  // goes last
     SaveCommit commit_;
+    PendingVerdict pending_;
+    TransferLists lists_;
+    ListJoin join_;
     std::uint64_t id_ = 0;
     Catalogue from_;
     std::optional<InputFiles> in_;
@@ -299,7 +332,7 @@ private:
     MadeFiles made_;  ///< on rank 0
     std::vector<std::byte> names_;
     SharedFiles shared_;
-    PieceList pieces_;
+    std::optional<PieceList> pieces_;  // it is never without memory
     std::optional<PieceMaker> maker_;
     std::optional<PieceRunner> runner_;
     RewriteReport report_;

@@ -94,82 +94,132 @@ enum class ListForm : int { catalogue, files, wanted };
     return out.take();
 }
 
-/// Bytes of each rank, in rank order, on every rank. Collective: an all-gather of their sizes and one of the bytes.
-[[nodiscard]] inline std::vector<std::vector<std::byte>> all_gather_texts(CommunicatorRef comm,
-                                                                          std::span<std::byte const> mine) {
-    auto const ranks = static_cast<std::size_t>(comm.size());
-    Index const size = static_cast<Index>(mine.size());
-    std::vector<Index> sizes(ranks);
-    all_gather(comm, std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)));
-    std::vector<std::vector<std::byte>> texts(ranks);
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
-    for (std::size_t r = 0; r < ranks; ++r) {
-        texts[r].resize(static_cast<std::size_t>(sizes[r]));
-        if (static_cast<int>(r) == comm.rank()) {
-            std::copy(mine.begin(), mine.end(), texts[r].begin());
-            continue;
-        }
-        if (size != 0) sends.push_back({static_cast<int>(r), mine.data(), byte_box(size)});
-        if (sizes[r] != 0) receives.push_back({static_cast<int>(r), texts[r].data(), byte_box(sizes[r])});
+/// Texts that ranks tell each other, and room for what that takes.
+struct TextRoom {
+    TransferLists lists;
+    std::vector<Index> sizes;
+    std::vector<std::vector<std::byte>> texts;  ///< of each rank, once they are told
+
+    /// Local, where all ranks agree next.
+    void make(int ranks) {
+        lists.make_room(ranks);
+        sizes.resize(static_cast<std::size_t>(ranks));
+        texts.resize(static_cast<std::size_t>(ranks));
     }
-    comm.exchange(sends, receives).wait();
-    return texts;
+};
+
+/// The text of one rank becomes that of all. Collective: two broadcasts, and between them an agreement about what is
+/// pending and about memory for the text.
+inline void broadcast_text(CommunicatorRef comm, int source, std::vector<std::byte>& text, TransferLists& lists,
+                           PendingVerdict& pending) {
+    Index size = pending.ok() ? static_cast<Index>(text.size()) : 0;
+    broadcast(comm, std::as_writable_bytes(std::span(&size, 1)), source, lists);
+    pending.attempt([&] { text.resize(static_cast<std::size_t>(size)); });
+    pending.agree(comm);
+    broadcast(comm, text, source, lists);
 }
 
-/// Collective. Completes what rank `source` has found; on other ranks `list` is empty. `path` is this rank's own;
-/// `targets` are those of match_for_all(). Throws the same error on every rank.
-inline void share_list(CommunicatorRef comm, int source, std::string const& path, LoadList& list,
-                       Collectives& collectives, std::span<LocalTensor const> targets = {}) {
-    std::vector<std::byte> text;
-    if (comm.rank() == source) text = list_text(list, targets);
-    Index size = static_cast<Index>(text.size());
-    broadcast(comm, std::as_writable_bytes(std::span(&size, 1)), source);
-    text.resize(static_cast<std::size_t>(size));
-    broadcast(comm, text, source);
-    collectives.broadcasts += 2;
-    ByteReader in(text);
-    auto const form = static_cast<ListForm>(in.number());
-    list.is_dealt = form == ListForm::files;
-    list.is_matched = form == ListForm::wanted;
-    if (!list.is_dealt) {
-        if (comm.rank() == source) return;
+/// Bytes of each rank, in rank order, into room.texts on every rank. Collective: an all-gather of their sizes and one
+/// of the bytes, and between them an agreement about what is pending and about memory for the bytes.
+inline void all_gather_texts(CommunicatorRef comm, std::span<std::byte const> mine, TextRoom& room,
+                             PendingVerdict& pending) {
+    Index const size = pending.ok() ? static_cast<Index>(mine.size()) : 0;
+    all_gather(comm, std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(room.sizes)), room.lists);
+    pending.attempt([&] {
+        for (std::size_t r = 0; r < room.sizes.size(); ++r) {
+            room.texts[r].resize(static_cast<std::size_t>(room.sizes[r]));
+            if (static_cast<int>(r) == comm.rank()) {
+                std::copy(mine.begin(), mine.end(), room.texts[r].begin());
+                continue;
+            }
+            Index const theirs = room.sizes[r];
+            int const peer = static_cast<int>(r);
+            if (size != 0) room.lists.sends.push_back({peer, mine.data(), byte_box(size)});
+            if (theirs != 0) room.lists.receives.push_back({peer, room.texts[r].data(), byte_box(theirs)});
+        }
+    });
+    pending.agree(comm);
+    room.lists.deliver(comm);
+}
+
+/// How the list goes round. Between two exchanges nobody leaves: what fails is pending until all agree.
+class ListShare {
+public:
+    /// Local, where all ranks agree next. `targets` are those of match_for_all().
+    void prepare(CommunicatorRef comm, int source, LoadList const& list, std::span<LocalTensor const> targets = {}) {
+        room_.make(comm.size());
+        if (comm.rank() == source) text_ = list_text(list, targets);
+    }
+
+    /// Collective. Completes what rank `source` has found; on other ranks `list` is empty. `path` is this rank's own.
+    /// Throws the same error on every rank; what fails at the end is pending.
+    void run(CommunicatorRef comm, int source, std::string const& path, LoadList& list, Collectives& collectives,
+             PendingVerdict& pending, std::span<LocalTensor const> targets = {}) {
+        ++collectives.agreements;
+        broadcast_text(comm, source, text_, room_.lists, pending);
+        collectives.broadcasts += 2;
+        ByteReader in(text_);
+        auto const form = static_cast<ListForm>(in.number());
+        list.is_dealt = form == ListForm::files;
+        list.is_matched = form == ListForm::wanted;
+        if (!list.is_dealt) {
+            if (comm.rank() != source) pending.attempt([&] { read(in, list, targets); });
+            return;
+        }
+        std::vector<std::byte> mine;
+        pending.attempt([&] {
+            if (comm.rank() != source) list.files = read_file_list(in);
+            mine = read_headers(comm.rank(), comm.size(), path, list);
+        });
+        ++collectives.agreements;
+        all_gather_texts(comm, mine, room_, pending);
+        collectives.exchanges += 2;
+        pending.attempt([&] { put_together(list); });
+    }
+
+    /// For other texts, once the list has gone round.
+    [[nodiscard]] TextRoom& room() noexcept { return room_; }
+
+private:
+    static void read(ByteReader& in, LoadList& list, std::span<LocalTensor const> targets) {
         if (list.is_matched) {
             list.digest = in.digest();
             list.wanted = read_wanted(in, targets);
         } else {
             list.catalogue = read_catalogue(in);
         }
-        return;
     }
-    if (comm.rank() != source) list.files = read_file_list(in);
+    /// Local: those that are dealt to this rank.
+    [[nodiscard]] static std::vector<std::byte> read_headers(int rank, int ranks, std::string const& path,
+                                                             LoadList& list) {
+        std::string const folder = folder_with_files(path);
+        bool const in_folder = list.files.kind == CheckpointKind::index && folder == path;
+        list.files.source = in_folder ? join_path(folder, index_name) : path;
+        EntryReader const reader(list.files);
+        auto const files = list.files.leaves.size();
+        list.open.resize(files);
+        ByteWriter out;
+        for (auto i = static_cast<std::size_t>(rank); i < files; i += static_cast<std::size_t>(ranks)) {
+            list.open[i] = SafetensorsFile::open(join_path(folder, list.files.leaves[i]));
+            ++list.opened;
+            write(out, reader.read(*list.open[i], i));
+        }
+        return out.take();
+    }
+    void put_together(LoadList& list) {
+        auto const files = list.files.leaves.size();
+        std::vector<ByteReader> readers(room_.texts.begin(), room_.texts.end());
+        std::vector<FileEntries> entries;
+        entries.reserve(files);
+        for (std::size_t i = 0; i < files; ++i) entries.push_back(read_file_entries(readers[i % readers.size()]));
+        list.catalogue = Catalogue(manifest_of(list.files, std::move(entries)), list.files.kind);
+    }
 
-    auto const files = list.files.leaves.size();
-    auto const ranks = static_cast<std::size_t>(comm.size());
-    list.open.resize(files);
-    ByteWriter out;
-    ++collectives.agreements;
-    agree_or_raise(comm, verdict_of([&] {
-                       std::string const folder = folder_with_files(path);
-                       bool const in_folder = list.files.kind == CheckpointKind::index && folder == path;
-                       list.files.source = in_folder ? join_path(folder, index_name) : path;
-                       EntryReader const reader(list.files);
-                       for (auto i = static_cast<std::size_t>(comm.rank()); i < files; i += ranks) {
-                           list.open[i] = SafetensorsFile::open(join_path(folder, list.files.leaves[i]));
-                           ++list.opened;
-                           write(out, reader.read(*list.open[i], i));
-                       }
-                   }));
-    auto const texts = all_gather_texts(comm, out.take());
-    collectives.exchanges += 2;
-    std::vector<ByteReader> readers(texts.begin(), texts.end());
-    std::vector<FileEntries> entries;
-    entries.reserve(files);
-    for (std::size_t i = 0; i < files; ++i) entries.push_back(read_file_entries(readers[i % ranks]));
-    list.catalogue = Catalogue(manifest_of(list.files, std::move(entries)), list.files.kind);
-}
+    std::vector<std::byte> text_;
+    TextRoom room_;
+};
 
-/// What share_list() comes to, and what is opened before it, for the checkpoint of a catalogue. (Boxes that several
+/// What ListShare::run() comes to, and what is opened before it, for the checkpoint of a catalogue. (Boxes that several
 /// shards of PyTorch's hold are in the catalogue once, though all of their headers are shared.)
 struct ListCosts {
     Collectives collectives;
@@ -183,6 +233,7 @@ struct ListCosts {
     list.is_dealt = is_dealt(catalogue.kind(), files, one_has_files);
     ListCosts costs;
     costs.collectives.broadcasts = 2;
+    costs.collectives.agreements = 1;
     bool const is_manifest = catalogue.kind() == CheckpointKind::manifest;
     costs.opened = is_manifest ? 1 : static_cast<Index>(files) + (catalogue.kind() == CheckpointKind::index ? 1 : 0);
     if (!list.is_dealt) {

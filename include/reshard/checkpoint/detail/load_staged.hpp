@@ -13,6 +13,8 @@
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/copy.hpp>
 
+#include <utility>  // exchange
+
 namespace reshard::inline v0::detail {
 
 /// What one rank's local tensors need, as boxes of the files.
@@ -105,17 +107,35 @@ public:
         ++report.collectives.agreements;  // about the memory
     }
 
-    /// Collective. Throws the error of the lowest rank that fails to read, on every rank.
+    /// Collective. Throws the error of the lowest rank that fails to read, or to list what it passes on, on every rank.
     void run(LoadFiles const& files, ReadOptions const& reads) {
         for_each_window(schedule_, [&](std::span<Piece const> pieces) {
             ++report_.collectives.agreements;
-            agree_or_raise(comm_, verdict_of([&] { read(pieces, files, reads); }));
+            agree_or_raise(comm_, verdict_of([&] {
+                               finish();  // with the window before: staging memory is needed again
+                               read(pieces, files, reads);
+                               if (spread_ == Spread::broadcast) {
+                                   lists_.make_room(comm_.size());
+                               } else {
+                                   list_needs(pieces);
+                               }
+                           }));
             if (spread_ == Spread::broadcast) {
                 pass_all(pieces);
             } else {
-                pass_needs(pieces);
+                pass_needs();
             }
         });
+    }
+
+    /// Local, after run(), where all ranks agree next: takes what is needed of the last window that was broadcast.
+    void finish() {
+        for (Piece const& piece : std::exchange(came_, {})) {
+            visit_needs(piece, [&](MessagePart const& from, MessagePart const& to, std::byte* base) {
+                copy(at(piece.place) + from.offset, from.box, base + to.offset, to.box);
+                report_.bytes_loaded += from.box.payload_bytes();
+            });
+        }
     }
 
 private:
@@ -136,20 +156,14 @@ private:
     void pass_all(std::span<Piece const> pieces) {
         Index const bytes = pieces.back().place + pieces.back().bytes;
         ++report_.collectives.broadcasts;
-        broadcast(comm_, {at(0), static_cast<std::size_t>(bytes)}, pieces.front().reader);
-        for (Piece const& piece : pieces) {
-            visit_needs(piece, [&](MessagePart const& from, MessagePart const& to, std::byte* base) {
-                copy(at(piece.place) + from.offset, from.box, base + to.offset, to.box);
-                report_.bytes_loaded += from.box.payload_bytes();
-            });
-        }
+        broadcast(comm_, {at(0), static_cast<std::size_t>(bytes)}, pieces.front().reader, lists_);
+        came_ = pieces;
     }
 
     /// Sends to a rank and receives from one are in the order of the sender's pieces.
-    void pass_needs(std::span<Piece const> pieces) {
-        sends_.clear();
-        receives_.clear();
-        receives_.reserve(pieces.size());
+    void list_needs(std::span<Piece const> pieces) {
+        lists_.clear();
+        lists_.receives.reserve(pieces.size());
         sends_to_.resize(static_cast<std::size_t>(comm_.size()));
         for (Piece const& piece : pieces) {  // by reader
             if (piece.reader == comm_.rank()) add_sends(piece);
@@ -157,13 +171,15 @@ private:
         }
         std::size_t count = 0;
         for (std::vector<Send> const& sends : sends_to_) count += sends.size();
-        sends_.reserve(count);
+        lists_.sends.reserve(count);
         for (std::vector<Send>& sends : sends_to_) {
-            sends_.insert(sends_.end(), sends.begin(), sends.end());
+            lists_.sends.insert(lists_.sends.end(), sends.begin(), sends.end());
             sends.clear();
         }
+    }
+    void pass_needs() {
         ++(spread_ == Spread::scatter ? report_.collectives.scatters : report_.collectives.exchanges);
-        comm_.exchange(sends_, receives_).wait();
+        lists_.deliver(comm_);
     }
 
     /// Tensor by tensor, each with its own distribution: what it takes is read once for all ranks.
@@ -192,13 +208,13 @@ private:
         if (!target.distribution.contains(comm_.rank())) return;
         NeedForm const form = need_of(piece, comm_.rank());
         if (form == NeedForm::box) {
-            Receive& receive = receives_.emplace_back();
+            Receive& receive = lists_.receives.emplace_back();
             receive.peer = piece.reader;
             receive.base = target.view.data() + place_in_local(receive.box, needed_, target.view);
             report_.bytes_loaded += receive.box.payload_bytes();
         } else if (form == NeedForm::messages) {
             visit_messages(piece, [&](MessagePart const&, MessagePart const& to, std::byte* base) {
-                receives_.push_back({piece.reader, base + to.offset, to.box});
+                lists_.receives.push_back({piece.reader, base + to.offset, to.box});
                 report_.bytes_loaded += to.box.payload_bytes();
             });
         }
@@ -254,8 +270,8 @@ private:
     NeededBox needed_;
     std::vector<Message> needs_;
     std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through
-    std::vector<Send> sends_;
-    std::vector<Receive> receives_;
+    TransferLists lists_;
+    std::span<Piece const> came_;  ///< by broadcast, and not yet taken from staging memory
 };
 
 }  // namespace reshard::inline v0::detail

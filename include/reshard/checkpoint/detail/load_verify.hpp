@@ -56,12 +56,17 @@ namespace reshard::inline v0::detail {
 /// a tensor that is listed twice.)
 using ExtentParts = std::array<ExtentRun, 4>;
 
-/// Collective. Puts together the parts of extents that several ranks have read. All ranks find the same.
-inline void join_parts(CommunicatorRef comm, Catalogue const& catalogue, SumVerdict& mine) {
+/// The parts of all ranks; `all` has room for them. Collective; allocates nothing.
+[[nodiscard]] inline ExtentParts gather_parts(CommunicatorRef comm, SumVerdict const& mine, std::span<ExtentParts> all,
+                                              TransferLists& lists) {
     ExtentParts parts{};
     for (std::size_t i = 0; i < parts.size() && i < mine.parts.size(); ++i) parts[i] = mine.parts[i];
-    std::vector<ExtentParts> all(static_cast<std::size_t>(comm.size()));
-    all_gather(comm, std::as_bytes(std::span(&parts, 1)), std::as_writable_bytes(std::span(all)));
+    all_gather(comm, std::as_bytes(std::span(&parts, 1)), std::as_writable_bytes(all), lists);
+    return parts;
+}
+/// Puts together the parts of extents that several ranks have read: `parts` of this one, and `all`. All find the same.
+inline void join_parts(Catalogue const& catalogue, ExtentParts const& parts, std::span<ExtentParts const> all,
+                       SumVerdict& mine) {
     std::vector<ExtentRun> runs;
     for (ExtentParts const& of_rank : all)
         for (ExtentRun const& run : of_rank)

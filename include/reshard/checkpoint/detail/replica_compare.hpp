@@ -64,36 +64,59 @@ inline void judge(ReplicaDifference& difference) {
     return result;
 }
 
-/// Collective. All differences, the same on every rank; where there are none, 16 bytes per rank and group have moved.
-[[nodiscard]] inline std::vector<ReplicaDifference> compare(CommunicatorRef comm, std::span<LocalTensor const> tensors,
-                                                            ReplicaHasher& hasher) {
-    int const rank = comm.rank();
-    std::vector<ReplicaGroup> const groups = replica_groups(tensors, rank);
+/// What a rank compares with others, and room for what it finds.
+struct ReplicaComparison {
     struct Findings {
         std::vector<Hash128> own;     // of each tensor
         Hash128 whole;                // of all of them
         std::vector<Hash128> wholes;  // the leader: of each rank
         bool differs = false;
     };
-    std::vector<Findings> findings(groups.size());
+    std::vector<ReplicaGroup> groups;
+    std::vector<Findings> findings;  ///< of each group
     ReplicaMail mail;
+    ListJoin join;
+
+    ReplicaComparison() = default;
+    /// Local, where all ranks agree next.
+    ReplicaComparison(CommunicatorRef comm, std::span<LocalTensor const> tensors)
+        : groups(replica_groups(tensors, comm.rank())), findings(groups.size()) {
+        std::size_t most = 0;  // messages at once, either way
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            findings[g].own.reserve(groups[g].tensors.size());
+            if (comm.rank() == groups[g].leader()) findings[g].wholes.resize(groups[g].ranks.size());
+            most += groups[g].ranks.size();
+        }
+        mail.make_room(most, most);
+        join.make_room(comm);
+    }
+};
+
+/// Collective. All differences, the same on every rank; where there are none, 16 bytes per rank and group have moved,
+/// and nothing was allocated. What a rank has no memory for is an OutOfMemory on all.
+[[nodiscard]] inline std::vector<ReplicaDifference> compare(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+                                                            ReplicaHasher& hasher, ReplicaComparison& comparison) {
+    int const rank = comm.rank();
+    auto const& groups = comparison.groups;
+    auto& findings = comparison.findings;
+    ReplicaMail& mail = comparison.mail;
     for (std::size_t g = 0; g < groups.size(); ++g) {
         ReplicaGroup const& group = groups[g];
-        Findings& found = findings[g];
+        auto& found = findings[g];
         for (std::size_t i : group.tensors) found.own.push_back(hasher.hash(tensors[i].view));
         found.whole = hash_of(std::as_bytes(std::span(found.own)));
         if (rank != group.leader()) {
             mail.send(group.leader(), std::span<Hash128 const>(&found.whole, 1));
             continue;
         }
-        found.wholes.resize(group.ranks.size(), found.whole);
+        found.wholes.front() = found.whole;
         for (std::size_t m = 1; m < group.ranks.size(); ++m) {
             mail.receive(group.ranks[m], std::span(found.wholes).subspan(m, 1));
         }
     }
     mail.deliver(comm);
     bool here = false;
-    for (Findings& found : findings) {
+    for (auto& found : findings) {
         for (Hash128 const& whole : found.wholes) found.differs = found.differs || !(whole == found.whole);
         here = here || found.differs;
     }
@@ -108,7 +131,17 @@ inline void judge(ReplicaDifference& difference) {
     }
     mail.deliver(comm);
 
-    std::vector<std::vector<Hash128>> tables(groups.size());  // the leader: a row of hashes per rank
+    PendingVerdict pending;
+    std::vector<std::vector<Hash128>> tables;  // the leader: a row of hashes per rank
+    pending.attempt([&] {
+        tables.resize(groups.size());
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            if (!findings[g].differs || rank != groups[g].leader()) continue;
+            tables[g] = findings[g].own;
+            tables[g].resize(groups[g].tensors.size() * groups[g].ranks.size());
+        }
+    });
+    pending.agree(comm);
     for (std::size_t g = 0; g < groups.size(); ++g) {
         ReplicaGroup const& group = groups[g];
         if (!findings[g].differs) continue;
@@ -117,8 +150,6 @@ inline void judge(ReplicaDifference& difference) {
             continue;
         }
         std::size_t const row = group.tensors.size();
-        tables[g] = findings[g].own;
-        tables[g].resize(row * group.ranks.size());
         for (std::size_t m = 1; m < group.ranks.size(); ++m) {
             mail.receive(group.ranks[m], std::span(tables[g]).subspan(m * row, row));
         }
@@ -126,22 +157,28 @@ inline void judge(ReplicaDifference& difference) {
     mail.deliver(comm);
 
     std::vector<Index> words;
-    std::vector<Hash128> column;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-        ReplicaGroup const& group = groups[g];
-        std::size_t const row = group.tensors.size();
-        for (std::size_t t = 0; t < row && !tables[g].empty(); ++t) {
-            column.clear();
-            for (std::size_t m = 0; m < group.ranks.size(); ++m) column.push_back(tables[g][m * row + t]);
-            std::vector<int> const contents = number_contents(column);
-            if (*std::max_element(contents.begin(), contents.end()) == 0) continue;
-            words.push_back(static_cast<Index>(group.tensors[t]));
-            words.push_back(static_cast<Index>(group.ranks.size()));
-            words.insert(words.end(), group.ranks.begin(), group.ranks.end());
-            words.insert(words.end(), contents.begin(), contents.end());
+    pending.attempt([&] {
+        std::vector<Hash128> column;
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            ReplicaGroup const& group = groups[g];
+            std::size_t const row = group.tensors.size();
+            for (std::size_t t = 0; t < row && !tables[g].empty(); ++t) {
+                column.clear();
+                for (std::size_t m = 0; m < group.ranks.size(); ++m) column.push_back(tables[g][m * row + t]);
+                std::vector<int> const contents = number_contents(column);
+                if (*std::max_element(contents.begin(), contents.end()) == 0) continue;
+                words.push_back(static_cast<Index>(group.tensors[t]));
+                words.push_back(static_cast<Index>(group.ranks.size()));
+                words.insert(words.end(), group.ranks.begin(), group.ranks.end());
+                words.insert(words.end(), contents.begin(), contents.end());
+            }
         }
-    }
-    return parse_differences(join_lists(comm, words), tensors);
+    });
+    words = comparison.join.run(comm, words, pending);
+    std::vector<ReplicaDifference> differences;
+    pending.attempt([&] { differences = parse_differences(words, tensors); });
+    pending.agree(comm);
+    return differences;
 }
 
 }  // namespace reshard::inline v0::detail

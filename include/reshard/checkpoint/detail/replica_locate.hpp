@@ -48,23 +48,27 @@ struct Search {
     Index blocks = 0;             // how many do
 };
 
-/// Both sides learn which block differs first.
-[[nodiscard]] inline std::vector<Search> search_blocks(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+/// Local: this rank's parts, with the hashes of its blocks.
+[[nodiscard]] inline std::vector<Search> list_searches(int rank, std::span<LocalTensor const> tensors,
                                                        std::span<ReplicaDifference const> differences,
                                                        ReplicaHasher& hasher, Index block_bytes) {
     std::vector<Search> searches;
     for (std::size_t d = 0; d < differences.size(); ++d) {
         ReplicaSpot const& spot = differences[d].spot;
-        if (comm.rank() != spot.rank && comm.rank() != spot.reference) continue;
+        if (rank != spot.rank && rank != spot.reference) continue;
         DynamicView const& view = tensors[differences[d].tensor].view;
         Search search;
         search.difference = d;
-        search.compares = comm.rank() == spot.reference;
+        search.compares = rank == spot.reference;
         search.mine = hasher.block_hashes(view, block_elements(view.dtype(), block_bytes));
         if (search.compares) search.theirs.resize(search.mine.size());
         searches.push_back(std::move(search));
     }
-    ReplicaMail mail;
+    return searches;
+}
+/// Collective: both sides learn which block differs first. `mail` has room for a message of each search.
+inline void search_blocks(CommunicatorRef comm, std::span<ReplicaDifference const> differences,
+                          std::span<Search> searches, ReplicaMail& mail) {
     for (Search& search : searches) {
         ReplicaSpot const& spot = differences[search.difference].spot;
         if (search.compares) {
@@ -87,7 +91,6 @@ struct Search {
         }
     }
     mail.deliver(comm);
-    return searches;
 }
 
 /// What spot.reference found, as numbers; see parse_spots().
@@ -118,14 +121,31 @@ inline void parse_spots(std::span<Index const> words, std::span<LocalTensor cons
 }
 
 /// Collective. Fills in the spot of every difference, on every rank. Moves 16 bytes per block, and one block, of every
-/// difference; the blocks of one tensor at a time, so that a rank needs memory for two.
+/// difference; the blocks of one tensor at a time, so that a rank needs memory for two: for all of that before the
+/// first exchange.
 inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
                    std::vector<ReplicaDifference>& differences, ReplicaHasher& hasher, Index block_bytes) {
-    std::vector<Search> const searches = search_blocks(comm, tensors, differences, hasher, block_bytes);
+    std::vector<Search> searches;
     std::vector<Index> words;
     std::vector<std::byte> mine;
     std::vector<std::byte> theirs;
     ReplicaMail mail;
+    ListJoin join;
+    PendingVerdict pending;
+    pending.attempt([&] {
+        searches = list_searches(comm.rank(), tensors, differences, hasher, block_bytes);
+        words.reserve(searches.size() * words_per_spot);
+        for (Search const& search : searches) {
+            DType const dtype = tensors[differences[search.difference].tensor].view.dtype();
+            auto const most = static_cast<std::size_t>(block_elements(dtype, block_bytes) * bytes(dtype));
+            mine.reserve(most);
+            theirs.reserve(most);
+        }
+        mail.make_room(searches.size(), searches.size());
+        join.make_room(comm);
+    });
+    pending.agree(comm);
+    search_blocks(comm, differences, searches, mail);
     auto next = searches.begin();
     for (std::size_t d = 0; d < differences.size(); ++d) {
         std::size_t const tensor = differences[d].tensor;
@@ -166,7 +186,7 @@ inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
         words[size + 6] = search.blocks;
         words[size + 7] = static_cast<Index>(search.mine.size());
     }
-    parse_spots(join_lists(comm, words), tensors, differences);
+    parse_spots(join.run(comm, words, pending), tensors, differences);
 }
 
 }  // namespace reshard::inline v0::detail

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/replica_mail.hpp
 /// \brief  Small messages between the ranks of many groups at once, and lists that all ranks learn.
-/// \depends comm/collectives.hpp, <algorithm>.
+/// \depends comm/{agree,collectives}, <algorithm>.
 #pragma once
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
 
 #include <algorithm>  // stable_sort
+#include <numeric>    // accumulate
 
 namespace reshard::inline v0::detail {
 
 /// Collects messages, then moves them in one exchange. Several to one peer arrive in the order they were added.
 class ReplicaMail {
 public:
+    /// So many each way take no memory any more.
+    void make_room(std::size_t sends, std::size_t receives) {
+        sends_.reserve(sends);
+        receives_.reserve(receives);
+    }
     template <class T>
     void send(int peer, std::span<T const> values) {
         auto const bytes = std::as_bytes(values);
@@ -41,34 +48,62 @@ private:
     std::vector<Receive> receives_;
 };
 
-/// Collective. The numbers of all ranks, in rank order, to all: by way of rank 0, so that messages grow with the ranks
-/// and not with their square.
-[[nodiscard]] inline std::vector<Index> join_lists(CommunicatorRef comm, std::vector<Index> const& mine) {
-    bool const root = comm.rank() == 0;
-    auto const ranks = static_cast<std::size_t>(comm.size());
-    ReplicaMail mail;
-    Index const own = static_cast<Index>(mine.size());
-    std::vector<Index> counts(root ? ranks : 0);
-    mail.send(0, std::span(&own, 1));
-    for (std::size_t r = 0; r < counts.size(); ++r) mail.receive(static_cast<int>(r), std::span(counts).subspan(r, 1));
-    mail.deliver(comm);
-
-    Index total = 0;
-    for (Index count : counts) total += count;
-    std::vector<Index> all(static_cast<std::size_t>(total));
-    mail.send(0, std::span(mine));
-    std::size_t offset = 0;
-    for (std::size_t r = 0; r < counts.size(); ++r) {
-        auto const count = static_cast<std::size_t>(counts[r]);
-        mail.receive(static_cast<int>(r), std::span(all).subspan(offset, count));
-        offset += count;
+/// The numbers of all ranks, in rank order, to all: by way of rank 0, so that messages grow with the ranks and not with
+/// their square.
+class ListJoin {
+public:
+    /// Local, where all ranks agree next.
+    void make_room(CommunicatorRef comm) {
+        lists_.make_room(comm.size());
+        if (comm.rank() == 0) counts_.resize(static_cast<std::size_t>(comm.size()));
     }
-    mail.deliver(comm);
 
-    broadcast(comm, std::as_writable_bytes(std::span(&total, 1)), 0);
-    all.resize(static_cast<std::size_t>(total));
-    broadcast(comm, std::as_writable_bytes(std::span(all)), 0);
-    return all;
+    /// Collective. Four exchanges, and before numbers move an agreement about what is pending and about memory for
+    /// them.
+    [[nodiscard]] std::vector<Index> run(CommunicatorRef comm, std::span<Index const> mine, PendingVerdict& pending) {
+        Index const own = pending.ok() ? static_cast<Index>(mine.size()) : 0;
+        send(0, std::span(&own, 1));
+        for (std::size_t r = 0; r < counts_.size(); ++r) receive(r, std::span(counts_).subspan(r, 1));
+        lists_.deliver(comm);
+        Index total = std::accumulate(counts_.begin(), counts_.end(), Index{0});
+        broadcast(comm, std::as_writable_bytes(std::span(&total, 1)), 0, lists_);
+
+        std::vector<Index> all;
+        pending.attempt([&] { all.resize(static_cast<std::size_t>(total)); });
+        pending.agree(comm);
+        send(0, mine);
+        std::size_t offset = 0;
+        for (std::size_t r = 0; r < counts_.size(); ++r) {
+            auto const count = static_cast<std::size_t>(counts_[r]);
+            receive(r, std::span(all).subspan(offset, count));
+            offset += count;
+        }
+        lists_.deliver(comm);
+        broadcast(comm, std::as_writable_bytes(std::span(all)), 0, lists_);
+        return all;
+    }
+
+private:
+    void send(int peer, std::span<Index const> numbers) {
+        auto const bytes = std::as_bytes(numbers);
+        if (!bytes.empty()) lists_.sends.push_back({peer, bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
+    }
+    void receive(std::size_t peer, std::span<Index> numbers) {
+        auto const bytes = std::as_writable_bytes(numbers);
+        if (bytes.empty()) return;
+        lists_.receives.push_back({static_cast<int>(peer), bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
+    }
+
+    TransferLists lists_;
+    std::vector<Index> counts_;  ///< on rank 0, of each rank
+};
+
+/// Collective. The same, for a rank that has memory.
+[[nodiscard]] inline std::vector<Index> join_lists(CommunicatorRef comm, std::vector<Index> const& mine) {
+    ListJoin join;
+    join.make_room(comm);
+    PendingVerdict pending;
+    return join.run(comm, mine, pending);
 }
 
 /// Collective. Whether it is so on any rank.

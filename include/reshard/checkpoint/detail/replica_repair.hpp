@@ -6,6 +6,8 @@
 
 #include <reshard/checkpoint/detail/replica_compare.hpp>
 
+#include <utility>  // exchange
+
 namespace reshard::inline v0::detail {
 
 /// Names the source and the receivers of every difference, or says why one has no source. The same on every rank.
@@ -38,10 +40,11 @@ namespace reshard::inline v0::detail {
     return {};
 }
 
-/// Collective. Sends what choose_sources() decided, one tensor at a time, at most `bucket_bytes` of it in an exchange.
-inline void repair(CommunicatorRef comm, std::span<LocalTensor const> tensors,
-                   std::span<ReplicaDifference const> differences, Index bucket_bytes) {
-    ReplicaMail mail;
+/// Visits what choose_sources() decided, one tensor at a time, at most `bucket_bytes` of it between two deliveries:
+/// give(send), take(receive), deliver().
+template <class Give, class Take, class Deliver>
+void for_each_repair(int rank, std::span<LocalTensor const> tensors, std::span<ReplicaDifference const> differences,
+                     Index bucket_bytes, Give&& give, Take&& take, Deliver&& deliver) {
     for (std::size_t first = 0; first < differences.size();) {
         LocalTensor const& tensor = tensors[differences[first].tensor];
         Index longest = 0;  // all groups of the tensor take part in its exchanges
@@ -54,23 +57,49 @@ inline void repair(CommunicatorRef comm, std::span<LocalTensor const> tensors,
             Index const end = begin + smaller(bucket, longest - begin);
             for (std::size_t d = first; d < last; ++d) {
                 ReplicaDifference const& difference = differences[d];
-                bool const gives = comm.rank() == difference.source;
-                bool const takes = std::find(difference.repaired.begin(), difference.repaired.end(), comm.rank()) !=
+                bool const gives = rank == difference.source;
+                bool const takes = std::find(difference.repaired.begin(), difference.repaired.end(), rank) !=
                                    difference.repaired.end();
                 if (!gives && !takes) continue;
                 for_each_box(tensor.view.shape(), begin, smaller(end, tensor.view.size()), [&](Box const& box) {
                     DynamicView const window = window_of(tensor.view, box);
-                    if (takes) mail.receive(Receive{difference.source, window.data(), strided_box(window)});
+                    if (takes) take(Receive{difference.source, window.data(), strided_box(window)});
                     for (int receiver : difference.repaired) {
-                        if (gives) mail.send(Send{receiver, window.data(), strided_box(window)});
+                        if (gives) give(Send{receiver, window.data(), strided_box(window)});
                     }
                 });
             }
-            mail.deliver(comm);
+            deliver();
             begin = end;
         }
         first = last;
     }
+}
+
+/// Room for the largest delivery. Local, where all ranks agree next.
+[[nodiscard]] inline ReplicaMail room_for_repair(int rank, std::span<LocalTensor const> tensors,
+                                                 std::span<ReplicaDifference const> differences, Index bucket_bytes) {
+    std::size_t sends = 0;
+    std::size_t receives = 0;
+    std::size_t most_sends = 0;
+    std::size_t most_receives = 0;
+    for_each_repair(
+        rank, tensors, differences, bucket_bytes, [&](Send const&) { ++sends; }, [&](Receive const&) { ++receives; },
+        [&] {
+            most_sends = larger(most_sends, std::exchange(sends, 0));
+            most_receives = larger(most_receives, std::exchange(receives, 0));
+        });
+    ReplicaMail mail;
+    mail.make_room(most_sends, most_receives);
+    return mail;
+}
+
+/// Collective. `mail` is room_for_repair().
+inline void repair(CommunicatorRef comm, std::span<LocalTensor const> tensors,
+                   std::span<ReplicaDifference const> differences, Index bucket_bytes, ReplicaMail& mail) {
+    for_each_repair(
+        comm.rank(), tensors, differences, bucket_bytes, [&](Send const& send) { mail.send(send); },
+        [&](Receive const& receive) { mail.receive(receive); }, [&] { mail.deliver(comm); });
 }
 
 }  // namespace reshard::inline v0::detail

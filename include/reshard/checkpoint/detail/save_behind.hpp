@@ -82,7 +82,7 @@ private:
         }
         try {
             background_ = std::thread([this] { write_behind(); });
-        } catch (std::system_error const&) {  // the system gives no thread: this one writes
+        } catch (std::exception const&) {  // the system gives no thread, or no memory for one: this one writes
             write_here();
             return;
         }

@@ -105,13 +105,15 @@ public:
                 SaveOptions const& options, Index unit_bytes, Prepare&& prepare)
         : start_(Clock::now()),
           before_(comm.traffic()),
-          options_(options),
           commit_(std::move(folder), comm, save_names(), options.durable) {
         std::vector<ReplicaHasher> hasher;
         std::vector<LocalTensor> compared;
-        std::uint64_t id = 0;
+        ReplicaComparison comparison;
         ++agreements_;
-        agree_on_tensors(comm, tensors, {"save", "saves", digest_of(options), text_of(options)}, [&] {
+        auto const task = [&] { return TensorTask{"save", "saves", digest_of(options), text_of(options)}; };
+        agree_on_tensors(comm, tensors, task, [&] {
+            options_ = options;
+            lists_.make_room(comm.size());
             plan_ = plan_save(placed_tensors(tensors), comm.size(), options);
             stream_ = SaveStream(spans(tensors), unit_bytes);
             prepare(stream_);
@@ -120,19 +122,18 @@ public:
             if (compares_) {
                 compared = compared_tensors(tensors, options);
                 hasher.emplace_back(false);
+                comparison = ReplicaComparison(comm, compared);
             }
             if (!commit_.is_first()) return;
             commit_.make_folder();
             commit_.claim();
-            id = random_save_id();
+            id_ = random_save_id();
         });
         if (comm.size() > 1) {
-            broadcast(comm, std::as_writable_bytes(std::span(&id, 1)), 0);
+            broadcast(comm, std::as_writable_bytes(std::span(&id_, 1)), 0, lists_);
             report_.collectives.broadcasts = 1;
         }
-        plan_.manifest.save = save_id_digits(id);
-        if (compares_) refuse_differences(compared, hasher.front());
-        report_.save = plan_.manifest.save;
+        if (compares_) refuse_differences(compared, hasher.front(), comparison);
         report_.tensors = static_cast<Index>(tensors.size());
         report_.bytes_saved = plan_.bytes_written;
         report_.bytes_deduplicated = plan_.bytes_held - plan_.bytes_written;
@@ -146,6 +147,8 @@ public:
 
     /// Local: the file with its header, under a temporary name. A rank that writes nothing has none.
     void open() {
+        plan_.manifest.save = save_id_digits(id_);
+        report_.save = plan_.manifest.save;
         if (mine().empty()) return;
         std::vector<TensorSpec> specs;
         for (Extent const& extent : mine()) {
@@ -184,10 +187,13 @@ public:
     /// Collective: the rest of the protocol. `written`: how this rank's part went.
     SaveReport finish(Verdict written) {
         before_ = comm().traffic();  // others may have used the communicator since it began
+        ReplicaMail mail;
         commit_.agree([&] {
-            if (!written.ok()) raise(written.code, std::move(written.reason));
+            if (!written.ok()) raise(written.code, std::string(words_of(written)));
+            mail = records_to_send();
         });
-        gather_records();
+        mail.deliver(comm());
+        ++report_.collectives.exchanges;
         commit_.agree(
             [&] {
                 if (file_) commit_.publish(*file_);
@@ -215,7 +221,7 @@ public:
         report_.collectives.agreements = agreements_ + commit_.agreements();
         count_traffic();
         report_.seconds = seconds();
-        return report_;
+        return std::move(report_);
     }
 
 private:
@@ -247,11 +253,12 @@ private:
         if (commit_.is_first()) records_.resize(2 * plan_.manifest.files.size() + plan_.manifest.extents.size());
     }
 
-    void refuse_differences(std::span<LocalTensor const> tensors, ReplicaHasher& hasher) {
+    void refuse_differences(std::span<LocalTensor const> tensors, ReplicaHasher& hasher,
+                            ReplicaComparison& comparison) {
         ReplicaReport found;
         found.tensors = tensors.size();
         for (LocalTensor const& tensor : tensors) found.compared += has_replicas(tensor.distribution) ? 1U : 0U;
-        found.differences = compare(comm(), tensors, hasher);
+        found.differences = compare(comm(), tensors, hasher, comparison);
         ++report_.collectives.exchanges;
         ++agreements_;
         if (found.equal()) return;
@@ -263,8 +270,8 @@ private:
                    "(SaveOptions::replica_axes)."));
     }
 
-    /// Collective: one exchange, to rank 0.
-    void gather_records() {
+    /// To rank 0, in one exchange.
+    [[nodiscard]] ReplicaMail records_to_send() {
         ReplicaMail mail;
         if (!mine().empty()) mail.send(0, std::span<std::uint64_t const>(record_));
         std::size_t at = 0;
@@ -273,8 +280,7 @@ private:
             mail.receive(plan_.manifest.files[f].writer, std::span<std::uint64_t>(records_).subspan(at, size));
             at += size;
         }
-        mail.deliver(comm());
-        ++report_.collectives.exchanges;
+        return mail;
     }
     void complete_manifest() {
         Manifest& manifest = plan_.manifest;
@@ -302,6 +308,8 @@ private:
     SaveCommit commit_;
     SavePlan plan_;
     SaveStream stream_;
+    std::uint64_t id_ = 0;
+    TransferLists lists_;
     bool compares_ = false;
     Index agreements_ = 0;
     std::optional<TemporaryFile> file_;

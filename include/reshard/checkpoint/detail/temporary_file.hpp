@@ -20,11 +20,11 @@ public:
         std::string_view leaf = path_;
         if (auto const slash = leaf.rfind('/'); slash != std::string_view::npos) leaf.remove_prefix(slash + 1);
         for (int attempt = 0;; ++attempt) {
-            std::string const candidate = join_path(folder, concat(".", leaf, ".tmp.", ::getpid(), ".", attempt));
+            std::string candidate = join_path(folder, concat(".", leaf, ".tmp.", ::getpid(), ".", attempt));
             int const fd = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
             if (fd >= 0) {
                 file_ = FileDescriptor(fd);
-                temporary_path_ = candidate;
+                temporary_path_ = std::move(candidate);  // allocates nothing: the file goes with this
                 return;
             }
             if (errno == EINTR || (errno == EEXIST && attempt < 10000)) continue;

@@ -104,12 +104,13 @@ void agree_on_batch(CommunicatorRef comm, Verdict mine, BatchDigest const& diges
     if (all.ok()) return;
     if (all.code == ErrorCode::mismatch && all.reason == transport::differs) {  // the lists differ: find out where
         Index const place = first_difference(comm, digest);
-        Verdict second;
-        second.reason = describe(place);
+        std::string words;
+        Verdict second = verdict_of([&] { words = describe(place); });
+        if (second.ok()) second.reason = std::move(words);
         second.digest = digest.of_first(place + 1);  // of those who differ there
         agree_or_raise(comm, std::move(second));
     }
-    raise(all.code, concat("rank ", all.rank, " of ", comm.size(), ": ", all.reason));
+    raise(all.code, words_of(all, comm.size()));
 }
 
 }  // namespace reshard::inline v0::detail

@@ -5,8 +5,8 @@
 #
 # reshard_compile_together(TARGET FILE...): files of the current source folder. Each keeps its names to itself, since it
 # is included in a namespace of its own; so all its #include lines, which must stand at the beginning of a line, come
-# before, from a file of them that every translation unit of the target begins with. Files that specialise templates of
-# the library cannot be in a namespace: they are compiled alone.
+# before, from a file of them that every such translation unit begins with. Files that specialise templates of the library
+# cannot be in a namespace, and those that define a macro for what they include share no includes: they are compiled alone.
 function(reshard_compile_together target)
     if(NOT RESHARD_TESTS_TOGETHER)
         return()
@@ -20,8 +20,10 @@ function(reshard_compile_together target)
         cmake_path(GET file PARENT_PATH folder)
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
         file(STRINGS ${file} specialisations REGEX "^template <>")
-        if(specialisations)
+        file(STRINGS ${file} directives REGEX "^#(define|include) " LIMIT_COUNT 1)
+        if(specialisations OR directives MATCHES "^#define")
             set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+            continue()
         endif()
         file(STRINGS ${file} lines REGEX "^#include ")
         foreach(line IN LISTS lines)
@@ -39,11 +41,10 @@ function(reshard_compile_together target)
     list(JOIN includes "\n" includes)
     set(first ${CMAKE_CURRENT_BINARY_DIR}/together/${target}.hpp)
     file(CONFIGURE OUTPUT ${first} CONTENT "#pragma once\n${includes}\n" @ONLY)
-    target_compile_options(${target} PRIVATE -include ${first})
     set_target_properties(${target} PROPERTIES
         UNITY_BUILD ON
         UNITY_BUILD_BATCH_SIZE 10
         UNITY_BUILD_UNIQUE_ID RESHARD_TEST_FILE
-        UNITY_BUILD_CODE_BEFORE_INCLUDE "namespace RESHARD_TEST_FILE {"
+        UNITY_BUILD_CODE_BEFORE_INCLUDE "#include \"${first}\"\nnamespace RESHARD_TEST_FILE {"
         UNITY_BUILD_CODE_AFTER_INCLUDE "}")
 endfunction()

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../support/allocations.hpp"
+#include "../support/random.hpp"
 
 namespace {
 using namespace reshard;
@@ -142,7 +143,9 @@ TEST_SUITE("comm/conformance") {
         found(verdict<Broken::test_blocks>(3), "all_returned");
         found(verdict<Broken::groups_negative_colours>(3), "alone.size() == 1");
         found(verdict<Broken::allocates>(3), "allocations_in(run) == 0");
+#if !defined(RESHARD_TEST_SANITIZED)  // they see first that memory is read which is gone
         found(verdict<Broken::keeps_sends>(3), "this is not so");
+#endif
         found(verdict<Broken::hides_mismatches>(3), "this is not so");
         found(verdict<Broken::nests>(3), "throws TransportError");
     }

@@ -78,10 +78,11 @@ public:
     /// Steps through the units in the order of the file.
     class Cursor {
     public:
-        explicit Cursor(FileBox const& box) noexcept : box_(&box), begin_(box.begin_), to_(box.to_) {}
+        explicit Cursor(FileBox const& box) noexcept : box_(&box), begin_(box.begin_) {}
         [[nodiscard]] FileBox const& box() const noexcept { return *box_; }
         [[nodiscard]] Index begin() const noexcept { return begin_; }
-        [[nodiscard]] std::byte* to() const noexcept { return to_; }
+        /// Null where the box has no memory: reads are also only counted.
+        [[nodiscard]] std::byte* to() const noexcept { return box_->to_ == nullptr ? nullptr : box_->to_ + to_; }
         /// False when there are no more.
         [[nodiscard]] bool next() noexcept {
             for (int d = box_->unit_loop_ - 1; d >= 0; --d) {
@@ -101,7 +102,7 @@ public:
     private:
         FileBox const* box_;
         Index begin_;
-        std::byte* to_;
+        Index to_ = 0;  // from box_->to_
         Index at_[max_rank + 1] = {};
     };
 

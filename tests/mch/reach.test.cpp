@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <mch/support/state.hpp>
+#include <support/random.hpp>
 
 #include <cmath>
 #include <map>
@@ -53,12 +54,13 @@ TEST_CASE("rows that stay on the owner of their slot are mostly out of reach on 
                             Case{4, 3, 700.0 / 9}, Case{4, 2, 100.0}}) {
         CAPTURE(one.from);
         CAPTURE(one.to);
-        auto const found = saved.try_emplace(one.from, sim::trained(1, 24'000, one.from, sim::Policy::lfu)).first;
+        auto const found =
+            saved.try_emplace(one.from, sim::trained(1, test::tries(24'000), one.from, sim::Policy::lfu)).first;
         sim::World const& before = found->second;
         sim::World after = before.by_slot_owner(one.to);
         Reach const now = reach_of(after);
         CHECK(now.live == static_cast<Index>(before.live().size()));
-        CHECK(std::abs(percent(now) - one.percent) < 1.0);
+        CHECK(std::abs(percent(now) - one.percent) < (test::fewer_seeds() ? 3.0 : 1.0));
 
         // The same, asked of the saved state: whether the owner of the slot is who looks the id up.
         Router const router(sim::table_of(after));

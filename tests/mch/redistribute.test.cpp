@@ -11,6 +11,7 @@
 
 #include <mch/support/worlds.hpp>
 #include <support/fake_cuda.hpp>
+#include <support/random.hpp>
 
 #include <algorithm>
 #include <map>
@@ -140,14 +141,15 @@ TEST_SUITE("mch/redistribute") {
         for (Row const& row : {Row{1, 2, 0.5}, {2, 4, 0.5}, {1, 8, 0.125}, {6, 4, 0.833}, {4, 3, 0.778}, {4, 2, 1.0}}) {
             CAPTURE(row.from);
             CAPTURE(row.to);
-            World const saved = trained(5, 24000, row.from, Policy::lfu);
+            World const saved = trained(5, reshard::test::tries(24000), row.from, Policy::lfu);
             Outcome const outcome = change(saved, row.to, options);
             CHECK(outcome.errors[0] == "");
             Index const live = total(outcome, [](MchChange const& c) { return c.live_after; });
             Index const dead = total(outcome, [](MchChange const& c) { return c.unreachable; });
             double const share = 1.0 - static_cast<double>(dead) / static_cast<double>(live);
-            CHECK(share > row.share - 0.01);
-            CHECK(share < row.share + 0.01);
+            double const near = reshard::test::fewer_seeds() ? 0.03 : 0.01;
+            CHECK(share > row.share - near);
+            CHECK(share < row.share + near);
             Index const evicted =
                 total(outcome, [](MchChange const& c) { return static_cast<Index>(c.evicted.size()); });
             CHECK(live + evicted == static_cast<Index>(saved.live().size()));

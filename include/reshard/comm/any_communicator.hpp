@@ -227,6 +227,7 @@ public:
     template <class Given>
         requires(!std::same_as<std::remove_cvref_t<Given>, CommunicatorRef> &&
                  !requires(Given & given) { given.shape(); })
+    // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): it hides no copy, the requirement sees to that
     CommunicatorRef(Given&&) : comm_(nullptr), table_(nullptr) { static_assert(detail::check_communicator<Given>()); }
 
     [[nodiscard]] std::string_view name() const noexcept { return table_->name; }

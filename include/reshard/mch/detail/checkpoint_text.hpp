@@ -201,6 +201,7 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
         table.slots = mch_slots_of(ranks, offsets);
         check_table(table);
     });
+    if (sound.code == ErrorCode::out_of_memory) raise(sound.code, std::string(words_of(sound)));
     if (!sound.ok()) json.fail(concat("is no table: ", sound.reason));
     return saved;
 }

@@ -142,16 +142,22 @@ TEST_SUITE("checkpoint/no_memory") {
         SaveOptions options;
         options.durable = false;
         std::string const out = folder / "out";
-        for (bool const behind : {false, true}) {
+        struct Way {
+            bool behind;
+            Index snapshot_bytes;  // fewer than a rank has: copies wait for what is written
+        };
+        for (auto const [behind, snapshot_bytes] : {Way{false, 0}, Way{true, 0}, Way{true, 128}}) {
+            options.snapshot_bytes = snapshot_bytes;
             for (int poor : {0, 1}) {
                 CAPTURE(behind);
+                CAPTURE(snapshot_bytes);
                 CAPTURE(poor);
                 int const failed = without_memory(
                     ranks, poor,
                     [&](auto& comm) {
                         auto local = std::make_unique<LocalTensors>(list, comm.rank());
-                        return [&, local = std::move(local), to = out]() mutable {
-                            if (behind) {
+                        return [&, is_behind = behind, local = std::move(local), to = out]() mutable {
+                            if (is_behind) {
                                 start_save(std::move(to), local->list(), comm, options).wait();
                             } else {
                                 save(std::move(to), local->list(), comm, options);
@@ -166,6 +172,30 @@ TEST_SUITE("checkpoint/no_memory") {
                     });
                 CHECK(failed > 0);
             }
+        }
+    }
+
+    TEST_CASE("start_save: what the thread that writes has no memory for is told by wait() on all ranks") {
+        std::vector<Goal> const list{goal("a", DType::f32, "(3):(S0)", Shape{300})};
+        TempFolder const folder;
+        std::string const out = folder / "out";
+        for (Index const snapshot_bytes : {0, 128}) {
+            CAPTURE(snapshot_bytes);
+            auto const thrown = test::thrown_by(ranks, [&](ThreadCommunicator& comm) {
+                LocalTensors local(list, comm.rank());
+                SaveOptions options;
+                options.durable = false;
+                options.in_flight = 1;
+                options.snapshot_bytes = snapshot_bytes;
+                bool const poor = comm.rank() == 1;
+                options.progress = [&](Index, Index) {
+                    if (poor) test::allocation_counter().refused_from = 0;  // of this thread, which writes
+                };
+                SaveHandle saving = start_save(out, local.list(), comm, options);
+                saving.wait();
+            });
+            test::check_same(thrown, ErrorCode::out_of_memory, {concat("rank 1 of ", ranks, ": "), "out of memory"});
+            CHECK(!std::filesystem::exists(out + "/" + std::string(manifest_name)));
         }
     }
 

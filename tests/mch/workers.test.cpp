@@ -5,6 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <new>
+#include <thread>
 #include <vector>
 
 using namespace reshard;
@@ -29,6 +32,28 @@ TEST_CASE("workers: a round allocates nothing") {
     int sum[3] = {};
     CHECK(test::allocations_in([&] { workers(3, [&](int part) { sum[part] = part; }); }) == 0);
     CHECK(sum[2] == 2);
+}
+
+TEST_CASE("workers: what a body throws, on whatever thread, is thrown when all have ended; the next round is as ever") {
+    Workers workers(3);
+    for (int failing : {0, 1, 2, 4}) {
+        CAPTURE(failing);
+        std::vector<int> calls(6, 0);
+        auto const round = [&] {
+            workers(6, [&](int part) {
+                if (part == failing) throw std::bad_alloc();
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                calls[static_cast<std::size_t>(part)] = 1;
+            });
+        };
+        CHECK_THROWS_AS(round(), std::bad_alloc);
+        for (int part = 0; part < 6; ++part) {
+            if (part % 3 != failing % 3) CHECK(calls[static_cast<std::size_t>(part)] == 1);
+        }
+        std::vector<int> again(6, 0);
+        workers(6, [&](int part) { again[static_cast<std::size_t>(part)] = 1; });
+        CHECK(again == std::vector<int>(6, 1));
+    }
 }
 
 TEST_CASE("workers: no threads is an error") {

@@ -62,6 +62,14 @@ void agree_or_raise(C&& comm, Verdict mine) {
     if (!all.ok()) raise(all.code, words_of(all, comm.size()));
 }
 
+/// Collective where it fails: what a rank does ahead of a call that begins with an agreement. A rank that cannot fails
+/// that agreement, which the others are in.
+template <class C, class Work>
+void attempt_before_agreement(C&& comm, Work&& work) {
+    Verdict mine = verdict_of(work);
+    if (!mine.ok()) agree_or_raise(comm, std::move(mine));
+}
+
 /// What a rank does between two agreements. A rank that left at its first error would be waited for in the next
 /// exchange; so it stays, does no more work, and the next agreement ends the call on all ranks.
 class PendingVerdict {

@@ -164,9 +164,10 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     for (MchRows const& one : rows) {
         detail::read_moved_rows(reader, saved.table, one, shard.offset, change.moves);
     }
-    incoming.commit(InOrder{});
+    Router const router(current);
+    incoming.commit(InOrder{});  // from here on nothing throws
     change.live_after = incoming.live();
-    change.unreachable = count_unreachable(current, state, rank);
+    change.unreachable = detail::reach_of(current, shard, router, current.slots.mesh().ordinal(rank)).unreachable;
     result.loaded.bytes_read = reader.bytes_read();
     return result;
 }

@@ -94,7 +94,7 @@ public:
         commit_.agree([&] { write_index(); }, true);
         commit_.agree([&] { commit_.rename_index(); });
         commit_.agree([&] { commit_.tidy(index_.files); });
-        return index_.save;
+        return std::move(index_.save);
     }
 
 private:

@@ -48,8 +48,9 @@ RESHARD_INLINE std::vector<MchChange> redistribute(std::span<MchTransition const
 
 RESHARD_INLINE MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,
                                       CommunicatorRef comm, MchOptions const& options) {
-    MchTransition const table{saved, current, state};
-    return std::move(redistribute(std::span(&table, 1), comm, options)[0]);
+    std::vector<MchTransition> table;
+    detail::attempt_before_agreement(comm, [&] { table.push_back({saved, current, state}); });
+    return std::move(redistribute(std::span<MchTransition const>(table), comm, options)[0]);
 }
 
 }  // namespace reshard::inline v0

@@ -19,13 +19,12 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
     auto const ranks = static_cast<std::size_t>(comm.size());
     Interval range{};
     detail::MchRowMoves mine;
-    std::vector<Index> widths(rows.size(), 0);
-    std::vector<std::byte*> own(rows.size(), nullptr);
+    std::vector<Index> widths;
+    std::vector<std::byte*> own;
     Index row_bytes = 0;
-    std::vector<detail::MchRowCount> counts(ranks);
-    std::vector<detail::MchRowCount> theirs(ranks);
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    std::vector<detail::MchRowCount> counts;
+    std::vector<detail::MchRowCount> theirs;
+    detail::TransferLists lists;
     Digest digest;
     reshard::digest(digest, table);
     digest.add(rows.size());
@@ -34,6 +33,8 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         detail::check_rows_given(table, rank, moves.size(), rows.size());
         range = table.range(rank);
         detail::MchBuffers buffers(table, rank);
+        widths.resize(rows.size());
+        own.resize(rows.size());
         for (std::size_t v = 0; v < rows.size(); ++v) {
             widths[v] = bytes(rows[v].dtype());
             for (int d = 1; d < rows[v].rank(); ++d) widths[v] *= rows[v].extent(d);
@@ -43,20 +44,22 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
             row_bytes += widths[v];
         }
         mine.sort(moves, table, rank, ranks);
+        counts.resize(ranks);
         for (std::size_t r = 0; r < ranks; ++r) counts[r] = {mine.count(r), row_bytes};
         theirs = counts;
         detail::list_all_to_all(std::as_bytes(std::span(counts)), std::as_writable_bytes(std::span(theirs)),
-                                comm.size(), sends, receives);
+                                comm.size(), lists.sends, lists.receives);
     });
-    if (ranks != 1) comm.exchange(sends, receives).wait();
+    if (ranks != 1) lists.deliver(comm);
 
     std::vector<Index> asked;
-    std::vector<Index> asked_begin{0};
+    std::vector<Index> asked_begin;
     std::vector<std::byte> arriving;
     std::vector<std::byte> leaving;
     detail::agree_after(comm, digest.value(), [&] {
-        sends.clear();
-        receives.clear();
+        lists.clear();
+        asked_begin.reserve(ranks + 1);
+        asked_begin.push_back(0);
         for (std::size_t r = 0; r < ranks; ++r) {
             bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
             if (meet && theirs[r].row_bytes != row_bytes) {
@@ -69,18 +72,19 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
         leaving.resize(asked.size() * static_cast<std::size_t>(row_bytes));
         for (std::size_t r = 0; r < ranks; ++r) {
             if (counts[r].rows != 0) {
-                sends.push_back({static_cast<int>(r),
-                                 reinterpret_cast<std::byte const*>(mine.wanted.data() + mine.begin(r)),
-                                 detail::byte_box(counts[r].rows * 8)});
+                lists.sends.push_back({static_cast<int>(r),
+                                       reinterpret_cast<std::byte const*>(mine.wanted.data() + mine.begin(r)),
+                                       detail::byte_box(counts[r].rows * 8)});
             }
             if (theirs[r].rows != 0) {
-                receives.push_back({static_cast<int>(r), reinterpret_cast<std::byte*>(asked.data() + asked_begin[r]),
-                                    detail::byte_box(theirs[r].rows * 8)});
+                lists.receives.push_back({static_cast<int>(r),
+                                          reinterpret_cast<std::byte*>(asked.data() + asked_begin[r]),
+                                          detail::byte_box(theirs[r].rows * 8)});
             }
         }
     });
     if (ranks != 1) {
-        comm.exchange(sends, receives).wait();
+        lists.deliver(comm);
     } else {
         asked = mine.wanted;
     }
@@ -92,20 +96,19 @@ RESHARD_INLINE void apply_row_moves(std::span<MchRowMove const> moves, MchTable 
             to += widths[v];
         }
     }
-    sends.clear();
-    receives.clear();
+    lists.clear();
     for (std::size_t r = 0; r < ranks && row_bytes != 0; ++r) {
         if (theirs[r].rows != 0) {
-            sends.push_back({static_cast<int>(r), leaving.data() + asked_begin[r] * row_bytes,
-                             detail::byte_box(theirs[r].rows * row_bytes)});
+            lists.sends.push_back({static_cast<int>(r), leaving.data() + asked_begin[r] * row_bytes,
+                                   detail::byte_box(theirs[r].rows * row_bytes)});
         }
         if (counts[r].rows != 0) {
-            receives.push_back({static_cast<int>(r), arriving.data() + mine.begin(r) * row_bytes,
-                                detail::byte_box(counts[r].rows * row_bytes)});
+            lists.receives.push_back({static_cast<int>(r), arriving.data() + mine.begin(r) * row_bytes,
+                                      detail::byte_box(counts[r].rows * row_bytes)});
         }
     }
     if (ranks != 1) {
-        comm.exchange(sends, receives).wait();
+        lists.deliver(comm);
     } else {
         arriving.swap(leaving);
     }

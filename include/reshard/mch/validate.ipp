@@ -75,24 +75,19 @@ public:
 
     [[nodiscard]] MchReport run() {
         agree_on_table();
-        std::vector<MchHeader> headers(static_cast<std::size_t>(comm_.size()));
-        gather(std::span<MchHeader const>(&header_, 1), headers);
+        all_gather(comm_, std::as_bytes(std::span(&header_, 1)), bytes_of(headers_), lists_);
         Index faults = 0;
-        for (MchHeader const& header : headers) faults += header.faults;
-        MchReport result;
-        if (faults != 0) collect(result);
-        compare_iterations(headers, result);
-        result.sort();
-        return result;
+        for (MchHeader const& header : headers_) faults += header.faults;
+        if (faults != 0) collect();
+        compare_iterations();
+        result_.sort();
+        return std::move(result_);
     }
 
 private:
-    template <class T>
-    void gather(std::span<T const> mine, std::vector<T>& all) {
-        all_gather(comm_, std::as_bytes(mine), bytes_of(all));
-    }
-
     void agree_on_table() {
+        std::string mine;
+        std::uint64_t terms = 0;
         Verdict verdict = verdict_of([&] {
             check_table(table_);
             DynamicMesh const& mesh = table_.slots.mesh();
@@ -110,40 +105,53 @@ private:
                 header_.iteration = shard_.iteration != nullptr ? *shard_.iteration : 0;
                 header_.faults = report_.total();
             }
-            mine_ = concat("validates the table ", to_string(table_));
+            make_room();
+            mine = concat("validates the table ", to_string(table_));
+            terms = digest(table_);
         });
         if (verdict.ok()) {
-            verdict.reason = mine_;
-            verdict.digest = digest(table_);
+            verdict.reason = std::move(mine);
+            verdict.digest = terms;
         }
         agree_or_raise(comm_, std::move(verdict));
     }
-
-    void collect(MchReport& result) {
+    /// For what comes before ranks agree again, and for iterations that differ.
+    void make_room() {
         auto const ranks = static_cast<std::size_t>(comm_.size());
-        std::vector<Index> leaving(ranks, 0);
-        std::vector<Index> arriving(ranks, 0);
+        lists_.make_room(comm_.size());
+        headers_.resize(ranks);
+        leaving_.resize(ranks);
+        arriving_.resize(ranks);
+        result_.reserve(ranks);
+    }
+
+    void collect() {
         for (std::size_t part = 0; part < strays_.size(); ++part) {
-            leaving[rank_of(part)] = static_cast<Index>(strays_[part].size());
+            leaving_[rank_of(part)] = static_cast<Index>(strays_[part].size());
         }
-        all_to_all(comm_, std::as_bytes(std::span(std::as_const(leaving))), bytes_of(arriving));
-        std::vector<std::vector<MchStray>> received(ranks);
+        list_all_to_all(std::as_bytes(std::span(std::as_const(leaving_))), bytes_of(arriving_), comm_.size(),
+                        lists_.sends, lists_.receives);
+        lists_.deliver(comm_);
+        std::size_t const ranks = arriving_.size();
+        std::vector<std::vector<MchStray>> received;
         std::vector<MchClaim> claims;
         std::vector<Index> words;
         std::vector<Index> all_words;
         agree_or_raise(comm_, verdict_of([&] {
                            Index total = 0;
+                           received.resize(ranks);
                            for (std::size_t r = 0; r < ranks; ++r) {
-                               received[r].resize(static_cast<std::size_t>(arriving[r]));
-                               total += arriving[r];
+                               received[r].resize(static_cast<std::size_t>(arriving_[r]));
+                               total += arriving_[r];
                            }
                            claims.reserve(static_cast<std::size_t>(total + (total != 0 ? shard_.entries : 0)));
                            words.resize(static_cast<std::size_t>(mch_report_words));
                            all_words.resize(ranks * words.size());
                            report_.reserve(static_cast<std::size_t>(MchReport::listed));
-                           result.reserve(ranks * static_cast<std::size_t>(mch_fault_count * MchReport::listed));
+                           result_.reserve(ranks * static_cast<std::size_t>(mch_fault_count * MchReport::listed));
+                           list_strays(received);
                        }));
-        exchange_strays(received);
+        lists_.deliver(comm_);
         for (std::size_t r = 0; r < ranks; ++r) {
             for (MchStray const& stray : received[r]) {
                 claims.push_back({stray.id, static_cast<Index>(r), stray.position});
@@ -151,26 +159,23 @@ private:
         }
         find_shared(claims);
         write_report(report_, words.data());
-        gather(std::span<Index const>(words), all_words);
-        for (std::size_t r = 0; r < ranks; ++r) read_report(all_words.data() + r * words.size(), result);
+        all_gather(comm_, std::as_bytes(std::span(std::as_const(words))), bytes_of(all_words), lists_);
+        for (std::size_t r = 0; r < ranks; ++r) read_report(all_words.data() + r * words.size(), result_);
     }
 
-    void exchange_strays(std::vector<std::vector<MchStray>>& received) {
+    void list_strays(std::vector<std::vector<MchStray>>& received) {
         auto const box = [](std::size_t count) { return byte_box(static_cast<Index>(count * sizeof(MchStray))); };
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
         std::vector<std::vector<MchStray> const*> by_rank(received.size(), nullptr);
         for (std::size_t part = 0; part < strays_.size(); ++part) by_rank[rank_of(part)] = &strays_[part];
         for (std::size_t r = 0; r < received.size(); ++r) {
             auto const peer = static_cast<int>(r);
             if (by_rank[r] != nullptr && !by_rank[r]->empty()) {
-                sends.push_back({peer, std::as_bytes(std::span(*by_rank[r])).data(), box(by_rank[r]->size())});
+                lists_.sends.push_back({peer, std::as_bytes(std::span(*by_rank[r])).data(), box(by_rank[r]->size())});
             }
             if (!received[r].empty()) {
-                receives.push_back({peer, bytes_of(received[r]).data(), box(received[r].size())});
+                lists_.receives.push_back({peer, bytes_of(received[r]).data(), box(received[r].size())});
             }
         }
-        comm_.exchange(sends, receives).wait();
     }
 
     /// `claims` are of other ranks, all of ids that this one looks up.
@@ -194,14 +199,15 @@ private:
         }
     }
 
-    static void compare_iterations(std::vector<MchHeader> const& headers, MchReport& result) {
+    void compare_iterations() {
         MchHeader const* first = nullptr;
-        for (std::size_t r = 0; r < headers.size(); ++r) {
-            if (headers[r].has_iteration == 0) continue;
-            if (first == nullptr) first = &headers[r];
-            if (headers[r].iteration == first->iteration) continue;
-            result.add_total(MchFault::iteration, 1);
-            result.add_listed({MchFault::iteration, static_cast<Index>(r), 0, headers[r].iteration, first->iteration});
+        for (std::size_t r = 0; r < headers_.size(); ++r) {
+            if (headers_[r].has_iteration == 0) continue;
+            if (first == nullptr) first = &headers_[r];
+            if (headers_[r].iteration == first->iteration) continue;
+            result_.add_total(MchFault::iteration, 1);
+            result_.add_listed(
+                {MchFault::iteration, static_cast<Index>(r), 0, headers_[r].iteration, first->iteration});
         }
     }
     [[nodiscard]] std::size_t rank_of(std::size_t part) const noexcept {
@@ -215,7 +221,11 @@ private:
     MchReport report_;
     MchHeader header_;
     std::vector<std::vector<MchStray>> strays_;
-    std::string mine_;
+    TransferLists lists_;
+    std::vector<MchHeader> headers_;  ///< of all ranks
+    std::vector<Index> leaving_;      ///< strays to each rank
+    std::vector<Index> arriving_;     ///< and from each
+    MchReport result_;
 };
 
 }  // namespace detail

@@ -15,10 +15,11 @@ class WorkerPool;
 }
 
 /// The calling thread and `threads - 1` more. `workers(parts, body)` calls body(part) once for every part in
-/// [0, parts) and returns when all are done. Bodies must not throw. Used by one thread at a time.
+/// [0, parts) and returns when all are done. Where bodies throw, one of these exceptions is thrown, when all threads
+/// have ended; a thread that threw begins no other part. Used by one thread at a time.
 class Workers {
 public:
-    /// Throws MeshError for less than one thread, OutOfMemory when the system refuses to start them.
+    /// Throws MeshError for less than one thread, OutOfMemory when the system refuses to start them, std::bad_alloc.
     explicit Workers(int threads);
     Workers(Workers const&) = delete;
     Workers& operator=(Workers const&) = delete;

@@ -6,7 +6,9 @@
 #include <reshard/mch/workers.hpp>
 
 #include <condition_variable>  // condition_variable
+#include <exception>           // exception_ptr
 #include <mutex>               // mutex, unique_lock
+#include <new>                 // bad_alloc
 #include <thread>              // thread
 #include <vector>              // vector
 
@@ -45,14 +47,24 @@ public:
         }
         start_.notify_all();
         work(0);
-        std::unique_lock lock(mutex_);
-        done_.wait(lock, [&] { return busy_ == 0; });
+        std::exception_ptr failure;
+        {
+            std::unique_lock lock(mutex_);
+            done_.wait(lock, [&] { return busy_ == 0; });  // also then: others use what the caller has on its stack
+            failure.swap(failure_);
+        }
+        if (failure) std::rethrow_exception(failure);
     }
 
 private:
     /// Part p belongs to thread p % threads: who does what never depends on timing.
-    void work(int thread) {
-        for (int part = thread; part < parts_; part += threads_) call_(body_, part);
+    void work(int thread) noexcept {
+        try {
+            for (int part = thread; part < parts_; part += threads_) call_(body_, part);
+        } catch (...) {
+            std::lock_guard const lock(mutex_);
+            if (!failure_) failure_ = std::current_exception();
+        }
     }
     void serve(int thread) {
         long seen = 0;
@@ -78,6 +90,7 @@ private:
     int parts_ = 0;
     int busy_ = 0;
     long round_ = 0;
+    std::exception_ptr failure_;
     bool stopped_ = false;
     std::vector<std::thread> pool_;  // last: its threads use all of the above
 };
@@ -93,6 +106,9 @@ RESHARD_INLINE Workers::Workers(int threads) : threads_(threads) {
     try {
         pool_ = new detail::WorkerPool(threads);
         pool_->start();
+    } catch (std::bad_alloc const&) {
+        delete pool_;
+        throw;
     } catch (...) {
         if (pool_ != nullptr) started = pool_->started();
         delete pool_;

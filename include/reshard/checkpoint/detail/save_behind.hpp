@@ -23,8 +23,11 @@ public:
                SaveOptions const& options)
         : session_(std::move(folder), tensors, comm, options, unit_bytes(options),
                    [&](SaveStream const& stream) { make_room(stream, options); }) {
-        verdict_ = verdict_of([&] { session_.open(); });
-        if (verdict_.ok()) snapshot();
+        snapshot_verdict_ = verdict_of([&] {
+            session_.open();
+            snapshot();
+        });
+        if (!snapshot_verdict_.ok()) stop();  // the background may be waiting for copies
         if (!background_.joinable()) is_written_.store(true, std::memory_order_release);
         blocked_ = session_.seconds();
     }
@@ -43,7 +46,7 @@ public:
         if (background_.joinable()) background_.join();
         Index const extra = memory_.size();
         memory_ = Scratch();
-        SaveReport report = session_.finish(std::move(verdict_));
+        SaveReport report = session_.finish(std::move(snapshot_verdict_.ok() ? verdict_ : snapshot_verdict_));
         report.extra_bytes = extra;
         report.seconds_blocked = blocked_ + (report.seconds - since);
         return report;
@@ -95,13 +98,11 @@ private:
     }
     void write_here() {
         SaveStream& stream = session_.stream();
-        verdict_ = verdict_of([&] {
-            for (std::size_t unit = 0; unit < stream.units(); ++unit) {
-                if (slots_ != stream.units()) stream.copy(unit, slot(unit));
-                write(unit);
-            }
-            session_.close();
-        });
+        for (std::size_t unit = 0; unit < stream.units(); ++unit) {
+            if (slots_ != stream.units()) stream.copy(unit, slot(unit));
+            write(unit);
+        }
+        session_.close();
     }
     void write_behind() noexcept {
         try {
@@ -169,7 +170,8 @@ private:
     std::condition_variable changed_;
     bool stopped_ = false;
     std::atomic<bool> is_written_{false};
-    Verdict verdict_;  ///< of this rank; the background's until it is joined
+    Verdict snapshot_verdict_;  ///< of the copies, and of this rank where it has no background
+    Verdict verdict_;           ///< the background's until it is joined
     double blocked_ = 0;
     std::thread background_;
 };

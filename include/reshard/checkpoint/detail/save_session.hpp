@@ -89,8 +89,7 @@ namespace reshard::inline v0::detail {
 [[nodiscard]] inline std::vector<LocalTensor> tensors_to_save(std::span<ConstLocalTensor const> tensors,
                                                               CommunicatorRef comm) {
     std::vector<LocalTensor> list;
-    Verdict const found = verdict_of([&] { list = only_read(tensors); });
-    if (!found.ok()) agree_or_raise(comm, found);
+    attempt_before_agreement(comm, [&] { list = only_read(tensors); });
     return list;
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
-/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/checkpoint_sums, checkpoint/name_reader, comm/agree. No I/O.
+/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/checkpoint_sums, checkpoint/{json_tree,name_reader},
+/// comm/agree. No I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
+#include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
@@ -87,39 +89,63 @@ struct MchIndex {
     return mch_slots(mesh, IndexList(offsets.data(), parts + 1));
 }
 
-/// JSON whose members keep their order.
-using MchJson = nlohmann::ordered_json;
+// JSON is written as text: trees of nlohmann's allocate also where they end, and a rank without memory would end there.
 
-/// \pre what is text in it is UTF-8.
-[[nodiscard]] inline std::string text_of(MchJson const& json) {
-    return json.dump(-1, ' ', false, MchJson::error_handler_t::replace);
+/// `"name":`, with what comes before it.
+inline void append_json_key(std::string& json, char const* before, std::string_view key) {
+    json += before;
+    append_json_string(json, key);
+    json += ':';
+}
+/// Calls append(item) for each, in brackets.
+template <class List, class Append>
+void append_json_list(std::string& json, List const& list, Append const& append) {
+    char const* separator = "[";
+    for (auto const& item : list) {
+        json += separator;
+        append(item);
+        separator = ",";
+    }
+    json += *separator == '[' ? "[]" : "]";
+}
+inline void append_json_integers(std::string& json, std::span<Index const> list) {
+    append_json_list(json, list, [&](Index number) { json += std::to_string(number); });
 }
 
-/// A table as files and the index have it. Throws FormatError for text that is not UTF-8.
-[[nodiscard]] inline MchJson json_of(MchSavedTable const& saved) {
+/// A table as files and the index have it. The same on all ranks, in every file. Throws FormatError for text that is
+/// not UTF-8.
+[[nodiscard]] inline std::string to_json(MchSavedTable const& saved) {
     MchTable const& table = saved.table;
     check_written_text("the hash function", table.hash_function);
     for (MchColumn const& column : table.metadata) check_written_text("the name of the column", column.name);
     for (MchRowsInfo const& rows : saved.rows) check_written_text("the name of the rows", rows.name);
     std::vector<Index> ranks;
     for (Index part = 0; part < table.parts(); ++part) ranks.push_back(table.slots.mesh().rank_at(part));
-    MchJson json = {{"layout", name(table.layout)}, {"eviction", file_name_of(table.eviction)},
-                    {"offsets", table.offsets()},   {"ranks", ranks},
-                    {"hash_size", table.hash_size}, {"hash_function", table.hash_function},
-                    {"buckets", table.buckets},     {"columns", MchJson::array()}};
-    for (MchColumn const& column : table.metadata) {
-        json["columns"].push_back({{"name", column.name}, {"bytes", column.bytes}, {"empty", column.empty}});
-    }
-    if (saved.has_iteration) json["iteration"] = saved.iteration;
-    MchJson& rows = json["rows"] = MchJson::array();
-    for (MchRowsInfo const& one : saved.rows) {
-        std::vector<Index> const shape(one.row_shape.begin(), one.row_shape.end());
-        rows.push_back({{"name", one.name}, {"dtype", name(one.dtype)}, {"shape", shape}});
-    }
+    std::string json = concat("{\"layout\":\"", name(table.layout), "\",\"eviction\":\"", file_name_of(table.eviction),
+                              "\",\"offsets\":");
+    append_json_integers(json, table.offsets());
+    append_json_key(json, ",", "ranks");
+    append_json_integers(json, ranks);
+    json += concat(",\"hash_size\":", table.hash_size, ",\"hash_function\":");
+    append_json_string(json, table.hash_function);
+    json += concat(",\"buckets\":", table.buckets, ",\"columns\":");
+    append_json_list(json, table.metadata, [&](MchColumn const& column) {
+        append_json_key(json, "{", "name");
+        append_json_string(json, column.name);
+        json += concat(",\"bytes\":", column.bytes, ",\"empty\":", Index{column.empty}, "}");
+    });
+    if (saved.has_iteration) json += concat(",\"iteration\":", saved.iteration);
+    append_json_key(json, ",", "rows");
+    append_json_list(json, saved.rows, [&](MchRowsInfo const& rows) {
+        append_json_key(json, "{", "name");
+        append_json_string(json, rows.name);
+        json += concat(",\"dtype\":\"", name(rows.dtype), "\",\"shape\":");
+        append_json_integers(json, {rows.row_shape.begin(), rows.row_shape.end()});
+        json += '}';
+    });
+    json += '}';
     return json;
 }
-/// The same on all ranks, in every file.
-[[nodiscard]] inline std::string to_json(MchSavedTable const& saved) { return text_of(json_of(saved)); }
 
 [[nodiscard]] inline MchRowsInfo rows_from(JsonReader const& json) {
     MchRowsInfo rows;
@@ -175,6 +201,7 @@ using MchJson = nlohmann::ordered_json;
         table.slots = mch_slots_of(ranks, offsets);
         check_table(table);
     });
+    if (sound.code == ErrorCode::out_of_memory) raise(sound.code, std::string(words_of(sound)));
     if (!sound.ok()) json.fail(concat("is no table: ", sound.reason));
     return saved;
 }
@@ -185,22 +212,35 @@ using MchJson = nlohmann::ordered_json;
                   "\"}\n");
 }
 
-/// \pre its version is the one that is written.
+/// \pre its version is the one that is written. Throws FormatError for text that is not UTF-8.
 [[nodiscard]] inline std::string to_json(MchIndex const& index) {
-    MchJson json = {{"format", "reshard-mch"}, {"version", index.version},    {"save", index.save},
-                    {"files", index.files},    {"tables", MchJson::object()}, {"ids", MchJson::object()}};
+    std::string json = concat("{\"format\":\"reshard-mch\",\"version\":", index.version, ",\"save\":");
+    append_json_string(json, index.save);
+    append_json_key(json, ",", "files");
+    append_json_list(json, index.files, [&](std::string const& file) { append_json_string(json, file); });
+    append_json_key(json, ",", "tables");
+    char const* separator = "";
+    json += '{';
     for (MchSavedTable const& saved : index.tables) {
-        json["tables"][saved.table.name] = json_of(saved);
-        MchJson& list = json["ids"][saved.table.name] = MchJson::array();
-        for (MchIdBounds const& bounds : saved.ids) {
-            std::vector<Index> numbers{bounds.live, bounds.negative};
-            if (bounds.highest >= 0) numbers.insert(numbers.end(), {bounds.lowest, bounds.highest});
-            list.push_back(numbers);
-        }
+        check_written_text("the name of the table", saved.table.name);
+        append_json_key(json, separator, saved.table.name);
+        json += to_json(saved);
+        separator = ",";
     }
-    std::string text = text_of(json);
-    text.pop_back();
-    return text + index_end(text);
+    json += '}';
+    append_json_key(json, ",", "ids");
+    separator = "";
+    json += '{';
+    for (MchSavedTable const& saved : index.tables) {
+        append_json_key(json, separator, saved.table.name);
+        append_json_list(json, saved.ids, [&](MchIdBounds const& bounds) {
+            Index const numbers[] = {bounds.live, bounds.negative, bounds.lowest, bounds.highest};
+            append_json_integers(json, std::span(numbers).first(bounds.highest >= 0 ? 4 : 2));
+        });
+        separator = ",";
+    }
+    json += '}';
+    return json + index_end(json);
 }
 
 [[nodiscard]] inline std::vector<MchIdBounds> id_bounds_from(JsonReader const& json, MchTable const& table) {

@@ -229,12 +229,13 @@ std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<
     }
     std::vector<MchDevicePassage<Work>> passages;
     std::vector<BasicMchDeviceChange<Work>> result;
-    std::vector<MchArrival> headers(static_cast<std::size_t>(ranks) * tables.size());
+    std::vector<MchArrival> headers;
     WorkList<MchArrival, Work> to;
     WorkList<MchArrival, Work> from;
     std::vector<Send> sends;
     std::vector<Receive> receives;
     agree_after(comm, digest.value(), [&] {
+        headers.resize(static_cast<std::size_t>(ranks) * tables.size());
         passages.reserve(tables.size());
         result.reserve(tables.size());
         for (std::size_t t = 0; t < tables.size(); ++t) {

@@ -104,9 +104,9 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     auto const count = static_cast<Index>(moves.size());
     Interval range{};
     MchRowViews views;
-    std::vector<MchRowCount> counts(ranks);
+    std::vector<MchRowCount> counts;
     std::vector<MchRowCount> theirs;
-    std::vector<Index> begins(ranks, 0);  // of the moves from each rank
+    std::vector<Index> begins;  // of the moves from each rank
     WorkList<MchRowCount, Work> to;
     WorkList<MchRowCount, Work> from;
     WorkList<std::byte, Work> sorted;  // moves, by the part that holds the rows
@@ -161,6 +161,8 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
             auto const row = fetch(work, twice.data());
             if (row != none) refuse_target_twice(table, rank, static_cast<Index>(row));
         }
+        counts.resize(ranks);
+        begins.resize(ranks);
         for (std::size_t r = 0; r < ranks; ++r) counts[r] = {0, views.record_bytes};
         for (Index part = 0; part < table.parts(); ++part) {
             auto const r = static_cast<std::size_t>(table.slots.mesh().rank_at(part));
@@ -179,13 +181,15 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
     if (ranks != 1) comm.exchange(sends, receives).wait();
 
     WorkList<Index, Work> asked;
-    std::vector<Index> asked_begin{0};
+    std::vector<Index> asked_begin;
     WorkList<std::byte, Work> arriving;
     WorkList<std::byte, Work> leaving;
     agree_after(comm, digest.value(), [&] {
         sends.clear();
         receives.clear();
         if (ranks != 1) theirs = from.host(work);
+        asked_begin.reserve(ranks + 1);
+        asked_begin.push_back(0);
         for (std::size_t r = 0; r < ranks; ++r) {
             bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
             if (meet && theirs[r].row_bytes != views.record_bytes) {

@@ -146,17 +146,17 @@ TEST_SUITE("checkpoint/no_memory") {
             bool behind;
             Index snapshot_bytes;  // fewer than a rank has: copies wait for what is written
         };
-        for (auto const [behind, snapshot_bytes] : {Way{false, 0}, Way{true, 0}, Way{true, 128}}) {
-            options.snapshot_bytes = snapshot_bytes;
+        for (Way const& way : {Way{false, 0}, Way{true, 0}, Way{true, 128}}) {
+            options.snapshot_bytes = way.snapshot_bytes;
             for (int poor : {0, 1}) {
-                CAPTURE(behind);
-                CAPTURE(snapshot_bytes);
+                CAPTURE(way.behind);
+                CAPTURE(way.snapshot_bytes);
                 CAPTURE(poor);
                 int const failed = without_memory(
                     ranks, poor,
                     [&](auto& comm) {
                         auto local = std::make_unique<LocalTensors>(list, comm.rank());
-                        return [&, is_behind = behind, local = std::move(local), to = out]() mutable {
+                        return [&, is_behind = way.behind, local = std::move(local), to = out]() mutable {
                             if (is_behind) {
                                 start_save(std::move(to), local->list(), comm, options).wait();
                             } else {

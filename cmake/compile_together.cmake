@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Test files cost mostly what they instantiate, and files of one folder instantiate the same. With
-# RESHARD_TESTS_TOGETHER (presets asan and tsan) several of them are one translation unit: half the time.
+# RESHARD_TESTS_TOGETHER (presets asan, tsan and headers) several of them are one translation unit: half the time.
 #
 # reshard_compile_together(TARGET FILE...): files of the current source folder. Each keeps its names to itself, since it
 # is included in a namespace of its own; so all its #include lines, which must stand at the beginning of a line, come

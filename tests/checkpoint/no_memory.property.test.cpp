@@ -88,7 +88,7 @@ TEST_SUITE("checkpoint/no_memory") {
             std::string const path = folder.path();
             for (int poor : {0, 2}) {
                 CAPTURE(poor);
-                without_memory(
+                int const failed = without_memory(
                     ranks, poor,
                     [&](auto& comm) {
                         return [&] {
@@ -103,6 +103,7 @@ TEST_SUITE("checkpoint/no_memory") {
                         };
                     },
                     [](Thrown const&) {});
+                CHECK(failed > 0);
             }
         }
     }

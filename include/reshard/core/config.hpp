@@ -31,9 +31,10 @@
 #define RESHARD_MODE_STORAGE thread_local
 #endif
 extern "C" {
-[[gnu::used, gnu::weak,
-  gnu::visibility(
-      "hidden")]] RESHARD_MODE_STORAGE int Fix_compile_all_files_of_this_program_with_RESHARD_COMPILED_or_none = 0;
+// clang-format off
+[[gnu::used, gnu::weak, gnu::visibility("hidden")]] RESHARD_MODE_STORAGE int
+    Fix_compile_all_files_of_this_program_with_RESHARD_COMPILED_or_none = 0;
+// clang-format on
 }
 #undef RESHARD_MODE_STORAGE
 

@@ -12,7 +12,7 @@ using namespace reshard::bench;
 
 void steps(benchmark::State& state, PlanCase const& plan_case) {
     for (auto _ : state) {
-        auto result = detail::steps_of(plan_case.plan.value());
+        auto result = plan_case.plan.steps();
         benchmark::DoNotOptimize(&result);
         benchmark::ClobberMemory();
     }

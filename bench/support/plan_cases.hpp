@@ -3,7 +3,6 @@
 /// \brief  Transitions among about a million ranks, and what one rank does to plan its part of them.
 #pragma once
 
-#include <reshard/plan/phases.hpp>
 #include <reshard/reshard.hpp>
 
 #include <algorithm>  // sort, unique
@@ -20,11 +19,11 @@ struct PlanCase {
 };
 
 /// What prepare() computes: this rank's sends and receives, in all phases.
-[[nodiscard]] inline std::array<Exchange, detail::max_phases> plan_one_rank(Plan<> const& plan, Index rank) {
-    detail::Steps const steps = detail::steps_of(plan.value());
-    std::array<Exchange, detail::max_phases> exchanges;
-    for (int phase = 0; phase < steps.phases(); ++phase) {
-        exchanges[static_cast<std::size_t>(phase)] = detail::exchange_of(steps, plan.from(), rank, phase);
+[[nodiscard]] inline std::vector<Exchange> plan_one_rank(Plan<> const& plan, Index rank) {
+    planning::Steps const steps = plan.steps();
+    std::vector<Exchange> exchanges;
+    for (planning::Step const& step : steps.list) {
+        if (step.kind == planning::StepKind::exchange) exchanges.push_back(exchange_of(steps, step, rank));
     }
     return exchanges;
 }

@@ -89,8 +89,7 @@ void check_same_bits(std::uint64_t seed) {
     options.round_bytes = random.pick(std::vector<Index>{0, 100, 1000, 1 << 20});
     Index most = 0;  // the smallest cap that lets every tensor pass
     for (Item const& item : items) {
-        Index const need =
-            detail::padded_bytes(detail::largest_workspace(detail::steps_of(item.plan.value())), item.dtype);
+        Index const need = detail::padded_bytes(detail::largest_scratch(item.plan.steps()), item.dtype);
         most = std::max(most, need);
     }
     if (random.chance(50)) options.workspace_bytes = most + random.between(0, 500);

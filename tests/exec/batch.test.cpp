@@ -329,7 +329,7 @@ TEST_SUITE("exec/batch") {
     }
     TEST_CASE("ranks that cast or scale a tensor differently are told which") {
         check_spoilt(
-            ErrorCode::mismatch, {"prepared tensor 1 'weight' as", "I64 -> F32, but rank 0", "[6,6] I64. Fix:"},
+            ErrorCode::mismatch, {"prepared tensor 1 'weight' as", "I64 as F32, but rank 0", "[6,6] I64. Fix:"},
             [](Tensors& tensors, BatchOptions&, int rank) {
                 if (rank != 2) return;
                 BatchTensor& weight = tensors[1];

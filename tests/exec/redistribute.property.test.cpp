@@ -241,6 +241,21 @@ TEST_SUITE("exec/redistribute") {
             random_relayed_across<std::int64_t>(seed);
         }
     }
+    TEST_CASE("law.meaning: a relayed fold, where nodes split an axis before one that cuts") {
+        test::Random random(1);
+        Shape const shape{8, 6};
+        for (char const* source : {"P+,S0", "P+,S1", "S0,P+", "P+,P+"}) {
+            for (char const* target : {"R,S0", "R,S1", "S0,R", "R,R"}) {
+                auto const from = distribution(Mesh{4, 4}, shape, source);
+                auto const to = distribution(Mesh{4, 4}, shape, target);
+                for (Index const ranks_per_node : {2, 4, 8}) {
+                    INFO(source, " -> ", target, ", nodes of ", ranks_per_node);
+                    auto const values = random.values<std::int32_t>(shape.size());
+                    check_meaning(plan(from, to).relayed(ranks_per_node), values, random, true);
+                }
+            }
+        }
+    }
     TEST_CASE("relays cast on the way in, and pass on what is cast") {
         for (std::uint64_t seed : test::seeds(150)) {
             test::Limits limits;

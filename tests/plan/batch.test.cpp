@@ -75,9 +75,9 @@ TEST_SUITE("plan/batch") {
             auto const away = random.distribution(random.mesh(), shape);
             for (Plan<> const& p : {plan(from, to), plan_across(from, away)}) {
                 INFO(test::reproduction(seed, p.from(), p.to()));
-                detail::Steps const steps = detail::steps_of(p.value());
-                Index const bound = detail::largest_workspace(steps);
-                Index const bytes = detail::round_bytes(p, steps, DType::u8);
+                planning::Steps const steps = p.steps();
+                Index const bound = detail::largest_scratch(steps);
+                Index const bytes = detail::round_bytes(steps, DType::u8);
                 for (Index i = 0; i < mesh.size(); ++i) {
                     Cost const cost = p.cost(mesh.rank_at(i));
                     REQUIRE(cost.workspace <= bound);

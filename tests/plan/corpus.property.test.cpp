@@ -2,7 +2,9 @@
 // Plans stay what they are, message by message: 10,000 random transitions on one mesh, between meshes and relayed, as
 // digests made before the planner was last rewritten. Who changes what is sent on purpose prints new ones:
 //     RESHARD_PRINT_CORPUS=1 <this test program> -tc='*corpus*'
-#include <reshard/reshard.hpp>
+#include <algorithm>
+#include <reshard/plan/plan.hpp>
+#include <string>
 
 #include <reshard/plan/relay.hpp>
 

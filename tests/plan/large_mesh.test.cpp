@@ -3,8 +3,6 @@
 // over ranks, so nothing here can be slow; the laws are checked for a sample of ranks.
 #include <reshard/plan/plan.hpp>
 
-#include <reshard/plan/phases.hpp>
-
 #include <doctest/doctest.h>
 
 #include <reshard/algebra/bound.hpp>
@@ -55,8 +53,8 @@ std::vector<Message> messages_with(std::vector<Message> const& messages, Index p
 /// Without Partial: partners agree, what arrives is what is missing, and nothing arrives twice.
 void check_rank(Plan<> const& plan, Index rank, std::size_t peers) {
     CAPTURE(rank);
-    detail::Steps const steps = detail::steps_of(plan.value());
-    auto const exchange_of = [&](Index r) { return detail::exchange_of(steps, plan.from(), r, 0); };
+    planning::Steps const steps = plan.steps();
+    auto const exchange_of = [&](Index r) { return planning::exchange_of(steps, steps.exchange(0), r); };
     Exchange const own = exchange_of(rank);
     for (Index peer : some_peers(own.sends, peers)) {
         bool const meets = messages_with(own.sends, peer) == messages_with(exchange_of(peer).receives, rank);
@@ -193,8 +191,9 @@ TEST_SUITE("plan/large mesh") {
                     Index brought = 0;
                     for (auto const* list : {&own.receives, &own.kept})
                         for (Message const& message : *list) brought += message.elements();
-                    detail::Steps const steps = detail::steps_of(fold.value());
-                    CHECK(brought == steps.addends * steps.stages[0].holding.local_shape(rank).size());
+                    planning::Steps const steps = fold.steps();
+                    planning::Layout const& slots = steps.from(*steps.find(planning::StepKind::fold));
+                    CHECK(brought == slots.addends * slots.distribution.local_shape(rank).size());
                     for (Index peer : some_peers(own.receives, 3)) {
                         bool const meets =
                             messages_with(own.receives, peer) == messages_with(fold.exchange(peer).sends, rank);

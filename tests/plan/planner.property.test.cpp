@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/plan/plan.ipp, its planners: laws of the messages, for random transitions.
-#include <reshard/plan/phases.hpp>
 
 #include <reshard/algebra/bound.hpp>
 #include <reshard/plan/plan.hpp>
@@ -135,7 +134,7 @@ void check_laws(Plan<> const& plan, bool with_balance) {
         for (Index rank : everybody(plan)) REQUIRE(plan.cost(rank) == Cost{});
         return;
     }
-    for (int phase = 0; phase < detail::steps_of(plan.value()).phases(); ++phase) check_partners(plan, phase);
+    for (int phase = 0; phase < plan.steps().phases(); ++phase) check_partners(plan, phase);
     check_bounds_are_bounds(plan);
     if (!moves_sets(plan)) return;
     check_coverage(plan);

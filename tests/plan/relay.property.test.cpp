@@ -3,8 +3,6 @@
 // transitions and clusters. What they mean is tried where plans are carried out: tests/exec.
 #include <reshard/plan/relay.hpp>
 
-#include <reshard/plan/phases.hpp>
-
 #include <doctest/doctest.h>
 
 #include "support/cluster.hpp"
@@ -54,7 +52,7 @@ struct Play {
             held[rank] = elements(plan.from(), rank);
             arrived[rank] = Bits(at(shape.size()), false);
         }
-        int const phases = detail::steps_of(plan.value()).phases();
+        int const phases = plan.steps().phases();
         REQUIRE(phases <= 3);
         for (int phase = 0; phase < phases; ++phase) {
             auto const before = arrived;
@@ -161,8 +159,8 @@ TEST_SUITE("plan/relayed") {
             Plan<> const p = plan(from, to).relayed(cluster.ranks_per_node);
             if (p.is_local()) continue;
             check_once(p, cluster.ranks_per_node, true);
-            relays += detail::steps_of(p.value()).relay.stage >= 0 ? 1 : 0;
-            near += detail::steps_of(p.value()).relay.near ? 1 : 0;
+            relays += p.steps().relays.share >= 0 ? 1 : 0;
+            near += p.steps().inside != 0 ? 1 : 0;
         }
         CHECK(relays > test::of_seeds(100));
         CHECK(near > test::of_seeds(300));
@@ -196,7 +194,7 @@ TEST_SUITE("plan/relayed") {
             INFO(test::reproduction(seed, from, to), ", nodes of ", cluster.ranks_per_node);
             Plan<> const p = plan_across(from, to).relayed(cluster.ranks_per_node);
             check_once(p, cluster.ranks_per_node, false);
-            relays += detail::steps_of(p.value()).relay.stage >= 0 ? 1 : 0;
+            relays += p.steps().relays.share >= 0 ? 1 : 0;
         }
         CHECK(relays > test::of_seeds(100));
     }
@@ -218,7 +216,7 @@ TEST_SUITE("plan/relayed") {
             Index leaves = 0;
             for (Index rank : oracle::ranks(from)) leaves += p.cost(rank).sent;
             REQUIRE(leaves == shape.size());
-            relays += detail::steps_of(p.value()).relay.stage >= 0 ? 1 : 0;
+            relays += p.steps().relays.share >= 0 ? 1 : 0;
         }
         CHECK(relays > test::of_seeds(100));
     }

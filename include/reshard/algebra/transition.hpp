@@ -3,7 +3,7 @@
 /// \brief  Whether going from one distribution to another is a view, a local copy, or needs communication.
 /// \depends distribution. constexpr.
 ///
-/// What is said here is whether anything moves; how it is carried out is in plan/detail/steps.hpp.
+/// What is said here is whether anything moves; how it is carried out is in plan/steps.hpp.
 ///
 /// The rule, for two distributions of one mesh and shape. Per tensor dimension list (axis, split rule) in cutting
 /// order; drop axes that are statically of size 1; remove from the tail of the source's list the axes that become

@@ -12,23 +12,11 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// One tensor's plan as one rank carries it out.
-struct TensorSteps {
-    Steps planned;
-    ValueChange change;
-    Steps steps;
-
-    TensorSteps(BatchTensor const& tensor, int rank)
-        : planned(detail::steps_of(tensor.plan.value())),
-          change(value_change(tensor.plan.value(), planned, rank, tensor.source, tensor.destination, tensor.options,
-                              host_memory().convert)),
-          steps(changed_steps(planned, change.is_active())) {}
-
-    /// Bytes of scratch memory this rank needs.
-    [[nodiscard]] Index workspace(BatchTensor const& tensor, int rank) const {
-        return padded_bytes(workspace_of(steps, tensor.plan.from(), rank), change.from);
-    }
-};
+[[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank) {
+    PlanValue const plan = tensor.plan.value();
+    return RankSteps(plan, plan.steps(plan), rank, tensor.source, tensor.destination, tensor.options,
+                     host_memory().convert);
+}
 
 /// "tensor 17 'model.norm.weight'"
 [[nodiscard]] inline std::string label(Batch const& batch, std::size_t i) {
@@ -37,12 +25,11 @@ struct TensorSteps {
 }
 
 /// \pre the element type has whole bytes. Throws BufferError for a tensor beyond options.workspace_bytes.
-[[nodiscard]] inline RoundLoad round_load(BatchTensor const& tensor, TensorSteps const& mine,
-                                          BatchOptions const& options) {
+[[nodiscard]] inline RoundLoad round_load(RankSteps const& mine, BatchOptions const& options) {
     if (mine.steps.kind != Kind::collective) return {};
-    DType const travels = mine.steps.fold ? mine.change.from : mine.change.wire();
-    RoundLoad const load{true, round_bytes(tensor.plan, mine.steps, travels),
-                         padded_bytes(largest_workspace(mine.steps), mine.change.from)};
+    bool const folds = mine.steps.find(planning::StepKind::fold) != nullptr;
+    RoundLoad const load{true, round_bytes(mine.steps, folds ? mine.change.from : mine.change.wire()),
+                         padded_bytes(largest_scratch(mine.steps), mine.change.from)};
     if (load.workspace > options.workspace_bytes) {
         raise(ErrorCode::buffer, concat("reshard::prepare: its fold needs ", load.workspace,
                                         " bytes of scratch memory, but a round may use ", options.workspace_bytes,
@@ -92,14 +79,9 @@ inline void check_clashes(Batch const& batch, int rank) {
     result.options = Digest{}.add_signed(options.round_bytes).add_signed(options.workspace_bytes).value();
     result.tensors.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
-        ValueChange const change = TensorSteps(tensor, rank).change;
-        Digest digest;
-        digest.add(tensor.plan.hash()).add(static_cast<std::uint64_t>(change.from));
-        if (change.is_active()) {
-            digest.add(static_cast<std::uint64_t>(change.to));
-            digest.add(__builtin_bit_cast(std::uint64_t, tensor.options.factor));
-        }
-        result.tensors.push_back(digest.add_text(tensor.name).value());
+        Digest words;
+        digest(words, tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options.factor);
+        result.tensors.push_back(words.add_text(tensor.name).value());
     }
     return result;
 }
@@ -113,13 +95,8 @@ inline void check_clashes(Batch const& batch, int rank) {
     auto const i = static_cast<std::size_t>(place);
     if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
     BatchTensor const& tensor = batch.tensors()[i];
-    ValueChange const change = TensorSteps(tensor, rank).change;
-    std::string text =
-        concat("prepared ", label(batch, i), " as ", to_string(tensor.plan.from()), " -> ", to_string(tensor.plan.to()),
-               " of ", to_string(tensor.plan.from().shape()), " ", name(change.from));
-    if (change.from != change.to) text += concat(" -> ", name(change.to));
-    if (tensor.options.factor != 1.0) text += concat(" times ", factor_text(tensor.options.factor));
-    return text;
+    return concat("prepared ", label(batch, i), " as ",
+                  move_text(tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options.factor));
 }
 
 }  // namespace detail
@@ -128,7 +105,7 @@ RESHARD_INLINE std::vector<std::vector<std::size_t>> rounds(Batch const& batch, 
     std::vector<RoundLoad> loads;
     loads.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
-        loads.push_back(detail::round_load(tensor, detail::TensorSteps(tensor, rank), options));
+        loads.push_back(detail::round_load(detail::rank_steps(tensor, rank), options));
     }
     return cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
 }
@@ -137,7 +114,7 @@ RESHARD_INLINE Index workspace_bytes(Batch const& batch, int rank, BatchOptions 
     std::vector<Index> needs;
     needs.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
-        needs.push_back(detail::TensorSteps(tensor, rank).workspace(tensor, rank));
+        needs.push_back(scratch_bytes(detail::rank_steps(tensor, rank), rank));
     }
     return detail::workspace_of_rounds(rounds(batch, rank, options), needs);
 }
@@ -153,13 +130,13 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     needs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
-        TensorSteps const mine(tensor, rank);
-        check_arguments(tensor.plan.value(), mine.planned, rank, comm.size(), tensor.source, tensor.destination,
-                        mine.change, tensor.options.cast);
-        check_memory(comm, memory, tensor.plan.value(), tensor.source, tensor.destination);
-        check_work(memory, tensor.plan.value(), mine.steps, mine.change);
-        loads.push_back(round_load(tensor, mine, options));
-        needs.push_back(mine.workspace(tensor, rank));
+        RankSteps const mine = rank_steps(tensor, rank);
+        PlanValue const plan = tensor.plan.value();
+        check_arguments(plan, mine, rank, comm.size(), tensor.source, tensor.destination, tensor.options.cast);
+        check_memory(comm, memory, plan, tensor.source, tensor.destination);
+        check_work(memory, plan, mine);
+        loads.push_back(round_load(mine, options));
+        needs.push_back(scratch_bytes(mine, rank));
     }
     check_clashes(batch, rank);
     auto const rounds = cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
@@ -182,8 +159,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         BatchTensor const& tensor = batch.tensors()[current];
         auto const part =
             workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
-        TensorSteps const mine(tensor, rank);
-        jobs.emplace_back(tensor.plan.value(), mine.steps, rank, tensor.source, tensor.destination, part, mine.change,
+        jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank), rank, tensor.source, tensor.destination, part,
                           memory);
     }
     return new BatchJob(std::move(jobs), rounds, std::move(own));

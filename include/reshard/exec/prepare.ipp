@@ -11,10 +11,9 @@
 namespace reshard::inline v0 {
 
 RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options) {
-    bool const changes = options.cast || options.factor != 1.0;
-    Index const elements =
-        detail::workspace_of(detail::changed_steps(detail::steps_of(plan.value()), changes), plan.from(), rank);
-    return detail::padded_bytes(elements, dtype);
+    planning::Steps steps = plan.steps();
+    if (options.cast || options.factor != 1.0) steps.convert();
+    return detail::padded_bytes(scratch_elements(steps, rank), dtype);
 }
 
 namespace detail {
@@ -64,39 +63,30 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
                                                  PrepareOptions const& options, Verdict const& found) {
     int const rank = comm.rank();
     ValueChange change;
-    BatchJob* made = nullptr;
+    PreparedPlan prepared(comm, nullptr);
     Verdict verdict = verdict_of([&] {
-        Steps const planned = steps_of(plan);
-        change = value_change(plan, planned, rank, source, destination, options, host.convert);
-        check_arguments(plan, planned, rank, comm.size(), source, destination, change, options.cast);
+        RankSteps const mine(plan, plan.steps(plan), rank, source, destination, options, host.convert);
+        change = mine.change;
+        check_arguments(plan, mine, rank, comm.size(), source, destination, options.cast);
         if (!found.ok()) raise(found.code, found.reason);
         MemoryPolicy const& memory = memory_of(comm, host);
         check_memory(comm, memory, plan, source, destination);
-        Steps const steps = changed_steps(planned, change.is_active());
-        check_work(memory, plan, steps, change);
-        Index const needed = padded_bytes(workspace_of(steps, plan.from, rank), change.from);
+        check_work(memory, plan, mine);
         Workspace own;
         std::span<std::byte> const workspace = workspace_for(
-            comm, memory, options.workspace, needed, own, "plan",
+            comm, memory, options.workspace, scratch_bytes(mine, rank), own, "plan",
             change.is_active() ? "workspace_bytes(plan, rank, dtype, options)" : "workspace_bytes(plan, rank, dtype)");
         std::vector<Job> jobs;
-        jobs.emplace_back(plan, steps, rank, source, destination, workspace, change, memory);
+        jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory);
         BatchJob::Rounds rounds;
-        if (steps.kind == Kind::collective) rounds.push_back({0});
-        made = new BatchJob(std::move(jobs), rounds, std::move(own));
+        if (mine.steps.kind == Kind::collective) rounds.push_back({0});
+        prepared = PreparedPlan(comm, new BatchJob(std::move(jobs), rounds, std::move(own)));
     });
-    PreparedPlan prepared(comm, made);
-    Digest digest;
-    digest.add(hash_of(plan)).add(static_cast<std::uint64_t>(change.from));
-    if (change.is_active()) {
-        digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor));
-    }
-    verdict.digest = digest.value();
-    if (verdict.ok()) {  // what the others show should this rank be the one that differs
-        verdict.reason =
-            concat("prepared ", to_string(plan.from), " -> ", to_string(plan.to), " of ", to_string(plan.from.shape()),
-                   " ", name(change.from), change_text(change, options.factor));
-    }
+    Digest words;
+    digest(words, plan, change, options.factor);
+    verdict.digest = words.value();
+    // What the others show should this rank be the one that differs.
+    if (verdict.ok()) verdict.reason = concat("prepared ", move_text(plan, change, options.factor));
     agree_or_raise(comm, std::move(verdict));
     return prepared;
 }

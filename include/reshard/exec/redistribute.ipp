@@ -16,16 +16,13 @@ RESHARD_INLINE void redistribute(Plan<> const& plan, CommunicatorRef comm, Const
 RESHARD_INLINE void detail::run_locally(MemoryPolicy const& memory, ConvertBox convert, PlanValue const& plan,
                                         ConstDynamicView const& source, DynamicView const& destination, int rank,
                                         PrepareOptions const& options) {
-    Steps steps = steps_of(plan);
-    if (steps.kind == Kind::collective) steps.kind = Kind::local;  // types know axes of size 1, values do not
-    ValueChange const change = value_change(plan, steps, rank, source, destination, options, convert);
+    // Types know axes of size 1, values do not.
+    RankSteps const mine(plan, steps_locally(plan), rank, source, destination, options, convert);
     int const ranks = static_cast<int>(plan.from.mesh().last_rank() + 1);
-    check_arguments(plan, steps, rank, ranks, source, destination, change, options.cast);
+    check_arguments(plan, mine, rank, ranks, source, destination, options.cast);
     check_views(memory, plan, rank, source, destination);
-    check_work(memory, plan, steps, change);
-    Job const job(plan, steps, rank, source, destination, {}, change, memory);
-    job.begin();
-    job.end();
+    check_work(memory, plan, mine);
+    Job(plan, mine, rank, source, destination, {}, memory).work(0);
 }
 
 RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,

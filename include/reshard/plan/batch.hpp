@@ -4,7 +4,6 @@
 /// \depends plan. Opt-in: not part of the umbrella.
 #pragma once
 
-#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <cstddef>  // size_t
@@ -55,20 +54,23 @@ namespace detail {
     return multiply_fits(a, b, product) ? product : INT64_MAX;
 }
 
-/// Elements of scratch memory that no rank exceeds: workspace_of() for all ranks at once.
-[[nodiscard]] inline Index largest_workspace(Steps const& steps) noexcept {
-    if (!steps.fold) return 0;
-    Stage const& stage = steps.stages[0];
-    return saturated_product(largest_piece(stage.holding), steps.addends + (stage.place == Place::workspace ? 1 : 0));
+/// Elements of scratch memory that no rank exceeds: scratch_elements() for all ranks at once.
+[[nodiscard]] inline Index largest_scratch(planning::Steps const& steps) noexcept {
+    planning::Step const* const fold = steps.find(planning::StepKind::fold);
+    if (fold == nullptr) return 0;
+    planning::Layout const& folded = steps.to(*fold);
+    bool const waits = folded.place == planning::Place::scratch || steps.converts;
+    return saturated_product(largest_piece(folded.distribution), steps.from(*fold).addends + (waits ? 1 : 0));
 }
 
 /// \pre the elements have whole bytes.
-[[nodiscard]] inline Index round_bytes(Plan<> const& plan, Steps const& steps, DType dtype) noexcept {
-    Index const share = ceil_div(plan.from().shape().size(), plan.from().mesh().size());
-    Index elements = share;
-    for (int phase = 0; phase < steps.phases(); ++phase) {
-        Index const addends = phase == 0 && steps.fold ? steps.addends : 1;
-        elements = larger(elements, saturated_product(largest_piece(steps.stages[phase].holding), addends));
+[[nodiscard]] inline Index round_bytes(planning::Steps const& steps, DType dtype) noexcept {
+    DynamicDistribution const& from = steps.layouts.front().distribution;
+    Index elements = ceil_div(from.shape().size(), from.mesh().size());
+    for (planning::Step const& step : steps.list) {
+        if (step.kind != planning::StepKind::exchange) continue;
+        planning::Layout const& to = steps.to(step);
+        elements = larger(elements, saturated_product(largest_piece(to.distribution), larger<Index>(to.addends, 1)));
     }
     return saturated_product(elements, bytes(dtype));
 }

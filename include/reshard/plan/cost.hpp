@@ -11,7 +11,6 @@
 
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/explain_text.hpp>
-#include <reshard/plan/phases.hpp>
 #include <reshard/plan/relay.hpp>
 #include <reshard/plan/topology.hpp>
 
@@ -70,9 +69,7 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
 }
 
 /// Exchanges one after the other, the same number for every rank.
-[[nodiscard]] inline int phases_of(Plan<> const& plan) {
-    return plan.is_local() ? 0 : detail::steps_of(plan.value()).phases();
-}
+[[nodiscard]] inline int phases_of(Plan<> const& plan) { return plan.is_local() ? 0 : plan.steps().phases(); }
 
 [[nodiscard]] inline PhaseLoad phase_load(Plan<> const& plan, Topology const& topology, Index rank, int phase,
                                           DType dtype) {
@@ -105,8 +102,7 @@ inline void add_checked(Index& total, Index value, Index count = 1) {
     load.memory = held_bytes(plan.from(), rank, dtype);
     if (plan.kind() == Kind::view) return load;  // the window is memory the rank already holds
     add_checked(load.memory, held_bytes(plan.to(), rank, dtype));
-    if (phases != 0)
-        add_checked(load.memory, bytes_of(workspace_of(detail::steps_of(plan.value()), plan.from(), rank), dtype));
+    if (phases != 0) add_checked(load.memory, bytes_of(scratch_elements(plan.steps(), rank), dtype));
     return load;
 }
 

@@ -3,9 +3,10 @@
 #pragma once
 
 #include <reshard/algebra/bound.hpp>
+#include <reshard/plan/detail/nodes.hpp>
+#include <reshard/plan/detail/share.hpp>
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/explain_text.hpp>
-#include <reshard/plan/phases.hpp>
 
 namespace reshard::inline v0 {
 
@@ -62,14 +63,35 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
     text += '\n';
 }
 
-[[nodiscard]] inline std::string phase_text(Steps const& steps, int phase) {
-    if (phase == 0 && steps.fold) {
-        return concat("exchange and fold of ", steps.addends, " addends (", name(steps.fold_op), ", in mesh order) as ",
-                      to_string(steps.stages[0].holding));
+/// What an exchange is for.
+[[nodiscard]] inline std::string exchange_text(planning::Steps const& steps, planning::Step const& step) {
+    planning::Layout const& to = steps.to(step);
+    if (to.addends != 0) {
+        return concat("exchange and fold of ", to.addends, " addends (", name(steps.find(planning::StepKind::fold)->op),
+                      ", in mesh order) as ", to_string(to.distribution));
     }
-    if (steps.relay.stage < 0 || phase < steps.relay.stage) return "exchange";
-    if (phase > steps.relay.stage) return "exchange among relays";
-    return concat("exchange to relays as ", to_string(steps.stages[phase].holding));
+    if (step.to == steps.relays.share) return concat("exchange to relays as ", to_string(to.distribution));
+    return step.from == steps.relays.share ? "exchange among relays" : "exchange";
+}
+
+/// What relaying comes to, in a line.
+[[nodiscard]] inline std::string relay_text(planning::Steps const& steps, DynamicMesh const& mesh,
+                                            Index ranks_per_node) {
+    bool const relays = steps.relays.share >= 0;
+    char const* const nothing = "no ranks of a node need the same from elsewhere, so nothing is passed on\n";
+    if (ranks_per_node == all_ranks) {
+        if (!relays) return concat("  relayed: ", nothing);
+        return "  relayed: what several ranks need leaves the source once, and they pass it on\n";
+    }
+    Index block = 1;
+    for (Index extent : blocks_inside(mesh, ranks_per_node)) block *= extent;
+    std::string const start = concat("  relayed, nodes of ", ranks_per_node, " ranks: ");
+    if (most_in_one_node(mesh, ranks_per_node) > block) {
+        return concat(start, "they are no blocks of the mesh's axes, so a byte enters once for every ",
+                      block == 1 ? std::string("rank that needs it") : concat(block, " neighbours that need it"), "\n");
+    }
+    if (!relays) return concat(start, nothing);
+    return concat(start, "what several ranks of a node need from elsewhere enters it once, and they pass it on\n");
 }
 
 }  // namespace detail
@@ -87,22 +109,26 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index 
     if (!plan.from().contains(rank) && !plan.to().contains(rank)) {
         return text + "  the rank is in neither mesh: 0 B\n";
     }
-    detail::Steps const steps = detail::steps_of(plan.value());
+    planning::Steps const steps = plan.steps();
     Index foreign = 0;  // elements that come from other nodes
     Index const ranks_per_node = plan.ranks_per_node();
-    if (steps.relay.methods != nullptr) text += steps.relay.methods->explain(steps, plan.to().mesh());
-    if (steps.fill) text += concat("  the destination starts as the identity of ", name(steps.fill_op), "\n");
-    for (int phase = 0; phase < steps.phases(); ++phase) {
-        if (!detail::takes_part(steps, plan.from(), rank, phase)) continue;
-        Exchange const exchange = detail::exchange_of(steps, plan.from(), rank, phase);
-        detail::explain_exchange(text, exchange, phase + 1, detail::phase_text(steps, phase), dtype);
+    if (ranks_per_node > 1) text += detail::relay_text(steps, plan.to().mesh(), ranks_per_node);
+    int phase = 0;
+    for (planning::Step const& step : steps.list) {
+        if (step.kind == planning::StepKind::fill) {
+            text += concat("  the destination starts as the identity of ", name(step.op), "\n");
+        } else if (step.kind == planning::StepKind::scale) {
+            text += concat("  then scaled by ", step.multiply, "/", step.divide, "\n");
+        }
+        if (step.kind != planning::StepKind::exchange) continue;
+        ++phase;
+        if (!takes_part(steps, step, rank)) continue;
+        Exchange const exchange = exchange_of(steps, step, rank);
+        detail::explain_exchange(text, exchange, phase, detail::exchange_text(steps, step), dtype);
         for (Message const& message : exchange.receives) {
             bool const enters = ranks_per_node > 1 && message.peer / ranks_per_node != rank / ranks_per_node;
             if (enters) detail::add_elements(foreign, message.elements());
         }
-    }
-    if (steps.multiply != 1 || steps.divide != 1) {
-        text += concat("  then scaled by ", steps.multiply, "/", steps.divide, "\n");
     }
     Cost const cost = plan.cost(rank);
     Bound const bound = receive_bound(plan.from(), plan.to(), rank, plan.is_across());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/message.hpp
 /// \brief  What travels between two ranks at once: a box of the global index space, or a box and its repetitions.
-/// \depends algebra; <vector>. Plain data.
+/// \depends algebra, core; <vector>. Plain data.
 #pragma once
 
 #include <reshard/algebra/segments.hpp>
+#include <reshard/core/function_ref.hpp>
 #include <reshard/plan/detail/grid.hpp>
 
 #include <vector>  // vector
@@ -92,8 +93,7 @@ template <class IsCyclic>
 }
 
 /// Calls `visit` with families of at most `levels` repeats: what has more is listed, the shorter repeat first.
-template <class Visit>
-constexpr void list_repeats(Segments const& segments, int levels, Visit& visit) {
+inline void list_repeats(Segments const& segments, int levels, FunctionRef<void(Segments const&)> visit) {
     if (segments.levels() <= levels) return visit(segments);
     bool const list_inner =
         segments.inner.count > 1 && (segments.outer.count == 1 || segments.inner.count <= segments.outer.count);
@@ -107,8 +107,7 @@ constexpr void list_repeats(Segments const& segments, int levels, Visit& visit) 
 }
 
 /// What two index sets share, as it is sent: for_each_shared() with at most `levels` repeats.
-template <class Visit>
-constexpr void for_each_sent(IndexSet const& a, IndexSet const& b, int levels, Visit&& visit) {
+inline void for_each_sent(IndexSet const& a, IndexSet const& b, int levels, FunctionRef<void(Segments const&)> visit) {
     for_each_shared(a, b, [&](Segments const& segments) {
         if (segments.count() == 1) return visit(segments);
         list_repeats(segments, levels, visit);

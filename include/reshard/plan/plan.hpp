@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/plan.hpp
 /// \brief  What a transition does, for any rank: a trivially copyable value that is compared, hashed and replayed.
-/// \depends algebra, plan/message, core/tensor_view.
+/// \depends algebra, plan/{message,steps}, core/tensor_view.
 ///
 /// Laws (the property tests of tests/plan and tests/exec):
 ///     law.identity   plan(a, a) is a view (as a run-time plan: types do not know the numbers of boundaries and blocks)
@@ -14,10 +14,15 @@
 #include <reshard/algebra/notation.hpp>
 #include <reshard/algebra/transition.hpp>
 #include <reshard/core/tensor_view.hpp>
-#include <reshard/plan/detail/plan_value.hpp>
 #include <reshard/plan/message.hpp>
+#include <reshard/plan/steps.hpp>
 
 namespace reshard::inline v0 {
+
+namespace planning {
+/// Elements of scratch memory: every addend of what the rank folds, and the result where it waits or is converted.
+[[nodiscard]] Index scratch_elements(Steps const& steps, Index rank);
+}  // namespace planning
 
 namespace detail {
 
@@ -30,22 +35,6 @@ namespace detail {
     if (want.segments() == 0) return {0, 0};
     Index const begin = have.local_index(want.segment(0).begin);
     return {begin, begin + want.size()};
-}
-
-/// The same along all dimensions, for what a rank holds under two distributions. \pre inner refines outer.
-struct LocalWindow {
-    Indices offset;
-    Indices extents;
-};
-[[nodiscard]] constexpr LocalWindow local_window(DynamicDistribution const& outer, DynamicDistribution const& inner,
-                                                 Indices const& coordinates) noexcept {
-    LocalWindow window;
-    for (int dim = 0; dim < outer.shape().rank(); ++dim) {
-        Interval const interval = local_interval(outer.index_set(coordinates, dim), inner.index_set(coordinates, dim));
-        window.offset.push_back(interval.begin);
-        window.extents.push_back(interval.size());
-    }
-    return window;
 }
 
 template <class View>
@@ -76,6 +65,8 @@ template <class View>
 [[nodiscard]] DynamicDistribution dual(DynamicDistribution const& distribution);
 void digest(Digest& digest, DynamicDistribution const& distribution);
 
+struct RelayPlanning;  // plan/relay.hpp
+
 }  // namespace detail
 
 /// A plan between two distributions: `plan(from, to)` or, between meshes, `plan_across(from, to)`.
@@ -86,18 +77,13 @@ public:
     using from_type = From;
     using to_type = To;
 
-    constexpr Plan(From const& from, To const& to, bool across, detail::Relaying relaying = {})
-        : from_(from),
-          to_(to),
-          relaying_(relaying),
-          across_(across),
-          kind_(across ? Kind::collective : kind_within()) {}
+    constexpr Plan(From const& from, To const& to, bool across) : Plan(from, to, across, 0, nullptr) {}
     /// Every plan is also a run-time plan. That one knows no static sizes: an axis of 1 counts like any other.
     template <class OtherFrom, class OtherTo>
         requires(std::same_as<From, DynamicDistribution>&& std::same_as<To, DynamicDistribution> &&
                  !std::same_as<Plan<OtherFrom, OtherTo>, Plan>)
     constexpr Plan(Plan<OtherFrom, OtherTo> const& plan)
-        : Plan(plan.from(), plan.to(), plan.is_across(), plan.relaying()) {}
+        : Plan(plan.from_, plan.to_, plan.across_, plan.ranks_per_node_, plan.relayed_) {}
 
     [[nodiscard]] constexpr From const& from() const& noexcept { return from_; }
     [[nodiscard]] constexpr To const& to() const& noexcept { return to_; }
@@ -118,11 +104,10 @@ public:
             requires { sizeof(Planning); },
             "reshard::Plan::relayed: relays are an include of their own. "
             "Fix: #include <reshard/plan/relay.hpp>.");
-        return Plan(from_, to_, across_, Planning::relaying(ranks_per_node));
+        return Plan(from_, to_, across_, ranks_per_node < 2 ? 0 : ranks_per_node, Planning::maker(ranks_per_node));
     }
     /// What relayed() was given; 0 for a direct plan.
-    [[nodiscard]] constexpr Index ranks_per_node() const noexcept { return relaying_.ranks_per_node; }
-    [[nodiscard]] constexpr detail::Relaying relaying() const noexcept { return relaying_; }
+    [[nodiscard]] constexpr Index ranks_per_node() const noexcept { return ranks_per_node_; }
 
     [[nodiscard]] constexpr Kind kind() const noexcept { return kind_; }
     /// No data crosses ranks, whatever the sizes.
@@ -150,6 +135,9 @@ public:
     /// 64 bits.
     [[nodiscard]] Cost cost(Index rank) const { return detail::cost_of(value(), rank); }
 
+    /// What is done, in which order and where.
+    [[nodiscard]] planning::Steps steps() const { return value().steps(value()); }
+
     /// The messages of one rank in one phase, from 0 to cost(rank).phases - 1. Empty for other phases.
     [[nodiscard]] Exchange exchange(Index rank, int phase = 0) const {
         return detail::exchange_of(value(), rank, phase);
@@ -157,28 +145,40 @@ public:
 
     /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
     [[nodiscard]] Plan<> adjoint() const {
-        return Plan<>(detail::dual(target()), detail::dual(source()), across_, relaying_);
+        return Plan<>(detail::dual(target()), detail::dual(source()), across_, ranks_per_node_, relayed_);
     }
 
     /// Equal plans have equal digests: ranks compare them before they start.
     [[nodiscard]] std::uint64_t hash() const noexcept { return detail::hash_of(value()); }
 
     [[nodiscard]] friend constexpr bool operator==(Plan const& a, Plan const& b) noexcept {
-        return a.across_ == b.across_ && a.relaying_.ranks_per_node == b.relaying_.ranks_per_node &&
-               a.from_ == b.from_ && a.to_ == b.to_;
+        return a.across_ == b.across_ && a.ranks_per_node_ == b.ranks_per_node_ && a.from_ == b.from_ && a.to_ == b.to_;
     }
 
     /// For what does not depend on types. \pre the plan outlives it.
     [[nodiscard]] constexpr detail::PlanValue value() const& noexcept {
-        if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
-            return {source(), target(), &detail::within_mesh, false, kind_, relaying_};
+        auto maker = relayed_;
+        if constexpr (TypedDistribution<From> && TypedDistribution<To>) {  // never between meshes
+            if (maker == nullptr) maker = &detail::steps_within;
         } else {
-            return {source(), target(), across_ ? &detail::between_meshes : &detail::within_mesh,
-                    across_,  kind_,    relaying_};
+            if (maker == nullptr) maker = across_ ? &detail::steps_between : &detail::steps_within;
         }
+        return {source(), target(), maker, across_, kind_, ranks_per_node_};
     }
 
 private:
+    template <class OtherFrom, class OtherTo>
+    friend class Plan;
+
+    using StepsMaker = decltype(detail::PlanValue::steps);
+    constexpr Plan(From const& from, To const& to, bool across, Index ranks_per_node, StepsMaker maker)
+        : from_(from),
+          to_(to),
+          ranks_per_node_(ranks_per_node),
+          relayed_(maker),
+          across_(across),
+          kind_(across ? Kind::collective : kind_within()) {}
+
     [[nodiscard]] constexpr DynamicDistribution const& source() const noexcept { return from_; }
     [[nodiscard]] constexpr DynamicDistribution const& target() const noexcept { return to_; }
     [[nodiscard]] constexpr Kind kind_within() const noexcept {
@@ -191,7 +191,8 @@ private:
 
     From from_;
     To to_;
-    detail::Relaying relaying_;
+    Index ranks_per_node_;
+    StepsMaker relayed_;  ///< null: directly
     bool across_;
     Kind kind_;
 };

@@ -2,9 +2,9 @@
 // How plan/plan.hpp is done.
 #pragma once
 
-#include <reshard/plan/detail/same_mesh.hpp>
+#include <reshard/plan/detail/one_mesh.hpp>
+#include <reshard/plan/detail/transition_steps.hpp>
 #include <reshard/plan/detail/two_meshes.hpp>
-#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 namespace reshard::inline v0 {
@@ -41,51 +41,91 @@ namespace reshard::inline v0 {
           "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
 }
 
-RESHARD_INLINE Exchange detail::plan_within(Grid const& from, Grid const& to, Index rank) {
+RESHARD_INLINE Exchange detail::plan_within(Steps const& steps, Step const& step, Index rank) {
     Exchange exchange;
-    if (from.mesh->contains(rank)) SameMesh(from, to).plan(rank, exchange);
+    Grids grids(steps, step);
+    if (steps.inside != 0) {
+        grids.source.lay_on(steps.nodes);
+        grids.target.lay_on(steps.nodes);
+    }
+    if (grids.source.mesh->contains(rank)) OneMesh(grids.source, grids.target, steps.inside).plan(rank, exchange);
     sort_exchange(exchange);
     return exchange;
 }
-RESHARD_INLINE Exchange detail::plan_between(Grid const& from, Grid const& to, Index rank) {
+RESHARD_INLINE Exchange detail::plan_between(Steps const& steps, Step const& step, Index rank) {
     Exchange exchange;
-    TwoMeshes(from, to).plan(rank, exchange);
+    Grids const grids(steps, step);
+    TwoMeshes(grids.source, grids.target).plan(rank, exchange);
     sort_exchange(exchange);
     return exchange;
 }
-RESHARD_INLINE detail::Steps detail::within_mesh(DynamicDistribution const& from, DynamicDistribution const& to) {
-    return steps_within(from, to);
+RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
+    Outline outline(plan);
+    if (!outline.is_collective()) return outline.finish();
+    if (outline.folds()) {
+        // Every axis along which the destination has copies can share the fold. It pays when there are more than two
+        // addends (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
+        Refinement middle(outline.needed().distribution, outline.needed().owner);
+        bool spread = false;
+        for (int axis = 0; axis < plan.from.mesh().axes(); ++axis) {
+            if (!plan.to.placement(axis).is_replicate() || plan.from.mesh().extent(axis) == 1) continue;
+            if (plan.from.placement(axis).is_replicate() && outline.addends() <= 2) continue;
+            middle.cut_evenly(axis);
+            spread = true;
+        }
+        outline.fold(middle.layout());
+        if (!spread) return outline.finish();
+    }
+    outline.exchange(outline.needed(), plan_within);
+    return outline.finish();
 }
-RESHARD_INLINE detail::Steps detail::between_meshes(DynamicDistribution const& from, DynamicDistribution const& to) {
-    return steps_across(from, to);
+RESHARD_INLINE planning::Steps detail::steps_locally(PlanValue const& plan) {
+    return Outline(plan, Kind::local).finish();
+}
+/// Fold on the source mesh, then one exchange.
+RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
+    Outline outline(plan);
+    fold_at_source(outline, plan.from);
+    outline.exchange(outline.needed(), plan_between);
+    return outline.finish();
+}
+
+RESHARD_INLINE Index planning::scratch_elements(Steps const& steps, Index rank) {
+    Step const* const fold = steps.find(StepKind::fold);
+    if (fold == nullptr || !steps.from(*fold).distribution.contains(rank)) return 0;
+    Layout const& folded = steps.to(*fold);
+    Index const size = folded.distribution.local_shape(rank).size();
+    Index elements = folded.place == Place::scratch || steps.converts ? size : 0;
+    detail::add_elements(elements, size, steps.from(*fold).addends);
+    return elements;
 }
 
 RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {
     Cost cost;
-    if (plan.kind != Kind::collective) return cost;
-    Steps const steps = steps_of(plan);
-    if (!plan.across && !plan.from.contains(rank)) return cost;
-    for (int phase = 0; phase < steps.phases(); ++phase) {
-        if (takes_part(steps, plan.from, rank, phase)) {
-            add_cost(cost, exchange_of(steps, plan.from, rank, phase));
-        } else {
-            add_cost(cost, {});
-        }
+    if (plan.kind != Kind::collective || (!plan.across && !plan.from.contains(rank))) return cost;
+    Steps const steps = plan.steps(plan);
+    for (Step const& step : steps.list) {
+        if (step.kind != StepKind::exchange) continue;
+        Exchange const exchange = exchange_of(steps, step, rank);
+        ++cost.phases;
+        cost.messages_sent += static_cast<Index>(exchange.sends.size());
+        cost.messages_received += static_cast<Index>(exchange.receives.size());
+        for (Message const& message : exchange.sends) add_elements(cost.sent, message.elements());
+        for (Message const& message : exchange.receives) add_elements(cost.received, message.elements());
     }
-    cost.workspace = workspace_of(steps, plan.from, rank);
+    cost.workspace = scratch_elements(steps, rank);
     return cost;
 }
 RESHARD_INLINE Exchange detail::exchange_of(PlanValue const& plan, Index rank, int phase) {
     if (plan.kind != Kind::collective) return {};
-    Steps const steps = steps_of(plan);
-    if (!takes_part(steps, plan.from, rank, phase)) return {};
-    return exchange_of(steps, plan.from, rank, phase);
+    Steps const steps = plan.steps(plan);
+    return phase < 0 || phase >= steps.phases() ? Exchange{} : exchange_of(steps, steps.exchange(phase), rank);
 }
 RESHARD_INLINE std::uint64_t detail::hash_of(PlanValue const& plan) noexcept {
     Digest result;
     digest(result, plan.from);
     digest(result, plan.to);
-    return result.add(plan.across ? 1U : 0U).add_signed(plan.relaying.ranks_per_node).value();
+    return result.add(plan.across ? 1U : 0U).add_signed(plan.ranks_per_node).value();
 }
 
 RESHARD_INLINE DynamicDistribution detail::dual(DynamicDistribution const& distribution) {

@@ -148,7 +148,7 @@ private:
     int const phases = detail::phases_of(plan);
     if (options.classes && phases != 0 && !plan.is_across() && plan.ranks_per_node() <= 1 &&
         plan.from().mesh().size() <= 1 << 28) {
-        detail::RankKeys keys(detail::steps_of(plan.value()), plan.from(), plan.to(), topology, options.lists);
+        detail::RankKeys keys(plan.steps(), plan.from(), plan.to(), topology, options.lists);
         if (keys.usable()) {
             detail::RankClasses const classes = keys.classes(1 << 16);
             if (classes.found) return detail::simulate_classes(plan, topology, dtype, phases, classes);

@@ -21,10 +21,10 @@ struct Side {
         for (int i = 0; i < tensors; ++i) {
             Plan<> const move = plan(parse("(3):(S0)", Shape{9, 9}), parse("(3):(S1)", Shape{9, 9}));
             auto const t = static_cast<std::size_t>(2 * i);
-            jobs.emplace_back(move.value(), detail::steps_of(move.value()), rank,
-                              ConstDynamicView(memory[t].data(), DType::f64, move.from().local_shape(rank)),
-                              DynamicView(memory[t + 1].data(), DType::f64, move.to().local_shape(rank)),
-                              std::span<std::byte>{}, detail::ValueChange{DType::f64, DType::f64},
+            ConstDynamicView const source(memory[t].data(), DType::f64, move.from().local_shape(rank));
+            DynamicView const destination(memory[t + 1].data(), DType::f64, move.to().local_shape(rank));
+            detail::RankSteps const mine(move.value(), move.steps(), rank, source, destination, {}, nullptr);
+            jobs.emplace_back(move.value(), mine, rank, source, destination, std::span<std::byte>{},
                               host_memory().policy);
         }
     }

@@ -82,7 +82,6 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
     auto const sets = detail::index_sets(from, piece);
     auto const forms = detail::forms_of(from, to);
     detail::Tally const home(to, sets, forms, piece, axes);
-    detail::Everything const all(home.places());
     Index const length = home.places().elements() - home.elements();
     Index const begin = random.between(-1, larger<Index>(length - 1, 0));
     Interval const stretch{begin, begin + random.between(1, larger<Index>(length / 3, 1))};
@@ -97,11 +96,12 @@ Index check_narrowed(Grid const& from, Grid const& to, Index piece, unsigned axe
         if (away && touches) wanted.insert(key_of(message, destination));
     });
     std::set<Key> visited;
-    detail::Narrowed(to, sets, forms, all, home, stretch).for_each([&](Message const& message, Index destination) {
-        bool const is_new = visited.insert(key_of(message, destination)).second;
-        REQUIRE(is_new);
-        REQUIRE(whole.count(key_of(message, destination)) == 1);
-    });
+    detail::Narrowed(to, home.places(), forms, nullptr, &home, stretch)
+        .for_each([&](Message const& message, Index destination) {
+            bool const is_new = visited.insert(key_of(message, destination)).second;
+            REQUIRE(is_new);
+            REQUIRE(whole.count(key_of(message, destination)) == 1);
+        });
     for (Key const& key : wanted) REQUIRE(visited.count(key) == 1);
     return static_cast<Index>(whole.size() - visited.size());
 }
@@ -137,8 +137,8 @@ TEST_SUITE("plan/detail/tally") {
             auto const to = random.distribution(mesh, shape);
             Grid source(from);
             Grid target(to);
-            detail::lay_on(source, finer);
-            detail::lay_on(target, finer);
+            source.lay_on(finer);
+            target.lay_on(finer);
             check_counts(source, target, source.cutting_ordinal(random.between(0, 23)), random.between(0, 23),
                          static_cast<unsigned>(random.between(0, 15)));
         }

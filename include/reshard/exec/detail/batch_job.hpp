@@ -32,22 +32,13 @@ public:
     [[nodiscard]] BoundExchange const& exchange(int phase) const noexcept { return step(phase).exchange; }
 
     void begin() const {
-        for (std::size_t i : local_) {
-            jobs_[i].begin();
-            jobs_[i].end();
-        }
-        if (!steps_.empty()) begin(steps_.front());
+        for (std::size_t i : local_) jobs_[i].work(0);
+        if (!steps_.empty()) work(steps_.front(), 0);
     }
     void after(int phase) const {
-        Step const& done = step(phase);
-        for (std::size_t i = done.first; i < done.last; ++i) {
-            Job const& job = jobs_[order_[i]];
-            if (done.phase < job.phases()) job.after(done.phase);
-        }
-        bool const last = phase + 1 == phases();
-        if (!last && step(phase + 1).phase != 0) return;  // the round goes on
-        for (std::size_t i = done.first; i < done.last; ++i) jobs_[order_[i]].end();
-        if (!last) begin(step(phase + 1));  // the next round takes over the workspace
+        work(step(phase), step(phase).phase + 1);
+        bool const next_round = phase + 1 < phases() && step(phase + 1).phase == 0;
+        if (next_round) work(step(phase + 1), 0);  // it takes over the workspace
     }
 
 private:
@@ -60,8 +51,8 @@ private:
     };
 
     [[nodiscard]] Step const& step(int phase) const noexcept { return steps_[static_cast<std::size_t>(phase)]; }
-    void begin(Step const& step) const {
-        for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].begin();
+    void work(Step const& step, int exchanges) const {
+        for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].work(exchanges);
     }
 
     void add_round(std::vector<std::size_t> const& round) {

@@ -6,7 +6,6 @@
 
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/core/transfer.hpp>
-#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 namespace reshard::inline v0::detail {
@@ -72,20 +71,29 @@ private:
     Indices strides_;
 };
 
-/// A window of a local tensor as a strided box.
+/// Where, in local indices, what a rank holds under `inner` lies within what it holds under `outer`. \pre inner
+/// refines outer.
+[[nodiscard]] inline Box local_box(DynamicDistribution const& outer, DynamicDistribution const& inner, Index rank) {
+    Indices const outside = outer.mesh().coordinates(rank);
+    Indices const inside = inner.mesh().coordinates(rank);
+    Box box;
+    for (int dim = 0; dim < outer.shape().rank(); ++dim) {
+        box.push_back(local_interval(outer.index_set(outside, dim), inner.index_set(inside, dim)));
+    }
+    return box;
+}
+
+/// A box of a local tensor, as memory.
 template <class Byte>
-[[nodiscard]] Transfer<Byte> window_transfer(Byte* base, DType dtype, Indices const& strides,
-                                             LocalWindow const& window) {
+[[nodiscard]] Transfer<Byte> box_transfer(Byte* base, DType dtype, Indices const& strides, Box const& box) {
     Transfer<Byte> result;
     result.box.element_bytes = bytes(dtype);
     Index offset = 0;
-    bool empty = false;
-    for (int dim = 0; dim < window.extents.size(); ++dim) {
-        offset += window.offset[dim] * strides[dim] * bytes(dtype);
-        result.box.dims.push_back({window.extents[dim], strides[dim] * bytes(dtype)});
-        empty = empty || window.extents[dim] == 0;
+    for (int dim = 0; dim < box.rank(); ++dim) {
+        offset += box.begin(dim) * strides[dim] * bytes(dtype);
+        result.box.dims.push_back({box.extent(dim), strides[dim] * bytes(dtype)});
     }
-    result.base = empty ? base : base + offset;
+    result.base = box.empty() ? base : base + offset;
     return result;
 }
 

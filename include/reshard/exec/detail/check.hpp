@@ -6,7 +6,6 @@
 
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/exec/detail/value_change.hpp>
-#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 namespace reshard::inline v0::detail {
@@ -117,30 +116,29 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
     }
 }
 
-inline void check_dtype(Steps const& steps, ValueChange const& change) {
+inline void check_dtype(planning::Steps const& steps, ValueChange const& change) {
     DType const dtype = change.from;
     if (!is_byte_sized(dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
                                        " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
     }
-    if (steps.fold && !supports(steps.fold_op, dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fold_op), " is not defined for ", name(dtype),
+    auto const require = [&](planning::StepKind kind, std::string_view lacks, DType given) {
+        planning::Step const* const step = steps.find(kind);
+        if (step == nullptr || supports(step->op, given)) return;
+        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(step->op), lacks, name(given),
                                        ". Fix: use an op that the element type supports."));
-    }
-    if (steps.fill && !supports(steps.fill_op, change.to)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(steps.fill_op), " has no identity for ",
-                                       name(change.to), ". Fix: use an op that the element type supports."));
-    }
-    if ((steps.multiply != 1 || steps.divide != 1) && !is_floating(dtype)) {
+    };
+    require(planning::StepKind::fold, " is not defined for ", dtype);
+    require(planning::StepKind::fill, " has no identity for ", change.to);
+    if (change.averages && !is_floating(dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
                                        " would be rounded. Fix: keep integers as P+ until they are whole."));
     }
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.
-inline void check_arguments(PlanValue const& plan, Steps const& steps, int rank, int size,
-                            ConstDynamicView const& source, DynamicView const& destination, ValueChange const& change,
-                            bool cast) {
+inline void check_arguments(PlanValue const& plan, RankSteps const& mine, int rank, int size,
+                            ConstDynamicView const& source, DynamicView const& destination, bool cast) {
     for (DynamicDistribution const* side : {&plan.from, &plan.to}) {
         if (side->mesh().last_rank() >= size) {
             raise(ErrorCode::mesh,
@@ -156,8 +154,8 @@ inline void check_arguments(PlanValue const& plan, Steps const& steps, int rank,
                      ", the destination ", name(destination.dtype()),
                      ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way."));
     }
-    check_dtype(steps, change);
-    if (change.is_active()) check_change(plan, change);
+    check_dtype(mine.steps, mine.change);
+    if (mine.change.is_active()) check_change(plan, mine.change);
     if (gives) check_view("source", source, plan.from.local_shape(rank), rank, plan.from);
     if (!takes) return;
     check_view("destination", destination, plan.to.local_shape(rank), rank, plan.to);

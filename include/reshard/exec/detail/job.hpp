@@ -39,162 +39,161 @@ struct BoundExchange {
     }
 };
 
-/// Everything about a prepared plan that does not depend on the transport.
+/// A plan's steps, bound to one rank's memory: everything about a prepared plan that does not depend on the transport.
 class Job {
 public:
-    /// \pre steps are changed_steps(), if there is a change; `memory` outlives this.
-    Job(PlanValue const& plan, Steps const& steps, int rank, ConstDynamicView const& source,
-        DynamicView const& destination, std::span<std::byte> workspace, ValueChange const& change,
-        MemoryPolicy const& memory)
-        : memory_(&memory),
-          change_(change),
-          multiply_(change.is_active() ? 1 : steps.multiply),  // else it is part of the factor
-          divide_(change.is_active() ? 1 : steps.divide),
-          fill_op_(steps.fill_op) {
-        bool const gives = plan.from.contains(rank);
-        bool const takes = plan.to.contains(rank);
-        Places places;
-        if (gives) places.source = {source.data(), change_.from, source.strides(), plan.from, rank};
-        if (takes) {
-            places.destination = {destination.data(), change_.to, destination.strides(), plan.to, rank};
-            bind_whole(destination, steps.fill);
+    /// \pre `memory` outlives this.
+    Job(PlanValue const& plan, RankSteps const& mine, int rank, ConstDynamicView const& source,
+        DynamicView const& destination, std::span<std::byte> scratch, MemoryPolicy const& memory)
+        : memory_(&memory) {
+        Places const places(plan, mine, rank, source, destination, scratch);
+        for (Step const& step : mine.steps.list) {
+            steps_.push_back({step.kind, step.op, mine.change.to, step.multiply, step.divide, {}, {}, {}});
+            bind(steps_.back(), plan, mine, step, rank, destination, places);
         }
-        if (steps.kind != Kind::collective) {
-            if (gives) bind_local(plan, rank, places);
-            return;
-        }
-        if (steps.fold && gives) bind_fold(plan, steps, rank, places, destination, workspace);
-        phases_ = steps.phases();
-        if (gives || takes) bind_exchanges(plan, steps, rank, places);
     }
 
-    [[nodiscard]] int phases() const noexcept { return phases_; }
-    /// For who runs this job's exchanges: the job no longer has it.
-    [[nodiscard]] BoundExchange take_exchange(int phase) noexcept { return std::move(exchanges_[phase]); }
-
-    /// Before the first exchange.
-    void begin() const {
-        if (fill_) memory_->fill_identity(fill_op_, change_.to, whole_.base, whole_.box);
-        if (!local_sends_.empty()) memory_->deliver(local_sends_, local_receives_);
+    [[nodiscard]] int phases() const noexcept {
+        int count = 0;
+        for (BoundStep const& step : steps_) count += step.kind == StepKind::exchange ? 1 : 0;
+        return count;
     }
-    /// After exchange `phase`.
-    void after(int phase) const {
-        if (phase == 0 && folds_) memory_->fold(fold_);
+    /// For who runs this job's exchanges: the job no longer has it. \pre 0 <= phase < phases()
+    [[nodiscard]] BoundExchange take_exchange(int phase) noexcept {
+        auto step = steps_.begin();
+        while (step->kind != StepKind::exchange || phase-- != 0) ++step;
+        return std::move(step->transfers);
     }
-    /// After the last exchange.
-    void end() const {
-        if (!has_whole_ || (multiply_ == 1 && divide_ == 1)) return;
-        memory_->scale(change_.to, whole_.base, whole_.box, multiply_, divide_);
+    /// The rank's own work when so many exchanges are done, up to the next one.
+    void work(int exchanges) const {
+        int done = 0;
+        for (BoundStep const& step : steps_) {
+            if (step.kind == StepKind::exchange) {
+                ++done;
+            } else if (done == exchanges) {
+                carry_out(step);
+            }
+        }
     }
 
 private:
-    void bind_whole(DynamicView const& destination, bool fill) {
-        LocalWindow window;
-        for (int dim = 0; dim < destination.rank(); ++dim) {
-            window.offset.push_back(0);
-            window.extents.push_back(destination.extent(dim));
-        }
-        whole_ = window_transfer(destination.data(), change_.to, destination.strides(), window);
-        has_whole_ = true;
-        fill_ = fill;
-    }
+    using Step = planning::Step;
+    using StepKind = planning::StepKind;
+    using Place = planning::Place;
 
-    /// Where the stages of a plan lie on this rank; empty bindings where the rank has no part of them.
+    struct BoundStep {
+        StepKind kind;
+        Reduce op;
+        DType dtype;
+        Index multiply;
+        Index divide;
+        Receive whole;            ///< fill, scale: the destination; without address where there is none
+        FoldWork reduction;       ///< fold; no addends where this rank folds nothing
+        BoundExchange transfers;  ///< exchange, copy
+    };
+
+    /// Where the layouts of a plan lie on this rank; empty where it has no part of them.
     struct Places {
-        Binding<std::byte> slots;   ///< the addends of what the rank folds
-        Binding<std::byte> folded;  ///< the result, where it lies in the workspace
         Binding<std::byte const> source;
         Binding<std::byte> destination;
+        Binding<std::byte> slots;   ///< the addends of what the rank folds
+        Binding<std::byte> folded;  ///< the result, where it lies in scratch memory
+        FoldWork fold;
 
-        [[nodiscard]] Binding<std::byte const> read(Place place) const {
-            if (place == Place::source) return source;
-            return place == Place::workspace ? folded : destination;
+        Places(PlanValue const& plan, RankSteps const& mine, int rank, ConstDynamicView const& from,
+               DynamicView const& to, std::span<std::byte> scratch) {
+            fold.addends = 0;  // until this rank is known to fold
+            ValueChange const& change = mine.change;
+            bool const gives = plan.from.contains(rank);
+            if (gives) source = {from.data(), change.from, from.strides(), plan.from, rank};
+            if (plan.to.contains(rank)) destination = {to.data(), change.to, to.strides(), plan.to, rank};
+            Step const* const step = mine.steps.find(StepKind::fold);
+            if (step == nullptr || !gives) return;
+            planning::Layout const& layout = mine.steps.to(*step);
+            DynamicShape const shape = layout.distribution.local_shape(rank);
+            Indices const dense = row_major_strides(shape);
+            fold.op = step->op;
+            fold.dtype = change.from;
+            fold.addends = mine.steps.from(*step).addends;
+            fold.divisor = step->op == Reduce::avg ? fold.addends : 1;
+            fold.slot_bytes = shape.size() * bytes(change.from);
+            std::byte* const addends = aligned(scratch.data());
+            std::byte* const result = aligned(addends == nullptr ? nullptr : addends + fold.slot_bytes * fold.addends);
+            slots = {addends, change.from, dense, layout.distribution, rank, fold.slot_bytes};
+            folded = {result, change.from, dense, layout.distribution, rank};
+            fold.slots = box_transfer<std::byte const>(addends, change.from, dense, Box(shape));
+            fold.folded = box_transfer(result, change.from, dense, Box(shape));
+            if (layout.place == Place::scratch) {
+                fold.to = fold.folded;
+            } else {
+                fold.to =
+                    box_transfer(to.data(), change.to, to.strides(), local_box(plan.to, layout.distribution, rank));
+                if (change.is_active()) fold.to.conversion = {change.to, change.from, change.factor, change.convert};
+            }
+            bool const mine_alone = layout.owner.is_at(layout.distribution.mesh().coordinates(rank));
+            if (shape.size() == 0 || !mine_alone) fold.addends = 0;
         }
-        [[nodiscard]] Binding<std::byte> const& write(Place place) const {
-            return place == Place::workspace ? slots : destination;
+        [[nodiscard]] Binding<std::byte const> read(planning::Layout const& layout) const {
+            if (layout.place == Place::source) return source;
+            return layout.place == Place::scratch ? folded : destination;
+        }
+        [[nodiscard]] Binding<std::byte> const& write(planning::Layout const& layout) const {
+            return layout.place == Place::scratch ? slots : destination;
+        }
+        [[nodiscard]] static std::byte* aligned(std::byte* pointer) noexcept {
+            auto const address = reinterpret_cast<std::uintptr_t>(pointer);
+            return pointer == nullptr ? nullptr : pointer + ((64 - address % 64) % 64);
         }
     };
 
-    void bind_local(PlanValue const& plan, int rank, Places const& places) {
-        for (Message const& message : local_messages(plan.from, plan.to, rank)) {
-            local_sends_.push_back(places.source.transfer(message));
-            local_receives_.push_back(places.destination.transfer(message));
-            local_sends_.back().conversion = change_.send();
-            local_receives_.back().conversion = change_.receive();
-        }
-    }
-
-    void bind_exchanges(PlanValue const& plan, Steps const& steps, int rank, Places const& places) {
-        for (int phase = 0; phase < steps.phases(); ++phase) {
-            if (!takes_part(steps, plan.from, rank, phase)) continue;
-            Place const from = phase == 0 ? Place::source : steps.stages[phase - 1].place;
-            Place const to = phase == 0 && steps.fold ? Place::workspace : steps.stages[phase].place;
-            // What the rank keeps is copied, unless it already lies where it is needed.
-            bool const arrives = from != Place::destination && to == Place::destination;
-            exchanges_[phase].bind(exchange_of(steps, plan.from, rank, phase), places.read(from), places.write(to),
-                                   from != to, arrives ? change_ : ValueChange{});
-        }
-    }
-
-    /// Addends arrive in slots of the workspace. Within a mesh they are folded into their place in the destination;
-    /// across meshes, or where values change, the result waits in the workspace for the next exchange. Where there is
-    /// none, it goes on into the destination at once.
-    void bind_fold(PlanValue const& plan, Steps const& steps, int rank, Places& places, DynamicView const& destination,
-                   std::span<std::byte> workspace) {
-        Stage const& stage = steps.stages[0];
-        bool const waits = stage.place == Place::workspace;
-        DynamicShape const shape = stage.holding.local_shape(rank);
-        Indices const dense = row_major_strides(shape);
-        Indices const coordinates = stage.holding.mesh().coordinates(rank);
-        fold_.op = steps.fold_op;
-        fold_.dtype = change_.from;
-        fold_.addends = steps.addends;
-        fold_.divisor = steps.fold_op == Reduce::avg ? steps.addends : 1;
-        fold_.slot_bytes = shape.size() * bytes(change_.from);
-        std::byte* const slots = aligned(workspace.data());
-        std::byte* const result = aligned(slots == nullptr ? nullptr : slots + fold_.slot_bytes * fold_.addends);
-        places.slots = {slots, change_.from, dense, stage.holding, rank, fold_.slot_bytes};
-        places.folded = {result, change_.from, dense, stage.holding, rank};
-        LocalWindow const slot = local_window(stage.holding, stage.holding, coordinates);
-        fold_.slots = window_transfer<std::byte const>(slots, change_.from, dense, slot);
-        fold_.folded = window_transfer(result, change_.from, dense, slot);
-        if (waits && steps.phases() > 1) {
-            fold_.to = fold_.folded;
-        } else {
-            fold_.to = window_transfer(destination.data(), change_.to, destination.strides(),
-                                       local_window(plan.to, stage.holding, coordinates));
-            if (change_.is_active()) {
-                fold_.to.conversion = {change_.to, change_.from, change_.factor, change_.convert};
+    static void bind(BoundStep& bound, PlanValue const& plan, RankSteps const& mine, Step const& step, int rank,
+                     DynamicView const& destination, Places const& places) {
+        planning::Layout const& from = mine.steps.from(step);
+        planning::Layout const& to = mine.steps.to(step);
+        ValueChange const change = mine.steps.arrives(step) ? mine.change : ValueChange{};
+        switch (step.kind) {
+            case StepKind::fill:
+            case StepKind::scale:
+                if (!plan.to.contains(rank)) return;
+                bound.whole =
+                    box_transfer(destination.data(), bound.dtype, destination.strides(), Box(destination.shape()));
+                return;
+            case StepKind::fold: bound.reduction = places.fold; return;
+            case StepKind::exchange:
+                // What the rank keeps is copied, unless it already lies where it is needed.
+                bound.transfers.bind(exchange_of(mine.steps, step, rank), places.read(from), places.write(to),
+                                     from.place != to.place, change);
+                return;
+            case StepKind::copy: {
+                Exchange kept;
+                if (plan.from.contains(rank)) kept.kept = local_messages(plan.from, plan.to, rank);
+                bound.transfers.bind(kept, places.source, places.destination, true, change);
+                return;
             }
         }
-        folds_ = shape.size() != 0 && owns(stage.owner, stage.holding.mesh(), rank);
     }
-
-    [[nodiscard]] static bool owns(Owner const& owner, DynamicMesh const& mesh, int rank) {
-        Indices const coordinates = mesh.coordinates(rank);
-        for (int i = 0; i < owner.axes.size(); ++i)
-            if (coordinates[owner.axes[i]] != owner.coordinates[i]) return false;
-        return true;
-    }
-    [[nodiscard]] static std::byte* aligned(std::byte* pointer) noexcept {
-        auto const address = reinterpret_cast<std::uintptr_t>(pointer);
-        return pointer == nullptr ? nullptr : pointer + ((64 - address % 64) % 64);
+    void carry_out(BoundStep const& step) const {
+        switch (step.kind) {
+            case StepKind::fill:
+                if (step.whole.base != nullptr)
+                    memory_->fill_identity(step.op, step.dtype, step.whole.base, step.whole.box);
+                return;
+            case StepKind::scale:
+                if (step.whole.base != nullptr)
+                    memory_->scale(step.dtype, step.whole.base, step.whole.box, step.multiply, step.divide);
+                return;
+            case StepKind::fold:
+                if (step.reduction.addends != 0) memory_->fold(step.reduction);
+                return;
+            case StepKind::copy:
+                if (!step.transfers.sends.empty()) memory_->deliver(step.transfers.sends, step.transfers.receives);
+                return;
+            case StepKind::exchange: return;
+        }
     }
 
     MemoryPolicy const* memory_;
-    ValueChange change_;
-    Index multiply_;
-    Index divide_;
-    Reduce fill_op_;
-    bool fill_ = false;
-    bool folds_ = false;
-    bool has_whole_ = false;
-    int phases_ = 0;
-    Receive whole_;
-    FoldWork fold_;
-    BoundExchange exchanges_[max_phases];
-    std::vector<Send> local_sends_;
-    std::vector<Receive> local_receives_;
+    std::vector<BoundStep> steps_;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -47,18 +47,37 @@ inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, PlanV
 }
 
 /// Throws TransitionError for a plan that takes more than copies where `memory` does no more.
-inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, Steps const& steps,
-                       ValueChange const& change) {
+inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine) {
     if (memory.copies_only().empty()) return;
-    bool const scales = !change.is_active() && (steps.multiply != 1 || steps.divide != 1);
-    bool const converts = change.is_active() && steps.kind != Kind::collective;
-    if (!steps.fill && !steps.fold && !scales && !converts) return;
+    using planning::StepKind;
+    bool const fills = mine.steps.find(StepKind::fill) != nullptr;
+    bool const folds = mine.steps.find(StepKind::fold) != nullptr;
+    bool const scales = mine.steps.find(StepKind::scale) != nullptr;
+    bool const converts = mine.steps.converts && mine.steps.kind != Kind::collective;
+    if (!fills && !folds && !scales && !converts) return;
     raise(ErrorCode::transition,
           concat("reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
-                 steps.fold   ? "folds addends"
-                 : steps.fill ? "fills in identities"
-                              : "changes values in place",
+                 folds   ? "folds addends"
+                 : fills ? "fills in identities"
+                         : "changes values in place",
                  ", and this communicator only copies memory of a device. Fix: ", std::string(memory.copies_only())));
+}
+
+/// Bytes of scratch memory of one rank.
+[[nodiscard]] inline Index scratch_bytes(RankSteps const& mine, int rank) {
+    return padded_bytes(scratch_elements(mine.steps, rank), mine.change.from);
+}
+
+/// What this rank brings to the agreement on one tensor.
+inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& change, double factor) {
+    digest.add(hash_of(plan)).add(static_cast<std::uint64_t>(change.from));
+    if (!change.is_active()) return;
+    digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, factor));
+}
+/// "(4):(S0) -> (4):(R) of (8,8) F32 as BF16 times 0.5"
+[[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change, double factor) {
+    return concat(to_string(plan.from), " -> ", to_string(plan.to), " of ", to_string(plan.from.shape()), " ",
+                  name(change.from), change_text(change, factor));
 }
 
 /// Scratch memory of `needed` bytes: what the caller gave, or `own`, which is allocated. `fix` says how to ask for its

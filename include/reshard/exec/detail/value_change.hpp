@@ -11,7 +11,6 @@
 #include <reshard/core/tensor_view.hpp>
 #include <reshard/exec/prepare_options.hpp>
 #include <reshard/memory/convert.hpp>
-#include <reshard/plan/phases.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <cstdio>  // snprintf
@@ -23,6 +22,7 @@ struct ValueChange {
     DType to = DType::u8;
     double factor = 1.0;
     ConvertBox convert = nullptr;  ///< null: nothing changes
+    bool averages = false;         ///< the plan turns sums into averages or back
 
     [[nodiscard]] constexpr bool is_active() const noexcept { return convert != nullptr; }
     /// The smaller type travels; of two alike, the source's.
@@ -38,27 +38,31 @@ struct ValueChange {
     }
 };
 
-/// The change that was asked for, carried out on the host by `convert`. A plan that turns sums into averages has a
-/// factor of its own, and where there is a change the two are one, so that values are rounded once.
-/// On ranks that have no source, its type counts only if a cast was asked for.
-[[nodiscard]] inline ValueChange value_change(PlanValue const& plan, Steps const& steps, int rank,
-                                              ConstDynamicView const& source, DynamicView const& destination,
-                                              PrepareOptions const& options, ConvertBox convert) {
+/// A plan's steps as one rank carries them out with its tensors, and what becomes of their values on the way.
+struct RankSteps {
+    planning::Steps steps;
     ValueChange change;
-    DType const dtype = plan.from.contains(rank) ? source.dtype() : destination.dtype();
-    change.from = options.cast ? source.dtype() : dtype;
-    change.to = options.cast ? destination.dtype() : dtype;
-    if (change.from == change.to && options.factor == 1.0) return change;
-    change.convert = convert;
-    change.factor = options.factor * static_cast<double>(steps.multiply) / static_cast<double>(steps.divide);
-    return change;
-}
 
-/// A fold that would write into the destination writes into the workspace, from where its result is converted.
-[[nodiscard]] inline Steps changed_steps(Steps steps, bool changes) {
-    if (changes && steps.fold) steps.stages[0].place = Place::workspace;
-    return steps;
-}
+    /// The change that was asked for is carried out on the host by `convert`. A plan that turns sums into averages has
+    /// a factor of its own, and where there is a change the two are one, so that values are rounded once.
+    /// On ranks that have no source, its type counts only if a cast was asked for.
+    RankSteps(PlanValue const& plan, planning::Steps&& planned, int rank, ConstDynamicView const& source,
+              DynamicView const& destination, PrepareOptions const& options, ConvertBox convert)
+        : steps(std::move(planned)) {
+        DType const dtype = plan.from.contains(rank) ? source.dtype() : destination.dtype();
+        planning::Step const* const scale = steps.find(planning::StepKind::scale);
+        change.from = options.cast ? source.dtype() : dtype;
+        change.to = options.cast ? destination.dtype() : dtype;
+        change.averages = scale != nullptr;
+        if (change.from == change.to && options.factor == 1.0) return;
+        change.convert = convert;
+        change.factor = options.factor;
+        if (scale != nullptr) {
+            change.factor = options.factor * static_cast<double>(scale->multiply) / static_cast<double>(scale->divide);
+        }
+        steps.convert();
+    }
+};
 
 /// A factor in a message.
 [[nodiscard]] inline std::string factor_text(double value) {

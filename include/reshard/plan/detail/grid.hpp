@@ -8,6 +8,7 @@
 #pragma once
 
 #include <reshard/algebra/distribution.hpp>
+#include <reshard/core/function_ref.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -28,6 +29,12 @@ struct GridCut {
 struct Owner {
     AxisList axes;
     Indices coordinates;
+
+    [[nodiscard]] constexpr bool is_at(Indices const& place) const noexcept {
+        for (int i = 0; i < axes.size(); ++i)
+            if (place[axes[i]] != coordinates[i]) return false;
+        return true;
+    }
 };
 
 struct GridDim {
@@ -62,6 +69,24 @@ struct Grid {
         for (int i = 0; i < owner.axes.size(); ++i) dims.back().cuts[i].shift = owner.coordinates[i];
     }
 
+    /// Goes over to a finer mesh of the same ranks: every axis is one or two of the finer axes. \pre `finer` outlives
+    /// the grid.
+    void lay_on(DynamicMesh const& finer) {
+        InlineList<int, max_axes> place;
+        for (int axis = 0, next = 0; axis < mesh->axes(); ++axis) {
+            place.push_back(next);
+            next += mesh->extent(axis) == finer.extent(next) ? 1 : 2;
+        }
+        mesh = &finer;
+        cutting = 0;
+        for (GridDim& dim : dims) {
+            for (GridCut& cut : dim.cuts) {
+                cut.axis = place[cut.axis];
+                cutting |= axes_of(cut);
+            }
+        }
+    }
+
     /// Whether a dimension's last cut deals blocks out in turn.
     [[nodiscard]] bool is_cyclic(int dim) const noexcept {
         return !dims[dim].cuts.empty() && dims[dim].cuts.back().rule->kind == SplitKind::cyclic;
@@ -88,8 +113,7 @@ struct Grid {
 
     /// Calls `visit(index_set, ordinal)` for every part of dimension `dim` that meets `query`, and perhaps for some
     /// that do not where both are block-cyclic; `ordinal` sums coordinate * stride over the dimension's axes.
-    template <class Visit>
-    void for_each_part(int dim, IndexSet const& query, Visit&& visit) const {
+    void for_each_part(int dim, IndexSet const& query, FunctionRef<void(IndexSet const&, Index)> visit) const {
         descend(dims[dim].cuts, 0, {0, dims[dim].extent}, query, 0, visit);
     }
 
@@ -116,9 +140,8 @@ private:
         cutting |= 1U << axis;
     }
 
-    template <class Visit>
     static void descend(InlineList<GridCut, max_axes> const& cuts, int level, Interval span, IndexSet const& query,
-                        Index ordinal, Visit& visit) {
+                        Index ordinal, FunctionRef<void(IndexSet const&, Index)> visit) {
         Interval met = met_from(span.begin, span, query);
         if (met.empty()) return;
         if (level == cuts.size()) {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/held.hpp
 /// \brief  The exchange among relays: everybody passes on its share, but to nobody what it held before.
-/// \depends steps, message.
+/// \depends meeting, plan/steps.
 ///
 /// What a rank holds is a product of index sets, one per dimension. A product minus a product is a product per
 /// dimension: inside along the dimensions before it, outside along it, everything along those behind. Both sides
 /// derive the same messages from it.
 #pragma once
 
-#include <reshard/plan/detail/steps.hpp>
-#include <reshard/plan/message.hpp>
+#include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/steps.hpp>
 
 namespace reshard::inline v0::detail {
 
 using IndexSets = InlineList<IndexSet, max_rank>;
 
-/// What a rank has, or needs, of a stage; false when that is nothing.
-[[nodiscard]] inline bool sets_of(DynamicDistribution const& holding, Owner const& owner, Index rank, IndexSets& sets) {
+/// What a rank has, or needs, of a layout; false when that is nothing.
+[[nodiscard]] inline bool sets_of(planning::Layout const& layout, Index rank, IndexSets& sets) {
+    DynamicDistribution const& holding = layout.distribution;
     if (!holding.contains(rank)) return false;
     Indices const coordinates = holding.mesh().coordinates(rank);
-    for (int i = 0; i < owner.axes.size(); ++i)
-        if (coordinates[owner.axes[i]] != owner.coordinates[i]) return false;
+    if (!layout.owner.is_at(coordinates)) return false;
     sets = {};
     for (int dim = 0; dim < holding.shape().rank(); ++dim) {
         sets.push_back(holding.index_set(coordinates, dim));
@@ -112,12 +112,11 @@ private:
     return true;
 }
 
-/// What a relay passes on from stage to stage, and what ranks held before all relays.
+/// What a relay passes on from layout to layout, and what ranks held before all relays.
 struct Passing {
-    Stage const& share;
-    Stage const& needed;
-    DynamicDistribution const& held;
-    Owner const& held_owner;
+    planning::Layout const& share;
+    planning::Layout const& needed;
+    planning::Layout const& held;
 
     /// Calls `visit(message)` for what `giver` passes on to `taker`.
     template <class Visit>
@@ -125,12 +124,11 @@ struct Passing {
         IndexSets shared;
         IndexSets wanted;
         IndexSets known;
-        if (!sets_of(share.holding, share.owner, giver, shared)) return;
-        if (!sets_of(needed.holding, needed.owner, taker, wanted)) return;
-        if (sets_of(held, held_owner, taker, known) && meet(shared, known)) {
-            Products(needed.holding.shape(), shared, known).for_each_outside(visit);
+        if (!sets_of(share, giver, shared) || !sets_of(needed, taker, wanted)) return;
+        if (sets_of(held, taker, known) && meet(shared, known)) {
+            Products(needed.distribution.shape(), shared, known).for_each_outside(visit);
         } else {
-            Products(needed.holding.shape(), shared, shared).for_each_inside(visit);
+            Products(needed.distribution.shape(), shared, shared).for_each_inside(visit);
         }
     }
 };
@@ -138,7 +136,7 @@ struct Passing {
 /// One rank's part of the exchange among relays. `axes`: those along which shares lie side by side.
 [[nodiscard]] inline Exchange pass_on(Passing const& passing, AxisSubset const& axes, Index rank) {
     Exchange exchange;
-    DynamicMesh const& mesh = passing.share.holding.mesh();
+    DynamicMesh const& mesh = passing.share.distribution.mesh();
     Index const own = mesh.ordinal(rank);
     if (own < 0) return exchange;
     Index const base = own - axes.ordinal(axes.index(own));
@@ -146,10 +144,7 @@ struct Passing {
         Index const peer = mesh.rank_at(base + axes.ordinal(i));
         if (peer == rank) continue;
         auto const add = [&](auto& messages) {
-            return [&](Message const& message) {
-                messages.push_back(message);
-                messages.back().peer = peer;
-            };
+            return [&](Message const& message) { add_message(messages, peer, message); };
         };
         passing.for_each(rank, peer, add(exchange.sends));
         passing.for_each(peer, rank, add(exchange.receives));
@@ -162,11 +157,9 @@ inline void keep_held(std::vector<Message>& kept, Passing const& passing, Index 
     kept.clear();
     IndexSets wanted;
     IndexSets known;
-    if (!sets_of(passing.needed.holding, passing.needed.owner, rank, wanted)) return;
-    if (!sets_of(passing.held, passing.held_owner, rank, known)) return;
-    Products(passing.needed.holding.shape(), wanted, known).for_each_inside([&](Message const& message) {
-        kept.push_back(message);
-        kept.back().peer = rank;
+    if (!sets_of(passing.needed, rank, wanted) || !sets_of(passing.held, rank, known)) return;
+    Products(passing.needed.distribution.shape(), wanted, known).for_each_inside([&](Message const& message) {
+        add_message(kept, rank, message);
     });
 }
 

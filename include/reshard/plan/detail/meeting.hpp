@@ -68,15 +68,13 @@ public:
         return static_cast<std::size_t>(product);
     }
     /// Calls `visit(message, ordinal)` for every message, row-major. It may change the message's peer.
-    template <class Visit>
-    void for_each(Visit&& visit) const {
+    void for_each(MessageVisitor visit) const {
         Message message;
         walk(0, 0, message, visit);
     }
 
 private:
-    template <class Visit>
-    void walk(int dim, Index ordinal, Message& message, Visit& visit) const {
+    void walk(int dim, Index ordinal, Message& message, MessageVisitor visit) const {
         if (dim + 1 == begin_.size()) {
             visit(message, ordinal);
             return;

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/nodes.hpp
 /// \brief  Which ranks of a mesh share a node, in terms of mesh axes.
-/// \depends algebra, grid.
+/// \depends algebra; <algorithm>, <vector>.
 ///
 /// Rank / ranks_per_node is the node. Along every axis the largest aligned block of neighbours that never leaves a node
 /// is found; an axis of 16 over nodes of 8 then counts as two axes, (2, 8): one between nodes and one inside them.
 /// Ordinals stay what they were, so a cut by the axis of 16 is a cut by both of the two at once: in a grid it keeps its
-/// parts and its stride (`lay_on`), while copies along the axis can be told apart by node.
+/// parts and its stride (Grid::lay_on), while copies along the axis can be told apart by node.
 #pragma once
 
-#include <reshard/plan/detail/grid.hpp>
+#include <reshard/algebra/distribution.hpp>
 
-namespace reshard::inline v0::detail {
+#include <algorithm>  // sort
+#include <vector>     // vector
+
+namespace reshard::inline v0 {
+
+/// For Plan::relayed: all ranks count as one node, so that between meshes every byte leaves the source once.
+inline constexpr Index all_ranks = INT32_MAX;
+
+namespace detail {
 
 /// Whether all ranks of a mesh are in one node. \pre ranks_per_node > 0 (else false).
 [[nodiscard]] inline bool is_one_node(DynamicMesh const& mesh, Index ranks_per_node) noexcept {
@@ -53,6 +61,26 @@ namespace reshard::inline v0::detail {
         blocks.push_back(block);
     }
     return blocks;
+}
+
+/// The most ranks of a mesh that sit in one node.
+[[nodiscard]] inline Index most_in_one_node(DynamicMesh const& mesh, Index ranks_per_node) {
+    std::vector<Index> nodes;
+    if (mesh.ranks().ranks.empty()) {
+        Index const first = mesh.rank_at(0) % ranks_per_node;
+        if (first + mesh.size() > 2 * ranks_per_node) return ranks_per_node;  // some node is full
+        Index const in_first = smaller(mesh.size(), ranks_per_node - first);
+        return larger(in_first, mesh.size() - in_first);
+    }
+    for (Index rank : mesh.ranks().ranks) nodes.push_back(rank / ranks_per_node);
+    std::sort(nodes.begin(), nodes.end());
+    Index most = 0;
+    Index run = 0;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        run = i > 0 && nodes[i] == nodes[i - 1] ? run + 1 : 1;
+        most = larger(most, run);
+    }
+    return most;
 }
 
 /// A mesh whose axes between and inside nodes are told apart.
@@ -107,22 +135,6 @@ template <class MaySplit>
     return DynamicDistribution(nodes.mesh, distribution.shape(), placements, order);
 }
 
-/// The same grid on a finer mesh of the same ranks: every axis is one or two of the finer axes. \pre `finer` outlives
-/// the grid.
-inline void lay_on(Grid& grid, DynamicMesh const& finer) {
-    InlineList<int, max_axes> place;
-    for (int axis = 0, next = 0; axis < grid.mesh->axes(); ++axis) {
-        place.push_back(next);
-        next += grid.mesh->extent(axis) == finer.extent(next) ? 1 : 2;
-    }
-    grid.mesh = &finer;
-    grid.cutting = 0;
-    for (GridDim& dim : grid.dims) {
-        for (GridCut& cut : dim.cuts) {
-            cut.axis = place[cut.axis];
-            grid.cutting |= grid.axes_of(cut);
-        }
-    }
-}
+}  // namespace detail
 
-}  // namespace reshard::inline v0::detail
+}  // namespace reshard::inline v0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/rank_classes.hpp
 /// \brief  Which ranks of a plan have the same picture of it, so that one of them speaks for all.
-/// \depends planner, steps, topology; <algorithm>, <vector>.
+/// \depends meeting, plan/{steps,topology}; <algorithm>, <vector>.
 ///
 /// What a rank receives is a product over tensor dimensions: along each, the pieces of the source that meet what it
 /// needs. What it sends is such a product too. So its picture is known from one *list* per dimension and direction:
@@ -15,8 +15,8 @@
 /// and that units of the topology are boxes of mesh coordinates. Otherwise there are no classes.
 #pragma once
 
-#include <reshard/plan/detail/same_mesh.hpp>
-#include <reshard/plan/detail/steps.hpp>
+#include <reshard/plan/detail/meeting.hpp>
+#include <reshard/plan/steps.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <algorithm>  // lower_bound, sort, upper_bound
@@ -268,16 +268,19 @@ struct RankClasses {
 class RankKeys {
 public:
     /// \pre a collective plan on one mesh.
-    RankKeys(Steps const& steps, DynamicDistribution const& from, DynamicDistribution const& to,
+    RankKeys(planning::Steps const& steps, DynamicDistribution const& from, DynamicDistribution const& to,
              Topology const& topology, Index budget)
         : mesh_(from.mesh()) {
         UnitLevels levels;
         if (!unit_levels(mesh_, topology, levels)) return;
-        for (int phase = 0; phase < steps.phases(); ++phase) {
-            PhaseGrids const grids(steps, from, phase);
+        bool only_moves = true;
+        for (planning::Step const& step : steps.list) {
+            only_moves = only_moves && step.kind != planning::StepKind::fold && step.kind != planning::StepKind::fill;
+            if (step.kind != planning::StepKind::exchange) continue;
+            Grids const grids(steps, step);
             if (!add_phase(grids.source, grids.target, levels, budget)) return;
         }
-        if (steps.fold || steps.fill) {  // memory and bound count what the phases do not show
+        if (!only_moves) {  // memory and bound count what the phases do not show
             Grid const before(from);
             Grid const after(to);
             for (int dim = 0; dim < from.shape().rank(); ++dim) {

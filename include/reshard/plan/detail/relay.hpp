@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/relay.hpp
 /// \brief  What several ranks of one node need enters the node once and is passed on inside.
-/// \depends steps, nodes.
+/// \depends nodes, transition_steps.
 ///
-/// The replicas of a node share what they need: a stage `middle` cuts it along the destination's replica axes inside
+/// The replicas of a node share what they need: a layout `middle` cuts it along the destination's replica axes inside
 /// nodes. The exchange to it brings every byte to one rank of the node; the exchange from it goes between ranks that
 /// differ in those axes only, so inside nodes. What a rank held before is not sent to it again (detail/held.hpp).
 #pragma once
 
+#include <reshard/plan/detail/held.hpp>
 #include <reshard/plan/detail/nodes.hpp>
-#include <reshard/plan/detail/steps.hpp>
+#include <reshard/plan/detail/transition_steps.hpp>
 
-namespace reshard::inline v0 {
-
-/// For Plan::relayed: all ranks count as one node, so that between meshes every byte leaves the source once.
-inline constexpr Index all_ranks = INT32_MAX;
-
-namespace detail {
+namespace reshard::inline v0::detail {
 
 struct Relay {
     bool found = false;
-    NodeMesh nodes;       ///< the mesh of both stages
+    NodeMesh nodes;       ///< the mesh of both layouts
     unsigned shared = 0;  ///< its axes along which the shares lie side by side
-    Stage middle;
-    Stage needed;
+    Layout middle;
+    Layout needed;
 };
 
 /// Whether anything can leave its node: along each dimension the source's cuts up to the last one between nodes must
@@ -123,9 +119,9 @@ private:
     Indices const& blocks_;
 };
 
-/// The stages of a relay to what `to` needs from others; none where no node has replicas. `from`: what the shares
+/// The layouts of a relay to what `to` needs from others; none where no node has replicas. `from`: what the shares
 /// come from, where it lies on the same mesh.
-[[nodiscard]] inline Relay relay_of(DynamicDistribution const& to, Stage const& last, Indices const& blocks,
+[[nodiscard]] inline Relay relay_of(DynamicDistribution const& to, Layout const& last, Indices const& blocks,
                                     DynamicDistribution const* from = nullptr) {
     Relay relay;
     auto const has_copies = [&](int axis) { return to.placement(axis).is_replicate() && blocks[axis] > 1; };
@@ -133,9 +129,9 @@ private:
     if (!relay.found) return relay;
     relay.nodes = node_mesh(to.mesh(), blocks, has_copies);
     relay.needed = last;
-    relay.needed.holding = on_node_mesh(last.holding, relay.nodes);
+    relay.needed.distribution = on_node_mesh(last.distribution, relay.nodes);
     for (auto& axis : relay.needed.owner.axes) axis = static_cast<std::int8_t>(relay.nodes.first[axis]);
-    Refinement middle(relay.needed.holding, relay.needed.owner);
+    Refinement middle(relay.needed.distribution, relay.needed.owner);
     relay.found = false;
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
         int const inner = relay.nodes.inner(axis);
@@ -143,29 +139,49 @@ private:
         if (from == nullptr) {
             middle.cut_evenly(inner);
         } else {
-            ShareCut(*from, last.holding, blocks).cut(middle, axis, inner);
+            ShareCut(*from, last.distribution, blocks).cut(middle, axis, inner);
         }
         relay.shared |= 1U << inner;
         relay.found = true;
     }
-    relay.middle = {middle.distribution(), middle.owner(), Place::destination, last.planner};
-    relay.needed.planner = plan_within;
+    relay.middle = middle.layout();
     return relay;
 }
 
-inline void add_relay(Steps& steps, Relay const& relay) {
-    steps.relay.stage = steps.stages.size();
-    steps.relay.shared = relay.shared;
-    steps.stages.push_back(relay.middle);
-    steps.stages.push_back(relay.needed);
+[[nodiscard]] inline Passing passing(Steps const& steps) {
+    auto const layout = [&](int number) -> Layout const& { return steps.layouts[static_cast<std::size_t>(number)]; };
+    return {layout(steps.relays.share), layout(steps.relays.needed), layout(steps.relays.held)};
+}
+/// What the rank had before the relays comes to its place at once, and is not sent to it again.
+template <Exchange (*planner)(Steps const& steps, Step const& step, Index rank)>
+[[nodiscard]] Exchange plan_to_relays(Steps const& steps, Step const& step, Index rank) {
+    Exchange result = planner(steps, step, rank);
+    keep_held(result.kept, passing(steps), rank);
+    sort_messages(result.kept);
+    return result;
+}
+[[nodiscard]] inline Exchange plan_among_relays(Steps const& steps, Step const& step, Index rank) {
+    AxisSubset const axes(steps.from(step).distribution.mesh(), steps.relays.shared);
+    Exchange result = pass_on(passing(steps), axes, rank);
+    sort_exchange(result);
+    return result;
+}
+
+template <Exchange (*planner)(Steps const& steps, Step const& step, Index rank)>
+void add_relay(Outline& outline, Relay const& relay) {
+    int const held = outline.at();
+    outline.exchange(relay.middle, plan_to_relays<planner>);
+    int const share = outline.at();
+    outline.exchange(relay.needed, plan_among_relays);
+    outline.steps().relays = {held, share, outline.at(), relay.shared};
 }
 
 /// Where a fold happens when its result is relayed: the shares of the relays, cut further along the other axes by
 /// which the destination's copies came from addends or cuts. Copies in other nodes that the source has as well fold
 /// for themselves: their shares would have to cross.
-inline void relay_fold(Steps& steps, DynamicDistribution const& from, DynamicDistribution const& to,
+inline void relay_fold(Outline& outline, DynamicDistribution const& from, DynamicDistribution const& to,
                        Relay const& relay) {
-    Refinement middle(relay.middle.holding, relay.middle.owner);
+    Refinement middle(relay.middle.distribution, relay.middle.owner);
     bool crosses = false;
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         int const outside = relay.nodes.outside(axis);
@@ -174,47 +190,39 @@ inline void relay_fold(Steps& steps, DynamicDistribution const& from, DynamicDis
         middle.cut_evenly(outside);
         crosses = true;
     }
-    steps.stages = {};
-    steps.stages.push_back({middle.distribution(), middle.owner()});
-    crosses ? add_relay(steps, relay) : steps.stages.push_back(relay.needed);
+    outline.fold(middle.layout());
+    crosses ? add_relay<plan_within>(outline, relay) : outline.exchange(relay.needed, plan_within);
 }
 
-/// \pre steps is the direct plan on one mesh.
-inline void relay_within(Steps& steps, DynamicDistribution const& from, DynamicDistribution const& to,
-                         Index ranks_per_node) {
-    if (is_one_node(from.mesh(), ranks_per_node)) return;
-    Stage const last = steps.stages.back();
-    Indices const blocks = blocks_inside(from.mesh(), ranks_per_node);
+[[nodiscard]] inline Steps relay_within(PlanValue const& plan, Outline& outline) {
+    DynamicMesh const& mesh = plan.from.mesh();
+    if (is_one_node(mesh, plan.ranks_per_node)) return steps_within(plan);
+    Indices const blocks = blocks_inside(mesh, plan.ranks_per_node);
     Relay relay;
-    if (steps.fold || leaves_nodes(from, last.holding, blocks)) {
-        relay = relay_of(to, last, blocks, steps.fold ? nullptr : &from);
+    if (outline.folds() || leaves_nodes(plan.from, outline.needed().distribution, blocks)) {
+        relay = relay_of(plan.to, outline.needed(), blocks, outline.folds() ? nullptr : &plan.from);
     }
-    DynamicMesh const& mesh = relay.found ? relay.nodes.mesh : from.mesh();
-    NodeMesh const nodes = node_mesh(mesh, blocks_inside(mesh, ranks_per_node), [](int) { return true; });
-    steps.relay.near = true;
-    steps.relay.mesh = nodes.mesh;
-    steps.relay.inside = nodes.inside;
-    if (!relay.found) return;
-    if (steps.fold) {
-        relay_fold(steps, from, to, relay);
-    } else {
-        steps.stages = {};
-        add_relay(steps, relay);
+    if (relay.found) {
+        outline.folds() ? relay_fold(outline, plan.from, plan.to, relay) : add_relay<plan_within>(outline, relay);
     }
+    Steps steps = relay.found ? outline.finish() : steps_within(plan);
+    DynamicMesh const& coarse = relay.found ? relay.nodes.mesh : mesh;
+    NodeMesh const nodes = node_mesh(coarse, blocks_inside(coarse, plan.ranks_per_node), [](int) { return true; });
+    steps.nodes = nodes.mesh;
+    steps.inside = nodes.inside;
+    return steps;
 }
 
-/// \pre steps is the direct plan between meshes.
-inline void relay_across(Steps& steps, DynamicDistribution const& from, DynamicDistribution const& to,
-                         Index ranks_per_node) {
-    bool const one_node = is_one_node(from.mesh(), ranks_per_node) && is_one_node(to.mesh(), ranks_per_node) &&
-                          from.mesh().rank_at(0) / ranks_per_node == to.mesh().rank_at(0) / ranks_per_node;
-    if (one_node && ranks_per_node != all_ranks) return;
-    Relay const relay = relay_of(to, steps.stages.back(), blocks_inside(to.mesh(), ranks_per_node));
-    if (!relay.found) return;
-    steps.stages.pop_back();
-    add_relay(steps, relay);
+[[nodiscard]] inline Steps relay_across(PlanValue const& plan, Outline& outline) {
+    Index const per_node = plan.ranks_per_node;
+    bool const one_node = is_one_node(plan.from.mesh(), per_node) && is_one_node(plan.to.mesh(), per_node) &&
+                          plan.from.mesh().rank_at(0) / per_node == plan.to.mesh().rank_at(0) / per_node;
+    if (one_node && per_node != all_ranks) return steps_between(plan);
+    Relay const relay = relay_of(plan.to, outline.needed(), blocks_inside(plan.to.mesh(), per_node));
+    if (!relay.found) return steps_between(plan);
+    fold_at_source(outline, plan.from);
+    add_relay<plan_between>(outline, relay);
+    return outline.finish();
 }
 
-}  // namespace detail
-
-}  // namespace reshard::inline v0
+}  // namespace reshard::inline v0::detail

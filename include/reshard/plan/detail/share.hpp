@@ -37,6 +37,9 @@ inline void add_elements(Index& total, Index elements, Index count = 1) {
     return static_cast<Index>(static_cast<Wide>(a) * b / c);
 }
 
+/// Takes a message, and the ordinal of the ranks it goes to or comes from.
+using MessageVisitor = FunctionRef<void(Message const& message, Index ordinal)>;
+
 /// One of the loops of a message, outer to inner: a repeat of a dimension or, where `repeat` is negative, its box.
 struct Loop {
     int dim = -1;  ///< -1: there is none, as in a scalar
@@ -79,8 +82,8 @@ struct Loop {
 }
 
 /// Calls `visit(copy, part)` for each part of a message of the line: [start, start + message.elements()).
-template <class Visit>
-void share(Message const& message, Index start, Index length, Index holders, Visit& visit) {
+inline void share(Message const& message, Index start, Index length, Index holders,
+                  FunctionRef<void(Index copy, Message const& part)> visit) {
     Index const elements = message.elements();
     Index const wanted = multiply_divide(elements, holders, length);
     Loop const loop = wanted < 2 ? Loop{} : loop_to_cut(message, wanted);
@@ -111,9 +114,10 @@ public:
         Index own_before = 0;  ///< of these, the ones the piece's own side needs
     };
 
+    Places() = default;
     /// `is_own(dim, ordinal)`: whether a part of the other side counts for Tile::own_before.
-    template <class IsOwn>
-    Places(Grid const& other, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, IsOwn&& is_own)
+    Places(Grid const& other, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms,
+           FunctionRef<bool(int dim, Index ordinal)> is_own)
         : sets_(sets) {
         for (int dim = 0; dim < sets.size(); ++dim) {
             begin_.push_back(static_cast<Index>(tiles_.size()));
@@ -172,8 +176,7 @@ public:
     }
 
 private:
-    template <class IsOwn>
-    void list(Grid const& other, int dim, int levels, IsOwn& is_own) {
+    void list(Grid const& other, int dim, int levels, FunctionRef<bool(int dim, Index ordinal)> is_own) {
         auto const first = static_cast<std::ptrdiff_t>(tiles_.size());
         other.for_each_part(dim, sets_[dim], [&](IndexSet const& part, Index ordinal) {
             bool const own = is_own(dim, ordinal);

@@ -14,6 +14,7 @@ namespace reshard::inline v0::detail {
 /// The elements of a piece whose destination agrees with `reference` on `axes`: a product over dimensions.
 class Tally {
 public:
+    Tally() = default;
     /// \pre `to` outlives the tally.
     Tally(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Index reference,
           unsigned axes)
@@ -47,7 +48,6 @@ public:
     }
 
     [[nodiscard]] Places const& places() const noexcept { return places_; }
-    [[nodiscard]] Index reference() const noexcept { return reference_; }
     [[nodiscard]] Index elements() const noexcept {
         Index product = 1;
         for (Index total : totals_) product *= total;
@@ -59,6 +59,12 @@ public:
         for (GridCut const& cut : to_->dims[dim].cuts) {
             if (!agreeing(cut).has(destination / cut.stride % cut.parts)) return false;
         }
+        return true;
+    }
+    /// The same in all dimensions.
+    [[nodiscard]] bool agrees(Index destination) const noexcept {
+        for (int dim = 0; dim < to_->dims.size(); ++dim)
+            if (!agrees(destination, dim)) return false;
         return true;
     }
     /// Indices before `position` along one dimension.
@@ -148,48 +154,28 @@ private:
         return sum + counted(dim, level + 1, own.size(), position - own.begin);
     }
 
-    Grid const* to_;
-    Index reference_;
-    unsigned axes_;
+    Grid const* to_ = nullptr;
+    Index reference_ = 0;
+    unsigned axes_ = 0;
     Places places_;
     InlineList<int, max_grid_dims> levels_;     ///< per dimension: cuts up to the last one by any of the axes
     InlineList<Index, max_grid_dims> skipped_;  ///< per dimension: indices before the piece begins
     InlineList<Index, max_grid_dims> totals_;
 };
 
-/// The same face for all elements of a piece.
-class Everything {
-public:
-    explicit Everything(Places const& places) : places_(places) {}
-    [[nodiscard]] bool agrees(Index /*destination*/, int /*dim*/) const noexcept { return true; }
-    [[nodiscard]] Index before(int dim, Index position) const noexcept { return places_.before(dim, position); }
-    [[nodiscard]] Index inner(int dim) const noexcept { return places_.inner(dim); }
-
-private:
-    Places const& places_;
-};
-/// And for none.
-struct Nothing {
-    [[nodiscard]] bool agrees(Index /*destination*/, int /*dim*/) const noexcept { return false; }
-    [[nodiscard]] Index before(int /*dim*/, Index /*position*/) const noexcept { return 0; }
-    [[nodiscard]] Index inner(int /*dim*/) const noexcept { return 0; }
-};
-
-/// Visits those messages from a piece that lie around [first, last) of a line on which the elements `Seen` without
-/// those `LeftOut` lie message by message, row-major. Along each dimension without blocks, what can matter is found by
-/// bisection; of the others everything is visited.
-template <class Seen, class LeftOut>
+/// Visits those messages from a piece that lie around [first, last) of a line on which the elements `seen` (null: all)
+/// without those `left_out` (null: none) lie message by message, row-major. Along each dimension without blocks, what
+/// can matter is found by bisection; of the others everything is visited.
 class Narrowed {
 public:
-    Narrowed(Grid const& to, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms, Seen const& seen,
-             LeftOut const& left_out, Interval line)
-        : to_(to), sets_(sets), forms_(forms), seen_(seen), left_out_(left_out), line_(line) {}
+    Narrowed(Grid const& to, Places const& places, DimForms const& forms, Tally const* seen, Tally const* left_out,
+             Interval line)
+        : to_(to), places_(places), forms_(forms), seen_(seen), left_out_(left_out), line_(line) {}
 
     /// Calls `visit(message, ordinal)` with whole messages, and perhaps with some outside of the line's interval.
-    template <class Visit>
-    void for_each(Visit&& visit) const {
+    void for_each(MessageVisitor visit) const {
         Message message;
-        walk(0, Outer{}, message, visit);
+        walk(0, Outer{0, 0, 1, left_out_ != nullptr ? 1 : 0}, message, visit);
     }
 
 private:
@@ -198,13 +184,17 @@ private:
         Index destination = 0;
         Index place = 0;
         Index seen = 1;
-        Index left_out = 1;
+        Index left_out = 0;
     };
     /// Where on the line the elements from `position` on begin.
     [[nodiscard]] Index place(int dim, Outer const& outer, Index position) const noexcept {
         Index result = outer.place;
-        if (outer.seen != 0) result += outer.seen * seen_.before(dim, position) * seen_.inner(dim);
-        if (outer.left_out != 0) result -= outer.left_out * left_out_.before(dim, position) * left_out_.inner(dim);
+        if (seen_ == nullptr) {
+            result += outer.seen * places_.before(dim, position) * places_.inner(dim);
+        } else if (outer.seen != 0) {
+            result += outer.seen * seen_->before(dim, position) * seen_->inner(dim);
+        }
+        if (outer.left_out != 0) result -= outer.left_out * left_out_->before(dim, position) * left_out_->inner(dim);
         return result;
     }
     /// The lowest position of a dimension whose place is beyond `limit`; the span's end when there is none.
@@ -220,27 +210,29 @@ private:
         return span.begin;
     }
     [[nodiscard]] Interval narrowed(int dim, Outer const& outer) const noexcept {
-        Interval span = sets_[dim].span();
+        Interval span = places_.set(dim).span();
         if (span.empty()) return span;
         if (place(dim, outer, span.end) > line_.end - 1) span.end = beyond(dim, outer, span, line_.end - 1);
         if (span.empty() || place(dim, outer, span.begin) >= line_.begin) return span;
         return {beyond(dim, outer, span, line_.begin) - 1, span.end};
     }
 
-    template <class Visit>
-    void walk(int dim, Outer const& outer, Message& message, Visit& visit) const {
-        if (dim == sets_.size()) return visit(message, outer.destination);
+    void walk(int dim, Outer const& outer, Message& message, MessageVisitor visit) const {
+        if (dim == forms_.size()) return visit(message, outer.destination);
         int const repeats = message.repeats.size();
-        IndexSet const met = forms_[dim].is_cyclic ? sets_[dim] : IndexSet(narrowed(dim, outer));
+        IndexSet const& set = places_.set(dim);
+        IndexSet const met = forms_[dim].is_cyclic ? set : IndexSet(narrowed(dim, outer));
         to_.for_each_part(dim, met, [&](IndexSet const& part, Index ordinal) {
             Index const destination = outer.destination + ordinal;
-            for_each_sent(sets_[dim], part, forms_[dim].levels, [&](Segments const& segments) {
+            for_each_sent(set, part, forms_[dim].levels, [&](Segments const& segments) {
                 append(message, segments);
-                Outer next{destination, 0, 1, 1};
-                if (dim + 1 < sets_.size()) {  // else there is nothing left to narrow
+                Outer next{destination, 0, 1, 0};
+                if (dim + 1 < forms_.size()) {  // else there is nothing left to narrow
+                    bool const seen = seen_ == nullptr || seen_->agrees(destination, dim);
+                    bool const left_out = left_out_ != nullptr && left_out_->agrees(destination, dim);
                     next.place = place(dim, outer, segments.first.begin);
-                    next.seen = seen_.agrees(destination, dim) ? outer.seen * segments.size() : 0;
-                    next.left_out = left_out_.agrees(destination, dim) ? outer.left_out * segments.size() : 0;
+                    next.seen = seen ? outer.seen * segments.size() : 0;
+                    next.left_out = left_out ? outer.left_out * segments.size() : 0;
                 }
                 walk(dim + 1, next, message, visit);
                 message.box.pop_back();
@@ -250,10 +242,10 @@ private:
     }
 
     Grid const& to_;
-    InlineList<IndexSet, max_grid_dims> const& sets_;
+    Places const& places_;
     DimForms const& forms_;
-    Seen const& seen_;
-    LeftOut const& left_out_;
+    Tally const* seen_;
+    Tally const* left_out_;
     Interval line_;
 };
 

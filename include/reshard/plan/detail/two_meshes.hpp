@@ -47,7 +47,6 @@ private:
     /// is at home.
     struct Line {
         Index piece = -1;
-        InlineList<IndexSet, max_grid_dims> sets;
         Places places;
         std::vector<Holder> holders;  ///< by turn
         std::vector<Places> blocks;   ///< of the piece, each with a holder's part as its own
@@ -93,11 +92,11 @@ private:
     [[nodiscard]] Index home_before(Line const& line, Holder const& holder, int dim, Index position) const noexcept {
         if (line.places.is_listed(dim)) return line.blocks[holder.blocks].tile(dim, position).own_before;
         Interval const need = to_.index_set(holder.target, dim).span();
-        return intersect(intersect(line.sets[dim].span(), need), {0, position}).size();
+        return intersect(intersect(line.places.set(dim).span(), need), {0, position}).size();
     }
     [[nodiscard]] Line line_of(Index piece) const {
         auto const sets = index_sets(from_, piece);
-        Line line{piece, sets, Places(to_, sets, forms_, [](int, Index) { return false; }), {}, {}, 0};
+        Line line{piece, Places(to_, sets, forms_, [](int, Index) { return false; }), {}, {}, 0};
         for (Index copy = 0; overlap_ && copy < copies_.size(); ++copy) {
             Index const target = to_.mesh->ordinal(from_.mesh->rank_at(piece + copies_.ordinal(copy)));
             if (target < 0) continue;
@@ -142,28 +141,18 @@ private:
 
     void plan_receives(Index rank, Index target, Index source, Exchange& exchange) const {
         Index const own_piece = source < 0 ? -1 : from_.cutting_ordinal(source);
-        std::vector<Message> shared;  // from pieces with copies; the piece stands where the peer will
         Meeting const meeting(from_, index_sets(to_, target), forms_);
-        if (copies_.size() == 1) exchange.receives.reserve(meeting.size());
+        exchange.receives.reserve(meeting.size());
+        Line line;
         meeting.for_each([&](Message const& message, Index piece) {
-            if (piece == own_piece) {
-                add_message(exchange.kept, rank, message);
-            } else if (copies_.size() == 1) {
-                add_message(exchange.receives, from_.mesh->rank_at(piece), message);
-            } else {
-                add_message(shared, piece, message);
-            }
-        });
-        if (shared.empty()) return;
-        std::sort(shared.begin(), shared.end(), [](Message const& a, Message const& b) { return a.peer < b.peer; });
-        Line line = line_of(shared.front().peer);
-        for (Message const& message : shared) {
-            if (message.peer != line.piece) line = line_of(message.peer);
             auto const receive = [&](Index copy, Message const& part) {
-                add_message(exchange.receives, from_.mesh->rank_at(line.piece + copies_.ordinal(copy)), part);
+                add_message(exchange.receives, from_.mesh->rank_at(piece + copies_.ordinal(copy)), part);
             };
+            if (piece == own_piece) return add_message(exchange.kept, rank, message);
+            if (copies_.size() == 1) return receive(0, message);
+            if (piece != line.piece) line = line_of(piece);
             share(message, start(line, message, target), line.length, copies_.size(), receive);
-        }
+        });
     }
 
     void plan_sends(Index rank, Index source, Exchange& exchange) const {
@@ -202,8 +191,7 @@ private:
             Index const origin = line.origin(turn);
             Interval const span =
                 at_home ? Interval{0, line.places.elements()} : Interval{first - origin, last - origin};
-            Everything const all(line.places);
-            Narrowed const near(to_, line.sets, forms_, all, Nothing{}, span);
+            Narrowed const near(to_, line.places, forms_, nullptr, nullptr, span);
             Index next = origin;  // without blocks, messages come in the order of the line
             near.for_each([&](Message const& message, Index destination) {
                 Index const target = destination + receivers_.ordinal(turn);

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/detail/transition_steps.hpp
+/// \brief  Which steps a transition takes: what is filled, exchanged and folded where.
+/// \depends plan/steps.
+///
+/// With Partial:
+/// - a resolved axis is folded first and spread last: the layout of the fold refines the last, so that every element is
+///   folded on one rank (reduce-scatter), inside the destination's own memory, and then spread (all-gather);
+/// - an axis that becomes Partial needs its data only once: the last layout cuts the destination along it, and the rest
+///   of the destination is filled with the identity;
+/// - across meshes the fold happens on the source mesh, where it is smallest.
+///
+/// Addends are folded in mesh order: by coordinate along the partial axes, row-major.
+#pragma once
+
+#include <reshard/plan/steps.hpp>
+
+namespace reshard::inline v0::detail {
+
+using planning::Layout;
+using planning::Place;
+using planning::Step;
+using planning::StepKind;
+using planning::Steps;
+
+/// Grows a distribution by one cut at a time, each behind the cuts already there.
+class Refinement {
+public:
+    explicit Refinement(DynamicDistribution const& base, Owner const& owner = {}) : base_(base), owner_(owner) {
+        for (int axis = 0; axis < base.mesh().axes(); ++axis) placements_.push_back(base.placement(axis));
+        for (int dim = 0; dim < base.shape().rank(); ++dim) lists_.push_back(base.cuts(dim));
+    }
+
+    /// Lets one coordinate along `axis` have everything.
+    void own(int axis, Index coordinate) {
+        placements_[axis] = Placement::replicate();
+        owner_.axes.push_back(static_cast<std::int8_t>(axis));
+        owner_.coordinates.push_back(coordinate);
+    }
+    void cut(int axis, int dim, SplitRule const& rule) {
+        placements_[axis] = Placement::shard(dim, rule);
+        lists_[dim].push_back(static_cast<std::int8_t>(axis));
+    }
+    /// Cuts the longest dimension; when none is left to cut, coordinate 0 owns everything.
+    void cut_evenly(int axis) {
+        SplitRule balanced;
+        balanced.kind = SplitKind::balanced;
+        int const dim = best_dim();
+        if (dim < 0) {
+            own(axis, 0);
+        } else {
+            cut(axis, dim, balanced);
+        }
+    }
+    /// Where an axis that becomes Partial leaves its data: as the source cut it, if that cut can stand last.
+    void cut_like(Placement const& source, int axis) {
+        if (source.is_shard() && open(source.dim())) {
+            SplitKind const kind = source.rule().kind;
+            if (kind == SplitKind::chunk || kind == SplitKind::balanced) return cut(axis, source.dim(), source.rule());
+        }
+        cut_evenly(axis);
+    }
+    /// Whether a cut behind the others is possible: a block-cyclic cut is always the last.
+    [[nodiscard]] bool open(int dim) const noexcept {
+        return lists_[dim].empty() || placements_[lists_[dim].back()].rule().kind != SplitKind::cyclic;
+    }
+
+    [[nodiscard]] Layout layout(Place place = Place::destination) const {
+        AxisList order;
+        for (auto const& list : lists_)
+            for (std::int8_t axis : list) order.push_back(axis);
+        return {place, DynamicDistribution(base_.mesh(), base_.shape(), placements_, order), owner_};
+    }
+
+private:
+    /// The longest dimension of the first rank's box that can still be cut; -1 when there is none.
+    [[nodiscard]] int best_dim() const {
+        int best = -1;
+        Index longest = 1;
+        Indices const first = base_.mesh().coordinates(base_.mesh().rank_at(0));
+        for (int dim = 0; dim < base_.shape().rank(); ++dim) {
+            Index const extent = base_.index_set(first, dim).size();
+            if (open(dim) && extent > longest) {
+                best = dim;
+                longest = extent;
+            }
+        }
+        return best;
+    }
+
+    DynamicDistribution const& base_;
+    Placements placements_;
+    InlineList<AxisList, max_rank> lists_;
+    Owner owner_;
+};
+
+/// What a transition asks for, before it is said how it travels; and the steps, as they are added.
+class Outline {
+public:
+    Outline(PlanValue const& plan, Kind kind) : plan_(plan) {
+        steps_.kind = kind;
+        steps_.layouts.reserve(6);
+        steps_.layouts.emplace_back(Place::source, plan.from);
+        steps_.layouts.emplace_back(Place::destination, plan.to);
+        Refinement needed(plan.to);
+        plan.across ? fill_across(needed) : change_axes(needed);
+        if (is_collective()) needed_ = needed.layout();
+    }
+    explicit Outline(PlanValue const& plan)
+        : Outline(plan, plan.across ? Kind::collective : kind_of(plan.from.signature(), plan.to.signature())) {}
+
+    [[nodiscard]] bool is_collective() const noexcept { return steps_.kind == Kind::collective; }
+    [[nodiscard]] bool folds() const noexcept { return addends_ != 0; }
+    [[nodiscard]] Index addends() const noexcept { return addends_; }
+    [[nodiscard]] Layout const& needed() const noexcept { return needed_; }  ///< what the destination gets from others
+    [[nodiscard]] Steps& steps() noexcept { return steps_; }
+    [[nodiscard]] int at() const noexcept { return at_; }  ///< the layout that was written last
+
+    /// Brings the addends of `layout` together and folds them; the result is at layout.place.
+    void fold(Layout const& layout) {
+        exchange(layout, plan_within);
+        Layout& slots = steps_.layouts.back();
+        slots.place = Place::scratch;
+        slots.addends = steps_.layouts.front().addends = addends_;
+        steps_.layouts.front().partial = resolved_;
+        int const from = at_;
+        at_ = add(layout);
+        steps_.list.push_back({StepKind::fold, from, at_, fold_op_});
+    }
+    void exchange(Layout const& layout, decltype(Step::planner) planner) {
+        int const from = at_;
+        at_ = add(layout);
+        steps_.list.push_back({StepKind::exchange, from, at_, {}, 1, 1, planner});
+    }
+    [[nodiscard]] Steps finish() {
+        if (!is_collective()) steps_.list.push_back({StepKind::copy, 0, 1});
+        if (multiply_ != 1 || divide_ != 1) steps_.list.push_back({StepKind::scale, 1, 1, {}, multiply_, divide_});
+        return std::move(steps_);
+    }
+
+private:
+    int add(Layout const& layout) {
+        steps_.layouts.push_back(layout);
+        return static_cast<int>(steps_.layouts.size()) - 1;
+    }
+    void resolve(int axis) {
+        Index const parts = plan_.from.mesh().extent(axis);
+        fold_op_ = plan_.from.placement(axis).op();
+        addends_ = addends_ == 0 ? parts : addends_ * parts;
+        resolved_.push_back(static_cast<std::int8_t>(axis));
+    }
+    /// The destination starts out as the identity of its op.
+    void fill(Reduce op) {
+        if (steps_.find(StepKind::fill) == nullptr) steps_.list.push_back({StepKind::fill, 1, 1, op});
+    }
+    void change_axes(Refinement& needed) {
+        for (int axis = 0; axis < plan_.from.mesh().axes(); ++axis) {
+            Placement const& target = plan_.to.placement(axis);
+            AxisChange const change = axis_change(plan_.from.placement(axis), target);
+            if (change == AxisChange::scale) {
+                (target.op() == Reduce::avg ? multiply_ : divide_) *= plan_.from.mesh().extent(axis);
+            }
+            if (change == AxisChange::fold) resolve(axis);
+            bool const fills = change == AxisChange::fill || (change == AxisChange::fold && target.is_partial());
+            // An alias costs nothing locally; in an exchange it is cheaper to bring the data to one rank only.
+            if (!fills && (change != AxisChange::alias || !is_collective())) continue;
+            fill(target.op());
+            if (is_collective()) needed.cut_like(plan_.from.placement(axis), axis);
+        }
+    }
+    void fill_across(Refinement& needed) {
+        DynamicDistribution const& from = plan_.from;
+        DynamicDistribution const& to = plan_.to;
+        for (int axis = 0; axis < from.mesh().axes(); ++axis)
+            if (from.placement(axis).is_partial()) resolve(axis);
+        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+            if (!to.placement(axis).is_partial()) continue;
+            fill(to.placement(axis).op());
+            // Data that one rank of the destination has stays with it; the others hold the identity.
+            Index const root = from.mesh().rank_at(0);
+            if (from.mesh().size() == 1 && to.contains(root)) {
+                needed.own(axis, to.mesh().coordinates(root)[axis]);
+            } else {
+                needed.cut_evenly(axis);
+            }
+        }
+    }
+
+    PlanValue const& plan_;
+    Steps steps_;
+    Layout needed_;
+    int at_ = 0;
+    Reduce fold_op_ = Reduce::sum;
+    Index addends_ = 0;  ///< per element; 0: nothing is folded
+    AxisList resolved_;
+    Index multiply_ = 1;
+    Index divide_ = 1;
+};
+
+/// The fold of a plan between meshes, on the source's.
+inline void fold_at_source(Outline& outline, DynamicDistribution const& from) {
+    if (!outline.folds()) return;
+    Refinement middle(from);
+    for (int axis = 0; axis < from.mesh().axes(); ++axis)
+        if (!from.placement(axis).is_shard()) middle.cut_evenly(axis);
+    outline.fold(middle.layout(Place::scratch));
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/steps.hpp
+/// \brief  A plan as a list of steps, each from one place of a rank's memory to another.
+/// \depends algebra, plan/message, plan/detail/grid; <vector>.
+///
+/// A step is one of fill, exchange, fold, scale, copy. Explanation, cost, scratch memory and the executor read the one
+/// list; plan/detail/transition_steps.hpp and plan/relay.hpp write it.
+///
+/// transition    | steps
+/// --------------|-----------------------------------------------------------------------------------------
+/// view, local   | fill?, copy source -> destination, scale?
+/// R, S -> R, S  | exchange source -> destination: what is needed and not held
+/// R, S -> P     | fill, exchange source -> destination: what only this rank's place needs
+/// P -> S        | exchange source -> scratch: the addends of the rank's shard; fold scratch -> destination
+/// P -> R        | the same of a share of it, and exchange destination -> destination: the folded shares
+/// P(a) -> P(b)  | fill, and exchange and fold of a share
+/// across meshes | the fold goes scratch -> scratch on the source's mesh, the exchange scratch -> destination
+/// relayed       | the last exchange in two: source or destination -> destination, destination -> destination
+///
+/// Where values change on the way (a cast, a factor), the first step that writes into the destination changes them.
+#pragma once
+
+#include <reshard/algebra/transition.hpp>
+#include <reshard/plan/detail/grid.hpp>
+#include <reshard/plan/message.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+namespace planning {
+
+enum class Place : std::uint8_t { source, scratch, destination };
+
+/// What ranks have at a place between two steps.
+struct Layout {
+    Place place = Place::destination;
+    DynamicDistribution distribution;
+    detail::Owner owner;  ///< along these axes one rank alone has the data: there was nothing to cut
+    Index addends = 0;    ///< of every element, where they are not folded yet
+    AxisList partial;     ///< the axes that hold one addend each; none: all addends are here, in slots
+
+    Layout() = default;
+    Layout(Place where, DynamicDistribution const& held, detail::Owner const& alone = {})
+        : place(where), distribution(held), owner(alone) {}
+};
+
+enum class StepKind : std::uint8_t { fill, exchange, fold, scale, copy };
+
+struct Steps;
+struct Step {
+    StepKind kind = StepKind::exchange;
+    int from = 0;             ///< number of the layout read
+    int to = 0;               ///< and of the one written
+    Reduce op = Reduce::sum;  ///< fill, fold
+    Index multiply = 1;       ///< scale: P+ -> Pavg
+    Index divide = 1;         ///< scale: Pavg -> P+
+    /// exchange: one rank's part of it. No communication: both sides derive the same list from rank numbers.
+    Exchange (*planner)(Steps const& steps, Step const& step, Index rank) = nullptr;
+};
+
+/// What relays add. Layout numbers; -1: there are none.
+struct Relays {
+    int held = -1;        ///< what ranks had before
+    int share = -1;       ///< replicas of one node have a share each
+    int needed = -1;      ///< all have everything
+    unsigned shared = 0;  ///< axes of `share` along which the shares lie side by side, all of one node
+};
+
+struct Steps {
+    Kind kind = Kind::view;
+    bool converts = false;        ///< values change on the way
+    std::vector<Layout> layouts;  ///< first the source and the destination, as they are given
+    std::vector<Step> list;
+    Relays relays;
+    DynamicMesh nodes;    ///< where copies serve their own node first: axes between and inside nodes told apart
+    unsigned inside = 0;  ///< its axes inside nodes; 0: no matter who serves whom
+
+    /// The number of exchanges, one after the other; 0 for views and local copies.
+    [[nodiscard]] int phases() const noexcept {
+        int count = 0;
+        for (Step const& step : list) count += step.kind == StepKind::exchange ? 1 : 0;
+        return count;
+    }
+    /// Exchange `phase`. \pre 0 <= phase < phases().
+    [[nodiscard]] Step const& exchange(int phase) const noexcept {
+        auto step = list.begin();
+        while (step->kind != StepKind::exchange || phase-- != 0) ++step;
+        return *step;
+    }
+    /// The first step of a kind; null when there is none.
+    [[nodiscard]] Step const* find(StepKind wanted) const noexcept {
+        for (Step const& step : list)
+            if (step.kind == wanted) return &step;
+        return nullptr;
+    }
+    [[nodiscard]] Layout const& from(Step const& step) const noexcept {
+        return layouts[static_cast<std::size_t>(step.from)];
+    }
+    [[nodiscard]] Layout const& to(Step const& step) const noexcept {
+        return layouts[static_cast<std::size_t>(step.to)];
+    }
+    /// Whether values that change do so in this step.
+    [[nodiscard]] bool arrives(Step const& step) const noexcept {
+        return from(step).place != Place::destination && to(step).place == Place::destination;
+    }
+    /// The same plan where values change: a fold leaves its result in scratch memory, from where the next exchange
+    /// takes it, and the factor of a scale is part of the change.
+    void convert() {
+        converts = true;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            bool const goes_on = i + 1 < list.size() && list[i + 1].kind == StepKind::exchange;
+            if (list[i].kind == StepKind::fold && goes_on) {
+                layouts[static_cast<std::size_t>(list[i].to)].place = Place::scratch;
+            }
+        }
+        std::erase_if(list, [](Step const& step) { return step.kind == StepKind::scale; });
+    }
+};
+
+/// Whether a rank has a part in an exchange: a fold concerns the source's mesh alone.
+[[nodiscard]] inline bool takes_part(Steps const& steps, Step const& exchange, Index rank) {
+    return steps.to(exchange).addends == 0 || steps.from(exchange).distribution.contains(rank);
+}
+/// One rank's part of an exchange; nothing where it takes none.
+[[nodiscard]] inline Exchange exchange_of(Steps const& steps, Step const& exchange, Index rank) {
+    return takes_part(steps, exchange, rank) ? exchange.planner(steps, exchange, rank) : Exchange{};
+}
+
+}  // namespace planning
+
+namespace detail {
+
+/// A plan of any type, as values: what planner, executor and texts work on. Who makes its steps is a pointer, so that
+/// header-only programs compile no planner that they do not use.
+struct PlanValue {
+    DynamicDistribution const& from;
+    DynamicDistribution const& to;
+    planning::Steps (*steps)(PlanValue const& plan);
+    bool across = false;
+    Kind kind = Kind::collective;
+    Index ranks_per_node = 0;
+};
+// Defined by plan/plan.ipp.
+[[nodiscard]] planning::Steps steps_within(PlanValue const& plan);   ///< on one mesh
+[[nodiscard]] planning::Steps steps_locally(PlanValue const& plan);  ///< the same, where types know that nothing moves
+[[nodiscard]] planning::Steps steps_between(PlanValue const& plan);  ///< between meshes
+[[nodiscard]] Exchange plan_within(planning::Steps const& steps, planning::Step const& step, Index rank);
+[[nodiscard]] Exchange plan_between(planning::Steps const& steps, planning::Step const& step, Index rank);
+
+/// The two sides of an exchange, laid out for the planner. \pre the steps outlive it: cuts point at their rules.
+struct Grids {
+    Grid source;
+    Grid target;
+
+    Grids(planning::Steps const& steps, planning::Step const& step)
+        : source(steps.from(step).distribution), target(steps.to(step).distribution) {
+        planning::Layout const& before = steps.from(step);
+        planning::Layout const& after = steps.to(step);
+        if (after.addends != 0) {
+            source.add_dim(after.addends, before.partial);
+            target.add_dim(after.addends, after.partial);
+        }
+        if (before.owner.axes.empty() && after.owner.axes.empty()) return;
+        source.add_owner(before.owner);
+        target.add_owner(after.owner);
+    }
+};
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

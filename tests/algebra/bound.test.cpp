@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/algebra/bound.hpp: the table of its header, row by row, as constants.
 #include <reshard/algebra/bound.hpp>
+#include <reshard/algebra/total_bound.hpp>
 
 #include <reshard/algebra/notation.hpp>
 

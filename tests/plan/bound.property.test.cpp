@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A bound holds whoever plans: no chain of the library's own plans gets below it.
+#include <reshard/algebra/total_bound.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <doctest/doctest.h>

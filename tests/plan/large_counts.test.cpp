@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors near the end of 64 bits, with copies: a count that does not fit is an error, one that fits is right. What
 // overflows in between is seen by the build with -fsanitize=undefined.
+#include <reshard/algebra/total_bound.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <doctest/doctest.h>

@@ -2,6 +2,7 @@
 // Mirrors include/reshard/plan/plan.ipp, its planners: laws of the messages, for random transitions.
 
 #include <reshard/algebra/bound.hpp>
+#include <reshard/algebra/total_bound.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/bound.hpp
-/// \brief  How few elements a transition can move, whoever plans it: per rank and over all ranks.
+/// \brief  How few elements a rank can receive in a transition, whoever plans it. Over all ranks: total_bound.hpp.
 /// \depends transition, segments. constexpr. Multiply by bytes(dtype) for bytes.
 ///
 /// Model: unicast links, no reduction inside the network. T = elements of the local tensor before a fold (global
@@ -30,14 +30,6 @@ struct Bound {
     Index elements = 0;
     bool busiest = false;  ///< holds for the busiest rank of a group: the shares of the others may be smaller
     friend constexpr bool operator==(Bound const&, Bound const&) = default;
-};
-
-struct TotalBound {
-    bool known = false;
-    Index received = 0;  ///< elements received by the rank that receives most
-    Index sent = 0;      ///< elements sent by the rank that sends most
-    Index total = 0;     ///< elements that cross ranks
-    friend constexpr bool operator==(TotalBound const&, TotalBound const&) = default;
 };
 
 namespace detail {
@@ -166,96 +158,6 @@ constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
         case detail::FoldForm::mixed: break;
     }
     return {};
-}
-
-namespace detail {
-
-/// The most elements any rank of the source must send, if nothing is folded. For any two distributions, so that only
-/// files that ask compile lists of boxes.
-template <AnyDistribution From, AnyDistribution To>
-[[nodiscard]] constexpr Index most_copied_out(From const& from, To const& to) {
-    DynamicMesh const& sources = from.mesh();
-    DynamicMesh const& targets = to.mesh();
-    Index most = 0;
-    // Per piece of the source: every element that somebody without it needs leaves one of its copies at least once.
-    for (Index i = 0; i < sources.size(); ++i) {
-        Index const rank = sources.rank_at(i);
-        auto const piece = from.boxes(rank);
-        if (piece.empty()) continue;
-        Index copies = 0;
-        for (Index j = 0; j < sources.size(); ++j) {
-            if (from.boxes(sources.rank_at(j)) == piece) ++copies;
-        }
-        std::vector<decltype(from.boxes(0))> seen;  // the destination's pieces are equal or disjoint
-        Index needed = 0;
-        for (Index j = 0; j < targets.size(); ++j) {
-            Index const receiver = targets.rank_at(j);
-            auto const wanted = to.boxes(receiver);
-            if (from.contains(receiver) && from.boxes(receiver) == piece) continue;
-            bool counted = false;
-            for (auto const& earlier : seen) counted = counted || earlier == wanted;
-            if (counted) continue;
-            seen.push_back(wanted);
-            for (Box const& a : piece)
-                for (Box const& b : wanted) needed += intersect(a, b).size();
-        }
-        most = larger(most, ceil_div(needed, copies));
-    }
-    return most;
-}
-
-}  // namespace detail
-
-/// The fewest elements that must be received and sent, by the busiest rank and in all. Cost: ranks squared; for
-/// tables, tests and small clusters.
-template <AnyDistribution From, AnyDistribution To>
-[[nodiscard]] constexpr TotalBound total_bound(From const& source, To const& target, bool across = false) {
-    DynamicDistribution const& from = source;
-    DynamicDistribution const& to = target;
-    TotalBound result;
-    DynamicMesh const& sources = from.mesh();
-    DynamicMesh const& targets = to.mesh();
-    detail::FoldShape fold;
-    if (across) {
-        bool owes = false;
-        bool fills = false;
-        for (int axis = 0; axis < sources.axes(); ++axis) owes = owes || from.placement(axis).is_partial();
-        for (int axis = 0; axis < targets.axes(); ++axis) fills = fills || to.placement(axis).is_partial();
-        bool const to_one = sources.axes() == 1 && detail::one_rank_of(targets, sources);
-        bool const from_one = targets.axes() == 1 && detail::one_rank_of(sources, targets);
-        if (owes && to_one && !fills) {
-            Index const whole = from.shape().size();
-            Index const others = sources.size() - 1;
-            result = {true, others == 0 ? 0 : whole, others == 0 ? 0 : whole, 0};
-            detail::add_to_bound(result.total, whole, others);
-            return result;
-        }
-        if (fills && from_one && !owes) return {true, 0, 0, 0};
-        if (owes || fills) return result;
-    } else {
-        if (kind_of(from.signature(), to.signature()) != Kind::collective) return {true, 0, 0, 0};
-        fold = detail::fold_shape(from, to);
-    }
-    if (fold.form == detail::FoldForm::mixed) return result;
-    result.known = true;
-    if (fold.form != detail::FoldForm::none) {
-        Index const factor = fold.form == detail::FoldForm::to_copies ? 2 : 1;
-        for (Index i = 0; i < sources.size(); ++i) {
-            Index const local = from.local_shape(sources.rank_at(i)).size();
-            result.received = larger(result.received, detail::shared(factor, fold.ranks, local));
-            detail::add_to_bound(result.total, local, factor * (fold.ranks - 1));
-        }
-        result.sent = result.received;
-        result.total /= fold.ranks;  // every group of n ranks was counted n times
-        return result;
-    }
-    for (Index i = 0; i < targets.size(); ++i) {
-        Index const missing = detail::missing(from, to, targets.rank_at(i));
-        result.received = larger(result.received, missing);
-        detail::add_to_bound(result.total, missing);
-    }
-    result.sent = detail::most_copied_out(source, target);
-    return result;
 }
 
 }  // namespace reshard::inline v0

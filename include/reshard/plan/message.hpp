@@ -115,11 +115,41 @@ inline void for_each_sent(IndexSet const& a, IndexSet const& b, int levels, Func
 }
 
 /// A message's next dimension.
-constexpr void append(Message& message, Segments const& segments) noexcept {
+inline void append(Message& message, Segments const& segments) noexcept {
     int const dim = message.box.size();
     message.box.push_back(segments.first);
     if (segments.outer.count > 1) message.repeats.push_back({dim, segments.outer.pitch, segments.outer.count});
     if (segments.inner.count > 1) message.repeats.push_back({dim, segments.inner.pitch, segments.inner.count});
+}
+
+/// What a rank holds or needs: the product of one set per dimension.
+using IndexSets = InlineList<IndexSet, max_rank>;
+
+[[nodiscard]] inline IndexSets index_sets(DynamicDistribution const& distribution, Indices const& coordinates) {
+    IndexSets sets;
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+        sets.push_back(distribution.index_set(coordinates, dim));
+    }
+    return sets;
+}
+/// Forms of what two products share.
+[[nodiscard]] inline DimForms forms_of(IndexSets const& a, IndexSets const& b) noexcept {
+    return dim_forms(a.size(), a.size(),
+                     [&](int dim) { return !a[dim].simplified().is_interval() || !b[dim].simplified().is_interval(); });
+}
+
+/// Calls `visit` with the messages that together are what two products share, row-major.
+inline void for_each_common(IndexSets const& a, IndexSets const& b, DimForms const& forms,
+                            FunctionRef<void(Message const&)> visit, Message&& message = {}) {
+    int const dim = message.box.size();
+    if (dim == a.size()) return visit(message);
+    int const repeats = message.repeats.size();
+    for_each_sent(a[dim], b[dim], forms[dim].levels, [&](Segments const& segments) {
+        append(message, segments);
+        for_each_common(a, b, forms, visit, static_cast<Message&&>(message));
+        message.box.pop_back();
+        message.repeats.count = repeats;
+    });
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/plan/detail/assignment.hpp>
+#include <reshard/plan/message.hpp>
 
 #include <reshard/core/dtype.hpp>
 
@@ -51,34 +52,28 @@ struct Relabelling {
 
 namespace detail {
 
-/// What the rank at these coordinates holds, dimension by dimension.
-using HeldSets = InlineList<IndexSet, max_rank>;
-
-[[nodiscard]] inline std::vector<HeldSets> held_sets(DynamicDistribution const& distribution) {
-    std::vector<HeldSets> result;
+/// What each rank holds, in mesh order.
+[[nodiscard]] inline std::vector<IndexSets> held_sets(DynamicDistribution const& distribution) {
+    std::vector<IndexSets> result;
     DynamicMesh const& mesh = distribution.mesh();
     for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
         Indices coordinates;
         for (int axis = 0; axis < mesh.axes(); ++axis) {
             coordinates.push_back(ordinal / mesh.stride(axis) % mesh.extent(axis));
         }
-        HeldSets sets;
-        for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
-            sets.push_back(distribution.index_set(coordinates, dim));
-        }
-        result.push_back(sets);
+        result.push_back(index_sets(distribution, coordinates));
     }
     return result;
 }
 
-[[nodiscard]] inline Index held_size(HeldSets const& sets) noexcept {
+[[nodiscard]] inline Index held_size(IndexSets const& sets) noexcept {
     Index product = 1;
     for (IndexSet const& set : sets) product *= set.size();
     return product;
 }
 
 /// Elements that both hold.
-[[nodiscard]] inline Index common_size(HeldSets const& a, HeldSets const& b) noexcept {
+[[nodiscard]] inline Index common_size(IndexSets const& a, IndexSets const& b) noexcept {
     Index product = 1;
     for (int dim = 0; dim < a.size() && product != 0; ++dim) {
         bool const fewer = a[dim].segments() <= b[dim].segments();
@@ -157,13 +152,13 @@ inline void weigh(Index& total, Index elements, DType dtype) {
     Index needed = 0;
     Index held = 0;
     for (Relabelled const& tensor : tensors) {
-        std::vector<detail::HeldSets> const have = detail::held_sets(tensor.from);
-        std::vector<detail::HeldSets> const want = detail::held_sets(tensor.to);
+        std::vector<detail::IndexSets> const have = detail::held_sets(tensor.from);
+        std::vector<detail::IndexSets> const want = detail::held_sets(tensor.to);
         std::vector<Index> ordinals;
         ordinals.reserve(candidates.size());
         for (Index rank : candidates) ordinals.push_back(tensor.from.mesh().ordinal(rank));
         for (Index place = 0; place < mesh.size(); ++place) {
-            detail::HeldSets const& wanted = want[static_cast<std::size_t>(place)];
+            detail::IndexSets const& wanted = want[static_cast<std::size_t>(place)];
             detail::weigh(needed, detail::held_size(wanted), tensor.dtype);
             auto const add_common = [&](Index& total, Index ordinal) {
                 if (ordinal < 0) return;

@@ -56,26 +56,13 @@ inline void append_needs(std::vector<Message>& messages, Box const& box, Dynamic
         for (int dim = 0; dim < dims; ++dim) message.box.push_back(needed.box[dim]);
         return;
     }
-    InlineList<IndexSet, max_rank> sets;
-    for (int dim = 0; dim < dims; ++dim) {
-        sets.push_back(to.index_set(coordinates, dim).simplified());
-        if (intersect(sets[dim].span(), box[dim]).empty()) return;
-    }
-    std::size_t const first = messages.size();
-    messages.emplace_back().peer = rank;
-    DimForms const forms = dim_forms(dims, dims, [&](int dim) { return !sets[dim].is_interval(); });
-    for (int dim = 0; dim < dims; ++dim) {
-        std::size_t const last = messages.size();
-        for (std::size_t i = first; i < last; ++i) {
-            Message const prefix = messages[i];
-            for_each_sent(IndexSet(box[dim]), sets[dim], forms[dim].levels, [&](Segments const& segments) {
-                messages.push_back(prefix);
-                append(messages.back(), segments);
-            });
-        }
-        messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(first),
-                       messages.begin() + static_cast<std::ptrdiff_t>(last));
-    }
+    IndexSets const sets = index_sets(to, coordinates);
+    IndexSets asked;
+    for (int dim = 0; dim < dims; ++dim) asked.push_back(IndexSet(box[dim]));
+    for_each_common(asked, sets, forms_of(asked, sets), [&](Message const& message) {
+        messages.push_back(message);
+        messages.back().peer = rank;
+    });
 }
 
 /// A message as a strided box of memory, or of a file.

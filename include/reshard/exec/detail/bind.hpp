@@ -107,23 +107,12 @@ template <class Byte>
         bool const fills = axis_change(from.placement(axis), to.placement(axis)) == AxisChange::fill;
         if (fills && from.placement(axis).is_replicate() && coordinates[axis] != 0) return messages;
     }
-    messages.push_back({rank, {}});
-    int const dims = from.shape().rank();
-    DimForms const forms = dim_forms(dims, dims, [&](int dim) {
-        return !from.index_set(coordinates, dim).is_interval() || !to.index_set(coordinates, dim).is_interval();
+    IndexSets const have = index_sets(from, coordinates);
+    IndexSets const want = index_sets(to, coordinates);
+    for_each_common(have, want, forms_of(have, want), [&](Message const& message) {
+        messages.push_back(message);
+        messages.back().peer = rank;
     });
-    for (int dim = 0; dim < dims; ++dim) {
-        IndexSet const have = from.index_set(coordinates, dim);
-        IndexSet const want = to.index_set(coordinates, dim);
-        std::vector<Message> longer;
-        for (Message const& prefix : messages) {
-            for_each_sent(have, want, forms[dim].levels, [&](Segments const& segments) {
-                longer.push_back(prefix);
-                append(longer.back(), segments);
-            });
-        }
-        messages = std::move(longer);
-    }
     return messages;
 }
 

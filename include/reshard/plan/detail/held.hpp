@@ -13,25 +13,20 @@
 
 namespace reshard::inline v0::detail {
 
-using IndexSets = InlineList<IndexSet, max_rank>;
-
 /// What a rank has, or needs, of a layout; false when that is nothing.
 [[nodiscard]] inline bool sets_of(planning::Layout const& layout, Index rank, IndexSets& sets) {
     DynamicDistribution const& holding = layout.distribution;
     if (!holding.contains(rank)) return false;
     Indices const coordinates = holding.mesh().coordinates(rank);
     if (!layout.owner.is_at(coordinates)) return false;
-    sets = {};
-    for (int dim = 0; dim < holding.shape().rank(); ++dim) {
-        sets.push_back(holding.index_set(coordinates, dim));
-        if (sets[dim].size() == 0) return false;
-    }
+    sets = index_sets(holding, coordinates);
+    for (IndexSet const& set : sets)
+        if (set.size() == 0) return false;
     return true;
 }
 
 /// Calls `visit(set)` for index sets that together are [0, extent) without `set`.
-template <class Visit>
-void for_each_outside(IndexSet const& set, Index extent, Visit&& visit) {
+inline void for_each_outside(IndexSet const& set, Index extent, FunctionRef<void(IndexSet const&)> visit) {
     IndexSet const own = set.simplified();
     if (own.span().begin > 0) visit(IndexSet(Interval{0, own.span().begin}));
     if (!own.is_interval()) {
@@ -45,62 +40,20 @@ void for_each_outside(IndexSet const& set, Index extent, Visit&& visit) {
     if (own.span().end < extent) visit(IndexSet(Interval{own.span().end, extent}));
 }
 
-/// The messages of a product of sets, inside or outside of another one.
-class Products {
-public:
-    /// \pre as many sets on both sides; all within `shape`.
-    Products(DynamicShape const& shape, IndexSets const& sets, IndexSets const& others)
-        : shape_(shape), sets_(sets), others_(others), forms_(dim_forms(sets.size(), sets.size(), [&](int dim) {
-              return !sets[dim].simplified().is_interval() || !others[dim].simplified().is_interval();
-          })) {}
-
-    template <class Visit>
-    void for_each_inside(Visit&& visit) const {
-        Message message;
-        inside(0, message, visit);
-    }
-    template <class Visit>
-    void for_each_outside(Visit&& visit) const {
-        Message message;
-        outside(0, message, visit);
-    }
-
-private:
-    /// Appends each piece of what `set` and the rank's set share along `dim`, and goes on with `next`.
-    template <class Next>
-    void each(int dim, IndexSet const& set, Message& message, Next&& next) const {
-        int const repeats = message.repeats.size();
-        for_each_sent(sets_[dim], set, forms_[dim].levels, [&](Segments const& segments) {
-            append(message, segments);
-            next();
-            message.box.pop_back();
-            message.repeats.count = repeats;
+/// Calls `visit` with messages that together are `sets` without `others`.
+inline void for_each_outside(DynamicShape const& shape, IndexSets const& sets, IndexSets const& others,
+                             FunctionRef<void(Message const&)> visit) {
+    DimForms const forms = forms_of(sets, others);
+    IndexSets query;
+    for (Index extent : shape.extents()) query.push_back(IndexSet(Interval{0, extent}));
+    for (int dim = 0; dim < sets.size(); ++dim) {
+        for_each_outside(others[dim], shape.extent(dim), [&](IndexSet const& rest) {
+            query[dim] = rest;
+            for_each_common(sets, query, forms, visit);
         });
+        query[dim] = others[dim];
     }
-    template <class Visit>
-    void everything(int dim, Message& message, Visit& visit) const {
-        if (dim == sets_.size()) return visit(message);
-        each(dim, IndexSet(Interval{0, shape_.extent(dim)}), message, [&] { everything(dim + 1, message, visit); });
-    }
-    template <class Visit>
-    void inside(int dim, Message& message, Visit& visit) const {
-        if (dim == sets_.size()) return visit(message);
-        each(dim, others_[dim], message, [&] { inside(dim + 1, message, visit); });
-    }
-    template <class Visit>
-    void outside(int dim, Message& message, Visit& visit) const {
-        if (dim == sets_.size()) return;
-        detail::for_each_outside(others_[dim], shape_.extent(dim), [&](IndexSet const& rest) {
-            each(dim, rest, message, [&] { everything(dim + 1, message, visit); });
-        });
-        each(dim, others_[dim], message, [&] { outside(dim + 1, message, visit); });
-    }
-
-    DynamicShape const& shape_;
-    IndexSets const& sets_;
-    IndexSets const& others_;
-    DimForms forms_;
-};
+}
 
 /// Whether two products have an element in common.
 [[nodiscard]] inline bool meet(IndexSets const& a, IndexSets const& b) {
@@ -119,16 +72,15 @@ struct Passing {
     planning::Layout const& held;
 
     /// Calls `visit(message)` for what `giver` passes on to `taker`.
-    template <class Visit>
-    void for_each(Index giver, Index taker, Visit&& visit) const {
+    void for_each(Index giver, Index taker, FunctionRef<void(Message const&)> visit) const {
         IndexSets shared;
         IndexSets wanted;
         IndexSets known;
         if (!sets_of(share, giver, shared) || !sets_of(needed, taker, wanted)) return;
         if (sets_of(held, taker, known) && meet(shared, known)) {
-            Products(needed.distribution.shape(), shared, known).for_each_outside(visit);
+            for_each_outside(needed.distribution.shape(), shared, known, visit);
         } else {
-            Products(needed.distribution.shape(), shared, shared).for_each_inside(visit);
+            for_each_common(shared, shared, forms_of(shared, shared), visit);
         }
     }
 };
@@ -158,9 +110,8 @@ inline void keep_held(std::vector<Message>& kept, Passing const& passing, Index 
     IndexSets wanted;
     IndexSets known;
     if (!sets_of(passing.needed, rank, wanted) || !sets_of(passing.held, rank, known)) return;
-    Products(passing.needed.distribution.shape(), wanted, known).for_each_inside([&](Message const& message) {
-        add_message(kept, rank, message);
-    });
+    for_each_common(wanted, known, forms_of(wanted, known),
+                    [&](Message const& message) { add_message(kept, rank, message); });
 }
 
 }  // namespace reshard::inline v0::detail

@@ -192,35 +192,13 @@ private:
         delete[] places;
         return result;
     }
-    [[noreturn]] static void raise_extent(int axis, Index extent) {
-        raise(ErrorCode::mesh,
-              concat("reshard::Mesh: axis ", axis, " has extent ", extent, ". Fix: every axis has at least one rank."));
-    }
-    [[noreturn]] static void raise_size() {
-        raise(ErrorCode::mesh, "reshard::Mesh: rank numbers do not fit a 32-bit int. Fix: check the extents.");
-    }
-    [[noreturn]] static void raise_count(Index given, Index size) {
-        raise(ErrorCode::mesh, concat("reshard::Mesh: ", given, " ranks listed for a mesh of ", size,
-                                      ". Fix: list one rank per position, row-major."));
-    }
-    [[noreturn]] static void raise_repeated(Index rank) {
-        raise(ErrorCode::mesh, concat("reshard::Mesh: rank ", rank,
-                                      " is negative, too large or listed twice. Fix: list each rank once."));
-    }
-    [[noreturn]] void raise_names(int count) const {
-        raise(ErrorCode::mesh, concat("reshard::Mesh: ", count, " names for ", axes(), " axes. Fix: name every axis."));
-    }
-    [[noreturn]] void raise_no_axis(std::string_view name) const {
-        std::string known;
-        for (auto const& axis : names_) known += concat(known.empty() ? "" : ", ", axis.view());
-        raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name,
-                                      "'; the names are: ", known.empty() ? std::string("none") : known,
-                                      ". Fix: name the axes with named()."));
-    }
-    [[noreturn]] void raise_outside(Index rank) const {
-        raise(ErrorCode::mesh, concat("reshard::Mesh: rank ", rank, " is not one of the mesh's ", size_,
-                                      " ranks. Fix: ask mesh.contains(rank) first."));
-    }
+    [[noreturn]] static void raise_extent(int axis, Index extent);
+    [[noreturn]] static void raise_size();
+    [[noreturn]] static void raise_count(Index given, Index size);
+    [[noreturn]] static void raise_repeated(Index rank);
+    [[noreturn]] void raise_names(int count) const;
+    [[noreturn]] void raise_no_axis(std::string_view name) const;
+    [[noreturn]] void raise_outside(Index rank) const;
 
     Indices extents_;
     Index size_ = 1;
@@ -316,3 +294,7 @@ inline constexpr bool is_mesh<Mesh<E...>> = true;
 }  // namespace detail
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/algebra/mesh.ipp>
+#endif

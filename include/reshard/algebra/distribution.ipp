@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// How algebra/distribution.hpp is done: what it throws.
+#pragma once
+
+#include <reshard/algebra/distribution.hpp>
+
+namespace reshard::inline v0 {
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_count(int given, int axes) {
+    raise(ErrorCode::placement,
+          concat("reshard::distribution: ", given, " placements for a mesh of ", axes, " axes. Fix: give exactly ",
+                 "one placement per mesh axis; Replicate for an axis that does not touch the tensor."));
+}
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_fault(SignatureFault fault) const {
+    if (fault == SignatureFault::dimension) {
+        int dim = 0;
+        for (auto const& placement : signature_.placements) {
+            if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= shape_.rank())) {
+                dim = placement.dim();
+            }
+        }
+        raise(ErrorCode::placement,
+              concat("reshard::distribution: a tensor of shape ", to_string(shape_), " has no dimension ", dim,
+                     " to shard. Fix: dimensions count from 0 to rank - 1."));
+    }
+    if (fault == SignatureFault::two_ops) {
+        raise(ErrorCode::placement,
+              "reshard::distribution: two different reductions in one tensor. "
+              "Fix: use one Partial op on all partial axes, or reduce one of them first.");
+    }
+    if (fault == SignatureFault::order) {
+        raise(ErrorCode::placement,
+              "reshard::distribution: the axis order names an axis twice, an axis the mesh "
+              "does not have, or only some of the axes that cut a dimension. "
+              "Fix: list all axes of that dimension, the first to cut first.");
+    }
+    raise(ErrorCode::placement,
+          "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
+          "Fix: let the other axes of that dimension cut first (AxisOrder).");
+}
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_many(Index rank, int dim, Index segments) {
+    raise(ErrorCode::placement,
+          concat("reshard::distribution: rank ", rank, " holds ", segments, " block-cyclic pieces of dimension ", dim,
+                 ", not one box. Fix: ask boxes(rank)."));
+}
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_rank(int rank) const {
+    raise(ErrorCode::shape,
+          concat("reshard::distribution: a box or index of ", rank, " dimensions for a tensor of shape ",
+                 to_string(shape_), ". Fix: give one interval or index per dimension."));
+}
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_block(int axis, Index block) {
+    raise(ErrorCode::placement, concat("reshard::distribution: the block-cyclic rule of mesh axis ", axis,
+                                       " has blocks of ", block, ". Fix: a block has at least one element."));
+}
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_boundary_count(int axis, Index given, Index parts) {
+    raise(ErrorCode::placement,
+          concat("reshard::distribution: ", given, " boundaries on mesh axis ", axis, " of ", parts,
+                 " ranks. Fix: give ", parts + 1, " positions, 0 first, the extent last."));
+}
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_uneven_parent(int axis) {
+    raise(ErrorCode::placement,
+          concat("reshard::distribution: boundaries on mesh axis ", axis,
+                 " cut pieces of different sizes. Fix: let that axis cut first, or cut ", "evenly before it."));
+}
+
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_boundaries(int axis, Index extent) {
+    raise(ErrorCode::placement,
+          concat("reshard::distribution: the boundaries of mesh axis ", axis, " do not ascend from 0 to ", extent,
+                 ". Fix: start at 0, never step back, ", "end at the extent that is cut."));
+}
+
+}  // namespace reshard::inline v0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rule says "view" or "local" without looking at numbers. Here every rank tries to live up to it: it builds what
+// The rule says "view" or "copy" without looking at numbers. Here every rank tries to live up to it: it builds what
 // it needs from what it holds, alone, and the result must mean the same tensor.
 #include <reshard/algebra/transition.hpp>
 

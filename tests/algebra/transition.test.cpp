@@ -24,17 +24,17 @@ using Avg = Partial<Reduce::avg>;
 static_assert(is_view<On8<Replicate>, On8<Replicate>> && is_view<On8<Shard<1>>, On8<Shard<1>>>);
 static_assert(is_view<On8<Partial<>>, On8<Partial<>>> && is_view<On8<Avg>, On8<Avg>>);
 static_assert(is_view<On8<Replicate>, On8<Shard<0>>> && is_view<On8<Replicate>, On8<Shard<1, Balanced>>>);
-static_assert(transition_kind<On8<Replicate>, On8<Shard<0, BlockCyclic>>> == Kind::local, "several windows");
-static_assert(transition_kind<On8<Replicate>, On8<Partial<>>> == Kind::local);
-static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::product>>> == Kind::local);
-static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::bxor>>> == Kind::local);
+static_assert(transition_kind<On8<Replicate>, On8<Shard<0, BlockCyclic>>> == Kind::copy, "several windows");
+static_assert(transition_kind<On8<Replicate>, On8<Partial<>>> == Kind::copy);
+static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::product>>> == Kind::copy);
+static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::bxor>>> == Kind::copy);
 static_assert(is_view<On8<Replicate>, On8<Max>> && is_view<On8<Replicate>, On8<Partial<Reduce::min>>> &&
               is_view<On8<Replicate>, On8<Partial<Reduce::band>>> &&
               is_view<On8<Replicate>, On8<Partial<Reduce::bor>>>);
-static_assert(transition_kind<On8<Shard<0>>, On8<Partial<>>> == Kind::local);
-static_assert(transition_kind<On8<Shard<0>>, On8<Max>> == Kind::local, "the rest is filled with the identity");
-static_assert(transition_kind<On8<Partial<>>, On8<Avg>> == Kind::local);
-static_assert(transition_kind<On8<Avg>, On8<Partial<>>> == Kind::local);
+static_assert(transition_kind<On8<Shard<0>>, On8<Partial<>>> == Kind::copy);
+static_assert(transition_kind<On8<Shard<0>>, On8<Max>> == Kind::copy, "the rest is filled with the identity");
+static_assert(transition_kind<On8<Partial<>>, On8<Avg>> == Kind::copy);
+static_assert(transition_kind<On8<Avg>, On8<Partial<>>> == Kind::copy);
 static_assert(!is_local<On8<Shard<0>>, On8<Replicate>> && !is_local<On8<Shard<0>>, On8<Shard<1>>>);
 static_assert(!is_local<On8<Shard<0>>, On8<Shard<0, Balanced>>>, "numbers that coincide stay collective");
 static_assert(!is_local<On8<Partial<>>, On8<Replicate>> && !is_local<On8<Partial<>>, On8<Shard<0>>> &&
@@ -55,11 +55,11 @@ static_assert(!is_local<Nested, On2x4<Shard<0>, Replicate>>);
 static_assert(is_view<On2x4<Shard<0>, Replicate>, On2x4<Shard<0>, Shard<1>>>);
 static_assert(!is_local<On2x4<Shard<0>, Shard<1>>, On2x4<Shard<1>, Shard<0>>>);
 // From the tail axes may become Partial; from the front they may not.
-static_assert(transition_kind<Nested, On2x4<Shard<0>, Partial<>>> == Kind::local);
+static_assert(transition_kind<Nested, On2x4<Shard<0>, Partial<>>> == Kind::copy);
 static_assert(!is_local<Nested, On2x4<Partial<>, Shard<0>>>);
-static_assert(transition_kind<Swapped, On2x4<Partial<>, Shard<0>>> == Kind::local);
-static_assert(transition_kind<Nested, On2x4<Partial<>, Partial<>>> == Kind::local);
-static_assert(transition_kind<On2x4<Partial<>, Shard<0>>, On2x4<Partial<>, Partial<>>> == Kind::local);
+static_assert(transition_kind<Swapped, On2x4<Partial<>, Shard<0>>> == Kind::copy);
+static_assert(transition_kind<Nested, On2x4<Partial<>, Partial<>>> == Kind::copy);
+static_assert(transition_kind<On2x4<Partial<>, Shard<0>>, On2x4<Partial<>, Partial<>>> == Kind::copy);
 static_assert(is_view<On2x4<Partial<>, Replicate>, On2x4<Partial<>, Shard<0>>>, "a window of the addend");
 static_assert(!is_local<On2x4<Partial<>, Shard<0>>, On2x4<Shard<0>, Partial<>>>);
 
@@ -119,7 +119,7 @@ TEST_CASE("values know their numbers: equal boundaries and equal blocks are the 
     CHECK(kind("(2):(S0[0,3,64])", "(2):(S0[0,4,64])") == Kind::collective);
     CHECK(kind("(2):(S0:cyc4)", "(2):(S0:cyc4)") == Kind::view);  // the memory itself, however many boxes
     CHECK(kind("(2):(S0:cyc4)", "(2):(S0:cyc8)") == Kind::collective);
-    CHECK(kind("(2,2):(S0,R)", "(2,2):(S0,S0:cyc4)") == Kind::local);
+    CHECK(kind("(2,2):(S0,R)", "(2,2):(S0,S0:cyc4)") == Kind::copy);
     CHECK(kind("(2,2):(S0,R)", "(2,2):(S0:bal,S0)") == Kind::collective);
     CHECK(kind("(2,2):(S0[0,3,64],R)", "(2,2):(S0[0,3,64],S0)") == Kind::view);
 }
@@ -138,11 +138,11 @@ TEST_CASE("only P+ becomes Pavg: an average has no identity to fill with") {
     CHECK_FALSE(fills("(2):(Pavg)", "(2):(Pavg)"));
     CHECK_FALSE(fills("(2,2):(Pavg,R)", "(2,2):(P+,P+)"));
     CHECK_FALSE(fills("(2):(Pavg)", "(2):(R)"));
-    CHECK(kind("(2,2):(Pavg,R)", "(2,2):(P+,P+)") == Kind::local);
+    CHECK(kind("(2,2):(Pavg,R)", "(2,2):(P+,P+)") == Kind::copy);
 }
 
 TEST_CASE("kinds have names") {
     CHECK(name(Kind::view) == "view");
-    CHECK(name(Kind::local) == "local");
+    CHECK(name(Kind::copy) == "copy");
     CHECK(name(Kind::collective) == "collective");
 }

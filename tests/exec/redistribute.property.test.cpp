@@ -167,7 +167,7 @@ void random_relayed_across(std::uint64_t seed) {
 }
 
 /// Carries out a plan on dense local arrays, one per rank number.
-oracle::Locals<std::uint64_t> apply(Plan<> const& plan, oracle::Locals<std::uint64_t> const& source) {
+oracle::Locals<std::uint64_t> carry_out(Plan<> const& plan, oracle::Locals<std::uint64_t> const& source) {
     auto const size = static_cast<int>(std::max(oracle::rank_limit(plan.from()), oracle::rank_limit(plan.to())));
     oracle::Locals<std::uint64_t> result(static_cast<std::size_t>(size));
     run_on_threads(size, [&](ThreadCommunicator& comm) {
@@ -202,8 +202,8 @@ void check_adjoint(Plan<> const& plan, test::Random& random) {
     Plan<> const adjoint = plan.adjoint();
     auto const x = oracle::scatter(values(), plan.from(), random.engine());
     auto const y = oracle::scatter(values(), adjoint.from(), random.engine());
-    auto const left = inner_product(apply(plan, x), y);
-    auto const right = inner_product(x, apply(adjoint, y));
+    auto const left = inner_product(carry_out(plan, x), y);
+    auto const right = inner_product(x, carry_out(adjoint, y));
     REQUIRE(left == right);
 }
 
@@ -240,6 +240,44 @@ TEST_SUITE("exec/redistribute") {
             random_relayed<std::int32_t>(seed, {Reduce::sum, Reduce::max});
             random_relayed_across<std::int64_t>(seed);
         }
+    }
+    TEST_CASE("law.then: two plans joined leave the bits of the two, one after the other, and no rank receives more") {
+        int joined = 0;
+        for (std::uint64_t seed : test::seeds(300)) {
+            test::Limits limits;
+            limits.max_elements = 500;
+            limits.max_ranks = 8;
+            limits.ops = {Reduce::sum};
+            test::Random random(seed, limits);
+            DynamicMesh const mesh = random.mesh();
+            DynamicShape const shape = random.shape();
+            auto const a = random.distribution(mesh, shape);
+            auto const b = random.distribution(mesh, shape);
+            bool const across = random.chance(30);
+            auto const c = random.distribution(across ? random.mesh() : mesh, shape);
+            Plan<> const first = plan(a, b);
+            Plan<> const second = across ? plan_across(b, c) : plan(b, c);
+            bool const folds = first.steps().find(planning::StepKind::fold) != nullptr &&
+                               second.steps().find(planning::StepKind::fold) != nullptr;
+            INFO(test::reproduction(seed, a, b), " -> ", to_string(c));
+            if (folds) {
+                CHECK_THROWS_AS(static_cast<void>(first.then(second)), TransitionError);
+                continue;
+            }
+            ++joined;
+            Plan<> const whole = first.then(second);
+            bool owes = false;
+            for (auto const* side : {&a, &b, &c})
+                for (Placement const& placement : side->signature().placements) owes = owes || placement.is_partial();
+            for (Index rank = 0; !owes && rank < oracle::rank_limit(c); ++rank) {
+                REQUIRE(whole.cost(rank).received <= first.cost(rank).received + second.cost(rank).received);
+            }
+            auto const source = oracle::scatter(random.values<std::uint64_t>(shape.size()), a, random.engine());
+            auto const by_two = oracle::gather(carry_out(second, carry_out(first, source)), c);
+            REQUIRE(oracle::gather(carry_out(whole, source), c) == by_two);
+            REQUIRE(whole == (across ? plan_across(a, c) : plan(a, c)));
+        }
+        CHECK(joined >= test::of_seeds(100));
     }
     TEST_CASE("law.meaning: a relayed fold, where nodes split an axis before one that cuts") {
         test::Random random(1);

@@ -29,11 +29,11 @@ TEST_SUITE("plan/explain") {
 
     TEST_CASE("a local copy") {
         CHECK(within("(2):(S0)", "(2):(P+)", Shape{8}, 1, DType::bf16) ==
-              "(2):(S0) -> (2):(P+)  shape [8] BF16, rank 1: local\n"
+              "(2):(S0) -> (2):(P+)  shape [8] BF16, rank 1: copy\n"
               "  because: axis 0 S0->P+ is filled\n"
               "  a copy within the rank: no communicator, 0 B\n");
         CHECK(within("(2):(P+)", "(2):(Pavg)", Shape{8}, 1, DType::f64) ==
-              "(2):(P+) -> (2):(Pavg)  shape [8] F64, rank 1: local\n"
+              "(2):(P+) -> (2):(Pavg)  shape [8] F64, rank 1: copy\n"
               "  because: axis 0 P+->Pavg is scaled\n"
               "  a copy within the rank: no communicator, 0 B\n");
     }

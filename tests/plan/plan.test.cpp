@@ -28,8 +28,8 @@ constexpr auto on2x4 = distribution<P...>(Mesh<2, 4>{}, Shape<64, 32>{});
 
 constexpr auto rows_of_whole = plan(on2x4<R, R>, on2x4<R, S0>);
 static_assert(rows_of_whole.kind() == Kind::view && rows_of_whole.is_local() && !rows_of_whole.is_across());
-static_assert(plan(on2x4<R, S0>, on2x4<R, Sum>).kind() == Kind::local);
-static_assert(plan(on2x4<Sum, S0>, on2x4<Avg, S0>).kind() == Kind::local);
+static_assert(plan(on2x4<R, S0>, on2x4<R, Sum>).kind() == Kind::copy);
+static_assert(plan(on2x4<Sum, S0>, on2x4<Avg, S0>).kind() == Kind::copy);
 static_assert(plan(on2x4<R, S0>, on2x4<S1, R>).kind() == Kind::collective);
 static_assert(!plan(on2x4<Sum, R>, on2x4<R, R>).is_local());
 static_assert(
@@ -94,7 +94,7 @@ TEST_SUITE("plan/plan") {
     TEST_CASE("run-time plans know their kind") {
         DynamicShape const shape = Shape{8, 6};
         CHECK(of("(2):(R)", "(2):(S0)", shape).kind() == Kind::view);
-        CHECK(of("(2):(R)", "(2):(S0:cyc2)", shape).kind() == Kind::local);
+        CHECK(of("(2):(R)", "(2):(S0:cyc2)", shape).kind() == Kind::copy);
         CHECK(of("(2):(R)", "(2):(P>)", shape).kind() == Kind::view);
         CHECK(of("(2):(S0)", "(2):(P+)", shape).is_local());
         CHECK(of("(2):(S0)", "(2):(R)", shape).kind() == Kind::collective);
@@ -180,11 +180,11 @@ TEST_SUITE("plan/plan") {
         std::vector<int> memory(8);
         TensorView<int> const half(memory.data(), Shape{4});
         CHECK_THROWS_WITH_AS(static_cast<void>(of("(2):(S0)", "(2):(R)", Shape{8}).view(half, 0)),
-                             "reshard::Plan::view: (2):(S0) -> (2):(R) is collective, not a view. "
+                             "reshard::Plan::view: (2):(S0) -> (2):(R) is a collective, not a view. "
                              "Fix: use redistribute(plan, ...) into memory of its own.",
                              TransitionError);
         CHECK_THROWS_WITH_AS(static_cast<void>(of("(2):(S0)", "(2):(P+)", Shape{8}).view(half, 0)),
-                             doctest::Contains("(2):(S0) -> (2):(P+) is local, not a view."), TransitionError);
+                             doctest::Contains("(2):(S0) -> (2):(P+) is a copy, not a view."), TransitionError);
         CHECK_THROWS_AS(static_cast<void>(across("(2):(S0)", "(2):(S0)", Shape{8}).view(half, 0)), TransitionError);
     }
 

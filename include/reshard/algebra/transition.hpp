@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/transition.hpp
-/// \brief  Whether going from one distribution to another is a view, a local copy, or needs communication.
+/// \brief  Whether going from one distribution to another is a view, a copy within the rank, or needs communication.
 /// \depends distribution. constexpr.
 ///
 /// What is said here is whether anything moves; how it is carried out is in plan/steps.hpp.
@@ -13,11 +13,11 @@
 /// from -> to            | kind
 /// ----------------------|----------------------------------------------------------------------------------
 /// R -> R, S -> S, P -> P | view: the memory itself
-/// R -> S                | view: a window of it (local: several windows, when the cut is block-cyclic)
-/// R -> P                | local: coordinate 0 keeps the values, the others fill the identity;
+/// R -> S                | view: a window of it (copy: several windows, when the cut is block-cyclic)
+/// R -> P                | copy: coordinate 0 keeps the values, the others fill the identity;
 ///                       | view for min, max, band and bor, where every copy may owe itself
-/// S -> P                | local: the shard inside an identity-filled tensor
-/// P+ <-> Pavg           | local: a factor
+/// S -> P                | copy: the shard inside an identity-filled tensor
+/// P+ <-> Pavg           | copy: a factor
 /// S -> R, S(i) -> S(j)  | collective
 /// P -> R, P -> S        | collective, as is P(a) -> P(b)
 /// any -> Pavg           | not possible: an average has no identity to fill with
@@ -29,12 +29,12 @@ namespace reshard::inline v0 {
 
 enum class Kind : std::uint8_t {
     view,       ///< one box of what the rank holds: no copy
-    local,      ///< a copy within the rank
+    copy,       ///< a copy within the rank
     collective  ///< data crosses ranks (possibly zero bytes)
 };
 
 [[nodiscard]] constexpr std::string_view name(Kind kind) noexcept {
-    constexpr std::string_view names[] = {"view", "local", "collective"};
+    constexpr std::string_view names[] = {"view", "copy", "collective"};
     return names[static_cast<int>(kind)];
 }
 
@@ -104,7 +104,7 @@ template <class Same>
             copies = true;
         }
     }
-    return copies ? Kind::local : Kind::view;
+    return copies ? Kind::copy : Kind::view;
 }
 [[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to) noexcept {
     return kind_of(from, to, [&](int axis) { return same_cut(from, to, axis); });

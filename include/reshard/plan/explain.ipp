@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/algebra/bound.hpp>
-#include <reshard/plan/detail/nodes.hpp>
 #include <reshard/plan/detail/share.hpp>
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/explain_text.hpp>
@@ -74,26 +73,6 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
     return step.from == steps.relays.share ? "exchange among relays" : "exchange";
 }
 
-/// What relaying comes to, in a line.
-[[nodiscard]] inline std::string relay_text(planning::Steps const& steps, DynamicMesh const& mesh,
-                                            Index ranks_per_node) {
-    bool const relays = steps.relays.share >= 0;
-    char const* const nothing = "no ranks of a node need the same from elsewhere, so nothing is passed on\n";
-    if (ranks_per_node == all_ranks) {
-        if (!relays) return concat("  relayed: ", nothing);
-        return "  relayed: what several ranks need leaves the source once, and they pass it on\n";
-    }
-    Index block = 1;
-    for (Index extent : blocks_inside(mesh, ranks_per_node)) block *= extent;
-    std::string const start = concat("  relayed, nodes of ", ranks_per_node, " ranks: ");
-    if (most_in_one_node(mesh, ranks_per_node) > block) {
-        return concat(start, "they are no blocks of the mesh's axes, so a byte enters once for every ",
-                      block == 1 ? std::string("rank that needs it") : concat(block, " neighbours that need it"), "\n");
-    }
-    if (!relays) return concat(start, nothing);
-    return concat(start, "what several ranks of a node need from elsewhere enters it once, and they pass it on\n");
-}
-
 }  // namespace detail
 
 RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index rank, DType dtype) {
@@ -112,7 +91,7 @@ RESHARD_INLINE std::string detail::explain(Plan<> const& plan, Kind kind, Index 
     planning::Steps const steps = plan.steps();
     Index foreign = 0;  // elements that come from other nodes
     Index const ranks_per_node = plan.ranks_per_node();
-    if (ranks_per_node > 1) text += detail::relay_text(steps, plan.to().mesh(), ranks_per_node);
+    if (steps.relays.explain != nullptr) text += steps.relays.explain(steps, plan.to().mesh(), ranks_per_node);
     int phase = 0;
     for (planning::Step const& step : steps.list) {
         if (step.kind == planning::StepKind::fill) {

@@ -69,9 +69,16 @@ struct RelayPlanning;  // plan/relay.hpp
 
 }  // namespace detail
 
+template <class From = DynamicDistribution, class To = From>
+class Plan;
+
+namespace detail {
+[[nodiscard]] Plan<> join(Plan<> const& first, Plan<> const& next);
+}
+
 /// A plan between two distributions: `plan(from, to)` or, between meshes, `plan_across(from, to)`.
 /// For typed distributions the kind is part of the type; `Plan<>` is the run-time class, to which every plan converts.
-template <class From = DynamicDistribution, class To = From>
+template <class From, class To>
 class Plan {
 public:
     using from_type = From;
@@ -148,6 +155,11 @@ public:
         return Plan<>(detail::dual(target()), detail::dual(source()), across_, ranks_per_node_, relayed_);
     }
 
+    /// From the start of this plan to the end of `next` at once: the same bits as by the two, one after the other.
+    /// Throws MismatchError when `next` does not start where this plan ends, or is relayed otherwise, and
+    /// TransitionError when both fold or scale: addends folded in two steps are rounded twice.
+    [[nodiscard]] Plan<> then(Plan<> const& next) const { return detail::join(*this, next); }
+
     /// Equal plans have equal digests: ranks compare them before they start.
     [[nodiscard]] std::uint64_t hash() const noexcept { return detail::hash_of(value()); }
 
@@ -169,6 +181,7 @@ public:
 private:
     template <class OtherFrom, class OtherTo>
     friend class Plan;
+    friend Plan<> detail::join(Plan<> const& first, Plan<> const& next);
 
     using StepsMaker = decltype(detail::PlanValue::steps);
     constexpr Plan(From const& from, To const& to, bool across, Index ranks_per_node, StepsMaker maker)

@@ -12,7 +12,7 @@ namespace reshard::inline v0 {
 [[noreturn]] RESHARD_INLINE void detail::raise_not_a_view(Kind kind, DynamicDistribution const& from,
                                                           DynamicDistribution const& to) {
     raise(ErrorCode::transition,
-          concat("reshard::Plan::view: ", to_string(from), " -> ", to_string(to), " is ", name(kind),
+          concat("reshard::Plan::view: ", to_string(from), " -> ", to_string(to), " is a ", name(kind),
                  ", not a view. Fix: use redistribute(plan, ...) into memory of its own."));
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_view_shape(DynamicShape const& given, DynamicShape const& wanted,
@@ -80,7 +80,7 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
     return outline.finish();
 }
 RESHARD_INLINE planning::Steps detail::steps_locally(PlanValue const& plan) {
-    return Outline(plan, Kind::local).finish();
+    return Outline(plan, Kind::copy).finish();
 }
 /// Fold on the source mesh, then one exchange.
 RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
@@ -148,6 +148,31 @@ RESHARD_INLINE DynamicDistribution detail::dual(DynamicDistribution const& distr
     for (int dim = 0; dim < distribution.shape().rank(); ++dim)
         for (std::int8_t axis : distribution.cuts(dim)) order.push_back(axis);
     return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, order);
+}
+
+RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
+    auto const text = [&] {
+        return concat("reshard::Plan::then: ", to_string(first.from()), " -> ", to_string(first.to()), " and ",
+                      to_string(next.from()), " -> ", to_string(next.to()));
+    };
+    if (!(first.to() == next.from())) {
+        raise(ErrorCode::mismatch, text() + " do not meet. Fix: start the second where the first ends.");
+    }
+    if (first.ranks_per_node() != next.ranks_per_node()) {
+        raise(ErrorCode::mismatch, text() + " are relayed differently. Fix: join direct plans, then relay the result.");
+    }
+    auto const rounds = [](Plan<> const& plan) {
+        Steps const steps = plan.steps();
+        return steps.find(StepKind::fold) != nullptr || steps.find(StepKind::scale) != nullptr;
+    };
+    if (rounds(first) && rounds(next)) {
+        raise(ErrorCode::transition, text() +
+                                         " both fold or scale, so that values are rounded twice. "
+                                         "Fix: carry out one after the other, or plan the whole way at once.");
+    }
+    bool const across = first.is_across() || next.is_across();
+    Plan<> const whole = across ? plan_across(first.from(), next.to()) : plan(first.from(), next.to());
+    return Plan<>(whole.from(), whole.to(), across, first.ranks_per_node_, first.relayed_);
 }
 
 /// Every list after its length: what follows a distribution, or a shorter one, cannot be read as its end.

@@ -17,6 +17,25 @@
 
 namespace reshard::inline v0::detail {
 
+/// What relaying comes to, in a line.
+[[nodiscard]] inline std::string relay_text(Steps const& steps, DynamicMesh const& mesh, Index ranks_per_node) {
+    bool const relays = steps.relays.share >= 0;
+    char const* const nothing = "no ranks of a node need the same from elsewhere, so nothing is passed on\n";
+    if (ranks_per_node == all_ranks) {
+        if (!relays) return concat("  relayed: ", nothing);
+        return "  relayed: what several ranks need leaves the source once, and they pass it on\n";
+    }
+    Index block = 1;
+    for (Index extent : blocks_inside(mesh, ranks_per_node)) block *= extent;
+    std::string const start = concat("  relayed, nodes of ", ranks_per_node, " ranks: ");
+    if (most_in_one_node(mesh, ranks_per_node) > block) {
+        return concat(start, "they are no blocks of the mesh's axes, so a byte enters once for every ",
+                      block == 1 ? std::string("rank that needs it") : concat(block, " neighbours that need it"), "\n");
+    }
+    if (!relays) return concat(start, nothing);
+    return concat(start, "what several ranks of a node need from elsewhere enters it once, and they pass it on\n");
+}
+
 struct RelayPlanning {
     [[nodiscard]] static constexpr decltype(PlanValue::steps) maker(Index ranks_per_node) {
         if (ranks_per_node < 0) raise_ranks(ranks_per_node);
@@ -27,7 +46,9 @@ private:
     static Steps steps(PlanValue const& plan) {
         Outline outline(plan);
         if (!outline.is_collective()) return outline.finish();
-        return plan.across ? relay_across(plan, outline) : relay_within(plan, outline);
+        Steps result = plan.across ? relay_across(plan, outline) : relay_within(plan, outline);
+        result.relays.explain = &relay_text;
+        return result;
     }
     [[noreturn]] static void raise_ranks(Index given) {
         raise(ErrorCode::mesh, concat("reshard::Plan::relayed: nodes of ", given,

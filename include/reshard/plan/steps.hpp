@@ -65,13 +65,16 @@ struct Relays {
     int share = -1;       ///< replicas of one node have a share each
     int needed = -1;      ///< all have everything
     unsigned shared = 0;  ///< axes of `share` along which the shares lie side by side, all of one node
+    /// What relaying comes to, in a line.
+    std::string (*explain)(Steps const& steps, DynamicMesh const& mesh, Index ranks_per_node) = nullptr;
 };
 
+/// The places of a plan, and the steps between them.
 struct Steps {
     Kind kind = Kind::view;
     bool converts = false;        ///< values change on the way
     std::vector<Layout> layouts;  ///< first the source and the destination, as they are given
-    std::vector<Step> list;
+    InlineList<Step, 6> list;     ///< in the order in which they are taken
     Relays relays;
     DynamicMesh nodes;    ///< where copies serve their own node first: axes between and inside nodes told apart
     unsigned inside = 0;  ///< its axes inside nodes; 0: no matter who serves whom
@@ -108,13 +111,11 @@ struct Steps {
     /// takes it, and the factor of a scale is part of the change.
     void convert() {
         converts = true;
-        for (std::size_t i = 0; i < list.size(); ++i) {
-            bool const goes_on = i + 1 < list.size() && list[i + 1].kind == StepKind::exchange;
-            if (list[i].kind == StepKind::fold && goes_on) {
-                layouts[static_cast<std::size_t>(list[i].to)].place = Place::scratch;
-            }
+        for (int i = 0; i + 1 < list.size(); ++i) {
+            if (list[i].kind != StepKind::fold || list[i + 1].kind != StepKind::exchange) continue;
+            layouts[static_cast<std::size_t>(list[i].to)].place = Place::scratch;
         }
-        std::erase_if(list, [](Step const& step) { return step.kind == StepKind::scale; });
+        if (!list.empty() && list.back().kind == StepKind::scale) list.pop_back();
     }
 };
 

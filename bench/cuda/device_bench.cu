@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The goals of device code, on one GPU: partition, split counts, receiver, copies. Times are medians of events around
-// single calls; bandwidth goals are ratios to cudaMemcpyAsync or cub::DeviceReduce over the same bytes, measured in
-// turn.
+// The goals of device code, on one GPU: partition, split counts, copies. Times are medians of events around single
+// calls; bandwidth goals are ratios to cudaMemcpyAsync or cub::DeviceReduce over the same bytes, measured in turn.
 //
 //   reshard_device_bench [ENTRIES]     default 100,000,000
 //
@@ -14,7 +13,6 @@
 #include <reshard/cuda/device_work.cuh>
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
-#include <reshard/cuda/receive.cuh>
 #include <reshard/cuda/split_counts.cuh>
 #include <reshard/memory/copy.cuh>
 
@@ -211,62 +209,15 @@ void counts(Table const& table, bench::Goals& goals) {
     }
 }
 
-void receiver(Table const& table) {
-    Index const n = table.entries;
-    Index const slots = n + n / 20 + 64;
-    std::vector<Index> begins;
-    for (Index s = 0; s <= 8; ++s) begins.push_back(n * s / 8);
-    Memory device_begins(8 * 9);
-    check(cudaMemcpy(device_begins.data(), begins.data(), 72, cudaMemcpyHostToDevice), "cudaMemcpy");
-    Memory received(8 * 4 * n);
-    for (std::size_t s = 0; s != 8; ++s) {  // blocks of 8 sources
-        Index const count = begins[s + 1] - begins[s];
-        Index const* const all[] = {table.ids.words(), table.slots.words(), table.first.words(), table.second.words()};
-        for (int c = 0; c < 4; ++c) {
-            check(cudaMemcpy(received.words() + 4 * begins[s] + c * count, all[c] + begins[s],
-                             static_cast<std::size_t>(8 * count), cudaMemcpyDeviceToDevice),
-                  "cudaMemcpy");
-        }
-    }
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // copies on the default stream do not wait
-    DeviceReceive receive(n, 8, 4, 0, slots);
-    Memory const workspace(receive.workspace_bytes());
-    std::vector<std::unique_ptr<Memory>> shard;
-    std::vector<Index*> columns;
-    for (int c = 0; c < 4; ++c) {
-        shard.push_back(std::make_unique<Memory>(8 * slots));
-        columns.push_back(shard.back()->words());
-    }
-    std::vector<Index> words(ReceiveReport::words);
-    auto const report = [&] {
-        receive.copy_report(words, stream);
-        check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-        ReceiveReport const found(words);
-        found.check();
-        return found;
-    };
-    double const time = millisecond([&] {  // with both looks at the host
-        receive.inspect(received.span(), device_begins.words(), workspace.span(), stream);
-        receive.order(report(), stream);
-        static_cast<void>(report());
-        receive.rebuild(columns, stream);
-    });
-    std::printf("\nreceiver, %lld entries of 4 columns into %lld slots: %.3f ms\nmeasured receive %.4f\n",
-                static_cast<long long>(n), static_cast<long long>(slots), time, time);
-}
-
 /// PyTorch's chain, made of CUB calls.
 void chain(Table const& table) {
     Index const n = table.entries;
-    Index const slots = n + n / 20 + 64;
-    bench::CubChain<Memory> steps(n, 8, slots);
+    bench::CubChain<Memory> steps(n, 8);
     Index const* const columns[] = {table.ids.words(), table.slots.words(), table.first.words(), table.second.words()};
-    Memory made(32 * slots);
-    Index* const to[] = {made.words(), made.words() + slots, made.words() + 2 * slots, made.words() + 3 * slots};
-    auto const times =
-        milliseconds({[&] { steps.partition(columns, to, stream); }, [&] { steps.receive(columns, to, stream); }}, 5);
-    std::printf("\nPyTorch's chain from CUB calls: partition %.3f ms, receive %.3f ms\n", times[0], times[1]);
-    std::printf("measured chain_partition %.4f\nmeasured chain_receive %.4f\n", times[0], times[1]);
+    Memory made(32 * n);
+    Index* const to[] = {made.words(), made.words() + n, made.words() + 2 * n, made.words() + 3 * n};
+    auto const times = milliseconds({[&] { steps.partition(columns, to, stream); }}, 5);
+    std::printf("\nPyTorch's chain from CUB calls: %.3f ms\nmeasured chain_partition %.4f\n", times[0], times[0]);
 }
 
 __global__ void fill_runs(Index* keys, std::uint32_t* values, Index entries, Index run) {
@@ -416,7 +367,6 @@ int main(int argc, char** argv) {
         partitions(table, goals);
         std::fflush(stdout);
         counts(table, goals);
-        receiver(table);
         std::fflush(stdout);
         chain(table);
     }

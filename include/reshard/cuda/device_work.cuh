@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/device_work.cuh
 /// \brief  DeviceAllocator: where device memory comes from. DeviceWork: a stream, and what is put on it.
-/// \depends core, memory/cuda_check.cuh, cuda/{partition_by_rank,detail/receive_kernels}; CUB's radix sort and scan.
+/// \depends core, memory/cuda_check.cuh, cuda/{partition_by_rank,work}; CUB's radix sort and scan.
 #pragma once
 
-#include <reshard/cuda/detail/receive_kernels.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/work.hpp>
 

@@ -4,7 +4,6 @@
 // and where most of these bodies are used.
 #include "cuda/support/cuda_on_threads.hpp"
 
-#include "cuda/support/emulated_receive.hpp"
 #include "mch/support/on_device.hpp"
 #include "memory/boxes.hpp"
 
@@ -180,20 +179,6 @@ TEST_CASE("device block: entries counted per rank, in shared memory and in the d
         CHECK((std::vector<Index>(sums.begin(), sums.end()) == expected));
         CHECK(found.out_of_range == wrong.out_of_range);
         CHECK(found.first == wrong.first);
-    }
-}
-
-TEST_CASE("device block: a shard is rebuilt from what came, and what is wrong with it is counted") {
-    for (bool faulty : {false, true}) {
-        Random random(faulty ? 2 : 1);
-        auto const given = random_receive(random, 2500, 2300, 4, 3, ~std::uint64_t{0}, faulty);
-        EmulatedReceive device(given);
-        ThreadedBlocks run;
-        device.inspect(run);
-        CHECK(same(device.faults, receive_faults(given)));
-        if (faulty) continue;
-        device.sort(run, detail::sort_bits(device.faults.ids_or, device.faults.ids_and));
-        CHECK((device.rebuild(run) == receive_oracle(given)));
     }
 }
 

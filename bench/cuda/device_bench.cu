@@ -14,7 +14,7 @@
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/split_counts.cuh>
-#include <reshard/memory/copy.cuh>
+#include <reshard/memory/on_device.cuh>
 
 #include <cub/device/device_reduce.cuh>
 
@@ -271,14 +271,22 @@ void copies(bench::Goals& goals) {
                               stream),
               "cudaMemcpyAsync");
     };
+    DeviceMemory const device{stream};
+    auto const deliver = [&](std::vector<Send> const& sends, std::vector<Receive> const& receives) {
+        device.deliver(sends, receives);
+    };
     std::printf("\n2-D tiles of 1 GiB, half of the columns, ms beside cudaMemcpyAsync\n");
     double worst = 2;
     for (Index row : {Index{1} << 16U, Index{1} << 12U, Index{1} << 9U}) {
         auto const inside = rows_of(bytes / row, row, 2 * row);
         auto const packed = rows_of(bytes / row, row, row);
-        auto const times =
-            milliseconds({[&] { device_copy(wide.data(), inside, dense.data(), packed, stream); },
-                          [&] { device_copy(dense.data(), packed, wide.data(), inside, stream); }, plain});
+        auto const times = milliseconds({[&] {
+                                             deliver({{0, wide.data(), inside}}, {{0, dense.data(), packed}});
+                                         },
+                                         [&] {
+                                             deliver({{0, dense.data(), packed}}, {{0, wide.data(), inside}});
+                                         },
+                                         plain});
         std::printf("  rows of %6lld bytes: pack %.3f, unpack %.3f beside %.3f\n", static_cast<long long>(row),
                     times[0], times[1], times[2]);
         if (row >= 4096) worst = std::min({worst, times[2] / times[0], times[2] / times[1]});
@@ -303,38 +311,34 @@ void copies(bench::Goals& goals) {
             tensors.push_back(tensor);
         }
     }
-    DeviceBoxes boxes;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
     Index from = 0;
     Index to = 0;
     for (auto const& [rows, columns] : tensors) {
-        boxes.copy(wide.data() + from, rows_of(rows, columns, 2 * columns), dense.data() + to,
-                   rows_of(rows, columns, columns));
+        sends.push_back({0, wide.data() + from, rows_of(rows, columns, 2 * columns)});
+        receives.push_back({0, dense.data() + to, rows_of(rows, columns, columns)});
         from += 2 * rows * columns;
         to += rows * columns;
     }
-    Memory const workspace(boxes.workspace_bytes());
-    boxes.upload(workspace.span(), stream);
-    auto const times = milliseconds({[&] { boxes.run(stream); },
+    auto const times = milliseconds({[&] { deliver(sends, receives); },
                                      [&] {
                                          check(cudaMemcpyAsync(dense.data(), wide.data(), static_cast<std::size_t>(to),
                                                                cudaMemcpyDeviceToDevice, stream),
                                                "cudaMemcpyAsync");
                                      }});
-    std::printf("  %zu tensors of Qwen2.5-0.5B, %lld bytes in one launch: %.3f beside %.3f\n", tensors.size(),
+    std::printf("  %zu tensors of Qwen2.5-0.5B, %lld bytes, ten in a launch: %.3f beside %.3f\n", tensors.size(),
                 static_cast<long long>(to), times[0], times[1]);
     goals.at_least("gpu_batch_vs_copy", times[1] / times[0], 0.7);
 
-    // 8 addends of bf16 summed into f32: 8 x 2 + 4 bytes an element.
+    // 8 addends of bf16: (8 + 1) x 2 bytes an element.
     Index const elements = bytes / 16;
     StridedBox const slot{{StridedDim{elements, 2}}, 2};
-    StridedBox const sum{{StridedDim{elements, 4}}, 4};
-    DeviceBoxes folds;
-    folds.fold(Reduce::sum, DType::bf16, wide.data(), slot, 2 * elements, 8, DType::f32, dense.data(), sum);
-    Memory const fold_workspace(folds.workspace_bytes());
-    folds.upload(fold_workspace.span(), stream);
-    double const fold = millisecond([&] { folds.run(stream); });
-    std::printf("  sum of 8 bf16 into f32, %lld elements: %.3f (%.0f GB/s)\n", static_cast<long long>(elements), fold,
-                20.0 * static_cast<double>(elements) / fold / 1e6);
+    FoldWork const work{
+        Reduce::sum, DType::bf16, 8, 1, 2 * elements, {0, wide.data(), slot}, {}, {0, dense.data(), slot}};
+    double const fold = millisecond([&] { device.fold(work); });
+    std::printf("  sum of 8 bf16, %lld elements: %.3f (%.0f GB/s)\n", static_cast<long long>(elements), fold,
+                18.0 * static_cast<double>(elements) / fold / 1e6);
 }
 
 }  // namespace

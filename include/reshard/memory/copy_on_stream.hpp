@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/copy_on_stream.hpp
 /// \brief  Copies one strided box into another on a stream, by as few 2-D and 3-D copies of CUDA as will do.
-/// \depends memory/cuda_call.hpp, core/transfer.hpp. No kernels: g++ will do. memory/copy.cuh has the kernels.
+/// \depends memory/cuda_call.hpp, core/transfer.hpp. No kernels: g++ will do.
 #pragma once
 
 #include <reshard/core/transfer.hpp>

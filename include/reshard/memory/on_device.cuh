@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/on_device.cuh
 /// \brief  DeviceMemory: the memory policy of a CUDA device. What plans do with tensors there, as kernels of a stream.
-/// \depends memory/copy.cuh, memory/memory_policy.hpp, memory/detail/value_kernels.hpp. Needs nvcc.
+/// \depends memory/cuda_check.cuh, memory/memory_policy.hpp, memory/detail/value_kernels.hpp. Needs nvcc.
 ///
 ///     redistribute(plan, source, destination, rank, DeviceMemory{stream});     // a plan that sends nothing
 ///
@@ -12,7 +12,7 @@
 /// are those of host_memory(), bit for bit, but for which NaN a sum hands on.
 #pragma once
 
-#include <reshard/memory/copy.cuh>
+#include <reshard/memory/cuda_check.cuh>
 #include <reshard/memory/detail/value_kernels.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
@@ -21,6 +21,14 @@
 namespace reshard::inline v0 {
 
 namespace detail {
+
+[[nodiscard]] inline unsigned box_grid(Index tiles) {
+    if (tiles > INT32_MAX) {
+        raise(ErrorCode::shape, concat("reshard: boxes of ", tiles,
+                                       " tiles need more blocks than a launch has. Fix: copy fewer at once."));
+    }
+    return static_cast<unsigned>(tiles);
+}
 
 /// Boxes that one launch works on; they are its argument. Arguments of 4 KiB are what every CUDA takes.
 template <class Box, int Most>
@@ -44,13 +52,13 @@ static_assert(sizeof(CopyPack) <= 4096 && sizeof(CastPack) <= 4096);
 // Templates, so that every file that includes this may have them.
 template <class Pack>
 __global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant__ Pack const pack) {
-    int const number = box_of_tile(pack.starts, pack.count, blockIdx.x);
+    int const number = part_at(pack.starts, pack.count, blockIdx.x);
     copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
 template <class Pack>
 __global__ void __launch_bounds__(box_threads) cast_pack_kernel(__grid_constant__ Pack const pack) {
-    int const number = box_of_tile(pack.starts, pack.count, blockIdx.x);
+    int const number = part_at(pack.starts, pack.count, blockIdx.x);
     cast_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
@@ -187,9 +195,8 @@ public:
     /// One launch, conversion included.
     void fold(FoldWork const& work) const override {
         Conversion const& change = work.to.conversion;
-        DType const result = change.is_plain() ? work.dtype : change.memory;
         auto const box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes,
-                                          work.addends, result, work.to.base, work.to.box, work.divisor);
+                                          work.addends, work.to.base, work.to.box, work.divisor);
         if (change.is_plain()) {
             return with_carrier(
                 work.dtype, [&]<class A>() { launch(detail::fold_box_kernel<A, detail::FoldBox>, box, box.loops); });

@@ -280,7 +280,7 @@ TEST_CASE("device block: boxes are copied, cast, folded, filled and scaled, each
         for_box_threads(copy.loops.units, [&](Index tile, int t) { detail::copy_thread(copy, tile, t); });
         CHECK(holds(1));
         detail::FoldBox const fold =
-            detail::fold_box(Reduce::sum, DType::f32, from.base(), from.box, 0, 2, DType::f32, to.base(), to.box, 1);
+            detail::fold_box(Reduce::sum, DType::f32, from.base(), from.box, 0, 2, to.base(), to.box, 1);
         for_box_threads(fold.loops.units, [&](Index tile, int t) { detail::fold_thread<float>(fold, tile, t); });
         CHECK(holds(2));
         detail::ScaleBox const scale = detail::scale_box(DType::f32, to.base(), to.box, 3, 2);

@@ -17,17 +17,6 @@ namespace reshard::inline v0::detail {
 
 // ---- What leaves -------------------------------------------------------------------------------------------------
 
-/// The part of offsets[0] <= ... <= offsets[parts] that a place lies in: the last that begins there or before.
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr int part_at(Index const* offsets, int parts, Index place) noexcept {
-    int low = 0;
-    int high = parts;
-    while (high - low > 1) {
-        int const middle = low + (high - low) / 2;
-        (offsets[middle] <= place ? low : high) = middle;
-    }
-    return low;
-}
-
 /// The destination of an entry: a part, `left_out` for an id that no look-up would find and that is to be dropped,
 /// `out_of_range` for a slot that is not of the saved shard it lies in, or an id that was not looked up there.
 struct MchLeavingRule {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <reshard/core/index.hpp>
-#include <reshard/memory/cuda_check.cuh>
+#include <reshard/memory/cuda_call.hpp>
 
 #include <cub/device/device_histogram.cuh>
 #include <cub/device/device_radix_sort.cuh>
@@ -26,7 +26,7 @@ __global__ void each_kernel(Index count, F body) {
 template <class F>
 void each(Index count, F const& body, cudaStream_t stream) {
     each_kernel<<<static_cast<unsigned>(ceil_div(count, 256)), 256, 0, stream>>>(count, body);
-    reshard::detail::check_cuda(cudaGetLastError(), "the launch of a kernel of the chain");
+    reshard::detail::cuda_check(cudaGetLastError(), "the launch of a kernel of the chain");
 }
 
 struct Mask {
@@ -99,7 +99,7 @@ public:
 private:
     enum Step { select, sort, histogram };
 
-    static void check(cudaError_t error) { reshard::detail::check_cuda(error, "a call of the chain"); }
+    static void check(cudaError_t error) { reshard::detail::cuda_check(error, "a call of the chain"); }
     static void fetch(Index* to, void const* from, cudaStream_t stream) {
         check(cudaMemcpyAsync(to, from, 8, cudaMemcpyDeviceToHost, stream));
         check(cudaStreamSynchronize(stream));

@@ -28,7 +28,7 @@ using namespace reshard;
 
 namespace {
 
-void check(cudaError_t error, char const* call) { detail::check_cuda(error, call); }
+void check(cudaError_t error, char const* call) { detail::cuda_check(error, call); }
 
 /// Device memory that frees itself.
 class Memory {

@@ -66,7 +66,7 @@ void for_each_index(Work& work, char const* what, Index count, Body const& body)
 struct CountIndicesShared {
     unsigned long long count;
 };
-/// Adds to `total` how many i of [0, count) answer true: one atomic a block.
+/// Adds to `total` how many i of [0, count) answer true: one atomic a block there, others in shared memory.
 template <class Answer>
 struct CountIndices {
     Index count;

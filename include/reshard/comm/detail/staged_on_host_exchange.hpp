@@ -123,11 +123,6 @@ private:
         options.deadline = comparable(options.deadline);
         return options;
     }
-    [[nodiscard]] static int current_device() {
-        int device = 0;
-        cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-        return device;
-    }
 
     // ---- Who moves what ---------------------------------------------------------------------------------------
 

@@ -459,10 +459,10 @@ TEST_SUITE("comm/nccl") {
         one.seat(2).entered.store(77);
         CHECK(other.seat(2).entered.load() == 77);
         CHECK(third.seat(2).entered.load() == 0);
-        detail::NcclFailure heard;
+        detail::FailureRecord heard;
         CHECK_FALSE(other.heard(heard));
-        detail::NcclFailure first = detail::nccl_failure(ErrorCode::io, 1, 5, -1, -1, std::string(2000, 'x'));
-        detail::NcclFailure second = detail::nccl_failure(ErrorCode::user, 2, 5, -1, -1, "later");
+        detail::FailureRecord first = detail::failure_record(ErrorCode::io, 1, 5, -1, -1, std::string(2000, 'x'));
+        detail::FailureRecord second = detail::failure_record(ErrorCode::user, 2, 5, -1, -1, "later");
         one.tell(first);
         other.tell(second);
         CHECK(second.rank == 1);

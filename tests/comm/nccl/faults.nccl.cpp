@@ -296,7 +296,7 @@ TEST_SUITE("comm/nccl") {
 
     TEST_CASE("payloads of different size are a mismatch on both ranks and PeerFailed on the others") {
         std::vector<test::Mismatch> cases = test::mismatches;
-        cases.push_back({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, "5 transfers of 15 bytes in all, rank 3 expects 5 of 16"});
+        cases.push_back({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, "5 transfers of 15 bytes, rank 3 expects 5 of 16"});
         for (test::Mismatch const& one : cases) {
             for (bool by_test : {false, true}) {
                 CAPTURE(one.story);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_rounds.hpp.
+/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_rounds.hpp, comm/detail/transfer_listing.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -11,6 +11,7 @@
 
 #include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/nccl_rounds.hpp>
+#include <reshard/comm/detail/transfer_listing.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -90,6 +91,12 @@ private:
         std::size_t bytes;
         int peer;
     };
+    /// What one rank says to one peer.
+    struct Greeting {
+        TransferListing sends;     ///< from this rank to the peer
+        TransferListing receives;  ///< and from the peer to this rank
+    };
+    static_assert(sizeof(Greeting) == 8 * NcclTeam::words_per_peer);
     /// What becomes of a received message.
     struct Arrival {
         Receive const* receive;
@@ -161,26 +168,24 @@ private:
     void greet() {
         int const ranks = team_->size();
         auto* const out = team_->host_in();
-        std::memset(out, 0, sizeof(NcclGreeting) * static_cast<std::size_t>(ranks));
+        std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
         for (TransferLane const& lane : out_) {
-            NcclListing listing;
-            for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(sends_[k]);
+            auto const listing = TransferListing::of(sends_.subspan(lane.at, lane.end - lane.at));
             std::memcpy(out + greeting_at(lane.peer), &listing, sizeof(listing));
         }
         for (TransferLane const& lane : in_) {
-            NcclListing listing;
-            for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(receives_[k]);
+            auto const listing = TransferListing::of(receives_.subspan(lane.at, lane.end - lane.at));
             std::memcpy(out + greeting_at(lane.peer) + sizeof(listing), &listing, sizeof(listing));
         }
-        Index const bytes = Index{sizeof(NcclGreeting)} * ranks;
+        Index const bytes = Index{sizeof(Greeting)} * ranks;
         team_->begin_meeting(bytes, bytes, "ncclGroupEnd", [&](std::byte* from, std::byte* to) {
             for (int first = 1; first < ranks; first += rounds_.distances) {
                 NcclGroup group;
                 for (int d = first; d < smaller(first + rounds_.distances, ranks); ++d) {
                     int const next = (team_->rank() + d) % ranks;
                     int const previous = (team_->rank() + ranks - d) % ranks;
-                    send({from + greeting_at(next), sizeof(NcclGreeting), next});
-                    receive({to + greeting_at(previous), sizeof(NcclGreeting), previous});
+                    send({from + greeting_at(next), sizeof(Greeting), next});
+                    receive({to + greeting_at(previous), sizeof(Greeting), previous});
                 }
                 team_->settle(group.end(), "ncclGroupEnd");
             }
@@ -188,21 +193,23 @@ private:
         });
     }
     [[nodiscard]] static std::size_t greeting_at(int peer) noexcept {
-        return sizeof(NcclGreeting) * static_cast<std::size_t>(peer);
+        return sizeof(Greeting) * static_cast<std::size_t>(peer);
     }
     /// Throws MismatchError, on both ranks, unless each peer sends what this one expects, and the other way round.
     void compare() {
         int const me = team_->rank();
         for (int peer = 0; peer < team_->size(); ++peer) {
             if (peer == me) continue;
-            NcclGreeting mine;
-            NcclGreeting theirs;
+            Greeting mine;
+            Greeting theirs;
             std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
             std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
-            if (mine.sends != theirs.receives)
-                team_->raise_mismatch(me, peer, nccl_mismatch_text(me, mine.sends, peer, theirs.receives));
-            if (theirs.sends != mine.receives)
-                team_->raise_mismatch(peer, me, nccl_mismatch_text(peer, theirs.sends, me, mine.receives));
+            auto const demand = [this](int sender, auto const& sent, int receiver, auto const& expected) {
+                std::string const text = mismatch_of(sender, sent, receiver, expected);
+                if (!text.empty()) team_->raise_mismatch(sender, receiver, text);
+            };
+            demand(me, mine.sends, peer, theirs.receives);
+            demand(peer, theirs.sends, me, mine.receives);
         }
     }
 

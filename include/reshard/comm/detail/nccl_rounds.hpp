@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_rounds.hpp
 /// \brief  How an exchange over NCCL is cut into rounds: the same on both sides of every message.
-/// \depends comm/detail/lanes.hpp, comm/detail/nccl_peers.hpp.
+/// \depends comm/detail/lanes.hpp, comm/detail/nccl_team.hpp.
 #pragma once
 
 #include <reshard/comm/detail/lanes.hpp>
-#include <reshard/comm/detail/nccl_peers.hpp>
+#include <reshard/comm/detail/nccl_team.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/staged.hpp
 /// \brief  Staged<C>: transfers pass through contiguous memory of the communicator. Memory as a policy.
-/// \depends comm/policy.hpp, core/detail/watched.hpp, memory/copy.hpp, <new>, <vector>.
+/// \depends comm/policy.hpp, core/detail/watched.hpp, memory/deliver.hpp, <new>, <vector>.
 ///
 /// For transports that move contiguous or registered memory best, and as the host model of what memory of a device
 /// needs: pack, exchange, unpack. A cap on this memory is the plan's matter: only who knows what all ranks move can
@@ -86,13 +86,6 @@ template <class Byte>
     staged.conversion.memory = transfer.conversion.wire;
     staged.conversion.factor = 1.0;
     return staged;
-}
-
-/// Copies, or converts where this side's conversion asks for it.
-inline void move_values(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
-                        StridedBox const& to_box, DType to_type, Conversion const& conversion, CopyHint hint) noexcept {
-    if (conversion.is_plain()) return copy(from, from_box, to, to_box, hint);
-    conversion.convert(from, from_box, from_type, to, to_box, to_type, conversion.factor);
 }
 
 /// Whether C, or what it goes around, says where tensors lie (transport::memory_of()): not simply on the host.
@@ -236,9 +229,8 @@ private:
         CopyHint const hint = hint_of(sends);
         for (std::size_t k = 0; k < sends.size(); ++k) {
             Send const& send = sends[k];
-            sends_[k] = detail::staged_transfer(send, memory_.data() + offset);
-            detail::move_values(send.base, send.box, send.conversion.memory, memory_.data() + offset, sends_[k].box,
-                                send.conversion.wire, send.conversion, hint);
+            Send const& packed = sends_[k] = detail::staged_transfer(send, memory_.data() + offset);
+            deliver(send, {packed.peer, memory_.data() + offset, packed.box, packed.conversion}, hint);
             offset += detail::staging_slot(send.payload_bytes());
         }
         for (std::size_t k = 0; k < receives.size(); ++k) {
@@ -249,9 +241,8 @@ private:
     void unpack() noexcept {
         CopyHint const hint = hint_of(caller_receives_);
         for (std::size_t k = 0; k < caller_receives_.size(); ++k) {
-            Receive const& receive = caller_receives_[k];
-            detail::move_values(receives_[k].base, receives_[k].box, receive.conversion.wire, receive.base, receive.box,
-                                receive.conversion.memory, receive.conversion, hint);
+            Receive const& packed = receives_[k];
+            deliver({packed.peer, packed.base, packed.box, packed.conversion}, caller_receives_[k], hint);
         }
         busy_ = false;
     }

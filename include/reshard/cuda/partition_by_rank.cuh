@@ -188,8 +188,6 @@ public:
         detail::cuda_check(cudaMemcpyAsync(words.data(), plan_.counts, bytes, cudaMemcpyDeviceToHost, stream),
                            "cudaMemcpyAsync");
     }
-    /// The same words on the device, for kernels that go on from here.
-    [[nodiscard]] Index const* device_report() const noexcept { return plan_.counts; }
 
     /// Writes the packed blocks, padding included: bytes [0, report.packed_bytes()) and no other. Rule and columns must
     /// be as they were in count(), and its workspace untouched. Throws as count() does, and TransitionError before it;

@@ -32,7 +32,7 @@ struct StreamCopyShape {
 
 [[nodiscard]] constexpr StreamCopyShape stream_copy_shape(StridedBox const& from, StridedBox const& to) noexcept {
     StreamCopyShape shape{loop_nest(from, to)};
-    shape.run = to.element_bytes;
+    shape.run = take_row(shape.rest, to.element_bytes);
     auto& loops = shape.rest.dims;
     auto const take = [&](int at) {
         LoopDim const taken = loops[at];
@@ -40,11 +40,6 @@ struct StreamCopyShape {
         loops.pop_back();
         return taken;
     };
-    for (int d = loops.size() - 1; d >= 0; --d) {  // what lies in a row on both sides, whichever dimension it is
-        if (loops[d].from != shape.run || loops[d].to != shape.run) continue;
-        shape.run *= take(d).extent;
-        d = loops.size();
-    }
     int best = -1;
     for (int d = 0; d < loops.size(); ++d) {
         if (can_be_row(loops[d], shape.run) && (best < 0 || loops[d].extent > loops[best].extent)) best = d;

@@ -89,11 +89,7 @@ struct alignas(16) Unit16 {
     if (nest.empty) return box;
     box.from = from + nest.from_offset;
     box.to = to + nest.to_offset;
-    Index run = to_box.element_bytes;
-    if (!nest.dims.empty() && nest.dims.back().from == run && nest.dims.back().to == run) {
-        run *= nest.dims.back().extent;
-        nest.dims.pop_back();
-    }
+    Index const run = take_row(nest, to_box.element_bytes);
     std::uint64_t bits = static_cast<std::uint64_t>(run) | reinterpret_cast<std::uintptr_t>(box.from) |
                          reinterpret_cast<std::uintptr_t>(box.to);
     for (LoopDim const& dim : nest.dims)

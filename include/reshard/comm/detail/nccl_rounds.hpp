@@ -25,7 +25,7 @@ struct NcclRounds : PairShare {
 template <class Byte>
 [[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer, StridedBox const& box) noexcept {
     int left = 0;
-    static_cast<void>(mpi_run_bytes(box, left));
+    static_cast<void>(run_bytes_of(box, left));
     return left == 0 && transfer.conversion.is_plain();
 }
 

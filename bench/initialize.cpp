@@ -2,7 +2,7 @@
 // Question: what does it cost that a value depends on its place in the tensor and on nothing else?
 // Floor: std::mt19937 with the distributions of the standard library, which no second rank can reproduce in parts.
 #include <benchmark/benchmark.h>
-#include <reshard/exec/initialize.hpp>
+#include <reshard/init/initialize.hpp>
 
 #include "support/paired.hpp"
 

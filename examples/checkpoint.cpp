@@ -24,7 +24,7 @@
 #include <reshard/checkpoint/save_async.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
-#include <reshard/exec/initialize.hpp>
+#include <reshard/init/initialize.hpp>
 
 #include <cstdio>
 #include <cstring>

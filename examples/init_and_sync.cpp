@@ -13,8 +13,8 @@
 #include "support/ranks.hpp"
 
 #include <reshard/checkpoint/verify_replicas.hpp>
-#include <reshard/exec/initialize.hpp>
 #include <reshard/exec/sync.hpp>
+#include <reshard/init/initialize.hpp>
 #include <reshard/reshard.hpp>
 
 #include <algorithm>

@@ -23,6 +23,7 @@ ROOMS = {  # room: the rooms it may use
     "comm": ["core", "algebra", "memory"],
     "exec": ["core", "algebra", "memory", "plan", "comm"],
     "cuda": ["core", "algebra", "memory", "plan", "comm"],
+    "init": ["core", "algebra", "memory", "plan", "exec"],
     "checkpoint": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda"],
     "mch": ["core", "algebra", "memory", "plan", "comm", "exec", "cuda", "checkpoint"],
 }

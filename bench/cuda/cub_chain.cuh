@@ -7,9 +7,8 @@
 #pragma once
 
 #include <reshard/core/index.hpp>
-#include <reshard/memory/cuda_check.cuh>
+#include <reshard/memory/cuda_call.hpp>
 
-#include <thrust/iterator/counting_iterator.h>
 #include <cub/device/device_histogram.cuh>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_select.cuh>
@@ -27,7 +26,7 @@ __global__ void each_kernel(Index count, F body) {
 template <class F>
 void each(Index count, F const& body, cudaStream_t stream) {
     each_kernel<<<static_cast<unsigned>(ceil_div(count, 256)), 256, 0, stream>>>(count, body);
-    reshard::detail::check_cuda(cudaGetLastError(), "the launch of a kernel of the chain");
+    reshard::detail::cuda_check(cudaGetLastError(), "the launch of a kernel of the chain");
 }
 
 struct Mask {
@@ -55,34 +54,22 @@ struct Gather {
     Index* to;
     __device__ void operator()(Index i) const { to[i] = from[order[i]]; }
 };
-struct Fill {
-    Index* to;
-    Index value;
-    __device__ void operator()(Index i) const { to[i] = value; }
-};
-struct MarkTaken {
-    Index const* slots;
-    bool* untaken;
-    __device__ void operator()(Index i) const { untaken[slots[i]] = false; }
-};
-
 /// The chain over `entries` entries of four columns. `Memory` frees itself; Memory(bytes).data() is on the device.
 template <class Memory>
 class CubChain {
 public:
-    CubChain(Index entries, Index ranks, Index slots)
+    CubChain(Index entries, Index ranks)
         : entries_(entries),
           ranks_(ranks),
-          slots_(slots),
-          flags_(larger(entries, slots)),
-          columns_(32 * slots),
-          keys_(8 * slots),
-          sorted_(8 * slots),
-          indices_(8 * slots),
-          order_(8 * slots),
+          flags_(entries),
+          columns_(32 * entries),
+          keys_(8 * entries),
+          sorted_(8 * entries),
+          indices_(8 * entries),
+          order_(8 * entries),
           count_(8 * (ranks + 1)) {
         std::size_t most = 0;
-        for (int step = 0; step < 4; ++step) most = std::max(most, run(step, nullptr, 0, nullptr));
+        for (int step = 0; step < 3; ++step) most = std::max(most, run(step, nullptr, 0, nullptr));
         temporary_bytes_ = most;
         temporary_ = new Memory(static_cast<Index>(most));
     }
@@ -108,42 +95,17 @@ public:
         run(histogram, temporary_->data(), temporary_bytes_, stream);
         fetch(&live, count_.data(), stream);
     }
-    /// Mark taken slots, list free ones, build the columns, argsort, gather and copy each.
-    void receive(Index const* const (&columns)[4], Index* const (&shard)[4], cudaStream_t stream) {
-        check(cudaMemsetAsync(flags(), 1, static_cast<std::size_t>(slots_), stream));
-        each(entries_, MarkTaken{columns[1], flags()}, stream);
-        run(list_free, temporary_->data(), temporary_bytes_, stream);
-        Index free = 0;
-        fetch(&free, count_.data(), stream);
-        for (int c = 0; c < 4; ++c) {
-            each(slots_, Fill{column(c), c == 0 ? INT64_MAX : 0}, stream);
-            copy(column(c), columns[c], entries_, stream);
-        }
-        copy(column(1) + entries_, keys(), slots_ - entries_, stream);
-        each(slots_, Count{indices()}, stream);
-        copy(keys(), column(0), slots_, stream);
-        sorted_count_ = slots_;
-        run(sort, temporary_->data(), temporary_bytes_, stream);
-        for (int c = 0; c < 4; ++c) {
-            each(slots_, Gather{column(c), order(), keys()}, stream);
-            copy(shard[c], keys(), slots_, stream);
-        }
-        fetch(&free, shard[0], stream);
-    }
 
 private:
-    enum Step { select, sort, histogram, list_free };
+    enum Step { select, sort, histogram };
 
-    static void check(cudaError_t error) { reshard::detail::check_cuda(error, "a call of the chain"); }
+    static void check(cudaError_t error) { reshard::detail::cuda_check(error, "a call of the chain"); }
     static void fetch(Index* to, void const* from, cudaStream_t stream) {
         check(cudaMemcpyAsync(to, from, 8, cudaMemcpyDeviceToHost, stream));
         check(cudaStreamSynchronize(stream));
     }
-    static void copy(Index* to, Index const* from, Index count, cudaStream_t stream) {
-        check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(8 * count), cudaMemcpyDeviceToDevice, stream));
-    }
     [[nodiscard]] bool* flags() const { return reinterpret_cast<bool*>(flags_.data()); }
-    [[nodiscard]] Index* column(int c) const { return columns_.words() + c * slots_; }
+    [[nodiscard]] Index* column(int c) const { return columns_.words() + c * entries_; }
     [[nodiscard]] Index* keys() const { return keys_.words(); }
     [[nodiscard]] Index* indices() const { return indices_.words(); }
     [[nodiscard]] Index* order() const { return order_.words(); }
@@ -157,17 +119,13 @@ private:
                 break;
             case sort:
                 check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys(), sorted_.words(), indices(), order(),
-                                                      temporary == nullptr ? slots_ : sorted_count_, 0, 64, stream));
+                                                      temporary == nullptr ? entries_ : sorted_count_, 0, 64, stream));
                 break;
-            case histogram:
+            default:
                 check(cub::DeviceHistogram::HistogramEven(temporary, bytes, sorted_.words(),
                                                           reinterpret_cast<unsigned long long*>(count_.data()),
                                                           static_cast<int>(ranks_) + 1, Index{0}, ranks_,
-                                                          temporary == nullptr ? slots_ : sorted_count_, stream));
-                break;
-            default:
-                check(cub::DeviceSelect::Flagged(temporary, bytes, thrust::counting_iterator<Index>(0), flags(), keys(),
-                                                 count_.words(), slots_, stream));
+                                                          temporary == nullptr ? entries_ : sorted_count_, stream));
                 break;
         }
         return bytes;
@@ -175,7 +133,6 @@ private:
 
     Index entries_;
     Index ranks_;
-    Index slots_;
     Memory flags_;
     Memory columns_;  ///< four
     Memory keys_;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The goals of device code, on one GPU: partition, split counts, receiver, copies. Times are medians of events around
-// single calls; bandwidth goals are ratios to cudaMemcpyAsync or cub::DeviceReduce over the same bytes, measured in
-// turn.
+// The goals of device code, on one GPU: partition, split counts, copies. Times are medians of events around single
+// calls; bandwidth goals are ratios to cudaMemcpyAsync or cub::DeviceReduce over the same bytes, measured in turn.
 //
 //   reshard_device_bench [ENTRIES]     default 100,000,000
 //
@@ -14,9 +13,8 @@
 #include <reshard/cuda/device_work.cuh>
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
-#include <reshard/cuda/receive.cuh>
 #include <reshard/cuda/split_counts.cuh>
-#include <reshard/memory/copy.cuh>
+#include <reshard/memory/on_device.cuh>
 
 #include <cub/device/device_reduce.cuh>
 
@@ -30,7 +28,7 @@ using namespace reshard;
 
 namespace {
 
-void check(cudaError_t error, char const* call) { detail::check_cuda(error, call); }
+void check(cudaError_t error, char const* call) { detail::cuda_check(error, call); }
 
 /// Device memory that frees itself.
 class Memory {
@@ -211,62 +209,15 @@ void counts(Table const& table, bench::Goals& goals) {
     }
 }
 
-void receiver(Table const& table) {
-    Index const n = table.entries;
-    Index const slots = n + n / 20 + 64;
-    std::vector<Index> begins;
-    for (Index s = 0; s <= 8; ++s) begins.push_back(n * s / 8);
-    Memory device_begins(8 * 9);
-    check(cudaMemcpy(device_begins.data(), begins.data(), 72, cudaMemcpyHostToDevice), "cudaMemcpy");
-    Memory received(8 * 4 * n);
-    for (std::size_t s = 0; s != 8; ++s) {  // blocks of 8 sources
-        Index const count = begins[s + 1] - begins[s];
-        Index const* const all[] = {table.ids.words(), table.slots.words(), table.first.words(), table.second.words()};
-        for (int c = 0; c < 4; ++c) {
-            check(cudaMemcpy(received.words() + 4 * begins[s] + c * count, all[c] + begins[s],
-                             static_cast<std::size_t>(8 * count), cudaMemcpyDeviceToDevice),
-                  "cudaMemcpy");
-        }
-    }
-    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // copies on the default stream do not wait
-    DeviceReceive receive(n, 8, 4, 0, slots);
-    Memory const workspace(receive.workspace_bytes());
-    std::vector<std::unique_ptr<Memory>> shard;
-    std::vector<Index*> columns;
-    for (int c = 0; c < 4; ++c) {
-        shard.push_back(std::make_unique<Memory>(8 * slots));
-        columns.push_back(shard.back()->words());
-    }
-    std::vector<Index> words(ReceiveReport::words);
-    auto const report = [&] {
-        receive.copy_report(words, stream);
-        check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-        ReceiveReport const found(words);
-        found.check();
-        return found;
-    };
-    double const time = millisecond([&] {  // with both looks at the host
-        receive.inspect(received.span(), device_begins.words(), workspace.span(), stream);
-        receive.order(report(), stream);
-        static_cast<void>(report());
-        receive.rebuild(columns, stream);
-    });
-    std::printf("\nreceiver, %lld entries of 4 columns into %lld slots: %.3f ms\nmeasured receive %.4f\n",
-                static_cast<long long>(n), static_cast<long long>(slots), time, time);
-}
-
 /// PyTorch's chain, made of CUB calls.
 void chain(Table const& table) {
     Index const n = table.entries;
-    Index const slots = n + n / 20 + 64;
-    bench::CubChain<Memory> steps(n, 8, slots);
+    bench::CubChain<Memory> steps(n, 8);
     Index const* const columns[] = {table.ids.words(), table.slots.words(), table.first.words(), table.second.words()};
-    Memory made(32 * slots);
-    Index* const to[] = {made.words(), made.words() + slots, made.words() + 2 * slots, made.words() + 3 * slots};
-    auto const times =
-        milliseconds({[&] { steps.partition(columns, to, stream); }, [&] { steps.receive(columns, to, stream); }}, 5);
-    std::printf("\nPyTorch's chain from CUB calls: partition %.3f ms, receive %.3f ms\n", times[0], times[1]);
-    std::printf("measured chain_partition %.4f\nmeasured chain_receive %.4f\n", times[0], times[1]);
+    Memory made(32 * n);
+    Index* const to[] = {made.words(), made.words() + n, made.words() + 2 * n, made.words() + 3 * n};
+    auto const times = milliseconds({[&] { steps.partition(columns, to, stream); }}, 5);
+    std::printf("\nPyTorch's chain from CUB calls: %.3f ms\nmeasured chain_partition %.4f\n", times[0], times[0]);
 }
 
 __global__ void fill_runs(Index* keys, std::uint32_t* values, Index entries, Index run) {
@@ -320,14 +271,22 @@ void copies(bench::Goals& goals) {
                               stream),
               "cudaMemcpyAsync");
     };
+    DeviceMemory const device{stream};
+    auto const deliver = [&](std::vector<Send> const& sends, std::vector<Receive> const& receives) {
+        device.deliver(sends, receives);
+    };
     std::printf("\n2-D tiles of 1 GiB, half of the columns, ms beside cudaMemcpyAsync\n");
     double worst = 2;
     for (Index row : {Index{1} << 16U, Index{1} << 12U, Index{1} << 9U}) {
         auto const inside = rows_of(bytes / row, row, 2 * row);
         auto const packed = rows_of(bytes / row, row, row);
-        auto const times =
-            milliseconds({[&] { device_copy(wide.data(), inside, dense.data(), packed, stream); },
-                          [&] { device_copy(dense.data(), packed, wide.data(), inside, stream); }, plain});
+        auto const times = milliseconds({[&] {
+                                             deliver({{0, wide.data(), inside}}, {{0, dense.data(), packed}});
+                                         },
+                                         [&] {
+                                             deliver({{0, dense.data(), packed}}, {{0, wide.data(), inside}});
+                                         },
+                                         plain});
         std::printf("  rows of %6lld bytes: pack %.3f, unpack %.3f beside %.3f\n", static_cast<long long>(row),
                     times[0], times[1], times[2]);
         if (row >= 4096) worst = std::min({worst, times[2] / times[0], times[2] / times[1]});
@@ -352,38 +311,34 @@ void copies(bench::Goals& goals) {
             tensors.push_back(tensor);
         }
     }
-    DeviceBoxes boxes;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
     Index from = 0;
     Index to = 0;
     for (auto const& [rows, columns] : tensors) {
-        boxes.copy(wide.data() + from, rows_of(rows, columns, 2 * columns), dense.data() + to,
-                   rows_of(rows, columns, columns));
+        sends.push_back({0, wide.data() + from, rows_of(rows, columns, 2 * columns)});
+        receives.push_back({0, dense.data() + to, rows_of(rows, columns, columns)});
         from += 2 * rows * columns;
         to += rows * columns;
     }
-    Memory const workspace(boxes.workspace_bytes());
-    boxes.upload(workspace.span(), stream);
-    auto const times = milliseconds({[&] { boxes.run(stream); },
+    auto const times = milliseconds({[&] { deliver(sends, receives); },
                                      [&] {
                                          check(cudaMemcpyAsync(dense.data(), wide.data(), static_cast<std::size_t>(to),
                                                                cudaMemcpyDeviceToDevice, stream),
                                                "cudaMemcpyAsync");
                                      }});
-    std::printf("  %zu tensors of Qwen2.5-0.5B, %lld bytes in one launch: %.3f beside %.3f\n", tensors.size(),
+    std::printf("  %zu tensors of Qwen2.5-0.5B, %lld bytes, ten in a launch: %.3f beside %.3f\n", tensors.size(),
                 static_cast<long long>(to), times[0], times[1]);
     goals.at_least("gpu_batch_vs_copy", times[1] / times[0], 0.7);
 
-    // 8 addends of bf16 summed into f32: 8 x 2 + 4 bytes an element.
+    // 8 addends of bf16: (8 + 1) x 2 bytes an element.
     Index const elements = bytes / 16;
     StridedBox const slot{{StridedDim{elements, 2}}, 2};
-    StridedBox const sum{{StridedDim{elements, 4}}, 4};
-    DeviceBoxes folds;
-    folds.fold(Reduce::sum, DType::bf16, wide.data(), slot, 2 * elements, 8, DType::f32, dense.data(), sum);
-    Memory const fold_workspace(folds.workspace_bytes());
-    folds.upload(fold_workspace.span(), stream);
-    double const fold = millisecond([&] { folds.run(stream); });
-    std::printf("  sum of 8 bf16 into f32, %lld elements: %.3f (%.0f GB/s)\n", static_cast<long long>(elements), fold,
-                20.0 * static_cast<double>(elements) / fold / 1e6);
+    FoldWork const work{
+        Reduce::sum, DType::bf16, 8, 1, 2 * elements, {0, wide.data(), slot}, {}, {0, dense.data(), slot}};
+    double const fold = millisecond([&] { device.fold(work); });
+    std::printf("  sum of 8 bf16, %lld elements: %.3f (%.0f GB/s)\n", static_cast<long long>(elements), fold,
+                18.0 * static_cast<double>(elements) / fold / 1e6);
 }
 
 }  // namespace
@@ -416,7 +371,6 @@ int main(int argc, char** argv) {
         partitions(table, goals);
         std::fflush(stdout);
         counts(table, goals);
-        receiver(table);
         std::fflush(stdout);
         chain(table);
     }

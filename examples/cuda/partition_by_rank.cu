@@ -34,7 +34,7 @@ int main() {
     ids[3] = -1;  // an empty place
 
     cudaStream_t stream = nullptr;
-    reshard::detail::check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
+    reshard::detail::cuda_check(cudaStreamCreate(&stream), "cudaStreamCreate");
     auto const columns = reshard::iterator_columns(ids.begin(), weights.begin());
     OwnerOfId const rule{thrust::raw_pointer_cast(ids.data()), ranks};
 
@@ -46,8 +46,8 @@ int main() {
     partition.count(rule, columns, {thrust::raw_pointer_cast(workspace.data()), workspace.size()}, stream);
     partition.copy_report({words.data(), words.size()}, stream);
     partition.scatter(rule, columns, {thrust::raw_pointer_cast(packed.data()), packed.size()}, stream);
-    reshard::detail::check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    reshard::detail::check_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    reshard::detail::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    reshard::detail::cuda_check(cudaStreamDestroy(stream), "cudaStreamDestroy");
 
     reshard::PartitionReport const report({words.data(), words.size()}, ranks);
     report.check();

@@ -6,7 +6,7 @@
 #include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/checkpoint/save.hpp>
 #include <reshard/comm/threads.hpp>
-#include <reshard/exec/initialize.hpp>
+#include <reshard/init/initialize.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of the kernels of memory/copy.cuh and memory/on_device.cuh, against the host's functions.
+// The bodies of the kernels of memory/on_device.cuh and comm/nccl.cuh, against the host's functions.
 #include <reshard/memory/detail/box_kernels.hpp>
 #include <reshard/memory/detail/value_kernels.hpp>
 
@@ -31,7 +31,7 @@ void for_each_thread(Index units, Body&& body) {
 template <class Body>
 void run(detail::FoldBox const& box, Body const& body) {
     for_each_thread(box.loops.units, [&](Index tile, int thread) {
-        switch (detail::carrier_of(box.from_type)) {
+        switch (detail::carrier_of(box.dtype)) {
             case detail::FoldCarrier::f32: return body.template operator()<float>(tile, thread);
             case detail::FoldCarrier::f64: return body.template operator()<double>(tile, thread);
             case detail::FoldCarrier::i64: return body.template operator()<std::int64_t>(tile, thread);
@@ -135,7 +135,7 @@ TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, 
         Index const slot_stride = from.box.dims[0].stride;
         std::vector<std::byte> expected = to.memory;
         fold(op, type, from.base(), slot_stride, slots, slot_box, expected.data() + to.first, to.box, divisor);
-        run(detail::fold_box(op, type, from.base(), slot_box, slot_stride, slots, type, to.base(), to.box, divisor));
+        run(detail::fold_box(op, type, from.base(), slot_box, slot_stride, slots, to.base(), to.box, divisor));
         same_nans(to, to.memory, type);
         same_nans(to, expected, type);
         CAPTURE(seed);
@@ -143,31 +143,6 @@ TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, 
         CAPTURE(name(op));
         CHECK((to.memory == expected));
     }
-}
-
-TEST_CASE("device folds: a cast rounds once, as the host's convert does") {
-    std::vector<DType> const floats{DType::f16, DType::bf16, DType::f32, DType::f64};
-    for (std::uint64_t seed : seeds(200)) {
-        std::mt19937 rng(static_cast<unsigned>(seed));
-        DType const a = floats[rng() % 4];
-        DType const b = floats[rng() % 4];
-        if (a == b || !detail::can_fold_into(Reduce::sum, a, b)) continue;
-        auto const extents = random_extents(rng);
-        Placed from = place(rng, extents, bytes(a), true);
-        Placed to = place(rng, extents, bytes(b), false);
-        scramble(rng, from.memory);
-        std::vector<std::byte> expected = to.memory;
-        convert(from.base(), from.box, a, expected.data() + to.first, to.box, b);
-        run(detail::fold_box(Reduce::sum, a, from.base(), from.box, 0, 1, b, to.base(), to.box, 1));
-        CAPTURE(seed);
-        CAPTURE(name(a));
-        CAPTURE(name(b));
-        CHECK((to.memory == expected));
-    }
-    CHECK_FALSE(detail::can_fold_into(Reduce::sum, DType::f64, DType::bf16));
-    CHECK_FALSE(detail::can_fold_into(Reduce::sum, DType::i32, DType::f32));
-    CHECK_FALSE(detail::can_fold_into(Reduce::bor, DType::f32, DType::f32));
-    CHECK(detail::can_fold_into(Reduce::bor, DType::i32, DType::i32));
 }
 
 TEST_CASE("device folds that convert: the bits of the host's fold with the host's conversion after it") {
@@ -197,7 +172,7 @@ TEST_CASE("device folds that convert: the bits of the host's fold with the host'
         fold(op, a, from.base(), slot_stride, slots, slot_box, folded.base(), folded.box, divisor);
         convert(folded.base(), folded.box, a, expected.data() + to.first, to.box, b, factor);
         detail::FoldCastBox const box{
-            detail::fold_box(op, a, from.base(), slot_box, slot_stride, slots, b, to.base(), to.box, divisor),
+            detail::fold_box(op, a, from.base(), slot_box, slot_stride, slots, to.base(), to.box, divisor),
             detail::cast_rule(a, b, factor)};
         run(box.fold, [&]<class A>(Index tile, int thread) { detail::fold_cast_thread<A>(box, tile, thread); });
         same_nans(to, to.memory, b);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // expect-error: random values need floats. Fix: use double, float, BFloat16 or Float16, or initialise with Constant
-#include <reshard/exec/initialize.hpp>
+#include <reshard/init/initialize.hpp>
 
 using namespace reshard;
 

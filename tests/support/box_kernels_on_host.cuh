@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/support/box_kernels_on_host.cuh
-/// \brief  The kernels of memory/copy.cuh, memory/on_device.cuh and comm/nccl.cuh as tasks of the host.
+/// \brief  The kernels of memory/on_device.cuh and comm/nccl.cuh as tasks of the host.
 #pragma once
 
 #include "support/kernels_on_host.hpp"
@@ -13,7 +13,7 @@ namespace reshard::test {
 template <class Box, class Body>
 void each_thread_of(Launch const& launch, Box const* boxes, Index const* starts, int count, Body&& body) {
     launch.each_thread([&](Index tile, int thread) {
-        int const number = detail::box_of_tile(starts, count, tile);
+        int const number = detail::part_at(starts, count, tile);
         body(boxes[number], tile - starts[number], thread);
     });
 }
@@ -27,12 +27,6 @@ void run_folds_on_host() {
                 [](Launch const& launch, detail::FoldCastBox const& box) {
                     launch.each_thread([&](Index tile, int thread) { detail::fold_cast_thread<A>(box, tile, thread); });
                 });
-    run_on_host(detail::fold_boxes_kernel<A>, [](Launch const& launch, detail::FoldBox const* boxes,
-                                                 Index const* starts, int count) {
-        each_thread_of(launch, boxes, starts, count, [](detail::FoldBox const& box, Index tile, int thread) {
-            detail::fold_thread<A>(box, tile, thread);
-        });
-    });
 }
 
 inline void run_box_kernels_on_host() {
@@ -42,9 +36,6 @@ inline void run_box_kernels_on_host() {
     constexpr auto cast = [](detail::CastBox const& box, Index tile, int thread) {
         detail::cast_thread(box, tile, thread);
     };
-    run_on_host(detail::copy_box_kernel<detail::CopyBox>, [=](Launch const& launch, detail::CopyBox const& box) {
-        launch.each_thread([&](Index tile, int thread) { copy(box, tile, thread); });
-    });
     run_on_host(detail::copy_boxes_kernel<detail::CopyBox>,
                 [=](Launch const& launch, detail::CopyBox const* boxes, Index const* starts, int count) {
                     each_thread_of(launch, boxes, starts, count, copy);

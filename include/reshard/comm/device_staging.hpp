@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/device_staging.hpp
 /// \brief  Where staging memory of transports for devices comes from: the device, or pinned memory of the host.
-/// \depends comm/staged.hpp, the CUDA runtime (C interface; no nvcc).
+/// \depends comm/staged.hpp, memory/cuda_call.hpp.
 #pragma once
 
 #include <reshard/comm/staged.hpp>
-
-#include <cuda_runtime_api.h>
+#include <reshard/memory/cuda_call.hpp>
 
 namespace reshard::inline v0 {
 
@@ -14,13 +13,8 @@ namespace reshard::inline v0 {
 [[nodiscard]] inline StagingOptions device_staging(Index reserve_bytes = 0) noexcept {
     StagingOptions options;
     options.reserve_bytes = reserve_bytes;
-    options.allocate = [](Index bytes) noexcept -> std::byte* {
-        void* memory = nullptr;
-        if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) return static_cast<std::byte*>(memory);
-        static_cast<void>(cudaGetLastError());  // it is told by what is returned: the next launch is not to blame
-        return nullptr;
-    };
-    options.release = [](std::byte* memory, Index) noexcept { static_cast<void>(cudaFree(memory)); };
+    options.allocate = DeviceSource{}.allocate;
+    options.release = DeviceSource{}.release;
     return options;
 }
 

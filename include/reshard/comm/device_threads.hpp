@@ -42,9 +42,7 @@ public:
     BasicDeviceThreadCommunicator(ThreadCommunicator host, cudaStream_t stream, DeviceThreadOptions const& options = {})
         : BasicDeviceThreadCommunicator(std::move(host), [&](ThreadCommunicator& mine) {
               return telling(mine, [&] {
-                  int device = 0;
-                  detail::cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-                  return std::make_shared<detail::DeviceWindow>(stream, device, options);
+                  return std::make_shared<detail::DeviceWindow>(stream, detail::current_device(), options);
               });
           }) {}
     BasicDeviceThreadCommunicator(BasicDeviceThreadCommunicator&&) noexcept = default;

@@ -95,9 +95,9 @@ public:
     /// Bytes of staging memory held on the device.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
 
-    /// Never waits for other ranks; with NcclOptions::compare, what moves is enqueued in wait() or test(). Throws
-    /// TransportError for transfers out of order or an exchange already under way, BufferError for memory that is not
-    /// of this device, OutOfMemory.
+    /// Waits for other ranks where NCCL does: until ranks that meet for the first time are connected. With
+    /// NcclOptions::compare, what moves is enqueued in wait() or test(). Throws TransportError for transfers out of
+    /// order or an exchange already under way, BufferError for memory that is not of this device, OutOfMemory.
     request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
         enter(detail::NcclCall::exchange);
         exchange_->start(sends, receives);

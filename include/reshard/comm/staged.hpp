@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/staged.hpp
 /// \brief  Staged<C>: transfers pass through contiguous memory of the communicator. Memory as a policy.
-/// \depends comm/policy.hpp, core/detail/watched.hpp, memory/copy.hpp, <new>, <vector>.
+/// \depends comm/{policy,detail/box_pieces}.hpp, core/detail/watched.hpp, memory/deliver.hpp, <new>, <vector>.
 ///
 /// For transports that move contiguous or registered memory best, and as the host model of what memory of a device
 /// needs: pack, exchange, unpack. A cap on this memory is the plan's matter: only who knows what all ranks move can
 /// cut an exchange into the same rounds everywhere.
 #pragma once
 
+#include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/deliver.hpp>
@@ -71,29 +72,6 @@ private:
     std::byte* data_ = nullptr;
     Index size_ = 0;
 };
-
-/// The transfer as it lies in staging memory: the same elements, without gaps, as they travel.
-template <class Byte>
-[[nodiscard]] Transfer<Byte> staged_transfer(Transfer<Byte> const& transfer, std::byte* at) noexcept {
-    Transfer<Byte> staged{transfer.peer, at, transfer.box, transfer.conversion};
-    staged.box.element_bytes = transfer.wire_element_bytes();
-    Index stride = staged.box.element_bytes;
-    for (int d = staged.box.dims.size() - 1; d >= 0; --d) {
-        staged.box.dims[d].stride = stride;
-        stride *= staged.box.dims[d].extent;
-    }
-    // Still active, so that the transport can tell both sides of a transfer that they disagree.
-    staged.conversion.memory = transfer.conversion.wire;
-    staged.conversion.factor = 1.0;
-    return staged;
-}
-
-/// Copies, or converts where this side's conversion asks for it.
-inline void move_values(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,
-                        StridedBox const& to_box, DType to_type, Conversion const& conversion, CopyHint hint) noexcept {
-    if (conversion.is_plain()) return copy(from, from_box, to, to_box, hint);
-    conversion.convert(from, from_box, from_type, to, to_box, to_type, conversion.factor);
-}
 
 /// Whether C, or what it goes around, says where tensors lie (transport::memory_of()): not simply on the host.
 template <class C>
@@ -236,22 +214,21 @@ private:
         CopyHint const hint = hint_of(sends);
         for (std::size_t k = 0; k < sends.size(); ++k) {
             Send const& send = sends[k];
-            sends_[k] = detail::staged_transfer(send, memory_.data() + offset);
-            detail::move_values(send.base, send.box, send.conversion.memory, memory_.data() + offset, sends_[k].box,
-                                send.conversion.wire, send.conversion, hint);
+            std::byte* const at = memory_.data() + offset;
+            sends_[k] = detail::packed_at<std::byte const>(at, send);
+            deliver(send, detail::packed_at(at, send), hint);
             offset += detail::staging_slot(send.payload_bytes());
         }
         for (std::size_t k = 0; k < receives.size(); ++k) {
-            receives_[k] = detail::staged_transfer(receives[k], memory_.data() + offset);
+            receives_[k] = detail::packed_at(memory_.data() + offset, receives[k]);
             offset += detail::staging_slot(receives[k].payload_bytes());
         }
     }
     void unpack() noexcept {
         CopyHint const hint = hint_of(caller_receives_);
         for (std::size_t k = 0; k < caller_receives_.size(); ++k) {
-            Receive const& receive = caller_receives_[k];
-            detail::move_values(receives_[k].base, receives_[k].box, receive.conversion.wire, receive.base, receive.box,
-                                receive.conversion.memory, receive.conversion, hint);
+            std::byte const* const at = receives_[k].base;
+            deliver(detail::packed_at(at, caller_receives_[k]), caller_receives_[k], hint);
         }
         busy_ = false;
     }

@@ -13,8 +13,8 @@
 #include <algorithm>  // find, sort
 #include <cerrno>     // errno
 #include <chrono>     // steady_clock, system_clock
-#include <cstdio>     // fopen, fwrite
 #include <cstring>    // strerror
+#include <fstream>    // ofstream
 #include <limits>     // numeric_limits
 #include <string>     // string
 #include <vector>
@@ -161,17 +161,6 @@ private:
     return first;
 }
 
-/// Whether the file system took all of it; else errno says why, and what is there is not whole.
-[[nodiscard]] inline bool write_whole_file(std::string const& path, std::string_view text) noexcept {
-    std::FILE* const file = std::fopen(path.c_str(), "wb");
-    if (file == nullptr) return false;
-    bool const written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    int const reason = errno;
-    bool const closed = std::fclose(file) == 0;
-    if (!written) errno = reason;
-    return written && closed;
-}
-
 /// A document around the events of all ranks.
 [[nodiscard]] inline std::string chrome_document(std::span<std::string const> ranks, Index dropped) {
     std::string text = "{\"displayTimeUnit\":\"ns\",\"otherData\":";
@@ -247,7 +236,13 @@ template <Communicator C>
 void write_chrome_trace(C& comm, Trace const& trace, std::string const& path, int root = 0) {
     std::string const document = chrome_trace(comm, trace, root);
     Verdict mine;
-    if (comm.rank() == root && !detail::write_whole_file(path, document)) {
+    std::ofstream file;
+    if (comm.rank() == root) {
+        file.open(path, std::ios::binary);
+        file << document;
+        file.close();
+    }
+    if (!file) {
         mine.code = ErrorCode::io;
         mine.reason = concat("reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
                              std::strerror(errno), ". Fix: name a file in a folder that exists and has room.");

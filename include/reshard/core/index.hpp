@@ -141,6 +141,17 @@ concept IntegerList = requires(T const& list) {
 };
 
 namespace detail {
+/// The part that a place lies in, where part k begins at begins[k]: the last of `parts` that begins there or before.
+template <class Count>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Count part_at(Index const* begins, Count parts, Index place) noexcept {
+    Count low = 0;
+    while (parts - low > 1) {
+        Count const middle = low + (parts - low) / 2;
+        (begins[middle] <= place ? low : parts) = middle;
+    }
+    return low;
+}
+
 template <class List>
 [[nodiscard]] constexpr Indices indices_of(List const& list) {
     Indices result;

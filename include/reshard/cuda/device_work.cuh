@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/device_work.cuh
 /// \brief  DeviceAllocator: where device memory comes from. DeviceWork: a stream, and what is put on it.
-/// \depends core, memory/cuda_check.cuh, cuda/{partition_by_rank,detail/receive_kernels}; CUB's radix sort and scan.
+/// \depends core, memory/cuda_call.hpp, cuda/{partition_by_rank,work}; CUB's radix sort and scan.
 #pragma once
 
-#include <reshard/cuda/detail/receive_kernels.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/work.hpp>
 
@@ -124,7 +123,7 @@ public:
     }
     void fill(void* to, int byte, Index bytes) {
         if (bytes == 0) return;
-        detail::check_cuda(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream_), "cudaMemsetAsync");
+        detail::cuda_check(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream_), "cudaMemsetAsync");
     }
     void copy(void* to, void const* from, Index bytes) { copy(to, from, bytes, cudaMemcpyDeviceToDevice); }
     /// Memory of the host that is not pinned is read before this returns.
@@ -133,7 +132,7 @@ public:
         copy(to, from, bytes, cudaMemcpyDeviceToHost);
         wait();
     }
-    void wait() { detail::check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+    void wait() { detail::cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
     template <class State, class Shared, class Body>
     void tiles(char const* what, Index count, Body const& body) {
@@ -143,11 +142,11 @@ public:
                                            "' are more than a launch has. Fix: use more ranks."));
         }
         detail::tile_kernel<State, Shared><<<static_cast<unsigned>(count), detail::block_threads, 0, stream_>>>(body);
-        detail::check_cuda(cudaGetLastError(), concat("the launch of reshard's kernel '", what, "'").c_str());
+        detail::cuda_check(cudaGetLastError(), concat("the launch of reshard's kernel '", what, "'").c_str());
     }
     void sum(std::uint32_t const* from, Index* to, Index count) {
         auto const run = [&](void* temporary, std::size_t& bytes) {
-            detail::check_cuda(cub::DeviceScan::ExclusiveScan(temporary, bytes, from, to, ::cuda::std::plus<>{},
+            detail::cuda_check(cub::DeviceScan::ExclusiveScan(temporary, bytes, from, to, ::cuda::std::plus<>{},
                                                               Index{0}, count, stream_),
                                "cub::DeviceScan::ExclusiveScan");
         };
@@ -161,7 +160,7 @@ public:
             return;
         }
         auto const run = [&](void* temporary, std::size_t& bytes) {
-            detail::check_cuda(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted, values, order, count,
+            detail::cuda_check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted, values, order, count,
                                                                bits.begin, bits.end, stream_),
                                "cub::DeviceRadixSort::SortPairs");
         };
@@ -177,7 +176,7 @@ public:
 private:
     void copy(void* to, void const* from, Index bytes, cudaMemcpyKind kind) {
         if (bytes == 0) return;
-        detail::check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream_),
+        detail::cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream_),
                            "cudaMemcpyAsync");
     }
     /// CUB says how much it needs when it is given none.

@@ -127,12 +127,7 @@ struct MergeRound {
 private:
     /// Where the tile's pieces begin, or where the first run's ends.
     RESHARD_HOST_DEVICE void find_piece(MergeShared& shared, Index tile, bool ends) const {
-        Index low = 0;
-        Index high = (runs + 1) / 2;  // tiles[low] <= tile < tiles[high]
-        while (high - low > 1) {
-            Index const middle = low + (high - low) / 2;
-            (tiles[middle] <= tile ? low : high) = middle;
-        }
+        Index const low = part_at(tiles, (runs + 1) / 2, tile);
         Index const begin = begins[2 * low];
         Index const middle = begins[smaller(2 * low + 1, runs)];
         Index const end = begins[smaller(2 * low + 2, runs)];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/partition_by_rank.cuh
 /// \brief  Entries sorted into one packed block per destination rank, on the device: stable, no hidden allocation.
-/// \depends core, memory/cuda_check.cuh, cuda; CUB's device scan and radix sort.
+/// \depends core, memory/cuda_call.hpp, cuda; CUB's device scan and radix sort.
 ///
 ///     DevicePartition partition(entries, ranks);
 ///     partition.count(rule, columns, workspace, stream);           // workspace_bytes() of the device
@@ -17,7 +17,7 @@
 #include <reshard/cuda/detail/device_block.cuh>
 #include <reshard/cuda/detail/tile.hpp>
 #include <reshard/cuda/report.hpp>
-#include <reshard/memory/cuda_check.cuh>
+#include <reshard/memory/cuda_call.hpp>
 
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
@@ -166,8 +166,8 @@ public:
         plan_.begins = plan_.counts + destinations();
         plan_.blocks = plan_.begins + destinations() + 1;
         plan_.faults = reinterpret_cast<detail::PartitionFaults*>(plan_.blocks + destinations() + 1);
-        detail::check_cuda(cudaMemsetAsync(plan_.faults, 0, 8, stream), "cudaMemsetAsync");
-        detail::check_cuda(cudaMemsetAsync(&plan_.faults->first, 0xff, 8, stream), "cudaMemsetAsync");
+        detail::cuda_check(cudaMemsetAsync(plan_.faults, 0, 8, stream), "cudaMemsetAsync");
+        detail::cuda_check(cudaMemsetAsync(&plan_.faults->first, 0xff, 8, stream), "cudaMemsetAsync");
         std::size_t bytes = temporary_bytes(memory_);
         void* const temporary = carver.at;
         if (method_ == PartitionMethod::sort) {
@@ -185,11 +185,9 @@ public:
         check_counted("reshard::DevicePartition::copy_report");
         static_cast<void>(PartitionReport(words, destinations()));
         auto const bytes = static_cast<std::size_t>(PartitionReport::words(destinations())) * 8;
-        detail::check_cuda(cudaMemcpyAsync(words.data(), plan_.counts, bytes, cudaMemcpyDeviceToHost, stream),
+        detail::cuda_check(cudaMemcpyAsync(words.data(), plan_.counts, bytes, cudaMemcpyDeviceToHost, stream),
                            "cudaMemcpyAsync");
     }
-    /// The same words on the device, for kernels that go on from here.
-    [[nodiscard]] Index const* device_report() const noexcept { return plan_.counts; }
 
     /// Writes the packed blocks, padding included: bytes [0, report.packed_bytes()) and no other. Rule and columns must
     /// be as they were in count(), and its workspace untouched. Throws as count() does, and TransitionError before it;
@@ -254,12 +252,12 @@ private:
     [[nodiscard]] std::size_t temporary_bytes(Memory const& memory) const {
         std::size_t bytes = 0;
         if (method_ == PartitionMethod::sort) {
-            detail::check_cuda(
+            detail::cuda_check(
                 cub::DeviceRadixSort::SortPairs(nullptr, bytes, memory.keys, memory.sorted, memory.entries, memory.from,
                                                 plan_.entries, 0, plan_.bits),
                 "cub::DeviceRadixSort::SortPairs");
         } else {
-            detail::check_cuda(sum_table(memory, nullptr, bytes, nullptr), "cub::DeviceScan::ExclusiveScan");
+            detail::cuda_check(sum_table(memory, nullptr, bytes, nullptr), "cub::DeviceScan::ExclusiveScan");
         }
         return bytes;
     }
@@ -275,8 +273,8 @@ private:
         if (plan_.tiles != 0) {
             detail::count_kernel<Items>
                 <<<static_cast<unsigned>(plan_.tiles), detail::block_threads, 0, stream>>>(plan_, rule);
-            detail::check_cuda(cudaGetLastError(), "the launch of reshard's count kernel");
-            detail::check_cuda(sum_table(memory_, temporary, bytes, stream), "cub::DeviceScan::ExclusiveScan");
+            detail::cuda_check(cudaGetLastError(), "the launch of reshard's count kernel");
+            detail::cuda_check(sum_table(memory_, temporary, bytes, stream), "cub::DeviceScan::ExclusiveScan");
         }
         lay_out(columns, detail::BeginOfTable{plan_.rows, plan_.tiles}, stream);
     }
@@ -286,8 +284,8 @@ private:
         if (plan_.tiles != 0) {
             detail::destinations_kernel<<<static_cast<unsigned>(plan_.tiles), detail::block_threads, 0, stream>>>(
                 plan_, rule, memory_.keys, memory_.entries);
-            detail::check_cuda(cudaGetLastError(), "the launch of reshard's destinations kernel");
-            detail::check_cuda(
+            detail::cuda_check(cudaGetLastError(), "the launch of reshard's destinations kernel");
+            detail::cuda_check(
                 cub::DeviceRadixSort::SortPairs(temporary, bytes, memory_.keys, memory_.sorted, memory_.entries,
                                                 memory_.from, plan_.entries, 0, plan_.bits, stream),
                 "cub::DeviceRadixSort::SortPairs");
@@ -297,7 +295,7 @@ private:
     template <class Columns, class Begin>
     void lay_out(Columns const& columns, Begin const& begin, cudaStream_t stream) const {
         detail::lay_out_kernel<<<1, detail::block_threads, 0, stream>>>(plan_, columns, begin);
-        detail::check_cuda(cudaGetLastError(), "the launch of reshard's layout kernel");
+        detail::cuda_check(cudaGetLastError(), "the launch of reshard's layout kernel");
     }
 
     template <class Rule, class Columns>
@@ -317,7 +315,7 @@ private:
         } else {
             detail::scatter_kernel<16><<<grid, detail::block_threads, 0, stream>>>(plan_, rule, columns, packed.data());
         }
-        detail::check_cuda(cudaGetLastError(), "the launch of reshard's scatter kernel");
+        detail::cuda_check(cudaGetLastError(), "the launch of reshard's scatter kernel");
     }
 
     void check_counted(char const* who) const {

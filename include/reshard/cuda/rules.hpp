@@ -50,13 +50,7 @@ public:
         : offsets_(offsets), ranks_(ranks) {}
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index slot) const noexcept {
         if (slot < offsets_[0] || slot >= offsets_[ranks_]) return out_of_range;
-        int low = 0;
-        int high = ranks_;  // offsets[low] <= slot < offsets[high]
-        while (high - low > 1) {
-            int const middle = low + (high - low) / 2;
-            (offsets_[middle] <= slot ? low : high) = middle;
-        }
-        return low;
+        return detail::part_at(offsets_, ranks_, slot);
     }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index const* table() const noexcept { return offsets_; }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr int table_size() const noexcept { return ranks_ + 1; }

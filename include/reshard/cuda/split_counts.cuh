@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/split_counts.cuh
 /// \brief  How many entries go to each rank, counted on the device: no workspace, no synchronisation.
-/// \depends cuda/split_counts.hpp, cuda/detail/device_block.cuh, memory/cuda_check.cuh.
+/// \depends cuda/split_counts.hpp, cuda/detail/device_block.cuh, memory/cuda_call.hpp.
 #pragma once
 
 #include <reshard/cuda/detail/device_block.cuh>
 #include <reshard/cuda/split_counts.hpp>
-#include <reshard/memory/cuda_check.cuh>
+#include <reshard/memory/cuda_call.hpp>
 
 namespace reshard::inline v0 {
 
@@ -34,18 +34,16 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
     detail::check_device_memory(who, "the list of counts", -1, counts.data(), static_cast<Index>(counts.size_bytes()),
                                 8);
     detail::check_device_memory(who, "the record of faults", -1, faults, sizeof(SplitFaults), 8);
-    detail::check_cuda(cudaMemsetAsync(counts.data(), 0, counts.size_bytes(), stream), "cudaMemsetAsync");
-    detail::check_cuda(cudaMemsetAsync(faults, 0, 8, stream), "cudaMemsetAsync");
-    detail::check_cuda(cudaMemsetAsync(&faults->first, 0xff, 8, stream), "cudaMemsetAsync");
+    detail::cuda_check(cudaMemsetAsync(counts.data(), 0, counts.size_bytes(), stream), "cudaMemsetAsync");
+    detail::cuda_check(cudaMemsetAsync(faults, 0, 8, stream), "cudaMemsetAsync");
+    detail::cuda_check(cudaMemsetAsync(&faults->first, 0xff, 8, stream), "cudaMemsetAsync");
     Index const tiles = ceil_div(entries, detail::split_tile);
     if (tiles == 0) return;
-    int device = 0;
     int processors = 0;
     int per_processor = 0;
-    detail::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-    detail::check_cuda(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+    detail::cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, detail::current_device()),
                        "cudaDeviceGetAttribute");
-    detail::check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, detail::split_kernel<Rule>,
+    detail::cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, detail::split_kernel<Rule>,
                                                                      detail::block_threads, 0),
                        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
     // As many blocks as run at once, so that none waits for the others; more where one would see 2^31 entries.
@@ -54,7 +52,7 @@ void split_counts(Index entries, Rule const& rule, std::span<Index> counts, Spli
     detail::SplitPlan const plan{entries, static_cast<int>(counts.size()),
                                  reinterpret_cast<unsigned long long*>(counts.data()), faults};
     detail::split_kernel<<<static_cast<unsigned>(blocks), detail::block_threads, 0, stream>>>(plan, rule);
-    detail::check_cuda(cudaGetLastError(), "the launch of reshard's split kernel");
+    detail::cuda_check(cudaGetLastError(), "the launch of reshard's split kernel");
 }
 
 }  // namespace reshard::inline v0

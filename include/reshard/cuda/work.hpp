@@ -22,10 +22,23 @@
 
 #include <reshard/cuda/detail/block.hpp>
 
+#include <bit>     // countl_zero, countr_zero
 #include <span>    // span
 #include <vector>  // vector
 
 namespace reshard::inline v0::detail {
+
+/// The bits that a radix sort of signed numbers has to look at: [begin, end), from the or and the and of all of them.
+/// Bits above the highest that varies are equal in all; where the sign does not vary, order is that of the others.
+struct SortBits {
+    int begin = 0;
+    int end = 0;
+};
+[[nodiscard]] constexpr SortBits sort_bits(std::uint64_t all_or, std::uint64_t all_and) noexcept {
+    std::uint64_t const varying = all_or & ~all_and;
+    if (varying == 0) return {};
+    return {std::countr_zero(varying), 64 - std::countl_zero(varying)};
+}
 
 struct NoState {};
 struct NoShared {};
@@ -53,7 +66,7 @@ void for_each_index(Work& work, char const* what, Index count, Body const& body)
 struct CountIndicesShared {
     unsigned long long count;
 };
-/// Adds to `total` how many i of [0, count) answer true: one atomic a block.
+/// Adds to `total` how many i of [0, count) answer true: one atomic a block there, others in shared memory.
 template <class Answer>
 struct CountIndices {
     Index count;

@@ -69,14 +69,7 @@ private:
         return true;
     }
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::int32_t search(Index slot) const noexcept {
-        Index const* const offsets = many_ != nullptr ? many_ : few_;
-        std::int32_t low = 0;
-        std::int32_t high = parts_;  // offsets[low] <= slot < offsets[high]
-        while (high - low > 1) {
-            std::int32_t const middle = low + (high - low) / 2;
-            (offsets[middle] <= slot ? low : high) = middle;
-        }
-        return low;
+        return detail::part_at(many_ != nullptr ? many_ : few_, parts_, slot);
     }
 
     Divider long_;  ///< parts before begin_of_short_ have this many slots

@@ -82,11 +82,7 @@ RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std:
     if (nest.empty) return;
     from += nest.from_offset;
     to += nest.to_offset;
-    Index run = to_box.element_bytes;
-    if (!nest.dims.empty() && nest.dims.back().from == run && nest.dims.back().to == run) {
-        run *= nest.dims.back().extent;
-        nest.dims.pop_back();
-    }
+    Index const run = detail::take_row(nest, to_box.element_bytes);
     bool const stream = hint == CopyHint::streaming && run >= streaming_row_bytes;
     if (nest.dims.empty()) return stream ? stream_copy(from, to, run) : detail::copy_bytes(from, to, run);
     if (stream) {

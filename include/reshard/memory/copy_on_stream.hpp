@@ -1,75 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/copy_on_stream.hpp
 /// \brief  Copies one strided box into another on a stream, by as few 2-D and 3-D copies of CUDA as will do.
-/// \depends memory/cuda_call.hpp, core/transfer.hpp. No kernels: g++ will do. memory/copy.cuh has the kernels.
+/// \depends memory/cuda_call.hpp, memory/loop_nest.hpp. No kernels: g++ will do.
 #pragma once
 
-#include <reshard/core/transfer.hpp>
 #include <reshard/memory/cuda_call.hpp>
+#include <reshard/memory/loop_nest.hpp>
 
 namespace reshard::inline v0 {
 
 namespace detail {
 
-struct StreamCopyDim {
-    Index extent = 1;
-    Index from = 0;
-    Index to = 0;
-};
-
-/// A copy as CUDA knows it: planes of rows of `run` bytes. The dimensions that are left are walked by the host.
+/// A copy as CUDA knows it: planes of rows of `run` bytes. The loops that are left are walked by the host.
 struct StreamCopyShape {
-    InlineList<StreamCopyDim, max_rank + 1> loops;
-    StreamCopyDim row;
-    StreamCopyDim plane;
+    LoopNest rest;
+    LoopDim row{1, 0, 0};
+    LoopDim plane{1, 0, 0};
     Index run = 1;
-    Index from_offset = 0;
-    Index to_offset = 0;
-    bool empty = false;
 };
 
 /// Pitches are positive, hold a row and fit into 31 bits (cudaDevAttrMaxPitch).
-[[nodiscard]] constexpr bool can_be_row(StreamCopyDim const& dim, Index run) noexcept {
+[[nodiscard]] constexpr bool can_be_row(LoopDim const& dim, Index run) noexcept {
     constexpr Index most = 0x7fffffff;
     return dim.from >= run && dim.to >= run && dim.from <= most && dim.to <= most;
 }
 /// A plane lies a whole number of rows behind the one before, on both sides.
-[[nodiscard]] constexpr bool can_be_plane(StreamCopyDim const& dim, StreamCopyDim const& row) noexcept {
+[[nodiscard]] constexpr bool can_be_plane(LoopDim const& dim, LoopDim const& row) noexcept {
     return dim.from > 0 && dim.to > 0 && dim.from % row.from == 0 && dim.to % row.to == 0 &&
            dim.from / row.from >= row.extent && dim.to / row.to >= row.extent;
 }
 
 [[nodiscard]] constexpr StreamCopyShape stream_copy_shape(StridedBox const& from, StridedBox const& to) noexcept {
-    StreamCopyShape shape;
-    shape.run = to.element_bytes;
-    auto& loops = shape.loops;
-    for (int d = 0; d < to.dims.size(); ++d) {
-        StreamCopyDim dim{to.dims[d].extent, from.dims[d].stride, to.dims[d].stride};
-        if (dim.extent == 0) shape.empty = true;
-        if (dim.extent <= 1) continue;
-        if (dim.from < 0 && dim.to < 0) {  // the other way round is forwards
-            shape.from_offset += (dim.extent - 1) * dim.from;
-            shape.to_offset += (dim.extent - 1) * dim.to;
-            dim.from = -dim.from;
-            dim.to = -dim.to;
-        }
-        if (!loops.empty() && loops.back().from == dim.from * dim.extent && loops.back().to == dim.to * dim.extent) {
-            loops.back() = {loops.back().extent * dim.extent, dim.from, dim.to};
-        } else {
-            loops.push_back(dim);
-        }
-    }
+    StreamCopyShape shape{loop_nest(from, to)};
+    shape.run = take_row(shape.rest, to.element_bytes);
+    auto& loops = shape.rest.dims;
     auto const take = [&](int at) {
-        StreamCopyDim const taken = loops[at];
+        LoopDim const taken = loops[at];
         for (int d = at; d + 1 < loops.size(); ++d) loops[d] = loops[d + 1];
         loops.pop_back();
         return taken;
     };
-    for (int d = loops.size() - 1; d >= 0; --d) {  // what lies in a row on both sides, whichever dimension it is
-        if (loops[d].from != shape.run || loops[d].to != shape.run) continue;
-        shape.run *= take(d).extent;
-        d = loops.size();
-    }
     int best = -1;
     for (int d = 0; d < loops.size(); ++d) {
         if (can_be_row(loops[d], shape.run) && (best < 0 || loops[d].extent > loops[best].extent)) best = d;
@@ -112,23 +82,11 @@ inline void copy_planes_on_stream(StreamCopyShape const& shape, std::byte const*
 inline void copy_on_stream(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
                            cudaStream_t stream) {
     detail::StreamCopyShape const shape = detail::stream_copy_shape(from_box, to_box);
-    if (shape.empty) return;
-    from += shape.from_offset;
-    to += shape.to_offset;
-    Index turns = 1;
-    for (detail::StreamCopyDim const& loop : shape.loops) turns *= loop.extent;
-    for (Index turn = 0; turn < turns; ++turn) {
-        Index rest = turn;
-        Index from_at = 0;
-        Index to_at = 0;
-        for (int d = shape.loops.size() - 1; d >= 0; --d) {
-            Index const i = rest % shape.loops[d].extent;
-            rest /= shape.loops[d].extent;
-            from_at += i * shape.loops[d].from;
-            to_at += i * shape.loops[d].to;
-        }
-        detail::copy_planes_on_stream(shape, from + from_at, to + to_at, stream);
-    }
+    if (shape.rest.empty) return;
+    detail::for_each_origin(shape.rest, shape.rest.dims.size(), from + shape.rest.from_offset,
+                            to + shape.rest.to_offset, [&](std::byte const* from_at, std::byte* to_at) {
+                                detail::copy_planes_on_stream(shape, from_at, to_at, stream);
+                            });
 }
 
 }  // namespace reshard::inline v0

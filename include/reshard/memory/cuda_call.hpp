@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/cuda_call.hpp
-/// \brief  The CUDA runtime for g++: its codes as typed errors, a device that is current for a while, events.
-/// \depends core/error.hpp, the CUDA runtime (C interface; no nvcc).
+/// \brief  The CUDA runtime: its codes as typed errors, a device that is current for a while, events, whose memory it
+/// is. \depends core/error.hpp, the CUDA runtime (C interface; no nvcc).
 #pragma once
 
 #include <reshard/core/error.hpp>
@@ -9,7 +9,25 @@
 
 #include <cuda_runtime_api.h>
 
-namespace reshard::inline v0::detail {
+#include <new>   // nothrow_t
+#include <span>  // span
+
+namespace reshard::inline v0 {
+
+/// Where memory of a device comes from; null: there is none left. The device is current when they are called.
+struct DeviceSource {
+    std::byte* (*allocate)(Index bytes) noexcept = [](Index bytes) noexcept -> std::byte* {
+        void* memory = nullptr;
+        if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) return static_cast<std::byte*>(memory);
+        static_cast<void>(cudaGetLastError());  // told by null: the next launch shall not tell it again
+        return nullptr;
+    };
+    void (*release)(std::byte* memory, Index bytes) noexcept = [](std::byte* memory, Index) noexcept {
+        static_cast<void>(cudaFree(memory));
+    };
+};
+
+namespace detail {
 
 [[noreturn]] inline void raise_cuda(cudaError_t code, std::string_view call) {
     static_cast<void>(cudaGetLastError());  // told once: the next launch is not to blame
@@ -27,14 +45,21 @@ inline void cuda_check(cudaError_t code, std::string_view call) {
     if (code != cudaSuccess) raise_cuda(code, call);
 }
 
+[[nodiscard]] inline int current_device() {
+    int device = 0;
+    cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+}
+
 /// A device is the current one while this lives.
 class CurrentDevice {
 public:
-    explicit CurrentDevice(int device) {
-        cuda_check(cudaGetDevice(&before_), "cudaGetDevice");
-        if (before_ == device) return;
-        cuda_check(cudaSetDevice(device), "cudaSetDevice");
-        changed_ = true;
+    explicit CurrentDevice(int device) : before_(current_device()), changed_(before_ != device) {
+        if (changed_) cuda_check(cudaSetDevice(device), "cudaSetDevice");
+    }
+    /// For destructors: does what it can.
+    CurrentDevice(int device, std::nothrow_t) noexcept {
+        changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device && cudaSetDevice(device) == cudaSuccess;
     }
     CurrentDevice(CurrentDevice const&) = delete;
     CurrentDevice& operator=(CurrentDevice const&) = delete;
@@ -108,4 +133,38 @@ enum class MemoryKind : std::uint8_t {
                  " here, and this is memory of device ", found, ". Fix: give each rank buffers of its own device."));
 }
 
-}  // namespace reshard::inline v0::detail
+/// Throws BufferError for memory that kernels on the current device cannot be given: null, of the host, of another
+/// device, or not aligned. Memory of no bytes may be anything.
+inline void check_device_memory(char const* who, std::string_view what, Index number, void const* memory, Index bytes,
+                                Index alignment = 1) {
+    if (bytes == 0) return;
+    auto const refuse = [&](char const* is, char const* remedy) {
+        std::string const name = number < 0 ? std::string(what) : concat(what, " ", number);
+        raise(ErrorCode::buffer, concat(who, ": ", name, " is ", is, ". Fix: ", remedy));
+    };
+    if (memory == nullptr) refuse("null", "give memory of the device.");
+    if (reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) != 0) {
+        refuse("not aligned to its elements", "align it; cudaMalloc aligns to 256 bytes.");
+    }
+    MemoryKind const kind = memory_kind(current_device(), memory);
+    if (kind == MemoryKind::elsewhere) {
+        refuse("memory of another device", "call cudaSetDevice() first, or allocate it on the current device.");
+    }
+    if (kind != MemoryKind::device) {
+        refuse("memory of the host", "copy it to the device first; host and device memory do not mix in one call.");
+    }
+}
+
+/// As above, and BufferError when there are fewer bytes than needed.
+inline void check_device_span(char const* who, char const* what, std::span<std::byte const> memory, Index needed,
+                              Index alignment) {
+    if (static_cast<Index>(memory.size()) < needed) {
+        raise(ErrorCode::buffer, concat(who, ": the ", what, " has ", memory.size(), " bytes, ", needed,
+                                        " are needed. Fix: allocate as many as the call that states its size says."));
+    }
+    check_device_memory(who, what, -1, memory.data(), needed, alignment);
+}
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

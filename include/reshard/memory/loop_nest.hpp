@@ -57,6 +57,16 @@ struct LoopNest {
     return nest;
 }
 
+/// Bytes that lie in a row on both sides: an element, or the innermost loop, which then is none any more.
+[[nodiscard]] constexpr Index take_row(LoopNest& nest, Index element_bytes) noexcept {
+    if (nest.dims.empty() || nest.dims.back().from != element_bytes || nest.dims.back().to != element_bytes) {
+        return element_bytes;
+    }
+    Index const row = element_bytes * nest.dims.back().extent;
+    nest.dims.pop_back();
+    return row;
+}
+
 /// Calls body(from, to) at every point of the outermost `loops` loops; the inner ones are the body's business.
 template <class From, class To, class Body>
 constexpr void for_each_origin(LoopNest const& nest, int loops, From* from, To* to, Body&& body) {

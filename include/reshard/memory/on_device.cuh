@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/on_device.cuh
 /// \brief  DeviceMemory: the memory policy of a CUDA device. What plans do with tensors there, as kernels of a stream.
-/// \depends memory/copy.cuh, memory/memory_policy.hpp, memory/detail/value_kernels.hpp. Needs nvcc.
+/// \depends memory/cuda_call.hpp, memory/memory_policy.hpp, memory/detail/value_kernels.hpp. Needs nvcc.
 ///
 ///     redistribute(plan, source, destination, rank, DeviceMemory{stream});     // a plan that sends nothing
 ///
@@ -12,7 +12,7 @@
 /// are those of host_memory(), bit for bit, but for which NaN a sum hands on.
 #pragma once
 
-#include <reshard/memory/copy.cuh>
+#include <reshard/memory/cuda_call.hpp>
 #include <reshard/memory/detail/value_kernels.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
@@ -21,6 +21,14 @@
 namespace reshard::inline v0 {
 
 namespace detail {
+
+[[nodiscard]] inline unsigned box_grid(Index tiles) {
+    if (tiles > INT32_MAX) {
+        raise(ErrorCode::shape, concat("reshard: boxes of ", tiles,
+                                       " tiles need more blocks than a launch has. Fix: copy fewer at once."));
+    }
+    return static_cast<unsigned>(tiles);
+}
 
 /// Boxes that one launch works on; they are its argument. Arguments of 4 KiB are what every CUDA takes.
 template <class Box, int Most>
@@ -44,13 +52,13 @@ static_assert(sizeof(CopyPack) <= 4096 && sizeof(CastPack) <= 4096);
 // Templates, so that every file that includes this may have them.
 template <class Pack>
 __global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant__ Pack const pack) {
-    int const number = box_of_tile(pack.starts, pack.count, blockIdx.x);
+    int const number = part_at(pack.starts, pack.count, blockIdx.x);
     copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
 template <class Pack>
 __global__ void __launch_bounds__(box_threads) cast_pack_kernel(__grid_constant__ Pack const pack) {
-    int const number = box_of_tile(pack.starts, pack.count, blockIdx.x);
+    int const number = part_at(pack.starts, pack.count, blockIdx.x);
     cast_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
@@ -88,19 +96,6 @@ void with_delivery(Send const& send, Receive const& receive, Copies&& copies, Ca
 
 }  // namespace detail
 
-/// Where scratch memory of a device comes from; null: there is none left. The device is current when they are called.
-struct DeviceSource {
-    std::byte* (*allocate)(Index bytes) noexcept = [](Index bytes) noexcept -> std::byte* {
-        void* memory = nullptr;
-        if (cudaMalloc(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) return static_cast<std::byte*>(memory);
-        static_cast<void>(cudaGetLastError());  // told by null: the next launch shall not tell it again
-        return nullptr;
-    };
-    void (*release)(std::byte* memory, Index bytes) noexcept = [](std::byte* memory, Index) noexcept {
-        static_cast<void>(cudaFree(memory));
-    };
-};
-
 /// Memory of a device that is released with this object, once the stream that works in it has come to an end: a plan
 /// may be gone before its last kernel is. Move-only.
 class DeviceWorkspace {
@@ -108,7 +103,7 @@ public:
     DeviceWorkspace() = default;
     DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, Index bytes)
         : source_(source), stream_(stream), bytes_(bytes) {
-        detail::CudaDevice const current(device_ = device);
+        detail::CurrentDevice const current(device_ = device);
         data_ = source.allocate(bytes);
         if (data_ != nullptr) return;
         raise(ErrorCode::out_of_memory,
@@ -131,7 +126,7 @@ public:
     }
     ~DeviceWorkspace() {
         if (data_ == nullptr) return;
-        detail::CudaDevice const current(device_, std::nothrow);
+        detail::CurrentDevice const current(device_, std::nothrow);
         static_cast<void>(cudaStreamSynchronize(stream_));  // an error of the device is told by whoever uses it next
         source_.release(data_, bytes_);
     }
@@ -152,7 +147,7 @@ class DeviceMemory final : public MemoryPolicy {
 public:
     /// On the device that is current now. Throws TransportError when CUDA cannot say which.
     explicit DeviceMemory(cudaStream_t stream, DeviceSource const& source = {})
-        : DeviceMemory(stream, detail::CudaDevice::current(), source) {}
+        : DeviceMemory(stream, detail::current_device(), source) {}
     DeviceMemory(cudaStream_t stream, int device, DeviceSource const& source = {}) noexcept
         : source_(source), stream_(stream), device_(device) {}
 
@@ -162,7 +157,7 @@ public:
     /// Throws BufferError for memory of the host or of another device, and for addresses that are no multiple of
     /// `alignment`. `what` names it: "source".
     void check(std::string_view what, void const* memory, Index alignment) const override {
-        detail::CudaDevice const current(device_);
+        detail::CurrentDevice const current(device_);
         detail::check_device_memory("reshard::prepare", what, -1, memory, 1, alignment);
     }
     /// Throws OutOfMemory.
@@ -173,7 +168,7 @@ public:
     // All of them throw TransportError when CUDA refuses a launch.
 
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
-        detail::CudaDevice const current(device_);
+        detail::CurrentDevice const current(device_);
         detail::CopyPack copies;
         detail::CastPack conversions;
         for (std::size_t k = 0; k < sends.size(); ++k) {
@@ -187,9 +182,8 @@ public:
     /// One launch, conversion included.
     void fold(FoldWork const& work) const override {
         Conversion const& change = work.to.conversion;
-        DType const result = change.is_plain() ? work.dtype : change.memory;
         auto const box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes,
-                                          work.addends, result, work.to.base, work.to.box, work.divisor);
+                                          work.addends, work.to.base, work.to.box, work.divisor);
         if (change.is_plain()) {
             return with_carrier(
                 work.dtype, [&]<class A>() { launch(detail::fold_box_kernel<A, detail::FoldBox>, box, box.loops); });
@@ -238,14 +232,14 @@ private:
     }
     template <class Kernel, class Box>
     void launch(Kernel kernel, Box const& box, detail::BoxLoops const& loops) const {
-        detail::CudaDevice const current(device_);
+        detail::CurrentDevice const current(device_);
         enqueue(kernel, box, ceil_div(loops.units, detail::box_tile));
     }
     template <class Kernel, class Argument>
     void enqueue(Kernel kernel, Argument const& argument, Index tiles) const {
         if (tiles == 0) return;
         kernel<<<detail::box_grid(tiles), detail::box_threads, 0, stream_>>>(argument);
-        detail::check_cuda(cudaGetLastError(), "the launch of a kernel of reshard's plans");
+        detail::cuda_check(cudaGetLastError(), "the launch of a kernel of reshard's plans");
     }
 
     DeviceSource source_;

@@ -296,7 +296,7 @@ TEST_SUITE("comm/nccl") {
 
     TEST_CASE("payloads of different size are a mismatch on both ranks and PeerFailed on the others") {
         std::vector<test::Mismatch> cases = test::mismatches;
-        cases.push_back({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, "5 transfers of 15 bytes in all, rank 3 expects 5 of 16"});
+        cases.push_back({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 6}, "5 transfers of 15 bytes, rank 3 expects 5 of 16"});
         for (test::Mismatch const& one : cases) {
             for (bool by_test : {false, true}) {
                 CAPTURE(one.story);
@@ -459,10 +459,10 @@ TEST_SUITE("comm/nccl") {
         one.seat(2).entered.store(77);
         CHECK(other.seat(2).entered.load() == 77);
         CHECK(third.seat(2).entered.load() == 0);
-        detail::NcclFailure heard;
+        detail::FailureRecord heard;
         CHECK_FALSE(other.heard(heard));
-        detail::NcclFailure first = detail::nccl_failure(ErrorCode::io, 1, 5, -1, -1, std::string(2000, 'x'));
-        detail::NcclFailure second = detail::nccl_failure(ErrorCode::user, 2, 5, -1, -1, "later");
+        detail::FailureRecord first = detail::failure_record(ErrorCode::io, 1, 5, -1, -1, std::string(2000, 'x'));
+        detail::FailureRecord second = detail::failure_record(ErrorCode::user, 2, 5, -1, -1, "later");
         one.tell(first);
         other.tell(second);
         CHECK(second.rank == 1);

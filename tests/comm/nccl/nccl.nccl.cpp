@@ -117,7 +117,7 @@ TEST_SUITE("comm/nccl") {
             for (; lane.at != lane.end; ++taken) {
                 Index round = 0;
                 detail::take_round(std::span(send, 1), lane, rounds,
-                                   [&](Send const& each, detail::MpiPiece const& piece) {
+                                   [&](Send const& each, detail::BoxPiece const& piece) {
                                        round += piece.box.elements() * each.wire_element_bytes();
                                    });
                 CHECK(round <= rounds.bytes);

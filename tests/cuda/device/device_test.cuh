@@ -8,7 +8,7 @@
 /// A program per file. Without a GPU it says so and returns 77, which ctest counts as skipped.
 #pragma once
 
-#include <reshard/memory/cuda_check.cuh>
+#include <reshard/memory/cuda_call.hpp>
 
 #include <atomic>
 #include <cstdio>
@@ -68,7 +68,7 @@ inline int run_device_tests() {
         device_case().clear();
         try {
             test.body();
-            detail::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            detail::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         } catch (std::exception const& error) {
             report_check(false, error.what(), test.name, 0);
         }
@@ -106,13 +106,13 @@ class DeviceArray {
 public:
     static constexpr std::size_t guard = 256;
     explicit DeviceArray(std::size_t count = 0) : bytes_(count * sizeof(T)) {
-        detail::check_cuda(cudaMalloc(&memory_, bytes_ + 2 * guard + 256), "cudaMalloc");
-        detail::check_cuda(cudaMemset(memory_, 0xa5, bytes_ + 2 * guard + 256), "cudaMemset");
-        detail::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+        detail::cuda_check(cudaMalloc(&memory_, bytes_ + 2 * guard + 256), "cudaMalloc");
+        detail::cuda_check(cudaMemset(memory_, 0xa5, bytes_ + 2 * guard + 256), "cudaMemset");
+        detail::cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
     explicit DeviceArray(std::vector<T> const& values) : DeviceArray(values.size()) {
-        detail::check_cuda(cudaMemcpy(data(), values.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
-        detail::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+        detail::cuda_check(cudaMemcpy(data(), values.data(), bytes_, cudaMemcpyHostToDevice), "cudaMemcpy");
+        detail::cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     }
     DeviceArray(DeviceArray const&) = delete;
     DeviceArray& operator=(DeviceArray const&) = delete;
@@ -123,14 +123,14 @@ public:
     [[nodiscard]] std::span<T> span() const { return {data(), size()}; }
     [[nodiscard]] std::vector<T> host(std::size_t count) const {
         std::vector<T> values(count);
-        detail::check_cuda(cudaMemcpy(values.data(), data(), count * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        detail::cuda_check(cudaMemcpy(values.data(), data(), count * sizeof(T), cudaMemcpyDeviceToHost), "cudaMemcpy");
         return values;
     }
     [[nodiscard]] std::vector<T> host() const { return host(size()); }
     /// Whether nothing but [0, bytes) was written.
     [[nodiscard]] bool is_intact(std::size_t bytes) const {
         std::vector<unsigned char> all(bytes_ + 2 * guard + 256);
-        detail::check_cuda(cudaMemcpy(all.data(), memory_, all.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
+        detail::cuda_check(cudaMemcpy(all.data(), memory_, all.size(), cudaMemcpyDeviceToHost), "cudaMemcpy");
         for (std::size_t i = 0; i != all.size(); ++i) {
             if ((i < guard || i >= guard + bytes) && all[i] != 0xa5) return false;
         }
@@ -145,12 +145,12 @@ private:
 /// A stream that does not wait for the default one: work that strays there shows.
 class Stream {
 public:
-    Stream() { detail::check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
+    Stream() { detail::cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"); }
     Stream(Stream const&) = delete;
     Stream& operator=(Stream const&) = delete;
     ~Stream() { cudaStreamDestroy(stream_); }
     operator cudaStream_t() const { return stream_; }
-    void wait() const { detail::check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+    void wait() const { detail::cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
 private:
     cudaStream_t stream_ = nullptr;

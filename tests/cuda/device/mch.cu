@@ -52,11 +52,11 @@ struct OnDevice {
 template <class Body>
 std::string on_gpus(int ranks, Body const& body) {
     int devices = 1;
-    reshard::detail::check_cuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+    reshard::detail::cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
     std::vector<std::string> errors(static_cast<std::size_t>(ranks));
     run_on_threads(ranks, [&](ThreadCommunicator& host) {
         auto const r = static_cast<std::size_t>(host.rank());
-        reshard::detail::check_cuda(cudaSetDevice(host.rank() % devices), "cudaSetDevice");
+        reshard::detail::cuda_check(cudaSetDevice(host.rank() % devices), "cudaSetDevice");
         Stream stream;
         DeviceThreadCommunicator comm(std::move(host), stream);
         try {
@@ -80,7 +80,7 @@ Result run(Scene const& scene, Mode mode, ReceiveOrder order, std::string& error
     error = on_gpus(static_cast<int>(table.parts()), [&](DeviceThreadCommunicator& comm, Stream& stream) {
         auto const r = static_cast<std::size_t>(comm.rank());
         OnDevice shard(table, result.shards[r]);
-        reshard::detail::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        reshard::detail::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         MchTransition const one{saved, current, shard.state};
         MchDeviceOptions options;
         options.mode = library_options(mode).mode;
@@ -184,7 +184,7 @@ DEVICE_TEST("redistribute on devices: rows follow their ids") {
                 std::vector<MchRowMove> list;
                 for (auto const& [from, to] : expected.changes[r].moves) list.push_back({from, to});
                 DeviceArray<MchRowMove> const moves(list);
-                reshard::detail::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+                reshard::detail::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
                 DynamicView const view(rows.data(), DType::f32, Shape{(end - begin) / width, width});
                 apply_row_moves_on_device(moves.span(), current, std::span<DynamicView const>(&view, 1), comm);
                 stream.wait();

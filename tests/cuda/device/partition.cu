@@ -222,22 +222,22 @@ DEVICE_TEST("device partition: captured in a graph and replayed on other data") 
     Stream stream;
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t replay = nullptr;
-    detail::check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    detail::cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     partition.count(rule, device.words, workspace.span(), stream);
     partition.scatter(rule, device.words, packed.span(), stream);
-    detail::check_cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
-    detail::check_cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+    detail::cuda_check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    detail::cuda_check(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
     for (PartitionCase const* const now : std::vector<PartitionCase const*>{&given, &other}) {
         for (std::size_t c = 0; c != now->columns.size(); ++c) {
-            detail::check_cuda(cudaMemcpy(device.memory[c]->data(), now->columns[c].data(), now->columns[c].size(),
+            detail::cuda_check(cudaMemcpy(device.memory[c]->data(), now->columns[c].data(), now->columns[c].size(),
                                           cudaMemcpyHostToDevice),
                                "cudaMemcpy");
         }
-        detail::check_cuda(cudaMemcpy(destinations.data(), now->destinations.data(), now->destinations.size() * 8,
+        detail::cuda_check(cudaMemcpy(destinations.data(), now->destinations.data(), now->destinations.size() * 8,
                                       cudaMemcpyHostToDevice),
                            "cudaMemcpy");
-        detail::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // those copies may still be on their way
-        detail::check_cuda(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
+        detail::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // those copies may still be on their way
+        detail::cuda_check(cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
         stream.wait();
         auto const expected = partition_oracle(*now);
         CHECK(packed.host(expected.packed.size()) == expected.packed);

@@ -22,7 +22,7 @@ namespace {
 
 int gpus() {
     int count = 0;
-    detail::check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    detail::cuda_check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
     return count;
 }
 
@@ -99,7 +99,7 @@ public:
         } else if (where == Where::pageable) {
             pageable_ = content;
         } else {
-            detail::check_cuda(cudaMallocHost(&pinned_, bytes_), "cudaMallocHost");
+            detail::cuda_check(cudaMallocHost(&pinned_, bytes_), "cudaMallocHost");
             std::memcpy(pinned_, content.data(), bytes_);
         }
     }
@@ -114,7 +114,7 @@ public:
     /// Of the host: as it is now.
     [[nodiscard]] std::vector<std::byte> content(cudaStream_t stream) {
         if (!device_) return {data(), data() + bytes_};
-        detail::check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        detail::cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
         CHECK(device_->is_intact(bytes_));
         return device_->host();
     }
@@ -162,7 +162,7 @@ template <class Body>
 void on_gpus(int ranks, Body const& body) {
     int const devices = gpus();
     run_on_threads(ranks, [&](ThreadCommunicator& host) {
-        detail::check_cuda(cudaSetDevice(host.rank() % devices), "cudaSetDevice");
+        detail::cuda_check(cudaSetDevice(host.rank() % devices), "cudaSetDevice");
         Stream stream;
         body(host, stream);
     });

@@ -9,7 +9,6 @@
 #include "cuda/support/emulated.hpp"
 
 #include <reshard/comm/communicator.hpp>
-#include <reshard/cuda/detail/receive_kernels.hpp>
 #include <reshard/cuda/report.hpp>
 #include <reshard/cuda/work.hpp>
 

@@ -4,7 +4,6 @@
 // and where most of these bodies are used.
 #include "cuda/support/cuda_on_threads.hpp"
 
-#include "cuda/support/emulated_receive.hpp"
 #include "mch/support/on_device.hpp"
 #include "memory/boxes.hpp"
 
@@ -183,20 +182,6 @@ TEST_CASE("device block: entries counted per rank, in shared memory and in the d
     }
 }
 
-TEST_CASE("device block: a shard is rebuilt from what came, and what is wrong with it is counted") {
-    for (bool faulty : {false, true}) {
-        Random random(faulty ? 2 : 1);
-        auto const given = random_receive(random, 2500, 2300, 4, 3, ~std::uint64_t{0}, faulty);
-        EmulatedReceive device(given);
-        ThreadedBlocks run;
-        device.inspect(run);
-        CHECK(same(device.faults, receive_faults(given)));
-        if (faulty) continue;
-        device.sort(run, detail::sort_bits(device.faults.ids_or, device.faults.ids_and));
-        CHECK((device.rebuild(run) == receive_oracle(given)));
-    }
-}
-
 TEST_CASE("device block: runs are merged into what a stable sort makes of them") {
     Random random(5);
     std::vector<Index> begins{0};
@@ -295,7 +280,7 @@ TEST_CASE("device block: boxes are copied, cast, folded, filled and scaled, each
         for_box_threads(copy.loops.units, [&](Index tile, int t) { detail::copy_thread(copy, tile, t); });
         CHECK(holds(1));
         detail::FoldBox const fold =
-            detail::fold_box(Reduce::sum, DType::f32, from.base(), from.box, 0, 2, DType::f32, to.base(), to.box, 1);
+            detail::fold_box(Reduce::sum, DType::f32, from.base(), from.box, 0, 2, to.base(), to.box, 1);
         for_box_threads(fold.loops.units, [&](Index tile, int t) { detail::fold_thread<float>(fold, tile, t); });
         CHECK(holds(2));
         detail::ScaleBox const scale = detail::scale_box(DType::f32, to.base(), to.box, 3, 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/device_or_host_memory.cuh
 /// \brief  The memory policy where each tensor of a plan lies on the host or on the rank's device. Needs nvcc.
-/// \depends comm/detail/device_passage.hpp, comm/detail/mpi_pieces.hpp (no MPI), memory/on_device.cuh.
+/// \depends comm/detail/device_passage.hpp, comm/detail/box_pieces.hpp, memory/on_device.cuh.
 ///
 /// What lies on the device is worked on by the kernels of DeviceMemory; what lies on the host, by the functions of
 /// HostMemory, as soon as the stream has come to its end. Between the two, the kernels do all the work: in pinned
@@ -13,8 +13,8 @@
 /// others return at once, as those of DeviceMemory.
 #pragma once
 
+#include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/device_passage.hpp>
-#include <reshard/comm/detail/mpi_pieces.hpp>
 #include <reshard/memory/host_memory.hpp>
 #include <reshard/memory/on_device.cuh>
 
@@ -61,7 +61,7 @@ public:
         if (to == Side::host) {
             return fetch(receives, [&](Piece const& piece) {
                 Send const& send = sends[piece.transfer];
-                MpiPiece const part = mpi_piece_of(send.box, piece.rule, piece.number);
+                BoxPiece const part = piece_of(send.box, piece.rule, piece.number);
                 by_kernel({0, send.base + part.offset, part.box, send.conversion}, piece.window);
             });
         }
@@ -74,7 +74,7 @@ public:
         Side const side = side_of(work.to);
         if (side == Side::host) {
             return fetch(std::span(&work.to, 1), [&](Piece const& piece) {
-                MpiPiece const part = mpi_piece_of(work.slots.box, piece.rule, piece.number);
+                BoxPiece const part = piece_of(work.slots.box, piece.rule, piece.number);
                 FoldWork some = work;
                 some.slots.base += part.offset;
                 some.slots.box = part.box;
@@ -122,8 +122,8 @@ private:
     struct Piece {
         std::size_t transfer = 0;
         Index number = 0;
-        MpiPieceRule rule;
-        MpiPiece part;
+        PieceRule rule;
+        BoxPiece part;
         Receive window;
     };
     /// The next piece.
@@ -151,9 +151,9 @@ private:
             StridedBox const& box = transfer.box;
             if (box.elements() == 0) continue;
             Index const room = half_bytes(box.element_bytes);
-            MpiPieceRule const rule = mpi_piece_rule(box, box.element_bytes, room);
+            PieceRule const rule = piece_rule_of(box, box.element_bytes, room);
             for (; at.number < rule.pieces; ++at.number) {
-                MpiPiece const part = mpi_piece_of(box, rule, at.number);
+                BoxPiece const part = piece_of(box, rule, at.number);
                 Index const bytes = staging_slot(part.box.payload_bytes());
                 if (used + bytes > room) return at;
                 std::byte* const place = passage_->memory.data() + half * room + used;
@@ -161,7 +161,7 @@ private:
                            at.number,
                            rule,
                            part,
-                           {0, place, mpi_dense_box(part.box, box.element_bytes), transfer.conversion}});
+                           {0, place, dense_box(part.box, box.element_bytes), transfer.conversion}});
                 used += bytes;
             }
         }
@@ -196,7 +196,7 @@ private:
             passage_->wait();  // the other half is the next one
             at = fill_half(sends, at, half, [&](Piece const& piece) {
                 Receive const& to = receives[piece.transfer];
-                MpiPiece const part = mpi_piece_of(to.box, piece.rule, piece.number);
+                BoxPiece const part = piece_of(to.box, piece.rule, piece.number);
                 Send const from{0, piece.window.base, piece.window.box, piece.window.conversion};
                 by_kernel(from, {0, to.base + part.offset, part.box, to.conversion});
             });

@@ -2,7 +2,7 @@
 /// \file   reshard/comm/detail/device_thread_exchange.hpp
 /// \brief  The data plane of ranks that are threads with a device each: the destination fetches from its peer's memory.
 /// \depends comm/detail/thread_exchange.hpp, comm/detail/device_copies.hpp, comm/detail/device_wait.hpp,
-/// comm/detail/mpi_pieces.hpp (no MPI).
+/// comm/detail/box_pieces.hpp.
 ///
 /// Ranks meet as those of ThreadCommunicator do, in two phases; what they enqueue between them is ordered by events.
 /// Before phase 1 a rank records `ready`: what it sends is there. After it, each destination lets its stream wait for
@@ -14,10 +14,10 @@
 /// leaves has waited for the flags, and then waits for those events, its own among them.
 #pragma once
 
+#include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/device_wait.hpp>
 #include <reshard/comm/detail/kept.hpp>
-#include <reshard/comm/detail/mpi_pieces.hpp>
 #include <reshard/comm/detail/thread_exchange.hpp>
 #include <reshard/core/detail/watched.hpp>
 
@@ -250,7 +250,7 @@ private:
         }
         auto const in_a_row = [](StridedBox const& box) {
             int left = 0;
-            static_cast<void>(mpi_run_bytes(box, left));
+            static_cast<void>(run_bytes_of(box, left));
             return left == 0;
         };
         bool const pinned = from == MemoryKind::pinned || to == MemoryKind::pinned;
@@ -291,7 +291,7 @@ private:
     }
 
     /// How a transfer is cut for the window, as long as this rank alone moves it.
-    [[nodiscard]] MpiPieceRule pieces_of(Move const& move) const {
+    [[nodiscard]] PieceRule pieces_of(Move const& move) const {
         Index const bytes = (move.from_device ? move.send.box.element_bytes : 0) +
                             (move.to_device ? move.receive.box.element_bytes : 0);
         Index const most = window_->memory.size() - 2 * StagingOptions::alignment;
@@ -302,7 +302,7 @@ private:
                          ". Fix: a larger DeviceThreadOptions::window_bytes, or memory that lies in a row and is "
                          "pinned."));
         }
-        return mpi_piece_rule(move.receive.box, bytes, most);
+        return piece_rule_of(move.receive.box, bytes, most);
     }
     /// Before anything is enqueued: what is in use cannot grow.
     void make_room() {
@@ -358,15 +358,15 @@ private:
     /// What lies on a device passes through the window, where the host finds it, or leaves it. The stream keeps pieces
     /// apart.
     void windowed(Move const& move) {
-        MpiPieceRule const rule = pieces_of(move);
+        PieceRule const rule = pieces_of(move);
         for (Index n = 0; n < rule.pieces; ++n) {
-            MpiPiece const out = mpi_piece_of(move.send.box, rule, n);
-            MpiPiece const in = mpi_piece_of(move.receive.box, rule, n);
+            BoxPiece const out = piece_of(move.send.box, rule, n);
+            BoxPiece const in = piece_of(move.receive.box, rule, n);
             Send from{0, move.send.base + out.offset, out.box, move.send.conversion};
             Receive to{0, move.receive.base + in.offset, in.box, move.receive.conversion};
             std::byte* at = window_->memory.data();
             if (move.from_device) {
-                StridedBox const dense = mpi_dense_box(out.box, out.box.element_bytes);
+                StridedBox const dense = dense_box(out.box, out.box.element_bytes);
                 through(from.base, from.box, at, dense, move.reaches);
                 from.base = at;
                 from.box = dense;
@@ -376,7 +376,7 @@ private:
                 by_host(from, to);
                 continue;
             }
-            StridedBox const dense = mpi_dense_box(in.box, in.box.element_bytes);
+            StridedBox const dense = dense_box(in.box, in.box.element_bytes);
             by_host(from, {0, at, dense, to.conversion});
             through(at, dense, to.base, to.box, true);
         }

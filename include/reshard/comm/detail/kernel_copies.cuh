@@ -18,8 +18,13 @@
 namespace reshard::inline v0::detail {
 
 template <class Box>
+__global__ void __launch_bounds__(box_threads) copy_boxes_kernel(Box const* boxes, Index const* starts, int count) {
+    int const number = part_at(starts, count, blockIdx.x);
+    copy_thread(boxes[number], static_cast<Index>(blockIdx.x) - starts[number], static_cast<int>(threadIdx.x));
+}
+template <class Box>
 __global__ void __launch_bounds__(box_threads) cast_boxes_kernel(Box const* boxes, Index const* starts, int count) {
-    int const number = box_of_tile(starts, count, blockIdx.x);
+    int const number = part_at(starts, count, blockIdx.x);
     cast_thread(boxes[number], static_cast<Index>(blockIdx.x) - starts[number], static_cast<int>(threadIdx.x));
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/lanes.hpp
 /// \brief  Exchanges in rounds: what a pair of ranks moves in its next one, by a rule that both of them know.
-/// \depends comm/detail/mpi_pieces.hpp (no MPI).
+/// \depends comm/detail/box_pieces.hpp.
 ///
 /// The rule looks at the transfers of the pair alone, at extents and types: never at strides, nor at where memory lies.
 #pragma once
 
-#include <reshard/comm/detail/mpi_pieces.hpp>
+#include <reshard/comm/detail/box_pieces.hpp>
 
 #include <climits>  // INT_MAX
 #include <span>
@@ -28,7 +28,7 @@ struct TransferLane {
     std::size_t at = 0;  ///< next transfer
     std::size_t end = 0;
     Index piece = 0;  ///< next piece of it
-    MpiPieceRule rule{};
+    PieceRule rule{};
 };
 
 /// Bytes an element counts for, the same on both sides: one that is converted takes room on the host on the way.
@@ -44,8 +44,8 @@ void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, P
     for (int n = 0; n < share.messages && lane.at < lane.end; ++n) {
         Transfer<Byte> const& transfer = transfers[lane.at];
         Index const weight = wire_weight(transfer);
-        if (lane.piece == 0) lane.rule = mpi_piece_rule(transfer.box, weight, share.bytes - share.overhead);
-        MpiPiece const piece = mpi_piece_of(transfer.box, lane.rule, lane.piece);
+        if (lane.piece == 0) lane.rule = piece_rule_of(transfer.box, weight, share.bytes - share.overhead);
+        BoxPiece const piece = piece_of(transfer.box, lane.rule, lane.piece);
         Index const load = piece.box.elements() * weight + share.overhead;
         if (n > 0 && taken + load > share.bytes) return;
         taken += load;

@@ -123,7 +123,7 @@ private:
                                                    " after rank ", last, " in a group of ", team_->size(),
                                                    ". Fix: sort transfers by peer, and name ranks that exist."));
             }
-            if (transfer.wire_element_bytes() > mpi_piece_bytes || transfer.box.element_bytes > mpi_piece_bytes) {
+            if (transfer.wire_element_bytes() > piece_bytes || transfer.box.element_bytes > piece_bytes) {
                 raise(ErrorCode::transport,
                       concat("reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
                              " bytes. Fix: describe long runs as a dimension of smaller elements."));
@@ -195,9 +195,7 @@ private:
                 if (entry.mode != MpiMode::segment && copied != 0 && place + copied <= end) {
                     entry.mode = MpiMode::list;
                     entry.offset = place;
-                    mpi_deliver(send.base, send.box, send.conversion, list + place,
-                                mpi_dense_box(send.box, send.wire_element_bytes()), mpi_on_wire(send.conversion),
-                                CopyHint::cached);
+                    deliver(send, packed_at(list + place, send));
                     place += copied;
                 }
                 send_modes_[at] = entry.mode;
@@ -344,9 +342,8 @@ private:
         MpiSeat const& seat = team_->node()->seat(source.local);
         int const rank = source.rank;
         if (sent.mode == MpiMode::list) {
-            mpi_deliver(team_->node()->list_of(source.local) + sent.offset,
-                        mpi_dense_box(sent.send.box, sent.send.wire_element_bytes()), mpi_on_wire(sent.send.conversion),
-                        receive.base, receive.box, receive.conversion, CopyHint::cached);
+            std::byte const* const packed = team_->node()->list_of(source.local) + sent.offset;
+            deliver(packed_at(packed, sent.send), receive);
         } else if (sent.mode == MpiMode::segment) {
             std::byte const* const memory =
                 team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);

@@ -12,7 +12,6 @@
 #include <sched.h>  // sched_yield
 
 #include <algorithm>  // min: smaller() is for devices as well, and chrono is the host's, to nvcc
-#include <cstring>    // memcpy, strerror
 
 namespace reshard::inline v0::detail {
 
@@ -49,9 +48,9 @@ public:
     [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
     [[nodiscard]] bool poisoned() const noexcept { return poisoned_; }
     /// \pre poisoned(). Never changes again.
-    [[nodiscard]] MpiFailure const& failure() const noexcept { return failure_; }
-    /// True once: the failure is thrown with its own type to those it concerns, afterwards as PeerFailed.
-    [[nodiscard]] bool take_report() noexcept { return !std::exchange(reported_, true); }
+    [[nodiscard]] FailureRecord const& failure() const noexcept { return failure_; }
+    /// Whether the failure was thrown with its own type to this rank.
+    [[nodiscard]] bool& reported() noexcept { return reported_; }
 
     /// Whether the family has failed. Cheap: looks at shared memory, and rarely at messages.
     [[nodiscard]] bool hear(bool thoroughly = false) noexcept {
@@ -68,7 +67,7 @@ public:
         int waiting = 0;
         if (MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) != MPI_SUCCESS || waiting == 0)
             return false;
-        MpiFailure heard;
+        FailureRecord heard;
         if (!receive(heard)) return false;
         record(heard);
         return true;
@@ -82,7 +81,7 @@ public:
         auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
         while (mpi_is_usable() && std::chrono::steady_clock::now() < limit) {
             int waiting = 0;
-            MpiFailure other;
+            FailureRecord other;
             if (MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
             if (waiting != 0 && receive(other) && other.teller < rank_) return false;
             sched_yield();
@@ -91,12 +90,12 @@ public:
     }
 
     /// Makes `failure` the family's unless there is one. Whether it was the first that this rank knows of.
-    bool poison(MpiFailure failure) noexcept {
+    bool poison(FailureRecord failure) noexcept {
         if (poisoned_ || hear(true)) return false;
         failure.teller = rank_;
         if (!record(failure)) return false;
         // Kept for ever: nobody can say when they are no longer needed.
-        auto* const letter = new (std::nothrow) MpiFailure(failure);
+        auto* const letter = new (std::nothrow) FailureRecord(failure);
         if (letter == nullptr || !mpi_is_usable()) return true;
         for (int r = 0; r < size_; ++r) {
             if (r == rank_) continue;
@@ -153,13 +152,13 @@ private:
     /// Whoever claimed the record died before it was written.
     [[nodiscard]] bool is_late_to_write() noexcept { return ++yields_ > 100000; }
 
-    [[nodiscard]] bool receive(MpiFailure& letter) noexcept {
+    [[nodiscard]] bool receive(FailureRecord& letter) noexcept {
         return MPI_Recv(&letter, static_cast<int>(sizeof(letter)), MPI_BYTE, MPI_ANY_SOURCE, tag, control_,
                         MPI_STATUS_IGNORE) == MPI_SUCCESS;
     }
 
     /// In this process and on this node. False when the node knew of another failure before; then that one counts.
-    bool record(MpiFailure const& failure) noexcept {
+    bool record(FailureRecord const& failure) noexcept {
         failure_ = failure;
         poisoned_ = true;
         if (!node_) return true;
@@ -180,7 +179,7 @@ private:
     MpiOptions options_;
     int rank_;
     int size_;
-    MpiFailure failure_;
+    FailureRecord failure_;
     bool poisoned_ = false;
     bool reported_ = false;
     unsigned hearings_ = 0;
@@ -190,19 +189,5 @@ private:
     std::vector<MpiSegment> reopened_;
     std::size_t next_reopened_ = 0;
 };
-
-/// A failure as it travels.
-[[nodiscard]] inline MpiFailure mpi_failure(ErrorCode code, int rank, std::uint64_t scope, int first, int second,
-                                            std::string_view reason) noexcept {
-    MpiFailure failure;
-    failure.code = static_cast<int>(code);
-    failure.rank = rank;
-    failure.scope = scope;
-    failure.first = first;
-    failure.second = second;
-    std::size_t const length = smaller(reason.size(), sizeof(failure.reason) - 1);
-    std::memcpy(failure.reason, reason.data(), length);
-    return failure;
-}
 
 }  // namespace reshard::inline v0::detail

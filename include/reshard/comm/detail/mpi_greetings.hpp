@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_greetings.hpp
 /// \brief  What ranks that share no memory tell each other about an exchange: how much each sends and expects.
-/// \depends comm/communicator.hpp, comm/detail/mpi_call.hpp, <optional>, <vector>.
+/// \depends comm/detail/{mpi_call,transfer_listing}.hpp, <optional>, <vector>.
 ///
 /// Between two ranks with transfers, one small message goes each way, whatever the number of transfers; an exchange
 /// ends when it has come from every such peer. So a rank that sends what nobody expects is found by that rank, which is
@@ -9,8 +9,8 @@
 /// Traffic does not count them.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
+#include <reshard/comm/detail/transfer_listing.hpp>
 
 #include <algorithm>  // lower_bound
 #include <optional>
@@ -18,49 +18,10 @@
 
 namespace reshard::inline v0::detail {
 
-/// One way between two ranks.
-struct MpiListing {
-    struct Entry {
-        Index bytes = 0;
-        std::uint32_t extents = 0;  ///< a hash of what same_extents() compares
-        std::int32_t wire = -1;     ///< the type on the way, where values convert
-        friend bool operator==(Entry const&, Entry const&) = default;
-    };
-    static constexpr std::size_t shown = 4;  ///< of so many the error can tell which one differs
-
-    Index count = 0;
-    Index bytes = 0;
-    std::uint64_t digest = 0;  ///< of all
-    Entry first[shown];
-
-    template <class Byte>
-    [[nodiscard]] static MpiListing of(std::span<Transfer<Byte> const> transfers) noexcept {
-        MpiListing listing;
-        Digest all;
-        for (auto const& transfer : transfers) {
-            bool const converts = transfer.conversion.is_active();
-            Digest extents;
-            for (auto const& dim : transfer.box.dims) extents.add_word_signed(dim.extent);
-            extents.add_word_signed(converts ? -1 : transfer.box.element_bytes);
-            Entry const entry{transfer.payload_bytes(), static_cast<std::uint32_t>(extents.value() >> 32U),
-                              converts ? static_cast<std::int32_t>(transfer.conversion.wire) : -1};
-            if (listing.count < static_cast<Index>(shown)) listing.first[listing.count] = entry;
-            ++listing.count;
-            listing.bytes += entry.bytes;
-            all.add_word_signed(entry.bytes).add_word(extents.value()).add_word_signed(entry.wire);
-        }
-        listing.digest = all.value();
-        return listing;
-    }
-    [[nodiscard]] Entry const* entry(std::size_t k) const noexcept {
-        return k < shown && static_cast<Index>(k) < count ? first + k : nullptr;
-    }
-};
-
 struct MpiGreeting {
     std::uint64_t epoch = 0;
-    MpiListing sends;     ///< to the one who is greeted
-    MpiListing receives;  ///< from that one
+    TransferListing sends;     ///< to the one who is greeted
+    TransferListing receives;  ///< from that one
 };
 
 /// Two ranks of a communicator whose payloads differ.
@@ -101,7 +62,8 @@ public:
             };
             auto const mine = take(sends, s);
             auto const theirs = take(receives, r);
-            if (is_far(rank)) peers_.push_back({rank, false, {epoch_, MpiListing::of(mine), MpiListing::of(theirs)}});
+            if (is_far(rank))
+                peers_.push_back({rank, false, {epoch_, TransferListing::of(mine), TransferListing::of(theirs)}});
         }
         requests_.assign(peers_.size(), MPI_REQUEST_NULL);
         for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -189,27 +151,11 @@ private:
         if (auto surprise = compare(me_, mine.sends, rank, theirs.receives)) return surprise;
         return compare(rank, theirs.sends, me_, mine.receives);
     }
-    [[nodiscard]] static std::optional<MpiSurprise> compare(int sender, MpiListing const& sent, int receiver,
-                                                            MpiListing const& expected) {
-        if (sent.count == expected.count && (sent.count == 0 || sent.digest == expected.digest)) return {};
-        for (std::size_t k = 0; k < MpiListing::shown; ++k) {
-            auto const* const a = sent.entry(k);
-            auto const* const b = expected.entry(k);
-            if (a == nullptr && b == nullptr) break;
-            if (a != nullptr && b != nullptr && *a == *b) continue;
-            auto const nth = static_cast<int>(k);
-            if (a != nullptr && b != nullptr && a->wire != b->wire)
-                return MpiSurprise{sender, receiver, transport::wire_text(sender, a->wire, receiver, b->wire, nth)};
-            return MpiSurprise{sender, receiver,
-                               transport::mismatch_text(sender, a != nullptr ? a->bytes : -1, receiver,
-                                                        b != nullptr ? b->bytes : -1, nth)};
-        }
-        return MpiSurprise{
-            sender, receiver,
-            concat("reshard::exchange: from rank ", sender, " to rank ", receiver, ": rank ", sender, " sends ",
-                   sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ", expected.count,
-                   " of ", expected.bytes, ", and they differ after the first ", MpiListing::shown,
-                   ". Fix: build both sides from the same plan.")};
+    [[nodiscard]] static std::optional<MpiSurprise> compare(int sender, TransferListing const& sent, int receiver,
+                                                            TransferListing const& expected) {
+        std::string text = mismatch_of(sender, sent, receiver, expected);
+        if (text.empty()) return {};
+        return MpiSurprise{sender, receiver, std::move(text)};
     }
 
     MPI_Comm comm_ = MPI_COMM_NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_messages.hpp
 /// \brief  The data plane between nodes: transfers as MPI messages, a few of each peer on their way at a time.
-/// \depends comm/detail/mpi_team.hpp, comm/detail/mpi_pieces.hpp. Allocates slots and types once, then keeps them.
+/// \depends comm/detail/mpi_team.hpp, comm/detail/box_pieces.hpp. Allocates slots and types once, then keeps them.
 ///
 /// Every message is a run of bytes in the order of the elements. Where they lie side by side in memory, MPI gets the
 /// address; where they lie in rows worth the name, a derived type; otherwise they are packed, 512 KiB at a time.
@@ -14,7 +14,7 @@
 /// the node: memory of this rank is never promised to a message that may not come, or may be another one.
 #pragma once
 
-#include <reshard/comm/detail/mpi_pieces.hpp>
+#include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/mpi_team.hpp>
 
 namespace reshard::inline v0::detail {
@@ -67,7 +67,7 @@ private:
     [[nodiscard]] static MPI_Datatype make(StridedBox const& box) {
         int left = 0;
         MPI_Datatype type = MPI_DATATYPE_NULL;
-        mpi_check(MPI_Type_contiguous(static_cast<int>(mpi_run_bytes(box, left)), MPI_BYTE, &type),
+        mpi_check(MPI_Type_contiguous(static_cast<int>(run_bytes_of(box, left)), MPI_BYTE, &type),
                   "MPI_Type_contiguous");
         for (int d = left - 1; d >= 0; --d) {
             MPI_Datatype const inner = type;
@@ -183,7 +183,7 @@ private:
         std::size_t at = 0;  ///< next transfer
         std::size_t end = 0;
         Index piece = 0;  ///< next piece of it
-        MpiPieceRule rule{};
+        PieceRule rule{};
         int flying = 0;
         bool ready = true;
         [[nodiscard]] bool done() const noexcept { return ready && at >= end && flying == 0; }
@@ -194,14 +194,14 @@ private:
         std::size_t first = 0;
         std::size_t last = 0;
         Index payload = 0;
-        MpiPiece piece;  ///< of `first`, where last == first + 1
+        BoxPiece piece;  ///< of `first`, where last == first + 1
         bool packed = false;
     };
 
     /// Whether MPI cannot be given the memory itself.
     [[nodiscard]] static bool must_pack(Transfer<Byte> const& transfer) noexcept {
         int left = 0;
-        Index const run = mpi_run_bytes(transfer.box, left);
+        Index const run = run_bytes_of(transfer.box, left);
         return !transfer.conversion.is_plain() || (left > 0 && run < mpi_row_bytes);
     }
     /// Finds the first message of a lane, and buffers for as many as it may have under way: how many there are at a
@@ -213,7 +213,7 @@ private:
         bool cut = false;
         for (std::size_t k = lane.at; k < lane.end; ++k) {
             if (modes_[k] != MpiMode::message) continue;
-            bool const is_long = transfers_[k].payload_bytes() > mpi_piece_bytes;
+            bool const is_long = transfers_[k].payload_bytes() > piece_bytes;
             cut = cut || is_long;
             short_ones += is_long ? 0 : 1;
             packs = packs || must_pack(transfers_[k]);
@@ -221,7 +221,7 @@ private:
         if (!packs && short_ones < 2) return;
         wanted_ += cut ? window : smaller<Index>(window, short_ones);
         for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
-            spare_.emplace_back(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);
+            spare_.emplace_back(new std::byte[static_cast<std::size_t>(piece_bytes)]);
         }
         spare_.reserve(slot_count);
     }
@@ -235,9 +235,9 @@ private:
         slot.first = lane.at;
         slot.last = lane.at + 1;
         slot.payload = head.payload_bytes();
-        if (slot.payload > mpi_piece_bytes) {
-            if (lane.piece == 0) lane.rule = mpi_piece_rule(head.box, head.wire_element_bytes(), mpi_piece_bytes);
-            slot.piece = mpi_piece_of(head.box, lane.rule, lane.piece);
+        if (slot.payload > piece_bytes) {
+            if (lane.piece == 0) lane.rule = piece_rule_of(head.box, head.wire_element_bytes(), piece_bytes);
+            slot.piece = piece_of(head.box, lane.rule, lane.piece);
             slot.payload = slot.piece.box.elements() * head.wire_element_bytes();
             if (++lane.piece < lane.rule.pieces) return;
             lane.piece = 0;
@@ -247,7 +247,7 @@ private:
             for (++lane.at; lane.at < lane.end; ++lane.at) {
                 if (modes_[lane.at] != MpiMode::message) continue;
                 Index const more = transfers_[lane.at].payload_bytes();
-                if (slot.payload + more > mpi_piece_bytes) break;
+                if (slot.payload + more > piece_bytes) break;
                 slot.payload += more;
                 slot.last = lane.at + 1;
             }
@@ -277,7 +277,7 @@ private:
         slot.lane = number;
         take(lane, slot);
         int left = 0;
-        static_cast<void>(mpi_run_bytes(slot.piece.box, left));
+        static_cast<void>(run_bytes_of(slot.piece.box, left));
         slot.packed = slot.last != slot.first + 1 || must_pack(transfers_[slot.first]);
         Byte* address = transfers_[slot.first].base + slot.piece.offset;
         MPI_Datatype type = MPI_BYTE;
@@ -289,7 +289,7 @@ private:
             if constexpr (sending) {
                 pack(slot);
             } else {
-                count = static_cast<int>(mpi_piece_bytes);  // a longer message than expected shows its length
+                count = static_cast<int>(piece_bytes);  // a longer message than expected shows its length
             }
         } else if (left > 0) {
             type = types.of(slot.piece.box);
@@ -330,15 +330,14 @@ private:
 
     void pack(Slot const& slot) const noexcept {
         for_each_part(slot, [&](auto const& transfer, StridedBox const& box, Byte* base, Index place) {
-            mpi_deliver(base, box, transfer.conversion, slot.buffer.get() + place,
-                        mpi_dense_box(box, transfer.wire_element_bytes()), mpi_on_wire(transfer.conversion),
-                        CopyHint::cached);
+            Send const part{0, base, box, transfer.conversion};
+            deliver(part, packed_at(slot.buffer.get() + place, part));
         });
     }
     void unpack(Slot const& slot) const noexcept {
         for_each_part(slot, [&](auto const& transfer, StridedBox const& box, Byte* base, Index place) {
-            mpi_deliver(slot.buffer.get() + place, mpi_dense_box(box, transfer.wire_element_bytes()),
-                        mpi_on_wire(transfer.conversion), base, box, transfer.conversion, CopyHint::cached);
+            Receive const part{0, base, box, transfer.conversion};
+            deliver(packed_at<std::byte const>(slot.buffer.get() + place, part), part);
         });
     }
 

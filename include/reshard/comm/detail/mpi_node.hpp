@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_node.hpp
 /// \brief  What the ranks of one node share beside MPI: a seat each, a record of the first failure, lists of sends.
-/// \depends comm/detail/mpi_call.hpp, comm/detail/mpi_memory.hpp, <atomic>, <memory>, <vector>.
+/// \depends comm/detail/{failure_record,mpi_call,mpi_memory}.hpp, <atomic>, <memory>, <vector>.
 ///
 /// Epochs count the exchanges of a communicator. Rank s writes its sends into its own list and stores published = 2e;
 /// rank r, which receives from s, waits for that, compares, copies, and stores pulled(r, s) = e; s leaves the exchange
@@ -9,6 +9,7 @@
 /// late and finds more than 2e knows that s had nothing for it.
 #pragma once
 
+#include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/comm/detail/mpi_memory.hpp>
 
@@ -18,17 +19,6 @@
 #include <vector>
 
 namespace reshard::inline v0::detail {
-
-/// The first thing that went wrong in a family of communicators. Travels between ranks as it is.
-struct MpiFailure {
-    int code = 0;             ///< an ErrorCode
-    int rank = -1;            ///< who failed, in the outermost communicator; -1: nobody knows
-    int teller = -1;          ///< who saw it first, and tells the user
-    std::uint64_t scope = 0;  ///< the communicator it happened in: its ranks may share the error itself
-    int first = -1;           ///< a mismatch belongs to these two ranks of that communicator; both -1: to all
-    int second = -1;
-    char reason[1000] = {};
-};
 
 /// Two lines: processors fetch them in pairs.
 inline constexpr std::size_t mpi_seat_alignment = 128;
@@ -53,7 +43,7 @@ struct alignas(mpi_seat_alignment) MpiSeat {
 struct MpiNodeHeader {
     std::uint64_t nonce = 0;
     std::atomic<std::uint32_t> failure_state{0};  ///< 0 none, 1 being written, 2 readable
-    MpiFailure failure;
+    FailureRecord failure;
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free &&

@@ -84,7 +84,7 @@ inline constexpr Index mpi_attach_row_bytes = 2048;
 /// Whether reading a box row by row beats having it packed.
 [[nodiscard]] inline bool mpi_has_good_rows(StridedBox const& box) noexcept {
     int left = 0;
-    Index const run = mpi_run_bytes(box, left);
+    Index const run = run_bytes_of(box, left);
     return run >= mpi_attach_row_bytes || box.elements() * box.element_bytes <= 16 * run;
 }
 
@@ -113,11 +113,7 @@ public:
         if (sent.conversion.is_plain() && receive.conversion.is_plain()) {
             LoopNest nest = loop_nest(sent.box, receive.box);
             if (nest.empty) return true;
-            Index run = sent.box.element_bytes;
-            if (!nest.dims.empty() && nest.dims.back().from == run && nest.dims.back().to == run) {
-                run *= nest.dims.back().extent;
-                nest.dims.pop_back();
-            }
+            Index const run = take_row(nest, sent.box.element_bytes);
             if (run >= mpi_attach_row_bytes || sent.box.elements() * sent.box.element_bytes <= 16 * run) {
                 AttachReader reader(pid);
                 bool good = true;
@@ -134,13 +130,13 @@ public:
 private:
     [[nodiscard]] bool read_by_pieces(int pid, std::byte const* from, Send const& sent, Receive const& receive,
                                       CopyHint hint) {
-        MpiPieceRule const rule = mpi_piece_rule(sent.box, sent.box.element_bytes, mpi_piece_bytes);
-        if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(mpi_piece_bytes)]);
+        PieceRule const rule = piece_rule_of(sent.box, sent.box.element_bytes, piece_bytes);
+        if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
-            MpiPiece const source = mpi_piece_of(sent.box, rule, p);
-            MpiPiece const target = mpi_piece_of(receive.box, rule, p);
+            BoxPiece const source = piece_of(sent.box, rule, p);
+            BoxPiece const target = piece_of(receive.box, rule, p);
             int left = 0;
-            Index const run = mpi_run_bytes(source.box, left);
+            Index const run = run_bytes_of(source.box, left);
             LoopNest nest;
             for (int d = 0; d < left; ++d)
                 nest.dims.push_back({source.box.dims[d].extent, source.box.dims[d].stride, 0});
@@ -152,8 +148,8 @@ private:
                 packed += run;
             });
             if (!good || !reader.flush()) return false;
-            mpi_deliver(scratch_.get(), mpi_dense_box(source.box, source.box.element_bytes), sent.conversion,
-                        receive.base + target.offset, target.box, receive.conversion, hint);
+            deliver({0, scratch_.get(), dense_box(source.box, source.box.element_bytes), sent.conversion},
+                    {0, receive.base + target.offset, target.box, receive.conversion}, hint);
         }
         return true;
     }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_team.hpp
 /// \brief  One communicator: its ranks, how they wait for each other and fail together, agreement and splitting.
-/// \depends comm/communicator.hpp, comm/detail/mpi_family.hpp, comm/detail/mpi_greetings.hpp,
-///          comm/detail/mpi_processes.hpp.
+/// \depends comm/detail/{agree_in_words,mpi_family,mpi_greetings,mpi_processes}.hpp.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/agree_in_words.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
 #include <reshard/comm/detail/mpi_greetings.hpp>
 #include <reshard/comm/detail/mpi_processes.hpp>
 
 #include <algorithm>  // count, min
+#include <cstring>    // memcpy
 #include <thread>     // hardware_concurrency
 
 namespace reshard::inline v0::detail {
@@ -174,15 +174,8 @@ public:
     /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
     /// \pre the family is poisoned.
     [[noreturn]] void raise_failure(bool waiting = true) {
-        MpiFailure const& failure = family_->failure();
-        auto const code = static_cast<ErrorCode>(failure.code);
-        bool const everyone = failure.first < 0 && failure.second < 0;
-        bool const ours = everyone || failure.first == rank_ || failure.second == rank_;
-        bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
-        if (failure.scope == scope_ && ours && shared && family_->take_report()) raise(code, failure.reason);
-        raise(ErrorCode::peer_failed,
-              concat("reshard::MpiCommunicator: ",
-                     failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "), failure.reason));
+        detail::raise_failure(family_->failure(), "reshard::MpiCommunicator", rank_, scope_, waiting,
+                              family_->reported());
     }
     /// Tells everybody that a process of this node has died, and throws.
     [[noreturn]] void raise_death(int rank, int pid) {
@@ -191,15 +184,14 @@ public:
     }
     /// Tells everybody that the payloads of two ranks differ, and throws.
     [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
-        family_->poison(mpi_failure(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
+        family_->poison(failure_record(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
         raise_failure();
     }
     void surprised(std::optional<MpiSurprise> const& what) {
         if (what) raise_mismatch(what->first, what->second, what->text);
     }
     bool poison(ErrorCode code, std::string_view reason) noexcept {
-        return family_->poison(mpi_failure(code == ErrorCode::none ? ErrorCode::user : code, family_->rank(), scope_,
-                                           rank_, rank_, reason));
+        return family_->poison(failure_record(code, family_->rank(), scope_, rank_, rank_, reason));
     }
     /// Runs a part of a collective. If it throws, the others hear of it.
     template <class Body>
@@ -223,23 +215,21 @@ public:
     [[nodiscard]] Verdict agree(Verdict const& mine) {
         Verdict joint;
         guarded([&] {
-            std::uint64_t const text = Digest{}.add_text(mine.reason).value();
-            std::uint64_t const all[5] = {mine.ok() ? 0U : 1U, mine.digest, ~mine.digest, text, ~text};
-            std::memcpy(agreement_->own, all, sizeof(all));
-            meet(
-                "MPI_Iallreduce",
-                [&](MPI_Request* request) {
-                    return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_, request);
+            joint = agree_in_words(
+                mine, size_,
+                [&](std::uint64_t const(&words)[5]) {
+                    std::memcpy(agreement_->own, words, sizeof(words));
+                    meet(
+                        "MPI_Iallreduce",
+                        [&](MPI_Request* request) {
+                            return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_,
+                                                  request);
+                        },
+                        first_patience());
+                    return agreement_->all;
                 },
-                first_patience());
-            std::uint64_t const* const most = agreement_->all;
-            bool const fine = most[0] == 0 && most[1] == ~most[2] && most[3] == ~most[4];
-            if (fine) {
-                joint = mine;
-                joint.rank = 0;
-            } else {
-                joint = compare(mine);
-            }
+                [&](std::uint64_t const(&words)[3]) { return gather(words); },
+                [&](std::string const& text, int root, std::uint64_t length) { return spread(text, root, length); });
         });
         return joint;
     }
@@ -262,7 +252,7 @@ private:
         std::string const reason = concat("rank ", rank, " (process ", pid,
                                           ") has died while others wait for it. Fix: look for what ended it: a "
                                           "signal, a lack of memory, an exit in the middle.");
-        family_->poison(mpi_failure(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
     }
 
     void share_node(MpiOptions const& options) {
@@ -338,12 +328,9 @@ private:
         return std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(1));
     }
 
-    /// The slow way: somebody fails or differs, so everybody looks at all verdicts and hears the texts that matter.
-    [[nodiscard]] Verdict compare(Verdict const& mine) {
+    [[nodiscard]] std::uint64_t const* gather(std::uint64_t const (&words)[3]) {
         Agreement& place = *agreement_;
-        place.line[0] = static_cast<std::uint64_t>(mine.code);
-        place.line[1] = mine.digest;
-        place.line[2] = mine.reason.size();
+        std::memcpy(place.line, words, sizeof(words));
         place.lines.resize(3 * static_cast<std::size_t>(size_));
         meet(
             "MPI_Iallgather",
@@ -351,27 +338,7 @@ private:
                 return MPI_Iallgather(place.line, 3, MPI_UINT64_T, place.lines.data(), 3, MPI_UINT64_T, comm_, request);
             },
             verdict_patience());
-        auto const line = [&](int rank) { return place.lines.data() + 3 * rank; };
-        int failing = 0;
-        while (failing < size_ && line(failing)[0] == 0) ++failing;
-        int differing = failing < size_ ? size_ : 1;
-        while (differing < size_ && line(differing)[1] == line(0)[1]) ++differing;
-        Verdict at[2];
-        int const from[2] = {failing < size_ ? failing : 0, differing < size_ ? differing : -1};
-        for (int i = 0; i < 2; ++i) {
-            if (from[i] < 0) continue;
-            at[i].code = static_cast<ErrorCode>(line(from[i])[0]);
-            at[i].digest = line(from[i])[1];
-            at[i].reason = spread(mine.reason, from[i], line(from[i])[2]);
-        }
-        // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
-        if (failing < size_) {
-            at[0].rank = failing;
-            return at[0];
-        }
-        Verdict joint = transport::joint_verdict(from[1] < 0 ? 1 : 2, [&](int i) -> Verdict const& { return at[i]; });
-        joint.rank = from[1] < 0 ? 0 : from[1];
-        return joint;
+        return place.lines.data();
     }
     [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length) {
         agreement_->text = mine;
@@ -410,7 +377,7 @@ private:
             } else {
                 return;
             }
-            family_->poison(mpi_failure(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+            family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
             raise_failure();
         });
     }
@@ -473,7 +440,7 @@ private:
             "reshard::MpiCommunicator: waited ", static_cast<Index>(family_->options().deadline.count()), " ms in ",
             name(call_), who, found.why, ". Fix: find out why it does not come, or raise MpiOptions::deadline.");
         int const culprit = found.ranks.empty() ? -1 : member(found.ranks.front());
-        family_->poison(mpi_failure(ErrorCode::deadline, culprit, scope_, -1, -1, text));
+        family_->poison(failure_record(ErrorCode::deadline, culprit, scope_, -1, -1, text));
         raise_failure();
     }
     void abandon(ErrorCode code, char const* reason) noexcept {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_board.hpp
 /// \brief  What the ranks of a node know of each other besides NCCL: who has come how far, who is gone, what failed.
-/// \depends core, comm/detail/process.hpp, POSIX shared memory of Linux. No NCCL, no CUDA.
+/// \depends core, comm/detail/{failure_record,process}.hpp, POSIX shared memory of Linux. No NCCL, no CUDA.
 ///
 /// NCCL tells nobody why a rank stopped. Ranks of a node, threads or processes, tell each other here; ranks of other
 /// nodes learn from NCCL, or from the deadline.
 #pragma once
 
+#include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
@@ -23,28 +24,6 @@
 #include <memory>   // shared_ptr
 
 namespace reshard::inline v0::detail {
-
-/// A failure as it travels.
-struct NcclFailure {
-    int code = 0;             ///< an ErrorCode
-    int rank = -1;            ///< who failed, in the outermost communicator
-    std::uint64_t scope = 0;  ///< the communicator it happened in: its ranks may share the error itself
-    int first = -1;           ///< a mismatch belongs to these two ranks of that communicator; both -1: to all
-    int second = -1;
-    char reason[1000] = {};
-};
-
-[[nodiscard]] inline NcclFailure nccl_failure(ErrorCode code, int rank, std::uint64_t scope, int first, int second,
-                                              std::string_view reason) noexcept {
-    NcclFailure failure;
-    failure.code = static_cast<int>(code);
-    failure.rank = rank;
-    failure.scope = scope;
-    failure.first = first;
-    failure.second = second;
-    std::memcpy(failure.reason, reason.data(), smaller(reason.size(), sizeof(failure.reason) - 1));
-    return failure;
-}
 
 /// One rank's place. Written by its owner, read by all.
 struct alignas(128) NcclSeat {
@@ -118,7 +97,7 @@ public:
     }
 
     /// Whether anybody has failed; then `failure` is what failed first.
-    [[nodiscard]] bool heard(NcclFailure& failure) const noexcept {
+    [[nodiscard]] bool heard(FailureRecord& failure) const noexcept {
         Header const& head = header();
         for (int turn = 0; turn < 1000000; ++turn) {  // whoever writes it may die
             std::uint32_t const state = head.state.load(std::memory_order_acquire);
@@ -131,7 +110,7 @@ public:
         return false;
     }
     /// Makes `failure` the first, or replaces it by what was.
-    void tell(NcclFailure& failure) noexcept {
+    void tell(FailureRecord& failure) noexcept {
         Header& head = header();
         std::uint32_t none = 0;
         if (head.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
@@ -145,7 +124,7 @@ public:
 private:
     struct alignas(128) Header {
         std::atomic<std::uint32_t> state;  ///< 0: all is well; 1: somebody writes; 2: written
-        NcclFailure failure;
+        FailureRecord failure;
     };
     [[nodiscard]] Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_rounds.hpp.
+/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_rounds.hpp, comm/detail/transfer_listing.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -11,6 +11,7 @@
 
 #include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/nccl_rounds.hpp>
+#include <reshard/comm/detail/transfer_listing.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -90,10 +91,16 @@ private:
         std::size_t bytes;
         int peer;
     };
+    /// What one rank says to one peer.
+    struct Greeting {
+        TransferListing sends;     ///< from this rank to the peer
+        TransferListing receives;  ///< and from the peer to this rank
+    };
+    static_assert(sizeof(Greeting) == 8 * NcclTeam::words_per_peer);
     /// What becomes of a received message.
     struct Arrival {
         Receive const* receive;
-        MpiPiece piece;
+        BoxPiece piece;
         std::byte* staged;
     };
     /// What the host converts in the middle of the stream.
@@ -161,26 +168,24 @@ private:
     void greet() {
         int const ranks = team_->size();
         auto* const out = team_->host_in();
-        std::memset(out, 0, sizeof(NcclGreeting) * static_cast<std::size_t>(ranks));
+        std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
         for (TransferLane const& lane : out_) {
-            NcclListing listing;
-            for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(sends_[k]);
+            auto const listing = TransferListing::of(sends_.subspan(lane.at, lane.end - lane.at));
             std::memcpy(out + greeting_at(lane.peer), &listing, sizeof(listing));
         }
         for (TransferLane const& lane : in_) {
-            NcclListing listing;
-            for (std::size_t k = lane.at; k < lane.end; ++k) listing.add(receives_[k]);
+            auto const listing = TransferListing::of(receives_.subspan(lane.at, lane.end - lane.at));
             std::memcpy(out + greeting_at(lane.peer) + sizeof(listing), &listing, sizeof(listing));
         }
-        Index const bytes = Index{sizeof(NcclGreeting)} * ranks;
+        Index const bytes = Index{sizeof(Greeting)} * ranks;
         team_->begin_meeting(bytes, bytes, "ncclGroupEnd", [&](std::byte* from, std::byte* to) {
             for (int first = 1; first < ranks; first += rounds_.distances) {
                 NcclGroup group;
                 for (int d = first; d < smaller(first + rounds_.distances, ranks); ++d) {
                     int const next = (team_->rank() + d) % ranks;
                     int const previous = (team_->rank() + ranks - d) % ranks;
-                    send({from + greeting_at(next), sizeof(NcclGreeting), next});
-                    receive({to + greeting_at(previous), sizeof(NcclGreeting), previous});
+                    send({from + greeting_at(next), sizeof(Greeting), next});
+                    receive({to + greeting_at(previous), sizeof(Greeting), previous});
                 }
                 team_->settle(group.end(), "ncclGroupEnd");
             }
@@ -188,21 +193,23 @@ private:
         });
     }
     [[nodiscard]] static std::size_t greeting_at(int peer) noexcept {
-        return sizeof(NcclGreeting) * static_cast<std::size_t>(peer);
+        return sizeof(Greeting) * static_cast<std::size_t>(peer);
     }
     /// Throws MismatchError, on both ranks, unless each peer sends what this one expects, and the other way round.
     void compare() {
         int const me = team_->rank();
         for (int peer = 0; peer < team_->size(); ++peer) {
             if (peer == me) continue;
-            NcclGreeting mine;
-            NcclGreeting theirs;
+            Greeting mine;
+            Greeting theirs;
             std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
             std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
-            if (mine.sends != theirs.receives)
-                team_->raise_mismatch(me, peer, nccl_mismatch_text(me, mine.sends, peer, theirs.receives));
-            if (theirs.sends != mine.receives)
-                team_->raise_mismatch(peer, me, nccl_mismatch_text(peer, theirs.sends, me, mine.receives));
+            auto const demand = [this](int sender, auto const& sent, int receiver, auto const& expected) {
+                std::string const text = mismatch_of(sender, sent, receiver, expected);
+                if (!text.empty()) team_->raise_mismatch(sender, receiver, text);
+            };
+            demand(me, mine.sends, peer, theirs.receives);
+            demand(peer, theirs.sends, me, mine.receives);
         }
     }
 
@@ -247,7 +254,7 @@ private:
         messages_.clear();
         arrivals_.clear();
         for_lanes(out_left_, first, last, [&](TransferLane& lane) {
-            take_round(sends_, lane, rounds_, [&](Send const& send, MpiPiece const& piece) {
+            take_round(sends_, lane, rounds_, [&](Send const& send, BoxPiece const& piece) {
                 Index const bytes = piece.box.elements() * send.wire_element_bytes();
                 std::byte const* const at = pack(send, piece, place);
                 messages_.push_back({at, static_cast<std::size_t>(bytes), lane.peer});
@@ -256,7 +263,7 @@ private:
         });
         std::size_t const sent = messages_.size();
         for_lanes(in_left_, first, last, [&](TransferLane& lane) {
-            take_round(receives_, lane, rounds_, [&](Receive const& receive, MpiPiece const& piece) {
+            take_round(receives_, lane, rounds_, [&](Receive const& receive, BoxPiece const& piece) {
                 Index const bytes = piece.box.elements() * receive.wire_element_bytes();
                 std::byte* at = receive.base + piece.offset;
                 if (!nccl_goes_straight(receive, piece.box)) {
@@ -294,27 +301,27 @@ private:
     }
 
     /// Where the piece lies as it travels; takes room at `place` where that is not where it lies in memory.
-    [[nodiscard]] std::byte const* pack(Send const& send, MpiPiece const& piece, Index& place) {
+    [[nodiscard]] std::byte const* pack(Send const& send, BoxPiece const& piece, Index& place) {
         std::byte const* const from = send.base + piece.offset;
         if (nccl_goes_straight(send, piece.box)) return from;
         std::byte* const to = near_.data() + place;
-        StridedBox const wire = mpi_dense_box(piece.box, send.wire_element_bytes());
+        StridedBox const wire = dense_box(piece.box, send.wire_element_bytes());
         place += staging_slot(wire.payload_bytes());
         if (send.conversion.is_plain()) {
             copies_.add(from, piece.box, to, wire, team_->stream());
         } else {
-            change({0, from, piece.box, send.conversion}, {0, to, wire, mpi_on_wire(send.conversion)});
+            change({0, from, piece.box, send.conversion}, {0, to, wire, on_wire(send.conversion)});
         }
         return to;
     }
     void unpack(Arrival const& arrival) {
         Receive const& receive = *arrival.receive;
         std::byte* const to = receive.base + arrival.piece.offset;
-        StridedBox const wire = mpi_dense_box(arrival.piece.box, receive.wire_element_bytes());
+        StridedBox const wire = dense_box(arrival.piece.box, receive.wire_element_bytes());
         if (receive.conversion.is_plain()) {
             copies_.add(arrival.staged, wire, to, arrival.piece.box, team_->stream());
         } else {
-            change({0, arrival.staged, wire, mpi_on_wire(receive.conversion)},
+            change({0, arrival.staged, wire, on_wire(receive.conversion)},
                    {0, to, arrival.piece.box, receive.conversion});
         }
     }
@@ -327,9 +334,9 @@ private:
     }
     /// Values change on the host: without a kernel nothing else can. They come and go in the order of the stream.
     void change_on_host(Send const& from, Receive const& to) {
-        Send const raw{0, host_.data(), mpi_dense_box(from.box, from.box.element_bytes), from.conversion};
+        Send const raw{0, host_.data(), dense_box(from.box, from.box.element_bytes), from.conversion};
         Receive const made{0, host_.data() + staging_slot(raw.box.payload_bytes()),
-                           mpi_dense_box(to.box, to.box.element_bytes), to.conversion};
+                           dense_box(to.box, to.box.element_bytes), to.conversion};
         copy_on_stream(from.base, from.box, host_.data(), raw.box, team_->stream());
         jobs_.push_back({raw, made});  // make_room() has counted them: their addresses stay
         cuda_check(cudaLaunchHostFunc(
@@ -356,10 +363,10 @@ private:
                 copies_.add(send, receive);
                 continue;
             }
-            MpiPieceRule const rule = mpi_piece_rule(send.box, wire_weight(send), rounds_.bytes);
+            PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
             for (Index n = 0; n < rule.pieces; ++n) {
-                MpiPiece const from = mpi_piece_of(send.box, rule, n);
-                MpiPiece const to = mpi_piece_of(receive.box, rule, n);
+                BoxPiece const from = piece_of(send.box, rule, n);
+                BoxPiece const to = piece_of(receive.box, rule, n);
                 change({0, send.base + from.offset, from.box, send.conversion},
                        {0, receive.base + to.offset, to.box, receive.conversion});
             }
@@ -374,7 +381,7 @@ private:
         std::size_t jobs = 0;
         Index copies = 0;
         Index batches = 1;
-        auto const count = [&](auto const& transfer, MpiPiece const& piece, Index& place) {
+        auto const count = [&](auto const& transfer, BoxPiece const& piece, Index& place) {
             if (nccl_goes_straight(transfer, piece.box)) return;
             place += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
             if (Copies::converts || transfer.conversion.is_plain()) {
@@ -391,8 +398,8 @@ private:
                 ++copies;
                 continue;
             }
-            MpiPieceRule const rule = mpi_piece_rule(send.box, wire_weight(send), rounds_.bytes);
-            Index const most = mpi_piece_of(send.box, rule, 0).box.elements();
+            PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
+            Index const most = piece_of(send.box, rule, 0).box.elements();
             host = larger(host, staging_slot(most * send.box.element_bytes) +
                                     staging_slot(most * own_receives_[k].box.element_bytes));
             jobs += static_cast<std::size_t>(rule.pieces);
@@ -401,7 +408,7 @@ private:
             for_each_group([&](int first, int last) {
                 Index place = 0;
                 batches += 2;
-                auto const counted = [&](auto const& transfer, MpiPiece const& piece) {
+                auto const counted = [&](auto const& transfer, BoxPiece const& piece) {
                     count(transfer, piece, place);
                 };
                 for_lanes(out_left_, first, last,

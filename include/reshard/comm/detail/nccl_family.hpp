@@ -49,7 +49,7 @@ struct NcclFamily {
     NcclOptions options;
     std::shared_ptr<NcclBoard> board;  ///< of the outermost communicator; null for a group of one
     int rank = -1;                     ///< in it
-    NcclFailure failure;
+    FailureRecord failure;
     bool poisoned = false;
     bool reported = false;
 
@@ -57,7 +57,7 @@ struct NcclFamily {
         if (!poisoned && board) poisoned = board->heard(failure);
         return poisoned;
     }
-    void poison(NcclFailure const& mine) noexcept {
+    void poison(FailureRecord const& mine) noexcept {
         if (hear()) return;
         failure = mine;
         poisoned = true;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_rounds.hpp
 /// \brief  How an exchange over NCCL is cut into rounds: the same on both sides of every message.
-/// \depends comm/detail/lanes.hpp, comm/detail/nccl_peers.hpp.
+/// \depends comm/detail/lanes.hpp, comm/detail/nccl_team.hpp.
 #pragma once
 
 #include <reshard/comm/detail/lanes.hpp>
-#include <reshard/comm/detail/nccl_peers.hpp>
+#include <reshard/comm/detail/nccl_team.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -25,7 +25,7 @@ struct NcclRounds : PairShare {
 template <class Byte>
 [[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer, StridedBox const& box) noexcept {
     int left = 0;
-    static_cast<void>(mpi_run_bytes(box, left));
+    static_cast<void>(run_bytes_of(box, left));
     return left == 0 && transfer.conversion.is_plain();
 }
 

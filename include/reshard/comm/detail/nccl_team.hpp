@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_team.hpp
 /// \brief  One NCCL communicator: how its rank waits and fails with the others, and what is shared with its relatives.
-/// \depends comm/communicator.hpp, comm/detail/nccl_family.hpp.
+/// \depends comm/detail/{agree_in_words,nccl_family}.hpp.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/agree_in_words.hpp>
 #include <reshard/comm/detail/nccl_family.hpp>
 #include <reshard/core/detail/watched.hpp>
 
@@ -144,8 +144,6 @@ public:
     [[nodiscard]] std::byte* host_out() const noexcept { return host_->data() + meeting_bytes_; }
     [[nodiscard]] std::byte* device_in() const noexcept { return near_->data(); }
     [[nodiscard]] std::byte* device_out() const noexcept { return near_->data() + meeting_bytes_; }
-    /// Bytes each of the four places holds.
-    [[nodiscard]] Index meeting_bytes() const noexcept { return meeting_bytes_; }
     /// Of what peers tell each other before an exchange, for one peer.
     static constexpr Index words_per_peer = 22;
 
@@ -154,24 +152,15 @@ public:
     /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
     /// \pre the family is poisoned.
     [[noreturn]] void raise_failure(bool waiting = true) {
-        NcclFailure const& failure = family_->failure;
-        auto const code = static_cast<ErrorCode>(failure.code);
-        bool const everyone = failure.first < 0 && failure.second < 0;
-        bool const ours = everyone || failure.first == rank_ || failure.second == rank_;
-        bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
-        if (failure.scope == scope_ && ours && shared && !std::exchange(family_->reported, true))
-            raise(code, failure.reason);
-        raise(ErrorCode::peer_failed,
-              concat("reshard::NcclCommunicator: rank ", failure.rank, " failed: ", failure.reason));
+        detail::raise_failure(family_->failure, "reshard::NcclCommunicator", rank_, scope_, waiting, family_->reported);
     }
     /// Tells everybody that the payloads of two ranks differ, and throws.
     [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
-        family_->poison(nccl_failure(ErrorCode::mismatch, family_->rank, scope_, first, second, reason));
+        family_->poison(failure_record(ErrorCode::mismatch, family_->rank, scope_, first, second, reason));
         raise_failure();
     }
     void poison(ErrorCode code, std::string_view reason) noexcept {
-        family_->poison(nccl_failure(code == ErrorCode::none ? ErrorCode::user : code, family_->rank, scope_, rank_,
-                                     rank_, reason));
+        family_->poison(failure_record(code, family_->rank, scope_, rank_, rank_, reason));
     }
     /// Runs a part of a collective on the communicator's device. If it throws, the others hear of it, and NCCL stops.
     template <class Body>
@@ -216,7 +205,6 @@ private:
     void look_for_the_lost();
     [[noreturn]] void raise_deadline();
     void meet_the_others();
-    [[nodiscard]] Verdict compare(Verdict const& mine);
     [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length);
 
     ncclComm_t comm_;
@@ -241,7 +229,7 @@ private:
 };
 
 inline void NcclTeam::set_up() {
-    cuda_check(cudaGetDevice(&device_), "cudaGetDevice");
+    device_ = current_device();
     if (comm_ != nullptr) {
         await_settled(comm_, "making the communicator");
         nccl_check(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank", comm_);
@@ -296,50 +284,34 @@ inline void NcclTeam::meet_the_others() {
 
 inline Verdict NcclTeam::agree(Verdict const& mine) {
     if (size_ == 1) return transport::joint_verdict(1, [&](int) -> Verdict const& { return mine; });
-    std::uint64_t const text = Digest{}.add_text(mine.reason).value();
-    std::uint64_t const all[5] = {mine.ok() ? 0U : 1U, mine.digest, ~mine.digest, text, ~text};
-    std::memcpy(host_in(), all, sizeof(all));
-    // Whoever failed may have left this very agreement before: then its end is on its way.
-    meet(
-        sizeof(all), sizeof(all), "ncclAllReduce",
-        [&](std::byte* from, std::byte* to) { return ncclAllReduce(from, to, 5, ncclUint64, ncclMax, comm_, stream_); },
-        patience(std::chrono::milliseconds(100)));
-    std::uint64_t most[5] = {};
-    std::memcpy(most, host_out(), sizeof(most));
-    if (most[0] != 0 || most[1] != ~most[2] || most[3] != ~most[4]) return compare(mine);
-    Verdict joint = mine;
-    joint.rank = 0;
-    return joint;
-}
-
-/// The slow way: somebody fails or differs, so everybody looks at all verdicts and hears the texts that matter.
-inline Verdict NcclTeam::compare(Verdict const& mine) {
-    std::uint64_t const line[3] = {static_cast<std::uint64_t>(mine.code), mine.digest, mine.reason.size()};
-    std::memcpy(host_in(), line, sizeof(line));
-    meet(
-        sizeof(line), Index{sizeof(line)} * size_, "ncclAllGather",
-        [&](std::byte* from, std::byte* to) { return ncclAllGather(from, to, sizeof(line), ncclInt8, comm_, stream_); },
-        patience(std::chrono::seconds(1)));
-    std::vector<std::uint64_t> lines(3 * static_cast<std::size_t>(size_));
-    std::memcpy(lines.data(), host_out(), lines.size() * sizeof(lines[0]));
-    auto const at = [&](int rank) { return lines.data() + Index{3} * rank; };
-    int failing = 0;
-    while (failing < size_ && at(failing)[0] == 0) ++failing;
-    int differing = failing < size_ ? size_ : 1;
-    while (differing < size_ && at(differing)[1] == at(0)[1]) ++differing;
-    // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
-    int const from[2] = {failing < size_ ? failing : 0, differing < size_ ? differing : -1};
-    Verdict seen[2];
-    for (int i = 0; i < 2; ++i) {
-        if (from[i] < 0) continue;
-        seen[i].code = static_cast<ErrorCode>(at(from[i])[0]);
-        seen[i].digest = at(from[i])[1];
-        seen[i].reason = spread(mine.reason, from[i], at(from[i])[2]);
-    }
-    int const count = from[1] < 0 ? 1 : 2;
-    Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
-    joint.rank = from[count - 1];
-    return joint;
+    auto const reduce = [&](std::byte* from, std::byte* to) {
+        return ncclAllReduce(from, to, 5, ncclUint64, ncclMax, comm_, stream_);
+    };
+    std::vector<std::uint64_t> found;
+    auto const take = [&](std::size_t words) {
+        found.resize(words);
+        std::memcpy(found.data(), host_out(), words * sizeof(found[0]));
+        return found.data();
+    };
+    return agree_in_words(
+        mine, size_,
+        [&](std::uint64_t const(&words)[5]) {
+            std::memcpy(host_in(), words, sizeof(words));
+            // Whoever failed may have left this very agreement before: then its end is on its way.
+            meet(sizeof(words), sizeof(words), "ncclAllReduce", reduce, patience(std::chrono::milliseconds(100)));
+            return take(5);
+        },
+        [&](std::uint64_t const(&words)[3]) {
+            std::memcpy(host_in(), words, sizeof(words));
+            meet(
+                sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather",
+                [&](std::byte* from, std::byte* to) {
+                    return ncclAllGather(from, to, sizeof(words), ncclInt8, comm_, stream_);
+                },
+                patience(std::chrono::seconds(1)));
+            return take(3 * static_cast<std::size_t>(size_));
+        },
+        [&](std::string const& text, int root, std::uint64_t length) { return spread(text, root, length); });
 }
 
 inline std::string NcclTeam::spread(std::string const& mine, int root, std::uint64_t length) {
@@ -410,7 +382,7 @@ inline void NcclTeam::look_for_the_lost() {
             continue;
         }
         family_->poison(
-            nccl_failure(ErrorCode::peer_failed, members_[static_cast<std::size_t>(r)], scope_, -1, -1, reason));
+            failure_record(ErrorCode::peer_failed, members_[static_cast<std::size_t>(r)], scope_, -1, -1, reason));
         raise_failure();
     }
 }
@@ -436,7 +408,7 @@ inline void NcclTeam::raise_deadline() {
         ". Fix: find out why it does not come, or raise NcclOptions::deadline.");
     int const member = static_cast<std::size_t>(culprit) < members_.size() ? members_[static_cast<std::size_t>(culprit)]
                                                                            : family_->rank;
-    family_->poison(nccl_failure(ErrorCode::deadline, member, scope_, -1, -1, text));
+    family_->poison(failure_record(ErrorCode::deadline, member, scope_, -1, -1, text));
     raise_failure();
 }
 

@@ -123,11 +123,6 @@ private:
         options.deadline = comparable(options.deadline);
         return options;
     }
-    [[nodiscard]] static int current_device() {
-        int device = 0;
-        cuda_check(cudaGetDevice(&device), "cudaGetDevice");
-        return device;
-    }
 
     // ---- Who moves what ---------------------------------------------------------------------------------------
 
@@ -195,7 +190,7 @@ private:
         in_left_ = in_;
         do {
             Index room = 0;
-            auto const count = [&](auto const& transfer, MpiPiece const& piece) {
+            auto const count = [&](auto const& transfer, BoxPiece const& piece) {
                 if (!is_staged(transfer)) return;
                 room += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
                 if (!transfer.conversion.is_plain()) room += staging_slot(piece.box.payload_bytes());
@@ -278,7 +273,7 @@ private:
             place += staging_slot(bytes);
             return at;
         };
-        take_rounds(sends_, out_left_, [&](Send const& send, MpiPiece const& piece) {
+        take_rounds(sends_, out_left_, [&](Send const& send, BoxPiece const& piece) {
             Send const mine{send.peer, send.base + piece.offset, piece.box, send.conversion};
             if (!is_staged(send)) return now_sent_.push_back(mine);
             Piece const wire = staged(mine, room_for);
@@ -286,7 +281,7 @@ private:
             if (!mine.conversion.is_plain()) converting_.push_back(wire);
             now_sent_.push_back({send.peer, wire.to.base, wire.to.box, wire.to.conversion});
         });
-        take_rounds(receives_, in_left_, [&](Receive const& receive, MpiPiece const& piece) {
+        take_rounds(receives_, in_left_, [&](Receive const& receive, BoxPiece const& piece) {
             Receive const mine{receive.peer, receive.base + piece.offset, piece.box, receive.conversion};
             if (!is_staged(receive)) return now_received_.push_back(mine);
             Piece const wire = staged(mine, room_for);
@@ -301,10 +296,10 @@ private:
     template <class Byte, class Room>
     [[nodiscard]] static Piece staged(Transfer<Byte> const& mine, Room const& room_for) {
         Piece piece;
-        piece.to = {mine.peer, nullptr, mpi_dense_box(mine.box, mine.wire_element_bytes()),
-                    mine.conversion.is_active() ? mpi_on_wire(mine.conversion) : Conversion{}};
+        piece.to = {mine.peer, nullptr, dense_box(mine.box, mine.wire_element_bytes()),
+                    mine.conversion.is_active() ? on_wire(mine.conversion) : Conversion{}};
         piece.to.base = room_for(piece.to.box.payload_bytes());
-        piece.from = {mine.peer, piece.to.base, mpi_dense_box(mine.box, mine.box.element_bytes), mine.conversion};
+        piece.from = {mine.peer, piece.to.base, dense_box(mine.box, mine.box.element_bytes), mine.conversion};
         if (!mine.conversion.is_plain()) piece.from.base = room_for(piece.from.box.payload_bytes());
         return piece;
     }
@@ -325,8 +320,8 @@ private:
             auto* const at = const_cast<std::byte*>(piece.from.base);
             Receive const& to = piece.to;
             if (!to.conversion.is_plain()) {  // what travelled lies before it: see staged()
-                StridedBox const wire = mpi_dense_box(to.box, to.wire_element_bytes());
-                deliver(Send{0, at - staging_slot(wire.payload_bytes()), wire, mpi_on_wire(to.conversion)},
+                StridedBox const wire = dense_box(to.box, to.wire_element_bytes());
+                deliver(Send{0, at - staging_slot(wire.payload_bytes()), wire, on_wire(to.conversion)},
                         Receive{0, at, piece.from.box, to.conversion});
             }
             copies_.add(at, piece.from.box, to.base, to.box, options_.stream);

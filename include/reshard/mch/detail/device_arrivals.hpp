@@ -192,10 +192,8 @@ private:
     /// slots.
     void give_slots(Work& work, bool may_move, List<MchRowMove>& moves) {
         Index const z = shard_.entries;
-        ReceivePlan plan;
-        plan.first = shard_.offset;
-        plan.slots = z - 1;
-        List<std::uint32_t> taken(work, plan.words());
+        MchFreeSlots among{shard_.offset, z - 1};
+        List<std::uint32_t> taken(work, among.words());
         List<std::uint32_t> moved(work, kept_ + 1);
         List<Index> moved_before(work, kept_ + 1);
         work.fill(taken.data(), 0, taken.bytes());
@@ -211,15 +209,15 @@ private:
         if (on_reserved > 1) refuse_slot_twice(*table_, shard_.offset + z - 1);
         if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
 
-        List<std::uint32_t> free_of_word(work, plan.words() + 1);
-        List<Index> free_before(work, plan.words() + 1);
-        plan.taken = taken.data();
-        plan.free = free_of_word.data();
-        plan.free_before = free_before.data();
-        for_each_index(work, "free slots", plan.words() + 1, MchCountFree{plan});
-        work.sum(plan.free, free_before.data(), plan.words() + 1);
+        List<std::uint32_t> free_of_word(work, among.words() + 1);
+        List<Index> free_before(work, free_of_word.size());
+        among.taken = taken.data();
+        among.free = free_of_word.data();
+        among.free_before = free_before.data();
+        for_each_index(work, "free slots", free_of_word.size(), MchCountFree{among});
+        work.sum(among.free, free_before.data(), free_of_word.size());
         List<Index> free(work, z - (kept_ - homeless));
-        for_each_index(work, "free slots", plan.words() + 1, MchListFree{plan, free.data()});
+        for_each_index(work, "free slots", free_of_word.size(), MchListFree{among, free.data()});
         slots_ = List<Index>(work, z);
         moves = List<MchRowMove>(work, homeless);
         for_each_index(work, "slots", z,

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_kernels.hpp
 /// \brief  The kernel bodies that carry a shard to other ranks: where entries go, what came, scores, slots, columns.
-/// \depends mch/{routing,transition}, cuda/{columns,receive_report,rules,work}. Compiles without CUDA.
+/// \depends mch/{routing,transition}, cuda/{columns,rules,work}. Compiles without CUDA.
 ///
 /// They are the loops of mch/detail/{outgoing,incoming}.hpp, an entry a thread. Faults are counted, and the entry that
 /// the host's loops would name first is kept, so that the host can say the same of it.
 #pragma once
 
 #include <reshard/cuda/columns.hpp>
-#include <reshard/cuda/receive_report.hpp>
 #include <reshard/cuda/rules.hpp>
 #include <reshard/cuda/work.hpp>
 #include <reshard/mch/routing.hpp>
@@ -17,17 +16,6 @@
 namespace reshard::inline v0::detail {
 
 // ---- What leaves -------------------------------------------------------------------------------------------------
-
-/// The part of offsets[0] <= ... <= offsets[parts] that a place lies in: the last that begins there or before.
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr int part_at(Index const* offsets, int parts, Index place) noexcept {
-    int low = 0;
-    int high = parts;
-    while (high - low > 1) {
-        int const middle = low + (high - low) / 2;
-        (offsets[middle] <= place ? low : high) = middle;
-    }
-    return low;
-}
 
 /// The destination of an entry: a part, `left_out` for an id that no look-up would find and that is to be dropped,
 /// `out_of_range` for a slot that is not of the saved shard it lies in, or an id that was not looked up there.
@@ -385,21 +373,39 @@ struct MchFindSlots {
     }
 };
 
+/// Which slots of [first, first + slots) nobody has.
+struct MchFreeSlots {
+    Index first = 0;
+    Index slots = 0;                       ///< all but the last
+    std::uint32_t const* taken = nullptr;  ///< a bit per slot
+    std::uint32_t* free = nullptr;         ///< free slots per word, and a zero behind the last
+    Index const* free_before = nullptr;    ///< their exclusive sum
+
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index words() const noexcept { return ceil_div(slots, 32); }
+    [[nodiscard]] RESHARD_HOST_DEVICE std::uint32_t free_bits(Index word) const noexcept {
+        if (word == words()) return 0;
+        Index const left = slots - 32 * word;
+        return ~taken[word] & (left >= 32 ? ~std::uint32_t{0} : (std::uint32_t{1} << static_cast<unsigned>(left)) - 1U);
+    }
+};
 struct MchCountFree {
-    ReceivePlan plan;  ///< slots: all but the last
+    MchFreeSlots among;
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index word) const {
-        count_free(plan, word);
+        among.free[word] = static_cast<std::uint32_t>(ones(among.free_bits(word)));
     }
 };
 /// The free slots, ascending, the last slot behind them.
 struct MchListFree {
-    ReceivePlan plan;
+    MchFreeSlots among;
     Index* list;
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index word) const {
-        if (word < plan.words()) return write_free(plan, list, word);
-        list[plan.free_before[word]] = plan.first + plan.slots;
+        Index at = among.free_before[word];
+        for (std::uint32_t rest = among.free_bits(word); rest != 0; rest &= rest - 1U) {
+            list[at++] = among.first + 32 * word + ones((rest & (~rest + 1U)) - 1U);
+        }
+        if (word == among.words()) list[at] = among.first + among.slots;
     }
 };
 /// A slot for every row: its own, the lowest free ones in turn, then what is left.

@@ -89,11 +89,7 @@ struct alignas(16) Unit16 {
     if (nest.empty) return box;
     box.from = from + nest.from_offset;
     box.to = to + nest.to_offset;
-    Index run = to_box.element_bytes;
-    if (!nest.dims.empty() && nest.dims.back().from == run && nest.dims.back().to == run) {
-        run *= nest.dims.back().extent;
-        nest.dims.pop_back();
-    }
+    Index const run = take_row(nest, to_box.element_bytes);
     std::uint64_t bits = static_cast<std::uint64_t>(run) | reinterpret_cast<std::uintptr_t>(box.from) |
                          reinterpret_cast<std::uintptr_t>(box.to);
     for (LoopDim const& dim : nest.dims)
@@ -140,9 +136,9 @@ RESHARD_HOST_DEVICE inline void copy_thread(CopyBox const& box, Index tile, int 
     }
 }
 
-// ---- Reduction and cast ------------------------------------------------------------------------------------------
+// ---- Reduction ---------------------------------------------------------------------------------------------------
 
-/// destination = op over the slots, divided, as a value of another type. Addresses are those of element 0.
+/// destination = op over the slots, divided. Addresses are those of element 0.
 struct FoldBox {
     std::byte const* from = nullptr;
     std::byte* to = nullptr;
@@ -150,8 +146,7 @@ struct FoldBox {
     Index slots = 1;
     Index divisor = 1;
     Reduce op = Reduce::sum;
-    DType from_type = DType::f32;
-    DType to_type = DType::f32;
+    DType dtype = DType::f32;
     BoxLoops loops;
 };
 
@@ -172,18 +167,9 @@ enum class FoldCarrier : std::uint8_t { f32, f64, i64, u64 };
     }
 }
 
-/// Whether a fold of one type can leave values of another: the same, or floats where the accumulator's value is
-/// rounded once. (f64 to 16 bits would be rounded twice, by way of f32.)
-[[nodiscard]] constexpr bool can_fold_into(Reduce op, DType from, DType to) noexcept {
-    if (!supports(op, from)) return false;
-    if (from == to) return true;
-    if (!is_floating(from) || !is_floating(to)) return false;
-    return from != DType::f64 || to == DType::f32;
-}
-
-[[nodiscard]] inline FoldBox fold_box(Reduce op, DType from_type, std::byte const* from, StridedBox const& from_box,
-                                      Index slot_stride, Index slots, DType to_type, std::byte* to,
-                                      StridedBox const& to_box, Index divisor) noexcept {
+[[nodiscard]] inline FoldBox fold_box(Reduce op, DType dtype, std::byte const* from, StridedBox const& from_box,
+                                      Index slot_stride, Index slots, std::byte* to, StridedBox const& to_box,
+                                      Index divisor) noexcept {
     FoldBox box;
     LoopNest const nest = loop_nest(from_box, to_box);
     box.from = from + nest.from_offset;
@@ -192,22 +178,9 @@ enum class FoldCarrier : std::uint8_t { f32, f64, i64, u64 };
     box.slots = slots;
     box.divisor = divisor;
     box.op = op;
-    box.from_type = from_type;
-    box.to_type = to_type;
+    box.dtype = dtype;
     box.loops = box_loops(nest);
     return box;
-}
-/// Whether every element has the alignment that device code needs.
-[[nodiscard]] inline bool is_aligned(FoldBox const& box) noexcept {
-    std::uint64_t from = reinterpret_cast<std::uintptr_t>(box.from);
-    std::uint64_t to = reinterpret_cast<std::uintptr_t>(box.to);
-    if (box.slots > 1) from |= static_cast<std::uint64_t>(box.slot_stride);
-    for (int d = 0; d < box.loops.count; ++d) {
-        from |= static_cast<std::uint64_t>(box.loops.loops[d].from);
-        to |= static_cast<std::uint64_t>(box.loops.loops[d].to);
-    }
-    return from % static_cast<std::uint64_t>(bytes(box.from_type)) == 0 &&
-           to % static_cast<std::uint64_t>(bytes(box.to_type)) == 0;
 }
 
 /// Bits of an integer type or a boolean. (The table of bits() is the host's.)
@@ -245,13 +218,12 @@ template <class A>
 
 template <class A>
 RESHARD_HOST_DEVICE inline void store_carrier(DType dtype, std::byte* at, A value) noexcept {
-    if constexpr (std::is_floating_point_v<A>) {
-        if (dtype == DType::f32) return store_as<float>(at, static_cast<float>(value));
-        if (dtype == DType::f64) return store_as<double>(at, static_cast<double>(value));
-        if constexpr (sizeof(A) == 4) {
-            if (dtype == DType::f16) return store_as<Float16>(at, Float16(value));
-            return store_as<BFloat16>(at, BFloat16(value));
-        }
+    if constexpr (sizeof(A) == 4) {
+        if (dtype == DType::f16) return store_as<Float16>(at, Float16(value));
+        if (dtype == DType::bf16) return store_as<BFloat16>(at, BFloat16(value));
+        store_as<float>(at, value);
+    } else if constexpr (std::is_floating_point_v<A>) {
+        store_as<double>(at, value);
     } else {
         switch (bits_on_device(dtype)) {
             case 8: return store_as<std::uint8_t>(at, static_cast<std::uint8_t>(value));
@@ -286,7 +258,7 @@ template <class A>
 }
 
 /// Folds those elements of a tile that are one thread's; store(to offset, value) has each. A: the type of the
-/// accumulator, that of carrier_of(box.from_type).
+/// accumulator, that of carrier_of(box.dtype).
 template <class A, class Store>
 RESHARD_HOST_DEVICE inline void fold_elements_of_thread(FoldBox const& box, Index tile, int thread,
                                                         Store&& store) noexcept {
@@ -299,14 +271,14 @@ RESHARD_HOST_DEVICE inline void fold_elements_of_thread(FoldBox const& box, Inde
         Index const unit = first + Index{i} * box_threads;
         if (unit >= box.loops.units) continue;
         box.loops.locate(unit, from[i], to[i]);
-        sums[i] = load_carrier<A>(box.from_type, box.from + from[i]);
+        sums[i] = load_carrier<A>(box.dtype, box.from + from[i]);
     }
     for (Index k = 1; k < box.slots; ++k) {  // in the order of slots: the same bits as the host's fold
         RESHARD_UNROLL
         for (int i = 0; i < box_items; ++i) {
             if (first + Index{i} * box_threads >= box.loops.units) continue;
             from[i] += box.slot_stride;
-            sums[i] = combine_any(box.op, sums[i], load_carrier<A>(box.from_type, box.from + from[i]));
+            sums[i] = combine_any(box.op, sums[i], load_carrier<A>(box.dtype, box.from + from[i]));
         }
     }
     RESHARD_UNROLL
@@ -323,7 +295,7 @@ RESHARD_HOST_DEVICE inline void fold_elements_of_thread(FoldBox const& box, Inde
 template <class A>
 RESHARD_HOST_DEVICE inline void fold_thread(FoldBox const& box, Index tile, int thread) noexcept {
     fold_elements_of_thread<A>(box, tile, thread,
-                               [&](Index to, A value) { store_carrier<A>(box.to_type, box.to + to, value); });
+                               [&](Index to, A value) { store_carrier<A>(box.dtype, box.to + to, value); });
 }
 
 }  // namespace reshard::inline v0::detail

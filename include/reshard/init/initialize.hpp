@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/exec/initialize.hpp
+/// \file   reshard/init/initialize.hpp
 /// \brief  Every rank fills its own part of a tensor, and the whole is the same for every mesh, placement and world.
-/// \depends exec/initializer, exec/detail; memory. Opt-in: not part of the umbrella. There is no communicator to pass.
+/// \depends init/initializer, init/detail; plan, memory. Opt-in: not part of the umbrella. No communicator to pass.
 ///
 ///     initialize(tensor, rank, 42, xavier_uniform(tensor));
 ///
@@ -10,13 +10,13 @@
 ///
 ///     words     Philox4x32-10; the key is the seed; the counter's lower half is index / 4 (of doubles, index / 2), its
 ///               upper half FNV-1a, 64 bits, of the name's bytes; word index % 4 (words 2 (index % 2) and the next)
-///     values    as in exec/detail/random_values.hpp: a uniform value is low + u (high - low), a normal one comes from
+///     values    as in init/detail/random_values.hpp: a uniform value is low + u (high - low), a normal one comes from
 ///               the inverse of the distribution function, so that one word (two) makes one value
 ///     types     F32, BF16 and F16 are computed alike: the 16-bit ones are the F32 values, rounded once to nearest even
 ///               (and kept within the bounds, where there are any); F64 is computed in double
 ///
 /// The bits are the same on all machines and compilers that keep to IEEE 754: only its correctly rounded operations
-/// are used, and contraction to fused operations cannot change them (exec/detail/normal_quantile.hpp). -ffast-math does
+/// are used, and contraction to fused operations cannot change them (init/detail/normal_quantile.hpp). -ffast-math does
 /// not compile. Doubles need fma: where the compiler's target has none it is a call, several times slower.
 ///
 /// A Partial axis holds what plan(R, P) leaves: the values at coordinate 0 and the identity of the op elsewhere; where
@@ -24,8 +24,8 @@
 #pragma once
 
 #include <reshard/core/view_box.hpp>
-#include <reshard/exec/detail/global_runs.hpp>
-#include <reshard/exec/detail/random_values.hpp>
+#include <reshard/init/detail/global_runs.hpp>
+#include <reshard/init/detail/random_values.hpp>
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/fold.hpp>
 #include <reshard/plan/plan.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/exec/detail/global_runs.hpp
+/// \file   reshard/init/detail/global_runs.hpp
 /// \brief  A rank's local tensor as runs of elements that lie side by side in the whole tensor.
 /// \depends algebra. No allocation.
 #pragma once

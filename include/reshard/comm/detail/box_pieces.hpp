@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/comm/detail/mpi_pieces.hpp
+/// \file   reshard/comm/detail/box_pieces.hpp
 /// \brief  How transfers are cut into messages, and one box into pieces: a rule both sides of a pair know.
 /// \depends core, memory. No MPI, no allocation.
 ///
@@ -14,19 +14,18 @@
 namespace reshard::inline v0::detail {
 
 /// A quarter of a second-level cache: what is packed here is still there when it is sent.
-inline constexpr Index mpi_piece_bytes = Index{512} << 10;
+inline constexpr Index piece_bytes = Index{512} << 10;
 
 /// Cuts the box of a long transfer: the dimensions before `at` are walked one index at a time, `at` in steps.
-struct MpiPieceRule {
+struct PieceRule {
     int at = 0;
     Index step = 1;
     Index parts = 1;  ///< along dimension `at`
     Index pieces = 1;
 };
 
-[[nodiscard]] constexpr MpiPieceRule mpi_piece_rule(StridedBox const& box, Index wire_element_bytes,
-                                                    Index most) noexcept {
-    MpiPieceRule rule;
+[[nodiscard]] constexpr PieceRule piece_rule_of(StridedBox const& box, Index wire_element_bytes, Index most) noexcept {
+    PieceRule rule;
     Index inner = wire_element_bytes;
     rule.at = box.dims.size() - 1;
     while (rule.at > 0 && inner * box.dims[rule.at].extent <= most) inner *= box.dims[rule.at--].extent;
@@ -41,13 +40,13 @@ struct MpiPieceRule {
     return rule;
 }
 
-struct MpiPiece {
+struct BoxPiece {
     Index offset = 0;  ///< bytes from the base of the whole box
     StridedBox box;
 };
 
-[[nodiscard]] constexpr MpiPiece mpi_piece_of(StridedBox const& box, MpiPieceRule const& rule, Index number) noexcept {
-    MpiPiece piece;
+[[nodiscard]] constexpr BoxPiece piece_of(StridedBox const& box, PieceRule const& rule, Index number) noexcept {
+    BoxPiece piece;
     piece.box.element_bytes = box.element_bytes;
     if (rule.at < 0) return piece;
     Index const start = number % rule.parts * rule.step;
@@ -63,7 +62,7 @@ struct MpiPiece {
 }
 
 /// The same extents without gaps, of elements of `element_bytes`.
-[[nodiscard]] constexpr StridedBox mpi_dense_box(StridedBox const& box, Index element_bytes) noexcept {
+[[nodiscard]] constexpr StridedBox dense_box(StridedBox const& box, Index element_bytes) noexcept {
     StridedBox dense = box;
     dense.element_bytes = element_bytes;
     Index stride = element_bytes;
@@ -75,7 +74,7 @@ struct MpiPiece {
 }
 
 /// Bytes that lie side by side in memory, in the order of the elements; `dims_left` dimensions are outside of them.
-[[nodiscard]] constexpr Index mpi_run_bytes(StridedBox const& box, int& dims_left) noexcept {
+[[nodiscard]] constexpr Index run_bytes_of(StridedBox const& box, int& dims_left) noexcept {
     Index run = box.element_bytes;
     dims_left = box.dims.size();
     while (dims_left > 0 && (box.dims[dims_left - 1].stride == run || box.dims[dims_left - 1].extent == 1)) {
@@ -85,16 +84,17 @@ struct MpiPiece {
 }
 
 /// Of elements that lie in memory as they travel.
-[[nodiscard]] constexpr Conversion mpi_on_wire(Conversion conversion) noexcept {
+[[nodiscard]] constexpr Conversion on_wire(Conversion conversion) noexcept {
     conversion.memory = conversion.wire;
     conversion.factor = 1.0;
     return conversion;
 }
 
-/// deliver() for parts of transfers.
-inline void mpi_deliver(std::byte const* from, StridedBox const& from_box, Conversion const& sent, std::byte* to,
-                        StridedBox const& to_box, Conversion const& received, CopyHint hint) noexcept {
-    deliver(Send{0, from, from_box, sent}, Receive{0, to, to_box, received}, hint);
+/// The transfer as it lies packed at `at`: the same elements, without gaps, as they travel. Still active where it was,
+/// so that a transport can tell both sides that they disagree.
+template <class Byte, class Other>
+[[nodiscard]] constexpr Transfer<Byte> packed_at(Byte* at, Transfer<Other> const& transfer) noexcept {
+    return {transfer.peer, at, dense_box(transfer.box, transfer.wire_element_bytes()), on_wire(transfer.conversion)};
 }
 
 }  // namespace reshard::inline v0::detail

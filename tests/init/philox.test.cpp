@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/memory/philox.hpp.
-#include <reshard/memory/philox.hpp>
+// Mirrors include/reshard/init/philox.hpp.
+#include <reshard/init/philox.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/exec/detail/normal_quantile.hpp
+/// \file   reshard/init/detail/normal_quantile.hpp
 /// \brief  Where the standard normal distribution reaches a probability: the same bits on every IEEE 754 machine.
 /// \depends <bit>. No libm function whose result is a library's own choice.
 ///
@@ -19,9 +19,9 @@
 namespace reshard::inline v0::detail {
 
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__)
-#error "reshard: <reshard/exec/initialize.hpp> promises the same bits everywhere, -ffast-math does not. Fix: drop it."
+#error "reshard: <reshard/init/initialize.hpp> promises the same bits everywhere, -ffast-math does not. Fix: drop it."
 #elif defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
-#error "reshard: <reshard/exec/initialize.hpp> needs floats that are computed as floats. Fix: -msse2 -mfpmath=sse."
+#error "reshard: <reshard/init/initialize.hpp> needs floats that are computed as floats. Fix: -msse2 -mfpmath=sse."
 #endif
 
 /// The first 53 - Dropped digits of a double, towards zero.

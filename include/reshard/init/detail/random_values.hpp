@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/exec/detail/random_values.hpp
+/// \file   reshard/init/detail/random_values.hpp
 /// \brief  Random words to values of an element type: what initialize() writes, a block at a time.
-/// \depends exec/initializer, exec/detail/normal_quantile, memory/philox.
+/// \depends init/initializer, init/detail/normal_quantile, init/philox.
 ///
 /// 16-bit floats are computed as float and rounded once. A float takes one word, a double two (the first is its lower
 /// half). What is said in normal_quantile.hpp about products holds here as well.
 #pragma once
 
-#include <reshard/exec/detail/normal_quantile.hpp>
-#include <reshard/exec/initializer.hpp>
-#include <reshard/memory/philox.hpp>
+#include <reshard/init/detail/normal_quantile.hpp>
+#include <reshard/init/initializer.hpp>
+#include <reshard/init/philox.hpp>
 
 #include <cstring>      // memcpy
 #include <limits>       // numeric_limits

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/exec/initialize.hpp: every placement holds parts of one and the same tensor.
-#include <reshard/exec/initialize.hpp>
+// Mirrors include/reshard/init/initialize.hpp: every placement holds parts of one and the same tensor.
+#include <reshard/init/initialize.hpp>
 
 #include <doctest/doctest.h>
 
@@ -124,7 +124,7 @@ void check_types(std::uint64_t seed, I const& initializer) {
 
 }  // namespace
 
-TEST_SUITE("exec/initialize") {
+TEST_SUITE("init/initialize") {
     TEST_CASE("law: every rank's part is that of one tensor, whatever mesh, placement, rule, order, stride and type") {
         for (std::uint64_t seed : test::seeds(400)) {
             check_types(seed, Uniform{-0.3, 0.7});

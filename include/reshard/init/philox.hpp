@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/memory/philox.hpp
+/// \file   reshard/init/philox.hpp
 /// \brief  Philox4x32-10: random words from a counter and a key. Word n of a stream costs the same for every n.
 /// \depends core only. Opt-in: not part of the umbrella. No state, no memory, no floating point.
 ///
@@ -14,10 +14,7 @@ namespace reshard::inline v0 {
 /// Four words: what a counter is, and what becomes of it.
 struct PhiloxBlock {
     std::uint32_t words[4]{};
-    friend constexpr bool operator==(PhiloxBlock const& a, PhiloxBlock const& b) noexcept {
-        return a.words[0] == b.words[0] && a.words[1] == b.words[1] && a.words[2] == b.words[2] &&
-               a.words[3] == b.words[3];
-    }
+    friend constexpr bool operator==(PhiloxBlock const&, PhiloxBlock const&) noexcept = default;
 };
 
 namespace detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/exec/initialize.hpp: the contract of the values, their statistics, what is refused.
-#include <reshard/exec/initialize.hpp>
+// Mirrors include/reshard/init/initialize.hpp: the contract of the values, their statistics, what is refused.
+#include <reshard/init/initialize.hpp>
 
 #include <doctest/doctest.h>
 

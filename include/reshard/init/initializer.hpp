@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/exec/initializer.hpp
+/// \file   reshard/init/initializer.hpp
 /// \brief  What a tensor may start as: uniform, normal, truncated normal, constant, and the usual scalings by fan.
 /// \depends exec/local_tensor. Opt-in: not part of the umbrella.
 ///

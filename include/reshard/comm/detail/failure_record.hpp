@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/failure_record.hpp
+/// \brief  The first thing that went wrong among ranks that are processes: as it travels, and as each of them throws
+/// it. \depends core.
+#pragma once
+
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+
+#include <cstring>  // memcpy
+#include <utility>  // exchange
+
+namespace reshard::inline v0::detail {
+
+struct FailureRecord {
+    int code = 0;             ///< an ErrorCode
+    int rank = -1;            ///< who failed, in the outermost communicator; -1: nobody knows
+    int teller = -1;          ///< who saw it first, and tells the user
+    std::uint64_t scope = 0;  ///< the communicator it happened in: its ranks may share the error itself
+    int first = -1;           ///< a mismatch belongs to these two ranks of that communicator; both -1: to all
+    int second = -1;
+    char reason[1000] = {};
+};
+
+[[nodiscard]] inline FailureRecord failure_record(ErrorCode code, int rank, std::uint64_t scope, int first, int second,
+                                                  std::string_view reason) noexcept {
+    FailureRecord failure{
+        static_cast<int>(code == ErrorCode::none ? ErrorCode::user : code), rank, -1, scope, first, second};
+    std::memcpy(failure.reason, reason.data(), smaller(reason.size(), sizeof(failure.reason) - 1));
+    return failure;
+}
+
+/// Throws it as `rank` of the communicator `scope` must see it: one who did not wait has exceeded no deadline, and an
+/// error that ranks share is thrown once, afterwards it is PeerFailed.
+[[noreturn]] inline void raise_failure(FailureRecord const& failure, std::string_view transport, int rank,
+                                       std::uint64_t scope, bool waiting, bool& reported) {
+    auto const code = static_cast<ErrorCode>(failure.code);
+    bool const everyone = failure.first < 0 && failure.second < 0;
+    bool const ours = everyone || failure.first == rank || failure.second == rank;
+    bool const shared = code == ErrorCode::mismatch || (code == ErrorCode::deadline && waiting);
+    if (failure.scope == scope && ours && shared && !std::exchange(reported, true)) raise(code, failure.reason);
+    raise(ErrorCode::peer_failed,
+          concat(transport, ": ", failure.rank < 0 ? std::string() : concat("rank ", failure.rank, " failed: "),
+                 failure.reason));
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/transfer_listing.hpp
+/// \brief  What ranks that share no memory tell each other of their transfers, in few words: both see what does not
+/// fit. \depends comm/communicator.hpp.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// One way between two ranks.
+struct TransferListing {
+    struct Entry {
+        Index bytes = 0;
+        std::uint32_t extents = 0;  ///< a hash of what same_extents() compares
+        std::int32_t wire = -1;     ///< the type on the way, where values convert
+        friend bool operator==(Entry const&, Entry const&) = default;
+    };
+    static constexpr std::size_t shown = 4;  ///< of so many the error can tell which one differs
+
+    Index count = 0;
+    Index bytes = 0;
+    std::uint64_t digest = 0;  ///< of all
+    Entry first[shown];
+
+    template <class Byte>
+    [[nodiscard]] static TransferListing of(std::span<Transfer<Byte> const> transfers) noexcept {
+        TransferListing listing;
+        Digest all;
+        for (auto const& transfer : transfers) {
+            bool const converts = transfer.conversion.is_active();
+            Digest extents;
+            for (auto const& dim : transfer.box.dims) extents.add_word_signed(dim.extent);
+            extents.add_word_signed(converts ? -1 : transfer.box.element_bytes);
+            Entry const entry{transfer.payload_bytes(), static_cast<std::uint32_t>(extents.value() >> 32U),
+                              converts ? static_cast<std::int32_t>(transfer.conversion.wire) : -1};
+            if (listing.count < static_cast<Index>(shown)) listing.first[listing.count] = entry;
+            ++listing.count;
+            listing.bytes += entry.bytes;
+            all.add_word_signed(entry.bytes).add_word(extents.value()).add_word_signed(entry.wire);
+        }
+        listing.digest = all.value();
+        return listing;
+    }
+    [[nodiscard]] Entry const* entry(std::size_t k) const noexcept {
+        return k < shown && static_cast<Index>(k) < count ? first + k : nullptr;
+    }
+};
+
+/// Why they differ, the same words on both ranks; empty: they do not.
+[[nodiscard]] inline std::string mismatch_of(int sender, TransferListing const& sent, int receiver,
+                                             TransferListing const& expected) {
+    if (sent.count == expected.count && (sent.count == 0 || sent.digest == expected.digest)) return {};
+    for (std::size_t k = 0; k < TransferListing::shown; ++k) {
+        auto const* const a = sent.entry(k);
+        auto const* const b = expected.entry(k);
+        if (a == nullptr && b == nullptr) break;
+        if (a != nullptr && b != nullptr && *a == *b) continue;
+        auto const nth = static_cast<int>(k);
+        if (a != nullptr && b != nullptr && a->wire != b->wire)
+            return transport::wire_text(sender, a->wire, receiver, b->wire, nth);
+        return transport::mismatch_text(sender, a != nullptr ? a->bytes : -1, receiver, b != nullptr ? b->bytes : -1,
+                                        nth);
+    }
+    return concat("reshard::exchange: from rank ", sender, " to rank ", receiver, ": rank ", sender, " sends ",
+                  sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ", expected.count,
+                  " of ", expected.bytes, ", and they differ after the first ", TransferListing::shown,
+                  ". Fix: build both sides from the same plan.");
+}
+
+}  // namespace reshard::inline v0::detail

@@ -56,7 +56,8 @@ inline std::vector<std::uint64_t> seeds(int count) {
     return result;
 }
 
-/// What a test asks of a count over all seeds ("enough cases were worth it"), where fewer seeds are tried: half of what they make of it.
+/// What a test asks of a count over all seeds ("enough cases were worth it"), where fewer seeds are tried: half of what
+/// they make of it.
 inline int of_seeds(int count) { return fewer_seeds() ? count / 20 : count; }
 
 /// What a failing test prints: enough to make the case again.

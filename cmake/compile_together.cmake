@@ -43,7 +43,7 @@ function(reshard_compile_together target)
     file(CONFIGURE OUTPUT ${first} CONTENT "#pragma once\n${includes}\n" @ONLY)
     set_target_properties(${target} PROPERTIES
         UNITY_BUILD ON
-        UNITY_BUILD_BATCH_SIZE 10
+        UNITY_BUILD_BATCH_SIZE 20
         UNITY_BUILD_UNIQUE_ID RESHARD_TEST_FILE
         UNITY_BUILD_CODE_BEFORE_INCLUDE "#include \"${first}\"\nnamespace RESHARD_TEST_FILE {"
         UNITY_BUILD_CODE_AFTER_INCLUDE "}")

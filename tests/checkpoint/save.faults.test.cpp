@@ -163,6 +163,7 @@ TEST_SUITE("checkpoint/save faults") {
     TEST_CASE("a call that fails on one rank is the same error on all; the save before is whole, nothing else stays") {
         for (int const rank : {0, 2}) {
             for (int const error : {ENOSPC, EIO, EROFS}) {
+                if (test::fewer_seeds() && (rank == 0) == (error == EIO)) continue;  // each of both once at least
                 bool succeeded = false;
                 for (long call = 0; !succeeded || call < 5; ++call) {
                     REQUIRE(call < 200);

@@ -133,10 +133,11 @@ inline std::string damage(std::string const& folder) {
 inline bool holds_version(std::string const& folder, std::vector<PlacedTensor> const& sources, int version) {
     Manifest const manifest = read_manifest(folder);
     if (manifest.tensors.size() != sources.size()) return false;
+    std::vector<SafetensorsFile> files;
+    for (CheckpointFile const& file : manifest.files) files.push_back(SafetensorsFile::open(folder + "/" + file.leaf));
     for (Extent const& extent : manifest.extents) {
         StoredTensor const& tensor = manifest.tensors[extent.tensor];
-        auto const file =
-            SafetensorsFile::open(folder + "/" + manifest.files[static_cast<std::size_t>(extent.file)].leaf);
+        SafetensorsFile const& file = files[static_cast<std::size_t>(extent.file)];
         TrainedBytes const expected(tensor.name, version, extent.replica);
         Index const width = bytes(tensor.dtype);
         std::vector<std::byte> bytes(static_cast<std::size_t>(extent.box.size() * width));

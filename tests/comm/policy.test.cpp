@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include "../support/random.hpp"
+
 #include <vector>
 
 namespace {
@@ -69,6 +71,7 @@ TEST_SUITE("comm/policy") {
         SelfCommunicator self;
         test::conforms_with_policies<test::AllPolicies>(self);
         for (int const ranks : {1, 2, 3, 4, 8}) {
+            if (test::fewer_seeds() && ranks > 3) continue;
             CAPTURE(ranks);
             run_on_threads(ranks,
                            [](ThreadCommunicator& comm) { test::conforms_with_policies<test::AllPolicies>(comm); });

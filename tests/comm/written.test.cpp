@@ -6,6 +6,7 @@
 
 #include <reshard/comm/communicator.hpp>
 
+#include "../support/random.hpp"
 #include "policies.hpp"
 
 #include <doctest/doctest.h>
@@ -57,6 +58,7 @@ constexpr std::chrono::milliseconds long_enough = std::chrono::minutes(5);
 TEST_SUITE("comm/written") {
     TEST_CASE("the transport of the documentation conforms, alone and with policies") {
         for (int const ranks : {1, 2, 3, 4, 8}) {
+            if (test::fewer_seeds() && ranks > 3) continue;
             CAPTURE(ranks);
             for (auto const& error : on_board(ranks, long_enough, [](BoardCommunicator& comm) {
                      test::conforms(comm);

@@ -7,6 +7,7 @@
 #include <reshard/algebra/notation.hpp>
 
 #include "support/fake_cuda.hpp"
+#include "support/random.hpp"
 
 #include <algorithm>  // sort, count
 #include <cmath>
@@ -347,9 +348,9 @@ TEST_CASE("truncated normal values keep to their bounds and to the normal distri
             CHECK(*std::max_element(list.begin(), list.end()) <= law.high);
             CHECK(distance(list, probability) < 1.95);
         };
-        check(numbers(values<float>(law, 100000)));
-        check(numbers(values<double>(law, 100000)));
-        for (double value : numbers(values<BFloat16>(law, 10000))) {
+        check(numbers(values<float>(law, test::tries(100000))));
+        check(numbers(values<double>(law, test::tries(100000))));
+        for (double value : numbers(values<BFloat16>(law, test::tries(10000)))) {
             REQUIRE(value >= law.low);
             REQUIRE(value <= law.high);
         }

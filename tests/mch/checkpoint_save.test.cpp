@@ -166,8 +166,8 @@ TEST_SUITE("mch/checkpoint_save") {
         MchTable table = mch_table("user", Mesh{1}, 0, MchEviction::lfu);
         save_mch(folder.path(), {table, MchState{}}, self);
         auto const before = folder.leaves();
-        table.name =
-            std::string(static_cast<std::size_t>(max_safetensors_header_bytes / 2), 'x');  // twice in the index
+        // Twice in the index, where each of these is six characters.
+        table.name = std::string(static_cast<std::size_t>(max_safetensors_header_bytes / 12), '\1');
         auto const error = checkpoint_test::caught([&] { save_mch(folder.path(), {table, MchState{}}, self); });
         CHECK(error.code == ErrorCode::format);
         CHECK(contains(error.message, "mch.index.json: it would have 100000"));

@@ -337,8 +337,9 @@ TEST_SUITE("mch/redistribute") {
 
     TEST_CASE("check 15: 378801 slots go from 4 ranks to 2, whose boundary is none of the saved ones") {
         Random random(360);
-        Scene const scene = draw_scene({4, 2, 378801, Fill::half, IdKind::hash63, 1, false, true}, random);
-        CHECK(scene.table.offsets[1] == 189401);
+        Id const slots = fewer_seeds() ? 37881 : 378801;
+        Scene const scene = draw_scene({4, 2, slots, Fill::half, IdKind::hash63, 1, false, true}, random);
+        CHECK(scene.table.offsets[1] == slots / 2 + 1);
         check_equals_oracle(scene);
     }
 

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include "support/random.hpp"
+
 namespace {
 using namespace reshard;
 
@@ -88,8 +90,10 @@ TEST_SUITE("plan/simulate") {
 
     TEST_CASE("cuts that drift past each other make every rank a class of its own: a sample") {
         DynamicShape const shape(Indices{1000003, 999983});
+        SimulateOptions options;
+        if (test::fewer_seeds()) options.budget /= 8;
         Simulation const world =
-            simulate(move(Indices{1024, 1024}, shape, "S0,S1", "S0:bal,S1:bal"), nodes_of_8(), DType::u8);
+            simulate(move(Indices{1024, 1024}, shape, "S0,S1", "S0:bal,S1:bal"), nodes_of_8(), DType::u8, options);
         CHECK(!world.exact);
         CHECK(world.evaluated > 1000);
     }

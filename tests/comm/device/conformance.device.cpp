@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The conformance suite over what moves memory of devices, with the double of the CUDA runtime: wherever memory lies.
 #include "../conformance.hpp"
+#include "../../support/random.hpp"
 #include "devices.hpp"
 
 #include <reshard/comm/staged_on_host.hpp>
@@ -67,6 +68,12 @@ private:
     Index batches_left_ = 0;
 };
 
+/// Where fewer cases are tried: no 4 ranks, and other ranks have the one window with one place of memory, the other
+/// window with the next.
+bool is_left_out(fake::Elsewhere where, int ranks, bool large_window) {
+    return test::fewer_seeds() && (ranks == 4 || (static_cast<int>(where) + ranks) % 2 == (large_window ? 0 : 1));
+}
+
 template <class Comm>
 void conforms_on_devices(int ranks, int gpus, DeviceThreadOptions const& options) {
     check_none(on_devices(ranks, gpus, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
@@ -84,6 +91,7 @@ TEST_SUITE("comm/device") {
              {fake::Elsewhere::current_device, fake::Elsewhere::pageable, fake::Elsewhere::mixed}) {
             for (int ranks : {1, 2, 3, 4, 5}) {
                 for (Index window : {Index{16} << 20, Index{512}}) {
+                    if (is_left_out(where, ranks, window > 512)) continue;
                     CAPTURE(static_cast<int>(where));
                     CAPTURE(ranks);
                     CAPTURE(window);
@@ -136,6 +144,7 @@ TEST_SUITE("comm/device") {
              {fake::Elsewhere::current_device, fake::Elsewhere::pageable, fake::Elsewhere::mixed}) {
             for (int ranks : {1, 2, 3, 4, 5}) {
                 for (Index window : {Index{64} << 20, Index{6} << 10}) {
+                    if (is_left_out(where, ranks, window > 6 << 10)) continue;
                     CAPTURE(static_cast<int>(where));
                     CAPTURE(ranks);
                     CAPTURE(window);

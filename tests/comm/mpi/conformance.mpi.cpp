@@ -217,7 +217,7 @@ TEST_SUITE("comm/mpi") {
         for_each_way([&](MpiCommunicator& comm) {
             for (unsigned trial = 0; trial != 12; ++trial) {
                 CAPTURE(trial);
-                RandomExchange exchange(comm, seed + trial, trial % 4 == 0 ? 3'000'000 : 20'000, trial % 2 == 0);
+                RandomExchange exchange(comm, seed + trial, trial % 4 == 0 ? 1'500'000 : 20'000, trial % 2 == 0);
                 exchange.run(comm);
                 CHECK(exchange.wrong() == 0);
                 exchange.run(comm);

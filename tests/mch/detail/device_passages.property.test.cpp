@@ -74,7 +74,7 @@ TEST_CASE(
             };
             std::size_t const i = at(shard);
             std::size_t const j = at(other);
-            kind = static_cast<std::size_t>(random.between(0, 7));
+            kind = times == 1 ? seed % 8 : static_cast<std::size_t>(random.between(0, 7));  // few seeds have all
             auto const number = [&](std::string_view name, Id value) {
                 for (std::size_t c = 0; c < scene.table.columns.size(); ++c) {
                     if (scene.table.columns[c].name != name) continue;

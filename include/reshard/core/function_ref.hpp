@@ -4,7 +4,7 @@
 /// \depends <type_traits>. As std::function_ref of C++26 (wg21.link/p0792).
 #pragma once
 
-#include <type_traits>  // is_same, remove_reference
+#include <type_traits>  // is_same
 
 namespace reshard::inline v0::detail {
 
@@ -15,20 +15,20 @@ class FunctionRef;
 template <class R, class... A>
 class FunctionRef<R(A...)> {
 public:
+    // clang-format off
     template <class F>
-        requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-    FunctionRef(F&& function)
-    noexcept
-        : object_(const_cast<void*>(static_cast<void const*>(__builtin_addressof(function)))),
-          call_([](void* object, A... arguments) -> R {
-              return (*static_cast<std::remove_reference_t<F>*>(object))(static_cast<A>(arguments)...);
+        requires(!std::is_same_v<F, FunctionRef>)
+    FunctionRef(F const& function) noexcept
+        : object_(__builtin_addressof(function)), call_([](void const* object, A... arguments) -> R {
+              return (*static_cast<F const*>(object))(static_cast<A>(arguments)...);
           }) {}
+    // clang-format on
 
     R operator()(A... arguments) const { return call_(object_, static_cast<A>(arguments)...); }
 
 private:
-    void* object_;
-    R (*call_)(void* object, A... arguments);
+    void const* object_;
+    R (*call_)(void const* object, A... arguments);
 };
 
 }  // namespace reshard::inline v0::detail

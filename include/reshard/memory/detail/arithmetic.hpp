@@ -98,8 +98,13 @@ RESHARD_HOST_DEVICE auto with_op(Reduce op, Body&& body) noexcept {
         case Reduce::min: return body.template operator()<Reduce::min>();
         case Reduce::max: return body.template operator()<Reduce::max>();
         case Reduce::product: return body.template operator()<Reduce::product>();
-        default: return body.template operator()<Reduce::sum>();
+        case Reduce::sum:
+        case Reduce::avg:
+        case Reduce::band:
+        case Reduce::bor:
+        case Reduce::bxor: break;
     }
+    return body.template operator()<Reduce::sum>();
 }
 
 /// The value e with op(e, x) == x for every x, bit for bit. avg has none; it gets that of sum.
@@ -122,8 +127,10 @@ template <class A>
                 return -A{};  // +0.0 would turn a sum of -0.0 into +0.0
             else
                 return A{};
-        default: return A{};
+        case Reduce::bor:
+        case Reduce::bxor: break;
     }
+    return A{};
 }
 
 /// Calls body.template operator()<T>() with the element type of `dtype`; bool counts as u8. Nothing for other dtypes.

@@ -74,7 +74,7 @@ TEST_CASE("a complaint shows the text, the position and an example") {
     CHECK(complaint("(2,4):(R,X)") ==
           "reshard::parse: expected 'S' at position 9 of '(2,4):(R,X)'. "
           "Fix: write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.");
-    CHECK(complaint("(2,4):(R,P)").find("expected one of + * < > & | ^ avg after P") != std::string::npos);
+    CHECK(complaint("(2,4):(R,P)").find("expected one of + avg < > * & | ^ after P") != std::string::npos);
     CHECK(complaint("(2):(S-1)") ==
           "reshard::parse: a dimension is counted from the end at position 6 of '(2):(S-1)'. "
           "Fix: count from 0: the last of two dimensions is S1.");

@@ -173,3 +173,30 @@ TEST_CASE("one part holds everything, whatever the rule") {
     check_cut(cyclic(4), 13, 1);
     check_cut(positions({0, 13}), 13, 1);
 }
+
+TEST_CASE("parts come in two lengths: so many as the first, then as the last") {
+    for (SplitRule const& rule : {chunk, balanced}) {
+        for (Index extent = 1; extent < 40; ++extent) {
+            for (Index parts = 1; parts < 12; ++parts) {
+                for (Index i = 0; i < parts; ++i) {
+                    if (part(rule, extent, parts, i).empty()) break;
+                    Index const as_first = parts_as_first(rule, extent, parts, i);
+                    for (Index k = 0; k < i; ++k) {
+                        Index const like = part(rule, extent, parts, k < as_first ? 0 : parts - 1).size();
+                        REQUIRE(part(rule, extent, parts, k).size() == like);
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("the notation tells kinds of rules apart") {
+    for (int a = 1; a < split_count; ++a) {
+        for (int b = 0; b < split_count; ++b) {
+            std::string_view const first = symbol(static_cast<SplitKind>(a));
+            std::string_view const other = symbol(static_cast<SplitKind>(b));
+            if (a != b) CHECK(other.substr(0, first.size()) != first);
+        }
+    }
+}

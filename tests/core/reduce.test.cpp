@@ -19,6 +19,8 @@ static_assert(!has_identity(Reduce::avg) && has_identity(Reduce::sum) && has_ide
               has_identity(Reduce::bor) && has_identity(Reduce::bxor));
 static_assert(is_linear(Reduce::sum) && is_linear(Reduce::avg) && !is_linear(Reduce::max) &&
               !is_linear(Reduce::product));
+static_assert(is_ordered(Reduce::min) && is_ordered(Reduce::max) && !is_ordered(Reduce::sum) &&
+              !is_ordered(Reduce::band));
 static_assert(supports(Reduce::sum, DType::bf16) && supports(Reduce::sum, DType::u8) &&
               supports(Reduce::max, DType::i64));
 static_assert(!supports(Reduce::band, DType::f32) && !supports(Reduce::bxor, DType::bf16),

@@ -110,10 +110,13 @@ inline Placement read_placement(NotationReader& reader) {
     }
     if (reader.take("R")) return Placement::replicate();
     if (reader.take("P")) {
-        for (int op = reduce_count - 1; op >= 0; --op) {
-            if (reader.take(symbol(static_cast<Reduce>(op)))) return Placement::partial(static_cast<Reduce>(op));
+        std::string symbols;
+        for (int i = 0; i < reduce_count; ++i) {
+            Reduce const op = static_cast<Reduce>(i);
+            if (reader.take(symbol(op))) return Placement::partial(op);
+            symbols += concat(symbol(op), " ");
         }
-        reader.fail("expected one of + * < > & | ^ avg after P");
+        reader.fail(concat("expected one of ", symbols, "after P"));
     }
     reader.expect("S");
     if (reader.stands("-")) {
@@ -122,15 +125,12 @@ inline Placement read_placement(NotationReader& reader) {
     Index const dim = reader.number();
     if (dim >= max_rank) reader.fail("a tensor has at most 8 dimensions");
     SplitRule rule;
-    if (reader.take(":bal")) {
-        rule.kind = SplitKind::balanced;
-    } else if (reader.take(":cyc")) {
-        rule.kind = SplitKind::cyclic;
-        rule.block = reader.number();
-    } else if (reader.take("[")) {
-        rule.kind = SplitKind::boundaries;
-        rule.boundaries = read_numbers(reader, "]");
+    for (int i = split_count - 1; i > 0 && rule.kind == SplitKind::chunk; --i) {  // chunk is what is left
+        SplitKind const kind = static_cast<SplitKind>(i);
+        if (reader.take(symbol(kind))) rule.kind = kind;
     }
+    if (rule.kind == SplitKind::cyclic) rule.block = reader.number();
+    if (rule.kind == SplitKind::boundaries) rule.boundaries = read_numbers(reader, "]");
     return Placement::shard(static_cast<int>(dim), rule);
 }
 
@@ -158,12 +158,10 @@ inline void read_placements(NotationReader& reader, Placements& placements, Axis
 RESHARD_INLINE std::string to_string(Placement const& placement) {
     if (placement.is_replicate()) return "R";
     if (placement.is_partial()) return concat("P", symbol(placement.op()));
-    std::string text = concat("S", placement.dim());
     SplitRule const& rule = placement.rule();
-    if (rule.kind == SplitKind::balanced) text += ":bal";
-    if (rule.kind == SplitKind::cyclic) text += concat(":cyc", rule.block);
+    std::string text = concat("S", placement.dim(), symbol(rule.kind));
+    if (rule.kind == SplitKind::cyclic) text += concat(rule.block);
     if (rule.kind == SplitKind::boundaries) {
-        text += '[';
         detail::print_list(text, rule.boundaries.data(), rule.boundaries.size());
         text += ']';
     }

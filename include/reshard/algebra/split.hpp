@@ -8,6 +8,7 @@
 #include <reshard/core/index_list.hpp>
 
 #include <concepts>     // convertible_to
+#include <string_view>  // string_view
 #include <type_traits>  // is_empty
 
 namespace reshard::inline v0 {
@@ -31,6 +32,14 @@ struct Interval {
 }
 
 enum class SplitKind : std::uint8_t { chunk, balanced, boundaries, cyclic };
+
+inline constexpr int split_count = 4;
+
+/// How the notation writes it after `S0`; the block, or the boundaries and `]`, follow.
+[[nodiscard]] constexpr std::string_view symbol(SplitKind kind) noexcept {
+    constexpr std::string_view symbols[split_count] = {"", ":bal", "[", ":cyc"};
+    return symbols[static_cast<int>(kind)];
+}
 
 /// A split rule as a value. The default is chunk. Rules of the user's own become boundaries (see `Boundaries`).
 ///
@@ -64,6 +73,12 @@ struct SplitRule {
     Index const chunk = ceil_div(extent, parts);
     Index const begin = smaller(chunk * i, extent);
     return {begin, begin + smaller(chunk, extent - begin)};  // begin + chunk may not fit 64 bits
+}
+
+/// Parts come in two lengths, that of the first and that of the last: how many of those before part `i` are as long as
+/// the first. Not for boundaries and cyclic. \pre part i is not empty.
+[[nodiscard]] constexpr Index parts_as_first(SplitRule const& rule, Index extent, Index parts, Index i) noexcept {
+    return rule.kind == SplitKind::balanced ? smaller(extent % parts, i) : i;
 }
 
 /// The part that holds element `position`. \pre 0 <= position < extent.

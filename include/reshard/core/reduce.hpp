@@ -12,34 +12,56 @@ namespace reshard::inline v0 {
 
 enum class Reduce : std::uint8_t { sum, avg, min, max, product, band, bor, bxor };
 
-inline constexpr int reduce_count = 8;
+namespace detail {
+struct OpProperties {
+    std::string_view symbol;
+    std::string_view name;
+    bool has_identity;
+    bool is_idempotent;
+    bool is_bitwise;
+    bool is_linear;
+    bool is_ordered;
+};
+// clang-format off
+/// A row an op, in the order of Reduce.
+inline constexpr OpProperties op_properties[] = {
+    //               identity  idempotent  bitwise  linear  ordered
+    {"+",   "sum",       true,      false,   false,   true,   false},
+    {"avg", "avg",      false,      false,   false,   true,   false},
+    {"<",   "min",       true,       true,   false,  false,    true},
+    {">",   "max",       true,       true,   false,  false,    true},
+    {"*",   "product",   true,      false,   false,  false,   false},
+    {"&",   "band",      true,       true,    true,  false,   false},
+    {"|",   "bor",       true,       true,    true,  false,   false},
+    {"^",   "bxor",      true,      false,    true,  false,   false},
+};
+// clang-format on
+[[nodiscard]] constexpr OpProperties const& properties_of(Reduce op) noexcept {
+    return op_properties[static_cast<int>(op)];
+}
+}  // namespace detail
+
+inline constexpr int reduce_count = sizeof(detail::op_properties) / sizeof(detail::OpProperties);
 
 /// How the notation writes it after `P`: `P+ Pavg P< P> P* P& P| P^`.
-[[nodiscard]] constexpr std::string_view symbol(Reduce op) noexcept {
-    constexpr std::string_view symbols[] = {"+", "avg", "<", ">", "*", "&", "|", "^"};
-    return symbols[static_cast<int>(op)];
-}
+[[nodiscard]] constexpr std::string_view symbol(Reduce op) noexcept { return detail::properties_of(op).symbol; }
 
-[[nodiscard]] constexpr std::string_view name(Reduce op) noexcept {
-    constexpr std::string_view names[] = {"sum", "avg", "min", "max", "product", "band", "bor", "bxor"};
-    return names[static_cast<int>(op)];
-}
+[[nodiscard]] constexpr std::string_view name(Reduce op) noexcept { return detail::properties_of(op).name; }
 
 /// Whether there is a value that changes nothing: an average has none, so nothing can be filled in for it.
-[[nodiscard]] constexpr bool has_identity(Reduce op) noexcept { return op != Reduce::avg; }
+[[nodiscard]] constexpr bool has_identity(Reduce op) noexcept { return detail::properties_of(op).has_identity; }
 
 /// op(x, x) == x: copies may owe the reduction as they are.
-[[nodiscard]] constexpr bool is_idempotent(Reduce op) noexcept {
-    return op == Reduce::min || op == Reduce::max || op == Reduce::band || op == Reduce::bor;
-}
+[[nodiscard]] constexpr bool is_idempotent(Reduce op) noexcept { return detail::properties_of(op).is_idempotent; }
 
 /// band, bor, bxor: meaningless on floats.
-[[nodiscard]] constexpr bool is_bitwise(Reduce op) noexcept {
-    return op == Reduce::band || op == Reduce::bor || op == Reduce::bxor;
-}
+[[nodiscard]] constexpr bool is_bitwise(Reduce op) noexcept { return detail::properties_of(op).is_bitwise; }
 
 /// sum and avg differ by a factor only: between them a placement is scaled locally.
-[[nodiscard]] constexpr bool is_linear(Reduce op) noexcept { return op == Reduce::sum || op == Reduce::avg; }
+[[nodiscard]] constexpr bool is_linear(Reduce op) noexcept { return detail::properties_of(op).is_linear; }
+
+/// min and max pick an addend: which one depends on signs, and positive factors change nothing about it.
+[[nodiscard]] constexpr bool is_ordered(Reduce op) noexcept { return detail::properties_of(op).is_ordered; }
 
 /// Whether `op` can be folded over elements of `dtype`: arithmetic on numbers, bits on integers and booleans,
 /// averages on floats (an average of integers would be rounded, and silently).

@@ -52,25 +52,11 @@ using FoldKernel = void (*)(FoldRun const&, std::byte const*, std::byte*) noexce
 template <class T, bool Dense>
 FoldKernel fold_kernel(Reduce op) noexcept {
     // Sums, products and bits of integers do not depend on the sign, so signed types borrow the unsigned kernels.
-    if constexpr (std::is_floating_point_v<Accumulator<T>>) {
-        switch (op) {
-            case Reduce::min: return fold_run<T, Reduce::min, Dense>;
-            case Reduce::max: return fold_run<T, Reduce::max, Dense>;
-            case Reduce::product: return fold_run<T, Reduce::product, Dense>;
-            default: return fold_run<T, Reduce::sum, Dense>;
-        }
-    } else {
-        using U = std::make_unsigned_t<T>;
-        switch (op) {
-            case Reduce::min: return fold_run<T, Reduce::min, Dense>;
-            case Reduce::max: return fold_run<T, Reduce::max, Dense>;
-            case Reduce::product: return fold_run<U, Reduce::product, Dense>;
-            case Reduce::band: return fold_run<U, Reduce::band, Dense>;
-            case Reduce::bor: return fold_run<U, Reduce::bor, Dense>;
-            case Reduce::bxor: return fold_run<U, Reduce::bxor, Dense>;
-            default: return fold_run<U, Reduce::sum, Dense>;
-        }
-    }
+    constexpr bool floating = std::is_floating_point_v<Accumulator<T>>;
+    using Unsigned = typename std::conditional_t<floating, std::type_identity<T>, std::make_unsigned<T>>::type;
+    return with_op<Accumulator<T>>(op, []<Reduce Op>() -> FoldKernel {
+        return fold_run<std::conditional_t<is_ordered(Op), T, Unsigned>, Op, Dense>;
+    });
 }
 
 /// A nest over one box, visited as its own destination.

@@ -103,9 +103,7 @@ inline void check_change(PlanValue const& plan, ValueChange const& change) {
                                            ", which the destination holds addends of. "
                                            "Fix: cast to a type that has the op, or resolve the Partial first."));
         }
-        bool const sums = op == Reduce::sum || op == Reduce::avg;
-        bool const ordered = (op == Reduce::min || op == Reduce::max) && change.factor > 0.0;
-        if (change.factor != 1.0 && !sums && !ordered) {
+        if (change.factor != 1.0 && !is_linear(op) && !(is_ordered(op) && change.factor > 0.0)) {
             raise(ErrorCode::dtype, concat("reshard::prepare: a factor of ", factor_text(change.factor),
                                            " for the addends of a ", name(op), " is not that factor for their ",
                                            name(op), ". Fix: resolve the Partial, then scale."));

@@ -85,6 +85,28 @@ template <Reduce Op, class A>
     }
 }
 
+/// Calls body.template operator()<Op>() with the op that folds values of type A by `op`: sums for averages, and for
+/// bits of floats, of which supports() says no.
+template <class A, class Body>
+RESHARD_HOST_DEVICE auto with_op(Reduce op, Body&& body) noexcept {
+    if constexpr (!std::is_floating_point_v<A>) {
+        if (op == Reduce::band) return body.template operator()<Reduce::band>();
+        if (op == Reduce::bor) return body.template operator()<Reduce::bor>();
+        if (op == Reduce::bxor) return body.template operator()<Reduce::bxor>();
+    }
+    switch (op) {
+        case Reduce::min: return body.template operator()<Reduce::min>();
+        case Reduce::max: return body.template operator()<Reduce::max>();
+        case Reduce::product: return body.template operator()<Reduce::product>();
+        case Reduce::sum:
+        case Reduce::avg:
+        case Reduce::band:
+        case Reduce::bor:
+        case Reduce::bxor: break;
+    }
+    return body.template operator()<Reduce::sum>();
+}
+
 /// The value e with op(e, x) == x for every x, bit for bit. avg has none; it gets that of sum.
 template <class A>
 [[nodiscard]] A identity_of(Reduce op) noexcept {
@@ -105,8 +127,10 @@ template <class A>
                 return -A{};  // +0.0 would turn a sum of -0.0 into +0.0
             else
                 return A{};
-        default: return A{};
+        case Reduce::bor:
+        case Reduce::bxor: break;
     }
+    return A{};
 }
 
 /// Calls body.template operator()<T>() with the element type of `dtype`; bool counts as u8. Nothing for other dtypes.

@@ -234,27 +234,9 @@ RESHARD_HOST_DEVICE inline void store_carrier(DType dtype, std::byte* at, A valu
     }
 }
 
-/// Bits of floats are not combined: supports() says no.
-template <Reduce Op, class A>
-[[nodiscard]] RESHARD_HOST_DEVICE inline A combine_bits(A a, A b) noexcept {
-    if constexpr (std::is_floating_point_v<A>) {
-        return a;
-    } else {
-        return combine<Op>(a, b);
-    }
-}
-
 template <class A>
 [[nodiscard]] RESHARD_HOST_DEVICE inline A combine_any(Reduce op, A a, A b) noexcept {
-    switch (op) {
-        case Reduce::min: return combine<Reduce::min>(a, b);
-        case Reduce::max: return combine<Reduce::max>(a, b);
-        case Reduce::product: return combine<Reduce::product>(a, b);
-        case Reduce::band: return combine_bits<Reduce::band>(a, b);
-        case Reduce::bor: return combine_bits<Reduce::bor>(a, b);
-        case Reduce::bxor: return combine_bits<Reduce::bxor>(a, b);
-        default: return combine<Reduce::sum>(a, b);
-    }
+    return with_op<A>(op, [&]<Reduce Op>() { return combine<Op>(a, b); });
 }
 
 /// Folds those elements of a tile that are one thread's; store(to offset, value) has each. A: the type of the

@@ -142,12 +142,11 @@ private:
         Index sum = 0;
         if (cut.rule->kind == SplitKind::boundaries) {
             for (Index k = 0; k < i; ++k) sum += those.has(k) ? whole(k) : 0;
-        } else {  // parts before i are as long as the first or, when balanced, as the last
-            Index const longer = cut.rule->kind == SplitKind::balanced ? smaller(size % cut.parts, i) : i;
-            Index const long_ones = those.before(longer);
-            Index const short_ones = those.before(i) - long_ones;
-            if (long_ones != 0) sum += long_ones * whole(0);
-            if (short_ones != 0) sum += short_ones * whole(cut.parts - 1);
+        } else {
+            Index const as_first = those.before(parts_as_first(*cut.rule, size, cut.parts, i));
+            Index const as_last = those.before(i) - as_first;
+            if (as_first != 0) sum += as_first * whole(0);
+            if (as_last != 0) sum += as_last * whole(cut.parts - 1);
         }
         if (!those.has((i + cut.shift) % cut.parts)) return sum;  // only cuts of one index are shifted
         Interval const own = part(*cut.rule, size, cut.parts, i);

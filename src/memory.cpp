@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiled library: errors, the notation, and what is done with memory of the host.
-#include <reshard/algebra/distribution.ipp>
+#include <reshard/algebra/dynamic_distribution.ipp>
 #include <reshard/algebra/mesh.ipp>
 #include <reshard/algebra/notation.ipp>
 #include <reshard/core/error.ipp>

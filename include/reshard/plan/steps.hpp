@@ -8,7 +8,7 @@
 ///
 /// transition    | steps
 /// --------------|-----------------------------------------------------------------------------------------
-/// view, local   | fill?, copy source -> destination, scale?
+/// view, copy    | fill?, copy source -> destination, scale?
 /// R, S -> R, S  | exchange source -> destination: what is needed and not held
 /// R, S -> P     | fill, exchange source -> destination: what only this rank's place needs
 /// P -> S        | exchange source -> scratch: the addends of the rank's shard; fold scratch -> destination
@@ -79,7 +79,7 @@ struct Steps {
     DynamicMesh nodes;    ///< where copies serve their own node first: axes between and inside nodes told apart
     unsigned inside = 0;  ///< its axes inside nodes; 0: no matter who serves whom
 
-    /// The number of exchanges, one after the other; 0 for views and local copies.
+    /// The number of exchanges, one after the other; 0 for views and copies.
     [[nodiscard]] int phases() const noexcept {
         int count = 0;
         for (Step const& step : list) count += step.kind == StepKind::exchange ? 1 : 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How algebra/distribution.hpp is done: what it throws.
+// How algebra/dynamic_distribution.hpp is done: what it throws.
 #pragma once
 
-#include <reshard/algebra/distribution.hpp>
+#include <reshard/algebra/dynamic_distribution.hpp>
 
 namespace reshard::inline v0 {
 

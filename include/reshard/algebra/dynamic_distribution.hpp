@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/algebra/dynamic_distribution.hpp
+/// \brief  A distribution as a value: mesh + shape + placements (+ axis order), and which box each rank holds.
+/// \depends mesh, box, signature; <vector> for lists of ranks. constexpr; no communicator, no tensor memory.
+#pragma once
+
+#include <reshard/algebra/box.hpp>
+#include <reshard/algebra/mesh.hpp>
+#include <reshard/algebra/signature.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+/// A distribution as a value. Every question is answered in closed form from the rank number alone.
+///
+/// Throws PlacementError when there is not one placement per mesh axis, a dimension is out of range, two reductions
+/// meet, boundaries do not ascend from 0 to the extent they cut, or a block-cyclic cut is not the last of its
+/// dimension.
+class DynamicDistribution {
+public:
+    constexpr DynamicDistribution() { signature_.placements.push_back({}); }
+    constexpr DynamicDistribution(DynamicMesh const& mesh, DynamicShape const& shape, Placements const& placements,
+                                  AxisList const& order = {})
+        : mesh_(mesh), shape_(shape) {
+        signature_.placements = placements;
+        if (placements.size() != mesh.axes()) raise_count(placements.size(), mesh.axes());
+        SignatureFault const fault = arrange(signature_, shape.rank(), order);
+        if (fault != SignatureFault::none) raise_fault(fault);
+        for (int dim = 0; dim < shape.rank(); ++dim) check_rules(dim);
+    }
+
+    [[nodiscard]] constexpr DynamicMesh const& mesh() const& noexcept { return mesh_; }
+    [[nodiscard]] constexpr DynamicShape const& shape() const& noexcept { return shape_; }
+    [[nodiscard]] constexpr Signature const& signature() const& noexcept { return signature_; }
+    [[nodiscard]] constexpr Placement const& placement(int axis) const& noexcept { return signature_.placements[axis]; }
+    /// The axes that cut a dimension, first cut first.
+    [[nodiscard]] constexpr AxisList const& cuts(int dim) const& noexcept { return signature_.cuts[dim]; }
+    // Of a temporary, by value: references would outlive it.
+    [[nodiscard]] constexpr DynamicMesh mesh() && noexcept { return mesh_; }
+    [[nodiscard]] constexpr DynamicShape shape() && noexcept { return shape_; }
+    [[nodiscard]] constexpr Signature signature() && noexcept { return signature_; }
+    [[nodiscard]] constexpr Placement placement(int axis) && noexcept { return signature_.placements[axis]; }
+    [[nodiscard]] constexpr AxisList cuts(int dim) && noexcept { return signature_.cuts[dim]; }
+    [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return mesh_.contains(rank); }
+
+    /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
+    [[nodiscard]] constexpr IndexSet index_set(Indices const& coordinates, int dim) const noexcept {
+        Interval span{0, shape_.extent(dim)};
+        for (int axis : signature_.cuts[dim]) {
+            if (span.empty()) break;
+            SplitRule const& rule = placement(axis).rule();
+            Index const parts = mesh_.extent(axis);
+            if (rule.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
+                return IndexSet(span, rule.block, parts, coordinates[axis]);
+            }
+            Interval const cut = part(rule, span.size(), parts, coordinates[axis]);
+            span = cut.empty() ? Interval{shape_.extent(dim), shape_.extent(dim)}
+                               : Interval{span.begin + cut.begin, span.begin + cut.end};
+        }
+        return IndexSet(span);
+    }
+
+    /// The box a rank holds. Throws MeshError when the rank is not in the mesh, and PlacementError when it holds
+    /// several boxes (block-cyclic): ask boxes(rank) then.
+    [[nodiscard]] constexpr Box box(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        Box result;
+        for (int dim = 0; dim < shape_.rank(); ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            if (set.is_interval()) {
+                result.push_back(set.span());
+            } else if (set.segments() == 0) {
+                result.push_back({shape_.extent(dim), shape_.extent(dim)});
+            } else if (set.segments() == 1) {
+                result.push_back(set.segment(0));
+            } else {
+                raise_many(rank, dim, set.segments());
+            }
+        }
+        return result;
+    }
+
+    /// All boxes a rank holds, in the row-major order of its local memory; none when it holds nothing.
+    /// (A template, like holders(), so that only its users compile it.)
+    template <class Boxes = std::vector<Box>>
+    [[nodiscard]] constexpr Boxes boxes(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        Index count = 1;
+        for (int dim = 0; dim < shape_.rank(); ++dim) count *= index_set(coordinates, dim).segments();
+        Boxes result(static_cast<std::size_t>(count));
+        Index repeats = count;  // boxes in a row that share their interval of this dimension
+        for (int dim = 0; dim < shape_.rank() && count != 0; ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            repeats /= set.segments();
+            for (Index i = 0; i < count; ++i) {
+                result[static_cast<std::size_t>(i)].push_back(set.segment(i / repeats % set.segments()));
+            }
+        }
+        return result;
+    }
+
+    /// Extents of the rank's local tensor. Throws MeshError when the rank is not in the mesh.
+    [[nodiscard]] constexpr DynamicShape local_shape(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        Indices extents;
+        for (int dim = 0; dim < shape_.rank(); ++dim) extents.push_back(index_set(coordinates, dim).size());
+        return DynamicShape(extents);
+    }
+
+    /// Global index of the local tensor's first element; along an empty dimension the whole tensor's extent, so
+    /// that it is never the offset of somebody else's shard (pytorch/pytorch#150862).
+    [[nodiscard]] constexpr Indices offset(Index rank) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        Indices result;
+        for (int dim = 0; dim < shape_.rank(); ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            result.push_back(set.segments() == 0 ? shape_.extent(dim) : set.segment(0).begin);
+        }
+        return result;
+    }
+
+    /// Whether a rank of the mesh holds every element of a box (an addend of it, where axes are Partial).
+    [[nodiscard]] constexpr bool holds(Index rank, Box const& box) const {
+        Indices const coordinates = mesh_.coordinates(rank);
+        if (box.rank() != shape_.rank()) raise_rank(box.rank());
+        if (box.empty()) return true;
+        for (int dim = 0; dim < shape_.rank(); ++dim) {
+            IndexSet const set = index_set(coordinates, dim);
+            Index const held = set.local_index(box.end(dim)) - set.local_index(box.begin(dim));
+            if (held != box.extent(dim)) return false;
+        }
+        return true;
+    }
+
+    /// The ranks that hold every element of a box, ascending by position in the mesh. Cost: the ranks of the mesh.
+    template <class Ranks = std::vector<Index>>
+    [[nodiscard]] constexpr Ranks holders(Box const& box) const {
+        if (box.rank() != shape_.rank()) raise_rank(box.rank());
+        Ranks result;
+        for (Index ordinal = 0; ordinal < mesh_.size(); ++ordinal) {
+            if (holds(mesh_.rank_at(ordinal), box)) result.push_back(mesh_.rank_at(ordinal));
+        }
+        return result;
+    }
+    /// The ranks that hold one element.
+    template <class Ranks = std::vector<Index>>
+    [[nodiscard]] constexpr Ranks holders(Indices const& index) const {
+        Box box;
+        for (Index i : index) box.push_back({i, i + 1});
+        return holders<Ranks>(box);
+    }
+
+    /// Same mesh, shape, placements, rules and cutting order. Numeric coincidences (chunk and balanced cuts of a
+    /// divisible extent) are not equality.
+    [[nodiscard]] friend constexpr bool operator==(DynamicDistribution const& a,
+                                                   DynamicDistribution const& b) noexcept {
+        return a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_.placements == b.signature_.placements &&
+               a.signature_.cuts == b.signature_.cuts;
+    }
+
+private:
+    constexpr void check_rules(int dim) const {
+        // `extent` is what the next axis cuts; -1 once the pieces differ in size.
+        Index extent = shape_.extent(dim);
+        for (int axis : signature_.cuts[dim]) {
+            SplitRule const& rule = placement(axis).rule();
+            Index const parts = mesh_.extent(axis);
+            if (rule.kind == SplitKind::cyclic && rule.block < 1) raise_block(axis, rule.block);
+            if (rule.kind == SplitKind::boundaries) {
+                check_boundaries(rule.boundaries, axis, parts, extent);
+                Index const first = rule.boundaries[1];
+                for (Index i = 1; i < parts; ++i) {
+                    if (rule.boundaries[i + 1] - rule.boundaries[i] != first) extent = -1;
+                }
+                if (extent >= 0) extent = first;
+            } else if (extent >= 0) {
+                extent = extent % parts == 0 ? extent / parts : -1;
+            }
+        }
+    }
+    constexpr void check_boundaries(IndexList const& boundaries, int axis, Index parts, Index extent) const {
+        if (boundaries.size() != parts + 1) raise_boundary_count(axis, boundaries.size(), parts);
+        if (extent < 0) raise_uneven_parent(axis);
+        for (Index i = 0; i < parts; ++i) {
+            if (boundaries[i + 1] < boundaries[i]) raise_boundaries(axis, extent);
+        }
+        if (boundaries[0] != 0 || boundaries[parts] != extent) raise_boundaries(axis, extent);
+    }
+
+    [[noreturn]] static void raise_count(int given, int axes);
+    [[noreturn]] void raise_fault(SignatureFault fault) const;
+    [[noreturn]] static void raise_many(Index rank, int dim, Index segments);
+    [[noreturn]] void raise_rank(int rank) const;
+    [[noreturn]] static void raise_block(int axis, Index block);
+    [[noreturn]] static void raise_boundary_count(int axis, Index given, Index parts);
+    [[noreturn]] static void raise_uneven_parent(int axis);
+    [[noreturn]] static void raise_boundaries(int axis, Index extent);
+
+    DynamicMesh mesh_;
+    DynamicShape shape_;
+    Signature signature_;
+};
+
+}  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/algebra/dynamic_distribution.ipp>
+#endif

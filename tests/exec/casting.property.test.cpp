@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/exec/casting.hpp: a move that casts and scales leaves what a move followed
+// Mirrors include/reshard/exec/detail/value_change.hpp: a move that casts and scales leaves what a move followed
 // by one conversion of every value would leave, for random transitions, pairs of types and factors.
 #include <reshard/exec/redistribute.hpp>
 

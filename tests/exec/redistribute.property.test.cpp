@@ -279,6 +279,30 @@ TEST_SUITE("exec/redistribute") {
         }
         CHECK(joined >= test::of_seeds(100));
     }
+    TEST_CASE("plans that cannot be joined say why; relayed ones stay relayed") {
+        Shape const shape{8, 6};
+        auto const of = [&](char const* text) { return distribution(Mesh{4, 2}, shape, text); };
+        auto const joined = [](Plan<> const& a, Plan<> const& b) { static_cast<void>(a.then(b)); };
+        CHECK_THROWS_WITH_AS(joined(plan(of("S0,R"), of("R,R")), plan(of("S0,R"), of("R,R"))),
+                             doctest::Contains("do not meet. Fix: start the second where the first ends."),
+                             MismatchError);
+        CHECK_THROWS_WITH_AS(joined(plan(of("S0,R"), of("R,R")).relayed(2), plan(of("R,R"), of("S1,R"))),
+                             doctest::Contains("are relayed differently. Fix: join direct plans"), MismatchError);
+        CHECK_THROWS_WITH_AS(joined(plan(of("P+,P+"), of("R,P+")), plan(of("R,P+"), of("R,R"))),
+                             doctest::Contains("both fold or scale"), TransitionError);
+        CHECK_THROWS_WITH_AS(joined(plan(of("P+,P+"), of("Pavg,Pavg")), plan(of("Pavg,Pavg"), of("R,R"))),
+                             doctest::Contains("both fold or scale"), TransitionError);
+        CHECK_THROWS_WITH_AS(joined(plan(of("R,R"), of("P+,R")), plan(of("P+,R"), of("Pavg,R"))),
+                             doctest::Contains("Plan::then: (4,2):(R,R) -> (4,2):(P+,R) and (4,2):(P+,R) -> "
+                                               "(4,2):(Pavg,R) end in averages"),
+                             TransitionError);
+        CHECK(plan_across(of("S0,R"), of("R,R")).then(plan(of("R,R"), of("S1,R"))) ==
+              plan_across(of("S0,R"), of("S1,R")));
+        Plan<> const relayed = plan(of("P+,S0"), of("S1,S0")).relayed(4).then(plan(of("S1,S0"), of("R,R")).relayed(4));
+        CHECK(relayed == plan(of("P+,S0"), of("R,R")).relayed(4));
+        test::Random random(1);
+        check_meaning(relayed, random.values<std::int32_t>(shape.size()), random, true);
+    }
     TEST_CASE("law.meaning: a relayed fold, where nodes split an axis before one that cuts") {
         test::Random random(1);
         Shape const shape{8, 6};

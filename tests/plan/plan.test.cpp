@@ -176,6 +176,16 @@ TEST_SUITE("plan/plan") {
         CHECK_THROWS_AS(static_cast<void>(p.view(TensorView<int>(memory.data(), Shape{4, 4}), -1)), MeshError);
     }
 
+    TEST_CASE("steps of a typed plan know axes of size 1, as its kind does") {
+        auto const from = distribution<Shard<0>, Replicate>(Mesh<1, 4>{}, Shape<8, 8>{});
+        auto const to = distribution<Replicate, Replicate>(Mesh<1, 4>{}, Shape<8, 8>{});
+        auto const window = plan(from, to);
+        CHECK(window.kind() == Kind::view);
+        CHECK(window.steps().kind == Kind::view);
+        CHECK(window.steps().phases() == window.cost(0).phases);
+        CHECK(window.steps().list.size() == 1);
+        CHECK(Plan<>(window).steps().phases() == 1);
+    }
     TEST_CASE("what is no view says what it is and what to do") {
         std::vector<int> memory(8);
         TensorView<int> const half(memory.data(), Shape{4});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/cuda_call.hpp
-/// \brief  The CUDA runtime: its codes as typed errors, a device that is current for a while, events, whose memory it
-/// is. \depends core/error.hpp, the CUDA runtime (C interface; no nvcc).
+/// \brief  The CUDA runtime: its codes as typed errors, a device that is current for a while, events, kinds of memory.
+/// \depends core/error.hpp, the CUDA runtime (C interface; no nvcc).
 #pragma once
 
 #include <reshard/core/error.hpp>

@@ -9,6 +9,7 @@
 ///     law.bound      without Partial, a rank receives exactly what it needs and does not hold
 ///     law.balance    no rank sends more than twice the min-max optimum over copies
 ///     law.adjoint    plan(a, b).adjoint() is the transposed linear map
+///     law.then       plan(a, b).then(plan(b, c)) leaves the value that the two leave, one after the other
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
@@ -143,7 +144,10 @@ public:
     [[nodiscard]] Cost cost(Index rank) const { return detail::cost_of(value(), rank); }
 
     /// What is done, in which order and where.
-    [[nodiscard]] planning::Steps steps() const { return value().steps(value()); }
+    [[nodiscard]] planning::Steps steps() const {
+        detail::PlanValue const plan = value();
+        return is_local() ? detail::steps_locally(plan) : plan.steps(plan);  // types know axes of size 1
+    }
 
     /// The messages of one rank in one phase, from 0 to cost(rank).phases - 1. Empty for other phases.
     [[nodiscard]] Exchange exchange(Index rank, int phase = 0) const {
@@ -155,9 +159,10 @@ public:
         return Plan<>(detail::dual(target()), detail::dual(source()), across_, ranks_per_node_, relayed_);
     }
 
-    /// From the start of this plan to the end of `next` at once: the same bits as by the two, one after the other.
-    /// Throws MismatchError when `next` does not start where this plan ends, or is relayed otherwise, and
-    /// TransitionError when both fold or scale: addends folded in two steps are rounded twice.
+    /// From the start of this plan to the end of `next` at once: the same value, bit for bit, as by the two, one after
+    /// the other. (Who holds which addend of it may differ.) Throws MismatchError when `next` does not start where this
+    /// plan ends, or is relayed otherwise, and TransitionError when both fold or scale, which rounds twice, and where
+    /// an average would be filled from nothing.
     [[nodiscard]] Plan<> then(Plan<> const& next) const { return detail::join(*this, next); }
 
     /// Equal plans have equal digests: ranks compare them before they start.

@@ -80,7 +80,7 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
     return outline.finish();
 }
 RESHARD_INLINE planning::Steps detail::steps_locally(PlanValue const& plan) {
-    return Outline(plan, Kind::copy).finish();
+    return Outline(plan, plan.kind == Kind::view ? Kind::view : Kind::copy).finish();
 }
 /// Fold on the source mesh, then one exchange.
 RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
@@ -171,6 +171,15 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
                                          "Fix: carry out one after the other, or plan the whole way at once.");
     }
     bool const across = first.is_across() || next.is_across();
+    bool averages = !across && fills_average(first.from().signature(), next.to().signature());
+    for (Placement const& placement : next.to().signature().placements) {
+        averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
+    }
+    if (averages) {
+        raise(ErrorCode::transition, text() +
+                                         " end in averages, which have no identity to fill with. "
+                                         "Fix: carry out one after the other.");
+    }
     Plan<> const whole = across ? plan_across(first.from(), next.to()) : plan(first.from(), next.to());
     return Plan<>(whole.from(), whole.to(), across, first.ranks_per_node_, first.relayed_);
 }

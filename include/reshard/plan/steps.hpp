@@ -17,7 +17,8 @@
 /// across meshes | the fold goes scratch -> scratch on the source's mesh, the exchange scratch -> destination
 /// relayed       | the last exchange in two: source or destination -> destination, destination -> destination
 ///
-/// Where values change on the way (a cast, a factor), the first step that writes into the destination changes them.
+/// Where values change on the way (a cast, a factor), the first step that brings values into the destination changes
+/// them.
 #pragma once
 
 #include <reshard/algebra/transition.hpp>

@@ -9,7 +9,8 @@
 namespace reshard::inline v0::detail {
 
 /// `maximum(words)`: the largest of each over all ranks. `gather(words)`: those of all ranks, in their order.
-/// `spread(text, root, length)`: the text of rank `root`. What the first two return stays until the end.
+/// `spread(text, root, length)`: the text of rank `root`. What one returns stays until the next of them is called,
+/// what `gather` returns to the end.
 template <class Maximum, class Gather, class Spread>
 [[nodiscard]] Verdict agree_in_words(Verdict const& mine, int ranks, Maximum&& maximum, Gather&& gather,
                                      Spread&& spread) {

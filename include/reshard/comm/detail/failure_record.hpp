@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/failure_record.hpp
-/// \brief  The first thing that went wrong among ranks that are processes: as it travels, and as each of them throws
-/// it. \depends core.
+/// \brief  The first thing that went wrong among ranks: as it travels, and as each of them throws it.
+/// \depends core.
 #pragma once
 
 #include <reshard/core/error.hpp>

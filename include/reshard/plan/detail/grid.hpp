@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/grid.hpp
 /// \brief  A distribution laid out for planning: per dimension the cuts with their ordinal strides.
-/// \depends algebra.
+/// \depends algebra, core/function_ref.
 ///
 /// A grid has the tensor's dimensions and up to two more, so that one planner serves every case: the addends of a
 /// partial tensor are a dimension that partial axes cut one by one, and "one rank owns it" is a dimension of extent 1.

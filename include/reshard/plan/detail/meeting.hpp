@@ -67,7 +67,7 @@ public:
         for (int dim = 0; dim + 1 < begin_.size(); ++dim) product *= begin_[dim + 1] - begin_[dim];
         return static_cast<std::size_t>(product);
     }
-    /// Calls `visit(message, ordinal)` for every message, row-major. It may change the message's peer.
+    /// Calls `visit(message, ordinal)` for every message, row-major.
     void for_each(MessageVisitor visit) const {
         Message message;
         walk(0, 0, message, visit);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/relay.hpp
 /// \brief  What several ranks of one node need enters the node once and is passed on inside.
-/// \depends nodes, transition_steps.
+/// \depends held, nodes, transition_steps.
 ///
 /// The replicas of a node share what they need: a layout `middle` cuts it along the destination's replica axes inside
 /// nodes. The exchange to it brings every byte to one rank of the node; the exchange from it goes between ranks that

@@ -143,16 +143,26 @@ private:
         Index const own_piece = source < 0 ? -1 : from_.cutting_ordinal(source);
         Meeting const meeting(from_, index_sets(to_, target), forms_);
         exchange.receives.reserve(meeting.size());
-        Line line;
+        std::vector<Message> shared;  // from pieces with copies; the piece stands where the peer will
         meeting.for_each([&](Message const& message, Index piece) {
-            auto const receive = [&](Index copy, Message const& part) {
-                add_message(exchange.receives, from_.mesh->rank_at(piece + copies_.ordinal(copy)), part);
-            };
-            if (piece == own_piece) return add_message(exchange.kept, rank, message);
-            if (copies_.size() == 1) return receive(0, message);
-            if (piece != line.piece) line = line_of(piece);
-            share(message, start(line, message, target), line.length, copies_.size(), receive);
+            if (piece == own_piece) {
+                add_message(exchange.kept, rank, message);
+            } else if (copies_.size() == 1) {
+                add_message(exchange.receives, from_.mesh->rank_at(piece), message);
+            } else {
+                add_message(shared, piece, message);
+            }
         });
+        // A line is expensive: piece by piece.
+        std::sort(shared.begin(), shared.end(), [](Message const& a, Message const& b) { return a.peer < b.peer; });
+        Line line;
+        for (Message const& message : shared) {
+            if (message.peer != line.piece) line = line_of(message.peer);
+            auto const receive = [&](Index copy, Message const& part) {
+                add_message(exchange.receives, from_.mesh->rank_at(line.piece + copies_.ordinal(copy)), part);
+            };
+            share(message, start(line, message, target), line.length, copies_.size(), receive);
+        }
     }
 
     void plan_sends(Index rank, Index source, Exchange& exchange) const {

@@ -54,7 +54,7 @@ FoldKernel fold_kernel(Reduce op) noexcept {
     // Sums, products and bits of integers do not depend on the sign, so signed types borrow the unsigned kernels.
     constexpr bool floating = std::is_floating_point_v<Accumulator<T>>;
     using Unsigned = typename std::conditional_t<floating, std::type_identity<T>, std::make_unsigned<T>>::type;
-    return with_op<Accumulator<T>>(op, []<Reduce Op>() -> FoldKernel {
+    return with_op<Accumulator<T>>(op, [&]<Reduce Op>() -> FoldKernel {
         return fold_run<std::conditional_t<is_ordered(Op), T, Unsigned>, Op, Dense>;
     });
 }

@@ -86,7 +86,10 @@ template <Reduce Op, class A>
 }
 
 /// Calls body.template operator()<Op>() with the op that folds values of type A by `op`: sums for averages, and for
-/// bits of floats, of which supports() says no.
+/// bits of floats, of which supports() says no. On the side that `body` is for.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class A, class Body>
 RESHARD_HOST_DEVICE auto with_op(Reduce op, Body&& body) noexcept {
     if constexpr (!std::is_floating_point_v<A>) {

@@ -8,8 +8,10 @@
 #include <reshard/comm/mpi.hpp>
 #include <reshard/memory/device_memory.hpp>
 
+#include <chrono>   // milliseconds
 #include <cstdio>   // fflush, fputs
 #include <cstdlib>  // abort, getenv
+#include <thread>   // sleep_for
 
 namespace reshard::inline v0 {
 
@@ -132,6 +134,8 @@ inline int run_ranks(MpiOptions const& options, MpiBody call, void* body) {
     if (all_ended_well(*team, well)) return 0;
     // MPI_Finalize waits for messages that will never come.
     std::fflush(nullptr);
+    // MPICH's launcher drops what it has not forwarded when a rank aborts: the words that say why, above all.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, 1);
     return 1;
 }

@@ -138,6 +138,40 @@ void mpi_vs_alltoallw(Bench& bench) {
     bench.goals.at_least("mpi_vs_alltoallw", mean.value(), 1.0);
 }
 
+/// Without memory that ranks share: what ranks of different nodes do. The node is cut to one rank.
+void mpi_messages_vs_alltoallw(Bench& bench) {
+    MpiOptions options;
+    options.path = MpiPath::messages;
+    options.ranks_per_node = 1;
+    MpiCommunicator far(MPI_COMM_WORLD, options);
+    Bench apart{far};
+    GeometricMean mean;
+    for (int n : sizes) {
+        head(bench, rows_to_columns, n);
+        Move move(apart, rows_of(n), columns_of(n));
+        TypedExchange const typed(RowsToColumns(n, MPI_COMM_WORLD));
+        mean.add(move.against(apart, "MPI_Alltoallw, both by messages", typed));
+    }
+    bench.goals.at_least("mpi_messages_vs_alltoallw", mean.value(), 1.0);
+}
+
+/// What is prepared once and run often: 8 KiB on each rank, on one node.
+void mpi_replay(Bench& bench) {
+    constexpr int n = 64;
+    constexpr int calls = 200;
+    Move move(bench, rows_of(n), columns_of(n));
+    TypedExchange const typed(RowsToColumns(n, MPI_COMM_WORLD));
+    auto const reference = [&] { typed(move.source.data(), move.destination.data()); };
+    auto const run = [&] { move.job.run(); };
+    bool const right = Move::is_right(move.destination, reference) && Move::is_right(move.destination, run);
+    Paired const pair = paired([&] { return bench.clock(calls, run); }, [&] { return bench.clock(calls, reference); });
+    if (bench.speaks()) {
+        std::printf("  %s, 8 KiB a rank, replayed: %.1f us, MPI_Alltoallw %.1f us%s\n", rows_to_columns,
+                    1e6 * pair.first, 1e6 * pair.second, right ? "" : "  WRONG RESULT");
+    }
+    bench.goals.at_most("mpi_replay", right ? pair.ratio : 1e9, 1.2);
+}
+
 void mpi_vs_scalapack([[maybe_unused]] Bench& bench) {
 #if RESHARD_HAS_SCALAPACK
     GeometricMean mean;
@@ -352,6 +386,8 @@ struct Goal {
 constexpr Goal all_goals[] = {
     {"mpi_vs_pack", mpi_vs_pack},
     {"mpi_vs_alltoallw", mpi_vs_alltoallw},
+    {"mpi_messages_vs_alltoallw", mpi_messages_vs_alltoallw},
+    {"mpi_replay", mpi_replay},
     {"mpi_vs_scalapack", mpi_vs_scalapack},
     {"mpi_shared_vs_memcpy", mpi_shared_vs_memcpy},
     {"block_cyclic_vs_scalapack", block_cyclic_vs_scalapack},

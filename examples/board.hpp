@@ -172,44 +172,30 @@ struct Board {
     }
 };
 
-// 4. The request: what is under way belongs to it, and whoever lets go of it waits.
-class Request {
-public:
-    Request() = default;
-    explicit Request(Seat& own) : own_(&own) {}
-    void wait() {
-        while (!step(true)) continue;
+// 4. The engine: carries out one exchange after the other. transport::InOrder makes of it what bind() returns.
+struct Engine final : transport::Engine {
+    explicit Engine(Seat& mine) : own(&mine) {}
+    void start(transport::BoundTransfers const& transfers) override {
+        own->sends = transfers.sends, own->receives = transfers.receives, own->pulled = false;
+        own->board->arrive(own->rank);
     }
-    bool test() { return step(false); }
-    bool done() const noexcept { return own_ == nullptr; }
+    void wait() override {
+        while (!own->board->advance(*own, true)) continue;
+    }
+    bool test() override { return own->board->advance(*own, false); }
 
-private:
-    struct Finish {
-        void operator()(Seat* own) const noexcept {
-            try {
-                while (!own->board->advance(*own, true)) continue;
-            } catch (...) {  // the next call of the communicator says so
-            }
-        }
-    };
-    bool step(bool may_block) {
-        if (own_ == nullptr) return true;
-        Seat& own = *own_.release();  // if this throws, the exchange is over
-        if (own.board->advance(own, may_block)) return true;
-        own_.reset(&own);
-        return false;
-    }
-    std::unique_ptr<Seat, Finish> own_;
+    Seat* own;
 };
 
 // 5. The communicator: a seat at a board.
-class BoardCommunicator : public MeshSplit<BoardCommunicator> {
+class BoardCommunicator : public CommunicatorBase<BoardCommunicator> {
 public:
     static constexpr std::string_view name = "board";
-    using request_type = Request;
-    using MeshSplit<BoardCommunicator>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<BoardCommunicator>::split;
 
-    BoardCommunicator(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), own_(&board_->at(rank)) {}
+    BoardCommunicator(std::shared_ptr<Board> board, int rank)
+        : board_(std::move(board)), own_(&board_->at(rank)), engine_(std::make_unique<Engine>(*own_)) {}
     BoardCommunicator(BoardCommunicator&&) = default;
     BoardCommunicator& operator=(BoardCommunicator&&) = default;
 
@@ -217,12 +203,11 @@ public:
     int size() const noexcept { return int(board_->seats.size()); }
     Traffic traffic() const noexcept { return own_->traffic; }
 
-    Request exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        own_->sends = sends, own_->receives = receives, own_->pulled = false;
-        board_->arrive(rank());
-        return Request(*own_);
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*engine_, transport::bound_transfers("BoardCommunicator", sends, receives, size())};
     }
     Verdict agree(Verdict mine) {
+        engine_->finish();
         own_->verdict = &mine;
         Verdict joint;
         board_->meet(rank(), [&] {
@@ -232,6 +217,7 @@ public:
         return joint;
     }
     BoardCommunicator split(int colour, int key) {
+        engine_->finish();
         own_->colour = colour, own_->key = key;
         std::vector<int> ranks;
         std::shared_ptr<Board> part;
@@ -256,6 +242,7 @@ public:
 private:
     std::shared_ptr<Board> board_;
     Seat* own_;
+    std::unique_ptr<Engine> engine_;
 };
 
 static_assert(Communicator<BoardCommunicator>);

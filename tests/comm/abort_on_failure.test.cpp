@@ -66,7 +66,7 @@ bool contains(std::string const& text, std::string_view part) { return text.find
 
 /// Rank 0 sends four bytes that rank 1 does not expect.
 template <class C>
-typename C::request_type start_mismatch(C& comm) {
+typename C::exchange_type start_mismatch(C& comm) {
     static int const value = 0;
     static Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
     return comm.exchange(comm.rank() == 0 ? std::span(&send, 1) : std::span<Send const>(), {});

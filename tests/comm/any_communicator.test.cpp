@@ -24,29 +24,30 @@ namespace {
 using namespace reshard;
 
 static_assert(Communicator<AnyCommunicator>);
-static_assert(ExchangeRequest<AnyRequest>);
+static_assert(BoundExchange<AnyExchange>);
 static_assert(std::is_convertible_v<ThreadCommunicator&, CommunicatorRef>);
 static_assert(std::is_convertible_v<AnyCommunicator&, CommunicatorRef>);
 static_assert(!std::is_convertible_v<TensorView<float>&, CommunicatorRef>);  // overloads without a communicator take it
 // What else is none is refused in words: tests/fail/communicator_*.cpp.
 static_assert(std::is_trivially_copyable_v<CommunicatorRef> && sizeof(CommunicatorRef) == 2 * sizeof(void*));
-// Nothing is allocated for a request, through all policies.
-static_assert(sizeof(Composed<ThreadCommunicator, Staged, Traced, AbortOnFailure>::request_type) <= AnyRequest::room);
+// Nothing is allocated for an exchange, through all policies.
+static_assert(sizeof(Composed<ThreadCommunicator, Staged, Traced, AbortOnFailure>::exchange_type) <= AnyExchange::room);
 
-/// A request as large as none of ours, which counts how many of it there are.
-struct LargeRequest {
+/// An exchange as large as none of ours, which counts how many of it there are.
+struct LargeExchange {
     static inline int alive = 0;
-    std::byte much[4 * AnyRequest::room];
+    std::byte much[4 * AnyExchange::room];
     int* waits = nullptr;
 
-    LargeRequest() { ++alive; }
-    explicit LargeRequest(int& count) : waits(&count) { ++alive; }
-    LargeRequest(LargeRequest&& other) noexcept : waits(std::exchange(other.waits, nullptr)) { ++alive; }
-    LargeRequest& operator=(LargeRequest&& other) noexcept {
+    LargeExchange() { ++alive; }
+    explicit LargeExchange(int& count) : waits(&count) { ++alive; }
+    LargeExchange(LargeExchange&& other) noexcept : waits(std::exchange(other.waits, nullptr)) { ++alive; }
+    LargeExchange& operator=(LargeExchange&& other) noexcept {
         std::swap(waits, other.waits);
         return *this;
     }
-    ~LargeRequest() { --alive; }
+    ~LargeExchange() { --alive; }
+    void start() {}
     void wait() {
         if (waits != nullptr) ++*std::exchange(waits, nullptr);
     }
@@ -58,16 +59,16 @@ struct LargeRequest {
 };
 
 /// A transport whose buffers the peers read in place, and whose process ends in a way of its own.
-class Sharing : public MeshSplit<Sharing> {
+class Sharing : public CommunicatorBase<Sharing> {
 public:
     static constexpr std::string_view name = "sharing";
-    using request_type = SelfRequest;
-    using MeshSplit<Sharing>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<Sharing>::split;
     [[nodiscard]] int rank() const noexcept { return self_.rank(); }
     [[nodiscard]] int size() const noexcept { return self_.size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return self_.traffic(); }
-    SelfRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        return self_.exchange(sends, receives);
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return self_.bind(sends, receives);
     }
     [[nodiscard]] Verdict agree(Verdict mine) { return self_.agree(std::move(mine)); }
     [[nodiscard]] Sharing split(int, int) { return {}; }
@@ -118,25 +119,25 @@ TEST_SUITE("comm/any_communicator") {
         });
     }
 
-    TEST_CASE("a request: moved, waited for, dropped; of any size") {
+    TEST_CASE("an exchange: moved, waited for, dropped; of any size") {
         int waits = 0;
         {
-            AnyRequest request{LargeRequest(waits)};
+            AnyExchange request{LargeExchange(waits)};
             CHECK(!request.done());
-            AnyRequest moved(std::move(request));
+            AnyExchange moved(std::move(request));
             CHECK(request.done());  // NOLINT: moved-from requests are done
             CHECK(request.test());
             moved.wait();
             CHECK(waits == 1);
             CHECK(moved.done());
-            moved = AnyRequest{LargeRequest(waits)};
+            moved = AnyExchange{LargeExchange(waits)};
             CHECK(moved.test());
             CHECK(waits == 2);
-            AnyRequest empty;
+            AnyExchange empty;
             empty.wait();
             CHECK(empty.done());
         }
-        CHECK(LargeRequest::alive == 0);
+        CHECK(LargeExchange::alive == 0);
     }
 
     TEST_CASE("an exchange through a reference allocates nothing") {

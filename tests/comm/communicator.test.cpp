@@ -9,12 +9,13 @@
 namespace {
 using namespace reshard;
 
-/// The least that is still a request.
-struct ArchetypeRequest {
-    ArchetypeRequest() = default;
-    ArchetypeRequest(ArchetypeRequest&&) noexcept = default;
-    ArchetypeRequest& operator=(ArchetypeRequest&&) noexcept = default;
-    ~ArchetypeRequest() = default;
+/// The least that is still an exchange.
+struct ArchetypeExchange {
+    ArchetypeExchange() = default;
+    ArchetypeExchange(ArchetypeExchange&&) noexcept = default;
+    ArchetypeExchange& operator=(ArchetypeExchange&&) noexcept = default;
+    ~ArchetypeExchange() = default;
+    void start() {}
     void wait() {}
     bool test() { return true; }
     bool done() const noexcept { return true; }
@@ -23,20 +24,24 @@ struct ArchetypeRequest {
 /// The least that is still a communicator. Algorithms that ask for more do not compile with it.
 struct Archetype {
     static constexpr char const* name = "archetype";
-    using request_type = ArchetypeRequest;
+    using exchange_type = ArchetypeExchange;
     Archetype(Archetype&&) noexcept = default;
     Archetype& operator=(Archetype&&) noexcept = default;
     ~Archetype() = default;
     int rank() const noexcept { return 0; }
     int size() const noexcept { return 1; }
-    request_type exchange(std::span<Send const>, std::span<Receive const>);
+    exchange_type bind(std::span<Send const>, std::span<Receive const>);
+    exchange_type exchange(std::span<Send const>, std::span<Receive const>);
+    void check_memory(void const*) {}
+    std::nullptr_t memory() { return nullptr; }
+    void terminate() noexcept {}
     Verdict agree(Verdict mine) { return mine; }
     Archetype split(int, int);
     Archetype split(DynamicMesh const&, int);
     void abort(ErrorCode, std::string_view) noexcept {}
     Traffic traffic() const noexcept { return {}; }
 };
-static_assert(ExchangeRequest<ArchetypeRequest>);
+static_assert(BoundExchange<ArchetypeExchange>);
 static_assert(Communicator<Archetype>);
 
 struct Copyable : Archetype {
@@ -57,11 +62,11 @@ struct LoudRank : Archetype {
     LoudRank split(DynamicMesh const&, int);
 };
 struct Silent : Archetype {
-    void exchange(std::span<Send const>, std::span<Receive const>);  // no request: nobody could wait
+    void bind(std::span<Send const>, std::span<Receive const>);  // no exchange: nobody could start it
     Silent split(int, int);
     Silent split(DynamicMesh const&, int);
 };
-struct NoMesh : MeshSplit<NoMesh>, Archetype {  // split(int, int) hides nothing, but the names are ambiguous
+struct NoMesh : CommunicatorBase<NoMesh>, Archetype {  // split(int, int) hides nothing, but the names are ambiguous
 };
 static_assert(!Communicator<int>);
 static_assert(!Communicator<Archetype&>);
@@ -72,33 +77,53 @@ static_assert(!Communicator<LoudRank>);
 static_assert(!Communicator<Silent>);
 static_assert(!Communicator<NoMesh>);
 
-struct CopyableRequest {
+struct RunOnce {  // a request: it cannot be started again
+    RunOnce() = default;
+    RunOnce(RunOnce&&) noexcept;
+    RunOnce& operator=(RunOnce&&) noexcept;
+    void wait();
+    bool test() const;
+    bool done() const noexcept;
+};
+struct CopyableExchange {
+    void start();
     void wait();
     bool test();
     bool done() const noexcept;
 };
-struct NeverEmptyRequest {  // cannot be made from nothing, so a prepared plan could not keep one
-    explicit NeverEmptyRequest(int);
-    NeverEmptyRequest(NeverEmptyRequest&&) noexcept;
-    NeverEmptyRequest& operator=(NeverEmptyRequest&&) noexcept;
-    ~NeverEmptyRequest();
+struct NeverEmptyExchange {  // cannot be made from nothing, so a prepared plan could not keep one
+    explicit NeverEmptyExchange(int);
+    NeverEmptyExchange(NeverEmptyExchange&&) noexcept;
+    NeverEmptyExchange& operator=(NeverEmptyExchange&&) noexcept;
+    ~NeverEmptyExchange();
+    void start();
     void wait();
     bool test();
     bool done() const noexcept;
 };
-struct ThrowingRequest {
-    ThrowingRequest() = default;
-    ThrowingRequest(ThrowingRequest&&) noexcept;
-    ThrowingRequest& operator=(ThrowingRequest&&) noexcept;
-    ~ThrowingRequest() noexcept(false);
+struct ThrowingExchange {
+    ThrowingExchange() = default;
+    ThrowingExchange(ThrowingExchange&&) noexcept;
+    ThrowingExchange& operator=(ThrowingExchange&&) noexcept;
+    ~ThrowingExchange() noexcept(false);
+    void start();
     void wait();
     bool test();
     bool done() const noexcept;
 };
-static_assert(!ExchangeRequest<CopyableRequest>);
-static_assert(!ExchangeRequest<NeverEmptyRequest>);
-static_assert(!ExchangeRequest<ThrowingRequest>);
-static_assert(!ExchangeRequest<int>);
+static_assert(!BoundExchange<CopyableExchange>);
+static_assert(!BoundExchange<NeverEmptyExchange>);
+static_assert(!BoundExchange<ThrowingExchange>);
+static_assert(!BoundExchange<RunOnce>);
+static_assert(!BoundExchange<int>);
+
+/// Calls that a base has and a misspelt one does not replace: the whole table is asked for.
+struct Forgetful : Archetype {
+    Forgetful split(int, int);
+    Forgetful split(DynamicMesh const&, int);
+    void memory() = delete;
+};
+static_assert(!Communicator<Forgetful>);
 }  // namespace
 
 TEST_SUITE("comm/communicator") {

@@ -2,7 +2,7 @@
 /// \file   tests/comm/conformance.hpp
 /// \brief  What every transport must do: conforms(comm), called by all ranks, tries each promise of the concept.
 ///         A new transport passes by calling it on 1, 2, 3, 4 and 8 ranks (or as many as its machine has), and
-///         refuses_a_second_exchange(), notices_different_payloads() and exchanges_without_allocating() beside it.
+///         refuses_a_second_start(), notices_different_payloads() and exchanges_without_allocating() beside it.
 ///
 /// With doctest a broken promise fails the case that runs; without it, or where RESHARD_CONFORMANCE_WITHOUT_DOCTEST is
 /// defined, it is an Error that names file and line. Needs nothing else of tests/.
@@ -292,6 +292,8 @@ void splits_along_mesh_axes(C& comm) {
     sends_one_value_to_each_peer(comm);  // arguments that all get wrong poison nothing
 }
 
+inline void agrees_on_nothing(CommunicatorRef comm) { RESHARD_CHECK(comm.agree({}).ok()); }
+
 inline void agrees(CommunicatorRef comm) {
     Verdict fine;
     fine.digest = 42;
@@ -320,8 +322,8 @@ inline void agrees(CommunicatorRef comm) {
     sends_one_value_to_each_peer(comm);  // a failing verdict poisons nothing
 }
 
-/// A ring shift whose request is treated in every legal way.
-inline void keeps_request_promises(CommunicatorRef comm) {
+/// A ring shift whose exchange is treated in every legal way.
+inline void keeps_exchange_promises(CommunicatorRef comm) {
     int const next = (comm.rank() + 1) % comm.size();
     int const previous = (comm.rank() + comm.size() - 1) % comm.size();
     Index mine = comm.rank() + 100;
@@ -356,10 +358,93 @@ inline void keeps_request_promises(CommunicatorRef comm) {
     }
     {
         auto request = start();
-        request = AnyRequest();  // assigning over it waits as well
+        request = AnyExchange();  // assigning over it waits as well
         RESHARD_CHECK(got == previous + 100);
         RESHARD_CHECK(request.done());
     }
+    barrier(comm);
+}
+
+/// What each rank has for the next one, bound once.
+struct BoundRing {
+    Index mine = -1;
+    Index got = -1;
+    Send send;
+    Receive receive;
+    AnyExchange exchange;
+
+    explicit BoundRing(CommunicatorRef comm)
+        : send{(comm.rank() + 1) % comm.size(), reinterpret_cast<std::byte const*>(&mine), box_of(8, {})},
+          receive{(comm.rank() + comm.size() - 1) % comm.size(), reinterpret_cast<std::byte*>(&got), box_of(8, {})},
+          exchange(comm.bind({&send, 1}, {&receive, 1})) {}
+    BoundRing(BoundRing const&) = delete;
+    BoundRing& operator=(BoundRing const&) = delete;
+
+    void start(CommunicatorRef comm, Index round) {
+        mine = round * 100 + comm.rank();
+        exchange.start();
+    }
+    [[nodiscard]] bool is_right(Index round) const { return got == round * 100 + receive.peer; }
+};
+
+/// Binding moves nothing and asks nobody: it may be done in any order, and need not be used. What is bound moves what
+/// memory holds when it is started, each time.
+inline void replays_what_is_bound(CommunicatorRef comm) {
+    AnyExchange unused;
+    if (comm.rank() == 0) unused = comm.bind({}, {});  // the others bind nothing
+    BoundRing ring(comm);
+    ring.exchange.wait();  // nothing was started
+    RESHARD_CHECK(ring.exchange.done());
+    RESHARD_CHECK(ring.exchange.test());
+    RESHARD_CHECK(ring.got == -1);
+    for (Index round = 0; round != 4; ++round) {
+        ring.start(comm, round);
+        if (round == 1) {
+            while (!ring.exchange.test()) {
+            }
+        } else if (round == 2) {
+            ring.exchange = [&] { return std::move(ring.exchange); }();  // moved while it is under way
+            ring.exchange.wait();
+        } else {
+            ring.exchange.wait();
+        }
+        RESHARD_CHECK(ring.is_right(round));
+        agrees_on_nothing(comm);  // what one rank starts next does not meet what another has not finished
+    }
+}
+
+/// Several exchanges may be under way: they are started in the same order everywhere, waited for in any order, and
+/// other calls may come in between.
+inline void keeps_several_under_way(CommunicatorRef comm) {
+    BoundRing first(comm);
+    BoundRing second(comm);
+    BoundRing third(comm);
+    for (Index round = 0; round != 3; ++round) {
+        first.start(comm, round);
+        second.start(comm, round + 1);
+        if (round == 1) agrees_on_nothing(comm);
+        third.start(comm, round + 2);
+        if (comm.rank() % 2 == 0) {
+            third.exchange.wait();
+            first.exchange.wait();
+            second.exchange.wait();
+        } else {
+            while (!second.exchange.test()) {
+            }
+            third.exchange.wait();
+            first.exchange.wait();
+        }
+        RESHARD_CHECK(first.is_right(round));
+        RESHARD_CHECK(second.is_right(round + 1));
+        RESHARD_CHECK(third.is_right(round + 2));
+    }
+    {
+        BoundRing dropped(comm);
+        dropped.start(comm, 7);
+        first.start(comm, 8);
+    }
+    first.exchange.wait();
+    RESHARD_CHECK(first.is_right(8));
     barrier(comm);
 }
 
@@ -405,12 +490,15 @@ inline void is_done_when_wait_returns(CommunicatorRef comm) {
     }
 }
 
-/// One exchange at a time; who asks for more is told so, and nothing is lost. For transports: a policy such as
-/// AbortOnFailure makes of the error what it makes of any.
-inline void refuses_a_second_exchange(CommunicatorRef comm) {
-    auto first = comm.exchange({}, {});
-    RESHARD_CHECK_THROWS(static_cast<void>(comm.exchange({}, {})), TransportError);
-    first.wait();
+/// What is under way cannot be started again; who tries is told so, and nothing is lost. For transports: a policy such
+/// as AbortOnFailure makes of the error what it makes of any.
+inline void refuses_a_second_start(CommunicatorRef comm) {
+    BoundRing ring(comm);
+    ring.start(comm, 5);
+    RESHARD_CHECK_THROWS(ring.exchange.start(), TransportError);
+    ring.exchange.wait();
+    RESHARD_CHECK(ring.is_right(5));
+    RESHARD_CHECK_THROWS(AnyExchange().start(), TransportError);
     barrier(comm);
 }
 
@@ -560,7 +648,7 @@ inline void notices_different_payloads(CommunicatorRef comm, Payloads const& one
 /// The whole contract that can be tried without breaking the communicator. Collective.
 template <Communicator C>
 void conforms(C& comm) {
-    static_assert(ExchangeRequest<typename C::request_type>);
+    static_assert(BoundExchange<typename C::exchange_type>);
     RESHARD_CHECK(comm.rank() >= 0);
     RESHARD_CHECK(comm.rank() < comm.size());
     sends_one_value_to_each_peer(comm);
@@ -578,7 +666,9 @@ void conforms(C& comm) {
     moves_nine_dimensions(comm);
     converts_on_the_way(comm);
     counts_traffic(comm);
-    keeps_request_promises(comm);
+    keeps_exchange_promises(comm);
+    replays_what_is_bound(comm);
+    keeps_several_under_way(comm);
     tests_without_blocking(comm);
     is_done_when_wait_returns(comm);
     agrees(comm);

@@ -4,13 +4,13 @@
 #define RESHARD_CONFORMANCE_WITHOUT_DOCTEST
 #include "conformance.hpp"
 
+#include <reshard/comm/policy.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,84 +24,81 @@ using namespace std::chrono_literals;
 enum class Broken { nothing, test_blocks, groups_negative_colours, allocates, keeps_sends, hides_mismatches, nests };
 
 template <Broken how>
-class BrokenRequest {
+class BrokenCommunicator;
+
+template <Broken how>
+class BrokenExchange {
 public:
-    BrokenRequest() = default;
-    BrokenRequest(ThreadRequest request, std::optional<ThreadRequest>* kept) noexcept
-        : request_(std::move(request)), kept_(kept) {}
+    BrokenExchange() = default;
+    BrokenExchange(BrokenCommunicator<how>& comm, transport::InOrder inner, std::span<Send const> sends,
+                   std::span<Receive const> receives) noexcept
+        : comm_(&comm), inner_(std::move(inner)), sends_(sends), receives_(receives) {}
+    void start() {
+        if (comm_ == nullptr) return inner_.start();
+        comm_->flush();
+        if (how == Broken::allocates) waste_ = std::make_unique<std::vector<Send>>(sends_.begin(), sends_.end());
+        keeps_ = how == Broken::keeps_sends && receives_.empty() && !sends_.empty();
+        if (keeps_) inner_ = comm_->bind_kept(sends_);  // the caller's list may be gone when the others read it
+        if (how == Broken::nests && !inner_.done()) return;
+        inner_.start();
+    }
     void wait() {
-        if (how == Broken::keeps_sends && kept_ != nullptr) {
-            kept_->emplace(std::move(request_));
-            kept_ = nullptr;
-            return;
-        }
+        if (keeps_ && !inner_.done()) return comm_->keep(std::move(inner_));
         try {
-            request_.wait();
+            inner_.wait();
         } catch (Error const&) {
             if (how != Broken::hides_mismatches) throw;
         }
     }
     [[nodiscard]] bool test() {
-        if (how != Broken::test_blocks) return request_.test();
-        request_.wait();
+        if (how != Broken::test_blocks) return inner_.test();
+        inner_.wait();
         return true;
     }
-    [[nodiscard]] bool done() const noexcept { return request_.done(); }
+    [[nodiscard]] bool done() const noexcept { return inner_.done(); }
 
 private:
-    ThreadRequest request_;
-    std::optional<ThreadRequest>* kept_ = nullptr;
+    BrokenCommunicator<how>* comm_ = nullptr;
+    transport::InOrder inner_;
+    std::span<Send const> sends_;
+    std::span<Receive const> receives_;
+    std::unique_ptr<std::vector<Send>> waste_;
+    bool keeps_ = false;
 };
 
 /// Threads, but for one promise.
 template <Broken how>
-class BrokenCommunicator : public MeshSplit<BrokenCommunicator<how>> {
-public:
-    static constexpr std::string_view name = "broken";
-    using request_type = BrokenRequest<how>;
-    using MeshSplit<BrokenCommunicator>::split;
-    explicit BrokenCommunicator(ThreadCommunicator inner) noexcept : inner_(std::move(inner)) {}
+class BrokenCommunicator : public PolicyBase<BrokenCommunicator<how>, ThreadCommunicator> {
+    using Base = PolicyBase<BrokenCommunicator, ThreadCommunicator>;
 
-    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
-    [[nodiscard]] int size() const noexcept { return inner_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        flush();
-        if (how == Broken::allocates) waste_ = std::make_unique<std::vector<Send>>(sends.begin(), sends.end());
-        if (how == Broken::nests) {
-            try {
-                return request_type(inner_.exchange(sends, receives), nullptr);
-            } catch (TransportError const&) {
-                return request_type();
-            }
-        }
-        bool const keeps = how == Broken::keeps_sends && receives.empty() && !sends.empty();
-        if (keeps) {  // the caller's list may be gone when the others read it
-            kept_sends_ = std::make_unique<std::vector<Send>>(sends.begin(), sends.end());
-            sends = *kept_sends_;
-        }
-        return request_type(inner_.exchange(sends, receives), keeps ? kept_.get() : nullptr);
+public:
+    using exchange_type = BrokenExchange<how>;
+    using Base::split;
+    explicit BrokenCommunicator(ThreadCommunicator inner) noexcept : Base(std::move(inner)) {}
+
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*this, this->inner_.bind(sends, receives), sends, receives};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
         flush();
-        return inner_.agree(std::move(mine));
+        return Base::agree(std::move(mine));
     }
     [[nodiscard]] BrokenCommunicator split(int colour, int key) {
         flush();
         int const group = how == Broken::groups_negative_colours && colour < 0 ? 1000 - colour : colour;
-        return BrokenCommunicator(inner_.split(group, key));
+        return BrokenCommunicator(this->inner_.split(group, key));
     }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
+
+    transport::InOrder bind_kept(std::span<Send const> sends) {
+        kept_sends_ = std::make_unique<std::vector<Send>>(sends.begin(), sends.end());
+        return this->inner_.bind(*kept_sends_, {});
+    }
+    void keep(transport::InOrder exchange) { *kept_ = std::move(exchange); }
+    void flush() { kept_->wait(); }
 
 private:
-    void flush() {
-        if (*kept_) kept_->value().wait();
-        kept_->reset();
-    }
-    ThreadCommunicator inner_;
-    std::unique_ptr<std::vector<Send>> kept_sends_;  // outlives the request that others read it for
-    std::unique_ptr<std::optional<ThreadRequest>> kept_ = std::make_unique<std::optional<ThreadRequest>>();
-    std::unique_ptr<std::vector<Send>> waste_;
+    std::unique_ptr<std::vector<Send>> kept_sends_;  // outlives the exchange that others read it for
+    std::unique_ptr<transport::InOrder> kept_ = std::make_unique<transport::InOrder>();
 };
 static_assert(Communicator<BrokenCommunicator<Broken::nothing>>);
 
@@ -112,7 +109,7 @@ std::string verdict(int ranks) {
         run_on_threads(ranks, {.deadline = 20s}, [](ThreadCommunicator& plain) {
             BrokenCommunicator<how> comm(std::move(plain));
             test::conforms(comm);
-            test::refuses_a_second_exchange(comm);
+            test::refuses_a_second_start(comm);
             test::exchanges_without_allocating(comm, [](auto const& body) { return test::allocations_in(body); });
         });
         for (test::Payloads const& one : test::different_payloads) {

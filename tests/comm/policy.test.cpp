@@ -35,29 +35,19 @@ static_assert(std::is_same_v<decltype(std::declval<Composed<ThreadCommunicator, 
 
 /// A policy of the program's own: counts agreements.
 template <class C>
-class Counted : public MeshSplit<Counted<C>> {
+class Counted : public PolicyBase<Counted<C>, C> {
+    using Base = PolicyBase<Counted, C>;
+
 public:
-    static constexpr std::string_view name = C::name;
-    using inner_type = C;
-    using request_type = typename C::request_type;
-    using MeshSplit<Counted<C>>::split;
-    Counted(C inner, int& count) : inner_(std::move(inner)), count_(&count) {}
-    [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
-    [[nodiscard]] int size() const noexcept { return inner_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        return inner_.exchange(sends, receives);
-    }
+    using Base::split;
+    Counted(C inner, int& count) : Base(std::move(inner)), count_(&count) {}
     Verdict agree(Verdict mine) {
         ++*count_;
-        return inner_.agree(std::move(mine));
+        return Base::agree(std::move(mine));
     }
-    Counted split(int colour, int key) { return Counted(inner_.split(colour, key), *count_); }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
+    Counted split(int colour, int key) { return Counted(this->inner_.split(colour, key), *count_); }
 
 private:
-    C inner_;
     int* count_;
 };
 

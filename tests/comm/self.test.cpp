@@ -15,7 +15,6 @@ using namespace reshard;
 using test::box_of;
 static_assert(Communicator<SelfCommunicator>);  // here and not in the header, for the sake of include time
 static_assert(SelfCommunicator::name == "self");
-static_assert(ExchangeRequest<SelfRequest>);
 }  // namespace
 
 TEST_SUITE("comm/self") {

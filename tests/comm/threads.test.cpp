@@ -23,7 +23,6 @@ using test::box_of;
 using test::sends_one_value_to_each_peer;
 
 static_assert(ThreadCommunicator::name == "threads");
-static_assert(ExchangeRequest<ThreadRequest>);
 
 /// Runs `body`, keeps what each rank threw, and rethrows, so that the run ends as it would without the test.
 template <class Body>
@@ -77,7 +76,7 @@ TEST_SUITE("comm/threads") {
             CAPTURE(ranks);
             run_on_threads(ranks, [](ThreadCommunicator& comm) {
                 test::conforms(comm);
-                test::refuses_a_second_exchange(comm);
+                test::refuses_a_second_start(comm);
             });
         }
     }
@@ -374,11 +373,11 @@ TEST_SUITE("comm/threads") {
         }
     }
 
-    TEST_CASE("a second exchange before the first is done is refused, as is one out of order") {
+    TEST_CASE("an exchange that is under way is not started again; one out of order is refused") {
         CHECK_THROWS_WITH_AS(run_on_threads(2,
                                             [](ThreadCommunicator& comm) {
-                                                auto first = comm.exchange({}, {});
-                                                auto second = comm.exchange({}, {});
+                                                auto exchange = comm.exchange({}, {});
+                                                exchange.start();
                                             }),
                              doctest::Contains("under way"), TransportError);
         CHECK_THROWS_WITH_AS(

@@ -65,27 +65,15 @@ private:
 };
 
 /// Ranks as threads whose tensors lie in a CountingMemory.
-class Counted : public MeshSplit<Counted> {
+class Counted : public PolicyBase<Counted, ThreadCommunicator> {
 public:
-    static constexpr std::string_view name = "counted";
-    using request_type = ThreadCommunicator::request_type;
-    using MeshSplit<Counted>::split;
+    using PolicyBase::split;
 
-    Counted(ThreadCommunicator threads, Work& work) : threads_(std::move(threads)), work_(&work), memory_(work) {}
+    Counted(ThreadCommunicator threads, Work& work) : PolicyBase(std::move(threads)), work_(&work), memory_(work) {}
     [[nodiscard]] MemoryPolicy const* memory() const { return &memory_; }
-
-    [[nodiscard]] int rank() const noexcept { return threads_.rank(); }
-    [[nodiscard]] int size() const noexcept { return threads_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return threads_.traffic(); }
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        return threads_.exchange(sends, receives);
-    }
-    [[nodiscard]] Verdict agree(Verdict mine) { return threads_.agree(std::move(mine)); }
-    [[nodiscard]] Counted split(int colour, int key) { return {threads_.split(colour, key), *work_}; }
-    void abort(ErrorCode code, std::string_view reason) noexcept { threads_.abort(code, reason); }
+    [[nodiscard]] Counted split(int colour, int key) { return {inner_.split(colour, key), *work_}; }
 
 private:
-    ThreadCommunicator threads_;
     Work* work_;
     CountingMemory memory_;
 };
@@ -95,15 +83,14 @@ private:
 TEST_SUITE("memory/host_memory") {
     TEST_CASE("the memory that is asked is that which the transport below all policies states, else the host's") {
         SelfCommunicator self;
-        CHECK(transport::memory_of(self) == nullptr);
+        CHECK(CommunicatorRef(self).memory() == nullptr);
         run_on_threads(1, [](ThreadCommunicator& threads) {
             Work work;
             Trace trace;
             Traced<Counted> comm(Counted(threads.split(0, 0), work), trace);
-            CHECK(transport::memory_of(comm) == comm.inner().memory());
             CHECK(CommunicatorRef(comm).memory() == comm.inner().memory());
             Traced<ThreadCommunicator> plain(threads.split(0, 0), trace);
-            CHECK(transport::memory_of(plain) == nullptr);
+            CHECK(CommunicatorRef(plain).memory() == nullptr);
         });
     }
 

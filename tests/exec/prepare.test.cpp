@@ -43,27 +43,25 @@ Plan<> across(char const* from, char const* to, DynamicShape const& shape) {
 }
 
 /// Ranks as threads, until the exchange of one rank that throws instead.
-class Failing : public MeshSplit<Failing> {
-public:
-    static constexpr std::string_view name = "failing";
-    using request_type = ThreadRequest;
-    using MeshSplit<Failing>::split;
-
-    Failing(ThreadCommunicator&& comm, int fails_at) : comm_(std::move(comm)), left_(fails_at) {}
-
-    [[nodiscard]] int rank() const noexcept { return comm_.rank(); }
-    [[nodiscard]] int size() const noexcept { return comm_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return comm_.traffic(); }
-    [[nodiscard]] ThreadRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        if (left_-- == 0) throw std::runtime_error("lost power");
-        return comm_.exchange(sends, receives);
+struct FailingExchange : transport::InOrder {
+    int* left = nullptr;
+    void start() {
+        if ((*left)-- == 0) throw std::runtime_error("lost power");
+        transport::InOrder::start();
     }
-    [[nodiscard]] Verdict agree(Verdict mine) { return comm_.agree(std::move(mine)); }
-    [[nodiscard]] Failing split(int colour, int key) { return {comm_.split(colour, key), left_}; }
-    void abort(ErrorCode code, std::string_view reason) noexcept { comm_.abort(code, reason); }
+};
+class Failing : public PolicyBase<Failing, ThreadCommunicator> {
+public:
+    using exchange_type = FailingExchange;
+    using PolicyBase::split;
+
+    Failing(ThreadCommunicator&& comm, int fails_at) : PolicyBase(std::move(comm)), left_(fails_at) {}
+    FailingExchange bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {inner_.bind(sends, receives), &left_};
+    }
+    [[nodiscard]] Failing split(int colour, int key) { return {inner_.split(colour, key), left_}; }
 
 private:
-    ThreadCommunicator comm_;
     int left_;
 };
 static_assert(Communicator<Failing>);
@@ -436,6 +434,81 @@ TEST_SUITE("exec/prepare") {
             request.wait();
             CHECK(destination == std::vector<int>(4, 3));
         });
+    }
+
+    TEST_CASE("several prepared plans run at a time over one communicator, and others are prepared meanwhile") {
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            Plan<> const gather = of("(4):(S0)", "(4):(R)", Shape{8});
+            Plan<> const reduce = of("(4):(P+)", "(4):(R)", Shape{5});  // in two phases
+            std::vector<int> part(2);
+            std::vector<int> whole(8);
+            std::vector<int> addends(5);
+            std::vector<int> sums(5);
+            auto gathers =
+                prepare(gather, comm, TensorView<int>(part.data(), Shape{2}), TensorView<int>(whole.data(), Shape{8}));
+            auto reduces = prepare(reduce, comm, TensorView<int>(addends.data(), Shape{5}),
+                                   TensorView<int>(sums.data(), Shape{5}));
+            for (int round = 0; round < 5; ++round) {
+                std::iota(part.begin(), part.end(), 10 * round + 2 * comm.rank());
+                std::fill(addends.begin(), addends.end(), round + comm.rank());
+                RunRequest first = reduces.start();
+                RunRequest second = gathers.start();
+                std::vector<int> again(8);
+                if (round == 2) {
+                    redistribute(gather, comm, TensorView<int>(part.data(), Shape{2}),
+                                 TensorView<int>(again.data(), Shape{8}));
+                }
+                if (round % 2 == 0) {
+                    first.wait();
+                    second.wait();
+                } else {
+                    while (!first.test()) {
+                    }
+                    while (!second.test()) {
+                    }
+                }
+                CHECK(sums == std::vector<int>(5, 4 * round + 6));
+                for (int i = 0; i < 8; ++i) CHECK(whole[static_cast<std::size_t>(i)] == 10 * round + i);
+                if (round == 2) CHECK(again == whole);
+            }
+        });
+    }
+
+    TEST_CASE("what runs does not start again before it is over, and nothing is lost by trying") {
+        Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
+        run_on_threads(2, [&](ThreadCommunicator& comm) {
+            std::vector<int> source(2, comm.rank() + 1);
+            std::vector<int> destination(4);
+            auto job = prepare(gather, comm, TensorView<int>(source.data(), Shape{2}),
+                               TensorView<int>(destination.data(), Shape{4}));
+            auto request = job.start();
+            CHECK_THROWS_WITH_AS(job.run(), doctest::Contains("it is running. Fix: wait() for its request"),
+                                 TransportError);
+            request.wait();
+            CHECK(destination == std::vector<int>{1, 1, 2, 2});
+            std::fill(source.begin(), source.end(), 7);
+            job.run();
+            CHECK(destination == std::vector<int>(4, 7));
+        });
+    }
+
+    TEST_CASE("a run that fails while another starts is an error of both") {
+        Plan<> const gather = of("(2):(S0)", "(2):(R)", Shape{4});
+        auto const thrown = thrown_by(2, [&](ThreadCommunicator& comm) {
+            std::vector<int> source(2);
+            std::vector<int> destination(4);
+            std::vector<int> other(4);
+            auto first = prepare(gather, comm, TensorView<int>(source.data(), Shape{2}),
+                                 TensorView<int>(destination.data(), Shape{4}));
+            auto second = prepare(gather, comm, TensorView<int>(source.data(), Shape{2}),
+                                  TensorView<int>(other.data(), Shape{4}));
+            if (comm.rank() == 1) comm.abort(ErrorCode::user, "no more");
+            RunRequest request = first.start();
+            CHECK_THROWS_AS(second.run(), PeerFailed);
+            request.wait();
+        });
+        CHECK(thrown[0].code == ErrorCode::peer_failed);
+        CHECK(thrown[0].message.find("no more") != std::string::npos);
     }
 
     TEST_CASE("a request that nobody waits for is waited for by its destructor") {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: reshard: this communicator has no exchange(). Fix: add `request_type exchange(
+// expect-error: reshard: this communicator has no bind(). Fix: add `exchange_type bind(
 #include <reshard/comm/self.hpp>
 #include <reshard/exec/batch.hpp>
 
 using namespace reshard;
 
-struct Mine : MeshSplit<Mine> {
-    using MeshSplit<Mine>::split;
-    using request_type = SelfCommunicator::request_type;
+struct Mine : CommunicatorBase<Mine> {
+    using CommunicatorBase<Mine>::split;
+    using exchange_type = SelfCommunicator::exchange_type;
     static constexpr std::string_view name = "mine";
 
     [[nodiscard]] int rank() const noexcept { return self.rank(); }
@@ -17,8 +17,8 @@ struct Mine : MeshSplit<Mine> {
     Mine split(int colour, int key) { return {{}, self.split(colour, key)}; }
     void abort(ErrorCode code, std::string_view reason) noexcept { self.abort(code, reason); }
 #ifndef RESHARD_FAIL
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        return self.exchange(sends, receives);
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return self.bind(sends, receives);
     }
 #endif
 

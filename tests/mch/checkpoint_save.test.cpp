@@ -23,10 +23,10 @@ using checkpoint_test::TempFolder;
 namespace torchrec = reshard::test::torchrec;
 
 /// A world of one rank that answers no collective call.
-struct Alone : MeshSplit<Alone> {
+struct Alone : CommunicatorBase<Alone> {
     static constexpr std::string_view name = "alone";
-    using request_type = SelfRequest;
-    using MeshSplit<Alone>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<Alone>::split;
     Alone() = default;
     Alone(Alone&&) = default;
     Alone& operator=(Alone&&) = default;
@@ -36,7 +36,7 @@ struct Alone : MeshSplit<Alone> {
     [[nodiscard]] int rank() const noexcept { return 0; }
     [[nodiscard]] int size() const noexcept { return 1; }
     [[nodiscard]] Traffic traffic() const noexcept { return {}; }
-    SelfRequest exchange(std::span<Send const>, std::span<Receive const>) { throw std::logic_error("exchange"); }
+    exchange_type bind(std::span<Send const>, std::span<Receive const>) { throw std::logic_error("bind"); }
     Verdict agree(Verdict) { throw std::logic_error("agree"); }
     Alone split(int, int) { throw std::logic_error("split"); }
     void abort(ErrorCode, std::string_view) noexcept {}

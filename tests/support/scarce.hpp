@@ -3,7 +3,7 @@
 /// \brief  One allocation of one rank is refused, whichever it is: then all ranks say so, at once and alike.
 #pragma once
 
-#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/policy.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "allocations.hpp"
@@ -34,32 +34,21 @@ private:
 /// wrong with it cannot agree on that. (Then the transport tells the others that this rank has failed; exchanges
 /// allocate nothing, by contract.) What is tried here is what a rank does between two calls.
 template <class C>
-class WithMemory : public MeshSplit<WithMemory<C>> {
-public:
-    static constexpr std::string_view name = "with memory";
-    using request_type = typename C::request_type;
-    using MeshSplit<WithMemory>::split;
+class WithMemory : public PolicyBase<WithMemory<C>, C> {
+    using Base = PolicyBase<WithMemory, C>;
 
-    explicit WithMemory(C inner) : inner_(std::move(inner)) {}
-    [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
-    [[nodiscard]] int size() const noexcept { return inner_.size(); }
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        return inner_.exchange(sends, receives);
-    }
+public:
+    using Base::Base;
+    using Base::split;
+
     [[nodiscard]] Verdict agree(Verdict mine) {
         Plenty const plenty;
-        return inner_.agree(std::move(mine));
+        return Base::agree(std::move(mine));
     }
     [[nodiscard]] WithMemory split(int colour, int key) {
         Plenty const plenty;
-        return WithMemory(inner_.split(colour, key));
+        return WithMemory(this->inner_.split(colour, key));
     }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
-    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
-
-private:
-    C inner_;
 };
 
 /// `prepare(comm)` returns what a rank calls: what that needs is there already. One rank is refused its first

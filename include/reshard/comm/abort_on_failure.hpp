@@ -50,14 +50,18 @@ inline FailureHook program_hook() noexcept {
 
 }  // namespace detail
 
-/// A request whose error ends the process. One that is destroyed without wait() leaves that to the next call.
+/// An exchange whose error ends the process. One that is destroyed without wait() leaves that to the next call.
 template <class C>
-class [[nodiscard]] AbortOnFailureRequest {
+class [[nodiscard]] AbortOnFailureExchange {
 public:
-    AbortOnFailureRequest() = default;
-    AbortOnFailureRequest(typename C::inner_type::request_type inner, C& comm) noexcept
+    AbortOnFailureExchange() = default;
+    AbortOnFailureExchange(typename C::inner_type::exchange_type inner, C& comm) noexcept
         : inner_(std::move(inner)), comm_(&comm) {}
 
+    void start() {
+        if (comm_ == nullptr) return inner_.start();  // says what is wrong
+        comm_->guarded([&] { inner_.start(); });
+    }
     void wait() {
         if (comm_ != nullptr) comm_->guarded([&] { inner_.wait(); });
     }
@@ -67,7 +71,7 @@ public:
     [[nodiscard]] bool done() const noexcept { return inner_.done(); }
 
 private:
-    typename C::inner_type::request_type inner_;
+    typename C::inner_type::exchange_type inner_;
     C* comm_ = nullptr;
 };
 
@@ -79,35 +83,28 @@ private:
 /// could not reach the other ranks otherwise. Errors in arguments that all ranks get wrong alike are thrown as ever: a
 /// mesh that does not fit (split), a root that does not exist (broadcast). They leave the communicator whole.
 template <class C>
-class AbortOnFailure : public MeshSplit<AbortOnFailure<C>> {
+class AbortOnFailure : public PolicyBase<AbortOnFailure<C>, C> {
     static_assert(Communicator<C>, "reshard::AbortOnFailure: wraps a communicator. Fix: see the concept Communicator.");
+    using Base = PolicyBase<AbortOnFailure, C>;
 
 public:
-    static constexpr std::string_view name = C::name;
-    using inner_type = C;
-    using request_type = AbortOnFailureRequest<AbortOnFailure>;
-    using MeshSplit<AbortOnFailure<C>>::split;
+    using exchange_type = AbortOnFailureExchange<AbortOnFailure>;
+    using Base::split;
 
-    explicit AbortOnFailure(C inner) noexcept : inner_(std::move(inner)) {}
+    explicit AbortOnFailure(C inner) noexcept : Base(std::move(inner)) {}
 
-    [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
-    [[nodiscard]] int size() const noexcept { return inner_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
-
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        return request_type(guarded([&] { return inner_.exchange(sends, receives); }), *this);
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {guarded([&] { return this->inner_.bind(sends, receives); }), *this};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
-        return guarded([&] { return inner_.agree(std::move(mine)); });
+        return guarded([&] { return Base::agree(std::move(mine)); });
     }
     [[nodiscard]] AbortOnFailure split(int colour, int key) {
-        return AbortOnFailure(guarded([&] { return inner_.split(colour, key); }));
+        return AbortOnFailure(guarded([&] { return this->inner_.split(colour, key); }));
     }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
 
 private:
-    friend class AbortOnFailureRequest<AbortOnFailure>;
+    friend class AbortOnFailureExchange<AbortOnFailure>;
 
     template <class Body>
     decltype(auto) guarded(Body&& body) {
@@ -128,13 +125,11 @@ private:
 
     [[noreturn]] void end(ErrorCode code, std::string_view reason) noexcept {
         detail::report_failure(detail::program_hook(), code,
-                               concat("reshard: rank ", rank(), " of ", size(), " (", std::string_view(name),
+                               concat("reshard: rank ", this->rank(), " of ", this->size(), " (", Base::name,
                                       ") ends the program: ", reason));
-        inner_.abort(code, reason);
-        transport::terminate(inner_);
+        this->inner_.abort(code, reason);
+        Base::terminate();
     }
-
-    C inner_;
 };
 
 template <>

@@ -20,51 +20,57 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// What can be asked of a request of a type that only its maker knows.
-struct RequestTable {
-    void (*wait)(void* request);
-    bool (*test)(void* request);
-    bool (*done)(void const* request) noexcept;
+/// What can be asked of an exchange of a type that only its maker knows.
+struct ExchangeTable {
+    void (*start)(void* exchange);
+    void (*wait)(void* exchange);
+    bool (*test)(void* exchange);
+    bool (*done)(void const* exchange) noexcept;
     void (*move)(void* from, void* to) noexcept;  ///< makes *to, ends *from
-    void (*end)(void* request) noexcept;
+    void (*end)(void* exchange) noexcept;
 };
-template <class R>
-inline constexpr RequestTable request_table{
-    [](void* request) { static_cast<R*>(request)->wait(); },
-    [](void* request) { return static_cast<R*>(request)->test(); },
-    [](void const* request) noexcept { return static_cast<R const*>(request)->done(); },
+template <class E>
+inline constexpr ExchangeTable exchange_table{
+    [](void* exchange) { static_cast<E*>(exchange)->start(); },
+    [](void* exchange) { static_cast<E*>(exchange)->wait(); },
+    [](void* exchange) { return static_cast<E*>(exchange)->test(); },
+    [](void const* exchange) noexcept { return static_cast<E const*>(exchange)->done(); },
     [](void* from, void* to) noexcept {
-        ::new (to) R(std::move(*static_cast<R*>(from)));
-        static_cast<R*>(from)->~R();
+        ::new (to) E(std::move(*static_cast<E*>(from)));
+        static_cast<E*>(from)->~E();
     },
-    [](void* request) noexcept { static_cast<R*>(request)->~R(); },
+    [](void* exchange) noexcept { static_cast<E*>(exchange)->~E(); },
 };
 
 }  // namespace detail
 
-/// A request of any communicator. Nothing is allocated for requests of up to `room` bytes, which those of every
+/// An exchange of any communicator. Nothing is allocated for exchanges of up to `room` bytes, which those of every
 /// transport and policy of this library are.
-class [[nodiscard]] AnyRequest {
+class [[nodiscard]] AnyExchange {
 public:
-    static constexpr std::size_t room = 128;
+    static constexpr std::size_t room = 192;
 
-    AnyRequest() = default;
-    template <class R>
-        requires(!std::same_as<R, AnyRequest> && ExchangeRequest<R>)
-    explicit AnyRequest(R request) : table_(&detail::request_table<Held<R>>) {
-        ::new (static_cast<void*>(room_)) Held<R>(std::move(request));
+    AnyExchange() = default;
+    template <class E>
+        requires(!std::same_as<E, AnyExchange> && BoundExchange<E>)
+    explicit AnyExchange(E exchange) : table_(&detail::exchange_table<Held<E>>) {
+        ::new (static_cast<void*>(room_)) Held<E>(std::move(exchange));
     }
-    AnyRequest(AnyRequest&& other) noexcept { take(other); }
-    AnyRequest& operator=(AnyRequest&& other) noexcept {
+    AnyExchange(AnyExchange&& other) noexcept { take(other); }
+    AnyExchange& operator=(AnyExchange&& other) noexcept {
         if (this == &other) return *this;
         end();
         take(other);
         return *this;
     }
-    AnyRequest(AnyRequest const&) = delete;
-    AnyRequest& operator=(AnyRequest const&) = delete;
-    ~AnyRequest() { end(); }
+    AnyExchange(AnyExchange const&) = delete;
+    AnyExchange& operator=(AnyExchange const&) = delete;
+    ~AnyExchange() { end(); }
 
+    void start() {
+        if (table_ == nullptr) return transport::InOrder().start();  // says what is wrong
+        table_->start(room_);
+    }
     void wait() {
         if (table_ != nullptr) table_->wait(room_);
     }
@@ -72,25 +78,26 @@ public:
     [[nodiscard]] bool done() const noexcept { return table_ == nullptr || table_->done(room_); }
 
 private:
-    /// Where a request is larger than the room for it.
-    template <class R>
+    /// Where an exchange is larger than the room for it.
+    template <class E>
     class Far {
     public:
-        explicit Far(R request) : request_(new R(std::move(request))) {}
-        Far(Far&& other) noexcept : request_(std::exchange(other.request_, nullptr)) {}
+        explicit Far(E exchange) : exchange_(new E(std::move(exchange))) {}
+        Far(Far&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
         Far& operator=(Far&&) = delete;
-        ~Far() { delete request_; }
-        void wait() { request_->wait(); }
-        [[nodiscard]] bool test() { return request_->test(); }
-        [[nodiscard]] bool done() const noexcept { return request_->done(); }
+        ~Far() { delete exchange_; }
+        void start() { exchange_->start(); }
+        void wait() { exchange_->wait(); }
+        [[nodiscard]] bool test() { return exchange_->test(); }
+        [[nodiscard]] bool done() const noexcept { return exchange_->done(); }
 
     private:
-        R* request_;
+        E* exchange_;
     };
-    template <class R>
-    using Held = std::conditional_t<sizeof(R) <= room && alignof(R) <= alignof(std::max_align_t), R, Far<R>>;
+    template <class E>
+    using Held = std::conditional_t<sizeof(E) <= room && alignof(E) <= alignof(std::max_align_t), E, Far<E>>;
 
-    void take(AnyRequest& other) noexcept {
+    void take(AnyExchange& other) noexcept {
         table_ = std::exchange(other.table_, nullptr);
         if (table_ != nullptr) table_->move(other.room_, room_);
     }
@@ -98,7 +105,7 @@ private:
         if (table_ != nullptr) std::exchange(table_, nullptr)->end(room_);
     }
 
-    detail::RequestTable const* table_ = nullptr;
+    detail::ExchangeTable const* table_ = nullptr;
     alignas(std::max_align_t) std::byte room_[room];
 };
 
@@ -121,7 +128,7 @@ struct CommunicatorTable {
     int (*rank)(void const* comm) noexcept;
     int (*size)(void const* comm) noexcept;
     Traffic (*traffic)(void const* comm) noexcept;
-    AnyRequest (*exchange)(void* comm, std::span<Send const> sends, std::span<Receive const> receives);
+    AnyExchange (*bind)(void* comm, std::span<Send const> sends, std::span<Receive const> receives);
     Verdict (*agree)(void* comm, Verdict mine);
     void* (*split)(void* comm, int colour, int key);  ///< a new communicator of the same type
     void (*abort)(void* comm, ErrorCode code, std::string_view reason) noexcept;
@@ -138,15 +145,15 @@ inline constexpr CommunicatorTable communicator_table{
     [](void const* comm) noexcept { return static_cast<C const*>(comm)->size(); },
     [](void const* comm) noexcept { return static_cast<C const*>(comm)->traffic(); },
     [](void* comm, std::span<Send const> sends, std::span<Receive const> receives) {
-        return AnyRequest(static_cast<C*>(comm)->exchange(sends, receives));
+        return AnyExchange(static_cast<C*>(comm)->bind(sends, receives));
     },
     [](void* comm, Verdict mine) { return static_cast<C*>(comm)->agree(std::move(mine)); },
     [](void* comm, int colour, int key) -> void* { return new C(static_cast<C*>(comm)->split(colour, key)); },
     [](void* comm, ErrorCode code, std::string_view reason) noexcept { static_cast<C*>(comm)->abort(code, reason); },
-    [](void* comm, void const* memory) { transport::check_memory(*static_cast<C*>(comm), memory); },
-    [](void* comm) { return transport::memory_of(*static_cast<C*>(comm)); },
+    [](void* comm, void const* memory) { static_cast<C*>(comm)->check_memory(memory); },
+    [](void* comm) -> MemoryPolicy const* { return static_cast<C*>(comm)->memory(); },
     allocates<C>(),
-    [](void* comm) noexcept { transport::terminate(*static_cast<C*>(comm)); },
+    [](void* comm) noexcept { static_cast<C*>(comm)->terminate(); },
     [](void* comm) noexcept { delete static_cast<C*>(comm); },
 };
 
@@ -158,27 +165,35 @@ consteval bool check_communicator_rows() {
     constexpr bool moves = std::movable<C> && !std::copyable<C>;
     static_assert(!named || moves,
                   "reshard: this communicator is not move-only. Fix: delete its copies, keep its moves.");
-    constexpr bool asks = requires { requires ExchangeRequest<typename C::request_type>; };
-    static_assert(!moves || asks,
-                  "reshard: this communicator has no request_type. Fix: name one that is an ExchangeRequest.");
-    constexpr bool exchanges = requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
-        { c.exchange(sends, receives) } -> std::same_as<typename C::request_type>;
+    constexpr bool exchanges = requires { requires BoundExchange<typename C::exchange_type>; };
+    static_assert(!moves || exchanges,
+                  "reshard: this communicator has no exchange_type. Fix: name one that is a BoundExchange.");
+    constexpr bool binds = requires(C & c, std::span<Send const> sends, std::span<Receive const> receives) {
+        { c.bind(sends, receives) } -> std::same_as<typename C::exchange_type>;
     };
-    static_assert(!asks || exchanges,
-                  "reshard: this communicator has no exchange(). "
-                  "Fix: add `request_type exchange(std::span<Send const>, std::span<Receive const>)`.");
+    static_assert(!exchanges || binds,
+                  "reshard: this communicator has no bind(). "
+                  "Fix: add `exchange_type bind(std::span<Send const>, std::span<Receive const>)`.");
+    constexpr bool derives = requires(C & c, std::span<Send const> none, void const* memory) {
+        { c.exchange(none, std::span<Receive const>()) } -> std::same_as<typename C::exchange_type>;
+        { c.check_memory(memory) } -> std::same_as<void>;
+        { c.memory() } -> std::convertible_to<MemoryPolicy const*>;
+        c.terminate();
+    };
+    static_assert(!binds || derives,
+                  "reshard: this communicator has no exchange(), check_memory(), memory() or terminate(). "
+                  "Fix: inherit CommunicatorBase<C>, which has them.");
     constexpr bool agrees = requires(C & c, Verdict mine) {
         { c.agree(mine) } -> std::same_as<Verdict>;
     };
-    static_assert(!exchanges || agrees,
-                  "reshard: this communicator has no agree(). Fix: add `Verdict agree(Verdict)`.");
+    static_assert(!derives || agrees, "reshard: this communicator has no agree(). Fix: add `Verdict agree(Verdict)`.");
     constexpr bool splits = requires(C & c, DynamicMesh const& mesh) {
         { c.split(0, 0) } -> std::same_as<C>;
         { c.split(mesh, 0) } -> std::same_as<C>;
     };
     static_assert(!agrees || splits,
-                  "reshard: this communicator has no split(). Fix: inherit MeshSplit<C>, say "
-                  "`using MeshSplit<C>::split;` and add `C split(int colour, int key)`.");
+                  "reshard: this communicator has no split(). Fix: inherit CommunicatorBase<C>, say "
+                  "`using CommunicatorBase<C>::split;` and add `C split(int colour, int key)`.");
     static_assert(!splits,
                   "reshard: this communicator's rank(), size(), traffic() or abort() is missing or not noexcept. "
                   "Fix: give them the signatures that the concept Communicator lists.");
@@ -234,14 +249,18 @@ public:
     [[nodiscard]] int rank() const noexcept { return table_->rank(comm_); }
     [[nodiscard]] int size() const noexcept { return table_->size(comm_); }
     [[nodiscard]] Traffic traffic() const noexcept { return table_->traffic(comm_); }
-    AnyRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) const {
-        return table_->exchange(comm_, sends, receives);
+    AnyExchange bind(std::span<Send const> sends, std::span<Receive const> receives) const {
+        return table_->bind(comm_, sends, receives);
+    }
+    AnyExchange exchange(std::span<Send const> sends, std::span<Receive const> receives) const {
+        AnyExchange bound = bind(sends, receives);
+        bound.start();
+        return bound;
     }
     [[nodiscard]] Verdict agree(Verdict mine) const { return table_->agree(comm_, std::move(mine)); }
     [[nodiscard]] inline AnyCommunicator split(int colour, int key) const;
     void abort(ErrorCode code, std::string_view reason) const noexcept { table_->abort(comm_, code, reason); }
 
-    // What a transport may leave out; namespace transport has what that means.
     void check_memory(void const* memory) const { table_->check_memory(comm_, memory); }
     [[nodiscard]] MemoryPolicy const* memory() const { return table_->memory(comm_); }
     /// Collective: memory of so many bytes (each rank says how many), which the other ranks of a node read in place
@@ -261,11 +280,11 @@ private:
 };
 
 /// Owns a communicator of any type. A communicator itself: it can be split, wrapped in policies, passed on.
-class AnyCommunicator : public MeshSplit<AnyCommunicator> {
+class AnyCommunicator : public CommunicatorBase<AnyCommunicator> {
 public:
     static constexpr std::string_view name = "any";
-    using request_type = AnyRequest;
-    using MeshSplit<AnyCommunicator>::split;
+    using exchange_type = AnyExchange;
+    using CommunicatorBase<AnyCommunicator>::split;
 
     template <class C>
         requires(!std::same_as<C, AnyCommunicator> && Communicator<C>)
@@ -287,8 +306,8 @@ public:
     [[nodiscard]] int rank() const noexcept { return ref_.rank(); }
     [[nodiscard]] int size() const noexcept { return ref_.size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return ref_.traffic(); }
-    AnyRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        return ref_.exchange(sends, receives);
+    AnyExchange bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return ref_.bind(sends, receives);
     }
     [[nodiscard]] Verdict agree(Verdict mine) { return ref_.agree(std::move(mine)); }
     [[nodiscard]] AnyCommunicator split(int colour, int key) { return ref_.split(colour, key); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/communicator.hpp
 /// \brief  What a transport is: the Communicator concept, its table (the porting guide) and the values it speaks in.
-/// \depends core, algebra/mesh.hpp, <concepts>, <span>, <string>. No transport, no threads.
+/// \depends core, algebra/mesh.hpp, <concepts>, <span>, <string>, <utility>. No transport, no threads.
 #pragma once
 
 #include <reshard/algebra/mesh.hpp>
@@ -14,6 +14,7 @@
 #include <string>       // string
 #include <string_view>  // string_view
 #include <type_traits>  // is_nothrow_destructible
+#include <utility>      // exchange
 
 namespace reshard::inline v0 {
 
@@ -49,22 +50,27 @@ struct Verdict {
     [[nodiscard]] bool ok() const noexcept { return code == ErrorCode::none; }
 };
 
-/// An exchange under way. Move-only; a moved-from request is done, and so is one made from nothing.
+/// One rank's part in an exchange, bound to its transfers, to be carried out as often as wanted. Move-only; a
+/// moved-from one is done, and so is one made from nothing.
 ///
 /// Syntax (checked)    | Meaning (promised)
 /// --------------------|--------------------------------------------------------------------------------------------
-/// r.wait()            | returns when every transfer is complete and nobody needs this rank's memory any more; throws
-///                     | the typed error otherwise; a second wait returns at once
-/// r.test()            | makes progress without blocking on other ranks; whether the exchange is complete; throws like
+/// e.start()           | collective: all ranks start their exchanges in the same order; the k-th start of one rank
+/// meets
+///                     | the k-th of the others. Other exchanges may be under way; the same one is a TransportError
+/// e.wait()            | returns when every transfer is complete and nobody needs this rank's memory any more; throws
+///                     | the typed error otherwise; returns at once where nothing was started since
+/// e.test()            | makes progress without blocking on other ranks; whether the exchange is complete; throws like
 ///                     | wait
 /// k.done()            | whether wait() would return at once; makes no progress
-/// ~R()                | waits like wait(), at most the deadline; never throws
-template <class R>
-concept ExchangeRequest =
-    std::movable<R> && !std::copyable<R> && std::default_initializable<R> && std::is_nothrow_move_constructible_v<R> &&
-    std::is_nothrow_destructible_v<R> && requires(R & r, R const& k) {
-    { r.wait() } -> std::same_as<void>;
-    { r.test() } -> std::same_as<bool>;
+/// ~E()                | waits like wait(), at most the deadline; never throws
+template <class E>
+concept BoundExchange =
+    std::movable<E> && !std::copyable<E> && std::default_initializable<E> && std::is_nothrow_move_constructible_v<E> &&
+    std::is_nothrow_destructible_v<E> && requires(E & e, E const& k) {
+    { e.start() } -> std::same_as<void>;
+    { e.wait() } -> std::same_as<void>;
+    { e.test() } -> std::same_as<bool>;
     { k.done() }
     noexcept->std::same_as<bool>;
 };
@@ -76,45 +82,54 @@ concept ExchangeRequest =
 /// -----------------------------|-----------------------------------------------------------------------------------
 /// C::name                      | what traces and messages call this transport
 /// c.rank(), c.size()           | 0 <= rank < size, the same on every call
-/// c.exchange(sends, receives)  | starts one grouped exchange; collective: every rank calls it, if only with empty
-///                              | spans. No tags: the k-th send s->d meets the k-th receive d<-s, and both list the
+/// c.bind(sends, receives)      | a C::exchange_type: checks and prepares what does not depend on values; asks no other
+///                              | rank. No tags: the k-th send s->d meets the k-th receive d<-s, and both list the
 ///                              | same extents. Both spans are sorted by peer, ascending. Transfers to oneself are
-///                              | legal. Transfers of size zero never appear. Sizes are 64-bit. Nothing is allocated.
-///                              | Spans and memory stay valid until wait() has returned; one exchange at a time.
+///                              | legal. Transfers of size zero never appear. Sizes are 64-bit. Spans and memory stay
+///                              | valid as long as the result; what starts it allocates nothing once it has run.
 ///                              | Payloads that differ are a MismatchError that names both ranks and sizes, on both;
 ///                              | PeerFailed for the others. A rank whose own part was over before it could know has
 ///                              | the same error from its next call on the communicator; the two never both succeed.
-///                              | A second exchange, or another call, while one is under way is a TransportError.
+/// c.exchange(sends, receives)  | derived: bind and start; ranks that move nothing call it with empty spans
 /// c.agree(verdict)             | collective; every rank gets the same verdict: the failing one of the lowest rank; if
 ///                              | none fails but digests differ, `mismatch`, naming the lowest rank whose digest is
 ///                              | not that of rank 0; else the verdict of rank 0
 /// c.split(colour, key)         | collective; ranks of one colour form a group, ordered by (key, rank). A negative
 ///                              | colour means no group: a communicator of size 1 that holds only its own rank
-/// c.split(mesh, axis)          | collective; derived: inherit MeshSplit<C>
+/// c.split(mesh, axis)          | collective; derived
 /// c.abort(code, reason)        | poisons: current and later calls of every other rank end with PeerFailed that names
 ///                              | this rank and the reason, on this communicator and all that were split from it
 /// c.traffic()                  | cumulative; moves when an exchange completes
+/// c.check_memory(pointer)      | throws BufferError for memory it cannot reach, before anything moves: prepare() makes
+///                              | of it the same error on all ranks
+/// c.memory()                   | where the tensors of plans lie, and who works on them; null: the host's
+/// c.terminate()                | ends the process, and all others where it can; does not return
+///
+/// What most transports have in common they inherit: CommunicatorBase<C> derives exchange() and split(mesh, axis), and
+/// says that memory is the host's, all of it, and that the process ends by std::abort. Calls while exchanges are under
+/// way complete those first, as transport::InOrder does for its transports.
 ///
 /// The two sides of a transfer also agree on element_bytes, or, where they convert, on the type on the wire; a box
 /// without dimensions is one element. What a rank says to the others (what differs, whose verdict counts) is in
 /// namespace `transport`; memory/deliver.hpp copies, or converts, a box into a box. How a
 /// deadline is set is the transport's own matter; PeerFailed names the rank in the numbering of the outermost
-/// communicator. A communicator may move between calls, not while a request or prepared plan refers to it. A transport
-/// that must pack keeps its buffers between calls: nothing is allocated once they have their size.
+/// communicator. A communicator may move between calls, not while an exchange or prepared plan refers to it. A
+/// transport that must pack keeps its buffers between calls: nothing is allocated once they have their size.
 ///
 /// Every wait has a deadline (DeadlineExceeded, naming who is missing). After an error the communicator is poisoned,
 /// sources are untouched and destinations unspecified; a rank leaves an exchange, also a failed one, only when
-/// nobody reads its memory any more. A communicator is used by one thread at a time and outlives its requests.
+/// nobody reads its memory any more. A communicator is used by one thread at a time and outlives its exchanges.
 template <class C>
-concept Communicator = std::movable<C> && !std::copyable<C> && ExchangeRequest<typename C::request_type> &&
+concept Communicator = std::movable<C> && !std::copyable<C> && BoundExchange<typename C::exchange_type> &&
                        requires(C & c, C const& k, std::span<Send const> sends, std::span<Receive const> receives,
-                                Verdict verdict, DynamicMesh const& mesh, std::string_view reason) {
+                                Verdict verdict, DynamicMesh const& mesh, std::string_view reason, void const* memory) {
     { C::name } -> std::convertible_to<std::string_view>;
     { k.rank() }
     noexcept->std::same_as<int>;
     { k.size() }
     noexcept->std::same_as<int>;
-    { c.exchange(sends, receives) } -> std::same_as<typename C::request_type>;
+    { c.bind(sends, receives) } -> std::same_as<typename C::exchange_type>;
+    { c.exchange(sends, receives) } -> std::same_as<typename C::exchange_type>;
     { c.agree(verdict) } -> std::same_as<Verdict>;
     { c.split(0, 0) } -> std::same_as<C>;
     { c.split(mesh, 0) } -> std::same_as<C>;
@@ -122,47 +137,87 @@ concept Communicator = std::movable<C> && !std::copyable<C> && ExchangeRequest<t
     noexcept->std::same_as<void>;
     { k.traffic() }
     noexcept->std::same_as<Traffic>;
+    { c.check_memory(memory) } -> std::same_as<void>;
+    { c.memory() } -> std::convertible_to<MemoryPolicy const*>;
+    { c.terminate() }
+    noexcept->std::same_as<void>;
 };
 
 /// For authors of transports: what every transport must say and decide alike.
 namespace transport {
 
-/// What a transport that cannot reach all memory says of this address, before anything moves: a member
-/// check_memory(pointer) that throws BufferError, which prepare() turns into the same error on all ranks. Policies need
-/// not know: the transport below them is asked.
-template <class C>
-void check_memory(C& comm, void const* memory) {
-    if constexpr (requires { comm.check_memory(memory); }) {
-        comm.check_memory(memory);
-    } else if constexpr (requires { comm.inner(); }) {
-        check_memory(comm.inner(), memory);
-    }
-}
+/// What one rank moves in an exchange. The spans are the caller's.
+struct BoundTransfers {
+    std::span<Send const> sends;
+    std::span<Receive const> receives;
+    Index send_bytes = 0;
+    Index receive_bytes = 0;
+};
 
-/// Where the tensors of plans lie that run over `comm`, and who works on them: what its member memory() returns, or
-/// that of the transport below a policy; null, which means the host's, where none is stated.
-template <class C>
-[[nodiscard]] MemoryPolicy const* memory_of(C& comm) {
-    if constexpr (requires { comm.memory(); }) {
-        return comm.memory();
-    } else if constexpr (requires { comm.inner(); }) {
-        return memory_of(comm.inner());
-    } else {
-        return nullptr;
-    }
-}
+/// Looks at both lists and adds up their bytes. Throws TransportError for peers out of range or order; `who` is named.
+[[nodiscard]] BoundTransfers bound_transfers(std::string_view who, std::span<Send const> sends,
+                                             std::span<Receive const> receives, int ranks);
 
-/// Ends the process as the transport below `comm` wants it: by its member terminate(), which does not return (MPI has
-/// other processes to end as well), else by std::abort.
-template <class C>
-[[noreturn]] void terminate(C& comm) noexcept {
-    if constexpr (requires { comm.terminate(); }) {
-        comm.terminate();
-    } else if constexpr (requires { comm.inner(); }) {
-        terminate(comm.inner());
+/// How a rank of a transport carries out one exchange after the other. For transport::InOrder, which calls start() when
+/// the one before is over, and wait() or test() until it is; if one of them throws, it is over as well.
+class Engine {
+public:
+    virtual void start(BoundTransfers const& transfers) = 0;  ///< never waits for other ranks where that can be
+    virtual void wait() = 0;
+    [[nodiscard]] virtual bool test() = 0;
+
+    /// Completes what is under way: before any other call. Throws its error.
+    void finish() {
+        if (under_way_) static_cast<void>(advance(true));
     }
-    std::abort();
-}
+
+protected:
+    Engine() = default;
+    Engine(Engine&&) = default;
+    Engine& operator=(Engine&&) = default;
+    ~Engine() = default;
+
+private:
+    friend class InOrder;
+    bool advance(bool may_block);
+    template <class Body>
+    void noting_failure(Body&& body);
+
+    std::uint64_t started_ = 0;  ///< exchanges, so far
+    std::uint64_t failed_ = 0;   ///< the first that did not succeed; 0: none
+    bool under_way_ = false;     ///< the last that was started
+    ErrorCode code_ = ErrorCode::none;
+    std::string reason_;
+};
+
+/// The exchanges of transports that carry out one after the other, as most do: several may be under way, and starting
+/// one completes those before it.
+class [[nodiscard]] InOrder {
+public:
+    InOrder() = default;
+    /// \pre `engine` outlives this.
+    InOrder(Engine& engine, BoundTransfers const& transfers) noexcept : engine_(&engine), transfers_(transfers) {}
+    InOrder(InOrder&& other) noexcept
+        : engine_(other.engine_), transfers_(other.transfers_), number_(std::exchange(other.number_, 0)) {}
+    InOrder& operator=(InOrder&& other) noexcept;
+    InOrder(InOrder const&) = delete;
+    InOrder& operator=(InOrder const&) = delete;
+    ~InOrder();
+
+    void start();
+    void wait();
+    [[nodiscard]] bool test();
+    [[nodiscard]] bool done() const noexcept {
+        return number_ == 0 || number_ < engine_->started_ || !engine_->under_way_;
+    }
+
+private:
+    bool advance(bool may_block);
+
+    Engine* engine_ = nullptr;
+    BoundTransfers transfers_;
+    std::uint64_t number_ = 0;  ///< of the start that nobody has waited for
+};
 
 /// Where a rank stands when a communicator is split along a mesh axis: the line it is on, its place there.
 struct MeshLine {
@@ -241,17 +296,27 @@ template <class Get>
 
 }  // namespace transport
 
-/// Gives a transport split(mesh, axis): the ranks of one line along that axis, ordered by their coordinate. Ranks
-/// outside the mesh get a communicator of size 1. Inherit, and say `using MeshSplit<Derived>::split;`.
-/// Throws MeshError for an axis out of range or a mesh with ranks the communicator does not have.
+/// What follows from the rest of a communicator, and what most have in common. Inherit it, and say
+/// `using CommunicatorBase<Derived>::split;` beside your split(colour, key).
 template <class Derived>
-class MeshSplit {
+class CommunicatorBase {
 public:
+    /// The ranks of one line along that axis, ordered by their coordinate. Ranks outside the mesh get a communicator of
+    /// size 1. Throws MeshError for an axis out of range or a mesh with ranks the communicator does not have.
     [[nodiscard]] Derived split(DynamicMesh const& mesh, int axis) {
         auto& self = static_cast<Derived&>(*this);
         auto const [colour, key] = transport::mesh_line(mesh, axis, self.rank(), self.size());
         return self.split(colour, key);
     }
+    /// An exchange that is run once: what wait() of the result completes.
+    auto exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+        auto bound = static_cast<Derived&>(*this).bind(sends, receives);
+        bound.start();
+        return bound;
+    }
+    void check_memory(void const*) const noexcept {}
+    [[nodiscard]] constexpr std::nullptr_t memory() const noexcept { return nullptr; }
+    [[noreturn]] void terminate() noexcept { std::abort(); }
 };
 
 }  // namespace reshard::inline v0

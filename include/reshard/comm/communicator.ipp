@@ -3,8 +3,89 @@
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 namespace reshard::inline v0 {
+
+RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_view who, std::span<Send const> sends,
+                                                                    std::span<Receive const> receives, int ranks) {
+    auto const add_up = [&](auto transfers) {
+        Index bytes = 0;
+        int last = 0;
+        for (auto const& transfer : transfers) {
+            if (transfer.peer < last || transfer.peer >= ranks) {
+                raise(ErrorCode::transport,
+                      concat("reshard::", who, ": a transfer names rank ", transfer.peer, " after rank ", last,
+                             " in a group of ", ranks, ". Fix: sort transfers by peer, and name ranks that exist."));
+            }
+            last = transfer.peer;
+            bytes += transfer.payload_bytes();
+        }
+        return bytes;
+    };
+    return {sends, receives, add_up(sends), add_up(receives)};
+}
+
+// ---- Exchanges one after the other -----------------------------------------------------------------------------
+
+template <class Body>
+void transport::Engine::noting_failure(Body&& body) {
+    detail::watched(body, [&](ErrorCode code, std::string_view reason) noexcept {
+        under_way_ = false;
+        if (failed_ != 0) return;
+        failed_ = started_;
+        code_ = code;
+        detail::quietly([&] { reason_ = reason; });
+    });
+}
+RESHARD_INLINE bool transport::Engine::advance(bool may_block) {
+    noting_failure([&] {
+        if (may_block) {
+            wait();
+            under_way_ = false;
+        } else {
+            under_way_ = !test();
+        }
+    });
+    return !under_way_;
+}
+
+RESHARD_INLINE transport::InOrder& transport::InOrder::operator=(InOrder&& other) noexcept {
+    if (this == &other) return *this;
+    detail::quietly([&] { wait(); });
+    engine_ = other.engine_;
+    transfers_ = other.transfers_;
+    number_ = std::exchange(other.number_, 0);
+    return *this;
+}
+RESHARD_INLINE transport::InOrder::~InOrder() {
+    detail::quietly([&] { wait(); });
+}
+RESHARD_INLINE void transport::InOrder::start() {
+    if (engine_ == nullptr || number_ != 0) {
+        raise(ErrorCode::transport,
+              number_ != 0 ? "reshard::exchange: it is under way. Fix: wait() for it before it is started again."
+                           : "reshard::exchange: nothing is bound. Fix: start what bind() has returned.");
+    }
+    engine_->finish();
+    ++engine_->started_;
+    engine_->under_way_ = true;
+    engine_->noting_failure([&] { engine_->start(transfers_); });
+    number_ = engine_->started_;
+}
+RESHARD_INLINE bool transport::InOrder::advance(bool may_block) {
+    std::uint64_t const number = std::exchange(number_, 0);  // if this throws, the exchange is over
+    if (number == 0) return true;
+    if (number == engine_->started_ && engine_->under_way_) {
+        if (engine_->advance(may_block)) return true;
+        number_ = number;
+        return false;
+    }
+    if (engine_->failed_ != 0 && number >= engine_->failed_) raise(engine_->code_, engine_->reason_);
+    return true;
+}
+RESHARD_INLINE void transport::InOrder::wait() { static_cast<void>(advance(true)); }
+RESHARD_INLINE bool transport::InOrder::test() { return advance(false); }
 
 RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh, int axis, int rank, int ranks) {
     if (axis < 0 || axis >= mesh.axes()) {

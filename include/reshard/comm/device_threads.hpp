@@ -15,26 +15,20 @@
 #pragma once
 
 #include <reshard/comm/detail/device_thread_exchange.hpp>
-#include <reshard/comm/detail/exchange_handle.hpp>
 #include <reshard/comm/threads.hpp>
 
 namespace reshard::inline v0 {
 
-/// An exchange among threads with devices. Does its part in wait() or test(), so one of them must be called; both leave
-/// the host with everything done, not only enqueued.
-template <class Copies>
-using BasicDeviceThreadRequest = detail::ExchangeHandle<detail::DeviceThreadExchange<Copies>>;
-
 /// A rank among threads, on a device. Used by its own thread only; must be gone before the stream is.
 /// DeviceThreadCommunicator copies by strided copies of CUDA.
 template <class Copies>
-class BasicDeviceThreadCommunicator : public MeshSplit<BasicDeviceThreadCommunicator<Copies>> {
+class BasicDeviceThreadCommunicator : public CommunicatorBase<BasicDeviceThreadCommunicator<Copies>> {
     using Exchange = detail::DeviceThreadExchange<Copies>;
 
 public:
     static constexpr std::string_view name = "device_threads";
-    using request_type = BasicDeviceThreadRequest<Copies>;
-    using MeshSplit<BasicDeviceThreadCommunicator>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<BasicDeviceThreadCommunicator>::split;
 
     /// On the current device, whose stream `stream` is. What exchanges read must be produced in that stream, or awaited
     /// there. Every rank of `host` does this. Not collective: throws OutOfMemory and TransportError, and tells the
@@ -59,19 +53,22 @@ public:
     /// Bytes of pinned memory held, together with what was split from the same communicator.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->window().memory.size(); }
 
-    /// Never waits for other ranks. Throws TransportError for transfers out of order, an exchange already under way and
-    /// what CUDA refuses, BufferError for memory of another device.
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        detail::ThreadAccess::enter(host_, detail::ThreadCall::device_exchange);
-        exchange_->start(sends, receives);
-        return request_type(*exchange_);
+    /// What is bound does its part in wait() or test(), so one of them must be called; both leave the host with
+    /// everything done, not only enqueued. Its start never waits for other ranks; it throws TransportError for what
+    /// CUDA refuses, BufferError for memory of another device.
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*exchange_, transport::bound_transfers("DeviceThreadCommunicator", sends, receives, size())};
     }
 
-    [[nodiscard]] Verdict agree(Verdict const& mine) { return host_.agree(mine); }
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
+        exchange_->finish();
+        return host_.agree(mine);
+    }
 
     /// Collective. Ranks of one colour >= 0, ordered by (key, rank), on the same stream and with the same window. The
     /// new communicator shares the fate of this one: poison in one is poison in both.
     [[nodiscard]] BasicDeviceThreadCommunicator split(int colour, int key) {
+        exchange_->finish();
         return {host_.split(colour, key), [&](ThreadCommunicator&) { return exchange_->shared_window(); }};
     }
 
@@ -89,7 +86,8 @@ private:
         requires(!std::is_convertible_v<MakeWindow, cudaStream_t>)
     BasicDeviceThreadCommunicator(ThreadCommunicator host, MakeWindow const& window)
         : host_(std::move(host)), before_(host_.traffic()), exchange_(telling(host_, [&] {
-              return std::make_unique<Exchange>(detail::ThreadAccess::team(host_), host_.rank(), window(host_));
+              return std::make_unique<Exchange>(detail::ThreadAccess::engine(host_).team(), host_.rank(),
+                                                window(host_));
           })) {}
 
     /// Whoever cannot go on is not waited for.
@@ -107,7 +105,6 @@ private:
 };
 
 using DeviceThreadCommunicator = BasicDeviceThreadCommunicator<detail::StridedCopies>;
-using DeviceThreadRequest = BasicDeviceThreadRequest<detail::StridedCopies>;
 
 static_assert(Communicator<DeviceThreadCommunicator>);
 

@@ -48,36 +48,6 @@ struct MpiSharedBlock {
 /// environment. Makes no MPI call.
 [[nodiscard]] bool started_by_mpi() noexcept;
 
-/// An exchange among MPI processes. Does its part in wait() or test(), so one of them must be called.
-class [[nodiscard]] MpiRequest {
-public:
-    MpiRequest() = default;
-    MpiRequest(MpiRequest&& other) noexcept : exchange_(std::exchange(other.exchange_, nullptr)) {}
-    MpiRequest& operator=(MpiRequest&& other) noexcept {
-        if (this == &other) return *this;
-        finish_quietly();
-        exchange_ = std::exchange(other.exchange_, nullptr);
-        return *this;
-    }
-    MpiRequest(MpiRequest const&) = delete;
-    MpiRequest& operator=(MpiRequest const&) = delete;
-    /// After a failure it does not wait: buffers of the communicator that MPI may still use are kept for good. Memory
-    /// of the caller is named by the error of wait() where MPI has it still, which this cannot do: see
-    /// docs/failures.md.
-    ~MpiRequest() { finish_quietly(); }
-
-    void wait();
-    [[nodiscard]] bool test();
-    [[nodiscard]] bool done() const noexcept { return exchange_ == nullptr; }
-
-private:
-    friend class MpiCommunicator;
-    explicit MpiRequest(detail::MpiExchange& exchange) noexcept : exchange_(&exchange) {}
-    void finish_quietly() noexcept;
-
-    detail::MpiExchange* exchange_ = nullptr;
-};
-
 /// Memory that the ranks of a node read in place. Made by MpiCommunicator::allocate(); each rank owns its own part and
 /// frees it without waiting for the others. Move-only; all elements are zero bytes; aligned to a page.
 template <Element T>
@@ -129,11 +99,11 @@ private:
 };
 
 /// A rank among MPI processes. Used by one thread at a time; must be gone before MPI_Finalize.
-class MpiCommunicator : public MeshSplit<MpiCommunicator> {
+class MpiCommunicator : public CommunicatorBase<MpiCommunicator> {
 public:
     static constexpr std::string_view name = "mpi";
-    using request_type = MpiRequest;
-    using MeshSplit<MpiCommunicator>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<MpiCommunicator>::split;
 
     /// Collective over `comm`, of which it takes a private duplicate: no message of the program can meet one of its
     /// own. Throws MismatchError on every rank when path or ranks_per_node are not the same everywhere; TransportError:
@@ -154,11 +124,14 @@ public:
     /// How the ranks of this node reach each other's ordinary memory: attach or messages.
     [[nodiscard]] MpiPath path() const noexcept;
 
-    /// Lays the transfers out for the ranks of this node, starts messages to the others and from those that have said
-    /// what they send, and returns; never blocks. The rest of what comes is received in wait() and test().
-    /// Memory is the host's (prepare() asks check_memory()). Throws TransportError for transfers out of order or an
-    /// exchange already under way.
-    MpiRequest exchange(std::span<Send const> sends, std::span<Receive const> receives);
+    /// What is bound, when it is started, lays the transfers out for the ranks of this node, starts messages to the
+    /// others and from those that have said what they send, and returns; it never blocks. The rest of what comes is
+    /// received in wait() and test(), so one of them must be called. Memory is the host's (prepare() asks
+    /// check_memory()). After a failure the end of an exchange does not wait: buffers of the communicator that MPI may
+    /// still use are kept for good; memory of the caller that MPI has still is named by the error of wait(), which a
+    /// destructor cannot do: see docs/failures.md. Throws TransportError for transfers out of order or elements of more
+    /// than 512 KiB.
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives);
 
     [[nodiscard]] Verdict agree(Verdict const& mine);
 

@@ -21,21 +21,6 @@ RESHARD_INLINE bool started_by_mpi() noexcept {
     return false;
 }
 
-RESHARD_INLINE void MpiRequest::wait() {
-    if (auto* const exchange = std::exchange(exchange_, nullptr)) exchange->wait();
-}
-RESHARD_INLINE bool MpiRequest::test() {
-    auto* const exchange = std::exchange(exchange_, nullptr);  // if this throws, the exchange is over
-    if (exchange == nullptr || exchange->test()) return true;
-    exchange_ = exchange;
-    return false;
-}
-RESHARD_INLINE void MpiRequest::finish_quietly() noexcept {
-    try {
-        wait();
-    } catch (...) {  // the other ranks know; this one asks the communicator again, or never
-    }
-}
 RESHARD_INLINE MpiCommunicator::MpiCommunicator(MPI_Comm comm, MpiOptions const& options) {
     detail::check_mpi_environment(comm);
     MPI_Comm own = MPI_COMM_NULL;
@@ -56,10 +41,18 @@ RESHARD_INLINE void MpiCommunicator::abort(ErrorCode code, std::string_view reas
 RESHARD_INLINE detail::MpiTeam& MpiCommunicator::team() const noexcept { return *exchange_->team(); }
 RESHARD_INLINE MpiCommunicator::MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept
     : exchange_(std::move(exchange)) {}
-RESHARD_INLINE MpiRequest MpiCommunicator::exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-    enter(detail::MpiCall::exchange);
-    exchange_->start(sends, receives);
-    return MpiRequest(*exchange_);
+RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> sends,
+                                                        std::span<Receive const> receives) {
+    auto const check = [](auto transfers) {
+        for (auto const& transfer : transfers) {
+            if (larger(transfer.wire_element_bytes(), transfer.box.element_bytes) <= detail::piece_bytes) continue;
+            raise(ErrorCode::transport, concat("reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
+                                               " bytes. Fix: describe long runs as a dimension of smaller elements."));
+        }
+    };
+    check(sends);
+    check(receives);
+    return {*exchange_, transport::bound_transfers("MpiCommunicator", sends, receives, size())};
 }
 RESHARD_INLINE Verdict MpiCommunicator::agree(Verdict const& mine) {
     enter(detail::MpiCall::agree);
@@ -75,11 +68,7 @@ RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
     std::abort();  // MPI_Abort does not return, but MPI does not say so
 }
 RESHARD_INLINE void MpiCommunicator::enter(detail::MpiCall call) {
-    if (exchange_->busy()) {
-        raise(ErrorCode::transport,
-              "reshard::MpiCommunicator: an exchange is under way. Fix: wait() for its request first, or split the "
-              "communicator.");
-    }
+    exchange_->finish();
     team().enter(call);
 }
 RESHARD_INLINE detail::MpiSharedBlock MpiCommunicator::allocate_bytes(Index elements, Index element_bytes) {

@@ -17,16 +17,11 @@
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
-#include <reshard/comm/detail/exchange_handle.hpp>
 #include <reshard/comm/detail/nccl_exchange.hpp>
 
 #include <algorithm>  // min
 
 namespace reshard::inline v0 {
-
-/// An exchange among GPUs. Does its part in wait() or test(), so one of them must be called.
-template <class Copies>
-using BasicNcclRequest = detail::ExchangeHandle<detail::NcclExchange<Copies>>;
 
 /// A new id for make() of a communicator, on one rank; the others must be told. Throws TransportError.
 [[nodiscard]] inline ncclUniqueId nccl_unique_id() {
@@ -38,13 +33,13 @@ using BasicNcclRequest = detail::ExchangeHandle<detail::NcclExchange<Copies>>;
 /// A rank on a GPU. Used by one thread at a time; must be gone before the stream is. NcclCommunicator packs by strided
 /// copies.
 template <class Copies>
-class BasicNcclCommunicator : public MeshSplit<BasicNcclCommunicator<Copies>> {
+class BasicNcclCommunicator : public CommunicatorBase<BasicNcclCommunicator<Copies>> {
     using Exchange = detail::NcclExchange<Copies>;
 
 public:
     static constexpr std::string_view name = "nccl";
-    using request_type = BasicNcclRequest<Copies>;
-    using MeshSplit<BasicNcclCommunicator>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<BasicNcclCommunicator>::split;
 
     /// Collective over `comm`, which stays the program's: destroy it after this object and after what was split from
     /// it. After a failure it is revoked, or, by an NCCL before 2.28, aborted, and then gone. No other operation may be
@@ -95,13 +90,11 @@ public:
     /// Bytes of staging memory held on the device.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
 
-    /// Waits for other ranks where NCCL does: until ranks that meet for the first time are connected. With
-    /// NcclOptions::compare, what moves is enqueued in wait() or test(). Throws TransportError for transfers out of
-    /// order or an exchange already under way, BufferError for memory that is not of this device, OutOfMemory.
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        enter(detail::NcclCall::exchange);
-        exchange_->start(sends, receives);
-        return request_type(*exchange_);
+    /// What is bound waits for other ranks where NCCL does: until ranks that meet for the first time are connected.
+    /// With NcclOptions::compare, what moves is enqueued in wait() or test(), so one of them must be called. Starting
+    /// it throws BufferError for memory that is not of this device, OutOfMemory.
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*exchange_, transport::bound_transfers("NcclCommunicator", sends, receives, size())};
     }
 
     [[nodiscard]] Verdict agree(Verdict const& mine) {
@@ -160,12 +153,7 @@ private:
 
     [[nodiscard]] detail::NcclTeam& team() const noexcept { return *exchange_->team(); }
     void enter(detail::NcclCall call) {
-        if (exchange_->busy()) {
-            raise(
-                ErrorCode::transport,
-                "reshard::NcclCommunicator: an exchange is under way. Fix: wait() for its request first, or split the "
-                "communicator.");
-        }
+        exchange_->finish();
         team().enter(call);
     }
 
@@ -175,7 +163,6 @@ private:
 };
 
 using NcclCommunicator = BasicNcclCommunicator<detail::StridedCopies>;
-using NcclRequest = BasicNcclRequest<detail::StridedCopies>;
 
 static_assert(Communicator<NcclCommunicator>);
 

@@ -22,10 +22,41 @@ enum class PolicyKind : std::uint8_t {
     failure,      ///< what an error does: throw (none), AbortOnFailure
 };
 
-/// Specialise it for a policy of your own, which also has `using inner_type = C;`, a constructor from (C) or from
-/// (C, settings), and splits into itself.
+/// Specialise it for a policy of your own, which inherits PolicyBase, has a constructor from (C) or from (C, settings),
+/// and splits into itself.
 template <template <class> class Policy>
 inline constexpr PolicyKind policy_kind = PolicyKind::undeclared;
+
+/// A policy before it changes anything: all is as the communicator inside has it. Inherit it, say
+/// `using PolicyBase<Derived, C>::split;` beside your split(colour, key), and replace the members it is about.
+template <class Derived, class C>
+class PolicyBase : public CommunicatorBase<Derived> {
+public:
+    static constexpr std::string_view name = C::name;
+    using inner_type = C;
+    using exchange_type = typename C::exchange_type;
+
+    explicit PolicyBase(C inner) noexcept : inner_(std::move(inner)) {}
+
+    [[nodiscard]] C& inner() noexcept { return inner_; }
+    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
+    [[nodiscard]] int size() const noexcept { return inner_.size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return inner_.bind(sends, receives);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) { return inner_.agree(std::move(mine)); }
+    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
+    void check_memory(void const* memory) { inner_.check_memory(memory); }
+    [[nodiscard]] auto memory() { return inner_.memory(); }
+    [[noreturn]] void terminate() noexcept {
+        inner_.terminate();
+        std::abort();
+    }
+
+protected:
+    C inner_;
+};
 
 namespace detail {
 

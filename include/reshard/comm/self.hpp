@@ -1,36 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/self.hpp
 /// \brief  SelfCommunicator: a group of one. Programs that usually run on many ranks run on one unchanged.
-/// \depends comm/communicator.hpp, <utility>.
+/// \depends comm/communicator.hpp.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 
-#include <utility>  // move
-
 namespace reshard::inline v0 {
 
-/// An exchange with oneself is complete when it starts.
-class [[nodiscard]] SelfRequest {
-public:
-    SelfRequest() = default;
-    SelfRequest(SelfRequest&&) noexcept = default;
-    SelfRequest& operator=(SelfRequest&&) noexcept = default;
-    SelfRequest(SelfRequest const&) = delete;
-    SelfRequest& operator=(SelfRequest const&) = delete;
-    ~SelfRequest() = default;
+namespace detail {
 
-    void wait() noexcept {}
-    [[nodiscard]] bool test() noexcept { return true; }
-    [[nodiscard]] bool done() const noexcept { return true; }
+/// Copies when an exchange starts.
+class SelfEngine final : public transport::Engine {
+public:
+    void start(transport::BoundTransfers const& transfers) override;
+    void wait() override {}
+    [[nodiscard]] bool test() override { return true; }
+    void check_alive() const;
+    void fail(ErrorCode code, std::string_view reason) {
+        if (failed_ != ErrorCode::none) return;
+        failed_ = code;
+        reason_ = reason;
+    }
+    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
+
+private:
+    Traffic traffic_;
+    std::string reason_;
+    ErrorCode failed_ = ErrorCode::none;
 };
 
-/// Rank 0 of 1. Sends meet receives in order; copies happen inside exchange().
-class SelfCommunicator : public MeshSplit<SelfCommunicator> {
+}  // namespace detail
+
+/// Rank 0 of 1. Sends meet receives in order.
+class SelfCommunicator : public CommunicatorBase<SelfCommunicator> {
 public:
     static constexpr std::string_view name = "self";
-    using request_type = SelfRequest;
-    using MeshSplit<SelfCommunicator>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<SelfCommunicator>::split;
 
     SelfCommunicator() = default;
     SelfCommunicator(SelfCommunicator&&) = default;
@@ -41,34 +48,31 @@ public:
 
     [[nodiscard]] int rank() const noexcept { return 0; }
     [[nodiscard]] int size() const noexcept { return 1; }
-    [[nodiscard]] Traffic traffic() const noexcept { return traffic_; }
+    [[nodiscard]] Traffic traffic() const noexcept { return engine_.traffic(); }
 
-    /// Throws MismatchError when a send and its receive differ in number, size or type, before anything is copied.
-    SelfRequest exchange(std::span<Send const> sends, std::span<Receive const> receives);
+    /// What is bound throws MismatchError when a send and its receive differ in number, size or type, before anything
+    /// is copied.
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {engine_, transport::bound_transfers("SelfCommunicator", sends, receives, 1)};
+    }
 
     [[nodiscard]] Verdict agree(Verdict mine) {
-        check_alive();
+        engine_.check_alive();
         mine.rank = 0;  // what transport::joint_verdict says of one
         return mine;
     }
 
     [[nodiscard]] SelfCommunicator split(int, int) {
-        check_alive();
+        engine_.check_alive();
         return {};
     }
 
     void abort(ErrorCode code, std::string_view reason) noexcept {
-        if (failed_ != ErrorCode::none) return;
-        failed_ = code == ErrorCode::none ? ErrorCode::user : code;
-        reason_ = reason;
+        engine_.fail(code == ErrorCode::none ? ErrorCode::user : code, reason);
     }
 
 private:
-    void check_alive() const;
-
-    Traffic traffic_;
-    std::string reason_;
-    ErrorCode failed_ = ErrorCode::none;
+    detail::SelfEngine engine_;
 };
 
 // That it is a Communicator is checked in tests/comm/self.test.cpp: the check costs every user of the umbrella 6 % of

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/staged.hpp
 /// \brief  Staged<C>: transfers pass through contiguous memory of the communicator. Memory as a policy.
-/// \depends comm/{policy,detail/box_pieces}.hpp, core/detail/watched.hpp, memory/deliver.hpp, <new>, <vector>.
+/// \depends comm/{policy,detail/box_pieces}.hpp, core/detail/watched.hpp, memory/deliver.hpp, <memory>, <new>,
+/// <vector>.
 ///
 /// For transports that move contiguous or registered memory best, and as the host model of what memory of a device
 /// needs: pack, exchange, unpack. A cap on this memory is the plan's matter: only who knows what all ranks move can
@@ -13,9 +14,9 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/deliver.hpp>
 
-#include <new>          // align_val_t, nothrow
-#include <type_traits>  // remove_reference
-#include <utility>      // exchange, move
+#include <memory>   // unique_ptr
+#include <new>      // align_val_t, nothrow
+#include <utility>  // exchange, move
 #include <vector>
 
 namespace reshard::inline v0 {
@@ -73,178 +74,146 @@ private:
     Index size_ = 0;
 };
 
-/// Whether C, or what it goes around, says where tensors lie (transport::memory_of()): not simply on the host.
-template <class C>
-[[nodiscard]] consteval bool states_memory() {
-    if constexpr (requires(C & comm) { comm.memory(); }) {
-        return true;
-    } else if constexpr (requires(C & comm) { comm.inner(); }) {
-        return states_memory<std::remove_reference_t<decltype(std::declval<C&>().inner())>>();
-    } else {
-        return false;
-    }
-}
-
 [[nodiscard]] constexpr Index staging_slot(Index bytes) noexcept {
     return (bytes + StagingOptions::alignment - 1) / StagingOptions::alignment * StagingOptions::alignment;
 }
 
 }  // namespace detail
 
-/// An exchange whose payload is unpacked when it has arrived: in wait(), test() or the destructor.
-template <class C>
-class [[nodiscard]] StagedRequest {
-public:
-    StagedRequest() = default;
-    StagedRequest(typename C::inner_type::request_type inner, C& comm) noexcept
-        : inner_(std::move(inner)), comm_(&comm) {}
-    StagedRequest(StagedRequest&& other) noexcept
-        : inner_(std::move(other.inner_)), comm_(std::exchange(other.comm_, nullptr)) {}
-    StagedRequest& operator=(StagedRequest&& other) noexcept {
-        if (this == &other) return *this;
-        detail::quietly([&] { wait(); });
-        inner_ = std::move(other.inner_);
-        comm_ = std::exchange(other.comm_, nullptr);
-        return *this;
-    }
-    StagedRequest(StagedRequest const&) = delete;
-    StagedRequest& operator=(StagedRequest const&) = delete;
-    ~StagedRequest() {
-        if (comm_ != nullptr) detail::quietly([&] { wait(); });
-    }
+namespace detail {
 
-    void wait() {
-        if (comm_ == nullptr) return;
-        ending([&] { inner_.wait(); });
-        std::exchange(comm_, nullptr)->unpack();
+/// Packs into memory that it keeps, exchanges, unpacks.
+template <class C>
+class StagedEngine final : public transport::Engine {
+public:
+    StagedEngine(C&& inner, StagingOptions const& options) noexcept : inner_(std::move(inner)), memory_(options) {
+        static_cast<void>(memory_.grow(options.reserve_bytes));  // if there is none, an exchange says so
     }
-    [[nodiscard]] bool test() {
-        if (comm_ == nullptr) return true;
-        if (!ending([&] { return inner_.test(); })) return false;
-        std::exchange(comm_, nullptr)->unpack();
+    [[nodiscard]] C& inner() noexcept { return inner_; }
+    [[nodiscard]] C const& inner() const noexcept { return inner_; }
+    [[nodiscard]] StagingMemory const& memory() const noexcept { return memory_; }
+
+    void start(transport::BoundTransfers const& transfers) override {
+        transfers_ = transfers;
+        make_room();
+        pack();
+        moving_ = inner_.exchange(sends_, receives_);
+    }
+    void wait() override {
+        moving_.wait();
+        unpack();
+    }
+    [[nodiscard]] bool test() override {
+        if (!moving_.test()) return false;
+        unpack();
         return true;
     }
-    [[nodiscard]] bool done() const noexcept { return comm_ == nullptr; }
 
 private:
-    /// A failed exchange is over, and its destinations stay as they are.
-    template <class Body>
-    decltype(auto) ending(Body&& body) {
-        return detail::watched(
-            body, [&](ErrorCode, std::string_view) noexcept { std::exchange(comm_, nullptr)->busy_ = false; });
+    /// Memory for everything, before anything is packed.
+    void make_room() {
+        Index bytes = 0;
+        for (auto const& send : transfers_.sends) bytes += staging_slot(send.payload_bytes());
+        for (auto const& receive : transfers_.receives) bytes += staging_slot(receive.payload_bytes());
+        watched(
+            [&] {
+                sends_.resize(transfers_.sends.size());
+                receives_.resize(transfers_.receives.size());
+                if (memory_.grow(bytes)) return;
+                raise(ErrorCode::out_of_memory,
+                      concat("reshard::Staged (", std::string_view(C::name), "): no memory for ", bytes,
+                             " bytes of staging. Fix: move less at once, or give StagingOptions a larger source."));
+            },
+            [&](ErrorCode, std::string_view reason) noexcept { inner_.abort(ErrorCode::out_of_memory, reason); });
+    }
+    void pack() noexcept {
+        Index offset = 0;
+        CopyHint const hint = hint_of(transfers_.send_bytes);
+        for (std::size_t k = 0; k < sends_.size(); ++k) {
+            Send const& send = transfers_.sends[k];
+            std::byte* const at = memory_.data() + offset;
+            sends_[k] = packed_at<std::byte const>(at, send);
+            deliver(send, packed_at(at, send), hint);
+            offset += staging_slot(send.payload_bytes());
+        }
+        for (std::size_t k = 0; k < receives_.size(); ++k) {
+            receives_[k] = packed_at(memory_.data() + offset, transfers_.receives[k]);
+            offset += staging_slot(receives_[k].payload_bytes());
+        }
+    }
+    void unpack() noexcept {
+        CopyHint const hint = hint_of(transfers_.receive_bytes);
+        for (std::size_t k = 0; k < receives_.size(); ++k) {
+            Receive const& receive = transfers_.receives[k];
+            std::byte const* const at = receives_[k].base;
+            deliver(packed_at(at, receive), receive, hint);
+        }
+    }
+    [[nodiscard]] static CopyHint hint_of(Index bytes) noexcept {
+        return bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
     }
 
-    typename C::inner_type::request_type inner_;
-    C* comm_ = nullptr;
+    C inner_;
+    StagingMemory memory_;
+    transport::BoundTransfers transfers_;
+    std::vector<Send> sends_;  ///< as the transport sees them, like receives_
+    std::vector<Receive> receives_;
+    typename C::exchange_type moving_;
 };
 
-/// Transfers pass through contiguous memory that the communicator keeps: packed in exchange() (and converted, where
-/// the sender's Conversion asks for it), unpacked when the request completes. Transfers to oneself as well. Memory
-/// grows to what the largest exchange needed and stays; nothing is allocated after that. Tensors lie on the host:
-/// prepare() refuses others, and communicators of devices do not compile here.
+}  // namespace detail
+
+/// Transfers pass through contiguous memory that the communicator keeps: packed when an exchange starts (and converted,
+/// where the sender's Conversion asks for it), unpacked when it completes. Transfers to oneself as well. Memory grows
+/// to what the largest exchange needed and stays; nothing is allocated after that. Tensors lie on the host: prepare()
+/// refuses others, and communicators of devices do not compile here.
 ///
-/// exchange() throws OutOfMemory when there is no memory to grow, and tells the others.
+/// An exchange throws OutOfMemory when there is no memory to grow, and tells the others.
 template <class C>
-class Staged : public MeshSplit<Staged<C>> {
+class Staged : public CommunicatorBase<Staged<C>> {
     static_assert(Communicator<C>, "reshard::Staged: wraps a communicator. Fix: see the concept Communicator.");
-    static_assert(!detail::states_memory<C>(),
+    static_assert(std::same_as<decltype(std::declval<C&>().memory()), std::nullptr_t>,
                   "reshard::Staged: packs on the host, but tensors lie elsewhere for this communicator, as its member "
                   "memory() says: on devices. Fix: leave Staged out; such communicators pack for themselves.");
 
 public:
     static constexpr std::string_view name = C::name;
     using inner_type = C;
-    using request_type = StagedRequest<Staged>;
-    using MeshSplit<Staged<C>>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<Staged<C>>::split;
 
-    explicit Staged(C inner, StagingOptions const& options = {}) noexcept : inner_(std::move(inner)), memory_(options) {
-        static_cast<void>(memory_.grow(options.reserve_bytes));  // if there is none, an exchange says so
-    }
+    explicit Staged(C inner, StagingOptions const& options = {})
+        : engine_(std::make_unique<detail::StagedEngine<C>>(std::move(inner), options)) {}
 
-    [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
-    [[nodiscard]] int size() const noexcept { return inner_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
+    [[nodiscard]] C& inner() noexcept { return engine_->inner(); }
+    [[nodiscard]] int rank() const noexcept { return std::as_const(*engine_).inner().rank(); }
+    [[nodiscard]] int size() const noexcept { return std::as_const(*engine_).inner().size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return std::as_const(*engine_).inner().traffic(); }
     /// Bytes of staging memory held.
-    [[nodiscard]] Index staging_bytes() const noexcept { return memory_.size(); }
+    [[nodiscard]] Index staging_bytes() const noexcept { return engine_->memory().size(); }
 
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        if (busy_) {  // the peers still read what is packed
-            raise(ErrorCode::transport, concat("reshard::Staged (", std::string_view(name),
-                                               "): an exchange is under way. Fix: wait() for its request first, or "
-                                               "split the communicator."));
-        }
-        make_room(sends, receives);
-        pack(sends, receives);
-        caller_receives_ = receives;
-        busy_ = true;
-        return request_type(detail::watched([&] { return inner_.exchange(sends_, receives_); },
-                                            [&](ErrorCode, std::string_view) noexcept { busy_ = false; }),
-                            *this);
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*engine_, transport::bound_transfers("Staged", sends, receives, size())};
     }
-    [[nodiscard]] Verdict agree(Verdict mine) { return inner_.agree(std::move(mine)); }
+    [[nodiscard]] Verdict agree(Verdict mine) {
+        engine_->finish();
+        return inner().agree(std::move(mine));
+    }
     [[nodiscard]] Staged split(int colour, int key) {
-        StagingOptions options = memory_.options();
+        engine_->finish();
+        StagingOptions options = engine_->memory().options();
         options.reserve_bytes = 0;  // what a part needs is not what the whole needed
-        return Staged(inner_.split(colour, key), options);
+        return Staged(inner().split(colour, key), options);
     }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
+    void check_memory(void const* memory) { inner().check_memory(memory); }
+    void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
+    [[noreturn]] void terminate() noexcept {
+        inner().terminate();
+        std::abort();
+    }
 
 private:
-    friend class StagedRequest<Staged>;
-
-    /// Memory for everything, before anything is packed.
-    void make_room(std::span<Send const> sends, std::span<Receive const> receives) {
-        Index bytes = 0;
-        for (auto const& send : sends) bytes += detail::staging_slot(send.payload_bytes());
-        for (auto const& receive : receives) bytes += detail::staging_slot(receive.payload_bytes());
-        detail::watched(
-            [&] {
-                sends_.resize(sends.size());
-                receives_.resize(receives.size());
-                if (memory_.grow(bytes)) return;
-                raise(ErrorCode::out_of_memory,
-                      concat("reshard::Staged (", std::string_view(name), "): no memory for ", bytes,
-                             " bytes of staging. Fix: move less at once, or give StagingOptions a larger source."));
-            },
-            [&](ErrorCode, std::string_view reason) noexcept { inner_.abort(ErrorCode::out_of_memory, reason); });
-    }
-    void pack(std::span<Send const> sends, std::span<Receive const> receives) noexcept {
-        Index offset = 0;
-        CopyHint const hint = hint_of(sends);
-        for (std::size_t k = 0; k < sends.size(); ++k) {
-            Send const& send = sends[k];
-            std::byte* const at = memory_.data() + offset;
-            sends_[k] = detail::packed_at<std::byte const>(at, send);
-            deliver(send, detail::packed_at(at, send), hint);
-            offset += detail::staging_slot(send.payload_bytes());
-        }
-        for (std::size_t k = 0; k < receives.size(); ++k) {
-            receives_[k] = detail::packed_at(memory_.data() + offset, receives[k]);
-            offset += detail::staging_slot(receives[k].payload_bytes());
-        }
-    }
-    void unpack() noexcept {
-        CopyHint const hint = hint_of(caller_receives_);
-        for (std::size_t k = 0; k < caller_receives_.size(); ++k) {
-            std::byte const* const at = receives_[k].base;
-            deliver(detail::packed_at(at, caller_receives_[k]), caller_receives_[k], hint);
-        }
-        busy_ = false;
-    }
-    template <class Byte>
-    [[nodiscard]] static CopyHint hint_of(std::span<Transfer<Byte> const> transfers) noexcept {
-        Index bytes = 0;
-        for (auto const& transfer : transfers) bytes += transfer.payload_bytes();
-        return bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
-    }
-
-    C inner_;
-    detail::StagingMemory memory_;
-    std::vector<Send> sends_;  ///< as the transport sees them, like receives_
-    std::vector<Receive> receives_;
-    std::span<Receive const> caller_receives_;  ///< valid until the request is done
-    bool busy_ = false;
+    std::unique_ptr<detail::StagedEngine<C>> engine_;
 };
 
 template <>

@@ -11,7 +11,6 @@
 /// computes.
 #pragma once
 
-#include <reshard/comm/detail/exchange_handle.hpp>
 #include <reshard/comm/detail/staged_on_host_exchange.hpp>
 #include <reshard/comm/policy.hpp>
 
@@ -19,23 +18,18 @@
 
 namespace reshard::inline v0 {
 
-/// An exchange in rounds: does its part in wait() or test(), so one of them must be called; both leave the host with
-/// everything done, not only enqueued.
+/// Every rank of `C` is one of these. Memory of the host is ready when an exchange is started; memory of the device
+/// when the stream has come to what was enqueued before. StagedOnHost copies by strided copies of CUDA.
 template <class C, class Copies>
-using BasicStagedOnHostRequest = detail::ExchangeHandle<detail::StagedOnHostExchange<C, Copies>>;
-
-/// Every rank of `C` is one of these. Memory of the host is ready when exchange() is called; memory of the device when
-/// the stream has come to what was enqueued before. StagedOnHost copies by strided copies of CUDA.
-template <class C, class Copies>
-class BasicStagedOnHost : public MeshSplit<BasicStagedOnHost<C, Copies>> {
+class BasicStagedOnHost : public CommunicatorBase<BasicStagedOnHost<C, Copies>> {
     static_assert(Communicator<C>, "reshard::StagedOnHost: wraps a communicator. Fix: see the concept Communicator.");
     using Exchange = detail::StagedOnHostExchange<C, Copies>;
 
 public:
     static constexpr std::string_view name = C::name;
     using inner_type = C;
-    using request_type = BasicStagedOnHostRequest<C, Copies>;
-    using MeshSplit<BasicStagedOnHost>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<BasicStagedOnHost>::split;
 
     /// On the current device, whose stream options.stream is. Throws TransportError, and tells the others.
     BasicStagedOnHost(C inner, StagedOnHostOptions const& options)
@@ -52,19 +46,18 @@ public:
     /// Bytes of pinned memory held.
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
 
-    /// Throws TransportError for transfers out of order, an exchange already under way and what CUDA refuses,
-    /// BufferError for memory of another device; OutOfMemory comes from here or from the request. The others are told.
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        check_idle();
-        exchange_->start(sends, receives);
-        return request_type(*exchange_);
+    /// What is bound goes in rounds: it does its part in wait() or test(), so one of them must be called; both leave
+    /// the host with everything done, not only enqueued. Starting it throws TransportError for what CUDA refuses,
+    /// BufferError for memory of another device; OutOfMemory comes from there or from wait(). The others are told.
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*exchange_, transport::bound_transfers("StagedOnHost", sends, receives, size())};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
-        check_idle();
+        exchange_->finish();
         return inner().agree(std::move(mine));
     }
     [[nodiscard]] BasicStagedOnHost split(int colour, int key) {
-        check_idle();
+        exchange_->finish();
         detail::CurrentDevice const here(device());
         StagedOnHostOptions options = exchange_->options();
         options.staging.reserve_bytes = 0;  // what a part needs is not what the whole needed
@@ -76,15 +69,12 @@ public:
     /// has no kernels, so prepare() refuses plans that fold, fill or scale.
     [[nodiscard]] MemoryPolicy const* memory() const noexcept { return &memory_; }
     void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
-
-private:
-    void check_idle() const {
-        if (!exchange_->busy()) return;
-        raise(ErrorCode::transport, concat("reshard::StagedOnHost (", std::string_view(name),
-                                           "): an exchange is under way. Fix: wait() for its request first, or split "
-                                           "the communicator."));
+    [[noreturn]] void terminate() noexcept {
+        inner().terminate();
+        std::abort();
     }
 
+private:
     std::unique_ptr<Exchange> exchange_;
     typename Copies::MixedMemory memory_ = Copies::mixed_memory(
         exchange_->passage(), device_staging(),
@@ -93,8 +83,6 @@ private:
 
 template <class C>
 using StagedOnHost = BasicStagedOnHost<C, detail::StridedCopies>;
-template <class C>
-using StagedOnHostRequest = BasicStagedOnHostRequest<C, detail::StridedCopies>;
 
 template <>
 inline constexpr PolicyKind policy_kind<StagedOnHost> = PolicyKind::memory;

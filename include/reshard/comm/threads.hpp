@@ -9,79 +9,38 @@
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/thread_options.hpp>
 
-#include <memory>   // shared_ptr
-#include <utility>  // exchange
-#include <vector>   // vector
+#include <memory>  // shared_ptr
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
 namespace detail {
+class ThreadEngine;
 class ThreadTeam;
 struct ThreadAccess;
-struct ThreadSeat;
-enum class ThreadCall : std::uint8_t;
 }  // namespace detail
 
-/// An exchange among threads. Does its part of the copying in wait() or test(), so one of them must be called.
-class [[nodiscard]] ThreadRequest {
-public:
-    ThreadRequest() = default;
-    ThreadRequest(ThreadRequest&& other) noexcept
-        : team_(std::exchange(other.team_, nullptr)), rank_(other.rank_), pulled_(other.pulled_) {}
-    ThreadRequest& operator=(ThreadRequest&& other) noexcept {
-        if (this == &other) return *this;
-        finish_quietly();
-        team_ = std::exchange(other.team_, nullptr);
-        rank_ = other.rank_;
-        pulled_ = other.pulled_;
-        return *this;
-    }
-    ThreadRequest(ThreadRequest const&) = delete;
-    ThreadRequest& operator=(ThreadRequest const&) = delete;
-    ~ThreadRequest() { finish_quietly(); }
-
-    void wait() {
-        while (!advance(true)) {
-        }
-    }
-    [[nodiscard]] bool test() { return advance(false); }
-    [[nodiscard]] bool done() const noexcept { return team_ == nullptr; }
-
-private:
-    friend class ThreadCommunicator;
-    ThreadRequest(detail::ThreadTeam& team, int rank) noexcept : team_(&team), rank_(rank) {}
-
-    /// One step: pull after phase 1, settle after phase 2. True when there is nothing left to do.
-    bool advance(bool may_block);
-    void finish_quietly() noexcept;
-
-    detail::ThreadTeam* team_ = nullptr;
-    int rank_ = 0;
-    bool pulled_ = false;
-};
-
 /// A rank among threads; run_on_threads() makes the first ones, split() the others. Used by its own thread only.
-class ThreadCommunicator : public MeshSplit<ThreadCommunicator> {
+class ThreadCommunicator : public CommunicatorBase<ThreadCommunicator> {
 public:
     static constexpr std::string_view name = "threads";
-    using request_type = ThreadRequest;
-    using MeshSplit<ThreadCommunicator>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<ThreadCommunicator>::split;
 
-    ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank) noexcept
-        : team_(std::move(team)), rank_(rank) {}
+    ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank);
     ThreadCommunicator(ThreadCommunicator&&) noexcept = default;
     ThreadCommunicator& operator=(ThreadCommunicator&&) noexcept = default;
     ThreadCommunicator(ThreadCommunicator const&) = delete;
     ThreadCommunicator& operator=(ThreadCommunicator const&) = delete;
     ~ThreadCommunicator() = default;
 
-    [[nodiscard]] int rank() const noexcept { return rank_; }
+    [[nodiscard]] int rank() const noexcept;
     [[nodiscard]] int size() const noexcept;
     [[nodiscard]] Traffic traffic() const noexcept;
 
-    /// Lays the transfers out for the peers and returns; never blocks. See the concept for what must hold.
-    /// Throws TransportError for transfers out of order or an exchange already under way.
-    ThreadRequest exchange(std::span<Send const> sends, std::span<Receive const> receives);
+    /// What is bound lays the transfers out for the peers when it is started, without waiting for them, and copies in
+    /// wait() or test(), so one of these must be called.
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives);
 
     [[nodiscard]] Verdict agree(Verdict const& mine);
 
@@ -97,18 +56,16 @@ public:
 private:
     friend struct detail::ThreadAccess;
 
-    detail::ThreadSeat& enter(detail::ThreadCall call);
-
     /// Both phases, with `body` between them.
     template <class Body>
     void meet(Body&& body);
 
+    [[nodiscard]] detail::ThreadTeam& team() const noexcept;
     /// Ranks of this team with `colour`, in their order in the child; this rank alone for a negative one.
     std::vector<int> ranks_like(int colour);
     std::shared_ptr<detail::ThreadTeam> make_child(std::vector<int> ranks);
 
-    std::shared_ptr<detail::ThreadTeam> team_;
-    int rank_;
+    std::shared_ptr<detail::ThreadEngine> engine_;
 };
 
 static_assert(Communicator<ThreadCommunicator>);
@@ -117,11 +74,7 @@ namespace detail {
 
 /// For transports that move memory of their own between the same ranks.
 struct ThreadAccess {
-    [[nodiscard]] static std::shared_ptr<ThreadTeam> const& team(ThreadCommunicator const& comm) noexcept {
-        return comm.team_;
-    }
-    /// Every collective call starts here; throws as the calls of the communicator do.
-    static ThreadSeat& enter(ThreadCommunicator& comm, ThreadCall call) { return comm.enter(call); }
+    [[nodiscard]] static ThreadEngine& engine(ThreadCommunicator const& comm) noexcept { return *comm.engine_; }
 };
 
 /// What a rank does; `body` is the caller's.

@@ -14,124 +14,78 @@
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE bool ThreadRequest::advance(bool may_block) {
-    if (team_ == nullptr) return true;
-    detail::ThreadTeam& team = *std::exchange(team_, nullptr);  // if this throws, the exchange is over
-    bool stays = true;
-    team.guarded(rank_, [&] {
-        if (may_block) {
-            team.await(rank_);
-        } else if (!team.reached(rank_)) {
-            return team.check_alarms(rank_);
-        }
-        if (pulled_) {
-            detail::settle(team.seat(rank_), rank_);
-            stays = false;
-            return;
-        }
-        detail::pull(team, rank_);
-        team.arrive(rank_);
-        pulled_ = true;
-        if (team.reached(rank_)) {
-            detail::settle(team.seat(rank_), rank_);
-            stays = false;
-        }
-    });
-    if (stays) team_ = &team;
-    return !stays;
-}
-RESHARD_INLINE void ThreadRequest::finish_quietly() noexcept {
-    try {
-        wait();
-    } catch (...) {  // the other ranks know; this one asks the communicator again, or never
-    }
-}
-
-RESHARD_INLINE int ThreadCommunicator::size() const noexcept { return team_->size(); }
-RESHARD_INLINE Traffic ThreadCommunicator::traffic() const noexcept { return team_->seat(rank_).traffic; }
+RESHARD_INLINE ThreadCommunicator::ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank)
+    : engine_(std::make_shared<detail::ThreadEngine>(std::move(team), rank)) {}
+RESHARD_INLINE detail::ThreadTeam& ThreadCommunicator::team() const noexcept { return *engine_->team(); }
+RESHARD_INLINE int ThreadCommunicator::rank() const noexcept { return engine_->rank(); }
+RESHARD_INLINE int ThreadCommunicator::size() const noexcept { return team().size(); }
+RESHARD_INLINE Traffic ThreadCommunicator::traffic() const noexcept { return team().seat(rank()).traffic; }
 RESHARD_INLINE void ThreadCommunicator::check_memory(void const* memory) const { refuse_device_memory(name, memory); }
-RESHARD_INLINE ThreadRequest ThreadCommunicator::exchange(std::span<Send const> sends,
-                                                          std::span<Receive const> receives) {
-    detail::ThreadSeat& own = enter(detail::ThreadCall::exchange);
-    own.send_bytes = detail::checked_bytes(sends, size());
-    own.receive_bytes = detail::checked_bytes(receives, size());
-    own.sends = sends;
-    own.receives = receives;
-    own.busy = true;
-    team_->arrive(rank_);
-    return ThreadRequest(*team_, rank_);
+RESHARD_INLINE transport::InOrder ThreadCommunicator::bind(std::span<Send const> sends,
+                                                           std::span<Receive const> receives) {
+    return {*engine_, transport::bound_transfers("ThreadCommunicator", sends, receives, size())};
 }
 template <class Body>
 void ThreadCommunicator::meet(Body&& body) {
-    team_->arrive(rank_);
-    team_->await(rank_);
-    team_->read_others(rank_, team_->seat(rank_).call, body);
-    team_->arrive(rank_);
-    team_->await(rank_);
+    team().arrive(rank());
+    team().await(rank());
+    team().read_others(rank(), team().seat(rank()).call, body);
+    team().arrive(rank());
+    team().await(rank());
 }
 RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) {
-    detail::ThreadSeat& own = enter(detail::ThreadCall::agree);
+    detail::ThreadSeat& own = engine_->enter(detail::ThreadCall::agree);
     own.verdict = &mine;
     Verdict joint;
-    team_->guarded(rank_, [&] {
+    team().guarded(rank(), [&] {
         meet([&] {
-            joint = transport::joint_verdict(size(), [&](int r) -> Verdict const& { return *team_->seat(r).verdict; });
+            joint = transport::joint_verdict(size(), [&](int r) -> Verdict const& { return *team().seat(r).verdict; });
         });
     });
     return joint;
 }
 RESHARD_INLINE ThreadCommunicator ThreadCommunicator::split(int colour, int key) {
-    detail::ThreadSeat& own = enter(detail::ThreadCall::split);
+    detail::ThreadSeat& own = engine_->enter(detail::ThreadCall::split);
     own.colour = colour;
     own.key = key;
     std::shared_ptr<detail::ThreadTeam> child;
     int place = 0;
-    team_->guarded(rank_, [&] {
+    team().guarded(rank(), [&] {
         std::vector<int> ranks;
         meet([&] {
             ranks = ranks_like(colour);
-            while (ranks[static_cast<std::size_t>(place)] != rank_) ++place;
+            while (ranks[static_cast<std::size_t>(place)] != rank()) ++place;
             if (place == 0) own.child = make_child(ranks);
         });
-        meet([&] { child = team_->seat(ranks[0]).child; });
+        meet([&] { child = team().seat(ranks[0]).child; });
         own.child.reset();
     });
     return {std::move(child), place};
 }
 RESHARD_INLINE void ThreadCommunicator::abort(ErrorCode code, std::string_view reason) noexcept {
     try {
-        team_->family()->poison({code == ErrorCode::none ? ErrorCode::user : code, team_->member(rank_),
-                                 std::string(reason), team_.get(), rank_, rank_});
+        team().family()->poison({code == ErrorCode::none ? ErrorCode::user : code, team().member(rank()),
+                                 std::string(reason), engine_->team().get(), rank(), rank()});
     } catch (...) {  // no memory for the text: the others still learn who
-        team_->family()->poison({ErrorCode::out_of_memory, team_->member(rank_), {}, team_.get(), rank_, rank_});
+        team().family()->poison(
+            {ErrorCode::out_of_memory, team().member(rank()), {}, engine_->team().get(), rank(), rank()});
     }
-}
-RESHARD_INLINE detail::ThreadSeat& ThreadCommunicator::enter(detail::ThreadCall call) {
-    team_->check_alive(rank_);
-    detail::ThreadSeat& own = team_->seat(rank_);
-    if (own.busy) {
-        raise(ErrorCode::transport,
-              "reshard::ThreadCommunicator: an exchange is under way. Fix: wait() for its "
-              "request first, or split the communicator.");
-    }
-    own.call = call;
-    return own;
 }
 RESHARD_INLINE std::vector<int> ThreadCommunicator::ranks_like(int colour) {
-    if (colour < 0) return {rank_};
+    if (colour < 0) return {rank()};
     std::vector<int> ranks;
     for (int r = 0; r < size(); ++r)
-        if (team_->seat(r).colour == colour) ranks.push_back(r);
+        if (team().seat(r).colour == colour) ranks.push_back(r);
     std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-        int const key_a = team_->seat(a).key;
-        int const key_b = team_->seat(b).key;
+        int const key_a = team().seat(a).key;
+        int const key_b = team().seat(b).key;
         return key_a != key_b ? key_a < key_b : a < b;
     });
     return ranks;
 }
 RESHARD_INLINE std::shared_ptr<detail::ThreadTeam> ThreadCommunicator::make_child(std::vector<int> ranks) {
-    for (int& rank : ranks) rank = team_->member(rank);
-    return detail::ThreadTeam::make(team_->family(), std::move(ranks));
+    for (int& rank : ranks) rank = team().member(rank);
+    return detail::ThreadTeam::make(team().family(), std::move(ranks));
 }
 
 namespace detail {

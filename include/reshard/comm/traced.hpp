@@ -13,31 +13,45 @@
 
 namespace reshard::inline v0 {
 
-/// A request that notes when it is done.
-template <class Inner>
-class [[nodiscard]] TracedRequest {
+/// An exchange that notes when it starts and when it is done.
+template <class C>
+class [[nodiscard]] TracedExchange {
 public:
-    TracedRequest() = default;
-    TracedRequest(Inner inner, Trace& trace, Trace::Id id) noexcept
-        : inner_(std::move(inner)), trace_(&trace), id_(id) {
-        if (inner_.done()) finish(ErrorCode::none);
-    }
-    TracedRequest(TracedRequest&& other) noexcept
-        : inner_(std::move(other.inner_)), trace_(std::exchange(other.trace_, nullptr)), id_(other.id_) {}
-    TracedRequest& operator=(TracedRequest&& other) noexcept {
+    TracedExchange() = default;
+    TracedExchange(C& comm, typename C::inner_type::exchange_type inner, std::span<Send const> sends,
+                   std::span<Receive const> receives) noexcept
+        : comm_(&comm), inner_(std::move(inner)), sends_(sends), receives_(receives) {}
+    TracedExchange(TracedExchange&& other) noexcept
+        : comm_(other.comm_),
+          inner_(std::move(other.inner_)),
+          sends_(other.sends_),
+          receives_(other.receives_),
+          id_(other.id_),
+          under_way_(std::exchange(other.under_way_, false)) {}
+    TracedExchange& operator=(TracedExchange&& other) noexcept {
         if (this == &other) return *this;
         detail::quietly([&] { wait(); });
+        comm_ = other.comm_;
         inner_ = std::move(other.inner_);
-        trace_ = std::exchange(other.trace_, nullptr);
+        sends_ = other.sends_;
+        receives_ = other.receives_;
         id_ = other.id_;
+        under_way_ = std::exchange(other.under_way_, false);
         return *this;
     }
-    TracedRequest(TracedRequest const&) = delete;
-    TracedRequest& operator=(TracedRequest const&) = delete;
-    ~TracedRequest() {
-        if (trace_ != nullptr) detail::quietly([&] { wait(); });
+    TracedExchange(TracedExchange const&) = delete;
+    TracedExchange& operator=(TracedExchange const&) = delete;
+    ~TracedExchange() {
+        if (under_way_) detail::quietly([&] { wait(); });
     }
 
+    void start() {
+        if (comm_ == nullptr || under_way_) return inner_.start();  // says what is wrong
+        id_ = comm_->note(TraceOperation::exchange, sends_, receives_);
+        under_way_ = true;
+        noted([&] { inner_.start(); });
+        if (inner_.done()) finish(ErrorCode::none);
+    }
     void wait() {
         noted([&] { inner_.wait(); });
         finish(ErrorCode::none);
@@ -55,71 +69,68 @@ private:
         return detail::watched(body, [&](ErrorCode code, std::string_view) noexcept { finish(code); });
     }
     void finish(ErrorCode code) noexcept {
-        if (trace_ != nullptr) std::exchange(trace_, nullptr)->finish(id_, code);
+        if (std::exchange(under_way_, false)) comm_->trace().finish(id_, code);
     }
 
-    Inner inner_;
-    Trace* trace_ = nullptr;
+    C* comm_ = nullptr;
+    typename C::inner_type::exchange_type inner_;
+    std::span<Send const> sends_;
+    std::span<Receive const> receives_;
     Trace::Id id_;
+    bool under_way_ = false;
 };
 
 /// Records what passes through and changes nothing: no message more, no other ranks needed that trace as well.
 /// Communicators split from it write to the same trace, as a group of their own.
 template <class C>
-class Traced : public MeshSplit<Traced<C>> {
+class Traced : public PolicyBase<Traced<C>, C> {
     static_assert(Communicator<C>, "reshard::Traced: wraps a communicator. Fix: see the concept Communicator.");
+    using Base = PolicyBase<Traced, C>;
 
 public:
-    static constexpr std::string_view name = C::name;
-    using inner_type = C;
-    using request_type = TracedRequest<typename C::request_type>;
-    using MeshSplit<Traced<C>>::split;
+    using exchange_type = TracedExchange<Traced>;
+    using Base::split;
 
     Traced(C inner, Trace& trace) noexcept : Traced(std::move(inner), trace, 0) {}
 
-    [[nodiscard]] C& inner() noexcept { return inner_; }
     [[nodiscard]] Trace& trace() const noexcept { return *trace_; }
-    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
-    [[nodiscard]] int size() const noexcept { return inner_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
 
-    request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
-        Trace::Id const id = start(TraceOperation::exchange, sends, receives);
-        return request_type(noted(id, [&] { return inner_.exchange(sends, receives); }), *trace_, id);
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return {*this, this->inner_.bind(sends, receives), sends, receives};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
-        Trace::Id const id = start(TraceOperation::agree);
-        Verdict joint = noted(id, [&] { return inner_.agree(std::move(mine)); });
+        Trace::Id const id = note(TraceOperation::agree);
+        Verdict joint = noted(id, [&] { return Base::agree(std::move(mine)); });
         trace_->finish(id);
         return joint;
     }
     [[nodiscard]] Traced split(int colour, int key) {
-        Trace::Id const id = start(TraceOperation::split);
-        C part = noted(id, [&] { return inner_.split(colour, key); });
+        Trace::Id const id = note(TraceOperation::split);
+        C part = noted(id, [&] { return this->inner_.split(colour, key); });
         TraceGroup const made{trace_->next_group(), part.rank(), part.size()};
         trace_->finish(id, ErrorCode::none, made);
         return Traced(std::move(part), *trace_, made.id);
     }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
 
 private:
-    Traced(C inner, Trace& trace, int group) noexcept : inner_(std::move(inner)), trace_(&trace), group_(group) {}
+    friend class TracedExchange<Traced>;
 
-    [[nodiscard]] Trace::Id start(TraceOperation operation, std::span<Send const> sends = {},
-                                  std::span<Receive const> receives = {}) noexcept {
+    Traced(C inner, Trace& trace, int group) noexcept : Base(std::move(inner)), trace_(&trace), group_(group) {}
+
+    [[nodiscard]] Trace::Id note(TraceOperation operation, std::span<Send const> sends = {},
+                                 std::span<Receive const> receives = {}) noexcept {
         TraceRecord record;
         record.operation = operation;
-        record.transport = name;
+        record.transport = Base::name;
         record.group = group_;
         record.start = Trace::now();
-        return trace_->start(record, sends, receives, rank());
+        return trace_->start(record, sends, receives, this->rank());
     }
     template <class Body>
     decltype(auto) noted(Trace::Id id, Body&& body) {
         return detail::watched(body, [&](ErrorCode code, std::string_view) noexcept { trace_->finish(id, code); });
     }
 
-    C inner_;
     Trace* trace_;
     int group_;
 };

@@ -162,7 +162,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank), rank, tensor.source, tensor.destination, part,
                           memory);
     }
-    return new BatchJob(std::move(jobs), rounds, std::move(own));
+    return new BatchJob(comm, std::move(jobs), rounds, std::move(own));
 }
 
 RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, BatchOptions const& options) {

@@ -22,9 +22,11 @@ class BatchJob;  // exec/detail/batch_job.hpp
 }
 
 /// A run under way. Move-only; wait() finishes the remaining phases; the destructor waits, at most the deadline.
+/// Several prepared plans may run at a time over one communicator, started and waited for in the same order on every
+/// rank.
 class [[nodiscard]] RunRequest {
 public:
-    RunRequest(CommunicatorRef comm, detail::BatchJob const& job);
+    RunRequest(CommunicatorRef comm, detail::BatchJob& job);
     RunRequest(RunRequest&& other) noexcept;
     RunRequest& operator=(RunRequest&&) = delete;
     ~RunRequest();
@@ -32,18 +34,19 @@ public:
     /// Returns when the destination is complete and nobody reads this rank's source any more. Throws PeerFailed,
     /// DeadlineExceeded, MismatchError or TransportError; then the destination is unspecified, the source untouched.
     void wait();
+    /// Makes progress without blocking on other ranks; whether the run is complete. Throws like wait().
+    [[nodiscard]] bool test();
 
 private:
-    void start_phase(detail::BatchJob const& job);
+    bool advance(bool may_block);
 
     CommunicatorRef comm_;
-    detail::BatchJob const* job_;
-    AnyRequest request_;
+    detail::BatchJob* job_;  ///< null: there is nothing left to do
     int phase_ = 0;
 };
 
 /// A plan, or a batch of them, ready to run: run() and start() allocate nothing and check nothing that needs other
-/// ranks. The tensors' memory and the communicator must outlive it. One run at a time.
+/// ranks. The tensors' memory and the communicator must outlive it. It runs once at a time: TransportError otherwise.
 class PreparedPlan {
 public:
     /// Takes what `new` made.

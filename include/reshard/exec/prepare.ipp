@@ -26,34 +26,42 @@ void step(CommunicatorRef comm, Body&& body) {
 
 }  // namespace detail
 
-RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob const& job) : comm_(comm), job_(&job) {
+RESHARD_INLINE RunRequest::RunRequest(CommunicatorRef comm, detail::BatchJob& job) : comm_(comm), job_(&job) {
+    if (job.runs) {
+        raise(ErrorCode::transport,
+              "reshard::PreparedPlan: it is running. Fix: wait() for its request before it runs again.");
+    }
     detail::step(comm, [&] { job.begin(); });
-    start_phase(job);
+    if (job.phases() == 0) return;
+    job.exchange(0).start();
+    job.runs = true;
 }
 RESHARD_INLINE RunRequest::RunRequest(RunRequest&& other) noexcept
-    : comm_(other.comm_),
-      job_(std::exchange(other.job_, nullptr)),
-      request_(std::move(other.request_)),
-      phase_(other.phase_) {}
+    : comm_(other.comm_), job_(std::exchange(other.job_, nullptr)), phase_(other.phase_) {}
 RESHARD_INLINE RunRequest::~RunRequest() {
     detail::quietly([&] { wait(); });
 }
-RESHARD_INLINE void RunRequest::wait() {
-    if (job_ == nullptr) return;
-    detail::BatchJob const& job = *std::exchange(job_, nullptr);  // a failed wait is not repeated
+RESHARD_INLINE bool RunRequest::advance(bool may_block) {
+    if (job_ == nullptr) return true;
+    detail::BatchJob& job = *std::exchange(job_, nullptr);  // a failed wait is not repeated
+    job.runs = false;
     while (phase_ < job.phases()) {
-        request_.wait();
+        AnyExchange& exchange = job.exchange(phase_);
+        if (may_block) {
+            exchange.wait();
+        } else if (!exchange.test()) {
+            job_ = &job;
+            job.runs = true;
+            return false;
+        }
         detail::step(comm_, [&] { job.after(phase_); });
         ++phase_;
-        start_phase(job);
+        if (phase_ < job.phases()) job.exchange(phase_).start();
     }
+    return true;
 }
-RESHARD_INLINE void RunRequest::start_phase(detail::BatchJob const& job) {
-    if (phase_ >= job.phases()) return;
-    // The cast is for nvcc 13, to which an assignment alone drops a request.
-    static_cast<void>(request_ = comm_.exchange(job.exchange(phase_).sends, job.exchange(phase_).receives));
-}
-
+RESHARD_INLINE void RunRequest::wait() { static_cast<void>(advance(true)); }
+RESHARD_INLINE bool RunRequest::test() { return advance(false); }
 RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
 RESHARD_INLINE void PreparedPlan::run() { RunRequest(comm_, *job_).wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & { return {comm_, *job_}; }
@@ -80,7 +88,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
         jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory);
         BatchJob::Rounds rounds;
         if (mine.steps.kind == Kind::collective) rounds.push_back({0});
-        prepared = PreparedPlan(comm, new BatchJob(std::move(jobs), rounds, std::move(own)));
+        prepared = PreparedPlan(comm, new BatchJob(comm, std::move(jobs), rounds, std::move(own)));
     });
     Digest words;
     digest(words, plan, change, options.factor);

@@ -4,7 +4,7 @@
 /// \depends core; <span>, <string_view>, <utility>.
 ///
 /// A communicator says where the tensors of its plans lie by a member memory(), a pointer to a MemoryPolicy that lives
-/// as long as it does (transport::memory_of() asks it, through other policies); one that has none means the host.
+/// as long as it does (policies around it pass the question on); one that has none means the host.
 /// Prepared plans do everything by it that is no exchange. memory/host_memory.hpp is the host's, memory/on_device.cuh
 /// has the one for devices, comm/detail/device_or_host_memory.cuh the one where each tensor lies on either side.
 #pragma once

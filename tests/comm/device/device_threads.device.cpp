@@ -26,7 +26,6 @@ using test::on_devices;
 namespace fake = test::fake;
 
 static_assert(DeviceThreadCommunicator::name == "device_threads");
-static_assert(ExchangeRequest<DeviceThreadRequest>);
 
 template <class Body>
 std::vector<Ended> on_comms(int ranks, ThreadOptions const& options, Body const& body) {
@@ -366,8 +365,8 @@ TEST_SUITE("comm/device") {
 
         CHECK(on_comms(1, {},
                        [](DeviceThreadCommunicator& comm) {
-                           auto first = comm.exchange({}, {});
-                           auto second = comm.exchange({}, {});
+                           auto exchange = comm.exchange({}, {});
+                           exchange.start();
                        })[0]
                   .says("under way"));
         check_nothing_left();

@@ -245,7 +245,8 @@ TEST_SUITE("comm/device") {
         CHECK(no_event[1].code == ErrorCode::transport);
     }
 
-    TEST_CASE("StagedOnHost: payloads that differ are a mismatch on both ranks; one exchange at a time") {
+    TEST_CASE(
+        "StagedOnHost: payloads that differ are a mismatch on both ranks; what is under way is not started again") {
         auto const differing = on_staged(3, Index{1} << 20, [](Comm& comm) {
             std::vector<std::byte> bytes(64, std::byte{0x77});
             Send const send{1, bytes.data(), box_of(1, {{24, 1}})};
@@ -270,9 +271,7 @@ TEST_SUITE("comm/device") {
             Send const send{1 - mine, reinterpret_cast<std::byte const*>(&mine), box_of(4, {})};
             Receive const receive{1 - mine, reinterpret_cast<std::byte*>(&got), box_of(4, {})};
             auto request = comm.exchange({&send, 1}, {&receive, 1});
-            CHECK_THROWS_AS(static_cast<void>(comm.exchange({&send, 1}, {&receive, 1})), TransportError);
-            CHECK_THROWS_AS(static_cast<void>(comm.agree({})), TransportError);
-            CHECK_THROWS_AS(static_cast<void>(comm.split(0, 0)), TransportError);
+            CHECK_THROWS_AS(request.start(), TransportError);
             request.wait();
             CHECK(got == 1 - mine);
             test::sends_one_value_to_each_peer(comm);

@@ -20,7 +20,6 @@ using test::on_gpus;
 namespace fake = test::fake_nccl;
 
 static_assert(NcclCommunicator::name == "nccl");
-static_assert(ExchangeRequest<NcclRequest>);
 
 /// Rows of 4 bytes out of 8: no box of them lies in a row.
 StridedBox every_other(Index elements) { return box_of(4, {{elements, 8}}); }

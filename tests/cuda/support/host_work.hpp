@@ -203,11 +203,11 @@ using HostWork = BasicHostWork<HostBlocks>;
 
 /// A communicator that moves memory of a device, and no other.
 template <class C>
-class OnDevice : public MeshSplit<OnDevice<C>> {
+class OnDevice : public CommunicatorBase<OnDevice<C>> {
 public:
     static constexpr std::string_view name = "device";
-    using request_type = typename C::request_type;
-    using MeshSplit<OnDevice>::split;
+    using exchange_type = typename C::exchange_type;
+    using CommunicatorBase<OnDevice>::split;
 
     OnDevice(C& inner, HostDevice& device) noexcept : inner_(&inner), device_(&device) {}
     OnDevice(OnDevice&&) noexcept = default;
@@ -220,10 +220,10 @@ public:
     [[nodiscard]] int size() const noexcept { return inner_->size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return inner_->traffic(); }
     [[nodiscard]] Verdict agree(Verdict mine) { return inner_->agree(std::move(mine)); }
-    [[nodiscard]] request_type exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+    [[nodiscard]] exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
         for (Send const& one : sends) check_memory(one.base, one.payload_bytes());
         for (Receive const& one : receives) check_memory(one.base, one.payload_bytes());
-        return inner_->exchange(sends, receives);
+        return inner_->bind(sends, receives);
     }
     void check_memory(void const* memory, Index bytes = 1) const {
         if (!device_->has(memory, bytes)) raise(ErrorCode::buffer, "tests: memory of the host is to be sent. Fix: no.");

@@ -161,24 +161,11 @@ private:
     std::vector<replay::Brought> next_;  ///< what ranks bring to the call that is not done
 };
 
-class [[nodiscard]] ReplayRequest {
-public:
-    ReplayRequest() = default;
-    ReplayRequest(ReplayRequest&&) noexcept = default;
-    ReplayRequest& operator=(ReplayRequest&&) noexcept = default;
-    ReplayRequest(ReplayRequest const&) = delete;
-    ReplayRequest& operator=(ReplayRequest const&) = delete;
-    ~ReplayRequest() = default;
-    void wait() noexcept {}
-    [[nodiscard]] bool test() noexcept { return true; }
-    [[nodiscard]] bool done() const noexcept { return true; }
-};
-
-class ReplayCommunicator : public MeshSplit<ReplayCommunicator> {
+class ReplayCommunicator : public CommunicatorBase<ReplayCommunicator> {
 public:
     static constexpr std::string_view name = "replay";
-    using request_type = ReplayRequest;
-    using MeshSplit<ReplayCommunicator>::split;
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<ReplayCommunicator>::split;
 
     ReplayCommunicator(ReplayWorld& world, int rank) noexcept : world_(&world), rank_(rank) {}
     ReplayCommunicator(ReplayCommunicator&&) noexcept = default;
@@ -202,12 +189,28 @@ public:
         throw replay::Stop{};
     }
 
-    ReplayRequest exchange(std::span<Send const> sends, std::span<Receive const> receives) {
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        engine_.comm = this;
+        return {engine_, {sends, receives, 0, 0}};
+    }
+
+    [[noreturn]] ReplayCommunicator split(int, int) { refuse("no split"); }
+    void abort(ErrorCode, std::string_view) noexcept {}
+
+private:
+    struct Engine final : transport::Engine {
+        ReplayCommunicator* comm = nullptr;
+        void start(transport::BoundTransfers const& transfers) override {
+            comm->move(transfers.sends, transfers.receives);
+        }
+        void wait() override {}
+        [[nodiscard]] bool test() override { return true; }
+    };
+    void move(std::span<Send const> sends, std::span<Receive const> receives) {
         replay::Unlimited const unlimited;
         ++end_.exchanges;
         if (auto const* done = next(replay::Call::exchange)) {
-            receive(*done, receives);
-            return {};
+            return receive(*done, receives);
         }
         replay::Brought& mine = brought();
         mine.call = replay::Call::exchange;
@@ -223,11 +226,6 @@ public:
         }
         throw replay::Stop{};
     }
-
-    [[noreturn]] ReplayCommunicator split(int, int) { refuse("no split"); }
-    void abort(ErrorCode, std::string_view) noexcept {}
-
-private:
     [[noreturn]] static void refuse(std::string_view what) {
         raise(ErrorCode::transport, concat("tests: replayed world: ", what, "."));
     }
@@ -266,6 +264,7 @@ private:
     ReplayWorld* world_;
     int rank_;
     std::size_t at_ = 0;
+    Engine engine_;
     RankEnd end_;
 };
 

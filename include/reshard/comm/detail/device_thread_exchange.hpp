@@ -66,7 +66,7 @@ struct DeviceWindow : HostPassage {
 
 /// `Copies` is how boxes of devices are copied: StridedCopies.
 template <class Copies>
-class DeviceThreadExchange {
+class DeviceThreadExchange final : public transport::Engine {
 public:
     DeviceThreadExchange(std::shared_ptr<ThreadTeam> team, int rank, std::shared_ptr<DeviceWindow> window)
         : team_(std::move(team)),
@@ -98,28 +98,25 @@ public:
     [[nodiscard]] DeviceWindow& window() const noexcept { return *window_; }
     [[nodiscard]] std::shared_ptr<DeviceWindow> const& shared_window() const noexcept { return window_; }
 
-    /// \pre the call was entered. Never waits for other ranks.
-    void start(std::span<Send const> sends, std::span<Receive const> receives) {
+    void start(transport::BoundTransfers const& transfers) override {
+        team_->check_alive(rank_);
         closing([&] {
             ThreadSeat& own = team_->seat(rank_);
+            own.call = ThreadCall::device_exchange;
             own.sends = {};
-            own.send_bytes = checked_bytes(sends, team_->size());
-            own.receive_bytes = checked_bytes(receives, team_->size());
-            look_up(sends, place_->sent_from);
-            look_up(receives, received_in_);
-            own.sends = sends;
-            own.receives = receives;
+            look_up(transfers.sends, place_->sent_from);
+            look_up(transfers.receives, received_in_);
+            lay_open(own, transfers);
             place_->ready.record(window_->stream);
-            own.busy = true;
             stage_ = Stage::published;
             team_->arrive(rank_);
         });
     }
-    void wait() {
+    void wait() override {
         while (!advance(true)) {
         }
     }
-    [[nodiscard]] bool test() { return advance(false); }
+    [[nodiscard]] bool test() override { return advance(false); }
 
 private:
     enum class Stage : std::uint8_t { idle, published, fetched, draining };

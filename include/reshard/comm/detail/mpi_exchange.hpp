@@ -10,7 +10,7 @@
 
 namespace reshard::inline v0::detail {
 
-class MpiExchange {
+class MpiExchange final : public transport::Engine {
 public:
     explicit MpiExchange(std::shared_ptr<MpiTeam> team) : team_(std::move(team)) {}
     MpiExchange(MpiExchange const&) = delete;
@@ -19,33 +19,32 @@ public:
 
     [[nodiscard]] std::shared_ptr<MpiTeam> const& team() const noexcept { return team_; }
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
-    [[nodiscard]] bool busy() const noexcept { return busy_; }
 
-    void start(std::span<Send const> sends, std::span<Receive const> receives) {
-        send_bytes_ = checked_bytes(sends);
-        receive_bytes_ = checked_bytes(receives);
+    void start(transport::BoundTransfers const& transfers) override {
+        team_->enter(MpiCall::exchange);
         closing([&] {
-            sends_ = sends;
-            receives_ = receives;
+            sends_ = transfers.sends;
+            receives_ = transfers.receives;
+            send_bytes_ = transfers.send_bytes;
+            receive_bytes_ = transfers.receive_bytes;
             ++epoch_;
             direct_sent_ = direct_received_ = 0;
             finished_ = false;
-            busy_ = true;
-            send_modes_.assign(sends.size(), MpiMode::message);
-            receive_modes_.assign(receives.size(), MpiMode::message);
+            send_modes_.assign(sends_.size(), MpiMode::message);
+            receive_modes_.assign(receives_.size(), MpiMode::message);
             publish();
             lay_lanes();
             // Everything that need not wait for another rank is on its way when this returns.
-            team_->greet(sends, receives);
+            team_->greet(sends_, receives_);
             expect_the_heard();
             incoming_.step(*team_, types_);
             outgoing_.step(*team_, types_);
         });
     }
-    void wait() {
+    void wait() override {
         closing([&] { team_->await([&] { return step(); }, [&](auto&& visit) { missing(visit); }); });
     }
-    [[nodiscard]] bool test() {
+    [[nodiscard]] bool test() override {
         bool complete = false;
         closing([&] {
             complete = step() == MpiStep::complete;
@@ -81,7 +80,6 @@ private:
     /// After a failure: lets MPI finish what both sides have begun, and says whose memory it keeps all the same.
     [[nodiscard]] std::string give_up() {
         using Clock = std::chrono::steady_clock;
-        busy_ = false;
         if (!mpi_is_usable()) return {};
         incoming_.cancel();
         auto const start = Clock::now();
@@ -111,27 +109,6 @@ private:
             text = concat(" MPI may still write to the destination of what comes from rank ", writes, ".");
         if (!reads.empty()) text = concat(text, " MPI may still read the source of what goes to rank ", reads, ".");
         return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
-    }
-
-    template <class Byte>
-    [[nodiscard]] Index checked_bytes(std::span<Transfer<Byte> const> transfers) const {
-        Index bytes = 0;
-        int last = 0;
-        for (auto const& transfer : transfers) {
-            if (transfer.peer < last || transfer.peer >= team_->size()) {
-                raise(ErrorCode::transport, concat("reshard::MpiCommunicator: a transfer names rank ", transfer.peer,
-                                                   " after rank ", last, " in a group of ", team_->size(),
-                                                   ". Fix: sort transfers by peer, and name ranks that exist."));
-            }
-            if (transfer.wire_element_bytes() > piece_bytes || transfer.box.element_bytes > piece_bytes) {
-                raise(ErrorCode::transport,
-                      concat("reshard::MpiCommunicator: elements of ", transfer.box.element_bytes,
-                             " bytes. Fix: describe long runs as a dimension of smaller elements."));
-            }
-            last = transfer.peer;
-            bytes += transfer.payload_bytes();
-        }
-        return bytes;
     }
 
     /// Calls body(peer, first, last) once per peer, from `start` around: up for sends, down for receives.
@@ -407,7 +384,6 @@ private:
         traffic_.bytes_received += receive_bytes_ - local;
         traffic_.messages_sent += direct_sent_ + outgoing_.take_messages();
         traffic_.messages_received += direct_received_ + incoming_.take_messages();
-        busy_ = false;
     }
 
     std::shared_ptr<MpiTeam> team_;
@@ -434,7 +410,6 @@ private:
     Traffic traffic_;
     bool self_done_ = false;
     bool finished_ = false;
-    bool busy_ = false;
 };
 
 /// Left alone once its family has failed, as a team is.

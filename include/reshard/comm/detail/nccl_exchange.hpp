@@ -17,7 +17,7 @@ namespace reshard::inline v0::detail {
 
 /// `Copies` is how boxes are packed and unpacked: StridedCopies. Where it does not convert, the host does.
 template <class Copies>
-class NcclExchange {
+class NcclExchange final : public transport::Engine {
 public:
     /// What a part needs is not what the whole needed: what was split off reserves nothing.
     NcclExchange(std::shared_ptr<NcclTeam> team, bool reserves)
@@ -49,16 +49,16 @@ public:
 
     [[nodiscard]] std::shared_ptr<NcclTeam> const& team() const noexcept { return team_; }
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
-    [[nodiscard]] bool busy() const noexcept { return phase_ != Phase::idle; }
     [[nodiscard]] Index staging_bytes() const noexcept { return near_.size(); }
 
-    void start(std::span<Send const> sends, std::span<Receive const> receives) {
+    void start(transport::BoundTransfers const& transfers) override {
+        team_->enter(NcclCall::exchange);
         closing([&] {
-            sends_ = sends;
-            receives_ = receives;
+            sends_ = transfers.sends;
+            receives_ = transfers.receives;
             moving_ = {};
-            check(sends);
-            check(receives);
+            check(sends_);
+            check(receives_);
             lay_lanes();
             make_room();  // a rank that has none says so before anybody moves anything
             phase_ = Phase::moving;
@@ -70,10 +70,10 @@ public:
             }
         });
     }
-    void wait() {
+    void wait() override {
         closing([&] { team_->await([&] { return step(); }); });
     }
-    [[nodiscard]] bool test() {
+    [[nodiscard]] bool test() override {
         bool complete = false;
         closing([&] {
             complete = step();
@@ -116,14 +116,7 @@ private:
 
     template <class Byte>
     void check(std::span<Transfer<Byte> const> transfers) const {
-        int last = 0;
         for (auto const& transfer : transfers) {
-            if (transfer.peer < last || transfer.peer >= team_->size()) {
-                raise(ErrorCode::transport, concat("reshard::NcclCommunicator: a transfer names rank ", transfer.peer,
-                                                   " after rank ", last, " in a group of ", team_->size(),
-                                                   ". Fix: sort transfers by peer, and name ranks that exist."));
-            }
-            last = transfer.peer;
             if (team_->options().compare) check_nccl_memory(team_->device(), transfer.base);
             if constexpr (Copies::converts) {
                 if (!transfer.conversion.is_plain()) Copies::check_alignment(transfer.base, transfer.box);

@@ -45,7 +45,7 @@ struct StagedOnHostOptions {
 namespace detail {
 
 template <class C, class Copies>
-class StagedOnHostExchange {
+class StagedOnHostExchange final : public transport::Engine {
     using Clock = std::chrono::steady_clock;
 
 public:
@@ -77,15 +77,14 @@ public:
     [[nodiscard]] Index staging_bytes() const noexcept { return window_.size() + passage_.memory.size(); }
     /// For what plans do between exchanges: the window is in use while one is under way.
     [[nodiscard]] HostPassage& passage() noexcept { return passage_; }
-    [[nodiscard]] bool busy() const noexcept { return stage_ != Stage::idle; }
 
     /// Never waits for other ranks.
-    void start(std::span<Send const> sends, std::span<Receive const> receives) {
+    void start(transport::BoundTransfers const& transfers) override {
         closing([&] {
-            sends_ = sends;
-            receives_ = receives;
-            lay_lanes(sends, sent_from_, out_);
-            lay_lanes(receives, received_in_, in_);
+            sends_ = transfers.sends;
+            receives_ = transfers.receives;
+            lay_lanes(sends_, sent_from_, out_);
+            lay_lanes(receives_, received_in_, in_);
             keep_own();
             uses_device_ = keeps_own_ || has_device(sent_from_) || has_device(received_in_);
             share_ = {INT_MAX, INT64_MAX / 4, 0};
@@ -96,11 +95,11 @@ public:
             count_on(1);
         });
     }
-    void wait() {
+    void wait() override {
         while (!advance(true)) {
         }
     }
-    [[nodiscard]] bool test() { return advance(false); }
+    [[nodiscard]] bool test() override { return advance(false); }
 
 private:
     enum class Stage : std::uint8_t { idle, counting, packing, moving, landing };
@@ -131,15 +130,8 @@ private:
                    std::vector<TransferLane>& lanes) const {
         kinds.clear();
         lanes.clear();
-        int last = 0;
         for (std::size_t at = 0; at < transfers.size(); ++at) {
             int const peer = transfers[at].peer;
-            if (peer < last || peer >= inner_.size()) {
-                raise(ErrorCode::transport, concat("reshard::StagedOnHost: a transfer names rank ", peer,
-                                                   " after rank ", last, " in a group of ", inner_.size(),
-                                                   ". Fix: sort transfers by peer, and name ranks that exist."));
-            }
-            last = peer;
             kinds.push_back(reachable_kind(C::name, device_, transfers[at].base));
             if (lanes.empty() || lanes.back().peer != peer) lanes.push_back({peer, 0, at, at});
             lanes.back().end = at + 1;
@@ -225,7 +217,7 @@ private:
         std::sort(tell_.begin(), tell_.end(), by_peer);
         std::sort(ask_.begin(), ask_.end(), by_peer);
         stage_ = Stage::counting;
-        static_cast<void>(request_ = inner_.exchange(tell_, ask_));  // nvcc 13 takes it for dropped otherwise
+        static_cast<void>(round_ = inner_.exchange(tell_, ask_));  // nvcc 13 takes it for dropped otherwise
     }
     void heard() {
         for (std::size_t k = 1; k <= ask_.size(); ++k)
@@ -307,7 +299,7 @@ private:
         for (Piece const& piece : converting_) deliver(piece.from, piece.to);
         before_ = inner_.traffic();
         stage_ = Stage::moving;
-        static_cast<void>(request_ = inner_.exchange(now_sent_, now_received_));
+        static_cast<void>(round_ = inner_.exchange(now_sent_, now_received_));
     }
     void unpack() {
         Traffic const moved = inner_.traffic() - before_;
@@ -349,8 +341,8 @@ private:
         closing([&] {
             if (stage_ == Stage::counting || stage_ == Stage::moving) {
                 if (may_block) {
-                    request_.wait();
-                } else if (!request_.test()) {
+                    round_.wait();
+                } else if (!round_.test()) {
                     return;
                 }
                 return stage_ == Stage::counting ? heard() : unpack();
@@ -428,7 +420,7 @@ private:
     std::vector<Receive> now_received_;
     std::vector<Piece> converting_;
     std::vector<Piece> arriving_;
-    typename C::request_type request_;
+    typename C::exchange_type round_;
     PairShare share_;
     Need need_;
     Index rounds_ = 0;

@@ -55,23 +55,6 @@ inline void check_pair(ThreadTeam& team, int me, int sender, std::span<Send cons
     }
 }
 
-/// Checks one side of the arguments and adds up its bytes. Throws TransportError for peers out of range or order.
-template <class Byte>
-[[nodiscard]] Index checked_bytes(std::span<Transfer<Byte> const> transfers, int ranks) {
-    Index bytes = 0;
-    int last = 0;
-    for (auto const& transfer : transfers) {
-        if (transfer.peer < last || transfer.peer >= ranks) {
-            raise(ErrorCode::transport,
-                  concat("reshard::ThreadCommunicator: a transfer names rank ", transfer.peer, " after rank ", last,
-                         " in a group of ", ranks, ". Fix: sort transfers by peer, and name ranks that exist."));
-        }
-        last = transfer.peer;
-        bytes += transfer.payload_bytes();
-    }
-    return bytes;
-}
-
 /// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both know of a mismatch; then
 /// move(bytes that all ranks receive) fetches what this rank receives.
 template <class Move>
@@ -126,7 +109,71 @@ inline void settle(ThreadSeat& own, int me) noexcept {
     Traffic& traffic = own.traffic;
     traffic.bytes_local += count(own.sends, traffic.messages_sent, traffic.bytes_sent, own.send_bytes);
     count(own.receives, traffic.messages_received, traffic.bytes_received, own.receive_bytes);
-    own.busy = false;
 }
+
+/// Lays this rank's transfers out for the others: all can read them when all have arrived.
+inline void lay_open(ThreadSeat& own, transport::BoundTransfers const& transfers) noexcept {
+    own.sends = transfers.sends;
+    own.receives = transfers.receives;
+    own.send_bytes = transfers.send_bytes;
+    own.receive_bytes = transfers.receive_bytes;
+}
+
+/// What one rank of a team exchanges.
+class ThreadEngine final : public transport::Engine {
+public:
+    ThreadEngine(std::shared_ptr<ThreadTeam> team, int rank) noexcept : team_(std::move(team)), rank_(rank) {}
+
+    [[nodiscard]] std::shared_ptr<ThreadTeam> const& team() const noexcept { return team_; }
+    [[nodiscard]] int rank() const noexcept { return rank_; }
+
+    /// Every collective call starts here.
+    ThreadSeat& enter(ThreadCall call) {
+        finish();
+        team_->check_alive(rank_);
+        ThreadSeat& own = team_->seat(rank_);
+        own.call = call;
+        return own;
+    }
+
+    void start(transport::BoundTransfers const& transfers) override {
+        team_->check_alive(rank_);
+        ThreadSeat& own = team_->seat(rank_);
+        own.call = ThreadCall::exchange;
+        lay_open(own, transfers);
+        pulled_ = false;
+        team_->arrive(rank_);
+    }
+    void wait() override {
+        while (!advance(true)) {
+        }
+    }
+    [[nodiscard]] bool test() override { return advance(false); }
+
+private:
+    /// One step: pull after phase 1, settle after phase 2. True when there is nothing left to do.
+    bool advance(bool may_block) {
+        bool over = false;
+        team_->guarded(rank_, [&] {
+            if (may_block) {
+                team_->await(rank_);
+            } else if (!team_->reached(rank_)) {
+                return team_->check_alarms(rank_);
+            }
+            if (!pulled_) {
+                pull(*team_, rank_);
+                team_->arrive(rank_);
+                pulled_ = true;
+            }
+            over = team_->reached(rank_);
+            if (over) settle(team_->seat(rank_), rank_);
+        });
+        return over;
+    }
+
+    std::shared_ptr<ThreadTeam> team_;
+    int rank_;
+    bool pulled_ = false;
+};
 
 }  // namespace reshard::inline v0::detail

@@ -46,7 +46,6 @@ struct alignas(no_false_sharing) ThreadSeat {
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
     Traffic traffic;
     Index send_bytes = 0;
-    bool busy = false;  ///< an exchange is under way
 };
 
 class ThreadTeam final : public Sleeper {
@@ -197,7 +196,6 @@ private:
         for (int r = 0; r < size(); ++r) {
             while (r != me && seat(r).reading.load(std::memory_order_seq_cst)) std::this_thread::yield();
         }
-        seat(me).busy = false;
     }
 
     void sleep(int me) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/batch_job.hpp
 /// \brief  The jobs of many plans run as one: round after round, one exchange for all tensors of a round and phase.
-/// \depends exec/detail/job.
+/// \depends comm/any_communicator.hpp, exec/detail/job.hpp.
 #pragma once
 
+#include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/detail/job.hpp>
 
 #include <algorithm>  // sort
@@ -15,13 +16,13 @@ class BatchJob {
 public:
     using Rounds = std::vector<std::vector<std::size_t>>;
 
-    /// `rounds` names the jobs that travel together; jobs in no round are local.
-    BatchJob(std::vector<Job>&& jobs, Rounds const& rounds, Workspace&& workspace)
+    /// `rounds` names the jobs that travel together; jobs in no round are local. Their exchanges are bound to `comm`.
+    BatchJob(CommunicatorRef comm, std::vector<Job>&& jobs, Rounds const& rounds, Workspace&& workspace)
         : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
         std::vector<bool> travels(jobs_.size(), false);
         for (auto const& round : rounds) {
             for (std::size_t i : round) travels[i] = true;
-            add_round(round);
+            add_round(comm, round);
         }
         for (std::size_t i = 0; i < jobs_.size(); ++i) {
             if (!travels[i]) local_.push_back(i);
@@ -29,7 +30,9 @@ public:
     }
 
     [[nodiscard]] int phases() const noexcept { return static_cast<int>(steps_.size()); }
-    [[nodiscard]] BoundExchange const& exchange(int phase) const noexcept { return step(phase).exchange; }
+    [[nodiscard]] AnyExchange& exchange(int phase) noexcept { return steps_[static_cast<std::size_t>(phase)].exchange; }
+    /// Whether somebody runs this; whoever begins says so, and whoever ends.
+    bool runs = false;
 
     void begin() const {
         for (std::size_t i : local_) jobs_[i].work(0);
@@ -44,7 +47,8 @@ public:
 private:
     /// One exchange: phase `phase` of the jobs order_[first, last).
     struct Step {
-        BoundExchange exchange;
+        JobTransfers transfers;
+        AnyExchange exchange;
         std::size_t first = 0;
         std::size_t last = 0;
         int phase = 0;
@@ -55,30 +59,31 @@ private:
         for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].work(exchanges);
     }
 
-    void add_round(std::vector<std::size_t> const& round) {
+    void add_round(CommunicatorRef comm, std::vector<std::size_t> const& round) {
         std::size_t const first = order_.size();
         order_.insert(order_.end(), round.begin(), round.end());
         int phases = 0;
         for (std::size_t i : round) phases = larger(phases, jobs_[i].phases());
         for (int phase = 0; phase < phases; ++phase) {
-            std::vector<BoundExchange> parts;
+            std::vector<JobTransfers> parts;
             for (std::size_t i : round) {
                 if (phase < jobs_[i].phases()) parts.push_back(jobs_[i].take_exchange(phase));
             }
-            BoundExchange joined;
+            JobTransfers joined;
             if (parts.size() == 1) {
                 joined = std::move(parts.front());
             } else {
-                join(parts, &BoundExchange::sends, joined.sends);
-                join(parts, &BoundExchange::receives, joined.receives);
+                join(parts, &JobTransfers::sends, joined.sends);
+                join(parts, &JobTransfers::receives, joined.receives);
             }
-            steps_.push_back({std::move(joined), first, order_.size(), phase});
+            AnyExchange exchange = comm.bind(joined.sends, joined.receives);
+            steps_.push_back({std::move(joined), std::move(exchange), first, order_.size(), phase});
         }
     }
 
     /// All transfers, by peer, those with one peer in the order of the parts: the same order on both sides.
     template <class T>
-    static void join(std::vector<BoundExchange>& parts, std::vector<T> BoundExchange::*side, std::vector<T>& result) {
+    static void join(std::vector<JobTransfers>& parts, std::vector<T> JobTransfers::*side, std::vector<T>& result) {
         struct Origin {
             int peer;
             std::size_t part;
@@ -95,7 +100,7 @@ private:
         });
         result.reserve(origins.size());
         for (Origin const& origin : origins) result.push_back((parts[origin.part].*side)[origin.index]);
-        for (BoundExchange& part : parts) part.*side = {};  // as much memory again
+        for (JobTransfers& part : parts) part.*side = {};  // as much memory again
     }
 
     std::vector<Job> jobs_;

@@ -11,8 +11,8 @@
 
 namespace reshard::inline v0::detail {
 
-/// The transfers of one exchange, bound to memory.
-struct BoundExchange {
+/// The transfers of one exchange, in memory.
+struct JobTransfers {
     std::vector<Send> sends;
     std::vector<Receive> receives;
 
@@ -59,7 +59,7 @@ public:
         return count;
     }
     /// For who runs this job's exchanges: the job no longer has it. \pre 0 <= phase < phases()
-    [[nodiscard]] BoundExchange take_exchange(int phase) noexcept {
+    [[nodiscard]] JobTransfers take_exchange(int phase) noexcept {
         auto step = steps_.begin();
         while (step->kind != StepKind::exchange || phase-- != 0) ++step;
         return std::move(step->transfers);
@@ -87,9 +87,9 @@ private:
         DType dtype;
         Index multiply;
         Index divide;
-        Receive whole;            ///< fill, scale: the destination; without address where there is none
-        FoldWork reduction;       ///< fold; no addends where this rank folds nothing
-        BoundExchange transfers;  ///< exchange, copy
+        Receive whole;           ///< fill, scale: the destination; without address where there is none
+        FoldWork reduction;      ///< fold; no addends where this rank folds nothing
+        JobTransfers transfers;  ///< exchange, copy
     };
 
     /// Where the layouts of a plan lie on this rank; empty where it has no part of them.

@@ -252,7 +252,7 @@ std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<
         if (ranks == 1) return;
         to = WorkList<MchArrival, Work>(work, std::span<MchArrival const>(headers));
         from = WorkList<MchArrival, Work>(work, to.size());
-        transport::check_memory(comm, to.data());
+        comm.check_memory(to.data());
         list_all_to_all(std::as_bytes(std::span(to.data(), headers.size())),
                         std::as_writable_bytes(std::span(from.data(), headers.size())), ranks, sends, receives);
     });

@@ -173,7 +173,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         if (ranks == 1) return;
         to = WorkList<MchRowCount, Work>(work, std::span<MchRowCount const>(counts));
         from = WorkList<MchRowCount, Work>(work, to.size());
-        transport::check_memory(comm, to.data());
+        comm.check_memory(to.data());
         list_all_to_all(std::as_bytes(std::span(to.data(), ranks)),
                         std::as_writable_bytes(std::span(from.data(), ranks)), comm.size(), sends, receives);
         work.wait();

@@ -152,6 +152,9 @@ struct BoundTransfers {
     std::span<Receive const> receives;
     Index send_bytes = 0;
     Index receive_bytes = 0;
+    /// Which of the rank's exchanges was the first start of this one, counted from 1; 0: it has not been started. What
+    /// matches has the same number on all ranks.
+    std::uint64_t first = 0;
 };
 
 /// Looks at both lists and adds up their bytes. Throws TransportError for peers out of range or order; `who` is named.
@@ -172,6 +175,9 @@ public:
     }
 
 protected:
+    /// Exchanges so far, the one under way among them: transfers.first of one that was never started before.
+    [[nodiscard]] std::uint64_t started() const noexcept { return started_; }
+
     Engine() = default;
     Engine(Engine&&) = default;
     Engine& operator=(Engine&&) = default;

@@ -23,7 +23,7 @@ RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_
         }
         return bytes;
     };
-    return {sends, receives, add_up(sends), add_up(receives)};
+    return {sends, receives, add_up(sends), add_up(receives), 0};
 }
 
 // ---- Exchanges one after the other -----------------------------------------------------------------------------
@@ -70,6 +70,7 @@ RESHARD_INLINE void transport::InOrder::start() {
     engine_->finish();
     ++engine_->started_;
     engine_->under_way_ = true;
+    if (transfers_.first == 0) transfers_.first = engine_->started_;
     engine_->noting_failure([&] { engine_->start(transfers_); });
     number_ = engine_->started_;
 }

@@ -91,8 +91,9 @@ public:
     [[nodiscard]] Index staging_bytes() const noexcept { return exchange_->staging_bytes(); }
 
     /// What is bound waits for other ranks where NCCL does: until ranks that meet for the first time are connected.
-    /// With NcclOptions::compare, what moves is enqueued in wait() or test(), so one of them must be called. Starting
-    /// it throws BufferError for memory that is not of this device, OutOfMemory.
+    /// With NcclOptions::compare, what moves is enqueued in wait() or test() when it is first started, so one of them
+    /// must be called; from then on by start(). Starting it throws BufferError for memory that is not of this device,
+    /// OutOfMemory.
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
         return {*exchange_, transport::bound_transfers("NcclCommunicator", sends, receives, size())};
     }

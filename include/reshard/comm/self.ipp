@@ -9,7 +9,8 @@ namespace reshard::inline v0 {
 
 RESHARD_INLINE void detail::SelfEngine::start(transport::BoundTransfers const& transfers) {
     check_alive();
-    auto const& [sends, receives, bytes, received] = transfers;
+    std::span<Send const> const sends = transfers.sends;
+    std::span<Receive const> const receives = transfers.receives;
     for (std::size_t i = 0; i < larger(sends.size(), receives.size()); ++i) {
         Send const* const send = i < sends.size() ? &sends[i] : nullptr;
         Receive const* const receive = i < receives.size() ? &receives[i] : nullptr;
@@ -19,9 +20,9 @@ RESHARD_INLINE void detail::SelfEngine::start(transport::BoundTransfers const& t
             raise(failed_, reason_);
         }
     }
-    CopyHint const hint = bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
+    CopyHint const hint = transfers.send_bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
     for (std::size_t i = 0; i < sends.size(); ++i) deliver(sends[i], receives[i], hint);
-    traffic_.bytes_local += bytes;
+    traffic_.bytes_local += transfers.send_bytes;
 }
 
 RESHARD_INLINE void detail::SelfEngine::check_alive() const {

@@ -364,6 +364,43 @@ TEST_SUITE("comm/nccl") {
         }
     }
 
+    TEST_CASE("ranks that start different exchanges again are told so, long before the deadline") {
+        for (bool new_one : {false, true}) {
+            CAPTURE(new_one);
+            auto const ended = on_gpus(2, with_deadline(1h), [&](NcclCommunicator& comm) {
+                int const mine[2] = {comm.rank(), comm.rank() + 10};
+                int got[2] = {-1, -1};
+                int const other = 1 - comm.rank();
+                auto const bind = [&](int i) {
+                    static thread_local Send sends[2];
+                    static thread_local Receive receives[2];
+                    sends[i] = {other, reinterpret_cast<std::byte const*>(&mine[i]), box_of(4, {})};
+                    receives[i] = {other, reinterpret_cast<std::byte*>(&got[i]), box_of(4, {})};
+                    return comm.bind({&sends[i], 1}, {&receives[i], 1});
+                };
+                auto first = bind(0);
+                auto second = bind(1);
+                first.start();
+                first.wait();
+                if (!new_one) {
+                    second.start();
+                    second.wait();
+                }
+                // Alike in every number, and not the same.
+                auto& next = comm.rank() == 0 ? first : second;
+                next.start();
+                next.wait();
+                barrier(comm);
+            });
+            for (Ended const& each : ended) {
+                CAPTURE(each.text);
+                CHECK(each.code == ErrorCode::mismatch);
+                CHECK(each.says("that one started another"));
+            }
+            check_nothing_left();
+        }
+    }
+
     TEST_CASE("memory of the host, or of another device, is refused by name") {
         std::vector<int> host_values(4);
         std::vector<int> far_values(4);

@@ -239,6 +239,35 @@ TEST_SUITE("comm/nccl") {
         CHECK(fake::counts().default_stream == 0);
     }
 
+    TEST_CASE("what is started again is enqueued at once, and asks nobody") {
+        fake::reset();
+        check_none(on_gpus(3, {}, [](NcclCommunicator& comm) {
+            std::vector<int> from(20, comm.rank());
+            std::vector<int> to(20, -1);
+            Send const send{(comm.rank() + 1) % 3, reinterpret_cast<std::byte const*>(from.data()), every_other(10)};
+            Receive const receive{(comm.rank() + 2) % 3, reinterpret_cast<std::byte*>(to.data()), every_other(10)};
+            auto exchange = comm.bind({&send, 1}, {&receive, 1});
+            exchange.start();
+            exchange.wait();
+            barrier(comm);
+            auto const before = fake::counts().messages;
+            barrier(comm);
+            for (int round = 1; round != 4; ++round) {
+                from.assign(20, 10 * round + comm.rank());
+                exchange.start();
+                cudaEvent_t event = nullptr;
+                CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+                CHECK(cudaEventRecord(event, comm.stream()) == cudaSuccess);
+                while (cudaEventQuery(event) != cudaSuccess) std::this_thread::yield();
+                CHECK(cudaEventDestroy(event) == cudaSuccess);
+                CHECK(to[18] == 10 * round + (comm.rank() + 2) % 3);
+                exchange.wait();
+            }
+            barrier(comm);
+            CHECK(fake::counts().messages - before == 3 * 3);
+        }));
+    }
+
     TEST_CASE("plans run over NCCL: rows become columns, columns become whole, and memory of the host is refused") {
         for (int ranks : {1, 2, 3}) {
             CAPTURE(ranks);

@@ -191,7 +191,7 @@ public:
 
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
         engine_.comm = this;
-        return {engine_, {sends, receives, 0, 0}};
+        return {engine_, {sends, receives, 0, 0, 0}};
     }
 
     [[noreturn]] ReplayCommunicator split(int, int) { refuse("no split"); }

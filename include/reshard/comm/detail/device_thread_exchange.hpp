@@ -254,75 +254,16 @@ private:
         return plain && pinned && in_a_row(from_device ? receive.box : send.box) ? Route::direct : Route::windowed;
     }
     /// Asks CUDA once for each device.
-    [[nodiscard]] bool can_reach(int device) {
-        if (device == window_->device) return true;
-        for (auto const& [known, can] : peers_)
-            if (known == device) return can;
-        int can = 0;
-        if (window_->options.peer_access) {
-            cuda_check(cudaDeviceCanAccessPeer(&can, window_->device, device), "cudaDeviceCanAccessPeer");
-            if (can != 0) {
-                cudaError_t const code = cudaDeviceEnablePeerAccess(device, 0);
-                if (code != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next launch would report it
-                if (code != cudaErrorPeerAccessAlreadyEnabled) cuda_check(code, "cudaDeviceEnablePeerAccess");
-                open_pool(device);
-            }
-        }
-        peers_.emplace_back(device, can != 0);
-        return can != 0;
-    }
+    [[nodiscard]] bool can_reach(int device);
     /// Peer access does not cover what cudaMallocAsync gives (CUDA C++ Programming Guide, "Multi-GPU Support" of the
     /// stream-ordered allocator): the pool of that device is told that this one reads it. Other pools are their
     /// owner's.
-    void open_pool(int device) const {
-        cudaMemPool_t pool = nullptr;
-        if (cudaDeviceGetMemPool(&pool, device) != cudaSuccess) {  // a device without pools gives no such memory
-            static_cast<void>(cudaGetLastError());
-            return;
-        }
-        cudaMemAccessDesc access{};
-        access.location.type = cudaMemLocationTypeDevice;
-        access.location.id = window_->device;
-        access.flags = cudaMemAccessFlagsProtReadWrite;
-        cuda_check(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
-    }
+    void open_pool(int device) const;
 
     /// How a transfer is cut for the window, as long as this rank alone moves it.
-    [[nodiscard]] PieceRule pieces_of(Move const& move) const {
-        Index const bytes = (move.from_device ? move.send.box.element_bytes : 0) +
-                            (move.to_device ? move.receive.box.element_bytes : 0);
-        Index const most = window_->memory.size() - 2 * StagingOptions::alignment;
-        if (bytes > most) {
-            raise(ErrorCode::out_of_memory,
-                  concat("reshard::DeviceThreadCommunicator: an element takes ", bytes,
-                         " bytes on its way through pinned memory, and the window has ", window_->memory.size(),
-                         ". Fix: a larger DeviceThreadOptions::window_bytes, or memory that lies in a row and is "
-                         "pinned."));
-        }
-        return piece_rule_of(move.receive.box, bytes, most);
-    }
+    [[nodiscard]] PieceRule pieces_of(Move const& move) const;
     /// Before anything is enqueued: what is in use cannot grow.
-    void make_room() {
-        Index copies = 0;
-        Index batches = 1;
-        Index jobs = 0;
-        for_each_transfer(
-            [&](Move const& move) {
-                if (move.route == Route::copied) ++copies;
-                if (move.route == Route::by_host) ++jobs;
-                if (move.route != Route::windowed) return;
-                Index const pieces = pieces_of(move).pieces;
-                jobs += pieces;
-                copies += 2 * pieces;
-                batches += 2 * pieces;
-            },
-            [](int) {});
-        jobs_.clear();
-        jobs_.reserve(static_cast<std::size_t>(jobs));
-        if (copies_.reserve(copies, batches)) return;
-        raise(ErrorCode::out_of_memory, concat("reshard::DeviceThreadCommunicator: no memory to list ", copies,
-                                               " boxes. Fix: give DeviceThreadOptions a larger source."));
-    }
+    void make_room();
 
     void fetch(Move const& move) {
         Send const& send = move.send;
@@ -341,43 +282,10 @@ private:
         copies_.add(send.base, send.box, receive.base, receive.box, window_->stream);
     }
     /// deliver(), in the order of the stream. Addresses of jobs stay: make_room() has counted them.
-    void by_host(Send const& send, Receive const& receive) {
-        jobs_.push_back({send, receive});
-        cuda_check(cudaLaunchHostFunc(
-                       window_->stream,
-                       [](void* data) {
-                           auto const& job = *static_cast<Job const*>(data);
-                           deliver(job.from, job.to);
-                       },
-                       &jobs_.back()),
-                   "cudaLaunchHostFunc");
-    }
+    void by_host(Send const& send, Receive const& receive);
     /// What lies on a device passes through the window, where the host finds it, or leaves it. The stream keeps pieces
     /// apart.
-    void windowed(Move const& move) {
-        PieceRule const rule = pieces_of(move);
-        for (Index n = 0; n < rule.pieces; ++n) {
-            BoxPiece const out = piece_of(move.send.box, rule, n);
-            BoxPiece const in = piece_of(move.receive.box, rule, n);
-            Send from{0, move.send.base + out.offset, out.box, move.send.conversion};
-            Receive to{0, move.receive.base + in.offset, in.box, move.receive.conversion};
-            std::byte* at = window_->memory.data();
-            if (move.from_device) {
-                StridedBox const dense = dense_box(out.box, out.box.element_bytes);
-                through(from.base, from.box, at, dense, move.reaches);
-                from.base = at;
-                from.box = dense;
-                at += staging_slot(dense.payload_bytes());
-            }
-            if (!move.to_device) {
-                by_host(from, to);
-                continue;
-            }
-            StridedBox const dense = dense_box(in.box, in.box.element_bytes);
-            by_host(from, {0, at, dense, to.conversion});
-            through(at, dense, to.base, to.box, true);
-        }
-    }
+    void windowed(Move const& move);
     void through(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
                  bool reaches) {
         if (!reaches) return copy_on_stream(from, from_box, to, to_box, window_->stream);
@@ -411,28 +319,7 @@ private:
             [&](ErrorCode, std::string_view) noexcept { leave(); });
     }
     /// Nobody reads this rank's seat any more. Until no device reads, or writes, its memory, but at most the deadline.
-    void leave() noexcept {
-        stage_ = Stage::idle;
-        auto const since = std::chrono::steady_clock::now();
-        for (int r = 0; r < team_->size(); ++r) {
-            if (r != rank_ && transfers_with(team_->seat(rank_).sends, r).empty()) continue;
-            auto const* const place =
-                static_cast<DevicePlace const*>(team_->seat(r).shown.load(std::memory_order_acquire));
-            if (place == nullptr || !place->fetching.load(std::memory_order_acquire)) continue;
-            bool over = false;
-            while (!over) {
-                quietly([&] {
-                    over = true;  // a device that answers with an error does nothing any more
-                    over = place->fetched.reached();
-                });
-                if (over) break;
-                if (!detail::await_device(since, deadline())) {
-                    stuck_ = true;
-                    return;
-                }
-            }
-        }
-    }
+    void leave() noexcept;
 
     std::shared_ptr<ThreadTeam> team_;
     int rank_;
@@ -449,3 +336,5 @@ private:
 
 }  // namespace detail
 }  // namespace reshard::inline v0
+
+#include <reshard/comm/detail/device_thread_exchange.ipp>

@@ -31,7 +31,13 @@ struct alignas(128) NcclSeat {
     std::atomic<std::uint64_t> space{0};  ///< see process_space()
     std::atomic<std::uint64_t> entered{0};
     std::atomic<std::uint32_t> left{0};
+    std::atomic<std::uint64_t> exchanges[4] = {};  ///< of its last calls, see nccl_exchange_word()
 };
+
+/// That a call is the exchange that was first started as the `first`-th: what ranks of a node compare.
+[[nodiscard]] constexpr std::uint64_t nccl_exchange_word(std::uint64_t call, std::uint64_t first) noexcept {
+    return call << 32U | (first & 0xffffffffU);
+}
 
 /// Takes a seat, as this process. Whoever sees the number of the process sees where it means something.
 inline void nccl_sit_down(NcclSeat& seat) noexcept {

@@ -28,8 +28,8 @@ struct NcclOptions {
     StagingOptions staging = device_staging();
     StagingOptions host_staging = pinned_staging();  ///< for values that are converted on the way, and for agree()
     /// Peers tell each other what they are about to move, so that payloads that differ are a MismatchError and not a
-    /// hang; one small message to every peer and one look at the host per exchange. Programs whose every exchange
-    /// comes from a prepared plan, which was agreed on already, may do without: then exchange() enqueues everything.
+    /// hang; one small message to every peer and one look at the host when an exchange is first started. When it is
+    /// started again, as by prepared plans, all of it is enqueued at once; so it is where this is false.
     bool compare = true;
 };
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// How reshard/comm/detail/nccl_exchange.hpp is done.
+#pragma once
+
+#include <reshard/comm/detail/nccl_exchange.hpp>
+
+namespace reshard::inline v0::detail {
+
+template <class Copies>
+void NcclExchange<Copies>::greet() {
+    int const ranks = team_->size();
+    auto* const out = team_->host_in();
+    std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
+    for (TransferLane const& lane : out_) {
+        auto const listing = TransferListing::of(sends_.subspan(lane.at, lane.end - lane.at));
+        std::memcpy(out + greeting_at(lane.peer), &listing, sizeof(listing));
+    }
+    for (TransferLane const& lane : in_) {
+        auto const listing = TransferListing::of(receives_.subspan(lane.at, lane.end - lane.at));
+        std::memcpy(out + greeting_at(lane.peer) + sizeof(listing), &listing, sizeof(listing));
+    }
+    Index const bytes = Index{sizeof(Greeting)} * ranks;
+    team_->begin_meeting(bytes, bytes, "ncclGroupEnd", [&](std::byte* from, std::byte* to) {
+        for (int first = 1; first < ranks; first += rounds_.distances) {
+            NcclGroup group;
+            for (int d = first; d < smaller(first + rounds_.distances, ranks); ++d) {
+                int const next = (team_->rank() + d) % ranks;
+                int const previous = (team_->rank() + ranks - d) % ranks;
+                send({from + greeting_at(next), sizeof(Greeting), next});
+                receive({to + greeting_at(previous), sizeof(Greeting), previous});
+            }
+            team_->settle(group.end(), "ncclGroupEnd");
+        }
+        return ncclSuccess;
+    });
+}
+
+template <class Copies>
+void NcclExchange<Copies>::compare() {
+    int const me = team_->rank();
+    for (int peer = 0; peer < team_->size(); ++peer) {
+        if (peer == me) continue;
+        Greeting mine;
+        Greeting theirs;
+        std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
+        std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
+        auto const demand = [this](int sender, auto const& sent, int receiver, auto const& expected) {
+            std::string const text = mismatch_of(sender, sent, receiver, expected);
+            if (!text.empty()) team_->raise_mismatch(sender, receiver, text);
+        };
+        demand(me, mine.sends, peer, theirs.receives);
+        demand(peer, theirs.sends, me, mine.receives);
+    }
+}
+
+template <class Copies>
+void NcclExchange<Copies>::change(Send const& from, Receive const& to) {
+    if constexpr (Copies::converts) {
+        copies_.add(from, to);
+    } else {
+        change_on_host(from, to);
+    }
+}
+
+template <class Copies>
+void NcclExchange<Copies>::move_to_self() {
+    for (std::size_t k = 0; k < own_sends_.size(); ++k) {
+        Send const& send = own_sends_[k];
+        Receive const& receive = own_receives_[k];
+        moving_.bytes_local += send.payload_bytes();
+        if (send.conversion.is_plain() && receive.conversion.is_plain()) {
+            copies_.add(send.base, send.box, receive.base, receive.box, team_->stream());
+            continue;
+        }
+        if constexpr (Copies::converts) {
+            copies_.add(send, receive);
+            continue;
+        }
+        PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
+        for (Index n = 0; n < rule.pieces; ++n) {
+            BoxPiece const from = piece_of(send.box, rule, n);
+            BoxPiece const to = piece_of(receive.box, rule, n);
+            change({0, send.base + from.offset, from.box, send.conversion},
+                   {0, receive.base + to.offset, to.box, receive.conversion});
+        }
+    }
+    copies_.flush(team_->stream());
+}
+
+template <class Copies>
+void NcclExchange<Copies>::make_room() {
+    Index near = 0;
+    Index host = 0;
+    std::size_t jobs = 0;
+    Index copies = 0;
+    Index batches = 1;
+    auto const count = [&](auto const& transfer, BoxPiece const& piece, Index& place) {
+        if (nccl_goes_straight(transfer, piece.box)) return;
+        place += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
+        if (Copies::converts || transfer.conversion.is_plain()) {
+            ++copies;
+            return;
+        }
+        host = larger(host, staging_slot(piece.box.payload_bytes()) +
+                                staging_slot(piece.box.elements() * transfer.wire_element_bytes()));
+        ++jobs;
+    };
+    for (std::size_t k = 0; k < own_sends_.size(); ++k) {
+        Send const& send = own_sends_[k];
+        if (Copies::converts || (send.conversion.is_plain() && own_receives_[k].conversion.is_plain())) {
+            ++copies;
+            continue;
+        }
+        PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
+        Index const most = piece_of(send.box, rule, 0).box.elements();
+        host = larger(host, staging_slot(most * send.box.element_bytes) +
+                                staging_slot(most * own_receives_[k].box.element_bytes));
+        jobs += static_cast<std::size_t>(rule.pieces);
+    }
+    if (needs_room(sends_) || needs_room(receives_)) {
+        for_each_group([&](int first, int last) {
+            Index place = 0;
+            batches += 2;
+            auto const counted = [&](auto const& transfer, BoxPiece const& piece) { count(transfer, piece, place); };
+            for_lanes(out_left_, first, last, [&](TransferLane& lane) { take_round(sends_, lane, rounds_, counted); });
+            for_lanes(in_left_, first, last,
+                      [&](TransferLane& lane) { take_round(receives_, lane, rounds_, counted); });
+            near = larger(near, place);
+        });
+    }
+    if (!near_.grow(near) || !host_.grow(host) || !copies_.reserve(copies, batches)) {
+        raise(ErrorCode::out_of_memory,
+              concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ", host,
+                     " on the host. Fix: a smaller NcclOptions::window_bytes, or a larger source of memory."));
+    }
+    jobs_.reserve(jobs);
+}
+
+}  // namespace reshard::inline v0::detail

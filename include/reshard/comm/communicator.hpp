@@ -55,9 +55,8 @@ struct Verdict {
 ///
 /// Syntax (checked)    | Meaning (promised)
 /// --------------------|--------------------------------------------------------------------------------------------
-/// e.start()           | collective: all ranks start their exchanges in the same order; the k-th start of one rank
-/// meets
-///                     | the k-th of the others. Other exchanges may be under way; the same one is a TransportError
+/// e.start()           | collective: all ranks start the same exchanges in the same order. Others may be under way,
+///                     | and it may wait for those; the same one is a TransportError
 /// e.wait()            | returns when every transfer is complete and nobody needs this rank's memory any more; throws
 ///                     | the typed error otherwise; returns at once where nothing was started since
 /// e.test()            | makes progress without blocking on other ranks; whether the exchange is complete; throws like
@@ -111,10 +110,10 @@ concept BoundExchange =
 ///
 /// The two sides of a transfer also agree on element_bytes, or, where they convert, on the type on the wire; a box
 /// without dimensions is one element. What a rank says to the others (what differs, whose verdict counts) is in
-/// namespace `transport`; memory/deliver.hpp copies, or converts, a box into a box. How a
-/// deadline is set is the transport's own matter; PeerFailed names the rank in the numbering of the outermost
-/// communicator. A communicator may move between calls, not while an exchange or prepared plan refers to it. A
-/// transport that must pack keeps its buffers between calls: nothing is allocated once they have their size.
+/// namespace `transport`; memory/deliver.hpp copies, or converts, a box into a box. How a deadline is set is the
+/// transport's own matter; PeerFailed names the rank in the numbering of the outermost communicator. A communicator may
+/// move between calls, not while an exchange or prepared plan refers to it. A transport that must pack keeps its
+/// buffers between calls: nothing is allocated once they have their size.
 ///
 /// Every wait has a deadline (DeadlineExceeded, naming who is missing). After an error the communicator is poisoned,
 /// sources are untouched and destinations unspecified; a rank leaves an exchange, also a failed one, only when

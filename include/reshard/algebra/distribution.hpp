@@ -43,10 +43,11 @@ constexpr Placement placement_of(One const& placement, Index extent, Index parts
 template <class... P>
 constexpr Placements placements_of(Signature const& types, DynamicMesh const& mesh, DynamicShape const& shape,
                                    P const&... placements) {
-    Placements result = types.placements;
+    Placements result;
+    for (PlacementForm const& placement : types) result.push_back(Placement(placement));
     for (int dim = 0; dim < shape.rank(); ++dim) {
         Index extent = shape.extent(dim);  // of the first piece; boundaries check that all are alike
-        for (int axis : types.cuts[dim]) {
+        for (int axis : types.cuts(dim)) {
             Index const parts = mesh.extent(axis);
             int next = 0;
             ((next++ == axis ? static_cast<void>(result[axis] = placement_of(placements, extent, parts)) : void()),
@@ -60,12 +61,10 @@ constexpr Placements placements_of(Signature const& types, DynamicMesh const& me
 template <class... P>
 constexpr DynamicDistribution of_types(DynamicMesh const& mesh, DynamicShape const& shape, AxisList const& order,
                                        P const&... placements) {
-    Signature types;
-    (types.placements.push_back(placement_of_type(placements)), ...);
-    bool const fits =
-        types.placements.size() == mesh.axes() && arrange(types, shape.rank(), order) == SignatureFault::none;
-    return DynamicDistribution(mesh, shape, fits ? placements_of(types, mesh, shape, placements...) : types.placements,
-                               order);
+    Placements const known{placement_of_type(placements)...};
+    Signature types(known);
+    bool const fits = types.axes() == mesh.axes() && arrange(types, shape.rank(), order) == SignatureFault::none;
+    return DynamicDistribution(mesh, shape, fits ? placements_of(types, mesh, shape, placements...) : known, order);
 }
 
 struct Typed {};
@@ -78,9 +77,9 @@ struct StaticSignature {
 template <class M, class S, class Order, class... P>
 consteval StaticSignature static_signature() {
     StaticSignature result;
-    (result.signature.placements.push_back(placement_of_type(P{})), ...);
+    result.signature = Signature(Placements{placement_of_type(P{})...});
     for (int axis = 0; axis < M::axes(); ++axis) {
-        if (M::static_extent(axis) == 1) result.signature.ones |= 1U << axis;
+        if (M::static_extent(axis) == 1) result.signature.set_one(axis);
     }
     result.fault = arrange(result.signature, S::rank(), Order::list());
     return result;

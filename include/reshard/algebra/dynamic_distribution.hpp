@@ -12,49 +12,88 @@
 
 namespace reshard::inline v0 {
 
+namespace detail {
+class Refinement;  // plan/detail/transition_steps.hpp
+}
+
 /// A distribution as a value. Every question is answered in closed form from the rank number alone.
 ///
 /// Throws PlacementError when there is not one placement per mesh axis, a dimension is out of range, two reductions
 /// meet, boundaries do not ascend from 0 to the extent they cut, or a block-cyclic cut is not the last of its
 /// dimension.
+///
+/// Plans hold several, so it is kept small: 248 bytes. constexpr with up to `inline_numbers` numbers of rules, where a
+/// block is one and the boundaries of n parts are n - 1; more of them are interned.
 class DynamicDistribution {
 public:
-    constexpr DynamicDistribution() { signature_.placements.push_back({}); }
+    static constexpr int inline_numbers = 7;
+
+    constexpr DynamicDistribution() : signature_(Placements{Placement{}}) {}
     constexpr DynamicDistribution(DynamicMesh const& mesh, DynamicShape const& shape, Placements const& placements,
                                   AxisList const& order = {})
-        : mesh_(mesh), shape_(shape) {
-        signature_.placements = placements;
+        : mesh_(mesh), shape_(shape), signature_(placements) {
         if (placements.size() != mesh.axes()) raise_count(placements.size(), mesh.axes());
         SignatureFault const fault = arrange(signature_, shape.rank(), order);
         if (fault != SignatureFault::none) raise_fault(fault);
-        for (int dim = 0; dim < shape.rank(); ++dim) check_rules(dim);
+        for (int dim = 0; dim < shape.rank(); ++dim) check_rules(placements, dim);
+        Index count = 0;
+        for (int axis = 0; axis < mesh.axes(); ++axis) count += numbers_of(axis);
+        if (count > inline_numbers) intern_numbers(placements);
+        Index* next = numbers_.few;
+        for (int axis = 0; axis < mesh.axes() && !interned_; ++axis)
+            for (Index i = 0; i < numbers_of(axis); ++i) *next++ = RuleRef(placements[axis].rule()).numbers[i];
     }
 
     [[nodiscard]] constexpr DynamicMesh const& mesh() const& noexcept { return mesh_; }
     [[nodiscard]] constexpr DynamicShape const& shape() const& noexcept { return shape_; }
     [[nodiscard]] constexpr Signature const& signature() const& noexcept { return signature_; }
-    [[nodiscard]] constexpr Placement const& placement(int axis) const& noexcept { return signature_.placements[axis]; }
+    /// What an axis does, with the numbers of its rule.
+    [[nodiscard]] constexpr Placement placement(int axis) const {
+        PlacementForm const& form = signature_[axis];
+        if (form.split() == SplitKind::cyclic)
+            return Placement::shard(form.dim(), {form.split(), rule(axis).block(), {}});
+        if (form.split() != SplitKind::boundaries) return Placement(form);
+        return Placement::shard(form.dim(), {form.split(), 0, boundaries(axis)});
+    }
+    [[nodiscard]] constexpr Placements placements() const {
+        Placements result;
+        for (int axis = 0; axis < mesh_.axes(); ++axis) result.push_back(placement(axis));
+        return result;
+    }
+    /// How an axis cuts; the numbers lie in the distribution. \pre it cuts.
+    [[nodiscard]] constexpr RuleRef rule(int axis) const& noexcept {
+        SplitKind const kind = signature_[axis].split();
+        return {kind, kind == SplitKind::chunk || kind == SplitKind::balanced ? nullptr : numbers(axis)};
+    }
+    RuleRef rule(int axis) && = delete;
+    /// Whether an axis cuts by the same rule. \pre the meshes are alike.
+    [[nodiscard]] constexpr bool same_rule(DynamicDistribution const& other, int axis) const noexcept {
+        RuleRef const a = rule(axis);
+        RuleRef const b = other.rule(axis);
+        if (a.kind != b.kind) return false;
+        for (Index i = 0; i < numbers_of(axis); ++i)
+            if (a.numbers[i] != b.numbers[i]) return false;
+        return true;
+    }
     /// The axes that cut a dimension, first cut first.
-    [[nodiscard]] constexpr AxisList const& cuts(int dim) const& noexcept { return signature_.cuts[dim]; }
+    [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept { return signature_.cuts(dim); }
     // Of a temporary, by value: references would outlive it.
     [[nodiscard]] constexpr DynamicMesh mesh() && noexcept { return mesh_; }
     [[nodiscard]] constexpr DynamicShape shape() && noexcept { return shape_; }
     [[nodiscard]] constexpr Signature signature() && noexcept { return signature_; }
-    [[nodiscard]] constexpr Placement placement(int axis) && noexcept { return signature_.placements[axis]; }
-    [[nodiscard]] constexpr AxisList cuts(int dim) && noexcept { return signature_.cuts[dim]; }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return mesh_.contains(rank); }
 
     /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
     [[nodiscard]] constexpr IndexSet index_set(Indices const& coordinates, int dim) const noexcept {
         Interval span{0, shape_.extent(dim)};
-        for (int axis : signature_.cuts[dim]) {
+        for (int axis : cuts(dim)) {
             if (span.empty()) break;
-            SplitRule const& rule = placement(axis).rule();
+            RuleRef const by = rule(axis);
             Index const parts = mesh_.extent(axis);
-            if (rule.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
-                return IndexSet(span, rule.block, parts, coordinates[axis]);
+            if (by.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
+                return IndexSet(span, by.block(), parts, coordinates[axis]);
             }
-            Interval const cut = part(rule, span.size(), parts, coordinates[axis]);
+            Interval const cut = part(by, span.size(), parts, coordinates[axis]);
             span = cut.empty() ? Interval{shape_.extent(dim), shape_.extent(dim)}
                                : Interval{span.begin + cut.begin, span.begin + cut.end};
         }
@@ -155,16 +194,46 @@ public:
     /// divisible extent) are not equality.
     [[nodiscard]] friend constexpr bool operator==(DynamicDistribution const& a,
                                                    DynamicDistribution const& b) noexcept {
-        return a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_.placements == b.signature_.placements &&
-               a.signature_.cuts == b.signature_.cuts;
+        if (!(a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_ == b.signature_)) return false;
+        if (a.interned_ && a.numbers_.many == b.numbers_.many) return true;
+        for (int axis = 0; axis < a.mesh_.axes(); ++axis)
+            if (!a.same_rule(b, axis)) return false;
+        return true;
     }
 
 private:
-    constexpr void check_rules(int dim) const {
+    friend class detail::Refinement;
+
+    /// The numbers of an axis' rule, without the ends of boundaries.
+    [[nodiscard]] constexpr Index numbers_of(int axis) const noexcept {
+        SplitKind const kind = signature_[axis].split();
+        return kind == SplitKind::cyclic ? 1 : kind == SplitKind::boundaries ? mesh_.extent(axis) - 1 : 0;
+    }
+    /// They lie one after the other; where they are interned, boundaries have their ends.
+    [[nodiscard]] constexpr Index const* numbers(int axis) const noexcept {
+        Index const* result = interned_ ? numbers_.many : numbers_.few;
+        auto const ends = [&](int a) { return interned_ && signature_[a].split() == SplitKind::boundaries ? 1 : 0; };
+        for (int before = 0; before < axis; ++before) result += numbers_of(before) + 2 * ends(before);
+        return result + ends(axis);
+    }
+    [[nodiscard]] constexpr IndexList boundaries(int axis) const {
+        Index const parts = mesh_.extent(axis);
+        if (interned_) return IndexList(numbers(axis) - 1, parts + 1, true);
+        Index list[inline_numbers + 2]{};
+        for (Index i = 1; i < parts; ++i) list[i] = numbers(axis)[i - 1];
+        Index& last = list[parts];  // of the pieces that the axis cuts, which are alike
+        last = shape_.extent(signature_[axis].dim());
+        for (int before : cuts(signature_[axis].dim())) {
+            if (before == axis) break;
+            last = part(rule(before), last, mesh_.extent(before), 0).size();
+        }
+        return IndexList(list, parts + 1);
+    }
+    constexpr void check_rules(Placements const& placements, int dim) const {
         // `extent` is what the next axis cuts; -1 once the pieces differ in size.
         Index extent = shape_.extent(dim);
-        for (int axis : signature_.cuts[dim]) {
-            SplitRule const& rule = placement(axis).rule();
+        for (int axis : cuts(dim)) {
+            SplitRule const& rule = placements[axis].rule();
             Index const parts = mesh_.extent(axis);
             if (rule.kind == SplitKind::cyclic && rule.block < 1) raise_block(axis, rule.block);
             if (rule.kind == SplitKind::boundaries) {
@@ -188,6 +257,7 @@ private:
         if (boundaries[0] != 0 || boundaries[parts] != extent) raise_boundaries(axis, extent);
     }
 
+    void intern_numbers(Placements const& placements);
     [[noreturn]] static void raise_count(int given, int axes);
     [[noreturn]] void raise_fault(SignatureFault fault) const;
     [[noreturn]] static void raise_many(Index rank, int dim, Index segments);
@@ -200,6 +270,11 @@ private:
     DynamicMesh mesh_;
     DynamicShape shape_;
     Signature signature_;
+    bool interned_ = false;
+    union Numbers {
+        Index few[inline_numbers]{};
+        Index const* many;
+    } numbers_;
 };
 
 }  // namespace reshard::inline v0

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// How algebra/dynamic_distribution.hpp is done: what it throws.
+// How algebra/dynamic_distribution.hpp is done: many numbers, and what it throws.
 #pragma once
 
 #include <reshard/algebra/dynamic_distribution.hpp>
 
 namespace reshard::inline v0 {
+
+RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placements) {
+    std::vector<Index> all;
+    for (Placement const& placement : placements) {
+        SplitRule const& rule = placement.rule();
+        if (rule.kind == SplitKind::cyclic) all.push_back(rule.block);
+        all.insert(all.end(), rule.boundaries.begin(), rule.boundaries.end());
+    }
+    numbers_.many = detail::intern(all.data(), static_cast<Index>(all.size()));
+    interned_ = true;
+}
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_count(int given, int axes) {
     raise(ErrorCode::placement,
@@ -15,7 +26,7 @@ namespace reshard::inline v0 {
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_fault(SignatureFault fault) const {
     if (fault == SignatureFault::dimension) {
         int dim = 0;
-        for (auto const& placement : signature_.placements) {
+        for (PlacementForm const& placement : signature_) {
             if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= shape_.rank())) {
                 dim = placement.dim();
             }

@@ -1,10 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// How algebra/mesh.hpp is done: what it throws.
+// How algebra/mesh.hpp is done: long lists, names, and what it throws.
 #pragma once
 
 #include <reshard/algebra/mesh.hpp>
 
+#include <algorithm>  // sort
+#include <cstring>    // memcpy
+#include <vector>     // vector
+
 namespace reshard::inline v0 {
+
+RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
+    std::vector<Index> table(ranks.begin(), ranks.end());
+    for (Index i = 0; i < size_; ++i) table.push_back(i);
+    std::sort(table.begin() + size_, table.end(), [&](Index a, Index b) { return ranks[a] < ranks[b]; });
+    numbers_.many = table.data();
+    interned_ = true;
+    for (Index i = 0; i < size_; ++i) {
+        Index const rank = number(place(i));
+        if (rank < 0 || rank > INT32_MAX || (i > 0 && rank == number(place(i - 1)))) raise_repeated(rank);
+    }
+    numbers_.many = detail::intern(table.data(), 2 * size_);
+}
+
+RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
+    if (names.size() != axes()) raise_names(names.size());
+    std::vector<Index> table;
+    for (Index i = 0; i < numbers(); ++i) table.push_back(number(i));
+    for (Index i = 0; listed_ && i < size_; ++i) table.push_back(place(i));
+    for (AxisName const& name : names) {
+        Index words[sizeof(AxisName) / sizeof(Index)];
+        std::memcpy(words, &name, sizeof(AxisName));
+        table.insert(table.end(), std::begin(words), std::end(words));
+    }
+    numbers_.many = detail::intern(table.data(), static_cast<Index>(table.size()));
+    interned_ = named_ = true;
+}
+RESHARD_INLINE std::string_view DynamicMesh::axis_name(int axis) const noexcept {
+    if (!named_) return {};
+    Index const* const names = numbers_.many + (listed_ ? 2 * size_ : 1);
+    return reinterpret_cast<char const*>(names) + sizeof(AxisName) * static_cast<unsigned>(axis);
+}
+RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {
+    for (int a = 0; named_ && a < axes(); ++a)
+        if (axis_name(a) == name) return a;
+    raise_no_axis(name);
+}
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_extent(int axis, Index extent) {
     raise(ErrorCode::mesh,
@@ -31,7 +72,7 @@ namespace reshard::inline v0 {
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_no_axis(std::string_view name) const {
     std::string known;
-    for (auto const& axis : names_) known += concat(known.empty() ? "" : ", ", axis.view());
+    for (int a = 0; named_ && a < axes(); ++a) known += concat(known.empty() ? "" : ", ", axis_name(a));
     raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name, "'; the names are: ",
                                   known.empty() ? std::string("none") : known, ". Fix: name the axes with named()."));
 }

@@ -15,42 +15,59 @@ namespace reshard::inline v0 {
 
 enum class PlacementKind : std::uint8_t { replicate, shard, partial };
 
-/// A placement as a value: what run-time code and the rules of the algebra work with.
-class Placement {
+/// What a placement does, without the numbers of its rule: all that the algebra of transitions asks.
+class PlacementForm {
 public:
-    constexpr Placement() = default;  ///< replicate
-    [[nodiscard]] static constexpr Placement replicate() noexcept { return {}; }
-    [[nodiscard]] static constexpr Placement shard(int dim, SplitRule rule = {}) {
-        Placement placement;
-        placement.kind_ = PlacementKind::shard;
-        placement.dim_ = dim;
-        if (rule.kind != SplitKind::cyclic) rule.block = 0;  // what a rule does not use must not make it another rule
-        if (rule.kind != SplitKind::boundaries) rule.boundaries = {};
-        placement.rule_ = static_cast<SplitRule&&>(rule);
-        return placement;
-    }
-    [[nodiscard]] static constexpr Placement partial(Reduce op) noexcept {
-        Placement placement;
-        placement.kind_ = PlacementKind::partial;
-        placement.op_ = op;
-        return placement;
-    }
+    constexpr PlacementForm() = default;  ///< replicate
+    constexpr PlacementForm(PlacementKind kind, std::uint8_t which, int dim) noexcept
+        : kind_(kind), which_(which), dim_(static_cast<std::int16_t>(smaller(larger(dim, INT16_MIN), INT16_MAX))) {}
 
     [[nodiscard]] constexpr PlacementKind kind() const noexcept { return kind_; }
     [[nodiscard]] constexpr bool is_replicate() const noexcept { return kind_ == PlacementKind::replicate; }
     [[nodiscard]] constexpr bool is_shard() const noexcept { return kind_ == PlacementKind::shard; }
     [[nodiscard]] constexpr bool is_partial() const noexcept { return kind_ == PlacementKind::partial; }
-    [[nodiscard]] constexpr int dim() const noexcept { return dim_; }                  ///< shard: tensor dimension
+    [[nodiscard]] constexpr int dim() const noexcept { return dim_; }  ///< shard: tensor dimension
+    /// shard: the kind of cut
+    [[nodiscard]] constexpr SplitKind split() const noexcept {
+        return is_shard() ? static_cast<SplitKind>(which_) : SplitKind::chunk;
+    }
+    /// partial: what is owed
+    [[nodiscard]] constexpr Reduce op() const noexcept {
+        return is_partial() ? static_cast<Reduce>(which_) : Reduce::sum;
+    }
+
+    friend constexpr bool operator==(PlacementForm const&, PlacementForm const&) = default;
+
+private:
+    PlacementKind kind_ = PlacementKind::replicate;
+    std::uint8_t which_ = 0;  ///< the op of partial, the split of shard
+    std::int16_t dim_ = 0;    ///< a tensor has a few; what is far beyond stays beyond
+};
+
+/// A placement as a value: what run-time code works with.
+class Placement : public PlacementForm {
+public:
+    constexpr Placement() = default;  ///< replicate
+    /// A placement without numbers. \pre no boundaries and not cyclic, or else not yet known.
+    constexpr explicit Placement(PlacementForm form) noexcept : PlacementForm(form) { rule_.kind = form.split(); }
+    [[nodiscard]] static constexpr Placement replicate() noexcept { return {}; }
+    [[nodiscard]] static constexpr Placement shard(int dim, SplitRule const& rule = {}) {
+        Placement placement(PlacementForm(PlacementKind::shard, static_cast<std::uint8_t>(rule.kind), dim));
+        // What a rule does not use must not make it another rule.
+        if (rule.kind == SplitKind::cyclic) placement.rule_.block = rule.block;
+        if (rule.kind == SplitKind::boundaries) placement.rule_.boundaries = rule.boundaries;
+        return placement;
+    }
+    [[nodiscard]] static constexpr Placement partial(Reduce op) noexcept {
+        return Placement(PlacementForm(PlacementKind::partial, static_cast<std::uint8_t>(op), 0));
+    }
+
     [[nodiscard]] constexpr SplitRule const& rule() const& noexcept { return rule_; }  ///< shard: how it is cut
     [[nodiscard]] constexpr SplitRule rule() && noexcept { return rule_; }
-    [[nodiscard]] constexpr Reduce op() const noexcept { return op_; }  ///< partial: what is owed
 
     friend constexpr bool operator==(Placement const&, Placement const&) = default;
 
 private:
-    PlacementKind kind_ = PlacementKind::replicate;
-    Reduce op_ = Reduce::sum;
-    int dim_ = 0;
     SplitRule rule_;
 };
 

@@ -65,7 +65,7 @@ struct Figures {
 Figures figures_of(Plan<> const& plan) {
     Figures result;
     bool folds = false;
-    for (auto const& placement : plan.from().signature()) folds = folds || placement.is_partial();
+    for (auto const& placement : plan.from().signature().placements) folds = folds || placement.is_partial();
     for (Index rank = 0; rank < ranks_needed; ++rank) {
         Cost const cost = plan.cost(rank);
         result.phases = cost.phases;

@@ -59,15 +59,3 @@ TEST_CASE("one of eight axes per position: the largest signature fits") {
     CHECK(arrange(full, 1, AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list()) == SignatureFault::none);
     CHECK(full.cuts(0) == AxisOrder<7, 6, 5, 4, 3, 2, 1, 0>::list());
 }
-
-TEST_CASE("a cut that is added later is the last of its dimension, as if it had been there") {
-    Signature grown(Placements{S1, R, S0, R});
-    Signature whole(Placements{S1, S0, S0, S1});
-    CHECK(arrange(grown, 2, {}) == SignatureFault::none);
-    grown.replace(1, S0);
-    grown.replace(3, S1);
-    CHECK(arrange(whole, 2, AxisOrder<2, 1, 0, 3>::list()) == SignatureFault::none);
-    CHECK(grown == whole);
-    CHECK(grown.cuts(0) == AxisOrder<2, 1>::list());
-    CHECK(grown.order() == AxisOrder<2, 1, 0, 3>::list());
-}

@@ -29,7 +29,7 @@ std::vector<Index> everybody(Plan<> const& plan) {
 
 bool moves_sets(Plan<> const& plan) {
     for (auto const* side : {&plan.from(), &plan.to()})
-        for (auto const& placement : side->signature())
+        for (auto const& placement : side->signature().placements)
             if (placement.is_partial()) return false;
     return true;
 }

@@ -251,7 +251,7 @@ TEST_SUITE("plan/relayed") {
             REQUIRE(direct.relayed(4).relayed(1) == direct);
             if (direct.is_local()) continue;
             bool copies = false;
-            for (auto const& placement : to.signature()) copies = copies || placement.is_replicate();
+            for (auto const& placement : to.signature().placements) copies = copies || placement.is_replicate();
             if (!copies) REQUIRE(direct.relayed(4).cost(mesh.rank_at(0)).phases == 1);
         }
     }

@@ -61,7 +61,7 @@ struct FoldShape {
         if (change == AxisChange::fill || change == AxisChange::alias) fills = true;
         bool const keeps = change == AxisChange::keep || change == AxisChange::scale;
         if (keeps && from.mesh().extent(axis) > 1) stays = true;
-        if (change == AxisChange::move && !(from.signature()[axis] == target && from.same_rule(to, axis))) moves = true;
+        if (change == AxisChange::move && !(from.placement(axis) == to.placement(axis))) moves = true;
         if (change != AxisChange::fold) continue;
         FoldForm const form = target.is_shard()       ? FoldForm::to_shard
                               : target.is_replicate() ? FoldForm::to_copies

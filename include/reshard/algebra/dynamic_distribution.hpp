@@ -12,10 +12,6 @@
 
 namespace reshard::inline v0 {
 
-namespace detail {
-class Refinement;  // plan/detail/transition_steps.hpp
-}
-
 /// A distribution as a value. Every question is answered in closed form from the rank number alone.
 ///
 /// Throws PlacementError when there is not one placement per mesh axis, a dimension is out of range, two reductions
@@ -23,12 +19,12 @@ class Refinement;  // plan/detail/transition_steps.hpp
 /// dimension.
 ///
 /// Plans hold several, so it is kept small: 248 bytes. constexpr with up to `inline_numbers` numbers of rules, where a
-/// block is one and the boundaries of n parts are n - 1; more of them are interned.
+/// block is one and the boundaries of n parts are n + 1; more of them are interned.
 class DynamicDistribution {
 public:
-    static constexpr int inline_numbers = 7;
+    static constexpr int inline_numbers = 9;  // the boundaries of 8 parts
 
-    constexpr DynamicDistribution() : signature_(Placements{Placement{}}) {}
+    constexpr DynamicDistribution() { signature_.axes = 1; }
     constexpr DynamicDistribution(DynamicMesh const& mesh, DynamicShape const& shape, Placements const& placements,
                                   AxisList const& order = {})
         : mesh_(mesh), shape_(shape), signature_(placements) {
@@ -36,12 +32,8 @@ public:
         SignatureFault const fault = arrange(signature_, shape.rank(), order);
         if (fault != SignatureFault::none) raise_fault(fault);
         for (int dim = 0; dim < shape.rank(); ++dim) check_rules(placements, dim);
-        Index count = 0;
-        for (int axis = 0; axis < mesh.axes(); ++axis) count += numbers_of(axis);
-        if (count > inline_numbers) intern_numbers(placements);
-        Index* next = numbers_.few;
-        for (int axis = 0; axis < mesh.axes() && !interned_; ++axis)
-            for (Index i = 0; i < numbers_of(axis); ++i) *next++ = RuleRef(placements[axis].rule()).numbers[i];
+        Index const count = list_numbers(placements, nullptr);
+        count > inline_numbers ? intern_numbers(placements, count) : void(list_numbers(placements, numbers_.few));
     }
 
     [[nodiscard]] constexpr DynamicMesh const& mesh() const& noexcept { return mesh_; }
@@ -50,10 +42,10 @@ public:
     /// What an axis does, with the numbers of its rule.
     [[nodiscard]] constexpr Placement placement(int axis) const {
         PlacementForm const& form = signature_[axis];
-        if (form.split() == SplitKind::cyclic)
-            return Placement::shard(form.dim(), {form.split(), rule(axis).block(), {}});
-        if (form.split() != SplitKind::boundaries) return Placement(form);
-        return Placement::shard(form.dim(), {form.split(), 0, boundaries(axis)});
+        RuleRef const by = rule(axis);
+        if (by.kind == SplitKind::cyclic) return Placement::shard(form.dim(), {by.kind, by.block(), {}});
+        if (by.kind != SplitKind::boundaries) return Placement(form);
+        return Placement::shard(form.dim(), {by.kind, 0, IndexList(by.numbers, numbers_of(axis), interned_)});
     }
     [[nodiscard]] constexpr Placements placements() const {
         Placements result;
@@ -62,19 +54,11 @@ public:
     }
     /// How an axis cuts; the numbers lie in the distribution. \pre it cuts.
     [[nodiscard]] constexpr RuleRef rule(int axis) const& noexcept {
-        SplitKind const kind = signature_[axis].split();
-        return {kind, kind == SplitKind::chunk || kind == SplitKind::balanced ? nullptr : numbers(axis)};
+        Index const* numbers = interned_ ? numbers_.many : numbers_.few;
+        for (int before = 0; before < axis; ++before) numbers += numbers_of(before);
+        return {signature_[axis].split(), numbers};
     }
     RuleRef rule(int axis) && = delete;
-    /// Whether an axis cuts by the same rule. \pre the meshes are alike.
-    [[nodiscard]] constexpr bool same_rule(DynamicDistribution const& other, int axis) const noexcept {
-        RuleRef const a = rule(axis);
-        RuleRef const b = other.rule(axis);
-        if (a.kind != b.kind) return false;
-        for (Index i = 0; i < numbers_of(axis); ++i)
-            if (a.numbers[i] != b.numbers[i]) return false;
-        return true;
-    }
     /// The axes that cut a dimension, first cut first.
     [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept { return signature_.cuts(dim); }
     // Of a temporary, by value: references would outlive it.
@@ -86,8 +70,9 @@ public:
     /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
     [[nodiscard]] constexpr IndexSet index_set(Indices const& coordinates, int dim) const noexcept {
         Interval span{0, shape_.extent(dim)};
-        for (int axis : cuts(dim)) {
-            if (span.empty()) break;
+        for (int i = 0; i < signature_.shards && !span.empty(); ++i) {
+            int const axis = signature_.cutting[i];
+            if (signature_[axis].dim() != dim) continue;
             RuleRef const by = rule(axis);
             Index const parts = mesh_.extent(axis);
             if (by.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
@@ -107,15 +92,8 @@ public:
         Box result;
         for (int dim = 0; dim < shape_.rank(); ++dim) {
             IndexSet const set = index_set(coordinates, dim);
-            if (set.is_interval()) {
-                result.push_back(set.span());
-            } else if (set.segments() == 0) {
-                result.push_back({shape_.extent(dim), shape_.extent(dim)});
-            } else if (set.segments() == 1) {
-                result.push_back(set.segment(0));
-            } else {
-                raise_many(rank, dim, set.segments());
-            }
+            if (set.segments() > 1) raise_many(rank, dim, set.segments());
+            result.push_back(set.segments() == 1 ? set.segment(0) : Interval{shape_.extent(dim), shape_.extent(dim)});
         }
         return result;
     }
@@ -194,70 +172,48 @@ public:
     /// divisible extent) are not equality.
     [[nodiscard]] friend constexpr bool operator==(DynamicDistribution const& a,
                                                    DynamicDistribution const& b) noexcept {
-        if (!(a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_ == b.signature_)) return false;
-        if (a.interned_ && a.numbers_.many == b.numbers_.many) return true;
-        for (int axis = 0; axis < a.mesh_.axes(); ++axis)
-            if (!a.same_rule(b, axis)) return false;
-        return true;
+        return a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_ == b.signature_ &&
+               a.placements() == b.placements();
     }
 
 private:
-    friend class detail::Refinement;
-
-    /// The numbers of an axis' rule, without the ends of boundaries.
+    /// How many numbers the rule of an axis has; those of all axes lie one after the other.
     [[nodiscard]] constexpr Index numbers_of(int axis) const noexcept {
         SplitKind const kind = signature_[axis].split();
-        return kind == SplitKind::cyclic ? 1 : kind == SplitKind::boundaries ? mesh_.extent(axis) - 1 : 0;
+        return kind == SplitKind::cyclic ? 1 : kind == SplitKind::boundaries ? mesh_.extent(axis) + 1 : 0;
     }
-    /// They lie one after the other; where they are interned, boundaries have their ends.
-    [[nodiscard]] constexpr Index const* numbers(int axis) const noexcept {
-        Index const* result = interned_ ? numbers_.many : numbers_.few;
-        auto const ends = [&](int a) { return interned_ && signature_[a].split() == SplitKind::boundaries ? 1 : 0; };
-        for (int before = 0; before < axis; ++before) result += numbers_of(before) + 2 * ends(before);
-        return result + ends(axis);
+    constexpr Index list_numbers(Placements const& placements, Index* list) const {
+        Index count = 0;
+        for (int axis = 0; axis < mesh_.axes(); ++axis)
+            for (Index i = 0; i < numbers_of(axis); ++i, ++count)
+                if (list != nullptr) list[count] = RuleRef(placements[axis].rule()).numbers[i];
+        return count;
     }
-    [[nodiscard]] constexpr IndexList boundaries(int axis) const {
-        Index const parts = mesh_.extent(axis);
-        if (interned_) return IndexList(numbers(axis) - 1, parts + 1, true);
-        Index list[inline_numbers + 2]{};
-        for (Index i = 1; i < parts; ++i) list[i] = numbers(axis)[i - 1];
-        Index& last = list[parts];  // of the pieces that the axis cuts, which are alike
-        last = shape_.extent(signature_[axis].dim());
-        for (int before : cuts(signature_[axis].dim())) {
-            if (before == axis) break;
-            last = part(rule(before), last, mesh_.extent(before), 0).size();
-        }
-        return IndexList(list, parts + 1);
-    }
+    void intern_numbers(Placements const& placements, Index count);
     constexpr void check_rules(Placements const& placements, int dim) const {
-        // `extent` is what the next axis cuts; -1 once the pieces differ in size.
-        Index extent = shape_.extent(dim);
+        Index extent = shape_.extent(dim);  // what the next axis cuts; -1 once the pieces differ in size
         for (int axis : cuts(dim)) {
             SplitRule const& rule = placements[axis].rule();
             Index const parts = mesh_.extent(axis);
             if (rule.kind == SplitKind::cyclic && rule.block < 1) raise_block(axis, rule.block);
-            if (rule.kind == SplitKind::boundaries) {
-                check_boundaries(rule.boundaries, axis, parts, extent);
-                Index const first = rule.boundaries[1];
-                for (Index i = 1; i < parts; ++i) {
-                    if (rule.boundaries[i + 1] - rule.boundaries[i] != first) extent = -1;
-                }
-                if (extent >= 0) extent = first;
-            } else if (extent >= 0) {
-                extent = extent % parts == 0 ? extent / parts : -1;
+            if (rule.kind != SplitKind::boundaries) {
+                extent = extent >= 0 && extent % parts == 0 ? extent / parts : -1;
+                continue;
             }
+            IndexList const& at = rule.boundaries;
+            Index const whole = extent;
+            if (at.size() != parts + 1) raise_boundary_count(axis, at.size(), parts);
+            if (extent < 0) raise_uneven_parent(axis);
+            bool ascends = at[0] == 0 && at[parts] == extent;
+            for (Index i = 0; i < parts; ++i) {
+                ascends = ascends && at[i] <= at[i + 1];
+                if (at[i + 1] - at[i] != at[1]) extent = -1;
+            }
+            if (!ascends) raise_boundaries(axis, whole);
+            if (extent >= 0) extent = at[1];
         }
-    }
-    constexpr void check_boundaries(IndexList const& boundaries, int axis, Index parts, Index extent) const {
-        if (boundaries.size() != parts + 1) raise_boundary_count(axis, boundaries.size(), parts);
-        if (extent < 0) raise_uneven_parent(axis);
-        for (Index i = 0; i < parts; ++i) {
-            if (boundaries[i + 1] < boundaries[i]) raise_boundaries(axis, extent);
-        }
-        if (boundaries[0] != 0 || boundaries[parts] != extent) raise_boundaries(axis, extent);
     }
 
-    void intern_numbers(Placements const& placements);
     [[noreturn]] static void raise_count(int given, int axes);
     [[noreturn]] void raise_fault(SignatureFault fault) const;
     [[noreturn]] static void raise_many(Index rank, int dim, Index segments);

@@ -6,14 +6,10 @@
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placements) {
-    std::vector<Index> all;
-    for (Placement const& placement : placements) {
-        SplitRule const& rule = placement.rule();
-        if (rule.kind == SplitKind::cyclic) all.push_back(rule.block);
-        all.insert(all.end(), rule.boundaries.begin(), rule.boundaries.end());
-    }
-    numbers_.many = detail::intern(all.data(), static_cast<Index>(all.size()));
+RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placements, Index count) {
+    std::vector<Index> list(static_cast<std::size_t>(count));
+    list_numbers(placements, list.data());
+    numbers_.many = detail::intern(list.data(), count);
     interned_ = true;
 }
 
@@ -26,7 +22,7 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_fault(SignatureFault fault) const {
     if (fault == SignatureFault::dimension) {
         int dim = 0;
-        for (PlacementForm const& placement : signature_) {
+        for (PlacementForm const& placement : signature_.placements) {
             if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= shape_.rank())) {
                 dim = placement.dim();
             }

@@ -44,7 +44,7 @@ struct RankList {
 /// constexpr without names and up to `inline_ranks` listed ranks; what is longer is interned.
 class DynamicMesh {
 public:
-    static constexpr int inline_ranks = 6;
+    static constexpr int inline_ranks = 4;
 
     constexpr DynamicMesh() = default;
     constexpr explicit DynamicMesh(Indices const& extents, RankList const& ranks = {}) {
@@ -137,9 +137,7 @@ public:
 
     /// Same extents and same ranks in the same order; names do not count.
     [[nodiscard]] friend constexpr bool operator==(DynamicMesh const& a, DynamicMesh const& b) noexcept {
-        if (a.axes_ != b.axes_ || a.listed_ != b.listed_) return false;
-        for (int axis = 0; axis < a.axes(); ++axis)
-            if (a.extents_[axis] != b.extents_[axis]) return false;
+        if (a.listed_ != b.listed_ || !(a.extents() == b.extents())) return false;
         for (Index i = 0; i < a.numbers(); ++i)
             if (a.number(i) != b.number(i)) return false;
         return true;
@@ -174,19 +172,14 @@ private:
     constexpr void set_ranks(RankList const& given) {
         IndexList const& list = given.ranks;
         if (list.empty()) return set_first(given.first);
-        if (given.first < 0 || given.first > INT32_MAX - (size_ - 1)) raise_size();
         if (list.size() != size_) raise_count(list.size(), size_);
-        bool consecutive = true;  // then the first rank says it all, and ordinal() needs no search
-        for (Index i = 1; i < size_; ++i) consecutive = consecutive && list[i] == list[0] + i;
-        if (consecutive) {
-            if (list[0] < 0) raise_repeated(list[0]);
-            if (list.back() > INT32_MAX) raise_repeated(list.back());
-            return set_first(list[0]);
+        for (Index i = 0; i < size_; ++i) {
+            if (list[i] < 0 || list[i] > INT32_MAX) raise_repeated(list[i]);
+            listed_ = listed_ || list[i] != list[0] + i;
         }
-        listed_ = true;
+        if (!listed_) return set_first(list[0]);  // says it all, and ordinal() needs no search
         if (size_ > inline_ranks) return intern_ranks(list);
         for (int i = 0; i < size_; ++i) {
-            if (list[i] < 0 || list[i] > INT32_MAX) raise_repeated(list[i]);
             for (int before = 0; before < i; ++before)
                 if (list[before] == list[i]) raise_repeated(list[i]);
             numbers_.few[i] = static_cast<std::int32_t>(list[i]);
@@ -278,10 +271,6 @@ public:
 
     [[nodiscard]] constexpr DynamicMesh const& value() const& noexcept { return *this; }
     [[nodiscard]] constexpr DynamicMesh value() && noexcept { return *this; }
-
-    [[nodiscard]] friend constexpr bool operator==(Mesh const& a, Mesh const& b) noexcept {
-        return a.value() == b.value();
-    }
 
 private:
     template <class... Integers>

@@ -4,36 +4,39 @@
 
 #include <reshard/algebra/mesh.hpp>
 
-#include <algorithm>  // sort
-#include <cstring>    // memcpy
-#include <vector>     // vector
+#include <cstdlib>  // qsort
+#include <cstring>  // memcpy
+#include <vector>   // vector
 
 namespace reshard::inline v0 {
 
 RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
-    std::vector<Index> table(ranks.begin(), ranks.end());
-    for (Index i = 0; i < size_; ++i) table.push_back(i);
-    std::sort(table.begin() + size_, table.end(), [&](Index a, Index b) { return ranks[a] < ranks[b]; });
-    numbers_.many = table.data();
-    interned_ = true;
-    for (Index i = 0; i < size_; ++i) {
-        Index const rank = number(place(i));
-        if (rank < 0 || rank > INT32_MAX || (i > 0 && rank == number(place(i - 1)))) raise_repeated(rank);
+    auto const count = static_cast<std::size_t>(size_);
+    std::vector<Index> table(2 * count);
+    for (std::size_t i = 0; i < count; ++i) {
+        table[i] = ranks[static_cast<Index>(i)];
+        table[count + i] = table[i] << 32 | static_cast<Index>(i);  // to be sorted by rank
+    }
+    std::qsort(&table[count], count, sizeof(Index), [](void const* a, void const* b) {
+        return *static_cast<Index const*>(a) < *static_cast<Index const*>(b) ? -1 : 1;
+    });
+    Index last = -1;
+    for (std::size_t i = count; i < 2 * count; ++i) {
+        if (table[i] >> 32 == last) raise_repeated(last);
+        last = table[i] >> 32;
+        table[i] &= INT32_MAX;
     }
     numbers_.many = detail::intern(table.data(), 2 * size_);
+    interned_ = true;
 }
 
 RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
     if (names.size() != axes()) raise_names(names.size());
-    std::vector<Index> table;
-    for (Index i = 0; i < numbers(); ++i) table.push_back(number(i));
-    for (Index i = 0; listed_ && i < size_; ++i) table.push_back(place(i));
-    for (AxisName const& name : names) {
-        Index words[sizeof(AxisName) / sizeof(Index)];
-        std::memcpy(words, &name, sizeof(AxisName));
-        table.insert(table.end(), std::begin(words), std::end(words));
-    }
-    numbers_.many = detail::intern(table.data(), static_cast<Index>(table.size()));
+    Index const count = listed_ ? 2 * size_ : 1;
+    std::vector<Index> table(static_cast<std::size_t>(count + 2 * axes()));
+    for (Index i = 0; i < count; ++i) table[static_cast<std::size_t>(i)] = i < numbers() ? number(i) : place(i - size_);
+    std::memcpy(table.data() + count, names.begin(), sizeof(AxisName) * static_cast<std::size_t>(axes()));
+    numbers_.many = detail::intern(table.data(), count + 2 * axes());
     interned_ = named_ = true;
 }
 RESHARD_INLINE std::string_view DynamicMesh::axis_name(int axis) const noexcept {

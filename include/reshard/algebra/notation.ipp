@@ -17,10 +17,11 @@ inline void print_list(std::string& text, Index const* values, Index count) {
 
 RESHARD_INLINE AxisList printed_order(Signature const& signature) {
     AxisList result;
+    if (signature.shards < 2) return result;
     unsigned done = 0;
     unsigned wanted = 0;
     InlineList<AxisList, max_rank> lists;
-    for (int dim = 0; dim < signature.rank(); ++dim) {
+    for (int dim = 0; dim < signature.rank; ++dim) {
         AxisList const cuts = signature.cuts(dim);
         bool ascending = true;
         for (int i = 0; i + 1 < cuts.size(); ++i) ascending = ascending && cuts[i] < cuts[i + 1];
@@ -183,7 +184,8 @@ RESHARD_INLINE std::string to_string(DynamicMesh const& mesh) {
     return text;
 }
 RESHARD_INLINE std::string to_string(DynamicDistribution const& distribution) {
-    std::string text = to_string(distribution.mesh()) + ":(";
+    std::string text = to_string(distribution.mesh());
+    text += ":(";
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         if (axis != 0) text += ',';
         text += to_string(distribution.placement(axis));

@@ -35,60 +35,40 @@ enum class SignatureFault : std::uint8_t {
     cyclic_inside  ///< a block-cyclic cut that is not the last of its dimension
 };
 
-/// One byte or two per fact, because every distribution has one.
-class Signature {
-public:
+/// A byte or two per fact, because every distribution has one.
+struct Signature {
+    PlacementForm placements[max_axes]{};
+    std::int8_t axes = 0;             ///< of the mesh
+    std::int8_t rank = 0;             ///< of the tensor
+    std::int8_t shards = 0;           ///< how many of them cut
+    std::int8_t cutting[max_axes]{};  ///< these, dimension by dimension, first cut first
+    std::uint8_t ones = 0;            ///< types only: bit a is set when axis a is statically of size 1
+
     constexpr Signature() = default;
     template <class Forms>
-    constexpr explicit Signature(Forms const& placements) {
-        for (PlacementForm const& placement : placements) placements_[axes_++] = placement;
+    constexpr explicit Signature(Forms const& list) {
+        for (PlacementForm const& placement : list) placements[axes++] = placement;
     }
-
-    [[nodiscard]] constexpr int axes() const noexcept { return axes_; }
-    [[nodiscard]] constexpr int rank() const noexcept { return rank_; }  ///< of the tensor, once arranged
-    [[nodiscard]] constexpr PlacementForm const& operator[](int axis) const noexcept { return placements_[axis]; }
-    [[nodiscard]] constexpr PlacementForm const* begin() const noexcept { return placements_; }
-    [[nodiscard]] constexpr PlacementForm const* end() const noexcept { return placements_ + axes_; }
-
+    [[nodiscard]] constexpr PlacementForm const& operator[](int axis) const noexcept { return placements[axis]; }
     /// The axes that cut a dimension, first cut first.
-    [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept { return list(first_[dim], first_[dim + 1]); }
-    /// The axes that cut, dimension by dimension: the order that makes the same signature of the same placements.
-    [[nodiscard]] constexpr AxisList order() const noexcept { return list(0, first_[max_rank]); }
-    /// Types only: whether an axis is statically of size 1.
-    [[nodiscard]] constexpr bool is_one(int axis) const noexcept { return ((ones_ >> axis) & 1U) != 0; }
-    constexpr void set_one(int axis) noexcept { ones_ = static_cast<std::uint8_t>(ones_ | 1U << axis); }
-
-    /// Gives an axis that cuts nothing another placement; it cuts behind all others. \pre legal there.
-    constexpr void replace(int axis, PlacementForm placement) noexcept {
-        placements_[axis] = placement;
-        if (!placement.is_shard()) return;
-        for (int i = first_[max_rank]; i > first_[placement.dim() + 1]; --i) order_[i] = order_[i - 1];
-        order_[first_[placement.dim() + 1]] = static_cast<std::int8_t>(axis);
-        for (int dim = placement.dim(); dim < max_rank; ++dim) ++first_[dim + 1];
+    [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept {
+        AxisList result;
+        for (int i = 0; i < shards; ++i)
+            if (placements[cutting[i]].dim() == dim) result.push_back(cutting[i]);
+        return result;
     }
-
+    /// Those of all dimensions: the order that makes the same signature of the same placements.
+    [[nodiscard]] constexpr AxisList order() const noexcept {
+        AxisList result;
+        for (int i = 0; i < shards; ++i) result.push_back(cutting[i]);
+        return result;
+    }
     friend constexpr bool operator==(Signature const&, Signature const&) = default;
-
-private:
-    friend constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const& order) noexcept;
-
-    [[nodiscard]] constexpr AxisList list(int first, int last) const noexcept {
-        AxisList axes;
-        while (first < last) axes.values[axes.count++] = order_[first++];
-        return axes;
-    }
-
-    PlacementForm placements_[max_axes]{};
-    std::int8_t order_[max_axes]{};      ///< the axes that cut
-    std::int8_t first_[max_rank + 1]{};  ///< per dimension, where its axes begin in order_
-    std::int8_t axes_ = 0;
-    std::int8_t rank_ = 0;
-    std::uint8_t ones_ = 0;
 };
 
 /// Sorts axes by what they cut and reports the first fault. \pre as many placements as axes.
 constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const& order) noexcept {
-    int const axes = signature.axes();
+    int const axes = signature.axes;
     unsigned listed = 0;
     for (int axis : order) {
         if (axis < 0 || axis >= axes || ((listed >> axis) & 1U) != 0) return SignatureFault::order;
@@ -96,31 +76,29 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
     }
     bool owes = false;
     Reduce op = Reduce::sum;
-    for (PlacementForm const& placement : signature) {
+    for (PlacementForm const& placement : signature.placements) {
         if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= rank)) return SignatureFault::dimension;
         if (!placement.is_partial()) continue;
         if (owes && placement.op() != op) return SignatureFault::two_ops;
         owes = true;
         op = placement.op();
     }
-    signature.rank_ = static_cast<std::int8_t>(rank);
-    int last = 0;
-    for (int dim = 0; dim < max_rank; ++dim) {
-        int const first = last;
+    signature.rank = static_cast<std::int8_t>(rank);
+    signature.shards = 0;
+    for (int dim = 0; dim < rank; ++dim) {
+        int const first = signature.shards;
         auto const add = [&](int axis) {
-            PlacementForm const& placement = signature[axis];
-            if (placement.is_shard() && placement.dim() == dim)
-                signature.order_[last++] = static_cast<std::int8_t>(axis);
+            bool const cuts = signature[axis].is_shard() && signature[axis].dim() == dim;
+            if (cuts) signature.cutting[signature.shards++] = static_cast<std::int8_t>(axis);
         };
         for (int axis : order) add(axis);
-        int const in_order = last;
+        int const in_order = signature.shards;
         for (int axis = 0; axis < axes; ++axis)
             if (((listed >> axis) & 1U) == 0) add(axis);
-        if (in_order != first && in_order != last) return SignatureFault::order;
-        for (int i = first; i + 1 < last; ++i) {
-            if (signature[signature.order_[i]].split() == SplitKind::cyclic) return SignatureFault::cyclic_inside;
+        if (in_order != first && in_order != signature.shards) return SignatureFault::order;
+        for (int i = first; i + 1 < signature.shards; ++i) {
+            if (signature[signature.cutting[i]].split() == SplitKind::cyclic) return SignatureFault::cyclic_inside;
         }
-        signature.first_[dim + 1] = static_cast<std::int8_t>(last);
     }
     return SignatureFault::none;
 }

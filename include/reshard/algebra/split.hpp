@@ -60,12 +60,12 @@ struct SplitRule {
 /// A rule and where its numbers lie, which must outlive it: what parts are computed from.
 struct RuleRef {
     SplitKind kind = SplitKind::chunk;
-    Index const* numbers = nullptr;  ///< cyclic: the block; boundaries: the positions between the first and the last
+    Index const* numbers = nullptr;  ///< cyclic: the block; boundaries: the positions
 
     constexpr RuleRef() = default;
     constexpr RuleRef(SplitKind rule, Index const* values) noexcept : kind(rule), numbers(values) {}
     constexpr RuleRef(SplitRule const& rule) noexcept
-        : kind(rule.kind), numbers(kind == SplitKind::cyclic ? &rule.block : rule.boundaries.data() + 1) {}
+        : kind(rule.kind), numbers(kind == SplitKind::cyclic ? &rule.block : rule.boundaries.data()) {}
     /// Elements per block. \pre cyclic
     [[nodiscard]] constexpr Index block() const noexcept { return *numbers; }
 };
@@ -79,8 +79,7 @@ struct RuleRef {
             Index const begin = i * quotient + smaller(i, longer);
             return {begin, begin + quotient + (i < longer ? 1 : 0)};
         }
-        case SplitKind::boundaries:
-            return {i == 0 ? 0 : rule.numbers[i - 1], i + 1 == parts ? extent : rule.numbers[i]};
+        case SplitKind::boundaries: return {rule.numbers[i], rule.numbers[i + 1]};
         case SplitKind::chunk:
         case SplitKind::cyclic: break;
     }
@@ -107,10 +106,10 @@ struct RuleRef {
         }
         case SplitKind::boundaries: {
             Index low = 0;
-            Index high = parts;  // part `low` begins at the position or before, part `high` behind it
+            Index high = parts;  // numbers[low] <= position < numbers[high]
             while (high - low > 1) {
                 Index const middle = low + (high - low) / 2;
-                (rule.numbers[middle - 1] <= position ? low : high) = middle;
+                (rule.numbers[middle] <= position ? low : high) = middle;
             }
             return low;
         }
@@ -185,7 +184,7 @@ public:
 private:
     Interval span_;
     Index block_ = 0;
-    Index parts_ = 1;
+    Index parts_ = 0;
     Index part_ = 0;
 };
 

@@ -60,7 +60,7 @@ enum class AxisChange : std::uint8_t {
 
 /// Whether some axis would have to be filled with the identity of an average.
 [[nodiscard]] constexpr bool fills_average(Signature const& from, Signature const& to) noexcept {
-    for (int axis = 0; axis < from.axes(); ++axis) {
+    for (int axis = 0; axis < from.axes; ++axis) {
         PlacementForm const& target = to[axis];
         if (!target.is_partial() || target.op() != Reduce::avg) continue;
         AxisChange const change = axis_change(from[axis], target);
@@ -73,9 +73,10 @@ enum class AxisChange : std::uint8_t {
 /// the same rule on both sides. \pre !fills_average(from, to).
 template <class Same>
 [[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to, Same const& same) noexcept {
-    auto const counts = [&](int axis) { return !from.is_one(axis) || !to.is_one(axis); };
+    unsigned const ones = from.ones & to.ones;
+    auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
     bool copies = false;
-    for (int axis = 0; axis < from.axes(); ++axis) {
+    for (int axis = 0; axis < from.axes; ++axis) {
         switch (axis_change(from[axis], to[axis])) {
             case AxisChange::fold:
                 if (counts(axis)) return Kind::collective;
@@ -87,7 +88,7 @@ template <class Same>
             case AxisChange::move: break;
         }
     }
-    for (int dim = 0; dim < from.rank(); ++dim) {
+    for (int dim = 0; dim < from.rank; ++dim) {
         AxisList held;
         AxisList needed;
         for (std::int8_t axis : from.cuts(dim))
@@ -105,7 +106,8 @@ template <class Same>
 }
 /// The same for two distributions, whose rules are compared by their numbers.
 [[nodiscard]] constexpr Kind kind_of(DynamicDistribution const& from, DynamicDistribution const& to) noexcept {
-    return kind_of(from.signature(), to.signature(), [&](int axis) { return from.same_rule(to, axis); });
+    return kind_of(from.signature(), to.signature(),
+                   [&](int axis) { return from.placement(axis).rule() == to.placement(axis).rule(); });
 }
 
 namespace detail {

@@ -87,7 +87,7 @@ namespace detail {
 template <class D>
 consteval bool has_partial() {
     if constexpr (TypedDistribution<D>) {
-        for (auto const& placement : D::static_signature) {
+        for (auto const& placement : D::static_signature.placements) {
             if (placement.is_partial()) return true;
         }
         return false;
@@ -110,7 +110,7 @@ template <class From, class To>
 template <class D, class T>
 consteval bool check_ops() {
     if constexpr (TypedDistribution<D>) {
-        for (auto const& placement : D::static_signature) {
+        for (auto const& placement : D::static_signature.placements) {
             if (placement.is_partial() && !supports(placement.op(), dtype_of<T>)) return false;
         }
     }

@@ -167,7 +167,7 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
     }
     bool const across = first.is_across() || next.is_across();
     bool averages = !across && fills_average(first.from().signature(), next.to().signature());
-    for (PlacementForm const& placement : next.to().signature()) {
+    for (PlacementForm const& placement : next.to().signature().placements) {
         averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
     }
     if (averages) {

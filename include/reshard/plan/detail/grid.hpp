@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/grid.hpp
 /// \brief  A distribution laid out for planning: per dimension the cuts with their ordinal strides.
-/// \depends algebra, core/function_ref; <span>.
+/// \depends algebra, core/function_ref.
 ///
 /// A grid has the tensor's dimensions and up to two more, so that one planner serves every case: the addends of a
 /// partial tensor are a dimension that partial axes cut one by one, and "one rank owns it" is a dimension of extent 1.
@@ -9,8 +9,6 @@
 
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/core/function_ref.hpp>
-
-#include <span>  // span
 
 namespace reshard::inline v0::detail {
 
@@ -21,8 +19,8 @@ using GridBox = InlineList<Interval, max_grid_dims>;
 
 struct GridCut {
     int axis = 0;
-    Index parts = 1;
-    Index stride = 1;  ///< mesh ordinals between neighbours
+    Index parts = 0;
+    Index stride = 0;  ///< mesh ordinals between neighbours
     RuleRef rule{};
     Index shift = 0;  ///< the coordinate that takes part 0; the others follow in turn
 };
@@ -30,7 +28,7 @@ struct GridCut {
 /// Who alone has or needs the data along some axes: the rank at these coordinates.
 struct Owner {
     AxisList axes;
-    Indices coordinates;
+    InlineList<std::int32_t, max_axes> coordinates;
 
     [[nodiscard]] constexpr bool is_at(Indices const& place) const noexcept {
         for (int i = 0; i < axes.size(); ++i)
@@ -62,7 +60,13 @@ struct Grid {
     }
 
     /// The cuts of a dimension, first cut first.
-    [[nodiscard]] std::span<GridCut const> cuts(int dim) const noexcept {
+    struct Cuts {
+        GridCut const* first;
+        GridCut const* last;
+        [[nodiscard]] GridCut const* begin() const noexcept { return first; }
+        [[nodiscard]] GridCut const* end() const noexcept { return last; }
+    };
+    [[nodiscard]] Cuts cuts(int dim) const noexcept {
         return {all_cuts.begin() + dims[dim].first, all_cuts.begin() + dims[dim].last};
     }
     /// A bit for every axis that cuts a dimension.
@@ -100,7 +104,7 @@ struct Grid {
 
     /// Whether a dimension's last cut deals blocks out in turn.
     [[nodiscard]] bool is_cyclic(int dim) const noexcept {
-        return !cuts(dim).empty() && cuts(dim).back().rule.kind == SplitKind::cyclic;
+        return dims[dim].first != dims[dim].last && all_cuts[dims[dim].last - 1].rule.kind == SplitKind::cyclic;
     }
 
     [[nodiscard]] Index coordinate(Index ordinal, GridCut const& cut) const noexcept {
@@ -146,15 +150,15 @@ private:
         cutting |= 1U << axis;
     }
 
-    static void descend(std::span<GridCut const> cuts, Interval span, IndexSet const& query, Index ordinal,
+    static void descend(Cuts cuts, Interval span, IndexSet const& query, Index ordinal,
                         FunctionRef<void(IndexSet const&, Index)> visit) {
         Interval met = met_from(span.begin, span, query);
         if (met.empty()) return;
-        if (cuts.empty()) {
+        if (cuts.first == cuts.last) {
             visit(IndexSet(span), ordinal);
             return;
         }
-        GridCut const& cut = cuts.front();
+        GridCut const& cut = *cuts.first;
         if (cut.rule.kind == SplitKind::cyclic) {  // always the last cut of its dimension
             Index const block = cut.rule.block();
             auto const visit_part = [&](Index i) {
@@ -179,7 +183,7 @@ private:
             Index const i = part_of(cut.rule, extent, cut.parts, met.begin - span.begin);
             Interval const piece = part(cut.rule, extent, cut.parts, i);
             Interval const child{span.begin + piece.begin, span.begin + piece.end};
-            descend(cuts.subspan(1), child, query,
+            descend({cuts.first + 1, cuts.last}, child, query,
                     ordinal + (cut.shift == 0 ? i : (i + cut.shift) % cut.parts) * cut.stride, visit);
             met = met_from(child.end, span, query);
         }

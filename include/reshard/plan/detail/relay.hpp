@@ -32,7 +32,8 @@ struct Relay {
         int count = held.size();
         while (count > 0 && blocks[held[count - 1]] == from.mesh().extent(held[count - 1])) --count;
         for (int i = 0; i < count; ++i) {
-            if (i >= wanted.size() || held[i] != wanted[i] || !from.same_rule(needed, held[i])) return true;
+            if (i >= wanted.size() || held[i] != wanted[i]) return true;
+            if (!(from.placement(held[i]) == needed.placement(held[i]))) return true;
         }
     }
     return false;
@@ -56,7 +57,7 @@ public:
             bool const fits = middle.open(dim) && !cut_between(dim, from_.cuts(dim).size()) && extent(dim) >= parts;
             if (fits && (best < 0 || extent(dim) > extent(best))) best = dim;
         }
-        if (best >= 0) return middle.cut(inner, best, SplitKind::balanced);
+        if (best >= 0) return middle.cut(inner, best, {SplitKind::balanced, 0, {}});
         Index longest = 0;
         for (int dim = 0; dim < from_.shape().rank(); ++dim) {
             Index const piece = smaller(level(dim, from_.cuts(dim).size()), extent(dim));
@@ -64,7 +65,8 @@ public:
             best = dim;
             longest = piece;
         }
-        best < 0 ? middle.cut_evenly(inner) : middle.deal(inner, best, ceil_div(longest, parts));
+        if (best < 0) return middle.cut_evenly(inner);
+        middle.cut(inner, best, {SplitKind::cyclic, ceil_div(longest, parts), {}});
     }
 
 private:
@@ -76,10 +78,11 @@ private:
         int const dim = placement.dim();
         int count = 1;
         while (from_.cuts(dim)[count - 1] != axis) ++count;
-        if (!cut_between(dim, count)) return middle.cut(inner, dim, kind), true;
-        Index const block = level(dim, count);
-        if (block >= 1) middle.deal(inner, dim, block);
-        return block >= 1;
+        bool const deals = cut_between(dim, count);
+        Index const block = deals ? level(dim, count) : 0;
+        if (deals && block < 1) return false;
+        middle.cut(inner, dim, {deals ? SplitKind::cyclic : kind, block, {}});
+        return true;
     }
     /// Whether one of the source's first `count` cuts of a dimension goes between nodes.
     [[nodiscard]] bool cut_between(int dim, int count) const {

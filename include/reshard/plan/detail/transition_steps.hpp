@@ -31,30 +31,21 @@ public:
 
     /// Lets one coordinate along `axis` have everything.
     void own(int axis, Index coordinate) {
-        result_.signature_.replace(axis, {});
+        set(axis, Placement::replicate());
         owner_.axes.push_back(static_cast<std::int8_t>(axis));
-        owner_.coordinates.push_back(coordinate);
+        owner_.coordinates.push_back(static_cast<std::int32_t>(coordinate));
     }
-    /// \pre the axis cuts nothing yet; chunk or balanced.
-    void cut(int axis, int dim, SplitKind kind) {
-        result_.signature_.replace(axis, PlacementForm(PlacementKind::shard, static_cast<std::uint8_t>(kind), dim));
-    }
-    void deal(int axis, int dim, Index block) {
-        Placements placements = result_.placements();
-        AxisList order = result_.signature().order();
-        placements[axis] = Placement::shard(dim, {SplitKind::cyclic, block, {}});
-        order.push_back(static_cast<std::int8_t>(axis));
-        result_ = DynamicDistribution(base_.mesh(), base_.shape(), placements, order);
-    }
+    void cut(int axis, int dim, SplitRule const& rule) { set(axis, Placement::shard(dim, rule)); }
     /// Cuts the longest dimension; when none is left to cut, coordinate 0 owns everything.
     void cut_evenly(int axis) {
         int const dim = best_dim();
-        dim < 0 ? own(axis, 0) : cut(axis, dim, SplitKind::balanced);
+        dim < 0 ? own(axis, 0) : cut(axis, dim, {SplitKind::balanced, 0, {}});
     }
     /// Where an axis that becomes Partial leaves its data: as the source cut it, if that cut can stand last.
     void cut_like(PlacementForm const& source, int axis) {
         bool const even = source.split() == SplitKind::chunk || source.split() == SplitKind::balanced;
-        source.is_shard() && even&& open(source.dim()) ? cut(axis, source.dim(), source.split()) : cut_evenly(axis);
+        if (!source.is_shard() || !even || !open(source.dim())) return cut_evenly(axis);
+        cut(axis, source.dim(), {source.split(), 0, {}});
     }
     /// Whether a cut behind the others is possible: a block-cyclic cut is always the last.
     [[nodiscard]] bool open(int dim) const noexcept {
@@ -65,6 +56,14 @@ public:
     [[nodiscard]] Layout layout(Place place = Place::destination) const { return {place, result_, owner_}; }
 
 private:
+    /// \pre the axis cuts nothing yet.
+    void set(int axis, Placement const& placement) {
+        Placements placements = result_.placements();
+        AxisList order = result_.signature().order();
+        placements[axis] = placement;
+        if (placement.is_shard()) order.push_back(static_cast<std::int8_t>(axis));
+        result_ = DynamicDistribution(base_.mesh(), base_.shape(), placements, order);
+    }
     /// The longest dimension of the first rank's box that can still be cut; -1 when there is none.
     [[nodiscard]] int best_dim() const {
         int best = -1;
@@ -90,7 +89,7 @@ class Outline {
 public:
     Outline(PlanValue const& plan, Kind kind) : plan_(plan) {
         steps_.kind = kind;
-        steps_.layouts.reserve(6);
+        steps_.layouts.reserve(3);  // unless something is folded or relayed
         steps_.layouts.emplace_back(Place::source, plan.from);
         steps_.layouts.emplace_back(Place::destination, plan.to);
         Refinement needed(plan.to);

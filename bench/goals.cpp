@@ -209,6 +209,22 @@ void plan_us_1m(Goals& goals) {
     goals.at_most("plan_us_1m", worst, 1);
 }
 
+/// What prepare() costs one rank without the others: steps, messages, checks, and their binding to memory.
+void prepare_us(Goals& goals) {
+    SelfCommunicator self;
+    auto const plan_of_one =
+        plan(distribution<Shard<0>>(Mesh{1}, Shape{64, 64}), distribution<Shard<1>>(Mesh{1}, Shape{64, 64}));
+    Tensor<float> const source(Shape{64, 64});
+    Tensor<float> destination(Shape{64, 64});
+    double const call = seconds_of(50, 2000, [&] {
+        auto prepared = prepare(plan_of_one, self, source, destination);
+        benchmark::DoNotOptimize(&prepared);
+    });
+    goals.at_most("prepare_us", 1e6 * call, 3.5);
+}
+
+void plan_bytes(Goals& goals) { goals.at_most("plan_bytes", static_cast<double>(sizeof(Plan<>)), 512); }
+
 void simulate_ms_1m(Goals& goals) {
     std::printf("worlds of 1024 x 1024 ranks in nodes of 8:\n");
     Topology const topology({{"node", 8, 3e-6, 450e9, 400e9}, {"cluster", 0, 10e-6, 50e9, 0}});
@@ -280,6 +296,8 @@ constexpr Goal all_goals[] = {
     {"threads_latency", threads_latency},
     {"view_ns", view_ns},
     {"plan_us_1m", plan_us_1m},
+    {"prepare_us", prepare_us},
+    {"plan_bytes", plan_bytes},
     {"simulate_ms_1m", simulate_ms_1m},
     {"view_vs_redundant_scatter", view_vs_redundant_scatter},
     {"include_ratio", include_ratio},

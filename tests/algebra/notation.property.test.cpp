@@ -25,7 +25,7 @@ DynamicDistribution said_differently(DynamicDistribution const& d, test::Random&
     AxisList order;
     for (int dim : dims)
         for (std::int8_t axis : d.cuts(dim)) order.push_back(axis);
-    return DynamicDistribution(mesh, d.shape(), d.signature().placements, order);
+    return DynamicDistribution(mesh, d.shape(), d.placements(), order);
 }
 
 std::string mutate(std::string text, test::Random& random) {

@@ -91,7 +91,7 @@ bool is_window(DynamicDistribution const& from, DynamicDistribution const& to, I
 /// A random neighbour of `from`: some axes change, and often only in ways that need no communication.
 DynamicDistribution neighbour(DynamicDistribution const& from, test::Random& random, std::vector<Reduce> const& ops) {
     for (;;) {
-        Placements placements = from.signature().placements;
+        Placements placements = from.placements();
         Reduce op = random.pick(ops);
         for (auto const& placement : placements)
             if (placement.is_partial() && !random.chance(10)) op = placement.op();
@@ -147,7 +147,7 @@ Counts check_soundness(std::vector<Reduce> const& ops, int cases) {
             random.chance(85) ? neighbour(from, random, ops) : random.distribution(from.mesh(), from.shape());
         INFO(test::reproduction(seed, from, to));
         if (fills_average(from.signature(), to.signature())) continue;
-        Kind const kind = kind_of(from.signature(), to.signature());
+        Kind const kind = kind_of(from, to);
         CAPTURE(name(kind));
         if (kind == Kind::collective) {
             ++counts.collectives;
@@ -220,7 +220,7 @@ TEST_CASE("where sizes are generic, the rule is exact: collective if and only if
         INFO(test::reproduction(seed, from, to));
         Index missing = 0;
         for (Index rank : oracle::ranks(from)) missing += oracle::missing(from, to, rank);
-        CHECK((kind_of(from.signature(), to.signature()) == Kind::collective) == (missing > 0));
+        CHECK((kind_of(from, to) == Kind::collective) == (missing > 0));
         (missing > 0 ? moving : silent) += 1;
     }
     CHECK(silent > test::of_seeds(200));
@@ -237,11 +237,10 @@ TEST_CASE("doing nothing is a view, and a view after a view is a view") {
         DynamicDistribution const b = neighbour(a, random, limits.ops);
         DynamicDistribution const c = neighbour(b, random, limits.ops);
         INFO(test::reproduction(seed, a, c));
-        CHECK(kind_of(a.signature(), a.signature()) == Kind::view);
-        if (kind_of(a.signature(), b.signature()) == Kind::view &&
-            kind_of(b.signature(), c.signature()) == Kind::view) {
+        CHECK(kind_of(a, a) == Kind::view);
+        if (kind_of(a, b) == Kind::view && kind_of(b, c) == Kind::view) {
             INFO("by way of ", to_string(b));
-            CHECK(kind_of(a.signature(), c.signature()) == Kind::view);
+            CHECK(kind_of(a, c) == Kind::view);
             ++chains;
         }
     }

@@ -105,7 +105,7 @@ static_assert(!is_local<On2x4<Shard<0, Thirds>, Replicate>, On2x4<Shard<0, Quart
 
 Kind kind(char const* from, char const* to) {
     Shape const shape{64, 64};
-    return kind_of(parse(from, shape).signature(), parse(to, shape).signature());
+    return kind_of(parse(from, shape), parse(to, shape));
 }
 bool fills(char const* from, char const* to) {
     Shape const shape{64, 64};

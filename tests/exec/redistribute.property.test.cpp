@@ -268,7 +268,8 @@ TEST_SUITE("exec/redistribute") {
             Plan<> const whole = first.then(second);
             bool owes = false;
             for (auto const* side : {&a, &b, &c})
-                for (Placement const& placement : side->signature().placements) owes = owes || placement.is_partial();
+                for (PlacementForm const& placement : side->signature().placements)
+                    owes = owes || placement.is_partial();
             for (Index rank = 0; !owes && rank < oracle::rank_limit(c); ++rank) {
                 REQUIRE(whole.cost(rank).received <= first.cost(rank).received + second.cost(rank).received);
             }

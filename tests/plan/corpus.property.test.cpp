@@ -59,7 +59,7 @@ Plan<> transition(test::Random& random) {
         DynamicDistribution const to = random.distribution(across && random.chance(80) ? random.mesh() : mesh, shape);
         Index const node = random.chance(33) ? random.between(2, 6) : 0;
         bool averages = fills_average(from.signature(), to.signature());
-        for (Placement const& placement : to.signature().placements) {
+        for (PlacementForm const& placement : to.signature().placements) {
             averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
         }
         if (averages) continue;

@@ -34,7 +34,7 @@ constexpr Index of_parts() {
     for (Index extent : rows().shape().extents()) sum += extent;             // 10
     for (Index extent : rows().mesh().extents()) sum += extent;              // 2
     for (std::int8_t axis : rows().cuts(0)) sum += axis;                     // 0
-    for (Placement const& placement : rows().signature().placements) sum += placement.dim();
+    for (PlacementForm const& placement : rows().signature().placements) sum += placement.dim();
     SplitRule const& rule = rows().placement(0).rule();
     auto const& from = plan(rows(), whole()).from();
     auto const& to = plan(rows(), whole()).to();

@@ -55,13 +55,13 @@ struct FoldShape {
     bool copies = false;  // along an axis that stays Replicate: they can share a fold, so the rows below do not hold
     bool stays = false;  // an axis is Partial on both sides: its addends may be folded on the way, which can be cheaper
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
-        Placement const& target = to.placement(axis);
-        AxisChange const change = axis_change(from.placement(axis), target);
+        PlacementForm const& target = to.signature()[axis];
+        AxisChange const change = axis_change(from.signature()[axis], target);
         if (change == AxisChange::move && target.is_replicate() && from.mesh().extent(axis) > 1) copies = true;
         if (change == AxisChange::fill || change == AxisChange::alias) fills = true;
         bool const keeps = change == AxisChange::keep || change == AxisChange::scale;
         if (keeps && from.mesh().extent(axis) > 1) stays = true;
-        if (change == AxisChange::move && !(from.placement(axis) == target)) moves = true;
+        if (change == AxisChange::move && !(from.placement(axis) == to.placement(axis))) moves = true;
         if (change != AxisChange::fold) continue;
         FoldForm const form = target.is_shard()       ? FoldForm::to_shard
                               : target.is_replicate() ? FoldForm::to_copies
@@ -71,9 +71,9 @@ struct FoldShape {
     }
     // The axes that stay must cut as before: their cuts stand in front of the new ones.
     for (int dim = 0; dim < from.shape().rank(); ++dim) {
-        for (int i = 0; i < from.cuts(dim).size(); ++i) {
-            if (i >= to.cuts(dim).size() || from.cuts(dim)[i] != to.cuts(dim)[i]) moves = true;
-        }
+        AxisList const held = from.cuts(dim);
+        AxisList const needed = to.cuts(dim);
+        for (int i = 0; i < held.size(); ++i) moves = moves || i >= needed.size() || held[i] != needed[i];
     }
     bool const folds = result.form != FoldForm::none;
     if (fills || stays || (folds && (moves || copies))) result.form = FoldForm::mixed;
@@ -129,10 +129,10 @@ constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
     if (across) {
         bool owes = false;
         for (int axis = 0; axis < from.mesh().axes(); ++axis) {
-            owes = owes || (from.placement(axis).is_partial() && from.mesh().extent(axis) > 1);
+            owes = owes || (from.signature()[axis].is_partial() && from.mesh().extent(axis) > 1);
         }
         bool fills = false;
-        for (int axis = 0; axis < to.mesh().axes(); ++axis) fills = fills || to.placement(axis).is_partial();
+        for (int axis = 0; axis < to.mesh().axes(); ++axis) fills = fills || to.signature()[axis].is_partial();
         if (fills) return {!owes && detail::one_rank_of(from.mesh(), to.mesh()), 0};
         if (owes && detail::one_rank_of(to.mesh(), from.mesh()) && to.contains(rank)) {
             return {true, to.shape().size()};
@@ -143,7 +143,7 @@ constexpr void add_to_bound(Index& total, Index elements, Index count = 1) {
         return {true, detail::missing(from, to, rank)};
     }
     if (!from.contains(rank)) return {true, 0};
-    if (kind_of(from.signature(), to.signature()) != Kind::collective) return {true, 0};
+    if (kind_of(from, to) != Kind::collective) return {true, 0};
     detail::FoldShape const fold = detail::fold_shape(from, to);
     Index const local = from.local_shape(rank).size();
     switch (fold.form) {

@@ -43,10 +43,11 @@ constexpr Placement placement_of(One const& placement, Index extent, Index parts
 template <class... P>
 constexpr Placements placements_of(Signature const& types, DynamicMesh const& mesh, DynamicShape const& shape,
                                    P const&... placements) {
-    Placements result = types.placements;
+    Placements result;
+    for (int axis = 0; axis < types.axes; ++axis) result.push_back(Placement(types[axis]));
     for (int dim = 0; dim < shape.rank(); ++dim) {
         Index extent = shape.extent(dim);  // of the first piece; boundaries check that all are alike
-        for (int axis : types.cuts[dim]) {
+        for (int axis : types.cuts(dim)) {
             Index const parts = mesh.extent(axis);
             int next = 0;
             ((next++ == axis ? static_cast<void>(result[axis] = placement_of(placements, extent, parts)) : void()),
@@ -60,12 +61,10 @@ constexpr Placements placements_of(Signature const& types, DynamicMesh const& me
 template <class... P>
 constexpr DynamicDistribution of_types(DynamicMesh const& mesh, DynamicShape const& shape, AxisList const& order,
                                        P const&... placements) {
-    Signature types;
-    (types.placements.push_back(placement_of_type(placements)), ...);
-    bool const fits =
-        types.placements.size() == mesh.axes() && arrange(types, shape.rank(), order) == SignatureFault::none;
-    return DynamicDistribution(mesh, shape, fits ? placements_of(types, mesh, shape, placements...) : types.placements,
-                               order);
+    Placements const known{placement_of_type(placements)...};
+    Signature types(known);
+    bool const fits = types.axes == mesh.axes() && arrange(types, shape.rank(), order) == SignatureFault::none;
+    return DynamicDistribution(mesh, shape, fits ? placements_of(types, mesh, shape, placements...) : known, order);
 }
 
 struct Typed {};
@@ -78,9 +77,10 @@ struct StaticSignature {
 template <class M, class S, class Order, class... P>
 consteval StaticSignature static_signature() {
     StaticSignature result;
-    (result.signature.placements.push_back(placement_of_type(P{})), ...);
+    result.signature = Signature(Placements{placement_of_type(P{})...});
     for (int axis = 0; axis < M::axes(); ++axis) {
-        if (M::static_extent(axis) == 1) result.signature.ones |= 1U << axis;
+        if (M::static_extent(axis) == 1)
+            result.signature.ones = static_cast<std::uint8_t>(result.signature.ones | 1U << axis);
     }
     result.fault = arrange(result.signature, S::rank(), Order::list());
     return result;
@@ -136,10 +136,6 @@ public:
 
     [[nodiscard]] constexpr DynamicDistribution const& value() const& noexcept { return *this; }
     [[nodiscard]] constexpr DynamicDistribution value() && noexcept { return *this; }
-
-    [[nodiscard]] friend constexpr bool operator==(Distribution const& a, Distribution const& b) noexcept {
-        return a.value() == b.value();
-    }
 };
 
 namespace detail {
@@ -155,17 +151,12 @@ concept TypedDistribution = detail::is_typed_distribution<std::remove_cvref_t<T>
 template <class T>
 concept AnyDistribution = TypedDistribution<T> || std::same_as<std::remove_cvref_t<T>, DynamicDistribution>;
 
-/// `distribution<Replicate, Shard<0>>(mesh, shape)`: one placement per mesh axis, the first axis cuts first.
-template <PlacementType... P, Index... E, Index... X>
-    requires(sizeof...(P) > 0)
-[[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape) {
-    return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<>, P...>(mesh, shape, P{}...);
-}
-/// The same with another cutting order: `distribution<Shard<0>, Shard<0>>(mesh, shape, AxisOrder<1, 0>{})`.
+/// `distribution<Replicate, Shard<0>>(mesh, shape)`: one placement per mesh axis, the first axis cuts first; or in
+/// another order: `distribution<Shard<0>, Shard<0>>(mesh, shape, AxisOrder<1, 0>{})`.
 template <PlacementType... P, Index... E, Index... X, int... Axes>
     requires(sizeof...(P) > 0)
 [[nodiscard]] constexpr auto distribution(Mesh<E...> const& mesh, Shape<X...> const& shape,
-                                          AxisOrder<Axes...> /*order*/) {
+                                          AxisOrder<Axes...> /*order*/ = {}) {
     return Distribution<Mesh<E...>, Shape<X...>, AxisOrder<Axes...>, P...>(mesh, shape, P{}...);
 }
 /// Placements as arguments, for rules that carry numbers: `Shard<0, Boundaries>{{0, 3, 9}}`.
@@ -182,15 +173,10 @@ template <Index... E, Index... X, int... Axes, PlacementType First, PlacementTyp
 }
 /// The same on a mesh or of a shape that is known at run time: a DynamicDistribution, so that what can only be seen
 /// then is thrown then.
-template <PlacementType... P>
-    requires(sizeof...(P) > 0)
-[[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape) {
-    return detail::of_types(mesh, shape, {}, P{}...);
-}
 template <PlacementType... P, int... Axes>
     requires(sizeof...(P) > 0)
 [[nodiscard]] constexpr DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
-                                                         AxisOrder<Axes...> /*order*/) {
+                                                         AxisOrder<Axes...> /*order*/ = {}) {
     return detail::of_types(mesh, shape, AxisOrder<Axes...>::list(), P{}...);
 }
 template <PlacementType First, PlacementType... P>

@@ -17,44 +17,68 @@ namespace reshard::inline v0 {
 /// Throws PlacementError when there is not one placement per mesh axis, a dimension is out of range, two reductions
 /// meet, boundaries do not ascend from 0 to the extent they cut, or a block-cyclic cut is not the last of its
 /// dimension.
+///
+/// Plans hold several, so it is kept small: 248 bytes. constexpr with up to `inline_numbers` numbers of rules, where a
+/// block is one and the boundaries of n parts are n + 1; more of them are interned.
 class DynamicDistribution {
 public:
-    constexpr DynamicDistribution() { signature_.placements.push_back({}); }
+    static constexpr int inline_numbers = 9;  // the boundaries of 8 parts
+
+    constexpr DynamicDistribution() { signature_.axes = 1; }
     constexpr DynamicDistribution(DynamicMesh const& mesh, DynamicShape const& shape, Placements const& placements,
                                   AxisList const& order = {})
-        : mesh_(mesh), shape_(shape) {
-        signature_.placements = placements;
+        : mesh_(mesh), shape_(shape), signature_(placements) {
         if (placements.size() != mesh.axes()) raise_count(placements.size(), mesh.axes());
         SignatureFault const fault = arrange(signature_, shape.rank(), order);
         if (fault != SignatureFault::none) raise_fault(fault);
-        for (int dim = 0; dim < shape.rank(); ++dim) check_rules(dim);
+        for (int dim = 0; dim < shape.rank(); ++dim) check_rules(placements, dim);
+        Index const count = list_numbers(placements, nullptr);
+        count > inline_numbers ? intern_numbers(placements, count) : void(list_numbers(placements, numbers_.few));
     }
 
     [[nodiscard]] constexpr DynamicMesh const& mesh() const& noexcept { return mesh_; }
     [[nodiscard]] constexpr DynamicShape const& shape() const& noexcept { return shape_; }
     [[nodiscard]] constexpr Signature const& signature() const& noexcept { return signature_; }
-    [[nodiscard]] constexpr Placement const& placement(int axis) const& noexcept { return signature_.placements[axis]; }
+    /// What an axis does, with the numbers of its rule.
+    [[nodiscard]] constexpr Placement placement(int axis) const {
+        PlacementForm const& form = signature_[axis];
+        RuleRef const by = rule(axis);
+        if (by.kind == SplitKind::cyclic) return Placement::shard(form.dim(), {by.kind, by.block(), {}});
+        if (by.kind != SplitKind::boundaries) return Placement(form);
+        return Placement::shard(form.dim(), {by.kind, 0, IndexList(by.numbers, numbers_of(axis), interned_)});
+    }
+    [[nodiscard]] constexpr Placements placements() const {
+        Placements result;
+        for (int axis = 0; axis < mesh_.axes(); ++axis) result.push_back(placement(axis));
+        return result;
+    }
+    /// How an axis cuts; the numbers lie in the distribution. \pre it cuts.
+    [[nodiscard]] constexpr RuleRef rule(int axis) const& noexcept {
+        Index const* numbers = interned_ ? numbers_.many : numbers_.few;
+        for (int before = 0; before < axis; ++before) numbers += numbers_of(before);
+        return {signature_[axis].split(), numbers};
+    }
+    RuleRef rule(int axis) && = delete;
     /// The axes that cut a dimension, first cut first.
-    [[nodiscard]] constexpr AxisList const& cuts(int dim) const& noexcept { return signature_.cuts[dim]; }
+    [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept { return signature_.cuts(dim); }
     // Of a temporary, by value: references would outlive it.
     [[nodiscard]] constexpr DynamicMesh mesh() && noexcept { return mesh_; }
     [[nodiscard]] constexpr DynamicShape shape() && noexcept { return shape_; }
     [[nodiscard]] constexpr Signature signature() && noexcept { return signature_; }
-    [[nodiscard]] constexpr Placement placement(int axis) && noexcept { return signature_.placements[axis]; }
-    [[nodiscard]] constexpr AxisList cuts(int dim) && noexcept { return signature_.cuts[dim]; }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return mesh_.contains(rank); }
 
     /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
     [[nodiscard]] constexpr IndexSet index_set(Indices const& coordinates, int dim) const noexcept {
         Interval span{0, shape_.extent(dim)};
-        for (int axis : signature_.cuts[dim]) {
-            if (span.empty()) break;
-            SplitRule const& rule = placement(axis).rule();
+        for (int i = 0; i < signature_.shards && !span.empty(); ++i) {
+            int const axis = signature_.cutting[i];
+            if (signature_[axis].dim() != dim) continue;
+            RuleRef const by = rule(axis);
             Index const parts = mesh_.extent(axis);
-            if (rule.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
-                return IndexSet(span, rule.block, parts, coordinates[axis]);
+            if (by.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
+                return IndexSet(span, by.block(), parts, coordinates[axis]);
             }
-            Interval const cut = part(rule, span.size(), parts, coordinates[axis]);
+            Interval const cut = part(by, span.size(), parts, coordinates[axis]);
             span = cut.empty() ? Interval{shape_.extent(dim), shape_.extent(dim)}
                                : Interval{span.begin + cut.begin, span.begin + cut.end};
         }
@@ -68,15 +92,8 @@ public:
         Box result;
         for (int dim = 0; dim < shape_.rank(); ++dim) {
             IndexSet const set = index_set(coordinates, dim);
-            if (set.is_interval()) {
-                result.push_back(set.span());
-            } else if (set.segments() == 0) {
-                result.push_back({shape_.extent(dim), shape_.extent(dim)});
-            } else if (set.segments() == 1) {
-                result.push_back(set.segment(0));
-            } else {
-                raise_many(rank, dim, set.segments());
-            }
+            if (set.segments() > 1) raise_many(rank, dim, set.segments());
+            result.push_back(set.segments() == 1 ? set.segment(0) : Interval{shape_.extent(dim), shape_.extent(dim)});
         }
         return result;
     }
@@ -155,37 +172,46 @@ public:
     /// divisible extent) are not equality.
     [[nodiscard]] friend constexpr bool operator==(DynamicDistribution const& a,
                                                    DynamicDistribution const& b) noexcept {
-        return a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_.placements == b.signature_.placements &&
-               a.signature_.cuts == b.signature_.cuts;
+        return a.mesh_ == b.mesh_ && a.shape_ == b.shape_ && a.signature_ == b.signature_ &&
+               a.placements() == b.placements();
     }
 
 private:
-    constexpr void check_rules(int dim) const {
-        // `extent` is what the next axis cuts; -1 once the pieces differ in size.
-        Index extent = shape_.extent(dim);
-        for (int axis : signature_.cuts[dim]) {
-            SplitRule const& rule = placement(axis).rule();
+    /// How many numbers the rule of an axis has; those of all axes lie one after the other.
+    [[nodiscard]] constexpr Index numbers_of(int axis) const noexcept {
+        SplitKind const kind = signature_[axis].split();
+        return kind == SplitKind::cyclic ? 1 : kind == SplitKind::boundaries ? mesh_.extent(axis) + 1 : 0;
+    }
+    constexpr Index list_numbers(Placements const& placements, Index* list) const {
+        Index count = 0;
+        for (int axis = 0; axis < mesh_.axes(); ++axis)
+            for (Index i = 0; i < numbers_of(axis); ++i, ++count)
+                if (list != nullptr) list[count] = RuleRef(placements[axis].rule()).numbers[i];
+        return count;
+    }
+    void intern_numbers(Placements const& placements, Index count);
+    constexpr void check_rules(Placements const& placements, int dim) const {
+        Index extent = shape_.extent(dim);  // what the next axis cuts; -1 once the pieces differ in size
+        for (int axis : cuts(dim)) {
+            SplitRule const& rule = placements[axis].rule();
             Index const parts = mesh_.extent(axis);
             if (rule.kind == SplitKind::cyclic && rule.block < 1) raise_block(axis, rule.block);
-            if (rule.kind == SplitKind::boundaries) {
-                check_boundaries(rule.boundaries, axis, parts, extent);
-                Index const first = rule.boundaries[1];
-                for (Index i = 1; i < parts; ++i) {
-                    if (rule.boundaries[i + 1] - rule.boundaries[i] != first) extent = -1;
-                }
-                if (extent >= 0) extent = first;
-            } else if (extent >= 0) {
-                extent = extent % parts == 0 ? extent / parts : -1;
+            if (rule.kind != SplitKind::boundaries) {
+                extent = extent >= 0 && extent % parts == 0 ? extent / parts : -1;
+                continue;
             }
+            IndexList const& at = rule.boundaries;
+            Index const whole = extent;
+            if (at.size() != parts + 1) raise_boundary_count(axis, at.size(), parts);
+            if (extent < 0) raise_uneven_parent(axis);
+            bool ascends = at[0] == 0 && at[parts] == extent;
+            for (Index i = 0; i < parts; ++i) {
+                ascends = ascends && at[i] <= at[i + 1];
+                if (at[i + 1] - at[i] != at[1]) extent = -1;
+            }
+            if (!ascends) raise_boundaries(axis, whole);
+            if (extent >= 0) extent = at[1];
         }
-    }
-    constexpr void check_boundaries(IndexList const& boundaries, int axis, Index parts, Index extent) const {
-        if (boundaries.size() != parts + 1) raise_boundary_count(axis, boundaries.size(), parts);
-        if (extent < 0) raise_uneven_parent(axis);
-        for (Index i = 0; i < parts; ++i) {
-            if (boundaries[i + 1] < boundaries[i]) raise_boundaries(axis, extent);
-        }
-        if (boundaries[0] != 0 || boundaries[parts] != extent) raise_boundaries(axis, extent);
     }
 
     [[noreturn]] static void raise_count(int given, int axes);
@@ -200,6 +226,11 @@ private:
     DynamicMesh mesh_;
     DynamicShape shape_;
     Signature signature_;
+    bool interned_ = false;
+    union Numbers {
+        Index few[inline_numbers]{};
+        Index const* many;
+    } numbers_;
 };
 
 }  // namespace reshard::inline v0

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How algebra/dynamic_distribution.hpp is done: what it throws.
+// How algebra/dynamic_distribution.hpp is done: many numbers, and what it throws.
 #pragma once
 
 #include <reshard/algebra/dynamic_distribution.hpp>
 
 namespace reshard::inline v0 {
+
+RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placements, Index count) {
+    std::vector<Index> list(static_cast<std::size_t>(count));
+    list_numbers(placements, list.data());
+    numbers_.many = detail::intern(list.data(), count);
+    interned_ = true;
+}
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_count(int given, int axes) {
     raise(ErrorCode::placement,
@@ -15,7 +22,7 @@ namespace reshard::inline v0 {
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_fault(SignatureFault fault) const {
     if (fault == SignatureFault::dimension) {
         int dim = 0;
-        for (auto const& placement : signature_.placements) {
+        for (PlacementForm const& placement : signature_.placements) {
             if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= shape_.rank())) {
                 dim = placement.dim();
             }

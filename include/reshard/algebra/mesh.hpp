@@ -12,7 +12,7 @@
 
 namespace reshard::inline v0 {
 
-/// The name of a mesh axis ("dp", "tp"): at most 15 characters, kept inside the mesh.
+/// The name of a mesh axis ("dp", "tp"): at most 15 characters.
 class AxisName {
 public:
     constexpr AxisName() = default;
@@ -21,14 +21,14 @@ public:
             raise(ErrorCode::mesh,
                   concat("reshard::Mesh: the axis name '", text, "' is longer than 15 characters. Fix: shorten it."));
         }
-        for (char c : text) text_[size_++] = c;
+        int size = 0;
+        for (char c : text) text_[size++] = c;
     }
     constexpr AxisName(char const* text) : AxisName(std::string_view(text)) {}
-    [[nodiscard]] constexpr std::string_view view() const noexcept { return {text_, size_}; }
+    [[nodiscard]] constexpr std::string_view view() const noexcept { return text_; }
 
 private:
     char text_[16]{};
-    std::size_t size_ = 0;
 };
 
 /// Which ranks form a mesh. By default 0, 1, 2, ...; `first_rank(8)` shifts them; a list names them one by one
@@ -41,21 +41,28 @@ struct RankList {
 
 /// Extents outer to inner. Rank numbers fit `int`. Axis names are labels: two meshes that differ only in names
 /// are the same mesh. Throws MeshError for an axis below 1, too many ranks, a negative or repeated rank.
+/// constexpr without names and up to `inline_ranks` listed ranks; what is longer is interned.
 class DynamicMesh {
 public:
-    constexpr DynamicMesh() { extents_.push_back(1); }
-    constexpr explicit DynamicMesh(Indices const& extents, RankList ranks = {}) : extents_(extents) {
-        set_ranks(static_cast<RankList&&>(ranks));
+    static constexpr int inline_ranks = 4;
+
+    constexpr DynamicMesh() = default;
+    constexpr explicit DynamicMesh(Indices const& extents, RankList const& ranks = {}) {
+        set_extents(extents);
+        set_ranks(ranks);
     }
 
     template <IntegerList List>
-    constexpr explicit DynamicMesh(List const& extents, RankList ranks = {})
-        : DynamicMesh(detail::indices_of(extents), static_cast<RankList&&>(ranks)) {}
+    constexpr explicit DynamicMesh(List const& extents, RankList const& ranks = {})
+        : DynamicMesh(detail::indices_of(extents), ranks) {}
 
-    [[nodiscard]] constexpr int axes() const noexcept { return extents_.size(); }
+    [[nodiscard]] constexpr int axes() const noexcept { return axes_; }
     [[nodiscard]] constexpr Index extent(int axis) const noexcept { return extents_[axis]; }
-    [[nodiscard]] constexpr Indices const& extents() const& noexcept { return extents_; }
-    [[nodiscard]] constexpr Indices extents() && noexcept { return extents_; }
+    [[nodiscard]] constexpr Indices extents() const noexcept {
+        Indices result;
+        for (int a = 0; a < axes(); ++a) result.push_back(extents_[a]);
+        return result;
+    }
     /// Number of ranks.
     [[nodiscard]] constexpr Index size() const noexcept { return size_; }
     /// Distance, in ordinals, of neighbours along an axis.
@@ -65,22 +72,26 @@ public:
         return product;
     }
 
+    /// Whether the ranks are neither the first rank nor what follows it, one by one.
+    [[nodiscard]] constexpr bool is_listed() const noexcept { return listed_; }
     /// The rank at a row-major position of the mesh, and back (-1 when the rank is not in the mesh).
     [[nodiscard]] constexpr Index rank_at(Index ordinal) const noexcept {
-        return ranks_.ranks.empty() ? ranks_.first + ordinal : ranks_.ranks[ordinal];
+        return listed_ ? number(ordinal) : number(0) + ordinal;
     }
     [[nodiscard]] constexpr Index ordinal(Index rank) const noexcept {
-        if (ranks_.ranks.empty()) {
-            Index const position = rank - ranks_.first;
+        if (!listed_) {
+            Index const position = rank - number(0);
             return position >= 0 && position < size_ ? position : -1;
         }
+        for (Index i = 0; !interned_; ++i)
+            if (i == size_ || numbers_.few[i] == rank) return i == size_ ? -1 : i;
         Index low = 0;
-        Index high = size_;  // the rank, if it is there, stands at [low, high) of by_rank_
+        Index high = size_;  // the rank, if it is there, stands at [low, high) of the sorted places
         while (high - low > 1) {
             Index const middle = low + (high - low) / 2;
-            (ranks_.ranks[by_rank_[middle]] <= rank ? low : high) = middle;
+            (number(place(middle)) <= rank ? low : high) = middle;
         }
-        return ranks_.ranks[by_rank_[low]] == rank ? by_rank_[low] : -1;
+        return number(place(low)) == rank ? place(low) : -1;
     }
     [[nodiscard]] constexpr bool contains(Index rank) const noexcept { return ordinal(rank) >= 0; }
 
@@ -88,7 +99,8 @@ public:
     [[nodiscard]] constexpr Indices coordinates(Index rank) const {
         Index rest = ordinal(rank);
         if (rest < 0) raise_outside(rank);
-        Indices result = extents_;
+        Indices result;
+        result.count = axes();
         for (int a = axes() - 1; a > 0; --a) {
             result[a] = rest % extents_[a];
             rest /= extents_[a];
@@ -97,101 +109,87 @@ public:
         return result;
     }
     /// The lowest rank number in the mesh, and the highest.
-    [[nodiscard]] constexpr Index lowest_rank() const noexcept {
-        return ranks_.ranks.empty() ? ranks_.first : ranks_.ranks[by_rank_[0]];
-    }
+    [[nodiscard]] constexpr Index lowest_rank() const noexcept { return listed_ ? number(place(0)) : number(0); }
     [[nodiscard]] constexpr Index last_rank() const noexcept {
-        return ranks_.ranks.empty() ? ranks_.first + size_ - 1 : ranks_.ranks[by_rank_.back()];
+        return listed_ ? number(place(size_ - 1)) : number(0) + size_ - 1;
     }
     /// The same ranks in the same order under other extents. Throws MeshError when these do not hold as many.
     [[nodiscard]] constexpr DynamicMesh reshaped(Indices const& extents) const {
-        DynamicMesh result(extents, first_rank(ranks_.ranks.empty() ? ranks_.first : 0));
+        DynamicMesh result = *this;
+        result.named_ = false;
+        result.set_extents(extents);
         if (result.size_ != size_) raise_count(size_, result.size_);
-        result.ranks_ = ranks_;
-        result.by_rank_ = by_rank_;
         return result;
     }
-    [[nodiscard]] constexpr RankList const& ranks() const& noexcept { return ranks_; }
-    [[nodiscard]] constexpr RankList ranks() && noexcept { return ranks_; }
+    [[nodiscard]] constexpr RankList ranks() const {
+        if (!listed_) return first_rank(number(0));
+        if (interned_) return {0, IndexList(numbers_.many, size_, true)};
+        Index list[inline_ranks]{};
+        for (int i = 0; i < size_; ++i) list[i] = numbers_.few[i];
+        return {0, IndexList(list, size_)};
+    }
 
     /// Labels the axes, outer to inner.
-    constexpr void name_axes(InlineList<AxisName, max_axes> const& names) {
-        if (names.size() != axes()) raise_names(names.size());
-        names_ = names;
-    }
-    [[nodiscard]] constexpr std::string_view axis_name(int axis) const noexcept {
-        return axis < names_.size() ? names_[axis].view() : std::string_view();
-    }
+    void name_axes(InlineList<AxisName, max_axes> const& names);
+    [[nodiscard]] std::string_view axis_name(int axis) const noexcept;
     /// The axis called `name`. Throws MeshError when there is none.
-    [[nodiscard]] constexpr int axis(std::string_view name) const {
-        for (int a = 0; a < names_.size(); ++a)
-            if (names_[a].view() == name) return a;
-        raise_no_axis(name);
-    }
+    [[nodiscard]] int axis(std::string_view name) const;
 
     /// Same extents and same ranks in the same order; names do not count.
     [[nodiscard]] friend constexpr bool operator==(DynamicMesh const& a, DynamicMesh const& b) noexcept {
-        if (!(a.extents_ == b.extents_)) return false;
-        return a.ranks_.first == b.ranks_.first && a.ranks_.ranks == b.ranks_.ranks;
+        if (a.listed_ != b.listed_ || !(a.extents() == b.extents())) return false;
+        for (Index i = 0; i < a.numbers(); ++i)
+            if (a.number(i) != b.number(i)) return false;
+        return true;
     }
 
 private:
-    constexpr void set_ranks(RankList ranks) {
-        if (axes() < 1) raise(ErrorCode::mesh, "reshard::Mesh: no axes given. Fix: a mesh has one axis or more.");
-        for (int a = 0; a < axes(); ++a) {
-            if (extents_[a] < 1) raise_extent(a, extents_[a]);
-            if (!multiply_fits(size_, extents_[a], size_) || size_ > INT32_MAX) raise_size();
-        }
-        if (ranks.first < 0 || ranks.first > INT32_MAX - (size_ - 1)) raise_size();
-        if (!ranks.ranks.empty()) {
-            if (ranks.ranks.size() != size_) raise_count(ranks.ranks.size(), size_);
-            ranks.first = 0;          // says nothing beside a list
-            bool consecutive = true;  // then the first rank says it all, and ordinal() needs no search
-            for (Index i = 1; i < size_; ++i) consecutive = consecutive && ranks.ranks[i] == ranks.ranks[0] + i;
-            if (consecutive) {
-                if (ranks.ranks[0] < 0) raise_repeated(ranks.ranks[0]);
-                if (ranks.ranks.back() > INT32_MAX) raise_repeated(ranks.ranks.back());
-                ranks = {ranks.ranks[0], {}};
-            } else {
-                by_rank_ = sorted_places(ranks.ranks);
-                check_distinct(ranks.ranks);
-            }
-        }
-        ranks_ = static_cast<RankList&&>(ranks);
+    /// How many rank numbers are kept: all, or the first.
+    [[nodiscard]] constexpr Index numbers() const noexcept { return listed_ ? size_ : 1; }
+    [[nodiscard]] constexpr Index number(Index i) const noexcept {
+        return interned_ ? numbers_.many[i] : numbers_.few[i];
     }
-    constexpr void check_distinct(IndexList const& ranks) const {
+    /// Place `i` of a list in ascending order of the ranks.
+    [[nodiscard]] constexpr Index place(Index i) const noexcept {
+        if (interned_) return numbers_.many[size_ + i];
+        for (Index at = 0;; ++at) {
+            Index lower = 0;
+            for (Index other = 0; other < size_; ++other) lower += numbers_.few[other] < numbers_.few[at] ? 1 : 0;
+            if (lower == i) return at;
+        }
+    }
+    constexpr void set_extents(Indices const& extents) {
+        if (extents.empty()) raise(ErrorCode::mesh, "reshard::Mesh: no axes given. Fix: a mesh has one axis or more.");
+        Index size = 1;
+        for (int a = 0; a < extents.size(); ++a) {
+            if (extents[a] < 1) raise_extent(a, extents[a]);
+            if (!multiply_fits(size, extents[a], size) || size > INT32_MAX) raise_size();
+            extents_[a] = static_cast<std::int32_t>(extents[a]);
+        }
+        axes_ = static_cast<std::int8_t>(extents.size());
+        size_ = static_cast<std::int32_t>(size);
+    }
+    constexpr void set_ranks(RankList const& given) {
+        IndexList const& list = given.ranks;
+        if (list.empty()) return set_first(given.first);
+        if (list.size() != size_) raise_count(list.size(), size_);
         for (Index i = 0; i < size_; ++i) {
-            Index const rank = ranks[by_rank_[i]];
-            if (rank < 0 || rank > INT32_MAX) raise_repeated(rank);
-            if (i > 0 && rank == ranks[by_rank_[i - 1]]) raise_repeated(rank);
+            if (list[i] < 0 || list[i] > INT32_MAX) raise_repeated(list[i]);
+            listed_ = listed_ || list[i] != list[0] + i;
+        }
+        if (!listed_) return set_first(list[0]);  // says it all, and ordinal() needs no search
+        if (size_ > inline_ranks) return intern_ranks(list);
+        for (int i = 0; i < size_; ++i) {
+            for (int before = 0; before < i; ++before)
+                if (list[before] == list[i]) raise_repeated(list[i]);
+            numbers_.few[i] = static_cast<std::int32_t>(list[i]);
         }
     }
-    /// The places of a list in ascending order of what stands there: a heap sort, for lists of any length.
-    static constexpr IndexList sorted_places(IndexList const& list) {
-        Index const count = list.size();
-        Index* const places = new Index[static_cast<std::size_t>(count)]{};
-        for (Index i = 0; i < count; ++i) places[i] = i;
-        auto const sink = [&](Index parent, Index end) {
-            for (Index child = 2 * parent + 1; child < end; child = 2 * parent + 1) {
-                if (child + 1 < end && list[places[child]] < list[places[child + 1]]) ++child;
-                if (list[places[parent]] >= list[places[child]]) return;
-                Index const lower = places[parent];
-                places[parent] = places[child];
-                places[child] = lower;
-                parent = child;
-            }
-        };
-        for (Index i = count / 2; i-- > 0;) sink(i, count);
-        for (Index end = count; end-- > 1;) {
-            Index const last = places[0];
-            places[0] = places[end];
-            places[end] = last;
-            sink(0, end);
-        }
-        IndexList const result(places, count);
-        delete[] places;
-        return result;
+    constexpr void set_first(Index first) {
+        if (first < 0 || first > INT32_MAX - (size_ - 1)) raise_size();
+        numbers_.few[0] = static_cast<std::int32_t>(first);
     }
+    void intern_ranks(IndexList const& ranks);
     [[noreturn]] static void raise_extent(int axis, Index extent);
     [[noreturn]] static void raise_size();
     [[noreturn]] static void raise_count(Index given, Index size);
@@ -200,11 +198,19 @@ private:
     [[noreturn]] void raise_no_axis(std::string_view name) const;
     [[noreturn]] void raise_outside(Index rank) const;
 
-    Indices extents_;
-    Index size_ = 1;
-    RankList ranks_;
-    IndexList by_rank_;  ///< of a list: its places in ascending order of the ranks
-    InlineList<AxisName, max_axes> names_;
+    /// The ranks, or the first of them. Interned: behind a list its places in ascending order of the ranks, and behind
+    /// these the names, one after the other.
+    union Numbers {
+        std::int32_t few[inline_ranks]{};
+        Index const* many;
+    };
+    std::int32_t extents_[max_axes]{1};
+    std::int32_t size_ = 1;
+    std::int8_t axes_ = 1;
+    bool listed_ = false;
+    bool interned_ = false;
+    bool named_ = false;
+    Numbers numbers_;
 };
 
 /// A mesh whose number of axes, and every extent that is not `dynamic`, is part of the type.
@@ -221,9 +227,9 @@ public:
     static constexpr bool is_static = ((Extents != dynamic) && ...);
 
     constexpr Mesh() requires is_static : DynamicMesh(make({}, Extents...)) {}
-    constexpr explicit Mesh(RankList ranks) requires(
+    constexpr explicit Mesh(RankList const& ranks) requires(
         sizeof...(Extents) > 0 && is_static)  // the first half keeps deduction from `Mesh{8}` off Mesh<>
-        : DynamicMesh(make(static_cast<RankList&&>(ranks), Extents...)) {}
+        : DynamicMesh(make(ranks, Extents...)) {}
     template <std::integral... Integers>
         requires(sizeof...(Integers) == sizeof...(Extents))
     constexpr Mesh(Integers... extents) : DynamicMesh(make({}, static_cast<Index>(extents)...)) {
@@ -249,35 +255,27 @@ public:
         return extents[axis];
     }
     /// The same mesh on other ranks: `Mesh{2, 4}.on(first_rank(8))`, `Mesh{3}.on({0, {4, 0, 2}})`.
-    [[nodiscard]] constexpr Mesh on(RankList ranks) const {
+    [[nodiscard]] constexpr Mesh on(RankList const& ranks) const {
         Mesh copy = *this;
-        static_cast<DynamicMesh&>(copy) = DynamicMesh(extents(), static_cast<RankList&&>(ranks));
+        static_cast<DynamicMesh&>(copy) = DynamicMesh(extents(), ranks);
         return copy;
     }
     /// The same mesh with labelled axes: `Mesh{2, 4}.named("dp", "tp")`.
     template <class... Names>
-    [[nodiscard]] constexpr Mesh named(Names... names) const {
+    [[nodiscard]] Mesh named(Names... names) const {
         static_assert(sizeof...(Names) == sizeof...(Extents), "reshard::Mesh: give one name per axis.");
         Mesh copy = *this;
-        InlineList<AxisName, max_axes> list;
-        (list.push_back(AxisName(names)), ...);
-        copy.name_axes(list);
+        copy.name_axes({AxisName(names)...});
         return copy;
     }
 
     [[nodiscard]] constexpr DynamicMesh const& value() const& noexcept { return *this; }
     [[nodiscard]] constexpr DynamicMesh value() && noexcept { return *this; }
 
-    [[nodiscard]] friend constexpr bool operator==(Mesh const& a, Mesh const& b) noexcept {
-        return a.value() == b.value();
-    }
-
 private:
     template <class... Integers>
-    static constexpr DynamicMesh make(RankList ranks, Integers... extents) {
-        Indices list;
-        (list.push_back(extents), ...);
-        return DynamicMesh(list, static_cast<RankList&&>(ranks));
+    static constexpr DynamicMesh make(RankList const& ranks, Integers... extents) {
+        return DynamicMesh(Indices{static_cast<Index>(extents)...}, ranks);
     }
 };
 

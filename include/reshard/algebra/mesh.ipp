@@ -1,10 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// How algebra/mesh.hpp is done: what it throws.
+// How algebra/mesh.hpp is done: long lists, names, and what it throws.
 #pragma once
 
 #include <reshard/algebra/mesh.hpp>
 
+#include <cstdlib>  // qsort
+#include <cstring>  // memcpy
+#include <vector>   // vector
+
 namespace reshard::inline v0 {
+
+RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
+    auto const count = static_cast<std::size_t>(size_);
+    std::vector<Index> table(2 * count);
+    for (std::size_t i = 0; i < count; ++i) {
+        table[i] = ranks[static_cast<Index>(i)];
+        table[count + i] = table[i] << 32 | static_cast<Index>(i);  // to be sorted by rank
+    }
+    std::qsort(&table[count], count, sizeof(Index), [](void const* a, void const* b) {
+        return *static_cast<Index const*>(a) < *static_cast<Index const*>(b) ? -1 : 1;
+    });
+    Index last = -1;
+    for (std::size_t i = count; i < 2 * count; ++i) {
+        if (table[i] >> 32 == last) raise_repeated(last);
+        last = table[i] >> 32;
+        table[i] &= INT32_MAX;
+    }
+    numbers_.many = detail::intern(table.data(), 2 * size_);
+    interned_ = true;
+}
+
+RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
+    if (names.size() != axes()) raise_names(names.size());
+    Index const count = listed_ ? 2 * size_ : 1;
+    std::vector<Index> table(static_cast<std::size_t>(count + 2 * axes()));
+    for (Index i = 0; i < count; ++i) table[static_cast<std::size_t>(i)] = i < numbers() ? number(i) : place(i - size_);
+    std::memcpy(table.data() + count, names.begin(), sizeof(AxisName) * static_cast<std::size_t>(axes()));
+    numbers_.many = detail::intern(table.data(), count + 2 * axes());
+    interned_ = named_ = true;
+}
+RESHARD_INLINE std::string_view DynamicMesh::axis_name(int axis) const noexcept {
+    if (!named_) return {};
+    Index const* const names = numbers_.many + (listed_ ? 2 * size_ : 1);
+    return reinterpret_cast<char const*>(names) + sizeof(AxisName) * static_cast<unsigned>(axis);
+}
+RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {
+    for (int a = 0; named_ && a < axes(); ++a)
+        if (axis_name(a) == name) return a;
+    raise_no_axis(name);
+}
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_extent(int axis, Index extent) {
     raise(ErrorCode::mesh,
@@ -31,7 +75,7 @@ namespace reshard::inline v0 {
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_no_axis(std::string_view name) const {
     std::string known;
-    for (auto const& axis : names_) known += concat(known.empty() ? "" : ", ", axis.view());
+    for (int a = 0; named_ && a < axes(); ++a) known += concat(known.empty() ? "" : ", ", axis_name(a));
     raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name, "'; the names are: ",
                                   known.empty() ? std::string("none") : known, ". Fix: name the axes with named()."));
 }

@@ -17,10 +17,12 @@ inline void print_list(std::string& text, Index const* values, Index count) {
 
 RESHARD_INLINE AxisList printed_order(Signature const& signature) {
     AxisList result;
+    if (signature.shards < 2) return result;
     unsigned done = 0;
     unsigned wanted = 0;
     InlineList<AxisList, max_rank> lists;
-    for (auto const& cuts : signature.cuts) {
+    for (int dim = 0; dim < signature.rank; ++dim) {
+        AxisList const cuts = signature.cuts(dim);
         bool ascending = true;
         for (int i = 0; i + 1 < cuts.size(); ++i) ascending = ascending && cuts[i] < cuts[i + 1];
         if (ascending) continue;
@@ -171,17 +173,19 @@ RESHARD_INLINE std::string to_string(DynamicMesh const& mesh) {
     std::string text = "(";
     detail::print_list(text, mesh.extents().begin(), mesh.axes());
     text += ')';
-    if (!mesh.ranks().ranks.empty()) {
+    if (mesh.is_listed()) {
+        RankList const list = mesh.ranks();
         text += '[';
-        detail::print_list(text, mesh.ranks().ranks.data(), mesh.ranks().ranks.size());
+        detail::print_list(text, list.ranks.data(), list.ranks.size());
         text += ']';
-    } else if (mesh.ranks().first != 0) {
-        text += concat("+", mesh.ranks().first);
+    } else if (mesh.rank_at(0) != 0) {
+        text += concat("+", mesh.rank_at(0));
     }
     return text;
 }
 RESHARD_INLINE std::string to_string(DynamicDistribution const& distribution) {
-    std::string text = to_string(distribution.mesh()) + ":(";
+    std::string text = to_string(distribution.mesh());
+    text += ":(";
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         if (axis != 0) text += ',';
         text += to_string(distribution.placement(axis));

@@ -72,15 +72,12 @@ template <class Byte>
     DynamicShape const shape = permute(distribution.shape(), order);
     Indices const places = inverse_permutation(order);
     Placements placements;
-    for (Placement const& placement : distribution.signature().placements) {
+    for (Placement const& placement : distribution.placements()) {
         bool const moves = placement.is_shard();
         placements.push_back(moves ? Placement::shard(static_cast<int>(places[placement.dim()]), placement.rule())
                                    : placement);
     }
-    AxisList cuts;
-    for (int dim = 0; dim < shape.rank(); ++dim)
-        for (std::int8_t axis : distribution.cuts(dim)) cuts.push_back(axis);
-    return DynamicDistribution(distribution.mesh(), shape, placements, cuts);
+    return DynamicDistribution(distribution.mesh(), shape, placements, distribution.signature().order());
 }
 
 namespace detail {

@@ -15,18 +15,41 @@ namespace reshard::inline v0 {
 
 enum class PlacementKind : std::uint8_t { replicate, shard, partial };
 
-/// A placement as a value: what run-time code and the rules of the algebra work with.
-class Placement {
+/// What a placement does, without the numbers of its rule: all that the algebra of transitions asks.
+class PlacementForm {
+public:
+    [[nodiscard]] constexpr PlacementKind kind() const noexcept { return kind_; }
+    [[nodiscard]] constexpr bool is_replicate() const noexcept { return kind_ == PlacementKind::replicate; }
+    [[nodiscard]] constexpr bool is_shard() const noexcept { return kind_ == PlacementKind::shard; }
+    [[nodiscard]] constexpr bool is_partial() const noexcept { return kind_ == PlacementKind::partial; }
+    [[nodiscard]] constexpr int dim() const noexcept { return dim_; }            ///< shard: tensor dimension
+    [[nodiscard]] constexpr SplitKind split() const noexcept { return split_; }  ///< shard: the kind of cut
+    [[nodiscard]] constexpr Reduce op() const noexcept { return op_; }           ///< partial: what is owed
+
+    friend constexpr bool operator==(PlacementForm const&, PlacementForm const&) = default;
+
+protected:
+    std::int16_t dim_ = 0;  // a tensor has a few; what is far beyond stays beyond
+    PlacementKind kind_ : 2 = PlacementKind::replicate;
+    SplitKind split_ : 2 = SplitKind::chunk;
+    Reduce op_ : 4 = Reduce::sum;
+};
+
+/// A placement as a value: what run-time code works with.
+class Placement : public PlacementForm {
 public:
     constexpr Placement() = default;  ///< replicate
+    /// A placement without numbers. \pre no boundaries and not cyclic, or else not yet known.
+    constexpr explicit Placement(PlacementForm form) noexcept : PlacementForm(form) { rule_.kind = split_; }
     [[nodiscard]] static constexpr Placement replicate() noexcept { return {}; }
-    [[nodiscard]] static constexpr Placement shard(int dim, SplitRule rule = {}) {
+    [[nodiscard]] static constexpr Placement shard(int dim, SplitRule const& rule = {}) {
         Placement placement;
         placement.kind_ = PlacementKind::shard;
-        placement.dim_ = dim;
-        if (rule.kind != SplitKind::cyclic) rule.block = 0;  // what a rule does not use must not make it another rule
-        if (rule.kind != SplitKind::boundaries) rule.boundaries = {};
-        placement.rule_ = static_cast<SplitRule&&>(rule);
+        placement.dim_ = static_cast<std::int16_t>(smaller(larger(dim, INT16_MIN), INT16_MAX));
+        placement.split_ = placement.rule_.kind = rule.kind;
+        // What a rule does not use must not make it another rule.
+        if (rule.kind == SplitKind::cyclic) placement.rule_.block = rule.block;
+        if (rule.kind == SplitKind::boundaries) placement.rule_.boundaries = rule.boundaries;
         return placement;
     }
     [[nodiscard]] static constexpr Placement partial(Reduce op) noexcept {
@@ -36,21 +59,12 @@ public:
         return placement;
     }
 
-    [[nodiscard]] constexpr PlacementKind kind() const noexcept { return kind_; }
-    [[nodiscard]] constexpr bool is_replicate() const noexcept { return kind_ == PlacementKind::replicate; }
-    [[nodiscard]] constexpr bool is_shard() const noexcept { return kind_ == PlacementKind::shard; }
-    [[nodiscard]] constexpr bool is_partial() const noexcept { return kind_ == PlacementKind::partial; }
-    [[nodiscard]] constexpr int dim() const noexcept { return dim_; }                  ///< shard: tensor dimension
     [[nodiscard]] constexpr SplitRule const& rule() const& noexcept { return rule_; }  ///< shard: how it is cut
     [[nodiscard]] constexpr SplitRule rule() && noexcept { return rule_; }
-    [[nodiscard]] constexpr Reduce op() const noexcept { return op_; }  ///< partial: what is owed
 
     friend constexpr bool operator==(Placement const&, Placement const&) = default;
 
 private:
-    PlacementKind kind_ = PlacementKind::replicate;
-    Reduce op_ = Reduce::sum;
-    int dim_ = 0;
     SplitRule rule_;
 };
 

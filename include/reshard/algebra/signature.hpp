@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/signature.hpp
-/// \brief  The placements of a tensor and, per dimension, which axes cut it in which order: all a rule needs to know.
+/// \brief  What the axes do to a tensor and, per dimension, which cut it in which order: all a rule needs to know.
 /// \depends placement. constexpr.
 ///
 /// One structure serves both faces: run-time distributions carry one, typed distributions have one per type.
@@ -25,12 +25,6 @@ struct AxisOrder {
     }
 };
 
-struct Signature {
-    Placements placements;
-    InlineList<AxisList, max_rank> cuts;  ///< per tensor dimension: the axes that cut it, first cut first
-    unsigned ones = 0;                    ///< types only: bit a is set when axis a is statically of size 1
-};
-
 /// What is wrong with a list of placements, if anything. An enumerator per sentence, because types report it at
 /// compile time and values at run time.
 enum class SignatureFault : std::uint8_t {
@@ -41,9 +35,40 @@ enum class SignatureFault : std::uint8_t {
     cyclic_inside  ///< a block-cyclic cut that is not the last of its dimension
 };
 
-/// Sorts axes into `cuts` and reports the first fault. \pre as many placements as axes.
+/// A byte or two per fact, because every distribution has one.
+struct Signature {
+    PlacementForm placements[max_axes]{};
+    std::int8_t axes = 0;             ///< of the mesh
+    std::int8_t rank = 0;             ///< of the tensor
+    std::int8_t shards = 0;           ///< how many of them cut
+    std::int8_t cutting[max_axes]{};  ///< these, dimension by dimension, first cut first
+    std::uint8_t ones = 0;            ///< types only: bit a is set when axis a is statically of size 1
+
+    constexpr Signature() = default;
+    template <class Forms>
+    constexpr explicit Signature(Forms const& list) {
+        for (PlacementForm const& placement : list) placements[axes++] = placement;
+    }
+    [[nodiscard]] constexpr PlacementForm const& operator[](int axis) const noexcept { return placements[axis]; }
+    /// The axes that cut a dimension, first cut first.
+    [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept {
+        AxisList result;
+        for (int i = 0; i < shards; ++i)
+            if (placements[cutting[i]].dim() == dim) result.push_back(cutting[i]);
+        return result;
+    }
+    /// Those of all dimensions: the order that makes the same signature of the same placements.
+    [[nodiscard]] constexpr AxisList order() const noexcept {
+        AxisList result;
+        for (int i = 0; i < shards; ++i) result.push_back(cutting[i]);
+        return result;
+    }
+    friend constexpr bool operator==(Signature const&, Signature const&) = default;
+};
+
+/// Sorts axes by what they cut and reports the first fault. \pre as many placements as axes.
 constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const& order) noexcept {
-    int const axes = signature.placements.size();
+    int const axes = signature.axes;
     unsigned listed = 0;
     for (int axis : order) {
         if (axis < 0 || axis >= axes || ((listed >> axis) & 1U) != 0) return SignatureFault::order;
@@ -51,39 +76,31 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
     }
     bool owes = false;
     Reduce op = Reduce::sum;
-    for (auto const& placement : signature.placements) {
+    for (PlacementForm const& placement : signature.placements) {
         if (placement.is_shard() && (placement.dim() < 0 || placement.dim() >= rank)) return SignatureFault::dimension;
         if (!placement.is_partial()) continue;
         if (owes && placement.op() != op) return SignatureFault::two_ops;
         owes = true;
         op = placement.op();
     }
-    signature.cuts = {};
+    signature.rank = static_cast<std::int8_t>(rank);
+    signature.shards = 0;
     for (int dim = 0; dim < rank; ++dim) {
-        AxisList axes_of_dim;
-        auto const cuts_dim = [&](int axis) {
-            return signature.placements[axis].is_shard() && signature.placements[axis].dim() == dim;
+        int const first = signature.shards;
+        auto const add = [&](int axis) {
+            bool const cuts = signature[axis].is_shard() && signature[axis].dim() == dim;
+            if (cuts) signature.cutting[signature.shards++] = static_cast<std::int8_t>(axis);
         };
-        for (std::int8_t axis : order)
-            if (cuts_dim(axis)) axes_of_dim.push_back(axis);
-        int const in_order = axes_of_dim.size();
-        for (int axis = 0; axis < axes; ++axis) {
-            if (cuts_dim(axis) && ((listed >> axis) & 1U) == 0) axes_of_dim.push_back(static_cast<std::int8_t>(axis));
+        for (int axis : order) add(axis);
+        int const in_order = signature.shards;
+        for (int axis = 0; axis < axes; ++axis)
+            if (((listed >> axis) & 1U) == 0) add(axis);
+        if (in_order != first && in_order != signature.shards) return SignatureFault::order;
+        for (int i = first; i + 1 < signature.shards; ++i) {
+            if (signature[signature.cutting[i]].split() == SplitKind::cyclic) return SignatureFault::cyclic_inside;
         }
-        if (in_order != 0 && in_order != axes_of_dim.size()) return SignatureFault::order;
-        for (int i = 0; i + 1 < axes_of_dim.size(); ++i) {
-            if (signature.placements[axes_of_dim[i]].rule().kind == SplitKind::cyclic) {
-                return SignatureFault::cyclic_inside;
-            }
-        }
-        signature.cuts.push_back(axes_of_dim);
     }
     return SignatureFault::none;
-}
-
-/// Whether the axis cuts by the same rule on both sides, by the rule's numbers. Types know it from the rule's type.
-[[nodiscard]] constexpr bool same_cut(Signature const& a, Signature const& b, int axis) noexcept {
-    return a.placements[axis].rule() == b.placements[axis].rule();
 }
 
 }  // namespace reshard::inline v0

@@ -57,8 +57,21 @@ struct SplitRule {
     friend constexpr bool operator==(SplitRule const&, SplitRule const&) = default;
 };
 
+/// A rule and where its numbers lie, which must outlive it: what parts are computed from.
+struct RuleRef {
+    SplitKind kind = SplitKind::chunk;
+    Index const* numbers = nullptr;  ///< cyclic: the block; boundaries: the positions
+
+    constexpr RuleRef() = default;
+    constexpr RuleRef(SplitKind rule, Index const* values) noexcept : kind(rule), numbers(values) {}
+    constexpr RuleRef(SplitRule const& rule) noexcept
+        : kind(rule.kind), numbers(kind == SplitKind::cyclic ? &rule.block : rule.boundaries.data()) {}
+    /// Elements per block. \pre cyclic
+    [[nodiscard]] constexpr Index block() const noexcept { return *numbers; }
+};
+
 /// Part `i` of `extent` cut into `parts`, relative to the extent. Not for cyclic: its parts are no intervals.
-[[nodiscard]] constexpr Interval part(SplitRule const& rule, Index extent, Index parts, Index i) noexcept {
+[[nodiscard]] constexpr Interval part(RuleRef rule, Index extent, Index parts, Index i) noexcept {
     switch (rule.kind) {
         case SplitKind::balanced: {
             Index const quotient = extent / parts;
@@ -66,7 +79,7 @@ struct SplitRule {
             Index const begin = i * quotient + smaller(i, longer);
             return {begin, begin + quotient + (i < longer ? 1 : 0)};
         }
-        case SplitKind::boundaries: return {rule.boundaries[i], rule.boundaries[i + 1]};
+        case SplitKind::boundaries: return {rule.numbers[i], rule.numbers[i + 1]};
         case SplitKind::chunk:
         case SplitKind::cyclic: break;
     }
@@ -77,12 +90,12 @@ struct SplitRule {
 
 /// Parts come in two lengths, that of the first and that of the last: how many of those before part `i` are as long as
 /// the first. Not for boundaries and cyclic. \pre part i is not empty.
-[[nodiscard]] constexpr Index parts_as_first(SplitRule const& rule, Index extent, Index parts, Index i) noexcept {
+[[nodiscard]] constexpr Index parts_as_first(RuleRef rule, Index extent, Index parts, Index i) noexcept {
     return rule.kind == SplitKind::balanced ? smaller(extent % parts, i) : i;
 }
 
 /// The part that holds element `position`. \pre 0 <= position < extent.
-[[nodiscard]] constexpr Index part_of(SplitRule const& rule, Index extent, Index parts, Index position) noexcept {
+[[nodiscard]] constexpr Index part_of(RuleRef rule, Index extent, Index parts, Index position) noexcept {
     switch (rule.kind) {
         case SplitKind::balanced: {
             Index const quotient = extent / parts;
@@ -93,14 +106,14 @@ struct SplitRule {
         }
         case SplitKind::boundaries: {
             Index low = 0;
-            Index high = parts;  // boundaries[low] <= position < boundaries[high]
+            Index high = parts;  // numbers[low] <= position < numbers[high]
             while (high - low > 1) {
                 Index const middle = low + (high - low) / 2;
-                (rule.boundaries[middle] <= position ? low : high) = middle;
+                (rule.numbers[middle] <= position ? low : high) = middle;
             }
             return low;
         }
-        case SplitKind::cyclic: return position / rule.block % parts;
+        case SplitKind::cyclic: return position / rule.block() % parts;
         case SplitKind::chunk: break;
     }
     return position / ceil_div(extent, parts);
@@ -171,7 +184,7 @@ public:
 private:
     Interval span_;
     Index block_ = 0;
-    Index parts_ = 1;
+    Index parts_ = 0;
     Index part_ = 0;
 };
 

@@ -69,8 +69,8 @@ template <AnyDistribution From, AnyDistribution To>
     if (across) {
         bool owes = false;
         bool fills = false;
-        for (int axis = 0; axis < sources.axes(); ++axis) owes = owes || from.placement(axis).is_partial();
-        for (int axis = 0; axis < targets.axes(); ++axis) fills = fills || to.placement(axis).is_partial();
+        for (int axis = 0; axis < sources.axes(); ++axis) owes = owes || from.signature()[axis].is_partial();
+        for (int axis = 0; axis < targets.axes(); ++axis) fills = fills || to.signature()[axis].is_partial();
         bool const to_one = sources.axes() == 1 && detail::one_rank_of(targets, sources);
         bool const from_one = targets.axes() == 1 && detail::one_rank_of(sources, targets);
         if (owes && to_one && !fills) {
@@ -83,7 +83,7 @@ template <AnyDistribution From, AnyDistribution To>
         if (fills && from_one && !owes) return {true, 0, 0, 0};
         if (owes || fills) return result;
     } else {
-        if (kind_of(from.signature(), to.signature()) != Kind::collective) return {true, 0, 0, 0};
+        if (kind_of(from, to) != Kind::collective) return {true, 0, 0, 0};
         fold = detail::fold_shape(from, to);
     }
     if (fold.form == detail::FoldForm::mixed) return result;

@@ -48,7 +48,7 @@ enum class AxisChange : std::uint8_t {
     move,   ///< Replicate or Shard on both sides
 };
 
-[[nodiscard]] constexpr AxisChange axis_change(Placement const& from, Placement const& to) noexcept {
+[[nodiscard]] constexpr AxisChange axis_change(PlacementForm const& from, PlacementForm const& to) noexcept {
     if (from.is_partial() && to.is_partial()) {
         if (from.op() == to.op()) return AxisChange::keep;
         return is_linear(from.op()) && is_linear(to.op()) ? AxisChange::scale : AxisChange::fold;
@@ -60,10 +60,10 @@ enum class AxisChange : std::uint8_t {
 
 /// Whether some axis would have to be filled with the identity of an average.
 [[nodiscard]] constexpr bool fills_average(Signature const& from, Signature const& to) noexcept {
-    for (int axis = 0; axis < from.placements.size(); ++axis) {
-        Placement const& target = to.placements[axis];
+    for (int axis = 0; axis < from.axes; ++axis) {
+        PlacementForm const& target = to[axis];
         if (!target.is_partial() || target.op() != Reduce::avg) continue;
-        AxisChange const change = axis_change(from.placements[axis], target);
+        AxisChange const change = axis_change(from[axis], target);
         if (change == AxisChange::fill || change == AxisChange::fold) return true;
     }
     return false;
@@ -76,8 +76,8 @@ template <class Same>
     unsigned const ones = from.ones & to.ones;
     auto const counts = [&](int axis) { return ((ones >> axis) & 1U) == 0; };
     bool copies = false;
-    for (int axis = 0; axis < from.placements.size(); ++axis) {
-        switch (axis_change(from.placements[axis], to.placements[axis])) {
+    for (int axis = 0; axis < from.axes; ++axis) {
+        switch (axis_change(from[axis], to[axis])) {
             case AxisChange::fold:
                 if (counts(axis)) return Kind::collective;
                 break;
@@ -88,26 +88,26 @@ template <class Same>
             case AxisChange::move: break;
         }
     }
-    for (int dim = 0; dim < from.cuts.size(); ++dim) {
+    for (int dim = 0; dim < from.rank; ++dim) {
         AxisList held;
         AxisList needed;
-        for (std::int8_t axis : from.cuts[dim])
+        for (std::int8_t axis : from.cuts(dim))
             if (counts(axis)) held.push_back(axis);
-        for (std::int8_t axis : to.cuts[dim])
+        for (std::int8_t axis : to.cuts(dim))
             if (counts(axis)) needed.push_back(axis);
-        while (!held.empty() && to.placements[held.back()].is_partial()) held.pop_back();
+        while (!held.empty() && to[held.back()].is_partial()) held.pop_back();
         if (held.size() > needed.size()) return Kind::collective;
         for (int i = 0; i < held.size(); ++i) {
             if (held[i] != needed[i] || !same(held[i])) return Kind::collective;
         }
-        if (needed.size() > held.size() && to.placements[needed.back()].rule().kind == SplitKind::cyclic) {
-            copies = true;
-        }
+        if (needed.size() > held.size() && to[needed.back()].split() == SplitKind::cyclic) copies = true;
     }
     return copies ? Kind::copy : Kind::view;
 }
-[[nodiscard]] constexpr Kind kind_of(Signature const& from, Signature const& to) noexcept {
-    return kind_of(from, to, [&](int axis) { return same_cut(from, to, axis); });
+/// The same for two distributions, whose rules are compared by their numbers.
+[[nodiscard]] constexpr Kind kind_of(DynamicDistribution const& from, DynamicDistribution const& to) noexcept {
+    return kind_of(from.signature(), to.signature(),
+                   [&](int axis) { return from.placement(axis).rule() == to.placement(axis).rule(); });
 }
 
 namespace detail {

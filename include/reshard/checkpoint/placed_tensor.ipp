@@ -17,16 +17,14 @@ RESHARD_INLINE std::vector<PlacedTensor> placed_tensors(std::span<LocalTensor co
 
 RESHARD_INLINE DynamicDistribution PlacementRule::of(DynamicShape const& shape, DType dtype) const {
     Placements placements;
-    AxisList order;
+    AxisList order = any_.signature().order();
     for (int axis = 0; axis < mesh().axes(); ++axis) {
-        Placement const& placement = any_.placement(axis);
+        Placement const placement = any_.placement(axis);
         bool const fits = !placement.is_shard() || (placement.dim() < shape.rank() && is_byte_sized(dtype));
         placements.push_back(fits ? placement : Placement::replicate());
     }
-    for (int dim = 0; dim < max_rank; ++dim)
-        for (int const axis : any_.cuts(dim)) order.push_back(static_cast<std::int8_t>(axis));
     for (int axis = 0; axis < mesh().axes(); ++axis)
-        if (!any_.placement(axis).is_shard()) order.push_back(static_cast<std::int8_t>(axis));
+        if (!any_.signature()[axis].is_shard()) order.push_back(static_cast<std::int8_t>(axis));
     return DynamicDistribution(mesh(), shape, placements, order);
 }
 

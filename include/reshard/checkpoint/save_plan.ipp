@@ -90,7 +90,7 @@ private:
         unsigned free = 0;
         AxisList apart;
         for (int axis = 0; axis < mesh.axes(); ++axis) {
-            Placement const& placement = from.placement(axis);
+            PlacementForm const& placement = from.signature()[axis];
             if (mesh.extent(axis) == 1) {
                 free |= 1U << axis;  // one addend, one part, one copy
             } else if (placement.is_partial()) {

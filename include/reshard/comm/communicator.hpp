@@ -46,8 +46,18 @@ struct Verdict {
     int rank = -1;
     std::string reason;
     std::uint64_t digest = 0;
+    /// Makes the reason where somebody must be told, perhaps in the thread of another rank: it takes longer than to
+    /// agree. Counts while `reason` is empty, and until agree() has returned.
+    std::string (*words)(void const* about) = nullptr;
+    void const* about = nullptr;
 
     [[nodiscard]] bool ok() const noexcept { return code == ErrorCode::none; }
+    [[nodiscard]] std::string said() const { return reason.empty() && words != nullptr ? words(about) : reason; }
+    /// For who outlives what it is about.
+    void settle() {
+        reason = said();
+        words = nullptr;
+    }
 };
 
 /// One rank's part in an exchange, bound to its transfers, to be carried out as often as wanted. Move-only; a
@@ -274,16 +284,18 @@ template <class Get>
     for (int r = 0; r < ranks; ++r) {
         if (get(r).ok()) continue;
         Verdict failing = get(r);
+        failing.settle();
         failing.rank = r;
         return failing;
     }
     Verdict first = get(0);
     for (int r = 1; r < ranks; ++r) {
         if (get(r).digest == first.digest) continue;
+        first.settle();
         first.code = ErrorCode::mismatch;
         first.rank = r;
         // The reasons say what each of the two has in hand, where the caller wrote it down.
-        std::string const mine = get(r).reason;
+        std::string const mine = get(r).said();
         if (mine.empty() && first.reason.empty()) {
             first.reason = differs;
             return first;
@@ -295,6 +307,7 @@ template <class Get>
                                      : ". Fix: give every rank the same arguments.");
         return first;
     }
+    first.words = nullptr;
     first.rank = 0;
     return first;
 }

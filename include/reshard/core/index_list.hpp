@@ -59,9 +59,10 @@ public:
     constexpr IndexList() = default;
     constexpr IndexList(std::initializer_list<Index> values)
         : IndexList(values.begin(), static_cast<Index>(values.size())) {}
-    constexpr IndexList(Index const* values, Index count) : count_(count) {
+    /// `interned`: the values are part of an interned list already.
+    constexpr IndexList(Index const* values, Index count, bool interned = false) : count_(count) {
         if (count > inline_capacity) {
-            interned_ = detail::intern(values, count);
+            interned_ = interned ? values : detail::intern(values, count);
         } else {
             for (Index i = 0; i < count; ++i) inline_[i] = values[i];
         }

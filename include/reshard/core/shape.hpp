@@ -109,8 +109,6 @@ public:
     [[nodiscard]] constexpr DynamicShape value() && noexcept { return *this; }
     void narrow(int dim, Index extent) = delete;  ///< the type says the extents
 
-    [[nodiscard]] friend constexpr bool operator==(Shape const&, Shape const&) = default;
-
 private:
     template <class... Integers>
     static constexpr DynamicShape make(Integers... extents) {

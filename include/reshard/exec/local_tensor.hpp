@@ -56,7 +56,7 @@ struct PartialPart {
                                               Indices const& coordinates) noexcept {
     PartialPart part;
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        Placement const& placement = distribution.placement(axis);
+        PlacementForm const& placement = distribution.signature()[axis];
         if (!placement.is_partial()) continue;
         if (axis_change(Placement::replicate(), placement) != AxisChange::fill) continue;
         part.op = placement.op();

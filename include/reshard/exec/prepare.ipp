@@ -94,7 +94,11 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
     digest(words, plan, change, options.factor);
     verdict.digest = words.value();
     // What the others show should this rank be the one that differs.
-    if (verdict.ok()) verdict.reason = concat("prepared ", move_text(plan, change, options.factor));
+    auto const text = [&] { return concat("prepared ", move_text(plan, change, options.factor)); };
+    if (verdict.ok()) {
+        verdict.about = &text;
+        verdict.words = [](void const* about) { return (*static_cast<decltype(text)*>(about))(); };
+    }
     agree_or_raise(comm, std::move(verdict));
     return prepared;
 }

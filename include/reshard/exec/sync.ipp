@@ -19,7 +19,7 @@ struct SyncAxes {
 
     explicit SyncAxes(DynamicDistribution const& distribution) {
         for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-            bool const copied = distribution.placement(axis).is_replicate();
+            bool const copied = distribution.signature()[axis].is_replicate();
             (copied ? copies : cuts).push_back(static_cast<std::int8_t>(axis));
             if (copied) replicas *= distribution.mesh().extent(axis);
         }
@@ -84,7 +84,7 @@ inline void check_sync(LocalTensor const& tensor, int source) {
         raise(code, concat("reshard::sync: tensor '", tensor.name, "' ", parts...));
     };
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        if (!distribution.placement(axis).is_partial()) continue;
+        if (!distribution.signature()[axis].is_partial()) continue;
         refuse(ErrorCode::placement, "is ", to_string(distribution),
                ": its ranks hold addends, which need not be equal. Fix: redistribute it to R or S first, or leave it "
                "out.");

@@ -152,7 +152,7 @@ private:
 
 inline void check_partial(LocalTensor const& tensor) {
     for (int axis = 0; axis < tensor.distribution.mesh().axes(); ++axis) {
-        Placement const& placement = tensor.distribution.placement(axis);
+        PlacementForm const& placement = tensor.distribution.signature()[axis];
         if (!placement.is_partial()) continue;
         if (!has_identity(placement.op())) {
             raise(ErrorCode::transition,

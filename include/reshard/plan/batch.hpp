@@ -30,15 +30,16 @@ namespace detail {
     for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
         Index extent = distribution.shape().extent(dim);
         for (int axis : distribution.cuts(dim)) {
-            SplitRule const& rule = distribution.placement(axis).rule();
+            RuleRef const rule = distribution.rule(axis);
             Index const parts = distribution.mesh().extent(axis);
             if (rule.kind == SplitKind::boundaries) {
                 Index longest = 0;
                 for (Index i = 0; i < parts; ++i) longest = larger(longest, part(rule, extent, parts, i).size());
                 extent = longest;
             } else if (rule.kind == SplitKind::cyclic && parts > 1) {
-                Index const turns = extent / rule.block / parts;  // in which every part gets a whole block
-                extent = turns * rule.block + smaller(extent - turns * parts * rule.block, rule.block);
+                Index const block = rule.block();
+                Index const turns = extent / block / parts;  // in which every part gets a whole block
+                extent = turns * block + smaller(extent - turns * parts * block, block);
             } else {
                 extent = ceil_div(extent, parts);
             }

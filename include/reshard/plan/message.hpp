@@ -16,7 +16,7 @@ namespace reshard::inline v0 {
 struct BoxRepeat {
     int dim = 0;
     Index pitch = 0;
-    Index count = 1;
+    Index count = 0;
     friend constexpr bool operator==(BoxRepeat const&, BoxRepeat const&) = default;
 };
 

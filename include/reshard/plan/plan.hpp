@@ -192,8 +192,8 @@ private:
     constexpr Plan(From const& from, To const& to, bool across, Index ranks_per_node, StepsMaker maker)
         : from_(from),
           to_(to),
-          ranks_per_node_(ranks_per_node),
           relayed_(maker),
+          ranks_per_node_(static_cast<std::int32_t>(smaller<Index>(ranks_per_node, INT32_MAX))),
           across_(across),
           kind_(across ? Kind::collective : kind_within()) {}
 
@@ -203,14 +203,14 @@ private:
         if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
             return transition_kind<From, To>;
         } else {
-            return kind_of(source().signature(), target().signature());
+            return kind_of(source(), target());
         }
     }
 
     From from_;
     To to_;
-    Index ranks_per_node_;
     StepsMaker relayed_;  ///< null: directly
+    std::int32_t ranks_per_node_;
     bool across_;
     Kind kind_;
 };
@@ -252,7 +252,8 @@ template <AnyDistribution From, AnyDistribution To>
 [[nodiscard]] inline Plan<> plan_across(DynamicDistribution const& from, DynamicDistribution const& to) {
     detail::require_same(from, to, false);
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-        if (to.placement(axis).is_partial() && to.placement(axis).op() == Reduce::avg) detail::raise_fills_average();
+        PlacementForm const& placement = to.signature()[axis];
+        if (placement.is_partial() && placement.op() == Reduce::avg) detail::raise_fills_average();
     }
     return Plan<>(from, to, true);
 }

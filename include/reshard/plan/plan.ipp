@@ -68,8 +68,8 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
         Refinement middle(outline.needed().distribution, outline.needed().owner);
         bool spread = false;
         for (int axis = 0; axis < plan.from.mesh().axes(); ++axis) {
-            if (!plan.to.placement(axis).is_replicate() || plan.from.mesh().extent(axis) == 1) continue;
-            if (plan.from.placement(axis).is_replicate() && outline.addends() <= 2) continue;
+            if (!plan.to.signature()[axis].is_replicate() || plan.from.mesh().extent(axis) == 1) continue;
+            if (plan.from.signature()[axis].is_replicate() && outline.addends() <= 2) continue;
             middle.cut_evenly(axis);
             spread = true;
         }
@@ -129,25 +129,20 @@ RESHARD_INLINE std::uint64_t detail::hash_of(PlanValue const& plan) noexcept {
 }
 
 RESHARD_INLINE DynamicDistribution detail::dual(DynamicDistribution const& distribution) {
-    Placements placements;
-    AxisList order;
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        Placement const& placement = distribution.placement(axis);
+    Placements placements = distribution.placements();
+    for (Placement& placement : placements) {
+        if (placement.is_shard()) continue;
         if (placement.is_replicate()) {
-            placements.push_back(Placement::partial(Reduce::sum));
-        } else if (placement.is_shard()) {
-            placements.push_back(placement);
+            placement = Placement::partial(Reduce::sum);
         } else if (placement.op() == Reduce::sum) {
-            placements.push_back(Placement::replicate());
+            placement = Placement::replicate();
         } else {
             raise(ErrorCode::transition, concat("reshard::Plan::adjoint: Partial<", name(placement.op()),
                                                 "> is not a sum, so the transition has no adjoint. "
                                                 "Fix: only R, S and P+ are differentiated."));
         }
     }
-    for (int dim = 0; dim < distribution.shape().rank(); ++dim)
-        for (std::int8_t axis : distribution.cuts(dim)) order.push_back(axis);
-    return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, order);
+    return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, distribution.signature().order());
 }
 
 RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
@@ -172,7 +167,7 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
     }
     bool const across = first.is_across() || next.is_across();
     bool averages = !across && fills_average(first.from().signature(), next.to().signature());
-    for (Placement const& placement : next.to().signature().placements) {
+    for (PlacementForm const& placement : next.to().signature().placements) {
         averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
     }
     if (averages) {
@@ -186,24 +181,25 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
 
 /// Every list after its length: what follows a distribution, or a shorter one, cannot be read as its end.
 RESHARD_INLINE void detail::digest(Digest& digest, DynamicDistribution const& distribution) {
-    digest.add_word_signed(distribution.mesh().axes()).add_word_signed(distribution.shape().rank());
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        Placement const& placement = distribution.placement(axis);
-        digest.add_word_signed(distribution.mesh().extent(axis)).add_word(static_cast<std::uint64_t>(placement.kind()));
+    DynamicMesh const& mesh = distribution.mesh();
+    digest.add_word_signed(mesh.axes()).add_word_signed(distribution.shape().rank());
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        PlacementForm const& placement = distribution.signature()[axis];
+        digest.add_word_signed(mesh.extent(axis)).add_word(static_cast<std::uint64_t>(placement.kind()));
         if (placement.is_partial()) digest.add_word(static_cast<std::uint64_t>(placement.op()));
         if (!placement.is_shard()) continue;
-        SplitRule const& rule = placement.rule();
-        digest.add_word_signed(placement.dim())
-            .add_word(static_cast<std::uint64_t>(rule.kind))
-            .add_word_signed(rule.block)
-            .add_word_signed(rule.boundaries.size());
-        for (Index position : rule.boundaries) digest.add_word_signed(position);
+        RuleRef const rule = distribution.rule(axis);
+        digest.add_word_signed(placement.dim()).add_word(static_cast<std::uint64_t>(rule.kind));
+        if (rule.kind == SplitKind::cyclic) digest.add_word_signed(rule.block());
+        for (Index i = 0; rule.kind == SplitKind::boundaries && i <= mesh.extent(axis); ++i) {
+            digest.add_word_signed(rule.numbers[i]);
+        }
     }
-    digest.add_word_signed(distribution.mesh().rank_at(0)).add_word_signed(distribution.mesh().ranks().ranks.size());
-    for (Index rank : distribution.mesh().ranks().ranks) digest.add_word_signed(rank);
+    Index const listed = mesh.is_listed() ? mesh.size() : 0;
+    digest.add_word_signed(mesh.rank_at(0)).add_word_signed(listed);
+    for (Index i = 0; i < listed; ++i) digest.add_word_signed(mesh.rank_at(i));
     for (Index extent : distribution.shape().extents()) digest.add_word_signed(extent);
-    for (auto const& cuts : distribution.signature().cuts)  // as many axes as there are shards
-        for (int axis : cuts) digest.add_word_signed(axis);
+    for (int axis : distribution.signature().order()) digest.add_word_signed(axis);  // as many as there are shards
 }
 
 }  // namespace reshard::inline v0

@@ -42,12 +42,7 @@ struct Relabelling {
         raise(ErrorCode::mesh, concat("reshard::on_mesh: the mesh ", to_string(mesh), " has not the extents of ",
                                       to_string(distribution.mesh()), ". Fix: only the ranks may differ."));
     }
-    Placements placements;
-    AxisList order;
-    for (int axis = 0; axis < mesh.axes(); ++axis) placements.push_back(distribution.placement(axis));
-    for (int dim = 0; dim < distribution.shape().rank(); ++dim)
-        for (std::int8_t axis : distribution.cuts(dim)) order.push_back(axis);
-    return DynamicDistribution(mesh, distribution.shape(), placements, order);
+    return DynamicDistribution(mesh, distribution.shape(), distribution.placements(), distribution.signature().order());
 }
 
 namespace detail {
@@ -106,7 +101,7 @@ inline void require_relabelled(std::vector<Relabelled> const& tensors, std::vect
         }
         for (DynamicDistribution const* side : {&tensor.from, &tensor.to}) {
             for (int axis = 0; axis < side->mesh().axes(); ++axis) {
-                if (!side->placement(axis).is_partial()) continue;
+                if (!side->signature()[axis].is_partial()) continue;
                 raise(ErrorCode::transition, concat("reshard::relabel: ", to_string(*side),
                                                     " owes a reduction: no rank holds its values. "
                                                     "Fix: relabel between placements without Partial."));

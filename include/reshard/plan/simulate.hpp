@@ -31,7 +31,7 @@ class WorldRanks {
 public:
     WorldRanks(DynamicMesh const& from, DynamicMesh const& to) : from_(from), to_(to), same_(from == to) {
         if (same_) return;
-        if (from.ranks().ranks.empty() && to.ranks().ranks.empty()) {
+        if (!from.is_listed() && !to.is_listed()) {
             Index const low = larger(from.rank_at(0), to.rank_at(0));
             Index const high = smaller(from.last_rank(), to.last_rank());
             shared_ = larger<Index>(0, high - low + 1);

@@ -27,7 +27,7 @@ test::Limits limits_of(std::uint64_t seed) {
 
 /// Whether two ordinals agree on those of the axes by which a grid cuts `dim`.
 bool agree(Grid const& grid, Index a, Index b, int dim, unsigned axes) {
-    for (auto const& cut : grid.dims[dim].cuts) {
+    for (auto const& cut : grid.cuts(dim)) {
         for (int axis = 0; axis < grid.mesh->axes(); ++axis) {
             if (((grid.axes_of(cut) & axes) >> axis & 1U) == 0) continue;
             Index const stride = grid.mesh->stride(axis);

@@ -88,10 +88,10 @@ struct StoredMatch {
                          concat("replica_axes names axis ", axis, " of the mesh ", to_string(to.mesh()),
                                 ". Fix: name axes that the meshes of tensors with replicas have."));
         }
-        if (to.placement(axis).is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
+        if (to.signature()[axis].is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
     }
     for (int axis = to.mesh().axes() - 1; axis >= 0 && axes == 0 && options.replica_axes.empty(); --axis) {
-        if (to.placement(axis).is_replicate()) axes = 1U << static_cast<unsigned>(axis);
+        if (to.signature()[axis].is_replicate()) axes = 1U << static_cast<unsigned>(axis);
     }
     return axes;
 }
@@ -116,8 +116,8 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
     }
     DynamicDistribution const& to = target.distribution;
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-        if (!to.placement(axis).is_partial()) continue;
-        Reduce const op = to.placement(axis).op();
+        if (!to.signature()[axis].is_partial()) continue;
+        Reduce const op = to.signature()[axis].op();
         if (op == Reduce::avg) {
             raise_wanted(ErrorCode::transition, target.name,
                          "Pavg has no identity to fill with. Fix: load as R and average later, or use P+.");

@@ -18,7 +18,7 @@ public:
         DynamicMesh const& mesh = to.mesh();
         for (int axis = 0; axis < mesh.axes(); ++axis) {
             coordinates_.push_back(0);
-            Placement const& placement = to.placement(axis);
+            PlacementForm const& placement = to.signature()[axis];
             if (placement.is_shard()) {
                 cutting_[static_cast<std::size_t>(placement.dim())].push_back(axis);
             } else if (axis_change(Placement::replicate(), placement) != AxisChange::fill) {

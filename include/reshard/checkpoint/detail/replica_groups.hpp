@@ -19,7 +19,7 @@ namespace reshard::inline v0::detail {
     Indices const at = mesh.coordinates(rank);
     std::vector<Index> ordinals{own};
     for (int axis = 0; axis < mesh.axes(); ++axis) {
-        if (!distribution.placement(axis).is_replicate()) continue;
+        if (!distribution.signature()[axis].is_replicate()) continue;
         std::size_t const so_far = ordinals.size();
         for (Index step = 0; step < mesh.extent(axis); ++step) {
             if (step == at[axis]) continue;
@@ -43,7 +43,7 @@ namespace reshard::inline v0::detail {
     Indices const replica = mesh.coordinates(rank);
     Index ordinal = 0;
     for (int axis = 0; axis < mesh.axes(); ++axis) {
-        bool const free = distribution.placement(axis).is_replicate();
+        bool const free = distribution.signature()[axis].is_replicate();
         ordinal = ordinal * mesh.extent(axis) + (free ? replica : group)[axis];
     }
     return static_cast<int>(mesh.rank_at(ordinal));
@@ -53,7 +53,7 @@ namespace reshard::inline v0::detail {
 [[nodiscard]] inline bool has_replicas(DynamicDistribution const& distribution) noexcept {
     if (distribution.shape().size() == 0) return false;
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        if (distribution.placement(axis).is_replicate() && distribution.mesh().extent(axis) > 1) return true;
+        if (distribution.signature()[axis].is_replicate() && distribution.mesh().extent(axis) > 1) return true;
     }
     return false;
 }

@@ -65,7 +65,7 @@ namespace reshard::inline v0::detail {
     std::vector<LocalTensor> result;
     for (LocalTensor const& tensor : tensors) {
         DynamicDistribution const& from = tensor.distribution;
-        Placements placements = from.signature().placements;
+        Placements placements = from.placements();
         Reduce op = Reduce::sum;
         for (Placement const& placement : placements)
             if (placement.is_partial()) op = placement.op();

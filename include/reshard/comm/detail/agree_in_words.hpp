@@ -19,11 +19,13 @@ template <class Maximum, class Gather, class Spread>
     std::uint64_t const* const most = maximum(words);
     if (most[0] == 0 && most[1] == ~most[2] && most[3] == ~most[4]) {
         Verdict joint = mine;
+        joint.words = nullptr;
         joint.rank = 0;
         return joint;
     }
     // The slow way: somebody fails or differs, so everybody looks at all verdicts and hears the texts that matter.
-    std::uint64_t const own[3] = {static_cast<std::uint64_t>(mine.code), mine.digest, mine.reason.size()};
+    std::string const said = mine.said();
+    std::uint64_t const own[3] = {static_cast<std::uint64_t>(mine.code), mine.digest, said.size()};
     std::uint64_t const* const all = gather(own);
     auto const at = [&](int rank) { return all + Index{3} * rank; };
     int failing = 0;
@@ -37,7 +39,7 @@ template <class Maximum, class Gather, class Spread>
     for (int i = 0; i < count; ++i) {
         seen[i].code = static_cast<ErrorCode>(at(from[i])[0]);
         seen[i].digest = at(from[i])[1];
-        seen[i].reason = spread(mine.reason, from[i], at(from[i])[2]);
+        seen[i].reason = spread(said, from[i], at(from[i])[2]);
     }
     Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
     joint.rank = from[count - 1];

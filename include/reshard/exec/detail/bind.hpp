@@ -104,8 +104,8 @@ template <class Byte>
     std::vector<Message> messages;
     Indices const coordinates = from.mesh().coordinates(rank);
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
-        bool const fills = axis_change(from.placement(axis), to.placement(axis)) == AxisChange::fill;
-        if (fills && from.placement(axis).is_replicate() && coordinates[axis] != 0) return messages;
+        bool const fills = axis_change(from.signature()[axis], to.signature()[axis]) == AxisChange::fill;
+        if (fills && from.signature()[axis].is_replicate() && coordinates[axis] != 0) return messages;
     }
     IndexSets const have = index_sets(from, coordinates);
     IndexSets const want = index_sets(to, coordinates);

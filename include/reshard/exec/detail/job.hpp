@@ -46,9 +46,11 @@ public:
     Job(PlanValue const& plan, RankSteps const& mine, int rank, ConstDynamicView const& source,
         DynamicView const& destination, std::span<std::byte> scratch, MemoryPolicy const& memory)
         : memory_(&memory) {
-        Places const places(plan, mine, rank, source, destination, scratch);
+        fold_.addends = 0;  // until this rank is known to fold
+        Places const places(plan, mine, rank, source, destination, scratch, fold_);
+        steps_.reserve(static_cast<std::size_t>(mine.steps.list.size()));
         for (Step const& step : mine.steps.list) {
-            steps_.push_back({step.kind, step.op, mine.change.to, step.multiply, step.divide, {}, {}, {}});
+            steps_.push_back({step.kind, step.op, mine.change.to, step.multiply, step.divide, {}});
             bind(steps_.back(), plan, mine, step, rank, destination, places);
         }
     }
@@ -87,28 +89,25 @@ private:
         DType dtype;
         Index multiply;
         Index divide;
-        Receive whole;           ///< fill, scale: the destination; without address where there is none
-        FoldWork reduction;      ///< fold; no addends where this rank folds nothing
         JobTransfers transfers;  ///< exchange, copy
     };
 
     /// Where the layouts of a plan lie on this rank; empty where it has no part of them.
     struct Places {
-        Binding<std::byte const> source;
-        Binding<std::byte> destination;
-        Binding<std::byte> slots;   ///< the addends of what the rank folds
-        Binding<std::byte> folded;  ///< the result, where it lies in scratch memory
-        FoldWork fold;
+        PlanValue const& plan;
+        ValueChange const& change;
+        int rank;
+        ConstDynamicView const& from;
+        DynamicView const& to;
+        std::byte* addends = nullptr;  ///< of what the rank folds
+        std::byte* result = nullptr;   ///< of the fold, where it lies in scratch memory
+        Index slot_bytes = 0;
 
-        Places(PlanValue const& plan, RankSteps const& mine, int rank, ConstDynamicView const& from,
-               DynamicView const& to, std::span<std::byte> scratch) {
-            fold.addends = 0;  // until this rank is known to fold
-            ValueChange const& change = mine.change;
-            bool const gives = plan.from.contains(rank);
-            if (gives) source = {from.data(), change.from, from.strides(), plan.from, rank};
-            if (plan.to.contains(rank)) destination = {to.data(), change.to, to.strides(), plan.to, rank};
+        Places(PlanValue const& whole, RankSteps const& mine, int own, ConstDynamicView const& source,
+               DynamicView const& destination, std::span<std::byte> scratch, FoldWork& fold)
+            : plan(whole), change(mine.change), rank(own), from(source), to(destination) {
             Step const* const step = mine.steps.find(StepKind::fold);
-            if (step == nullptr || !gives) return;
+            if (step == nullptr || !plan.from.contains(rank)) return;
             planning::Layout const& layout = mine.steps.to(*step);
             DynamicShape const shape = layout.distribution.local_shape(rank);
             Indices const dense = row_major_strides(shape);
@@ -116,11 +115,9 @@ private:
             fold.dtype = change.from;
             fold.addends = mine.steps.from(*step).addends;
             fold.divisor = step->op == Reduce::avg ? fold.addends : 1;
-            fold.slot_bytes = shape.size() * bytes(change.from);
-            std::byte* const addends = aligned(scratch.data());
-            std::byte* const result = aligned(addends == nullptr ? nullptr : addends + fold.slot_bytes * fold.addends);
-            slots = {addends, change.from, dense, layout.distribution, rank, fold.slot_bytes};
-            folded = {result, change.from, dense, layout.distribution, rank};
+            fold.slot_bytes = slot_bytes = shape.size() * bytes(change.from);
+            addends = aligned(scratch.data());
+            result = aligned(addends == nullptr ? nullptr : addends + slot_bytes * fold.addends);
             fold.slots = box_transfer<std::byte const>(addends, change.from, dense, Box(shape));
             fold.folded = box_transfer(result, change.from, dense, Box(shape));
             if (layout.place == Place::scratch) {
@@ -134,11 +131,19 @@ private:
             if (shape.size() == 0 || !mine_alone) fold.addends = 0;
         }
         [[nodiscard]] Binding<std::byte const> read(planning::Layout const& layout) const {
-            if (layout.place == Place::source) return source;
-            return layout.place == Place::scratch ? folded : destination;
+            if (layout.place != Place::source) return bound(layout, result, 0);
+            if (!plan.from.contains(rank)) return {};
+            return {from.data(), change.from, from.strides(), plan.from, rank};
         }
-        [[nodiscard]] Binding<std::byte> const& write(planning::Layout const& layout) const {
-            return layout.place == Place::scratch ? slots : destination;
+        [[nodiscard]] Binding<std::byte> write(planning::Layout const& layout) const {
+            return bound(layout, addends, slot_bytes);
+        }
+        [[nodiscard]] Binding<std::byte> bound(planning::Layout const& layout, std::byte* scratch, Index slot) const {
+            bool const here = layout.place == Place::destination;
+            DynamicDistribution const& held = here ? plan.to : layout.distribution;
+            if (!held.contains(rank)) return {};
+            if (here) return {to.data(), change.to, to.strides(), held, rank};
+            return {scratch, change.from, row_major_strides(held.local_shape(rank)), held, rank, slot};
         }
         [[nodiscard]] static std::byte* aligned(std::byte* pointer) noexcept {
             auto const address = reinterpret_cast<std::uintptr_t>(pointer);
@@ -146,8 +151,8 @@ private:
         }
     };
 
-    static void bind(BoundStep& bound, PlanValue const& plan, RankSteps const& mine, Step const& step, int rank,
-                     DynamicView const& destination, Places const& places) {
+    void bind(BoundStep& bound, PlanValue const& plan, RankSteps const& mine, Step const& step, int rank,
+              DynamicView const& destination, Places const& places) {
         planning::Layout const& from = mine.steps.from(step);
         planning::Layout const& to = mine.steps.to(step);
         ValueChange const change = mine.steps.arrives(step) ? mine.change : ValueChange{};
@@ -155,10 +160,9 @@ private:
             case StepKind::fill:
             case StepKind::scale:
                 if (!plan.to.contains(rank)) return;
-                bound.whole =
-                    box_transfer(destination.data(), bound.dtype, destination.strides(), Box(destination.shape()));
+                whole_ = box_transfer(destination.data(), bound.dtype, destination.strides(), Box(destination.shape()));
                 return;
-            case StepKind::fold: bound.reduction = places.fold; return;
+            case StepKind::fold: return;
             case StepKind::exchange:
                 // What the rank keeps is copied, unless it already lies where it is needed.
                 bound.transfers.bind(exchange_of(mine.steps, step, rank), places.read(from), places.write(to),
@@ -167,7 +171,7 @@ private:
             case StepKind::copy: {
                 Exchange kept;
                 if (plan.from.contains(rank)) kept.kept = local_messages(plan.from, plan.to, rank);
-                bound.transfers.bind(kept, places.source, places.destination, true, change);
+                bound.transfers.bind(kept, places.read(from), places.write(to), true, change);
                 return;
             }
         }
@@ -175,15 +179,14 @@ private:
     void carry_out(BoundStep const& step) const {
         switch (step.kind) {
             case StepKind::fill:
-                if (step.whole.base != nullptr)
-                    memory_->fill_identity(step.op, step.dtype, step.whole.base, step.whole.box);
+                if (whole_.base != nullptr) memory_->fill_identity(step.op, step.dtype, whole_.base, whole_.box);
                 return;
             case StepKind::scale:
-                if (step.whole.base != nullptr)
-                    memory_->scale(step.dtype, step.whole.base, step.whole.box, step.multiply, step.divide);
+                if (whole_.base != nullptr)
+                    memory_->scale(step.dtype, whole_.base, whole_.box, step.multiply, step.divide);
                 return;
             case StepKind::fold:
-                if (step.reduction.addends != 0) memory_->fold(step.reduction);
+                if (fold_.addends != 0) memory_->fold(fold_);
                 return;
             case StepKind::copy:
                 if (!step.transfers.sends.empty()) memory_->deliver(step.transfers.sends, step.transfers.receives);
@@ -193,6 +196,8 @@ private:
     }
 
     MemoryPolicy const* memory_;
+    FoldWork fold_;    ///< no addends where this rank folds nothing
+    Receive whole_{};  ///< fill, scale: the destination; without address where there is none
     std::vector<BoundStep> steps_;
 };
 

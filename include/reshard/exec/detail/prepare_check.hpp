@@ -76,8 +76,13 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 }
 /// "(4):(S0) -> (4):(R) of (8,8) F32 as BF16 times 0.5"
 [[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change, double factor) {
-    return concat(to_string(plan.from), " -> ", to_string(plan.to), " of ", to_string(plan.from.shape()), " ",
-                  name(change.from), change_text(change, factor));
+    std::string text;
+    text.reserve(100);  // written in every prepare(), in case ranks differ
+    text += to_string(plan.from);
+    text += " -> ";
+    text += to_string(plan.to);
+    text += concat(" of ", to_string(plan.from.shape()), " ", name(change.from), change_text(change, factor));
+    return text;
 }
 
 /// Scratch memory of `needed` bytes: what the caller gave, or `own`, which is allocated. `fix` says how to ask for its

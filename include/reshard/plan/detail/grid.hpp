@@ -19,16 +19,16 @@ using GridBox = InlineList<Interval, max_grid_dims>;
 
 struct GridCut {
     int axis = 0;
-    Index parts = 1;
-    Index stride = 1;  ///< mesh ordinals between neighbours
-    SplitRule const* rule = nullptr;
+    Index parts = 0;
+    Index stride = 0;  ///< mesh ordinals between neighbours
+    RuleRef rule{};
     Index shift = 0;  ///< the coordinate that takes part 0; the others follow in turn
 };
 
 /// Who alone has or needs the data along some axes: the rank at these coordinates.
 struct Owner {
     AxisList axes;
-    Indices coordinates;
+    InlineList<std::int32_t, max_axes> coordinates;
 
     [[nodiscard]] constexpr bool is_at(Indices const& place) const noexcept {
         for (int i = 0; i < axes.size(); ++i)
@@ -39,34 +39,51 @@ struct Owner {
 
 struct GridDim {
     Index extent = 0;
-    InlineList<GridCut, max_axes> cuts;
+    int first = 0;  ///< of its cuts in Grid::all_cuts
+    int last = 0;
 };
 
-/// \pre the distribution outlives the grid: cuts point at its rules.
+/// \pre the distribution outlives the grid: cuts point at the numbers of its rules.
 struct Grid {
     DynamicMesh const* mesh = nullptr;
     InlineList<GridDim, max_grid_dims> dims;
-    unsigned cutting = 0;  ///< bit a is set when axis a cuts some dimension
-    int rank = 0;          ///< dimensions of the tensor itself
+    InlineList<GridCut, max_axes> all_cuts;  ///< an axis cuts one dimension at most
+    unsigned cutting = 0;                    ///< bit a is set when axis a cuts some dimension
+    int rank = 0;                            ///< dimensions of the tensor itself
 
     explicit Grid(DynamicDistribution const& distribution)
         : mesh(&distribution.mesh()), rank(distribution.shape().rank()) {
         for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
-            GridDim& grid_dim = add_dim(distribution.shape().extent(dim));
-            for (int axis : distribution.cuts(dim)) add_cut(grid_dim, axis, distribution.placement(axis).rule());
+            dims.push_back({distribution.shape().extent(dim), all_cuts.size(), all_cuts.size()});
+            for (int axis : distribution.cuts(dim)) add_cut(axis, distribution.rule(axis));
         }
     }
 
+    /// The cuts of a dimension, first cut first.
+    struct Cuts {
+        GridCut const* first;
+        GridCut const* last;
+        [[nodiscard]] GridCut const* begin() const noexcept { return first; }
+        [[nodiscard]] GridCut const* end() const noexcept { return last; }
+    };
+    [[nodiscard]] Cuts cuts(int dim) const noexcept {
+        return {all_cuts.begin() + dims[dim].first, all_cuts.begin() + dims[dim].last};
+    }
+    /// A bit for every axis that cuts a dimension.
+    [[nodiscard]] unsigned axes_cutting(int dim) const noexcept {
+        unsigned mask = 0;
+        for (GridCut const& cut : cuts(dim)) mask |= 1U << cut.axis;
+        return mask;
+    }
     /// One more dimension, cut evenly by `axes` in the order given.
     void add_dim(Index extent, AxisList const& axes) {
-        static constexpr SplitRule chunk{};
-        GridDim& dim = add_dim(extent);
-        for (int axis : axes) add_cut(dim, axis, chunk);
+        dims.push_back({extent, all_cuts.size(), all_cuts.size()});
+        for (int axis : axes) add_cut(axis, {});
     }
     /// One more dimension of extent 1, which one coordinate along each of `axes` owns.
     void add_owner(Owner const& owner) {
         add_dim(1, owner.axes);
-        for (int i = 0; i < owner.axes.size(); ++i) dims.back().cuts[i].shift = owner.coordinates[i];
+        for (int i = 0; i < owner.axes.size(); ++i) all_cuts[dims.back().first + i].shift = owner.coordinates[i];
     }
 
     /// Goes over to a finer mesh of the same ranks: every axis is one or two of the finer axes. \pre `finer` outlives
@@ -79,17 +96,15 @@ struct Grid {
         }
         mesh = &finer;
         cutting = 0;
-        for (GridDim& dim : dims) {
-            for (GridCut& cut : dim.cuts) {
-                cut.axis = place[cut.axis];
-                cutting |= axes_of(cut);
-            }
+        for (GridCut& cut : all_cuts) {
+            cut.axis = place[cut.axis];
+            cutting |= axes_of(cut);
         }
     }
 
     /// Whether a dimension's last cut deals blocks out in turn.
     [[nodiscard]] bool is_cyclic(int dim) const noexcept {
-        return !dims[dim].cuts.empty() && dims[dim].cuts.back().rule->kind == SplitKind::cyclic;
+        return dims[dim].first != dims[dim].last && all_cuts[dims[dim].last - 1].rule.kind == SplitKind::cyclic;
     }
 
     [[nodiscard]] Index coordinate(Index ordinal, GridCut const& cut) const noexcept {
@@ -100,11 +115,11 @@ struct Grid {
     /// What the rank at `ordinal` holds along a dimension; an empty part lies at the extent's end.
     [[nodiscard]] IndexSet index_set(Index ordinal, int dim) const noexcept {
         Interval span{0, dims[dim].extent};
-        for (GridCut const& cut : dims[dim].cuts) {
+        for (GridCut const& cut : cuts(dim)) {
             if (span.empty()) break;
             Index const i = coordinate(ordinal, cut);
-            if (cut.rule->kind == SplitKind::cyclic) return IndexSet(span, cut.rule->block, cut.parts, i);
-            Interval const own = part(*cut.rule, span.size(), cut.parts, i);
+            if (cut.rule.kind == SplitKind::cyclic) return IndexSet(span, cut.rule.block(), cut.parts, i);
+            Interval const own = part(cut.rule, span.size(), cut.parts, i);
             span = own.empty() ? Interval{dims[dim].extent, dims[dim].extent}
                                : Interval{span.begin + own.begin, span.begin + own.end};
         }
@@ -114,7 +129,7 @@ struct Grid {
     /// Calls `visit(index_set, ordinal)` for every part of dimension `dim` that meets `query`, and perhaps for some
     /// that do not where both are block-cyclic; `ordinal` sums coordinate * stride over the dimension's axes.
     void for_each_part(int dim, IndexSet const& query, FunctionRef<void(IndexSet const&, Index)> visit) const {
-        descend(dims[dim].cuts, 0, {0, dims[dim].extent}, query, 0, visit);
+        descend(cuts(dim), {0, dims[dim].extent}, query, 0, visit);
     }
 
     /// The axes of the mesh by which a cut cuts: two where the mesh is finer than the cut (lay_on).
@@ -124,33 +139,28 @@ struct Grid {
     /// Part of the ordinal that the cutting axes contribute.
     [[nodiscard]] Index cutting_ordinal(Index ordinal) const noexcept {
         Index result = 0;
-        for (auto const& dim : dims)
-            for (GridCut const& cut : dim.cuts) result += ordinal / cut.stride % cut.parts * cut.stride;
+        for (GridCut const& cut : all_cuts) result += ordinal / cut.stride % cut.parts * cut.stride;
         return result;
     }
 
 private:
-    GridDim& add_dim(Index extent) {
-        dims.push_back({});
-        dims.back().extent = extent;
-        return dims.back();
-    }
-    void add_cut(GridDim& dim, int axis, SplitRule const& rule) {
-        dim.cuts.push_back({axis, mesh->extent(axis), mesh->stride(axis), &rule});
+    void add_cut(int axis, RuleRef rule) {
+        all_cuts.push_back({axis, mesh->extent(axis), mesh->stride(axis), rule});
+        dims.back().last = all_cuts.size();
         cutting |= 1U << axis;
     }
 
-    static void descend(InlineList<GridCut, max_axes> const& cuts, int level, Interval span, IndexSet const& query,
-                        Index ordinal, FunctionRef<void(IndexSet const&, Index)> visit) {
+    static void descend(Cuts cuts, Interval span, IndexSet const& query, Index ordinal,
+                        FunctionRef<void(IndexSet const&, Index)> visit) {
         Interval met = met_from(span.begin, span, query);
         if (met.empty()) return;
-        if (level == cuts.size()) {
+        if (cuts.first == cuts.last) {
             visit(IndexSet(span), ordinal);
             return;
         }
-        GridCut const& cut = cuts[level];
-        if (cut.rule->kind == SplitKind::cyclic) {  // always the last cut of its dimension
-            Index const block = cut.rule->block;
+        GridCut const& cut = *cuts.first;
+        if (cut.rule.kind == SplitKind::cyclic) {  // always the last cut of its dimension
+            Index const block = cut.rule.block();
             auto const visit_part = [&](Index i) {
                 visit(IndexSet(span, block, cut.parts, i), ordinal + i * cut.stride);
             };
@@ -170,10 +180,10 @@ private:
         }
         Index const extent = span.size();
         while (!met.empty()) {
-            Index const i = part_of(*cut.rule, extent, cut.parts, met.begin - span.begin);
-            Interval const piece = part(*cut.rule, extent, cut.parts, i);
+            Index const i = part_of(cut.rule, extent, cut.parts, met.begin - span.begin);
+            Interval const piece = part(cut.rule, extent, cut.parts, i);
             Interval const child{span.begin + piece.begin, span.begin + piece.end};
-            descend(cuts, level + 1, child, query,
+            descend({cuts.first + 1, cuts.last}, child, query,
                     ordinal + (cut.shift == 0 ? i : (i + cut.shift) % cut.parts) * cut.stride, visit);
             met = met_from(child.end, span, query);
         }

@@ -47,6 +47,7 @@ inline void sort_exchange(Exchange& exchange) {
 class Meeting {
 public:
     Meeting(Grid const& grid, InlineList<IndexSet, max_grid_dims> const& sets, DimForms const& forms) {
+        pieces_.reserve(8);
         bool any = true;  // a dimension of which nothing is had leaves nothing to meet
         for (IndexSet const& set : sets) any = any && set.size() != 0;
         for (int dim = 0; dim < sets.size(); ++dim) {

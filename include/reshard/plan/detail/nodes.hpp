@@ -25,16 +25,13 @@ namespace detail {
 [[nodiscard]] inline bool is_one_node(DynamicMesh const& mesh, Index ranks_per_node) noexcept {
     if (ranks_per_node < 1) return false;
     Index const node = mesh.rank_at(0) / ranks_per_node;
-    if (mesh.ranks().ranks.empty()) return mesh.last_rank() / ranks_per_node == node;
-    for (Index rank : mesh.ranks().ranks)
-        if (rank / ranks_per_node != node) return false;
-    return true;
+    return mesh.lowest_rank() / ranks_per_node == node && mesh.last_rank() / ranks_per_node == node;
 }
 
 /// Whether aligned blocks of `block` neighbours along an axis lie inside nodes.
 [[nodiscard]] inline bool stays_inside(DynamicMesh const& mesh, int axis, Index block, Index ranks_per_node) noexcept {
     Index const stride = mesh.stride(axis);
-    if (mesh.ranks().ranks.empty()) {
+    if (!mesh.is_listed()) {
         // Together such blocks fill runs of consecutive ranks; no node may begin inside a run.
         Index const run = block * stride;
         Index const first = mesh.rank_at(0);
@@ -66,13 +63,13 @@ namespace detail {
 /// The most ranks of a mesh that sit in one node.
 [[nodiscard]] inline Index most_in_one_node(DynamicMesh const& mesh, Index ranks_per_node) {
     std::vector<Index> nodes;
-    if (mesh.ranks().ranks.empty()) {
+    if (!mesh.is_listed()) {
         Index const first = mesh.rank_at(0) % ranks_per_node;
         if (first + mesh.size() > 2 * ranks_per_node) return ranks_per_node;  // some node is full
         Index const in_first = smaller(mesh.size(), ranks_per_node - first);
         return larger(in_first, mesh.size() - in_first);
     }
-    for (Index rank : mesh.ranks().ranks) nodes.push_back(rank / ranks_per_node);
+    for (Index i = 0; i < mesh.size(); ++i) nodes.push_back(mesh.rank_at(i) / ranks_per_node);
     std::sort(nodes.begin(), nodes.end());
     Index most = 0;
     Index run = 0;
@@ -126,12 +123,11 @@ template <class MaySplit>
 [[nodiscard]] inline DynamicDistribution on_node_mesh(DynamicDistribution const& distribution, NodeMesh const& nodes) {
     Placements placements;
     for (int axis = 0; axis < nodes.mesh.axes(); ++axis) placements.push_back(Placement::replicate());
-    AxisList order;
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
         placements[static_cast<int>(nodes.first[axis])] = distribution.placement(axis);
     }
-    for (int dim = 0; dim < distribution.shape().rank(); ++dim)
-        for (int axis : distribution.cuts(dim)) order.push_back(static_cast<std::int8_t>(nodes.first[axis]));
+    AxisList order = distribution.signature().order();
+    for (std::int8_t& axis : order) axis = static_cast<std::int8_t>(nodes.first[axis]);
     return DynamicDistribution(nodes.mesh, distribution.shape(), placements, order);
 }
 

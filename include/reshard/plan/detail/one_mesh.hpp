@@ -28,7 +28,12 @@ public:
 
     void plan(Index rank, Exchange& exchange) const {
         Index const own = mesh_.ordinal(rank);
-        plan_receives(own, exchange);
+        if (near_.copies.size() * far_.copies.size() > 1) {
+            Line lines[2];
+            plan_receives(own, exchange, lines);
+        } else {
+            plan_receives(own, exchange, nullptr);
+        }
         if (has_nodes_) plan_sends(own, exchange, near_);
         plan_sends(own, exchange, far_);
     }
@@ -92,14 +97,13 @@ private:
                line.left_out.place(message, receiver);
     }
 
-    void plan_receives(Index own, Exchange& exchange) const {
+    /// `lines`: for the near group and the far one; null where pieces have no copies.
+    void plan_receives(Index own, Exchange& exchange, Line* lines) const {
         Meeting const meeting(from_, index_sets(to_, own), forms_);
         Index const own_piece = from_.cutting_ordinal(own);
         Index const own_node = held_outside_.index(own);
         Index const same = kept_.ordinal(kept_.index(own));
         Index const here = copies_outside_.ordinal(copies_outside_.index(own));
-        Line near_line;
-        Line far_line;
         exchange.receives.reserve(meeting.size());
         meeting.for_each([&](Message const& message, Index piece) {
             if (piece == own_piece) {
@@ -113,7 +117,7 @@ private:
                 add_message(exchange.receives, mesh_.rank_at(base + group.copies.ordinal(copy)), part);
             };
             if (group.copies.size() == 1) return receive(0, message);
-            Line& line = near ? near_line : far_line;
+            Line& line = lines[near ? 0 : 1];
             follow(line, group, piece, own);
             share(message, start(group, line, message, own), line.length, group.copies.size(), receive);
         });

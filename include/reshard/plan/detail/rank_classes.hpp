@@ -45,8 +45,8 @@ using UnitLevels = InlineList<UnitLevel, max_tiers + 1>;
 [[nodiscard]] inline bool unit_levels(DynamicMesh const& mesh, Topology const& topology, UnitLevels& levels) {
     levels = {};
     levels.push_back({mesh.axes() - 1, 1});
-    if (!mesh.ranks().ranks.empty()) return false;
-    Index const first = mesh.ranks().first;
+    if (mesh.is_listed()) return false;
+    Index const first = mesh.rank_at(0);
     for (int i = 0; i < topology.size(); ++i) {
         if (topology.unit(i, first) == topology.unit(i, mesh.last_rank())) return true;
         Index const ranks = topology.tier(i).ranks;
@@ -95,7 +95,7 @@ public:
     /// `budget` counts pieces down; below zero the lists are not complete.
     MeetingLists(DynamicMesh const& mesh, UnitLevels const& levels, Grid const& mine, Grid const& other, int dim,
                  int repeats, Index& budget)
-        : mine_(mesh, mask_of(mine.dims[dim])), other_(mesh, mask_of(other.dims[dim])) {
+        : mine_(mesh, mine.axes_cutting(dim)), other_(mesh, other.axes_cutting(dim)) {
         for (UnitLevel const& level : levels) blocks_.push_back(other_.block(mesh, level));
         auto const lists = static_cast<std::size_t>(mine_.size());
         budget -= mine_.size() + other_.size();
@@ -138,12 +138,6 @@ private:
         Index place = 0;
         std::uint64_t sum = 0;  ///< of the digests of this list's pieces up to here
     };
-
-    static unsigned mask_of(GridDim const& dim) noexcept {
-        unsigned mask = 0;
-        for (GridCut const& cut : dim.cuts) mask |= 1U << cut.axis;
-        return mask;
-    }
 
     void fill(IndexSet const& set, Grid const& other, int dim, int repeats, Index& budget) {
         pieces_.clear();
@@ -212,18 +206,13 @@ private:
 /// Sizes of what ranks hold along one dimension: part of the picture where no exchange shows them.
 class HeldSizes {
 public:
-    HeldSizes(DynamicMesh const& mesh, Grid const& grid, int dim) : places_(mesh, mask(grid.dims[dim])) {
+    HeldSizes(DynamicMesh const& mesh, Grid const& grid, int dim) : places_(mesh, grid.axes_cutting(dim)) {
         for (Index i = 0; i < places_.size(); ++i) sizes_.push_back(grid.index_set(places_.ordinal(i), dim).size());
     }
     [[nodiscard]] Index stride(int axis) const noexcept { return places_.stride(axis); }
     [[nodiscard]] Index size(Index place) const noexcept { return sizes_[static_cast<std::size_t>(place)]; }
 
 private:
-    static unsigned mask(GridDim const& dim) noexcept {
-        unsigned mask = 0;
-        for (GridCut const& cut : dim.cuts) mask |= 1U << cut.axis;
-        return mask;
-    }
     AxisPlaces places_;
     std::vector<Index> sizes_;
 };

@@ -27,8 +27,8 @@ struct Relay {
 [[nodiscard]] inline bool leaves_nodes(DynamicDistribution const& from, DynamicDistribution const& needed,
                                        Indices const& blocks) {
     for (int dim = 0; dim < from.shape().rank(); ++dim) {
-        AxisList const& held = from.cuts(dim);
-        AxisList const& wanted = needed.cuts(dim);
+        AxisList const held = from.cuts(dim);
+        AxisList const wanted = needed.cuts(dim);
         int count = held.size();
         while (count > 0 && blocks[held[count - 1]] == from.mesh().extent(held[count - 1])) --count;
         for (int i = 0; i < count; ++i) {
@@ -57,9 +57,7 @@ public:
             bool const fits = middle.open(dim) && !cut_between(dim, from_.cuts(dim).size()) && extent(dim) >= parts;
             if (fits && (best < 0 || extent(dim) > extent(best))) best = dim;
         }
-        SplitRule rule;
-        rule.kind = SplitKind::balanced;
-        if (best >= 0) return middle.cut(inner, best, rule);
+        if (best >= 0) return middle.cut(inner, best, {SplitKind::balanced, 0, {}});
         Index longest = 0;
         for (int dim = 0; dim < from_.shape().rank(); ++dim) {
             Index const piece = smaller(level(dim, from_.cuts(dim).size()), extent(dim));
@@ -68,27 +66,22 @@ public:
             longest = piece;
         }
         if (best < 0) return middle.cut_evenly(inner);
-        rule.kind = SplitKind::cyclic;
-        rule.block = ceil_div(longest, parts);
-        middle.cut(inner, best, rule);
+        middle.cut(inner, best, {SplitKind::cyclic, ceil_div(longest, parts), {}});
     }
 
 private:
     [[nodiscard]] bool cut_like_source(Refinement& middle, int axis, int inner) const {
-        Placement const& placement = from_.placement(axis);
+        PlacementForm const& placement = from_.signature()[axis];
         if (!placement.is_shard() || !middle.open(placement.dim())) return false;
-        SplitKind const kind = placement.rule().kind;
+        SplitKind const kind = placement.split();
         if (kind != SplitKind::chunk && kind != SplitKind::balanced) return false;
         int const dim = placement.dim();
         int count = 1;
         while (from_.cuts(dim)[count - 1] != axis) ++count;
-        SplitRule rule = placement.rule();
-        if (cut_between(dim, count)) {
-            rule.kind = SplitKind::cyclic;
-            rule.block = level(dim, count);
-            if (rule.block < 1) return false;
-        }
-        middle.cut(inner, dim, rule);
+        bool const deals = cut_between(dim, count);
+        Index const block = deals ? level(dim, count) : 0;
+        if (deals && block < 1) return false;
+        middle.cut(inner, dim, {deals ? SplitKind::cyclic : kind, block, {}});
         return true;
     }
     /// Whether one of the source's first `count` cuts of a dimension goes between nodes.
@@ -104,8 +97,8 @@ private:
         Index span = from_.shape().extent(dim);
         for (int i = 0; i < count; ++i) {
             int const axis = from_.cuts(dim)[i];
-            SplitRule const& rule = from_.placement(axis).rule();
-            span = rule.kind == SplitKind::cyclic ? smaller(span, rule.block)
+            RuleRef const rule = from_.rule(axis);
+            span = rule.kind == SplitKind::cyclic ? smaller(span, rule.block())
                                                   : part(rule, span, from_.mesh().extent(axis), 0).size();
         }
         return span;
@@ -124,7 +117,7 @@ private:
 [[nodiscard]] inline Relay relay_of(DynamicDistribution const& to, Layout const& last, Indices const& blocks,
                                     DynamicDistribution const* from = nullptr) {
     Relay relay;
-    auto const has_copies = [&](int axis) { return to.placement(axis).is_replicate() && blocks[axis] > 1; };
+    auto const has_copies = [&](int axis) { return to.signature()[axis].is_replicate() && blocks[axis] > 1; };
     for (int axis = 0; axis < to.mesh().axes(); ++axis) relay.found = relay.found || has_copies(axis);
     if (!relay.found) return relay;
     relay.nodes = node_mesh(to.mesh(), blocks, has_copies);
@@ -185,8 +178,8 @@ inline void relay_fold(Outline& outline, DynamicDistribution const& from, Dynami
     bool crosses = false;
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         int const outside = relay.nodes.outside(axis);
-        bool const was_copied = from.placement(axis).is_replicate();
-        if (!to.placement(axis).is_replicate() || was_copied || outside < 0) continue;
+        bool const was_copied = from.signature()[axis].is_replicate();
+        if (!to.signature()[axis].is_replicate() || was_copied || outside < 0) continue;
         middle.cut_evenly(outside);
         crosses = true;
     }

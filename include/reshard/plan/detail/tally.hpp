@@ -24,8 +24,10 @@ public:
           places_(to, sets, forms, [&](int dim, Index destination) { return agrees(destination, dim); }) {
         for (int dim = 0; dim < to.dims.size(); ++dim) {
             int levels = 0;
-            for (int level = 0; level < to.dims[dim].cuts.size(); ++level) {
-                if ((to.axes_of(to.dims[dim].cuts[level]) & axes) != 0) levels = level + 1;
+            int level = 0;
+            for (GridCut const& cut : to.cuts(dim)) {
+                ++level;
+                if ((to.axes_of(cut) & axes) != 0) levels = level;
             }
             levels_.push_back(levels);
             skipped_.push_back(0);
@@ -56,7 +58,7 @@ public:
 
     /// Whether a destination agrees with the reference on those of the axes that cut `dim`.
     [[nodiscard]] bool agrees(Index destination, int dim) const noexcept {
-        for (GridCut const& cut : to_->dims[dim].cuts) {
+        for (GridCut const& cut : to_->cuts(dim)) {
             if (!agreeing(cut).has(destination / cut.stride % cut.parts)) return false;
         }
         return true;
@@ -132,24 +134,24 @@ private:
     /// Of the first `position` indices of a span that the cuts from `level` on cut further. \pre not block-cyclic.
     [[nodiscard]] Index counted(int dim, int level, Index size, Index position) const noexcept {
         if (level >= levels_[dim] || position == 0) return position;
-        GridCut const& cut = to_->dims[dim].cuts[level];
+        GridCut const& cut = to_->all_cuts[to_->dims[dim].first + level];
         Agreeing const those = agreeing(cut);
-        Index const i = part_of(*cut.rule, size, cut.parts, position - 1);
+        Index const i = part_of(cut.rule, size, cut.parts, position - 1);
         auto const whole = [&](Index k) {
-            Index const part_size = part(*cut.rule, size, cut.parts, k).size();
+            Index const part_size = part(cut.rule, size, cut.parts, k).size();
             return counted(dim, level + 1, part_size, part_size);
         };
         Index sum = 0;
-        if (cut.rule->kind == SplitKind::boundaries) {
+        if (cut.rule.kind == SplitKind::boundaries) {
             for (Index k = 0; k < i; ++k) sum += those.has(k) ? whole(k) : 0;
         } else {
-            Index const as_first = those.before(parts_as_first(*cut.rule, size, cut.parts, i));
+            Index const as_first = those.before(parts_as_first(cut.rule, size, cut.parts, i));
             Index const as_last = those.before(i) - as_first;
             if (as_first != 0) sum += as_first * whole(0);
             if (as_last != 0) sum += as_last * whole(cut.parts - 1);
         }
         if (!those.has((i + cut.shift) % cut.parts)) return sum;  // only cuts of one index are shifted
-        Interval const own = part(*cut.rule, size, cut.parts, i);
+        Interval const own = part(cut.rule, size, cut.parts, i);
         return sum + counted(dim, level + 1, own.size(), position - own.begin);
     }
 

@@ -26,53 +26,44 @@ using planning::Steps;
 /// Grows a distribution by one cut at a time, each behind the cuts already there.
 class Refinement {
 public:
-    explicit Refinement(DynamicDistribution const& base, Owner const& owner = {}) : base_(base), owner_(owner) {
-        for (int axis = 0; axis < base.mesh().axes(); ++axis) placements_.push_back(base.placement(axis));
-        for (int dim = 0; dim < base.shape().rank(); ++dim) lists_.push_back(base.cuts(dim));
-    }
+    explicit Refinement(DynamicDistribution const& base, Owner const& owner = {})
+        : base_(base), result_(base), owner_(owner) {}
 
     /// Lets one coordinate along `axis` have everything.
     void own(int axis, Index coordinate) {
-        placements_[axis] = Placement::replicate();
+        set(axis, Placement::replicate());
         owner_.axes.push_back(static_cast<std::int8_t>(axis));
-        owner_.coordinates.push_back(coordinate);
+        owner_.coordinates.push_back(static_cast<std::int32_t>(coordinate));
     }
-    void cut(int axis, int dim, SplitRule const& rule) {
-        placements_[axis] = Placement::shard(dim, rule);
-        lists_[dim].push_back(static_cast<std::int8_t>(axis));
-    }
+    void cut(int axis, int dim, SplitRule const& rule) { set(axis, Placement::shard(dim, rule)); }
     /// Cuts the longest dimension; when none is left to cut, coordinate 0 owns everything.
     void cut_evenly(int axis) {
-        SplitRule balanced;
-        balanced.kind = SplitKind::balanced;
         int const dim = best_dim();
-        if (dim < 0) {
-            own(axis, 0);
-        } else {
-            cut(axis, dim, balanced);
-        }
+        dim < 0 ? own(axis, 0) : cut(axis, dim, {SplitKind::balanced, 0, {}});
     }
     /// Where an axis that becomes Partial leaves its data: as the source cut it, if that cut can stand last.
-    void cut_like(Placement const& source, int axis) {
-        if (source.is_shard() && open(source.dim())) {
-            SplitKind const kind = source.rule().kind;
-            if (kind == SplitKind::chunk || kind == SplitKind::balanced) return cut(axis, source.dim(), source.rule());
-        }
-        cut_evenly(axis);
+    void cut_like(PlacementForm const& source, int axis) {
+        bool const even = source.split() == SplitKind::chunk || source.split() == SplitKind::balanced;
+        if (!source.is_shard() || !even || !open(source.dim())) return cut_evenly(axis);
+        cut(axis, source.dim(), {source.split(), 0, {}});
     }
     /// Whether a cut behind the others is possible: a block-cyclic cut is always the last.
     [[nodiscard]] bool open(int dim) const noexcept {
-        return lists_[dim].empty() || placements_[lists_[dim].back()].rule().kind != SplitKind::cyclic;
+        AxisList const cuts = result_.cuts(dim);
+        return cuts.empty() || result_.signature()[cuts.back()].split() != SplitKind::cyclic;
     }
 
-    [[nodiscard]] Layout layout(Place place = Place::destination) const {
-        AxisList order;
-        for (auto const& list : lists_)
-            for (std::int8_t axis : list) order.push_back(axis);
-        return {place, DynamicDistribution(base_.mesh(), base_.shape(), placements_, order), owner_};
-    }
+    [[nodiscard]] Layout layout(Place place = Place::destination) const { return {place, result_, owner_}; }
 
 private:
+    /// \pre the axis cuts nothing yet.
+    void set(int axis, Placement const& placement) {
+        Placements placements = result_.placements();
+        AxisList order = result_.signature().order();
+        placements[axis] = placement;
+        if (placement.is_shard()) order.push_back(static_cast<std::int8_t>(axis));
+        result_ = DynamicDistribution(base_.mesh(), base_.shape(), placements, order);
+    }
     /// The longest dimension of the first rank's box that can still be cut; -1 when there is none.
     [[nodiscard]] int best_dim() const {
         int best = -1;
@@ -89,8 +80,7 @@ private:
     }
 
     DynamicDistribution const& base_;
-    Placements placements_;
-    InlineList<AxisList, max_rank> lists_;
+    DynamicDistribution result_;
     Owner owner_;
 };
 
@@ -99,7 +89,7 @@ class Outline {
 public:
     Outline(PlanValue const& plan, Kind kind) : plan_(plan) {
         steps_.kind = kind;
-        steps_.layouts.reserve(6);
+        steps_.layouts.reserve(3);  // unless something is folded or relayed
         steps_.layouts.emplace_back(Place::source, plan.from);
         steps_.layouts.emplace_back(Place::destination, plan.to);
         Refinement needed(plan.to);
@@ -107,7 +97,7 @@ public:
         if (is_collective()) needed_ = needed.layout();
     }
     explicit Outline(PlanValue const& plan)
-        : Outline(plan, plan.across ? Kind::collective : kind_of(plan.from.signature(), plan.to.signature())) {}
+        : Outline(plan, plan.across ? Kind::collective : kind_of(plan.from, plan.to)) {}
 
     [[nodiscard]] bool is_collective() const noexcept { return steps_.kind == Kind::collective; }
     [[nodiscard]] bool folds() const noexcept { return addends_ != 0; }
@@ -145,7 +135,7 @@ private:
     }
     void resolve(int axis) {
         Index const parts = plan_.from.mesh().extent(axis);
-        fold_op_ = plan_.from.placement(axis).op();
+        fold_op_ = plan_.from.signature()[axis].op();
         addends_ = addends_ == 0 ? parts : addends_ * parts;
         resolved_.push_back(static_cast<std::int8_t>(axis));
     }
@@ -155,8 +145,9 @@ private:
     }
     void change_axes(Refinement& needed) {
         for (int axis = 0; axis < plan_.from.mesh().axes(); ++axis) {
-            Placement const& target = plan_.to.placement(axis);
-            AxisChange const change = axis_change(plan_.from.placement(axis), target);
+            PlacementForm const& source = plan_.from.signature()[axis];
+            PlacementForm const& target = plan_.to.signature()[axis];
+            AxisChange const change = axis_change(source, target);
             if (change == AxisChange::scale) {
                 (target.op() == Reduce::avg ? multiply_ : divide_) *= plan_.from.mesh().extent(axis);
             }
@@ -165,17 +156,17 @@ private:
             // An alias costs nothing locally; in an exchange it is cheaper to bring the data to one rank only.
             if (!fills && (change != AxisChange::alias || !is_collective())) continue;
             fill(target.op());
-            if (is_collective()) needed.cut_like(plan_.from.placement(axis), axis);
+            if (is_collective()) needed.cut_like(source, axis);
         }
     }
     void fill_across(Refinement& needed) {
         DynamicDistribution const& from = plan_.from;
         DynamicDistribution const& to = plan_.to;
         for (int axis = 0; axis < from.mesh().axes(); ++axis)
-            if (from.placement(axis).is_partial()) resolve(axis);
+            if (from.signature()[axis].is_partial()) resolve(axis);
         for (int axis = 0; axis < to.mesh().axes(); ++axis) {
-            if (!to.placement(axis).is_partial()) continue;
-            fill(to.placement(axis).op());
+            if (!to.signature()[axis].is_partial()) continue;
+            fill(to.signature()[axis].op());
             // Data that one rank of the destination has stays with it; the others hold the identity.
             Index const root = from.mesh().rank_at(0);
             if (from.mesh().size() == 1 && to.contains(root)) {
@@ -202,7 +193,7 @@ inline void fold_at_source(Outline& outline, DynamicDistribution const& from) {
     if (!outline.folds()) return;
     Refinement middle(from);
     for (int axis = 0; axis < from.mesh().axes(); ++axis)
-        if (!from.placement(axis).is_shard()) middle.cut_evenly(axis);
+        if (!from.signature()[axis].is_shard()) middle.cut_evenly(axis);
     outline.fold(middle.layout(Place::scratch));
 }
 

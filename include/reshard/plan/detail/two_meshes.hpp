@@ -84,7 +84,7 @@ private:
 
     /// Whether two ranks of the destination have the same part of a dimension.
     [[nodiscard]] bool same_part(Index a, Index b, int dim) const noexcept {
-        for (GridCut const& cut : to_.dims[dim].cuts)
+        for (GridCut const& cut : to_.cuts(dim))
             if (to_.coordinate(a, cut) != to_.coordinate(b, cut)) return false;
         return true;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <everything.hpp>
+#include <together_public_headers.hpp>
 
 static_assert(RESHARD_VERSION_MAJOR == PACKAGE_MAJOR && RESHARD_VERSION_MINOR == PACKAGE_MINOR &&
                   RESHARD_VERSION_PATCH == PACKAGE_PATCH,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <everything.hpp>
+#include <together_backwards.hpp>
 
 int other_unit();
 

@@ -10,6 +10,7 @@
 #include <reshard/mch/validate.hpp>
 
 #include <mch/support/damaged.hpp>
+#include <support/random.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -93,7 +94,8 @@ TEST_SUITE("mch/checkpoint_route") {
         Index moved = 0;
         Index evicted = 0;
         Index left_out = 0;
-        for (std::uint64_t seed = 1; seed <= 160; ++seed) {
+        int const fewer = reshard::test::fewer_seeds() ? 5 : 1;
+        for (std::uint64_t seed = 1; seed <= 160; seed += static_cast<std::uint64_t>(fewer)) {
             CAPTURE(seed);
             std::mt19937_64 random(seed);
             auto const pick = picker(random);
@@ -116,9 +118,9 @@ TEST_SUITE("mch/checkpoint_route") {
                 left_out += static_cast<Index>(one.left_out.size());
             }
         }
-        CHECK(moved > 500);  // the cases were worth it
-        CHECK(evicted > 50);
-        CHECK(left_out > 100);
+        CHECK(moved > (fewer == 1 ? 500 : 0));  // the cases were worth it
+        CHECK(evicted > (fewer == 1 ? 50 : 0));
+        CHECK(left_out > (fewer == 1 ? 100 : 0));
     }
 
     TEST_CASE("entries that were kept where no look-up finds them are carried too: the files know what they hold") {

@@ -112,8 +112,11 @@ constexpr std::pair<Id, Id> changes_of_ranks[] = {{1, 2}, {2, 4}, {1, 8}, {6, 4}
 TEST_SUITE("mch/redistribute") {
     TEST_CASE(
         "route: every id is found where it is looked up, with the row it had, for any policy and change of ranks") {
+        int turn = 0;
         for (Policy policy : {Policy::lfu, Policy::lru, Policy::distance_lfu}) {
+            ++turn;
             for (auto const& pair : changes_of_ranks) {
+                if (reshard::test::fewer_seeds() && ++turn % 3 != 0) continue;  // each change with one policy
                 Id const from = pair.first;
                 Id const to = pair.second;
                 CAPTURE(static_cast<int>(policy));

@@ -183,8 +183,11 @@ TEST_SUITE("plan/large mesh") {
 
     TEST_CASE("2^20 ranks: copies of addends share what they send") {
         DynamicShape const shape = Shape{15485863, 10007};
+        int turn = 0;
         for (char const* to : {"S0,S0", "S0,S0@1,0", "S1,S1", "R,R", "R,S0", "S0,S1"}) {
+            ++turn;
             for (char const* from : {"P+,R", "R,P+"}) {
+                if (test::fewer_seeds() && ++turn % 2 == 0) continue;  // each `to` once, each `from` three times
                 CAPTURE(from);
                 CAPTURE(to);
                 Plan<> const fold = of(from, to, shape);

@@ -220,7 +220,7 @@ void prepare_us(Goals& goals) {
         auto prepared = prepare(plan_of_one, self, source, destination);
         benchmark::DoNotOptimize(&prepared);
     });
-    goals.at_most("prepare_us", 1e6 * call, 3.5);
+    goals.at_most("prepare_us", 1e6 * call, 3.0);
 }
 
 void plan_bytes(Goals& goals) { goals.at_most("plan_bytes", static_cast<double>(sizeof(Plan<>)), 512); }

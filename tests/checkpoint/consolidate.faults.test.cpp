@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // include/reshard/checkpoint/consolidate.hpp when a process dies at any call to the system, or the system refuses any:
 // nobody takes what is there by then for a checkpoint unless it is all there, and the next try finishes. The calls come
-// here by way of save.faults.test.cpp.
+// here by way of faults_calls.hpp.
 #include <reshard/checkpoint/consolidate.hpp>
 
 #include <doctest/doctest.h>
@@ -278,6 +278,14 @@ TEST_SUITE("checkpoint/consolidate faults") {
         check_io("it is not empty", [&] { consolidate(folder / "in", folder / "out"); });
         CHECK(read_text(folder / "victim.safetensors") == "12345");
         CHECK(published(folder / "out") == std::set<std::string>{"config.json", "kept.safetensors"});
+
+        std::filesystem::remove_all(folder / "out");
+        std::filesystem::create_directory(folder / "out");
+        write_text(folder / "out/.reshard.nonce.notes", "of somebody else");
+        write_text(folder / "out/.reshard.nonce.0123456789abcdef", "");
+        check_io("it is not empty: there is '.reshard.nonce.notes'",
+                 [&] { consolidate(folder / "in", folder / "out"); });
+        CHECK(read_text(folder / "out/.reshard.nonce.notes") == "of somebody else");
     }
 
     TEST_CASE(

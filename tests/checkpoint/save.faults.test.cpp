@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // include/reshard/checkpoint/save.hpp when the system fails: every call to it in turn, with every error that matters,
-// and a process that dies at every call, or is killed at any moment. The test program is linked with --wrap, so that
-// the calls of the library come here first; the library knows nothing of it.
+// and a process that dies at every call, or is killed at any moment. The calls come here by way of
+// faults_calls.hpp.
 #include <reshard/checkpoint/save.hpp>
 
 #include <doctest/doctest.h>
 
-#include <fcntl.h>
-
+#include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/safetensors_writer.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdarg>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,75 +24,8 @@
 
 #include "../support/random.hpp"
 #include "../support/thrown.hpp"
-#include "faults_support.hpp"
+#include "faults_calls.hpp"
 #include "save_support.hpp"
-
-namespace {
-
-using checkpoint_test::counted;
-using checkpoint_test::faults;
-
-/// Whether this call is to fail.
-bool fails(char const* what) {
-    if (faults == nullptr || !(counted || faults->all_threads)) return false;
-    if (!faults->only.empty() && faults->only != what) return false;
-    long const call = faults->calls.fetch_add(1);
-    long const first = faults->at.load();
-    if (first < 0 || call < first || (call > first && !faults->lasting)) return false;
-    if (faults->error == 0) ::_exit(42);
-    faults->failed = what;
-    errno = faults->error;
-    return true;
-}
-std::size_t allowed(std::size_t bytes) { return faults == nullptr ? bytes : std::min(bytes, faults->longest); }
-
-}  // namespace
-
-extern "C" {
-int __real_open(char const* path, int flags, ...);
-ssize_t __real_pwrite(int file, void const* bytes, std::size_t count, off_t offset);
-ssize_t __real_write(int file, void const* bytes, std::size_t count);
-int __real_fsync(int file);
-int __real_fdatasync(int file);
-int __real_rename(char const* from, char const* to);
-int __real_unlink(char const* path);
-int __real_close(int file);
-int __real_fstat(int file, struct stat* status);
-
-int __wrap_open(char const* path, int flags, ...) {
-    va_list list;
-    va_start(list, flags);
-    int const mode = (flags & O_CREAT) != 0 ? va_arg(list, int) : 0;
-    va_end(list);
-    if (checkpoint_test::before_open) checkpoint_test::before_open(path);
-    return fails("open") ? -1 : __real_open(path, flags, mode);
-}
-ssize_t __wrap_pwrite(int file, void const* bytes, std::size_t count, off_t offset) {
-    return fails("pwrite") ? -1 : __real_pwrite(file, bytes, allowed(count), offset);
-}
-ssize_t __wrap_write(int file, void const* bytes, std::size_t count) {
-    return fails("write") ? -1 : __real_write(file, bytes, allowed(count));
-}
-int __wrap_fsync(int file) { return fails("fsync") ? -1 : __real_fsync(file); }
-int __wrap_fdatasync(int file) { return fails("fdatasync") ? -1 : __real_fdatasync(file); }
-int __wrap_rename(char const* from, char const* to) {
-    bool const failed = fails("rename");
-    int const error = errno;
-    int const result = failed && !faults->done_anyway ? -1 : __real_rename(from, to);
-    if (!failed) return result;
-    errno = error;
-    return -1;
-}
-int __wrap_unlink(char const* path) { return fails("unlink") ? -1 : __real_unlink(path); }
-int __wrap_fstat(int file, struct stat* status) { return fails("fstat") ? -1 : __real_fstat(file, status); }
-int __wrap_close(int file) {  // whatever it says, the descriptor is closed
-    bool const failed = fails("close");
-    int const error = errno;
-    int const result = __real_close(file);
-    if (failed) errno = error;
-    return failed ? -1 : result;
-}
-}
 
 namespace {
 using namespace reshard;
@@ -128,6 +61,19 @@ void load_one(std::string const& folder, SelfCommunicator& comm) {
     std::vector<std::byte> memory(20);
     LocalTensor tensor{"cyclic", parse("(1):(R)", Shape{20}), DynamicView(memory.data(), DType::u8, Shape{20})};
     load(folder, std::span(&tensor, 1), comm, EachRankReadsItsBoxes{});
+}
+/// The folders that are synced meanwhile, by threads that are counted.
+template <class Body>
+std::vector<std::string> synced_by(Body const& body) {
+    std::vector<std::string> folders;
+    before_sync = [&](int file) {
+        if (counted) folders.push_back(std::filesystem::read_symlink(concat("/proc/self/fd/", file)));
+    };
+    counted = true;
+    body();
+    counted = false;
+    before_sync = {};
+    return folders;
 }
 /// Whatever happened before: the next save succeeds, and nothing stays that it does not name.
 void check_next_save(TempFolder const& folder, int version) {
@@ -258,6 +204,55 @@ TEST_SUITE("checkpoint/save faults") {
             }
             CHECK(refused == 1);
         }
+    }
+
+    TEST_CASE("a folder that is made has its name durably, before anything is written to it") {
+        TempFolder const folder;
+        std::string const parent = std::filesystem::canonical(folder.path());
+        SelfCommunicator alone;
+        std::vector<PlacedTensor> const one{source("w", DType::f32, "(1):(R)", Shape{10})};
+        auto const save_to = [&](std::string const& to, bool durable) {
+            Trained mine(one, 0, 1);
+            save(to, mine.list(), alone, {.durable = durable});
+        };
+        struct Maker {
+            char const* leaf;
+            std::function<void(std::string const&)> make;
+        };
+        auto const fill = [](CheckpointTensor const&, Index, std::span<std::byte> out) {
+            std::fill(out.begin(), out.end(), std::byte{7});
+        };
+        save_to(folder / "from", true);
+        std::vector<Maker> const makers{
+            {"save", [&](std::string const& to) { save_to(to, true); }},
+            {"slash/", [&](std::string const& to) { save_to(to, true); }},
+            {"writer",
+             [&](std::string const& to) {
+                 write_checkpoint(to, {{"a", DType::u8, Shape{9}}}, fill);
+             }},
+            {"rewritten", [&](std::string const& to) { consolidate(folder / "from", to); }}};
+        for (Maker const& maker : makers) {
+            CAPTURE(maker.leaf);
+            Faults plan;
+            plan.at = 0;
+            plan.error = EIO;
+            plan.only = "fsync";
+            plan.all_threads = true;
+            faults = &plan;
+            check_io("a power cut may take the new folder in it: cannot sync the folder",
+                     [&] { maker.make(folder / maker.leaf); });
+            faults = nullptr;
+            if (std::filesystem::exists(folder / maker.leaf)) {
+                CHECK(std::filesystem::is_empty(folder / maker.leaf));
+                std::filesystem::remove(folder / maker.leaf);
+            }
+            auto const folders = synced_by([&] { maker.make(folder / maker.leaf); });
+            REQUIRE(folders.size() > 1);
+            CHECK(folders[0] == parent);
+            CHECK(folders.back() != parent);
+        }
+        for (std::string const& synced : synced_by([&] { save_to(folder / "save", true); })) CHECK(synced != parent);
+        CHECK(synced_by([&] { save_to(folder / "not durable", false); }).empty());
     }
 
     TEST_CASE("writes that move less than they were asked for go on") {

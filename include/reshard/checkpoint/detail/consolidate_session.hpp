@@ -150,10 +150,8 @@ private:
             std::string const nonce = concat(NonceFile::prefix, save_id_digits(id_));
             check = SharedCheck(comm().size(), commit_.folder(), nonce);
             if (!commit_.is_first()) return;
-            bool const is_new = path_kind(commit_.folder()) == PathKind::missing;
-            std::string folder = commit_.folder();
+            if (path_kind(commit_.folder()) == PathKind::missing) made_folder_.remember(commit_.folder());
             commit_.make_folder();
-            if (is_new) made_folder_.remember(std::move(folder));
             commit_.claim();
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             refuse_other_files(commit_.folder(), input_folder(input_), lock_);

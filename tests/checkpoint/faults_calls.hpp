@@ -76,6 +76,7 @@ int __wrap_fstat(int file, struct stat* status) {
     return checkpoint_test::fails("fstat") ? -1 : __real_fstat(file, status);
 }
 int __wrap_close(int file) {  // whatever it says, the descriptor is closed
+    if (checkpoint_test::before_close) checkpoint_test::before_close(file);
     bool const failed = checkpoint_test::fails("close");
     int const error = errno;
     int const result = __real_close(file);

@@ -32,6 +32,7 @@ inline Faults* faults = nullptr;  // none: calls go on as they are
 inline thread_local bool counted = false;
 inline std::function<void(std::string_view)> before_open;  ///< called with each path
 inline std::function<void(int)> before_sync;               ///< called with each descriptor that fsync() gets
+inline std::function<void(int)> before_close;              ///< and close()
 
 /// Starts a process that does this and nothing else; an exception ends it, as a signal that no test expects.
 template <class Body>

@@ -7,8 +7,11 @@
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/checkpoint/verify_checkpoint.hpp>
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
@@ -19,7 +22,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "../support/random.hpp"
@@ -56,11 +58,23 @@ int version_of(TempFolder const& folder) {
     CHECK(holds_version(folder.path(), model(), version));
     return version;
 }
-/// Any load, of one tensor.
-void load_one(std::string const& folder, SelfCommunicator& comm) {
+/// Loads one tensor in one of three ways: its bytes.
+std::vector<std::byte> load_one(std::string const& folder, CommunicatorRef comm, int way = 0) {
     std::vector<std::byte> memory(20);
-    LocalTensor tensor{"cyclic", parse("(1):(R)", Shape{20}), DynamicView(memory.data(), DType::u8, Shape{20})};
-    load(folder, std::span(&tensor, 1), comm, EachRankReadsItsBoxes{});
+    auto const everywhere = distribution<Replicate>(Mesh{comm.size()}, Shape{20});
+    LocalTensor tensor{"cyclic", everywhere, DynamicView(memory.data(), DType::u8, Shape{20})};
+    std::span<LocalTensor const> const list(&tensor, 1);
+    if (way == 0) load(folder, list, comm, EachRankReadsItsBoxes{});
+    if (way == 1) load(folder, list, comm, CooperativeRead{.window_bytes = 4, .cooperation = Cooperation::always});
+    if (way == 2) load(folder, list, comm, OneRankReads{});
+    return memory;
+}
+/// Whether those are its bytes of that version.
+bool holds(std::vector<std::byte> const& bytes, int const& version) {  // which may change while they are loaded
+    TrainedBytes const expected("cyclic", version, 0);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        if (bytes[i] != expected.at(static_cast<Index>(i))) return false;
+    return true;
 }
 /// The folders that are synced meanwhile, by threads that are counted.
 template <class Body>
@@ -291,33 +305,77 @@ TEST_SUITE("checkpoint/save faults") {
         check_next_save(folder, 3);
     }
 
-    TEST_CASE("a reader that a save overtakes reads the new one, or says what has happened") {
+    TEST_CASE("readers that saves overtake read a newer save, whole, or say what has happened") {
+        TempFolder const folder;
+        int version = 1;
+        save_model(folder.path(), version);
+        // Opens of files of saves, by threads that are counted, come too late as often as that: a save has taken place.
+        long times = 0;
+        before_open = [&](std::string_view path) {
+            if (!counted || times == 0 || !path.ends_with(".safetensors")) return;
+            --times;
+            counted = false;
+            save_model(folder.path(), ++version);
+            counted = true;
+        };
+        auto const overtaken = [&](long saves, auto const& body) {
+            times = saves;
+            counted = true;
+            body();
+            counted = false;
+        };
+        constexpr char const* words = "a save into this folder has overtaken this reader";
+        SelfCommunicator alone;
+        for (long const saves : {1, 3}) {
+            overtaken(saves, [&] {
+                Checkpoint const checkpoint = Checkpoint::open(folder.path());
+                CHECK(checkpoint.manifest().metadata.at(0).second == std::to_string(version));
+            });
+            overtaken(saves, [&] { CHECK(holds(load_one(folder.path(), alone), version)); });
+            overtaken(saves, [&] { CHECK(verify_checkpoint(folder.path(), alone).tensors == 4); });
+            int const before = version;
+            for (int const way : {0, 1, 2}) {
+                run_on_threads(3, [&](ThreadCommunicator& comm) {
+                    if (comm.rank() == 0) times = saves;
+                    barrier(comm);
+                    counted = comm.rank() == (way == 2 ? 0 : 1);  // one rank misses a file, all start again
+                    CHECK(holds(load_one(folder.path(), comm, way), version));
+                    counted = false;
+                });
+            }
+            CHECK(version == before + 3 * saves);
+        }
+        int const before = version;
+        overtaken(-1, [&] { check_io(words, [&] { static_cast<void>(Checkpoint::open(folder.path())); }); });
+        CHECK(version == before + reshard::detail::most_overtakings);
+        overtaken(-1, [&] {
+            check_io("Fix: load again, and let saves and loads of one folder take turns.",
+                     [&] { load_one(folder.path(), alone); });
+        });
+        overtaken(-1, [&] {
+            auto const error = caught([&] { static_cast<void>(verify_checkpoint(folder.path(), alone)); });
+            CHECK(contains(error.message, words));
+        });
+        before_open = {};
+        CHECK(version_of(folder) == version);
+    }
+
+    TEST_CASE("a reader that has all files open reads the save that it opened, whatever becomes of the folder") {
         TempFolder const folder;
         save_model(folder.path(), 1);
-        int version = 1;
-        auto const overtaken = [&](int times) {
-            before_open = [&, times](std::string_view path) mutable {
-                if (!path.ends_with(".safetensors") || times == 0) return;
-                --times;
-                auto const again = std::exchange(before_open, {});
-                save_model(folder.path(), ++version);
-                before_open = again;
-            };
-        };
-        overtaken(1);
-        Checkpoint const checkpoint = Checkpoint::open(folder.path());
-        CHECK(version == 2);
-        CHECK(checkpoint.manifest().metadata.at(0).second == "2");
-        overtaken(-1);
-        check_io("a save into this folder has overtaken this reader",
-                 [&] { static_cast<void>(Checkpoint::open(folder.path())); });
-        CHECK(version == 4);
-        overtaken(1);
-        SelfCommunicator alone;
-        check_io("Fix: load again, and let saves and loads of one folder take turns.",
-                 [&] { load_one(folder.path(), alone); });
-        before_open = {};
-        load_one(folder.path(), alone);
+        Checkpoint const before = Checkpoint::open(folder.path());
+        save_model(folder.path(), 2);
+        std::vector<std::byte> memory(20);
+        LocalTensor tensor{"cyclic", parse("(1):(R)", Shape{20}), DynamicView(memory.data(), DType::u8, Shape{20})};
+        load(before, std::span(&tensor, 1), 0);
+        CHECK(holds(memory, 1));
+        auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {  // ranks of two saves
+            std::vector<std::byte> mine(20);
+            LocalTensor one{"cyclic", parse("(2):(R)", Shape{20}), DynamicView(mine.data(), DType::u8, Shape{20})};
+            Checkpoint const own = Checkpoint::open(folder.path());
+            agree_loaded(comm, load(comm.rank() == 0 ? before : own, std::span(&one, 1), comm.rank()));
+        });
+        test::check_same(thrown, ErrorCode::mismatch, {"loaded 1 tensors from files with digest"});
     }
 
     TEST_CASE("a process that is killed at any moment leaves a whole save") {

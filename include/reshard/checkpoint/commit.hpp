@@ -107,7 +107,7 @@ public:
     /// Local, after claim() on rank 0: whoever has removed an index says that none was there.
     void forget_index() noexcept { index_ = {}; }
     /// Local, on rank 0: the lock that claim() took.
-    [[nodiscard]] FolderLock const& lock() const noexcept { return lock_; }
+    [[nodiscard]] FolderLock& lock() noexcept { return lock_; }
 
     /// Local: this rank's file gets its name.
     template <class File>
@@ -150,6 +150,7 @@ public:
     void rename_index() {
         if (!is_first()) return;
         refuse_replaced();
+        if (lock_.has_inherited()) lock_.note({}, durable_);  // of files that this save has replaced
         new_index_->publish(
             "see which save the folder opens as, the new one or the one before: each is whole. The next save "
             "removes the files of the other.");

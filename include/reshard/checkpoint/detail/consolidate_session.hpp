@@ -294,7 +294,7 @@ private:
         if (!output_.is_manifest && options_.durable) sync_folder(commit_.folder());
     }
     /// In the order in which they get their names. `index_bytes`: -1 for none.
-    void note_files(Index index_bytes) const {
+    void note_files(Index index_bytes) {
         LeftOver note;
         if (index_bytes >= 0 && !output_.is_manifest) note.add(output_.index, index_bytes);
         for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // include/reshard/checkpoint/consolidate.hpp when a process dies at any call to the system, or the system refuses any:
 // nobody takes what is there by then for a checkpoint unless it is all there, and the next try finishes. The calls come
-// here by way of save.faults.test.cpp.
+// here by way of faults_calls.hpp.
 #include <reshard/checkpoint/consolidate.hpp>
 
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/checkpoint/save.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/comm/self.hpp>
 
@@ -212,6 +213,88 @@ TEST_SUITE("checkpoint/consolidate faults") {
         }
     }
 
+    TEST_CASE("where a run died, another one may fail or die as well, at any call: a third one finishes") {
+        for (std::size_t const number : {std::size_t{0}, ways().size() - 1}) {
+            Way const way = ways()[number];
+            CAPTURE(way.name);
+            auto const prepare = [](TempFolder const& folder) {
+                std::filesystem::create_directory(folder / "in");
+                write_sharded(folder / "in", model(), 2, Described::by_manifest);
+            };
+            long most = -1;  // the last call at which a run dies that leaves some files and not all
+            for (long call = 0;; ++call) {
+                TempFolder const folder;
+                prepare(folder);
+                if (!dies_at(call, [&] { way.run(folder / "in", folder / "out"); })) break;
+                if (!published(folder / "out").empty() && !is_accepted(folder / "out", model())) most = call;
+            }
+            REQUIRE(most > 0);
+            for (bool const dies : {false, true}) {
+                CAPTURE(dies);
+                bool more = true;
+                for (long call = first_call(); more; call += call_step()) {
+                    CAPTURE(call);
+                    TempFolder const folder;
+                    prepare(folder);
+                    std::string const out = folder / "out";
+                    REQUIRE(dies_at(most, [&] { way.run(folder / "in", out); }));
+                    Faults plan;
+                    if (dies) {
+                        more = dies_at(call, [&] { way.run(folder / "in", out); });
+                    } else {
+                        plan.at = call;
+                        plan.error = EIO;
+                        plan.all_threads = true;
+                        faults = &plan;
+                        static_cast<void>(caught([&] { way.run(folder / "in", out); }));
+                        faults = nullptr;
+                        more = !plan.failed.empty();
+                    }
+                    CAPTURE(plan.failed);
+                    if (is_accepted(out, model())) continue;
+                    Caught const third = caught([&] { way.run(folder / "in", out); });
+                    CHECK_MESSAGE(third.code == ErrorCode::none, third.message);
+                    CHECK(is_accepted(out, model()));
+                    for (auto const& entry : std::filesystem::directory_iterator(out)) {
+                        CHECK(entry.path().filename().string().front() != '.');
+                    }
+                }
+            }
+        }
+    }
+
+    TEST_CASE("what a dead run has noted is nothing to who comes after a save into that folder") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        write_sharded(folder / "in", model(), 2, Described::by_manifest);
+        SelfCommunicator alone;
+        std::vector<std::byte> memory(40);
+        LocalTensor tensor{"w", distribution<Replicate>(Mesh{1}, Shape{40}),
+                           DynamicView(memory.data(), DType::u8, Shape{40})};
+        auto const save_to = [&](std::string const& to) { save(to, std::span(&tensor, 1), alone); };
+        save_to(folder / "like");
+        auto const note =
+            concat("reshard gives names\n", std::filesystem::file_size(folder / "like/reshard.manifest.json"),
+                   " reshard.manifest.json", std::string(1, '\0'));
+        auto const shard = [&] {
+            return caught([&] { shard_checkpoint(folder / "in", folder / "out", placed_as("(2):(S0)")); });
+        };
+        long kept = 0;
+        bool died = true;
+        for (long call = 0; died; ++call) {  // a save that dies leaves the lock to who comes next
+            CAPTURE(call);
+            std::filesystem::remove_all(folder / "out");
+            std::filesystem::create_directory(folder / "out");
+            write_text(folder / "out/.reshard.manifest.json.lock", note);
+            died = dies_at(call, [&] { save_to(folder / "out"); });
+            if (!std::filesystem::exists(folder / "out/reshard.manifest.json")) continue;
+            ++kept;
+            CHECK(contains(shard().message, "it is not empty"));
+            CHECK(Checkpoint::open(folder / "out").tensors().size() == 1);
+        }
+        CHECK(kept > 1);
+    }
+
     TEST_CASE("a file that some rank cannot close is not there") {
         TempFolder const folder;
         std::filesystem::create_directory(folder / "in");
@@ -278,6 +361,14 @@ TEST_SUITE("checkpoint/consolidate faults") {
         check_io("it is not empty", [&] { consolidate(folder / "in", folder / "out"); });
         CHECK(read_text(folder / "victim.safetensors") == "12345");
         CHECK(published(folder / "out") == std::set<std::string>{"config.json", "kept.safetensors"});
+
+        std::filesystem::remove_all(folder / "out");
+        std::filesystem::create_directory(folder / "out");
+        write_text(folder / "out/.reshard.nonce.notes", "of somebody else");
+        write_text(folder / "out/.reshard.nonce.0123456789abcdef", "");
+        check_io("it is not empty: there is '.reshard.nonce.notes'",
+                 [&] { consolidate(folder / "in", folder / "out"); });
+        CHECK(read_text(folder / "out/.reshard.nonce.notes") == "of somebody else");
     }
 
     TEST_CASE(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/checkpoint/faults_support.hpp
-/// \brief  What becomes of the system calls that the test program is linked with --wrap for (save.faults.test.cpp).
+/// \brief  What becomes of the system calls that the test program is linked with --wrap for (faults_calls.hpp).
 #pragma once
 
 #include <doctest/doctest.h>
@@ -31,6 +31,8 @@ struct Faults {
 inline Faults* faults = nullptr;  // none: calls go on as they are
 inline thread_local bool counted = false;
 inline std::function<void(std::string_view)> before_open;  ///< called with each path
+inline std::function<void(int)> before_sync;               ///< called with each descriptor that fsync() gets
+inline std::function<void(int)> before_close;              ///< and close()
 
 /// Starts a process that does this and nothing else; an exception ends it, as a signal that no test expects.
 template <class Body>

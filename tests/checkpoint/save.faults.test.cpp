@@ -1,98 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // include/reshard/checkpoint/save.hpp when the system fails: every call to it in turn, with every error that matters,
-// and a process that dies at every call, or is killed at any moment. The test program is linked with --wrap, so that
-// the calls of the library come here first; the library knows nothing of it.
+// and a process that dies at every call, or is killed at any moment. The calls come here by way of
+// faults_calls.hpp.
 #include <reshard/checkpoint/save.hpp>
 
 #include <doctest/doctest.h>
 
-#include <fcntl.h>
-
+#include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/checkpoint/verify_checkpoint.hpp>
+#include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdarg>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "../support/random.hpp"
 #include "../support/thrown.hpp"
-#include "faults_support.hpp"
+#include "faults_calls.hpp"
 #include "save_support.hpp"
-
-namespace {
-
-using checkpoint_test::counted;
-using checkpoint_test::faults;
-
-/// Whether this call is to fail.
-bool fails(char const* what) {
-    if (faults == nullptr || !(counted || faults->all_threads)) return false;
-    if (!faults->only.empty() && faults->only != what) return false;
-    long const call = faults->calls.fetch_add(1);
-    long const first = faults->at.load();
-    if (first < 0 || call < first || (call > first && !faults->lasting)) return false;
-    if (faults->error == 0) ::_exit(42);
-    faults->failed = what;
-    errno = faults->error;
-    return true;
-}
-std::size_t allowed(std::size_t bytes) { return faults == nullptr ? bytes : std::min(bytes, faults->longest); }
-
-}  // namespace
-
-extern "C" {
-int __real_open(char const* path, int flags, ...);
-ssize_t __real_pwrite(int file, void const* bytes, std::size_t count, off_t offset);
-ssize_t __real_write(int file, void const* bytes, std::size_t count);
-int __real_fsync(int file);
-int __real_fdatasync(int file);
-int __real_rename(char const* from, char const* to);
-int __real_unlink(char const* path);
-int __real_close(int file);
-int __real_fstat(int file, struct stat* status);
-
-int __wrap_open(char const* path, int flags, ...) {
-    va_list list;
-    va_start(list, flags);
-    int const mode = (flags & O_CREAT) != 0 ? va_arg(list, int) : 0;
-    va_end(list);
-    if (checkpoint_test::before_open) checkpoint_test::before_open(path);
-    return fails("open") ? -1 : __real_open(path, flags, mode);
-}
-ssize_t __wrap_pwrite(int file, void const* bytes, std::size_t count, off_t offset) {
-    return fails("pwrite") ? -1 : __real_pwrite(file, bytes, allowed(count), offset);
-}
-ssize_t __wrap_write(int file, void const* bytes, std::size_t count) {
-    return fails("write") ? -1 : __real_write(file, bytes, allowed(count));
-}
-int __wrap_fsync(int file) { return fails("fsync") ? -1 : __real_fsync(file); }
-int __wrap_fdatasync(int file) { return fails("fdatasync") ? -1 : __real_fdatasync(file); }
-int __wrap_rename(char const* from, char const* to) {
-    bool const failed = fails("rename");
-    int const error = errno;
-    int const result = failed && !faults->done_anyway ? -1 : __real_rename(from, to);
-    if (!failed) return result;
-    errno = error;
-    return -1;
-}
-int __wrap_unlink(char const* path) { return fails("unlink") ? -1 : __real_unlink(path); }
-int __wrap_fstat(int file, struct stat* status) { return fails("fstat") ? -1 : __real_fstat(file, status); }
-int __wrap_close(int file) {  // whatever it says, the descriptor is closed
-    bool const failed = fails("close");
-    int const error = errno;
-    int const result = __real_close(file);
-    if (failed) errno = error;
-    return failed ? -1 : result;
-}
-}
 
 namespace {
 using namespace reshard;
@@ -123,11 +58,36 @@ int version_of(TempFolder const& folder) {
     CHECK(holds_version(folder.path(), model(), version));
     return version;
 }
-/// Any load, of one tensor.
-void load_one(std::string const& folder, SelfCommunicator& comm) {
+/// Loads one tensor in one of three ways: its bytes.
+std::vector<std::byte> load_one(std::string const& folder, CommunicatorRef comm, int way = 0) {
     std::vector<std::byte> memory(20);
-    LocalTensor tensor{"cyclic", parse("(1):(R)", Shape{20}), DynamicView(memory.data(), DType::u8, Shape{20})};
-    load(folder, std::span(&tensor, 1), comm, EachRankReadsItsBoxes{});
+    auto const everywhere = distribution<Replicate>(Mesh{comm.size()}, Shape{20});
+    LocalTensor tensor{"cyclic", everywhere, DynamicView(memory.data(), DType::u8, Shape{20})};
+    std::span<LocalTensor const> const list(&tensor, 1);
+    if (way == 0) load(folder, list, comm, EachRankReadsItsBoxes{});
+    if (way == 1) load(folder, list, comm, CooperativeRead{.window_bytes = 4, .cooperation = Cooperation::always});
+    if (way == 2) load(folder, list, comm, OneRankReads{});
+    return memory;
+}
+/// Whether those are its bytes of that version.
+bool holds(std::vector<std::byte> const& bytes, int const& version) {  // which may change while they are loaded
+    TrainedBytes const expected("cyclic", version, 0);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+        if (bytes[i] != expected.at(static_cast<Index>(i))) return false;
+    return true;
+}
+/// The folders that are synced meanwhile, by threads that are counted.
+template <class Body>
+std::vector<std::string> synced_by(Body const& body) {
+    std::vector<std::string> folders;
+    before_sync = [&](int file) {
+        if (counted) folders.push_back(std::filesystem::read_symlink(concat("/proc/self/fd/", file)));
+    };
+    counted = true;
+    body();
+    counted = false;
+    before_sync = {};
+    return folders;
 }
 /// Whatever happened before: the next save succeeds, and nothing stays that it does not name.
 void check_next_save(TempFolder const& folder, int version) {
@@ -264,6 +224,55 @@ TEST_SUITE("checkpoint/save faults") {
         }
     }
 
+    TEST_CASE("a folder that is made has its name durably, before anything is written to it") {
+        TempFolder const folder;
+        std::string const parent = std::filesystem::canonical(folder.path());
+        SelfCommunicator alone;
+        std::vector<PlacedTensor> const one{source("w", DType::f32, "(1):(R)", Shape{10})};
+        auto const save_to = [&](std::string const& to, bool durable) {
+            Trained mine(one, 0, 1);
+            save(to, mine.list(), alone, {.durable = durable});
+        };
+        struct Maker {
+            char const* leaf;
+            std::function<void(std::string const&)> make;
+        };
+        auto const fill = [](CheckpointTensor const&, Index, std::span<std::byte> out) {
+            std::fill(out.begin(), out.end(), std::byte{7});
+        };
+        save_to(folder / "from", true);
+        std::vector<Maker> const makers{
+            {"save", [&](std::string const& to) { save_to(to, true); }},
+            {"slash/", [&](std::string const& to) { save_to(to, true); }},
+            {"writer",
+             [&](std::string const& to) {
+                 write_checkpoint(to, {{"a", DType::u8, Shape{9}}}, fill);
+             }},
+            {"rewritten", [&](std::string const& to) { consolidate(folder / "from", to); }}};
+        for (Maker const& maker : makers) {
+            CAPTURE(maker.leaf);
+            Faults plan;
+            plan.at = 0;
+            plan.error = EIO;
+            plan.only = "fsync";
+            plan.all_threads = true;
+            faults = &plan;
+            check_io("a power cut may take the new folder in it: cannot sync the folder",
+                     [&] { maker.make(folder / maker.leaf); });
+            faults = nullptr;
+            if (std::filesystem::exists(folder / maker.leaf)) {
+                CHECK(std::filesystem::is_empty(folder / maker.leaf));
+                std::filesystem::remove(folder / maker.leaf);
+            }
+            auto const folders = synced_by([&] { maker.make(folder / maker.leaf); });
+            REQUIRE(folders.size() > 1);
+            CHECK(folders[0] == parent);
+            CHECK(folders.back() != parent);
+        }
+        for (std::string const& synced : synced_by([&] { save_to(folder / "save", true); })) CHECK(synced != parent);
+        CHECK(synced_by([&] { save_to(folder / "not durable", false); }).empty());
+    }
+
     TEST_CASE("writes that move less than they were asked for go on") {
         TempFolder const folder;
         Faults plan;
@@ -300,33 +309,77 @@ TEST_SUITE("checkpoint/save faults") {
         check_next_save(folder, 3);
     }
 
-    TEST_CASE("a reader that a save overtakes reads the new one, or says what has happened") {
+    TEST_CASE("readers that saves overtake read a newer save, whole, or say what has happened") {
+        TempFolder const folder;
+        int version = 1;
+        save_model(folder.path(), version);
+        // Opens of files of saves, by threads that are counted, come too late as often as that: a save has taken place.
+        long times = 0;
+        before_open = [&](std::string_view path) {
+            if (!counted || times == 0 || !path.ends_with(".safetensors")) return;
+            --times;
+            counted = false;
+            save_model(folder.path(), ++version);
+            counted = true;
+        };
+        auto const overtaken = [&](long saves, auto const& body) {
+            times = saves;
+            counted = true;
+            body();
+            counted = false;
+        };
+        constexpr char const* words = "a save into this folder has overtaken this reader";
+        SelfCommunicator alone;
+        for (long const saves : {1, 3}) {
+            overtaken(saves, [&] {
+                Checkpoint const checkpoint = Checkpoint::open(folder.path());
+                CHECK(checkpoint.manifest().metadata.at(0).second == std::to_string(version));
+            });
+            overtaken(saves, [&] { CHECK(holds(load_one(folder.path(), alone), version)); });
+            overtaken(saves, [&] { CHECK(verify_checkpoint(folder.path(), alone).tensors == 4); });
+            int const before = version;
+            for (int const way : {0, 1, 2}) {
+                run_on_threads(3, [&](ThreadCommunicator& comm) {
+                    if (comm.rank() == 0) times = saves;
+                    barrier(comm);
+                    counted = comm.rank() == (way == 2 ? 0 : 1);  // one rank misses a file, all start again
+                    CHECK(holds(load_one(folder.path(), comm, way), version));
+                    counted = false;
+                });
+            }
+            CHECK(version == before + 3 * saves);
+        }
+        int const before = version;
+        overtaken(-1, [&] { check_io(words, [&] { static_cast<void>(Checkpoint::open(folder.path())); }); });
+        CHECK(version == before + reshard::detail::most_overtakings);
+        overtaken(-1, [&] {
+            check_io("Fix: load again, and let saves and loads of one folder take turns.",
+                     [&] { load_one(folder.path(), alone); });
+        });
+        overtaken(-1, [&] {
+            auto const error = caught([&] { static_cast<void>(verify_checkpoint(folder.path(), alone)); });
+            CHECK(contains(error.message, words));
+        });
+        before_open = {};
+        CHECK(version_of(folder) == version);
+    }
+
+    TEST_CASE("a reader that has all files open reads the save that it opened, whatever becomes of the folder") {
         TempFolder const folder;
         save_model(folder.path(), 1);
-        int version = 1;
-        auto const overtaken = [&](int times) {
-            before_open = [&, times](std::string_view path) mutable {
-                if (!path.ends_with(".safetensors") || times == 0) return;
-                --times;
-                auto const again = std::exchange(before_open, {});
-                save_model(folder.path(), ++version);
-                before_open = again;
-            };
-        };
-        overtaken(1);
-        Checkpoint const checkpoint = Checkpoint::open(folder.path());
-        CHECK(version == 2);
-        CHECK(checkpoint.manifest().metadata.at(0).second == "2");
-        overtaken(-1);
-        check_io("a save into this folder has overtaken this reader",
-                 [&] { static_cast<void>(Checkpoint::open(folder.path())); });
-        CHECK(version == 4);
-        overtaken(1);
-        SelfCommunicator alone;
-        check_io("Fix: load again, and let saves and loads of one folder take turns.",
-                 [&] { load_one(folder.path(), alone); });
-        before_open = {};
-        load_one(folder.path(), alone);
+        Checkpoint const before = Checkpoint::open(folder.path());
+        save_model(folder.path(), 2);
+        std::vector<std::byte> memory(20);
+        LocalTensor tensor{"cyclic", parse("(1):(R)", Shape{20}), DynamicView(memory.data(), DType::u8, Shape{20})};
+        load(before, std::span(&tensor, 1), 0);
+        CHECK(holds(memory, 1));
+        auto const thrown = test::thrown_by(2, [&](ThreadCommunicator& comm) {  // ranks of two saves
+            std::vector<std::byte> mine(20);
+            LocalTensor one{"cyclic", parse("(2):(R)", Shape{20}), DynamicView(mine.data(), DType::u8, Shape{20})};
+            Checkpoint const own = Checkpoint::open(folder.path());
+            agree_loaded(comm, load(comm.rank() == 0 ? before : own, std::span(&one, 1), comm.rank()));
+        });
+        test::check_same(thrown, ErrorCode::mismatch, {"loaded 1 tensors from files with digest"});
     }
 
     TEST_CASE("a process that is killed at any moment leaves a whole save") {

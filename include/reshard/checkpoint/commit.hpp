@@ -27,11 +27,11 @@ namespace reshard::inline v0::detail {
 struct SaveNames {
     std::string_view index;  ///< the file that names all others
     /// The files that an index names. Throws when it cannot be read.
-    std::vector<std::string> (*named_by)(std::string const& path) = nullptr;
-    /// Whether a file of that name is a data file or a temporary file of such a save and of nothing else. Null: what
-    /// saves that died have left is not looked for.
-    bool (*is_data)(std::string_view leaf) = nullptr;
-    bool (*is_temporary)(std::string_view leaf) = nullptr;
+    std::vector<std::string> (*named_by)(std::string const& path);
+    /// Whether a file of that name is a data file or a temporary file of such a save and of nothing else: no other file
+    /// is ever removed, whatever an index says.
+    bool (*is_data)(std::string_view leaf);
+    bool (*is_temporary)(std::string_view leaf);
 };
 
 /// New to any folder with all but certainty, and never 0.
@@ -86,10 +86,7 @@ public:
     }
 
     /// Local. The folder, but not its parents.
-    void make_folder() const {
-        if (::mkdir(folder_.c_str(), 0777) == 0 || (errno == EEXIST && path_kind(folder_) == PathKind::folder)) return;
-        raise_io(folder_, "cannot create the folder", errno, "create its parent, or write elsewhere.");
-    }
+    void make_folder() const { detail::make_folder(folder_, durable_); }
 
     /// Local: rank 0 locks the folder, until this dies, and looks at what is there; others do nothing. What saves that
     /// died have left makes room: temporary files, and data files that an index does not name.
@@ -97,7 +94,7 @@ public:
         if (!is_first()) return;
         lock_ = FolderLock(folder_, concat(".", names_.index, ".lock"));
         index_ = stamp_of_index();
-        if (!lock_.is_held() || names_.is_temporary == nullptr) return;
+        if (!lock_.is_held()) return;
         std::vector<std::string> named;
         bool const known = index_.there && verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok();
         std::sort(named.begin(), named.end());
@@ -110,7 +107,7 @@ public:
     /// Local, after claim() on rank 0: whoever has removed an index says that none was there.
     void forget_index() noexcept { index_ = {}; }
     /// Local, on rank 0: the lock that claim() took.
-    [[nodiscard]] FolderLock const& lock() const noexcept { return lock_; }
+    [[nodiscard]] FolderLock& lock() noexcept { return lock_; }
 
     /// Local: this rank's file gets its name.
     template <class File>
@@ -153,6 +150,7 @@ public:
     void rename_index() {
         if (!is_first()) return;
         refuse_replaced();
+        if (lock_.has_inherited()) lock_.note({}, durable_);  // of files that this save has replaced
         new_index_->publish(
             "see which save the folder opens as, the new one or the one before: each is whole. The next save "
             "removes the files of the other.");
@@ -175,14 +173,15 @@ public:
             raise_io(old, "the new save is complete, but this file of the one before it cannot be removed", errno,
                      "remove it.");
         };
-        for (std::string const& leaf : previous_) {
-            bool const ours = names_.is_data == nullptr || names_.is_data(leaf);
-            if (ours && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
-        }
-        if (lock_.is_held() && names_.is_data != nullptr) {
+        auto const is_stale = [&](std::string const& leaf) {
+            return names_.is_data(leaf) && !std::binary_search(files.begin(), files.end(), leaf);
+        };
+        for (std::string const& leaf : previous_)
+            if (is_stale(leaf)) remove(leaf);
+        if (lock_.is_held()) {
             for (std::string const& leaf :
                  leaves_of(folder_, "the new save is complete, but what others left cannot be listed")) {
-                if (names_.is_data(leaf) && !std::binary_search(files.begin(), files.end(), leaf)) remove(leaf);
+                if (is_stale(leaf)) remove(leaf);
             }
         }
         lock_.release();

@@ -18,6 +18,7 @@
 #include <memory>   // unique_ptr
 #include <span>     // span
 #include <string>   // string
+#include <tuple>    // tuple
 #include <vector>   // vector
 
 namespace reshard::inline v0 {
@@ -223,6 +224,51 @@ enum class PathKind : int { missing, file, folder };
         raise_io(path, "cannot stat", errno, "check the path and its permissions.");
     }
     return S_ISDIR(status.st_mode) ? PathKind::folder : PathKind::file;
+}
+
+/// How often readers try to see a folder between two saves that each replace what they read.
+inline constexpr int most_overtakings = 5;
+
+/// Calls `read()`; again when it fails and the file at `index` was replaced meanwhile: by another save, which then has
+/// removed the files that the old one named.
+template <class Read>
+auto read_saved(std::string const& index, Read&& read) {
+#if defined(__cpp_exceptions)
+    auto const stamp = [&] {
+        struct stat status {};
+        static_cast<void>(::stat(index.c_str(), &status));
+        return std::tuple(status.st_dev, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    };
+    for (int overtaken = 1; overtaken < most_overtakings; ++overtaken) {
+        auto const before = stamp();
+        try {
+            return read();
+        } catch (Error const&) {
+            if (stamp() == before) throw;
+        }
+    }
+#endif
+    return read();
+}
+
+/// What errors say of files that were removed after their names were read.
+inline constexpr std::string_view overtaken_words = "a save into this folder has overtaken this reader";
+
+/// Calls `open()`, for a file that an index of a save has named. Throws what that throws; IoError, with those words,
+/// when the file is gone.
+template <class Open>
+auto open_saved(std::string const& path, Open&& open) {
+#if defined(__cpp_exceptions)
+    try {
+#endif
+        return open();
+#if defined(__cpp_exceptions)
+    } catch (Error const& error) {
+        if (error.code() != ErrorCode::io || path_kind(path) != PathKind::missing) throw;
+        raise_io(path, concat("it was there when the list of files was read: ", overtaken_words), ENOENT,
+                 "load again, and let saves and loads of one folder take turns.");
+    }
+#endif
 }
 
 /// The names of all that is in a folder, in no order, without "." and "..". Throws IoError, with what it means to the

@@ -53,7 +53,8 @@ LoadReport load_from_one(std::string const& path, std::span<LocalTensor const> t
 /// Throws the same error on every rank, naming the rank it belongs to: IoError, FormatError (TensorNotFound),
 /// MismatchError (lists that differ; shape or element type other than the file's), BufferError, MeshError, DTypeError,
 /// TransitionError, OutOfMemory; until the first read nothing is touched, and later the message says that the tensors
-/// are partly filled. Errors of the transport as from any collective.
+/// are partly filled. Errors of the transport as from any collective. When a save into the folder has removed files
+/// before they were open, all ranks start again, with the new ones, a few times; then that is an IoError.
 template <class How>
 LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                 OneRankReads<How> const& strategy) {

@@ -234,13 +234,15 @@ private:
 
 RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::span<LocalTensor const> tensors,
                                                 CommunicatorRef comm, OneReader const& strategy) {
-    LoadSession session(
-        path, tensors, comm,
-        {strategy.name, strategy.source, true, strategy.window_bytes, 0, strategy.reads, strategy.options});
-    ReadSchedule schedule;
-    session.attempt([&] { schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes); });
-    session.read_staged(schedule, spread_of(strategy), strategy.reads);
-    return session.finish(strategy.name);
+    return detail::load_saved([&] {
+        LoadSession session(
+            path, tensors, comm,
+            {strategy.name, strategy.source, true, strategy.window_bytes, 0, strategy.reads, strategy.options});
+        ReadSchedule schedule;
+        session.attempt([&] { schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes); });
+        session.read_staged(schedule, spread_of(strategy), strategy.reads);
+        return session.finish(strategy.name);
+    });
 }
 
 RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, int rank,
@@ -293,39 +295,43 @@ RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report)
 
 RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                EachRankReadsItsBoxes const& strategy) {
-    detail::LoadSession session(path, tensors, comm,
-                                {EachRankReadsItsBoxes::name, 0, false, 0, 0, strategy.reads, strategy.options});
-    session.read_directly(strategy.reads);
-    return session.finish(EachRankReadsItsBoxes::name);
+    return detail::load_saved([&] {
+        detail::LoadSession session(path, tensors, comm,
+                                    {EachRankReadsItsBoxes::name, 0, false, 0, 0, strategy.reads, strategy.options});
+        session.read_directly(strategy.reads);
+        return session.finish(EachRankReadsItsBoxes::name);
+    });
 }
 
 RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                                CooperativeRead const& strategy) {
-    detail::LoadSession session(path, tensors, comm,
-                                {CooperativeRead::name, 0, false, strategy.window_bytes,
-                                 detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
-                                 strategy.reads, strategy.options});
-    detail::ReadSchedule schedule;
-    session.attempt([&] {
-        schedule = detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(),
-                                             strategy.window_bytes);
-    });
-    bool together = strategy.cooperation == Cooperation::always;
-    if (strategy.cooperation == Cooperation::by_model) {
-        detail::LoadShare mine;
+    return detail::load_saved([&] {
+        detail::LoadSession session(path, tensors, comm,
+                                    {CooperativeRead::name, 0, false, strategy.window_bytes,
+                                     detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
+                                     strategy.reads, strategy.options});
+        detail::ReadSchedule schedule;
         session.attempt([&] {
-            detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
-            mine = detail::share_of(direct, schedule, session.wanted(), tensors, comm.rank());
+            schedule = detail::cooperative_reads(session.catalogue(), session.wanted(), tensors, comm.size(),
+                                                 strategy.window_bytes);
         });
-        together = detail::exchange_pays(session.gather_shares(mine), schedule.windows, strategy.reads.in_flight,
-                                         strategy.model);
-    }
-    if (together) {
-        session.read_staged(schedule, detail::Spread::exchange, strategy.reads);
-    } else {
-        session.read_directly(strategy.reads);
-    }
-    return session.finish(CooperativeRead::name);
+        bool together = strategy.cooperation == Cooperation::always;
+        if (strategy.cooperation == Cooperation::by_model) {
+            detail::LoadShare mine;
+            session.attempt([&] {
+                detail::ReadTotals const direct = detail::count_reads(session.needs(), strategy.reads);
+                mine = detail::share_of(direct, schedule, session.wanted(), tensors, comm.rank());
+            });
+            together = detail::exchange_pays(session.gather_shares(mine), schedule.windows, strategy.reads.in_flight,
+                                             strategy.model);
+        }
+        if (together) {
+            session.read_staged(schedule, detail::Spread::exchange, strategy.reads);
+        } else {
+            session.read_directly(strategy.reads);
+        }
+        return session.finish(CooperativeRead::name);
+    });
 }
 
 }  // namespace reshard::inline v0

@@ -72,9 +72,7 @@ RESHARD_INLINE CheckpointWriter CheckpointWriter::create(std::string folder, std
             result.tensors_.push_back({std::move(tensor), file});
         }
     }
-    if (::mkdir(result.folder_.c_str(), 0777) != 0 && errno != EEXIST) {
-        detail::raise_io(result.folder_, "cannot create the folder", errno, "create its parent, or write elsewhere.");
-    }
+    detail::make_folder(result.folder_, true);
     result.refuse_what_is_in_the_way();
     if (result.files() > 1) static_cast<void>(result.index_text());  // refused before anything is written
     return result;

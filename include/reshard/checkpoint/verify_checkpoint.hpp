@@ -33,6 +33,7 @@ struct CheckpointVerdict {
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws for a checkpoint that cannot be listed, else
 /// FormatError that names all faults (the first 20 in full), BufferError for options that mean nothing, OutOfMemory.
+/// When a save into the folder has removed files meanwhile, all ranks start again, as load() does.
 CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
                                     Index window_bytes = default_window_bytes);
 

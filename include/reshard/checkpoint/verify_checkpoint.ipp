@@ -123,11 +123,9 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     raise(ErrorCode::format, std::move(words));
 }
 
-}  // namespace detail
-
-RESHARD_INLINE CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm,
+/// As verify_checkpoint(), but once: a save may overtake it.
+[[nodiscard]] inline CheckpointVerdict verify_once(std::string const& path, CommunicatorRef comm,
                                                    ReadOptions const& reads, Index window_bytes) {
-    using namespace detail;
     LoadList list;
     ListShare share;
     Collectives collectives;
@@ -195,6 +193,13 @@ RESHARD_INLINE CheckpointVerdict verify_checkpoint(std::string const& path, Comm
         if (!extent.has_checksum) ++verdict.extents_without_checksum;
     }
     return verdict;
+}
+
+}  // namespace detail
+
+RESHARD_INLINE CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm,
+                                                   ReadOptions const& reads, Index window_bytes) {
+    return detail::load_saved([&] { return detail::verify_once(path, comm, reads, window_bytes); });
 }
 
 }  // namespace reshard::inline v0

@@ -50,7 +50,8 @@ class MchCheckpoint {
 public:
     /// Reads the index and sees that the files it names are there; other files in the folder mean nothing. Throws
     /// IoError when there is no index or files are missing, naming them, FormatError for an index that is damaged or
-    /// has a gap in its ranks.
+    /// has a gap in its ranks. A save that replaces the index meanwhile is opened in its place; one that does so later
+    /// removes files, and loads that have yet to open them throw IoError: open the folder again.
     [[nodiscard]] static MchCheckpoint open(std::string folder);
     MchCheckpoint(MchCheckpoint&& other) noexcept;
     MchCheckpoint& operator=(MchCheckpoint&& other) noexcept;

@@ -39,24 +39,30 @@ inline void read_overlap(MchReader& reader, std::span<MchRows const> rows, MchOv
     }
 }
 
+/// Throws IoError, also for files that the index names and that are missing, and FormatError.
+[[nodiscard]] inline MchIndex read_index(std::string const& folder, std::string const& path) {
+    if (path_kind(path) == PathKind::missing) {
+        raise_io(path, "there are no saved tables", ENOENT,
+                 "check the folder; a save that was cut short leaves no index.");
+    }
+    MchIndex index = index_from(read_text_file(path), path);
+    std::string missing;
+    for (std::string const& file : index.files) {
+        if (path_kind(join_path(folder, file)) == PathKind::file) continue;
+        missing += concat(missing.empty() ? "" : ", ", file);
+    }
+    if (!missing.empty()) {
+        raise_io(path, concat("it names files that are missing: ", missing), ENOENT,
+                 "restore them: each holds the ids of one rank.");
+    }
+    return index;
+}
+
 }  // namespace detail
 
 RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
     std::string const path = detail::join_path(folder, detail::mch_index_name);
-    if (detail::path_kind(path) == detail::PathKind::missing) {
-        detail::raise_io(path, "there are no saved tables", ENOENT,
-                         "check the folder; a save that was cut short leaves no index.");
-    }
-    detail::MchIndex index = detail::index_from(detail::read_text_file(path), path);
-    std::string missing;
-    for (std::string const& file : index.files) {
-        if (detail::path_kind(detail::join_path(folder, file)) == detail::PathKind::file) continue;
-        missing += concat(missing.empty() ? "" : ", ", file);
-    }
-    if (!missing.empty()) {
-        detail::raise_io(path, concat("it names files that are missing: ", missing), ENOENT,
-                         "restore them: each holds the ids of one rank.");
-    }
+    detail::MchIndex index = detail::read_saved(path, [&] { return detail::read_index(folder, path); });
     return MchCheckpoint(std::make_unique<detail::MchShardFiles>(std::move(folder), std::move(index)));
 }
 

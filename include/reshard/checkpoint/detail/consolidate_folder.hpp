@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_folder.hpp
 /// \brief  Folders before and after: whether files may be read and written there, and whether all ranks see them.
-/// \depends checkpoint/{commit,manifest}, checkpoint/detail/{file_list,folder_lock}, comm/collectives. POSIX.
+/// \depends checkpoint/{commit,manifest,name_reader}, checkpoint/detail/{file_list,folder_lock}, comm/collectives.
+/// POSIX.
 #pragma once
 
 #include <reshard/checkpoint/commit.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/comm/collectives.hpp>
 
 #include <chrono>  // milliseconds
@@ -70,7 +72,10 @@ public:
         if (!path_.empty()) static_cast<void>(::unlink(path_.c_str()));
         path_.clear();
     }
-    [[nodiscard]] static bool is_one(std::string_view leaf) noexcept { return leaf.starts_with(prefix); }
+    [[nodiscard]] static bool is_one(std::string_view leaf) noexcept {
+        NameReader in(leaf);
+        return in.word(prefix) && in.run("0123456789abcdef", 16, 16) && in.at_end();
+    }
 
 private:
     std::string path_;

@@ -150,10 +150,8 @@ private:
             std::string const nonce = concat(NonceFile::prefix, save_id_digits(id_));
             check = SharedCheck(comm().size(), commit_.folder(), nonce);
             if (!commit_.is_first()) return;
-            bool const is_new = path_kind(commit_.folder()) == PathKind::missing;
-            std::string folder = commit_.folder();
+            if (path_kind(commit_.folder()) == PathKind::missing) made_folder_.remember(commit_.folder());
             commit_.make_folder();
-            if (is_new) made_folder_.remember(std::move(folder));
             commit_.claim();
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             refuse_other_files(commit_.folder(), input_folder(input_), lock_);
@@ -296,7 +294,7 @@ private:
         if (!output_.is_manifest && options_.durable) sync_folder(commit_.folder());
     }
     /// In the order in which they get their names. `index_bytes`: -1 for none.
-    void note_files(Index index_bytes) const {
+    void note_files(Index index_bytes) {
         LeftOver note;
         if (index_bytes >= 0 && !output_.is_manifest) note.add(output_.index, index_bytes);
         for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);

@@ -16,8 +16,6 @@
 
 #include <dirent.h>
 
-#include <tuple>  // tuple
-
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -304,43 +302,18 @@ inline void check_entries(SafetensorsFile const& file, Manifest const& manifest,
                                                  std::size_t number, CheckpointKind kind, bool entries = true,
                                                  Access access = Access::pread) {
     std::string const path = join_path(folder, manifest.files[number].leaf);
-    SafetensorsFile file = [&] {
-#if defined(__cpp_exceptions)
-        try {
-#endif
-            return SafetensorsFile::open(path, access);
-#if defined(__cpp_exceptions)
-        } catch (IoError const&) {
-            if (kind != CheckpointKind::manifest || path_kind(path) != PathKind::missing) throw;
-            raise_io(path, "it was there when the manifest was read: a save into this folder has overtaken this reader",
-                     ENOENT, "load again, and let saves and loads of one folder take turns.");
-        }
-#endif
-    }();
+    auto const open = [&] { return SafetensorsFile::open(path, access); };
+    SafetensorsFile file = kind == CheckpointKind::manifest ? open_saved(path, open) : open();
     check_file(file, manifest, number, kind);
     if (entries) check_entries(file, manifest, number, kind);
     return file;
 }
 
-/// Calls `read(FileList)` for what a path names: once more when that fails and a save has replaced the manifest
-/// meanwhile, whose files it then has removed.
+/// Calls `read(FileList)` for what a path names, as read_saved().
 template <class Read>
 auto read_list(std::string const& path, Read&& read) {
-#if defined(__cpp_exceptions)
-    auto const stamp = [&] {
-        struct stat status {};
-        std::string const manifest = path_kind(path) == PathKind::folder ? join_path(path, manifest_name) : path;
-        static_cast<void>(::stat(manifest.c_str(), &status));
-        return std::tuple(status.st_dev, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-    };
-    auto const before = stamp();
-    try {
-        return read(list_files(path));
-    } catch (Error const&) {
-        if (stamp() == before) throw;
-    }
-#endif
-    return read(list_files(path));
+    std::string const manifest = path_kind(path) == PathKind::folder ? join_path(path, manifest_name) : path;
+    return read_saved(manifest, [&] { return read(list_files(path)); });
 }
 
 /// The headers of all files, put together. Throws FormatError: also for shards that do not cover their tensors.

@@ -53,27 +53,32 @@ public:
     FolderLock(FolderLock&&) noexcept = default;
     FolderLock& operator=(FolderLock&& other) noexcept {
         if (this != &other) {
-            release();
+            let_go();
             path_ = std::move(other.path_);
             file_ = std::move(other.file_);
+            inherited_ = other.inherited_;
         }
         return *this;
     }
     FolderLock(FolderLock const&) = delete;
     FolderLock& operator=(FolderLock const&) = delete;
-    ~FolderLock() { release(); }
+    /// What a dead holder has said stays for the next one, unless it was dealt with.
+    ~FolderLock() { let_go(); }
 
     [[nodiscard]] bool is_held() const noexcept { return file_.is_open(); }
     /// Says in the file what this holder is about: who takes the lock over from the dead reads it there. No holder, no
     /// note.
-    void note(std::string_view text, bool durable) const {
+    void note(std::string_view text, bool durable) {
         if (!is_held()) return;
         if (::ftruncate(file_.get(), 0) != 0) raise_io(path_, "cannot empty it", errno, "check the file system.");
         write_fully_at(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
         if (durable && ::fdatasync(file_.get()) != 0) {
             raise_io(path_, "cannot make its bytes durable", errno, "free space or write elsewhere.");
         }
+        inherited_ = false;
     }
+    /// Whether a dead holder has said something, and this one nothing yet.
+    [[nodiscard]] bool has_inherited() const noexcept { return is_held() && inherited_; }
     /// What a dead holder has said, or this one.
     [[nodiscard]] std::string read_note() const {
         if (!is_held()) return {};
@@ -81,26 +86,39 @@ public:
         read_fully(file_, path_, 0, std::as_writable_bytes(std::span(text)));
         return text;
     }
-    /// Removes the file while it is locked: who opens it now makes a new one.
+    /// Removes the file while it is locked: who opens it now makes a new one. What cannot be removed says nothing.
     void release() noexcept {
         if (!is_held()) return;
-        static_cast<void>(::unlink(path_.c_str()));
-        static_cast<void>(::flock(file_.get(), LOCK_UN));  // children that were forked meanwhile share the descriptor
-        file_.close();
+        if (::unlink(path_.c_str()) != 0) static_cast<void>(::ftruncate(file_.get(), 0));
+        unlock();
     }
 
 private:
     static constexpr int most_attempts = 1000;
 
-    [[nodiscard]] bool is_at_path() const noexcept {
+    void let_go() noexcept {
+        if (has_inherited()) {
+            unlock();
+        } else {
+            release();
+        }
+    }
+    void unlock() noexcept {
+        static_cast<void>(::flock(file_.get(), LOCK_UN));  // children that were forked meanwhile share the descriptor
+        file_.close();
+    }
+    [[nodiscard]] bool is_at_path() noexcept {
         struct stat mine {};
         struct stat there {};
-        return ::fstat(file_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
+        bool const known = ::fstat(file_.get(), &mine) == 0;
+        inherited_ = mine.st_size != 0;
+        return known && ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
                mine.st_ino == there.st_ino;
     }
 
     std::string path_;
     FileDescriptor file_;
+    bool inherited_ = false;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -51,7 +51,7 @@ private:
 
 /// Under the lock of a folder, before anything is written: files that a dead holder has noted, and whose sizes are
 /// those that it noted, go. Backwards, so that no reader takes the rest for a checkpoint at any time. Their names.
-[[nodiscard]] inline std::vector<std::string> remove_left_over(FolderLock const& lock, std::string const& folder) {
+[[nodiscard]] inline std::vector<std::string> remove_left_over(FolderLock& lock, std::string const& folder) {
     std::vector<std::string> removed;
     auto const left = LeftOver(lock.read_note()).files();
     for (std::size_t i = left.size(); i-- > 0;) {

@@ -63,6 +63,20 @@ struct LoadList {
     return read_list(path, [&](FileList found) { return look_at(std::move(found), one_has_files); });
 }
 
+/// Collective. Calls `load()`, and again where a save has overtaken it: all ranks have the same error then.
+template <class Load>
+auto load_saved(Load&& load) {
+    for (int overtaken = 1; overtaken < most_overtakings; ++overtaken) {
+        try {
+            return load();
+        } catch (Error const& error) {
+            bool const lost = error.code() == ErrorCode::peer_failed;
+            if (lost || std::string_view(error.message()).find(overtaken_words) == std::string_view::npos) throw;
+        }
+    }
+    return load();
+}
+
 /// Finds the targets, for all ranks: on the rank that has the files to itself. A target that cannot be found is for all
 /// ranks to see, in the catalogue: so they find the same words for it.
 inline void match_for_all(LoadList& list, std::span<LocalTensor const> targets, LoadOptions const& options) {

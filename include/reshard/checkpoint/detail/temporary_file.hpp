@@ -116,14 +116,25 @@ private:
     std::vector<std::string> paths_;
 };
 
-/// Makes renames in the folder durable.
-inline void sync_folder(std::string const& folder) {
+/// Makes renames in the folder durable. Throws IoError, with what it means to the caller.
+inline void sync_folder(std::string const& folder,
+                        std::string_view meaning = "the new files are in place, but a power cut may undo that") {
     FileDescriptor const handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     // Some file systems cannot sync a folder and say EINVAL: they have nothing better to offer.
     if (!handle.is_open() || (::fsync(handle.get()) != 0 && errno != EINVAL)) {
-        raise_io(folder, "the new files are in place, but a power cut may undo that: cannot sync the folder", errno,
-                 "check the file system.");
+        raise_io(folder, concat(meaning, ": cannot sync the folder"), errno, "check the file system.");
     }
+}
+
+/// The folder, but not its parents. A new one has its name durably, or the files in it may go with it in a power cut.
+/// Throws IoError.
+inline void make_folder(std::string const& folder, bool durable) {
+    if (::mkdir(folder.c_str(), 0777) == 0) {
+        if (durable) sync_folder(join_path(folder, ".."), "a power cut may take the new folder in it");
+        return;
+    }
+    if (errno == EEXIST && path_kind(folder) == PathKind::folder) return;
+    raise_io(folder, "cannot create the folder", errno, "create its parent, or write elsewhere.");
 }
 
 }  // namespace detail

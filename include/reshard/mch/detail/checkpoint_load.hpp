@@ -28,7 +28,7 @@ public:
         std::vector<SafetensorsFile>& file = files_[static_cast<std::size_t>(rank)];
         if (file.empty()) {
             std::string const path = join_path(folder_, index_.files[static_cast<std::size_t>(rank)]);
-            file.push_back(open_shard(path, index_, rank));
+            file.push_back(open_saved(path, [&] { return open_shard(path, index_, rank); }));
         }
         return file[0];
     }

@@ -26,13 +26,13 @@ RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
         last = table[i] >> 32;
         table[i] &= INT32_MAX;
     }
-    numbers_.many = detail::intern(table.data(), 2 * size_);
+    numbers_.many = detail::intern(table.data(), Index{2} * size_);
     interned_ = true;
 }
 
 RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
     if (names.size() != axes()) raise_names(names.size());
-    Index const count = listed_ ? 2 * size_ : 1;
+    Index const count = listed_ ? Index{2} * size_ : 1;
     std::vector<Index> table(static_cast<std::size_t>(count + 2 * axes()));
     for (Index i = 0; i < count; ++i) table[static_cast<std::size_t>(i)] = i < numbers() ? number(i) : place(i - size_);
     std::memcpy(table.data() + count, names.begin(), sizeof(AxisName) * static_cast<std::size_t>(axes()));
@@ -41,7 +41,7 @@ RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const&
 }
 RESHARD_INLINE std::string_view DynamicMesh::axis_name(int axis) const noexcept {
     if (!named_) return {};
-    Index const* const names = numbers_.many + (listed_ ? 2 * size_ : 1);
+    Index const* const names = numbers_.many + (listed_ ? Index{2} * size_ : 1);
     return reinterpret_cast<char const*>(names) + sizeof(AxisName) * static_cast<unsigned>(axis);
 }
 RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {

@@ -445,6 +445,14 @@ inline void keeps_several_under_way(CommunicatorRef comm) {
     }
     first.exchange.wait();
     RESHARD_CHECK(first.is_right(8));
+    // What is done may be started again, whether or not somebody has waited for it.
+    first.start(comm, 9);
+    second.start(comm, 9);
+    second.exchange.wait();
+    while (!first.exchange.done()) static_cast<void>(first.exchange.test());
+    first.start(comm, 10);
+    first.exchange.wait();
+    RESHARD_CHECK(first.is_right(10));
     barrier(comm);
 }
 
@@ -498,6 +506,8 @@ inline void refuses_a_second_start(CommunicatorRef comm) {
     RESHARD_CHECK_THROWS(ring.exchange.start(), TransportError);
     ring.exchange.wait();
     RESHARD_CHECK(ring.is_right(5));
+    AnyExchange moved = std::move(ring.exchange);
+    RESHARD_CHECK_THROWS(ring.exchange.start(), TransportError);
     RESHARD_CHECK_THROWS(AnyExchange().start(), TransportError);
     barrier(comm);
 }

@@ -45,7 +45,7 @@ inline constexpr ExchangeTable exchange_table{
 }  // namespace detail
 
 /// An exchange of any communicator. Nothing is allocated for exchanges of up to `room` bytes, which those of every
-/// transport and policy of this library are.
+/// transport of this library are, and of all policies around one.
 class [[nodiscard]] AnyExchange {
 public:
     static constexpr std::size_t room = 192;

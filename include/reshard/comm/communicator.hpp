@@ -213,7 +213,9 @@ public:
     /// \pre `engine` outlives this.
     InOrder(Engine& engine, BoundTransfers const& transfers) noexcept : engine_(&engine), transfers_(transfers) {}
     InOrder(InOrder&& other) noexcept
-        : engine_(other.engine_), transfers_(other.transfers_), number_(std::exchange(other.number_, 0)) {}
+        : engine_(std::exchange(other.engine_, nullptr)),
+          transfers_(other.transfers_),
+          number_(std::exchange(other.number_, 0)) {}
     InOrder& operator=(InOrder&& other) noexcept;
     InOrder(InOrder const&) = delete;
     InOrder& operator=(InOrder const&) = delete;

@@ -53,7 +53,7 @@ RESHARD_INLINE bool transport::Engine::advance(bool may_block) {
 RESHARD_INLINE transport::InOrder& transport::InOrder::operator=(InOrder&& other) noexcept {
     if (this == &other) return *this;
     detail::quietly([&] { wait(); });
-    engine_ = other.engine_;
+    engine_ = std::exchange(other.engine_, nullptr);
     transfers_ = other.transfers_;
     number_ = std::exchange(other.number_, 0);
     return *this;
@@ -62,6 +62,7 @@ RESHARD_INLINE transport::InOrder::~InOrder() {
     detail::quietly([&] { wait(); });
 }
 RESHARD_INLINE void transport::InOrder::start() {
+    if (done()) wait();  // another start may have completed it, or found it wrong
     if (engine_ == nullptr || number_ != 0) {
         raise(ErrorCode::transport,
               number_ != 0 ? "reshard::exchange: it is under way. Fix: wait() for it before it is started again."

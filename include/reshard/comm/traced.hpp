@@ -22,7 +22,7 @@ public:
                    std::span<Receive const> receives) noexcept
         : comm_(&comm), inner_(std::move(inner)), sends_(sends), receives_(receives) {}
     TracedExchange(TracedExchange&& other) noexcept
-        : comm_(other.comm_),
+        : comm_(std::exchange(other.comm_, nullptr)),
           inner_(std::move(other.inner_)),
           sends_(other.sends_),
           receives_(other.receives_),
@@ -31,7 +31,7 @@ public:
     TracedExchange& operator=(TracedExchange&& other) noexcept {
         if (this == &other) return *this;
         detail::quietly([&] { wait(); });
-        comm_ = other.comm_;
+        comm_ = std::exchange(other.comm_, nullptr);
         inner_ = std::move(other.inner_);
         sends_ = other.sends_;
         receives_ = other.receives_;
@@ -46,6 +46,7 @@ public:
     }
 
     void start() {
+        if (under_way_ && inner_.done()) wait();
         if (comm_ == nullptr || under_way_) return inner_.start();  // says what is wrong
         id_ = comm_->note(TraceOperation::exchange, sends_, receives_);
         under_way_ = true;

@@ -34,12 +34,12 @@ public:
     /// Returns when the destination is complete and nobody reads this rank's source any more. Throws PeerFailed,
     /// DeadlineExceeded, MismatchError or TransportError; then the destination is unspecified, the source untouched.
     void wait();
-    /// Makes progress without blocking on other ranks; whether the run is complete. Throws like wait().
+    /// Makes progress without blocking on other ranks; whether the exchange that is under way is complete. What comes
+    /// behind it is left to wait(), so that ranks that ask at different times start the same exchanges in the same
+    /// order. Throws like wait(); after an error it is true.
     [[nodiscard]] bool test();
 
 private:
-    bool advance(bool may_block);
-
     CommunicatorRef comm_;
     detail::BatchJob* job_;  ///< null: there is nothing left to do
     int phase_ = 0;

@@ -41,27 +41,27 @@ RESHARD_INLINE RunRequest::RunRequest(RunRequest&& other) noexcept
 RESHARD_INLINE RunRequest::~RunRequest() {
     detail::quietly([&] { wait(); });
 }
-RESHARD_INLINE bool RunRequest::advance(bool may_block) {
-    if (job_ == nullptr) return true;
+RESHARD_INLINE void RunRequest::wait() {
+    if (job_ == nullptr) return;
     detail::BatchJob& job = *std::exchange(job_, nullptr);  // a failed wait is not repeated
     job.runs = false;
     while (phase_ < job.phases()) {
-        AnyExchange& exchange = job.exchange(phase_);
-        if (may_block) {
-            exchange.wait();
-        } else if (!exchange.test()) {
-            job_ = &job;
-            job.runs = true;
-            return false;
-        }
+        job.exchange(phase_).wait();
         detail::step(comm_, [&] { job.after(phase_); });
         ++phase_;
         if (phase_ < job.phases()) job.exchange(phase_).start();
     }
-    return true;
 }
-RESHARD_INLINE void RunRequest::wait() { static_cast<void>(advance(true)); }
-RESHARD_INLINE bool RunRequest::test() { return advance(false); }
+RESHARD_INLINE bool RunRequest::test() {
+    if (job_ == nullptr || job_->phases() == 0) return true;
+    detail::BatchJob& job = *std::exchange(job_, nullptr);
+    job.runs = false;
+    bool const complete = job.exchange(phase_).test();
+    job.runs = true;
+    job_ = &job;
+    return complete;
+}
+
 RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
 RESHARD_INLINE void PreparedPlan::run() { RunRequest(comm_, *job_).wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & { return {comm_, *job_}; }

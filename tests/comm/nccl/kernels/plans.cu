@@ -137,7 +137,7 @@ TEST_SUITE("memory/on_device") {
         test::check_none(test::on_devices(3, [&](ThreadCommunicator& host, cudaStream_t stream) {
             Trace trace;
             auto comm = compose<Traced>(nccl_from<Device>(host, stream), trace);
-            CHECK(transport::memory_of(comm) == comm.inner().memory());
+            CHECK(CommunicatorRef(comm).memory() == comm.inner().memory());
             auto const owed = distribution<Partial<>>(Mesh{3}, Shape{30});
             auto const mean = distribution<Partial<Reduce::avg>>(Mesh{3}, Shape{30});
             auto const parts = distribution<Shard<0>>(Mesh{3}, Shape{30});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/checkpoint/faults_calls.hpp
 /// \brief  The system calls of a test program that is linked with --wrap: they come here first, and faults_support.hpp
-///         says what becomes of them; the library knows nothing of it. For one file of the program.
+///         says what becomes of them; the library knows nothing of it.
 #pragma once
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ inline std::size_t allowed(std::size_t bytes) { return faults == nullptr ? bytes
 
 }  // namespace checkpoint_test
 
-extern "C" {
+extern "C" {  // weak: files that are compiled together have what one of them includes
 int __real_open(char const* path, int flags, ...);
 ssize_t __real_pwrite(int file, void const* bytes, std::size_t count, off_t offset);
 ssize_t __real_write(int file, void const* bytes, std::size_t count);
@@ -44,7 +44,7 @@ int __real_unlink(char const* path);
 int __real_close(int file);
 int __real_fstat(int file, struct stat* status);
 
-int __wrap_open(char const* path, int flags, ...) {
+[[gnu::weak]] int __wrap_open(char const* path, int flags, ...) {
     va_list list;
     va_start(list, flags);
     int const mode = (flags & O_CREAT) != 0 ? va_arg(list, int) : 0;
@@ -52,18 +52,20 @@ int __wrap_open(char const* path, int flags, ...) {
     if (checkpoint_test::before_open) checkpoint_test::before_open(path);
     return checkpoint_test::fails("open") ? -1 : __real_open(path, flags, mode);
 }
-ssize_t __wrap_pwrite(int file, void const* bytes, std::size_t count, off_t offset) {
+[[gnu::weak]] ssize_t __wrap_pwrite(int file, void const* bytes, std::size_t count, off_t offset) {
     return checkpoint_test::fails("pwrite") ? -1 : __real_pwrite(file, bytes, checkpoint_test::allowed(count), offset);
 }
-ssize_t __wrap_write(int file, void const* bytes, std::size_t count) {
+[[gnu::weak]] ssize_t __wrap_write(int file, void const* bytes, std::size_t count) {
     return checkpoint_test::fails("write") ? -1 : __real_write(file, bytes, checkpoint_test::allowed(count));
 }
-int __wrap_fsync(int file) {
+[[gnu::weak]] int __wrap_fsync(int file) {
     if (checkpoint_test::before_sync) checkpoint_test::before_sync(file);
     return checkpoint_test::fails("fsync") ? -1 : __real_fsync(file);
 }
-int __wrap_fdatasync(int file) { return checkpoint_test::fails("fdatasync") ? -1 : __real_fdatasync(file); }
-int __wrap_rename(char const* from, char const* to) {
+[[gnu::weak]] int __wrap_fdatasync(int file) {
+    return checkpoint_test::fails("fdatasync") ? -1 : __real_fdatasync(file);
+}
+[[gnu::weak]] int __wrap_rename(char const* from, char const* to) {
     bool const failed = checkpoint_test::fails("rename");
     int const error = errno;
     int const result = failed && !checkpoint_test::faults->done_anyway ? -1 : __real_rename(from, to);
@@ -71,11 +73,13 @@ int __wrap_rename(char const* from, char const* to) {
     errno = error;
     return -1;
 }
-int __wrap_unlink(char const* path) { return checkpoint_test::fails("unlink") ? -1 : __real_unlink(path); }
-int __wrap_fstat(int file, struct stat* status) {
+[[gnu::weak]] int __wrap_unlink(char const* path) {
+    return checkpoint_test::fails("unlink") ? -1 : __real_unlink(path);
+}
+[[gnu::weak]] int __wrap_fstat(int file, struct stat* status) {
     return checkpoint_test::fails("fstat") ? -1 : __real_fstat(file, status);
 }
-int __wrap_close(int file) {  // whatever it says, the descriptor is closed
+[[gnu::weak]] int __wrap_close(int file) {  // whatever it says, the descriptor is closed
     if (checkpoint_test::before_close) checkpoint_test::before_close(file);
     bool const failed = checkpoint_test::fails("close");
     int const error = errno;

@@ -43,23 +43,50 @@ struct Side {
         return result;
     }
 };
+
+/// Rank 1 of 3, which keeps what is bound.
+struct Listening : CommunicatorBase<Listening> {
+    static constexpr std::string_view name = "listening";
+    using exchange_type = transport::InOrder;
+    using CommunicatorBase<Listening>::split;
+    Listening() = default;
+    Listening(Listening&&) = default;
+    Listening& operator=(Listening&&) = default;
+    ~Listening() = default;
+    [[nodiscard]] int rank() const noexcept { return 1; }
+    [[nodiscard]] int size() const noexcept { return 3; }
+    [[nodiscard]] Traffic traffic() const noexcept { return {}; }
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        bound.push_back(transport::bound_transfers(name, sends, receives, 3));
+        return {};
+    }
+    Verdict agree(Verdict mine) { return mine; }
+    Listening split(int, int) { return {}; }
+    void abort(ErrorCode, std::string_view) noexcept {}
+
+    std::vector<transport::BoundTransfers> bound;
+};
 }  // namespace
 
 TEST_SUITE("exec/detail/batch_job") {
     TEST_CASE("one exchange holds all transfers of a round, by peer and then in the order of the round") {
         using Order = std::vector<std::pair<int, std::size_t>>;
         Side side(1, 4);
-        detail::BatchJob const job(std::move(side.jobs), {{3}, {0, 1, 2}}, {});
+        Listening comm;
+        detail::BatchJob const job(comm, std::move(side.jobs), {{3}, {0, 1, 2}}, {});
         REQUIRE(job.phases() == 2);
+        REQUIRE(comm.bound.size() == 2);
         Order const alone{{0, 3}, {1, 3}, {2, 3}};
-        CHECK(side.order(job.exchange(0).sends) == alone);
-        CHECK(side.order(job.exchange(0).receives) == alone);
+        CHECK(side.order(comm.bound[0].sends) == alone);
+        CHECK(side.order(comm.bound[0].receives) == alone);
         Order const shared{{0, 0}, {0, 1}, {0, 2}, {1, 0}, {1, 1}, {1, 2}, {2, 0}, {2, 1}, {2, 2}};
-        CHECK(side.order(job.exchange(1).sends) == shared);
-        CHECK(side.order(job.exchange(1).receives) == shared);
+        CHECK(side.order(comm.bound[1].sends) == shared);
+        CHECK(side.order(comm.bound[1].receives) == shared);
     }
     TEST_CASE("no rounds, no exchanges: every job is local") {
-        detail::BatchJob const job({}, {}, {});
+        Listening comm;
+        detail::BatchJob const job(comm, {}, {}, {});
+        CHECK(comm.bound.empty());
         CHECK(job.phases() == 0);
         job.begin();
     }

@@ -33,10 +33,10 @@ RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
 RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
     if (names.size() != axes()) raise_names(names.size());
     Index const count = listed_ ? Index{2} * size_ : 1;
-    std::vector<Index> table(static_cast<std::size_t>(count + 2 * axes()));
+    std::vector<Index> table(static_cast<std::size_t>(count + Index{2} * axes()));
     for (Index i = 0; i < count; ++i) table[static_cast<std::size_t>(i)] = i < numbers() ? number(i) : place(i - size_);
     std::memcpy(table.data() + count, names.begin(), sizeof(AxisName) * static_cast<std::size_t>(axes()));
-    numbers_.many = detail::intern(table.data(), count + 2 * axes());
+    numbers_.many = detail::intern(table.data(), count + Index{2} * axes());
     interned_ = named_ = true;
 }
 RESHARD_INLINE std::string_view DynamicMesh::axis_name(int axis) const noexcept {

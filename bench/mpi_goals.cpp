@@ -127,17 +127,19 @@ void mpi_vs_pack(Bench& bench) {
     bench.goals.at_least("mpi_vs_pack", mean.value(), 1.8);
 }
 
-void mpi_vs_alltoallw(Bench& bench) {
+double beside_alltoallw(Bench& bench, char const* name) {
     GeometricMean mean;
     for (int n : sizes) {
         head(bench, rows_to_columns, n);
         Move move(bench, rows_of(n), columns_of(n));
         TypedExchange const typed(RowsToColumns(n, MPI_COMM_WORLD));
-        mean.add(move.against(bench, "MPI_Alltoallw, subarray types", typed));
+        mean.add(move.against(bench, name, typed));
     }
-    bench.goals.at_least("mpi_vs_alltoallw", mean.value(), 1.0);
+    return mean.value();
 }
-
+void mpi_vs_alltoallw(Bench& bench) {
+    bench.goals.at_least("mpi_vs_alltoallw", beside_alltoallw(bench, "MPI_Alltoallw, subarray types"), 1.0);
+}
 /// Without memory that ranks share: what ranks of different nodes do. The node is cut to one rank.
 void mpi_messages_vs_alltoallw(Bench& bench) {
     MpiOptions options;
@@ -145,14 +147,8 @@ void mpi_messages_vs_alltoallw(Bench& bench) {
     options.ranks_per_node = 1;
     MpiCommunicator far(MPI_COMM_WORLD, options);
     Bench apart{far};
-    GeometricMean mean;
-    for (int n : sizes) {
-        head(bench, rows_to_columns, n);
-        Move move(apart, rows_of(n), columns_of(n));
-        TypedExchange const typed(RowsToColumns(n, MPI_COMM_WORLD));
-        mean.add(move.against(apart, "MPI_Alltoallw, both by messages", typed));
-    }
-    bench.goals.at_least("mpi_messages_vs_alltoallw", mean.value(), 1.0);
+    double const ratio = beside_alltoallw(apart, "MPI_Alltoallw, both by messages");
+    bench.goals.at_least("mpi_messages_vs_alltoallw", ratio, 1.0);
 }
 
 /// What is prepared once and run often: 8 KiB on each rank, on one node.

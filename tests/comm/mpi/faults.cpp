@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>  // raise, SIGKILL, SIGSTOP
 #include <cstdio>   // fprintf, fopen
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -171,8 +172,15 @@ void throws_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
     if (comm.rank() == culprit) raise(ErrorCode::io, "reshard: no such file. Fix: look for it.");
     barrier(comm);
 }
-/// Everybody else waits somewhere else in the family.
+/// What an exception has to destroy before anybody catches it may take its time.
+struct SlowToEnd {
+    ~SlowToEnd() {
+        if (std::uncaught_exceptions() > 0) std::this_thread::sleep_for(300ms);
+    }
+};
+/// Everybody else waits somewhere else in the family, also in communicators that the exception destroys on its way.
 void throws_in_child(MpiCommunicator& comm, Place const& /*place*/) {
+    SlowToEnd const slow;
     MpiCommunicator child = comm.split(comm.rank() % 2, 0);
     MpiCommunicator grandchild = child.split(0, 0);
     barrier(comm);

@@ -216,6 +216,28 @@ TEST_SUITE("comm/nccl") {
         check_nothing_left();
     }
 
+    TEST_CASE("an exception that destroys a child before it is caught is what others hear of, not that a rank has left") {
+        auto const ended = on_gpus(3, with_deadline(1h), [](NcclCommunicator& comm) {
+            try {
+                struct SlowToEnd {
+                    ~SlowToEnd() { std::this_thread::sleep_for(300ms); }
+                } const slow;
+                NcclCommunicator child = comm.split(0, 0);
+                if (comm.rank() == 2) throw std::runtime_error("the disk is full");
+                barrier(child);
+            } catch (std::runtime_error const& error) {
+                if (comm.rank() == 2) comm.abort(ErrorCode::user, error.what());
+                throw;
+            }
+        });
+        for (std::size_t r : {0U, 1U}) {
+            CAPTURE(ended[r].text);
+            CHECK(ended[r].code == ErrorCode::peer_failed);
+            CHECK(ended[r].says("rank 2 failed: the disk is full"));
+        }
+        check_nothing_left();
+    }
+
     TEST_CASE("abort in a split child poisons the whole family, wherever the others wait") {
         std::atomic<int> ready = 0;
         auto const ended = on_gpus(4, with_deadline(1h), [&](NcclCommunicator& comm) {

@@ -7,8 +7,10 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <cstring>  // memcpy
-#include <utility>  // exchange
+#include <chrono>     // steady_clock
+#include <cstring>    // memcpy
+#include <exception>  // uncaught_exceptions
+#include <utility>    // exchange
 
 namespace reshard::inline v0::detail {
 
@@ -29,6 +31,30 @@ struct FailureRecord {
     std::memcpy(failure.reason, reason.data(), smaller(reason.size(), sizeof(failure.reason) - 1));
     return failure;
 }
+
+/// How a rank has left a communicator, in a word that others look at.
+enum class Departure : std::uint32_t { none, returned, thrown };
+
+/// As this thread is leaving now.
+[[nodiscard]] inline std::uint32_t departure() noexcept {
+    return static_cast<std::uint32_t>(std::uncaught_exceptions() > 0 ? Departure::thrown : Departure::returned);
+}
+
+/// When somebody who has left is missed. An exception that destroys a communicator is told to all by whoever catches
+/// it, in words that say more than 'has left': they have a while to come.
+class Absence {
+public:
+    [[nodiscard]] bool is_final(std::uint32_t left) noexcept {
+        if (left == static_cast<std::uint32_t>(Departure::none)) return false;
+        if (left == static_cast<std::uint32_t>(Departure::returned)) return true;
+        auto const now = std::chrono::steady_clock::now();
+        if (since_ == std::chrono::steady_clock::time_point{}) since_ = now;
+        return now - since_ >= std::chrono::seconds(2);
+    }
+
+private:
+    std::chrono::steady_clock::time_point since_{};
+};
 
 /// Throws it as `rank` of the communicator `scope` must see it: one who did not wait has exceeded no deadline, and an
 /// error that ranks share is thrown once, afterwards it is PeerFailed.

@@ -30,7 +30,7 @@ struct alignas(mpi_seat_alignment) MpiSeat {
     std::atomic<std::uint64_t> entered{0};    ///< calls made so far, and which the last one was
     std::atomic<Index> list_bytes{0};         ///< size of the list's file
     std::atomic<std::uint32_t> reading{0};    ///< copies from other ranks at this moment
-    std::atomic<std::uint32_t> left{0};       ///< its communicator is gone
+    std::atomic<std::uint32_t> left{0};       ///< its communicator is gone: a Departure
     int pid = 0;
     int list_file = -1;
     std::uint64_t cookie = 0;  ///< the value at cookie_address in the owner's memory: trial of attach

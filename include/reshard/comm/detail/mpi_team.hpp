@@ -71,7 +71,7 @@ public:
 
     /// This rank makes no further call: whoever waits for one need not.
     void leave() noexcept {
-        if (node_) node_->own().left.store(1, std::memory_order_release);
+        if (node_) node_->own().left.store(departure(), std::memory_order_release);
     }
 
     // ---- Calls and waits -------------------------------------------------------------------------------------
@@ -84,6 +84,7 @@ public:
         call_ = call;
         ++calls_;
         dead_since_ = {};
+        absence_ = {};
         if (node_)
             node_->own().entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
     }
@@ -311,6 +312,7 @@ private:
     std::vector<int> processes_;
     MpiGreetings greetings_;
     std::chrono::steady_clock::time_point dead_since_{};
+    Absence absence_;
     std::uint64_t calls_ = 0;
     std::uint64_t splits_ = 0;
     unsigned glances_ = 0;

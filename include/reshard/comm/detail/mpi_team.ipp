@@ -122,10 +122,11 @@ void MpiTeam::look_for_the_lost(Missing&& missing) {
         int const there = local(rank);
         if (there < 0) return;
         MpiSeat const& seat = node_->seat(there);
+        std::uint32_t const left = seat.left.load(std::memory_order_acquire);  // before what it did until then
         std::uint64_t const entered = seat.entered.load(std::memory_order_acquire);
         auto const theirs = static_cast<MpiCall>(entered & 0xffU);
         std::string reason;
-        if (seat.left.load(std::memory_order_acquire) != 0 && entered >> 8U < calls_) {
+        if (entered >> 8U < calls_ && absence_.is_final(left)) {
             reason = concat("rank ", rank,
                             " has left while others wait for it. Fix: make every rank take part in every "
                             "collective call.");

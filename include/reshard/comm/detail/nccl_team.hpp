@@ -53,6 +53,7 @@ public:
         if (family_->hear()) raise_failure(false);
         call_ = call;
         ++calls_;
+        absence_ = {};
         if (board_)
             board_->seat(rank_).entered.store(calls_ << 8U | static_cast<std::uint64_t>(call),
                                               std::memory_order_release);
@@ -78,7 +79,7 @@ public:
     }
     /// This rank makes no further call: whoever waits for one need not.
     void leave() noexcept {
-        if (board_) board_->seat(rank_).left.store(1, std::memory_order_release);
+        if (board_) board_->seat(rank_).left.store(departure(), std::memory_order_release);
     }
 
     /// Until ready() is true. Throws DeadlineExceeded, PeerFailed, TransportError; after a failure elsewhere only after
@@ -245,6 +246,7 @@ private:
     std::uint64_t calls_ = 0;
     std::uint64_t first_ = 0;
     unsigned glances_ = 0;
+    Absence absence_;
     NcclCall call_ = NcclCall::none;
 };
 

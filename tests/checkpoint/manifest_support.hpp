@@ -65,6 +65,7 @@ inline Manifest random_manifest(reshard::test::Random& random) {
     m.save = reshard::detail::hex_text(random.engine()(), 16);
     m.world_size = static_cast<int>(random.between(1, 9));
     if (random.chance(50)) m.metadata = {{"", "\"quoted\"\n"}, {"a", "\xc3\xa4"}};
+    Index const block_bytes = random.between(1, 40);
     int const files = static_cast<int>(random.between(1, 5));
     std::vector<Index> filled(static_cast<std::size_t>(files));
     for (int t = static_cast<int>(random.between(0, 6)); t > 0; --t) {
@@ -89,6 +90,13 @@ inline Manifest random_manifest(reshard::test::Random& random) {
                 ++number;
                 extent.has_checksum = random.chance(80);
                 if (extent.has_checksum) extent.crc32c = static_cast<std::uint32_t>(random.engine()());
+                if (extent.has_checksum && random.chance(50)) {
+                    Index const bytes = reshard::detail::extent_bytes(m, extent);
+                    Index const blocks = reshard::detail::block_count(bytes, block_bytes);
+                    for (Index b = 0; b < blocks; ++b)
+                        extent.block_sums.push_back(static_cast<std::uint32_t>(random.engine()()));
+                    if (blocks > 0) m.block_bytes = block_bytes;  // else nothing of it is written
+                }
                 Index& end = filled[static_cast<std::size_t>(extent.file)];
                 extent.begin = end;
                 end += reshard::detail::extent_bytes(m, extent) + 8;

@@ -53,6 +53,9 @@ struct Extent {
     std::string key{};       ///< the name in the file, where it is not the tensor's
     bool has_checksum = false;
     std::uint32_t crc32c = 0;  ///< of its bytes
+    /// Of every Manifest::block_bytes of them, the last of what is left, so that parts of it are checked without all of
+    /// it. Empty where there is one block at most, or nobody knows.
+    std::vector<std::uint32_t> block_sums{};
     friend bool operator==(Extent const&, Extent const&) = default;
 };
 
@@ -61,11 +64,22 @@ struct Extent {
     return is_byte_sized(dtype) ? box.size() * bytes(dtype) : box.size() * bits(dtype) / 8;
 }
 
+/// What a save sums up at a time. 1 TB has 8 MB of such sums in its manifest.
+inline constexpr Index default_block_bytes = Index{1} << 20;
+
+namespace detail {
+/// How many block sums an extent of so many bytes has: one block is summed up by the extent's own sum.
+[[nodiscard]] constexpr Index block_count(Index bytes, Index block_bytes) noexcept {
+    return bytes <= block_bytes ? 0 : ceil_div(bytes, block_bytes);
+}
+}  // namespace detail
+
 /// A whole checkpoint that was saved in one go. Every replica of every tensor is covered exactly once by its extents.
 struct Manifest {
     std::string save;  ///< the id of the save, in the names of its files: 16 hexadecimal digits
     int world_size = 0;
-    Metadata metadata;  ///< the caller's, text by text
+    Metadata metadata;                        ///< the caller's, text by text
+    Index block_bytes = default_block_bytes;  ///< see Extent::block_sums
     std::vector<CheckpointFile> files;
     std::vector<StoredTensor> tensors;  ///< sorted by name
     std::vector<Extent> extents;        ///< sorted by (file, begin)

@@ -198,6 +198,10 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
                   "norm.weight",
                   {"two extents have the name 'norm.weight' in 'shard-00001"}},
                  {"layer.0.weight.__tp_replica_0", "", {name, "key' is no name"}},
+                 {"\"crc32c\": \"62a8ab43\"",
+                  "\"crc32c\": \"62a8ab43\", \"crc32c_blocks\": \"0000000000000001\"",
+                  {name, "crc32c_blocks' is there, but the manifest has no block_bytes"}},
+                 {"\"files\": [", "\"block_bytes\": 0, \"files\": [", {"'block_bytes' is 0"}},
                  {"\"extents\": [", "\"extents\": 3, \"was\": [", {"extents' is not a list"}},
                  {"{\n", "[\n", {"not JSON at byte"}},
              }) {
@@ -213,6 +217,20 @@ TEST_SUITE("checkpoint/detail/manifest_json") {
         check_refused(good + "x", {"not JSON at byte"});
         check_refused(std::string(200, '['), {"nested deeper than 128"});
         check_refused(good.substr(0, good.size() / 2), {"not JSON at byte"});
+    }
+
+    TEST_CASE("sums of blocks are as many as there are blocks, or none where there is one") {
+        Manifest m = example_manifest();
+        m.block_bytes = 10;
+        m.extents[0].block_sums = {0x01234567U, 0x89abcdefU, 0x00000000U};  // of 24 bytes
+        std::string const good = to_json(m);
+        CHECK(contains(good, "\n  \"block_bytes\": 10,\n"));
+        CHECK(contains(good, "\"crc32c\": \"62a8ab43\", \"crc32c_blocks\": \"0123456789abcdef00000000\""));
+        CHECK(manifest_from(good, "m") == m);
+        check_refused(sealed(with(good, "89abcdef0", "89abcdef")), {"has 23 digits, not 8 for each of 3 blocks"});
+        check_refused(sealed(with(good, "89abcdef0", "89ABcdef0")), {"has '89ABcdef' for block 1"});
+        check_refused(sealed(with(good, "block_bytes\": 10", "block_bytes\": 12")), {"24 digits, not 8 for each of 2"});
+        check_refused(sealed(with(good, "block_bytes\": 10", "block_bytes\": 24")), {"24 digits, not 8 for each of 0"});
     }
 
     TEST_CASE("what cannot be written is refused before anything is written") {

@@ -114,6 +114,7 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
     out.number(static_cast<std::int64_t>(catalogue.kind()));
     out.text(manifest.save);
     out.number(manifest.world_size);
+    out.number(manifest.block_bytes);
     out.number(static_cast<std::int64_t>(manifest.metadata.size()));
     for (auto const& [key, value] : manifest.metadata) {
         out.text(key);
@@ -139,6 +140,8 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
         out.number(extent.begin);
         out.box(extent.box);
         out.number(extent.has_checksum ? Index{extent.crc32c} + 1 : 0);
+        out.number(static_cast<std::int64_t>(extent.block_sums.size()));
+        for (std::uint32_t const sum : extent.block_sums) out.number(sum);
     }
 }
 [[nodiscard]] inline Catalogue read_catalogue(ByteReader& in) {
@@ -146,6 +149,7 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
     auto const kind = static_cast<CheckpointKind>(in.number());
     manifest.save = in.text();
     manifest.world_size = static_cast<int>(in.number());
+    manifest.block_bytes = in.number();
     manifest.metadata.resize(static_cast<std::size_t>(in.number()));
     for (auto& item : manifest.metadata) {
         item.first = in.text();
@@ -172,6 +176,8 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
         Index const sum = in.number();
         extent.has_checksum = sum != 0;
         extent.crc32c = extent.has_checksum ? static_cast<std::uint32_t>(sum - 1) : 0;
+        extent.block_sums.resize(static_cast<std::size_t>(in.number()));
+        for (std::uint32_t& block : extent.block_sums) block = static_cast<std::uint32_t>(in.number());
     }
     return Catalogue(std::move(manifest), kind);
 }

@@ -73,6 +73,11 @@ inline void append_extent(std::string& json, StoredTensor const& tensor, Extent 
         append_manifest_text(json, extent.key);
     }
     if (extent.has_checksum) json += concat(", \"crc32c\": \"", hex_text(extent.crc32c, 8), "\"");
+    if (!extent.block_sums.empty()) {
+        json += ", \"crc32c_blocks\": \"";
+        for (std::uint32_t const sum : extent.block_sums) json += hex_text(sum, 8);
+        json += '"';
+    }
     json += '}';
 }
 
@@ -106,7 +111,11 @@ inline constexpr std::string_view manifest_end = "\"\n}\n";
         append_manifest_text(json, value);
         separator = ",\n    ";
     }
-    json += manifest.metadata.empty() ? "},\n  \"files\": [" : "\n  },\n  \"files\": [";
+    json += manifest.metadata.empty() ? "}" : "\n  }";
+    if (std::any_of(manifest.extents.begin(), manifest.extents.end(),
+                    [](auto const& e) { return !e.block_sums.empty(); }))
+        json += concat(",\n  \"block_bytes\": ", manifest.block_bytes);
+    json += ",\n  \"files\": [";
     separator = "\n    ";
     for (CheckpointFile const& file : manifest.files) {
         json += concat(separator, "{\"name\": ");
@@ -159,19 +168,37 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     if (!sealed) refuse_manifest(file, "its bytes are not those that were written: 'crc32c' at its end is another sum");
 }
 
-/// Exactly `digits` hexadecimal digits, in lower case.
-[[nodiscard]] inline std::uint64_t hex_from(JsonReader const& json, std::size_t digits) {
-    std::string_view const text = json.text_view();
-    std::uint64_t value = 0;
-    bool sound = text.size() == digits;
+/// `digits` hexadecimal digits, in lower case. False for anything else.
+[[nodiscard]] inline bool parse_hex(std::string_view text, std::size_t digits, std::uint64_t& value) noexcept {
+    value = 0;
     for (char const c : text) {
         bool const decimal = c >= '0' && c <= '9';
-        sound = sound && (decimal || (c >= 'a' && c <= 'f'));
+        if (!decimal && (c < 'a' || c > 'f')) return false;
         value = (value << 4U) | static_cast<unsigned>(decimal ? c - '0' : c - 'a' + 10);
-        if (!sound) break;
     }
-    if (!sound) json.fail(concat("is ", quote_name(text), ", not ", digits, " hexadecimal digits in lower case"));
-    return value;
+    return text.size() == digits;
+}
+[[nodiscard]] inline std::uint64_t hex_from(JsonReader const& json, std::size_t digits) {
+    std::uint64_t value = 0;
+    if (parse_hex(json.text_view(), digits, value)) return value;
+    json.fail(concat("is ", quote_name(json.text_view()), ", not ", digits, " hexadecimal digits in lower case"));
+}
+/// Eight digits each of `count` sums.
+[[nodiscard]] inline std::vector<std::uint32_t> sums_from(JsonReader const& json, Index count) {
+    std::string_view const text = json.text_view();
+    if (text.size() != 8 * static_cast<std::size_t>(count))
+        json.fail(concat("has ", text.size(), " digits, not 8 for each of ", count, " blocks"));
+    std::vector<std::uint32_t> sums;
+    sums.reserve(static_cast<std::size_t>(count));
+    for (std::size_t at = 0; at < text.size(); at += 8) {
+        std::uint64_t sum = 0;
+        if (!parse_hex(text.substr(at, 8), 8, sum)) {
+            json.fail(concat("has ", quote_name(text.substr(at, 8)), " for block ", at / 8,
+                             ", which is not 8 hexadecimal digits in lower case"));
+        }
+        sums.push_back(static_cast<std::uint32_t>(sum));
+    }
+    return sums;
 }
 
 /// A path inside the folder, in the one spelling that no other path has.
@@ -217,7 +244,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
 }
 
 [[nodiscard]] inline Extent extent_from(JsonReader const& json, StoredTensor const& tensor,
-                                        std::vector<CheckpointFile> const& files) {
+                                        std::vector<CheckpointFile> const& files, Index block_bytes) {
     Extent extent;
     auto const file = static_cast<std::size_t>(json.at("file").integer());
     if (file >= files.size()) json.at("file").fail(concat("is ", file, ", but there are ", files.size(), " files"));
@@ -238,6 +265,10 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     }
     extent.has_checksum = json.has("crc32c");
     if (extent.has_checksum) extent.crc32c = static_cast<std::uint32_t>(hex_from(json.at("crc32c"), 8));
+    if (json.has("crc32c_blocks")) {
+        if (block_bytes == 0) json.at("crc32c_blocks").fail("is there, but the manifest has no block_bytes");
+        extent.block_sums = sums_from(json.at("crc32c_blocks"), block_count(bytes, block_bytes));
+    }
     return extent;
 }
 
@@ -346,6 +377,10 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     });
     std::sort(manifest.metadata.begin(), manifest.metadata.end());
 
+    bool const blocks = json.has("block_bytes");
+    if (blocks) manifest.block_bytes = json.at("block_bytes").integer();
+    if (manifest.block_bytes < 1) json.at("block_bytes").fail("is 0: a block has bytes");
+
     std::vector<std::string_view> names;
     json.at("files").for_each([&](JsonReader const& item) {
         manifest.files.push_back(detail::file_from(item, manifest.world_size));
@@ -363,7 +398,8 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
             json.at("tensors").fail(concat("has ", quote_name(name), " twice"));
         manifest.tensors.push_back(detail::tensor_from(entry));
         entry.at("extents").for_each([&](JsonReader const& item) {
-            manifest.extents.push_back(detail::extent_from(item, manifest.tensors.back(), manifest.files));
+            manifest.extents.push_back(
+                detail::extent_from(item, manifest.tensors.back(), manifest.files, blocks ? manifest.block_bytes : 0));
             manifest.extents.back().tensor = manifest.tensors.size() - 1;
         });
     }

@@ -245,11 +245,16 @@ private:
                all.messages_received + more.messages_received, all.bytes_received + more.bytes_received,
                all.bytes_local + more.bytes_local};
     }
-    /// A record is the file's size, the digest of its header and a sum for each extent.
+    /// A record is the file's size, the digest of its header and the sums of each extent.
     void make_room() {
-        record_.resize(2 + mine().size());
+        record_.resize(2 + sums_of(mine()));
         progress_ = std::make_unique<Progress>();
-        if (commit_.is_first()) records_.resize(2 * plan_.manifest.files.size() + plan_.manifest.extents.size());
+        if (commit_.is_first()) records_.resize(2 * plan_.manifest.files.size() + sums_of(plan_.manifest.extents));
+    }
+    [[nodiscard]] std::size_t sums_of(std::span<Extent const> extents) const noexcept {
+        std::size_t count = 0;
+        for (Extent const& extent : extents) count += SaveStream::sums_of(plan_.bytes_of(extent));
+        return count;
     }
 
     void refuse_differences(std::span<LocalTensor const> tensors, ReplicaHasher& hasher,
@@ -275,7 +280,8 @@ private:
         if (!mine().empty()) mail.send(0, std::span<std::uint64_t const>(record_));
         std::size_t at = 0;
         for (std::size_t f = 0; commit_.is_first() && f < plan_.manifest.files.size(); ++f) {
-            std::size_t const size = 2 + plan_.first[f + 1] - plan_.first[f];
+            auto const all = std::span<Extent const>(plan_.manifest.extents);
+            std::size_t const size = 2 + sums_of(all.subspan(plan_.first[f], plan_.first[f + 1] - plan_.first[f]));
             mail.receive(plan_.manifest.files[f].writer, std::span<std::uint64_t>(records_).subspan(at, size));
             at += size;
         }
@@ -290,8 +296,11 @@ private:
             file.file_bytes = static_cast<Index>(records_[at++]);
             file.header_digest = records_[at++];
             for (std::size_t e = plan_.first[f]; e < plan_.first[f + 1]; ++e) {
-                manifest.extents[e].has_checksum = true;
-                manifest.extents[e].crc32c = static_cast<std::uint32_t>(records_[at++]);
+                Extent& extent = manifest.extents[e];
+                extent.has_checksum = true;
+                extent.crc32c = static_cast<std::uint32_t>(records_[at++]);
+                extent.block_sums.resize(SaveStream::sums_of(plan_.bytes_of(extent)) - 1);
+                for (std::uint32_t& sum : extent.block_sums) sum = static_cast<std::uint32_t>(records_[at++]);
             }
         }
     }

@@ -2,11 +2,12 @@
 /// \file   reshard/checkpoint/detail/save_stream.hpp
 /// \brief  One rank's bytes on their way into its file: in pieces that threads take, summed just before each is
 ///         written.
-/// \depends checkpoint/checksum, checkpoint/detail/replica_range (dense bytes of views), threads.
+/// \depends checkpoint/{checksum,manifest}, checkpoint/detail/replica_range (dense bytes of views), threads.
 #pragma once
 
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/detail/replica_range.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 
 #include <algorithm>  // upper_bound
 #include <atomic>     // atomic
@@ -15,6 +16,7 @@
 #include <memory>     // unique_ptr
 #include <mutex>      // mutex
 #include <thread>     // thread
+#include <utility>    // exchange
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {
@@ -82,8 +84,10 @@ public:
         for (std::size_t unit = 0; unit < units; ++unit) {
             first_part_.push_back(parts_.size());
             for_each_part(unit, [&](std::size_t span, Index begin, Index end) {
-                static_cast<void>(begin);
-                parts_.push_back({span, end - begin, 0});
+                for (Index next = 0; begin < end; begin = next) {
+                    next = smaller(block_end(begin), end);
+                    parts_.push_back({span, begin / default_block_bytes, next - begin, 0});
+                }
             });
         }
         first_part_.push_back(parts_.size());
@@ -111,34 +115,33 @@ public:
         std::size_t part = first_part_[unit];
         for_each_part(unit, [&](std::size_t s, Index begin, Index end) {
             ConstDynamicView const& view = spans_[s].view;
-            std::uint32_t sum = 0;
             bool const dense = is_dense(view);
-            if (dense && end - begin >= direct_bytes) {
-                flush();
-                for (Index from = begin; from < end; from += step_bytes) {
-                    std::span<std::byte const> const step(view.data() + from,
-                                                          static_cast<std::size_t>(smaller(step_bytes, end - from)));
+            bool const direct = dense && end - begin >= direct_bytes;
+            if (direct) flush();
+            Index const element = reshard::bytes(view.dtype());
+            for (std::uint32_t sum = 0; begin < end;) {
+                Index const stop = smaller(block_end(begin), end);
+                Index const room = direct ? step_bytes : static_cast<Index>(buffer.size() - filled) / element * element;
+                Index const count = smaller(stop - begin, room);
+                if (count == 0) {
+                    flush();
+                    continue;
+                }
+                auto const size = static_cast<std::size_t>(count);
+                if (direct) {
+                    std::span<std::byte const> const step(view.data() + begin, size);
                     sum = crc32c(step, sum);
                     sink(at, step);
-                    at += static_cast<Index>(step.size());
-                }
-            } else {
-                Index const element = reshard::bytes(view.dtype());
-                while (begin < end) {
-                    Index const room = static_cast<Index>(buffer.size() - filled) / element * element;
-                    Index const count = smaller(end - begin, room);
-                    if (count == 0) {
-                        flush();
-                        continue;
-                    }
-                    std::span<std::byte> const to = buffer.subspan(filled, static_cast<std::size_t>(count));
+                    at += count;
+                } else {
+                    std::span<std::byte> const to = buffer.subspan(filled, size);
                     take(view, dense, begin, begin + count, to.data());
                     sum = crc32c(to, sum);
-                    filled += to.size();
-                    begin += count;
+                    filled += size;
                 }
+                begin += count;
+                if (begin == stop) parts_[part++].sum = std::exchange(sum, 0);
             }
-            parts_[part++].sum = sum;
         });
         flush();
     }
@@ -173,10 +176,24 @@ public:
         }
     }
 
-    /// Of every span, once all units are written.
+    /// How many sums a span of so many bytes has: its own, then those of its blocks.
+    [[nodiscard]] static constexpr std::size_t sums_of(Index bytes) noexcept {
+        return 1 + static_cast<std::size_t>(block_count(bytes, default_block_bytes));
+    }
+    /// Of every span, once all units are written: sums_of() each, one after the other.
     [[nodiscard]] std::vector<std::uint32_t> sums() const {
-        std::vector<std::uint32_t> result(spans_.size(), 0);
-        for (Part const& part : parts_) result[part.span] = crc32c_combine(result[part.span], part.sum, part.bytes);
+        std::vector<std::uint32_t> result;
+        auto part = parts_.begin();
+        for (std::size_t s = 0; s < spans_.size(); ++s) {
+            std::size_t const own = result.size();
+            result.resize(own + sums_of(spans_[s].bytes), 0);
+            for (; part != parts_.end() && part->span == s; ++part) {
+                result[own] = crc32c_combine(result[own], part->sum, part->bytes);
+                if (spans_[s].bytes <= default_block_bytes) continue;
+                std::uint32_t& block = result[own + 1 + static_cast<std::size_t>(part->block)];
+                block = crc32c_combine(block, part->sum, part->bytes);
+            }
+        }
         return result;
     }
 
@@ -204,9 +221,15 @@ private:
         }
     }
 
-    /// What one unit has of one span.
+    /// Where the block ends that byte `at` of a span is in.
+    [[nodiscard]] static constexpr Index block_end(Index at) noexcept {
+        return (at / default_block_bytes + 1) * default_block_bytes;
+    }
+
+    /// What one unit has of one block of a span.
     struct Part {
         std::size_t span = 0;
+        Index block = 0;
         Index bytes = 0;
         std::uint32_t sum = 0;
     };

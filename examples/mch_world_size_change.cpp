@@ -6,7 +6,7 @@
 //     reshard_mch_world_size_change --from 6 --to 4 --policy LRU
 //     mpirun -n 4 reshard_mch_world_size_change              the same on processes
 //     reshard_mch_world_size_change --reachability           six changes, one line each
-//     reshard_mch_world_size_change --load folder --to 8     tables of yours, as save_mch() wrote them
+//     reshard_mch_world_size_change --load folder --to 8     tables of yours, as save() wrote them
 #include "support/mch_look_up.hpp"
 #include "support/mch_training.hpp"
 #include "support/options.hpp"
@@ -86,7 +86,7 @@ std::vector<Saved> save(std::string const& folder, std::vector<demo::MchShard>& 
         result.push_back(describe(shard, comm));
         savings.push_back({shard.table(), shard.state(), shard.named_rows()});
     }
-    save_mch(folder, savings, comm);
+    save(folder, std::span<MchSaving const>(savings), comm);
     return result;
 }
 /// What a folder holds, read by as many ranks as saved it.
@@ -432,7 +432,7 @@ int main(int argc, char** argv) {
     app.add_flag("--no-times", arguments.no_times, "leave out what differs from run to run");
     app.add_flag("--forget-rows", arguments.forget_rows, "do not move the rows, to see that the look-up notices");
     CLI::Option* const load =
-        app.add_option("--load", arguments.load, "a folder that save_mch() wrote, instead of training");
+        app.add_option("--load", arguments.load, "a checkpoint with tables, instead of training");
     CLI::Option* const save =
         app.add_option("--save", arguments.save,
                        "where the trained tables are saved, and stay; of both kinds of ids the uniform ones");

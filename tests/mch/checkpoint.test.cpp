@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/load.hpp>
 #include <reshard/comm/self.hpp>
 #include <reshard/mch/row_moves.hpp>
 #include <reshard/mch/validate.hpp>
@@ -48,20 +50,19 @@ void check_error(checkpoint_test::Caught const& error, ErrorCode code, std::vect
 /// A saved world whose files can be damaged.
 class Folder {
 public:
-    explicit Folder(Id ranks = 4, std::uint64_t id = 0xabc) : world(trained(3, 90, ranks, Policy::lfu)) {
-        save_world(temporary.path(), world, {id});
-    }
+    explicit Folder(Id ranks = 4) : world(trained(3, 90, ranks, Policy::lfu)) { save_world(temporary.path(), world); }
     [[nodiscard]] std::string path() const { return temporary.path(); }
-    [[nodiscard]] std::string leaf(Index rank) const {
-        return detail::mch_file_name(detail::save_id_text(0xabc), rank, static_cast<Index>(world.ranks.size()));
-    }
+    [[nodiscard]] std::string leaf(Index rank) const { return leaf_in(path(), static_cast<int>(rank)); }
     [[nodiscard]] std::string file(Index rank) const { return temporary / leaf(rank); }
-    [[nodiscard]] std::string index() const { return temporary / "mch.index.json"; }
-    static void edit(std::string const& path, std::string const& from, std::string const& to) {
-        std::string text = read_text(path);
+    [[nodiscard]] std::string index() const { return temporary / "reshard.manifest.json"; }
+    /// The text of the table with something changed.
+    void edit(std::string const& from, std::string const& to) const {
+        Manifest manifest = manifest_in(path());
+        std::string& text = manifest.metadata.at(0).second;
         auto const at = text.find(from);
         REQUIRE(at != std::string::npos);
-        write_text(path, sealed(text.replace(at, from.size(), to)));
+        text.replace(at, from.size(), to);
+        write_text(index(), to_json(manifest));
     }
     [[nodiscard]] checkpoint_test::Caught load(Id ranks = 2) const { return load_error(path(), world, ranks); }
 
@@ -182,7 +183,7 @@ TEST_SUITE("mch/checkpoint") {
                                   {std::string(mch_counts), view_of(counts)}},
                                  view_of(segments),
                                  view_of(iteration)};
-            save_mch(folder.path(), {table, state}, comm);
+            save(folder.path(), MchSaving{table, state}, comm);
         });
         MchCheckpoint files = MchCheckpoint::open(folder.path());
         CHECK(files.table("a.b") == table);
@@ -195,7 +196,7 @@ TEST_SUITE("mch/checkpoint") {
                         {"note", TensorView<std::int32_t>(notes.data(), Shape{12, 3})}},
                        view_of(segments),
                        view_of(iteration)};
-        CHECK(files.load("a.b", whole, 0, state).files_read == 3);
+        CHECK(files.load("a.b", whole, 0, state).shards_read == 3);
         for (int i = 0; i < 12; ++i) CHECK(slots[static_cast<std::size_t>(i)] == i);
         for (int i = 0; i < 36; ++i) CHECK(notes[static_cast<std::size_t>(i)] == i);
         CHECK(segments == Ids{0, 1, 9, 12, -1});
@@ -216,7 +217,7 @@ TEST_SUITE("mch/checkpoint") {
     TEST_CASE("no index, a folder that is none, a table and rows that were not saved") {
         Folder const saved;
         check_error(load_error(saved.path() + "/elsewhere", saved.world, 2), ErrorCode::io,
-                    {"elsewhere/mch.index.json: there are no saved tables"});
+                    {"elsewhere: cannot open the checkpoint"});
         check_error(load_error(saved.path(), saved.world, 2, {}, "item"), ErrorCode::mismatch,
                     {"holds no table 'item'; it holds: 'user'"});
         MchCheckpoint files = MchCheckpoint::open(saved.path());
@@ -243,14 +244,20 @@ TEST_SUITE("mch/checkpoint") {
 
     TEST_CASE("a missing file is missing, also for a rank that would not read it; each is named") {
         Folder const saved;
-        std::filesystem::remove(saved.file(1));
-        std::filesystem::remove(saved.file(3));
-        check_error(saved.load(4), ErrorCode::io, {"files that are missing: " + saved.leaf(1) + ", " + saved.leaf(3)});
+        std::string const first = saved.leaf(1);
+        std::string const third = saved.leaf(3);
+        std::filesystem::remove(saved.temporary / first);
+        std::filesystem::remove(saved.temporary / third);
+        check_error(saved.load(4), ErrorCode::io,
+                    {"2 of the 4 files it names are missing: '" + first + "', '" + third + "'"});
     }
 
     TEST_CASE("a corrupt file is not an absent one") {
         Folder const saved;
-        std::string const good = read_text(saved.file(1));
+        std::string const leaf = saved.leaf(1);
+        std::string const file = saved.file(1);
+        std::string const good = read_text(file);
+        std::string const manifest = read_text(saved.index());
         auto const check = [&](ErrorCode code, std::vector<std::string> const& parts) {
             check_error(saved.load(), code, parts);
             World loaded = fresh_like(saved.world, 4);  // who does not need the file does not mind
@@ -262,103 +269,152 @@ TEST_SUITE("mch/checkpoint") {
                         }),
                         code, parts);
             CHECK(buffers(untouched) == buffers(fresh_like(saved.world, 2)));
-            write_text(saved.file(1), good);
+            write_text(file, good);
+            write_text(saved.index(), manifest);
         };
-        write_text(saved.file(1), std::string_view(good).substr(0, good.size() - 1));
-        check(ErrorCode::format, {"MetadataIncompleteBuffer", saved.leaf(1)});
-        write_text(saved.file(1), "");
-        check(ErrorCode::format, {"HeaderTooSmall", saved.leaf(1)});
-        write_text(saved.file(1), "not what it was, but long enough");
-        check(ErrorCode::format, {"HeaderTooLarge", saved.leaf(1)});
-        write_text(saved.file(1), read_text(saved.file(2)));
-        check(ErrorCode::format, {saved.leaf(1), "'mch.rank' is '2', the index says '1'"});
-        Folder const other(4, 0xdef);
-        write_text(saved.file(1), read_text(other.temporary / "mch-0000000000000def-00001-of-00004.safetensors"));
-        check(ErrorCode::format, {"'mch.save' is '0000000000000def', the index says '0000000000000abc'"});
-        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
-            if (spec.name == "user.slots") {
-                spec.shape = Shape{22};
-                bytes.resize(22 * 8);
-            }
+        write_text(file, std::string_view(good).substr(0, good.size() - 1));
+        check(ErrorCode::format, {"MetadataIncompleteBuffer", leaf});
+        write_text(file, "");
+        check(ErrorCode::format, {"HeaderTooSmall", leaf});
+        write_text(file, "not what it was, but long enough");
+        check(ErrorCode::format, {"HeaderTooLarge", leaf});
+        write_text(file, read_text(saved.file(2)));
+        check(ErrorCode::mismatch, {leaf, "another version of it"});
+        Folder const other;
+        write_text(file, read_text(other.file(1)));
+        check(ErrorCode::mismatch, {leaf, "another version of it"});
+        rewrite(saved.path(), leaf, [](TensorSpec& spec, std::vector<std::byte>&, Metadata&) {
+            if (spec.name == "user.slots") spec.dtype = DType::f64;
         });
-        check(ErrorCode::format, {"tensor 'user.slots' has shape [22], but the shard has 23 slots"});
-        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>&, Metadata&) {
-            if (spec.name == "user.ids") spec.dtype = DType::f64;
-        });
-        check(ErrorCode::format, {"tensor 'user.ids' is F64 [23], not I64 of one number a slot"});
-        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
-            if (spec.name != "user.metadata.counts") return;
-            spec.dtype = DType::i32;
-            bytes.resize(23 * 4);
-        });
-        check(ErrorCode::format, {"tensor 'user.metadata.counts' is I32 [23], not I64"});
-        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
-            if (spec.name != "user.rows.weights") return;
-            spec.shape = Shape{23, 1};
-            bytes.resize(23 * 4);
-        });
-        check(ErrorCode::format, {"tensor 'user.rows.weights' is F32 [23,1], the index says F32 [23,2]"});
-        rewrite(saved.file(1), [](TensorSpec& spec, std::vector<std::byte>&, Metadata&) {
-            if (spec.name == "user.rows.momentum") spec.name = "";
-        });
-        check(ErrorCode::format, {"it has no tensor 'user.rows.momentum'"});
-        rewrite(saved.file(1), [](TensorSpec&, std::vector<std::byte>&, Metadata& metadata) {
-            std::erase_if(metadata, [](auto const& item) { return item.first == "table.user"; });
-        });
-        check(ErrorCode::format, {"its metadata has no 'table.user'"});
+        check(ErrorCode::format, {"[23:46] of tensor 'user.slots'", "is not in '" + leaf + "' as it says"});
+        std::string flipped = good;
+        flipped[flipped.size() - 1] = static_cast<char>(flipped.back() ^ 1);  // of the last tensor: user.rows.weights
+        write_text(file, flipped);
+        check_error(saved.load(), ErrorCode::format,
+                    {leaf, "of box [23:46,0:2] of tensor 'user.rows.weights'", "have CRC-32C"});
+        write_text(file, good);
         CHECK(saved.load().code == ErrorCode::none);
     }
 
-    TEST_CASE("an index that is damaged, of another version, or has a gap in its ranks") {
+    TEST_CASE("a manifest whose tensors are not what the table says") {
+        Folder const saved;
+        std::string const good = read_text(saved.index());
+        auto const check = [&](auto const& change, std::string const& part) {
+            Manifest manifest = manifest_in(saved.path());
+            for (StoredTensor& tensor : manifest.tensors) change(manifest, tensor);
+            write_text(saved.index(), to_json(manifest));
+            check_error(saved.load(), ErrorCode::format, {"reshard.manifest.json: ", part});
+            write_text(saved.index(), good);
+        };
+        check(
+            [](Manifest&, StoredTensor& t) {
+                if (t.name == "user.ids") t.dtype = DType::f64;
+            },
+            "tensor 'user.ids' is F64 [90], not I64 of one number a slot");
+        check(
+            [](Manifest&, StoredTensor& t) {
+                if (t.name == "user.metadata.counts") t.dtype = DType::u64;
+            },
+            "tensor 'user.metadata.counts' is U64 [90], not I64");
+        check(
+            [](Manifest&, StoredTensor& t) {
+                if (t.name == "user.rows.weights") t.dtype = DType::i32;
+            },
+            "tensor 'user.rows.weights' is I32 [90,2], not F32 [90,2]");
+        check(
+            [](Manifest&, StoredTensor& t) {
+                if (t.name == "user.rows.momentum") t.name = "user.rows.momentun";
+            },
+            "it has no tensor 'user.rows.momentum'");
+        check(
+            [](Manifest& m, StoredTensor& t) {
+                if (t.name != "user.rows.weights") return;
+                auto const one = std::find_if(m.extents.begin(), m.extents.end(),
+                                              [&](Extent const& e) { return &m.tensors[e.tensor] == &t; });
+                Extent second = *one;
+                one->box.set(1, {0, 1});
+                second.box.set(1, {1, 2});
+                second.begin += one->box.size() * 4;
+                second.key = "second";
+                m.extents.insert(one + 1, second);
+            },
+            "tensor 'user.rows.weights' is F32 [90,2], cut along dimension 1; tables are cut by slots");
+    }
+
+    TEST_CASE("a table whose text is damaged, or of another version") {
         Folder const saved;
         std::string const good = read_text(saved.index());
         auto const check = [&](std::string const& from, std::string const& to, std::string const& part) {
             CAPTURE(from);
-            Folder::edit(saved.index(), from, to);
-            check_error(saved.load(), ErrorCode::format, {"mch.index.json: ", part});
+            saved.edit(from, to);
+            check_error(saved.load(), ErrorCode::format, {"reshard.manifest.json: ", part});
             write_text(saved.index(), good);
         };
         check("{", "[", "not JSON");
-        check("\"format\":\"reshard-mch\"", "\"format\":\"other\"", "'format' is not 'reshard-mch'");
-        check("\"version\":2", "\"version\":3", "it is of version 3, this library reads 1 to 2");
-        check("\"version\":2", "\"version\":1", "'crc32c' is there, which version 1 does not have");
-        check("\"version\":2", "\"version\":\"2\"", "'version' is not an integer of 0 or more");
-        check("\"save\":", "\"saved\":", "it has no 'save'");
-        for (std::string const save : {"", "abc", "0000000000000ABC", "/../../victim/x\\u0000", "0000000000000ab/"}) {
-            check("\"save\":\"0000000000000abc", "\"save\":\"" + save, "not 16 hexadecimal digits in lower case");
-        }
-        check("\"" + saved.leaf(2) + "\",", "", "'files' has a gap: of rank 0 of 3 it should have");
-        check(saved.leaf(2), saved.leaf(3), "has a gap: of rank 2 of 4 it should have '" + saved.leaf(2) + "'");
-        check(saved.leaf(2), "../" + saved.leaf(2), "has a gap: of rank 2");
-        check("\"offsets\":[0,23", "\"offsets\":[23", "'tables.user' has 4 offsets for 4 ranks");
+        check("\"version\":3", "\"version\":4", "'mch.table.user' is of version 4, this library reads 3");
+        check("\"version\":3", "\"version\":2", "'mch.table.user' is of version 2, this library reads 3");
+        check("\"version\":3", "\"version\":\"3\"", "version' is not an integer of 0 or more");
+        check("\"offsets\":[0,23", "\"offsets\":[23", "has 4 offsets for 4 ranks");
         check("\"offsets\":[0,23", "\"offsets\":[0,99", "has offsets that do not ascend from 0");
         check("\"ranks\":[0,1,2,3]", "\"ranks\":[0,1,2,4]", "is held by rank 4, but only 4 ranks saved");
         check("\"ranks\":[0,1,2,3]", "\"ranks\":[0,1,2,2]", "is no table: ");
         check("\"eviction\":\"lfu\"", "\"eviction\":\"fifo\"", "has the eviction policy 'fifo'");
         check("\"layout\":\"sorted\"", "\"layout\":\"heap\"", "has the layout 'heap'");
-        check("9223372036854775807", "9223372036854775808", "'tables.user.hash_size' is 9223372036854775808, above");
-        check("\"buckets\":4", "\"buckets\":-4", "'tables.user.buckets' is not an integer of 0 or more");
+        check("9223372036854775807", "9223372036854775808", "hash_size' is 9223372036854775808, above");
+        check("\"buckets\":4", "\"buckets\":-4", "buckets' is not an integer of 0 or more");
         check("\"buckets\":4", "\"buckets\":4,\"buckets\":4", "'buckets' is given twice");
         check("\"buckets\":4", "\"buckets\":3", "is no table: reshard::mch: table 'user': 3 buckets cannot be shared");
         check("\"dtype\":\"F32\"", "\"dtype\":\"F33\"", "has the dtype 'F33'");
-        check("]]}", "],[0,0]]}", "'ids.user' has 5 entries for 4 shards");
-        check("\"ids\":{\"user\":", "\"ids\":{\"item\":", "'ids' has no 'user'");
+        check("]]", "],[0,0]]", "has 5 entries for 4 shards");
+        check("\"ids\":", "\"was\":", "'mch.table.user' has no 'ids'");
         write_text(saved.index(), "");
         check_error(saved.load(), ErrorCode::format, {"not JSON"});
+        write_text(saved.index(), std::string(good).replace(good.find("90"), 2, "91"));
+        check_error(saved.load(), ErrorCode::format, {"its bytes are not those that were written"});
         std::filesystem::remove(saved.index());
-        check_error(saved.load(), ErrorCode::io, {"there are no saved tables"});
+        check_error(saved.load(), ErrorCode::io, {"parts of a save that never ended"});
     }
 
     TEST_CASE("files of other saves and other numbers of ranks in the folder mean nothing") {
         Folder const saved(3);
         Folder const other(8);
-        for (Index rank = 0; rank < 8; ++rank) {
-            write_text(saved.temporary / ("x" + other.leaf(rank)), "");
+        for (Index rank = 0; rank < 8; ++rank)
             write_text(saved.temporary / other.leaf(rank), read_text(other.file(rank)));
-        }
-        write_text(saved.temporary / detail::mch_file_name(detail::save_id_text(1), 3, 3), "not even a file");
         CHECK(MchCheckpoint::open(saved.path()).ranks() == 3);
         CHECK(saved.load().code == ErrorCode::none);
+    }
+
+    TEST_CASE("what was consolidated to whole files loads too: the tables came along") {
+        Folder const saved;
+        TempFolder const whole;
+        run_on_threads(2, [&](ThreadCommunicator& comm) { consolidate(saved.path(), whole / "out", comm); });
+        for (Id const count : {1, 3}) {
+            World loaded = fresh_like(saved.world, count);
+            for (std::size_t r = 0; r < loaded.ranks.size(); ++r) {
+                Rows rows(loaded.ranks[r]);
+                Rows const right = rows;
+                rows.clear();
+                MchCheckpoint::open(whole / "out")
+                    .load("user", table_of(loaded), static_cast<Index>(r), state_of(loaded.ranks[r]), rows.views());
+                CHECK(rows == right);
+            }
+            CHECK(buffers(loaded) == buffers(loaded_by_position(saved.world, count)));
+        }
+    }
+
+    TEST_CASE("a checkpoint without tables has none, and its tensors are tensors like others") {
+        Folder const saved;
+        Checkpoint const dense = Checkpoint::open(saved.path());
+        std::vector<Index> ids(90);
+        std::vector<LocalTensor> const wanted{
+            {"user.ids", distribution(Mesh{1}, Shape{90}, "R"), TensorView<Index>(ids.data(), Shape{90})}};
+        load(dense, wanted, 0);
+        CHECK(ids == loaded_by_position(saved.world, 1).ranks[0].raw);
+        TempFolder const other;
+        SelfCommunicator self;
+        save(other.path(), wanted, self);
+        CHECK(MchCheckpoint::open(other.path()).names().empty());
+        check_error(load_error(other.path(), saved.world, 2), ErrorCode::mismatch, {"holds no table 'user'"});
     }
 
     TEST_CASE("a table of another kind is refused before any file of ids is opened") {
@@ -387,7 +443,7 @@ TEST_SUITE("mch/checkpoint") {
         BucketWorld item(48, 6, {0, 16, 48});
         TempFolder const folder;
         run_on_threads(2, [&](ThreadCommunicator& comm) {
-            save_mch(folder.path(), {table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))}, comm);
+            save(folder.path(), MchSaving{table_of(item), state_of(item, static_cast<std::size_t>(comm.rank()))}, comm);
         });
         BucketWorld other(48, 3, {0, 48});
         check_error(checkpoint_test::caught([&] {
@@ -445,22 +501,24 @@ TEST_SUITE("mch/checkpoint") {
 
     TEST_CASE("zeros all over are a state that was never loaded") {
         Folder const saved;
-        rewrite(saved.file(3), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+        std::string const leaf = saved.leaf(3);
+        rewrite(saved.path(), leaf, [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
             if (spec.name == "user.ids" || spec.name == "user.slots")
                 std::fill(bytes.begin(), bytes.end(), std::byte{});
         });
         CHECK(saved.load(2).code == ErrorCode::none);  // rank 0 of 2 reads other files
         check_error(saved.load(1), ErrorCode::mismatch,
-                    {"table 'user': on rank 0: entries 0 to 21 of", saved.leaf(3), "were never loaded: all zeros"});
+                    {"table 'user': on rank 0: entries 0 to 21 of", leaf, "were never loaded: all zeros"});
     }
 
     TEST_CASE("an id of INT64_MAX among others is none that a sorted table can have") {
         Folder const saved;
-        rewrite(saved.file(0), [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
+        std::string const leaf = saved.leaf(0);
+        rewrite(saved.path(), leaf, [](TensorSpec& spec, std::vector<std::byte>& bytes, Metadata&) {
             if (spec.name == "user.ids") numbers(bytes)[4] = INT64_MAX;
         });
         check_error(saved.load(1), ErrorCode::format,
-                    {saved.leaf(0), "the ids of table 'user' do not ascend: entry 5 is",
+                    {leaf, "the ids of table 'user' do not ascend: entry 5 is",
                      "behind 9223372036854775807, which marks an empty place"});
     }
 

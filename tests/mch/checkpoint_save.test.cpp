@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/mch/checkpoint_save.hpp: a save is there as a whole or not at all, whichever rank fails at
-// whichever step.
+// Mirrors include/reshard/mch/checkpoint_save.hpp: tables and dense tensors are one save, there as a whole or not at
+// all, whichever rank is wrong.
 #include <reshard/mch/checkpoint_save.hpp>
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/verify_checkpoint.hpp>
 #include <reshard/comm/self.hpp>
-#include <reshard/mch/detail/checkpoint_text.hpp>
 
 #include <mch/support/saved.hpp>
 
@@ -21,27 +22,6 @@ using namespace reshard::test::torchrec;
 using checkpoint_test::contains;
 using checkpoint_test::TempFolder;
 namespace torchrec = reshard::test::torchrec;
-
-/// A world of one rank that answers no collective call.
-struct Alone : CommunicatorBase<Alone> {
-    static constexpr std::string_view name = "alone";
-    using exchange_type = transport::InOrder;
-    using CommunicatorBase<Alone>::split;
-    Alone() = default;
-    Alone(Alone&&) = default;
-    Alone& operator=(Alone&&) = default;
-    Alone(Alone const&) = delete;
-    Alone& operator=(Alone const&) = delete;
-    ~Alone() = default;
-    [[nodiscard]] int rank() const noexcept { return 0; }
-    [[nodiscard]] int size() const noexcept { return 1; }
-    [[nodiscard]] Traffic traffic() const noexcept { return {}; }
-    exchange_type bind(std::span<Send const>, std::span<Receive const>) { throw std::logic_error("bind"); }
-    Verdict agree(Verdict) { throw std::logic_error("agree"); }
-    Alone split(int, int) { throw std::logic_error("split"); }
-    void abort(ErrorCode, std::string_view) noexcept {}
-};
-static_assert(Communicator<Alone>);
 
 /// What is live in a folder: iteration and ids of its table 'user', read by one rank.
 std::pair<Index, Ids> content(std::string const& folder) {
@@ -64,7 +44,7 @@ public:
         content_ = content(folder.path());
     }
     template <class Spoil>
-    void refuses(std::vector<std::string> const& parts, Spoil const& spoil, MchSaveOptions const& options = {}) {
+    void refuses(std::vector<std::string> const& parts, Spoil const& spoil, SaveOptions const& options = {}) {
         auto const errors = save_world(folder.path(), next_, spoil, options);
         CAPTURE(errors[0]);
         for (std::string const& error : errors) CHECK(error == errors[0]);
@@ -93,18 +73,66 @@ private:
 }  // namespace
 
 TEST_SUITE("mch/checkpoint_save") {
-    TEST_CASE("a save is an index and one file per rank; the files of the one before it go, others stay") {
+    TEST_CASE("dense tensors and tables are one save: one manifest, files of the one before go, all of it verifies") {
         SavedBefore before;
         World next = trained(5, 90, 3, Policy::lfu);
-        save_world(before.folder.path(), next, {0x1234});
-        CHECK(before.folder.leaves() == std::vector<std::string>{
-                                            "mch-0000000000001234-00000-of-00003.safetensors",
-                                            "mch-0000000000001234-00001-of-00003.safetensors",
-                                            "mch-0000000000001234-00002-of-00003.safetensors",
-                                            "mch.index.json",
-                                            "notes.txt",
-                                        });
+        MchTable const table = table_of(next);
+        auto const d = distribution(Mesh{3}, Shape{3, 4}, "S0");
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            Rows rows(next.ranks[r]);
+            std::vector<float> weights(4, static_cast<float>(comm.rank()));
+            std::vector<LocalTensor> const dense{{"w", d, TensorView<float>(weights.data(), Shape{1, 4})}};
+            std::vector<MchSaving> const tables{{table, state_of(next.ranks[r]), rows.views()}};
+            SaveReport const report = save(before.folder.path(), dense, tables, comm, {.metadata = {{"step", "7"}}});
+            CHECK(report.save == MchCheckpoint::open(before.folder.path()).save());
+            CHECK(report.tensors == 6);  // w; ids, slots, counts; weights, momentum
+            CheckpointVerdict const verdict = verify_checkpoint(before.folder.path(), comm);
+            CHECK(verdict.extents == 18);
+            CHECK(verdict.extents_without_checksum == 0);
+        });
+        CHECK(before.folder.leaves().size() == 5);  // three files, the manifest, and notes.txt
         CHECK(content(before.folder.path()).second == loaded_by_position(next, 1).ranks[0].raw);
+        Checkpoint const whole = Checkpoint::open(before.folder.path());
+        CHECK(whole.manifest().metadata.size() == 2);
+        std::vector<float> weights(12);
+        std::vector<float> rows(180);
+        std::vector<LocalTensor> const wanted{
+            {"w", distribution(Mesh{1}, Shape{3, 4}, "R"), TensorView<float>(weights.data(), Shape{3, 4})},
+            {"user.rows.weights", distribution(Mesh{1}, Shape{90, 2}, "R"),
+             TensorView<float>(rows.data(), Shape{90, 2})}};
+        load(whole, wanted, 0);
+        for (std::size_t i = 0; i < 12; ++i) CHECK(weights[i] == static_cast<float>(i / 4));
+        for (Id slot = 0; slot < 90; ++slot) CHECK(rows[2 * static_cast<std::size_t>(slot)] == weight(slot, 0));
+    }
+
+    TEST_CASE("start_save: what the tables held then is saved, behind the trainer's back") {
+        TempFolder const folder;
+        World world = trained(5, 90, 3, Policy::lfu);
+        World const then = world;
+        MchTable const table = table_of(world);
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            auto const r = static_cast<std::size_t>(comm.rank());
+            Rows rows(world.ranks[r]);
+            SaveHandle saving;
+            {
+                std::vector<MchSaving> const tables{{table, state_of(world.ranks[r]), rows.views()}};
+                saving = start_save(folder.path(), std::span<LocalTensor const>(), tables, comm);
+            }
+            rows.clear();
+            std::fill(world.ranks[r].raw.begin(), world.ranks[r].raw.end(), no_id);
+            world.ranks[r].iteration[0] += 1;
+            saving.wait();
+        });
+        CHECK(content(folder.path()).first == then.ranks[0].iteration[0]);
+        CHECK(content(folder.path()).second == loaded_by_position(then, 1).ranks[0].raw);
+    }
+
+    TEST_CASE("a save of dense tensors alone takes the place of one with tables") {
+        SavedBefore before;
+        SelfCommunicator self;
+        save(before.folder.path(), std::span<LocalTensor const>(), self);
+        CHECK(MchCheckpoint::open(before.folder.path()).names().empty());
     }
 
     TEST_CASE("a rank whose state, rows or folder is wrong stops all, and the save before is whole") {
@@ -120,7 +148,7 @@ TEST_SUITE("mch/checkpoint_save") {
         before.refuses({"rank 0 of 4: ", "rows 'weights' have no shape"}, [](int rank, MchSaving& one, std::string&) {
             if (rank == 0) one.rows[0].view = DynamicView();
         });
-        before.refuses({"rank 1 of 4: IoError: ", "notes.txt/inside: cannot create the folder"},
+        before.refuses({"rank 1 of 4: IoError: ", "notes.txt/inside/", "Not a directory"},
                        [](int rank, MchSaving&, std::string& path) {
                            if (rank == 1) path += "/notes.txt/inside";
                        });
@@ -160,22 +188,6 @@ TEST_SUITE("mch/checkpoint_save") {
         before.is_unchanged();
     }
 
-    TEST_CASE("an index that readers would find too long is not written") {
-        TempFolder const folder;
-        SelfCommunicator self;
-        MchTable table = mch_table("user", Mesh{1}, 0, MchEviction::lfu);
-        save_mch(folder.path(), {table, MchState{}}, self);
-        auto const before = folder.leaves();
-        // Twice in the index, where each of these is six characters.
-        table.name = std::string(static_cast<std::size_t>(max_safetensors_header_bytes / 12), '\1');
-        auto const error = checkpoint_test::caught([&] { save_mch(folder.path(), {table, MchState{}}, self); });
-        CHECK(error.code == ErrorCode::format);
-        CHECK(contains(error.message, "mch.index.json: it would have 100000"));
-        CHECK(contains(error.message, "bytes, readers take 100000000. Fix: save fewer tables into one folder."));
-        CHECK(folder.leaves() == before);
-        CHECK(MchCheckpoint::open(folder.path()).names() == std::vector<std::string>{"user"});
-    }
-
     TEST_CASE("ranks that save different things stop all") {
         SavedBefore before;
         before.refuses({"rank 1 of 4: saves 1 tables: 'item' of 90 slots", "but rank 0 saves 1 tables: 'user'"},
@@ -191,6 +203,13 @@ TEST_SUITE("mch/checkpoint_save") {
                            if (rank == 3) before.next().ranks[3].iteration[0] += 1;
                        });
         before.next().ranks[3].iteration[0] -= 1;
+        before.refuses({"on rank 1 column 'counts' has another type or shape than on ranks before it"},
+                       [](int rank, MchSaving& one, std::string&) {
+                           DynamicView& view = one.state.metadata[0].view;
+                           if (rank == 1) view = DynamicView(view.data(), DType::i64, Shape{view.extent(0), 1});
+                       });
+        before.refuses({"SaveOptions: metadata has 'mch.table.user', which the table is saved under"},
+                       [](int, MchSaving&, std::string&) {}, {.metadata = {{"mch.table.user", "{}"}}});
         before.refuses({"two lists of rows are called 'weights'"},
                        [](int, MchSaving& one, std::string&) { one.rows.push_back(one.rows[0]); });
         before.refuses({"the hash function '", "is not UTF-8. Fix: "},
@@ -207,100 +226,6 @@ TEST_SUITE("mch/checkpoint_save") {
                        });
     }
 
-    TEST_CASE("a failure after the files have their names takes them back on all ranks") {
-        TempFolder const folder;
-        World world = trained(3, 90, 4, Policy::lfu);
-        std::filesystem::create_directory(folder / "mch.index.json");  // the last step, on rank 0, cannot be done
-        auto const errors = save_world(folder.path(), world, [](int, MchSaving&, std::string&) {});
-        for (std::string const& error : errors) CHECK(error == errors[0]);
-        CHECK(contains(errors[0], "rank 0 of 4: IoError: "));
-        CHECK(contains(errors[0], "mch.index.json: cannot rename"));
-        CHECK(folder.leaves() == std::vector<std::string>{"mch.index.json"});
-    }
-
-    TEST_CASE("the id of the save that is there is refused, and its files stay") {
-        SavedBefore before;
-        std::string const id = MchCheckpoint::open(before.folder.path()).save();
-        auto const errors = save_world(before.folder.path(), before.next(), [](int, MchSaving&, std::string&) {},
-                                       {std::stoull(id, nullptr, 16)});
-        for (std::string const& error : errors) {
-            CHECK(contains(error, "rank 0 of 4: IoError: "));
-            CHECK(contains(error, "a save of this id is there"));
-        }
-        before.is_unchanged();
-    }
-
-    TEST_CASE("what saves that died have left goes with the next save, and nothing else") {
-        TempFolder const folder;
-        World world = trained(3, 90, 4, Policy::lfu);
-        save_world(folder.path(), world, {0xabc});
-        auto const stale = [&] {
-            for (std::string const leaf :
-                 {"mch-00000000000000aa-00000-of-00004.safetensors", "mch-00000000000000aa-00003-of-00004.safetensors",
-                  ".mch-00000000000000bb-00001-of-00004.safetensors.tmp.17.0", ".mch.index.json.tmp.17.3"}) {
-                checkpoint_test::write_text(folder / leaf, "stale");
-            }
-        };
-        std::vector<std::string> const others{".mch.index.json.tmp", ".notes.tmp.17.0",
-                                              "mch-00000000000000aa-00000-of-00004.safetensors.bak", "mch-notes",
-                                              "shard-00001-of-00004.0123456789abcdef.safetensors"};
-        for (std::string const& leaf : others) checkpoint_test::write_text(folder / leaf, "of somebody else");
-        auto const left = [&](std::string const& save) {
-            std::vector<std::string> wanted = others;
-            for (Index r = 0; r < 4; ++r) wanted.push_back(detail::mch_file_name(save, r, 4));
-            wanted.emplace_back("mch.index.json");
-            std::sort(wanted.begin(), wanted.end());
-            return folder.leaves() == wanted;
-        };
-        stale();
-        CHECK_FALSE(left("0000000000000abc"));
-        save_world(folder.path(), world, {0xdef});
-        CHECK(left("0000000000000def"));
-
-        stale();  // a save that fails has made room as well, and left what is named
-        auto const errors = save_world(folder.path(), world, [](int rank, MchSaving& one, std::string&) {
-            if (rank == 2) one.state.ids = DynamicView();
-        });
-        CHECK(contains(errors[0], "the column of ids"));
-        CHECK(content(folder.path()).first == world.ranks[0].iteration[0]);
-
-        stale();
-        checkpoint_test::write_text(folder / "mch.index.json",
-                                    "{");  // names nothing: all is left until there is another
-        save_world(folder.path(), world, {0x123});
-        CHECK(left("0000000000000123"));
-    }
-
-    TEST_CASE("nothing but files of saves goes, whatever an index says that somebody else wrote") {
-        TempFolder const folder;
-        TempFolder const other;
-        std::string const victim = other / "x";
-        checkpoint_test::write_text(victim, "precious");
-        std::filesystem::create_directory(folder / "mch-");
-        std::string const save = concat("/../../", other.path().substr(other.path().rfind('/') + 1), "/x\\u0000");
-        checkpoint_test::write_text(
-            folder / "mch.index.json",
-            concat(R"({"format":"reshard-mch","version":1,"save":")", save, R"(","files":["mch-)", save,
-                   R"(-00000-of-00001.safetensors"],"tables":{},"ids":{}})"));
-        World world = trained(3, 90, 2, Policy::lfu);
-        save_world(folder.path(), world);
-        CHECK(checkpoint_test::read_text(victim) == "precious");
-        CHECK(content(folder.path()).first == world.ranks[0].iteration[0]);
-    }
-
-    TEST_CASE("ranks with folders of their own are told so, and nothing stays") {
-        TempFolder const shared;
-        TempFolder const other;
-        World world = trained(3, 60, 2, Policy::lfu);
-        auto const errors = save_world(shared.path(), world, [&](int rank, MchSaving&, std::string& path) {
-            if (rank == 1) path = other.path();
-        });
-        for (std::string const& error : errors)
-            CHECK(contains(error, "rank 0 does not see what another rank has written"));
-        CHECK(shared.leaves().empty());
-        CHECK(other.leaves().empty());
-    }
-
     TEST_CASE("a rank that is lost before it saves: the others say so, and the save before is whole") {
         SavedBefore before;
         MchTable const table = table_of(before.next());
@@ -311,7 +236,7 @@ TEST_SUITE("mch/checkpoint_save") {
                 if (comm.rank() == 2) return;
                 MchSaving const saving{table, state_of(before.next().ranks[r])};
                 try {
-                    save_mch(before.folder.path(), saving, comm);
+                    save(before.folder.path(), saving, comm);
                 } catch (PeerFailed const&) {
                     ++told;
                     throw;
@@ -336,10 +261,10 @@ TEST_SUITE("mch/checkpoint_save") {
             std::vector<MchSaving> tables(2);
             tables[0] = {table_of(user), r == 3 ? MchState{} : state_of(user.ranks[r])};
             tables[1] = {buckets, r == 3 ? state_of(item, 0) : r == 1 ? state_of(item, 1) : MchState{}};
-            save_mch(folder.path(), tables, comm);
+            save(folder.path(), std::span<MchSaving const>(tables), comm);
         });
         MchCheckpoint files = MchCheckpoint::open(folder.path());
-        CHECK(files.names() == std::vector<std::string>{"user", "item"});
+        CHECK(files.names() == std::vector<std::string>{"item", "user"});
         CHECK(files.ranks() == 4);
         CHECK(files.table("item") == buckets);
         CHECK(files.iteration("item") == 0);
@@ -355,17 +280,7 @@ TEST_SUITE("mch/checkpoint_save") {
 
         TempFolder const empty;
         SelfCommunicator self;
-        save_mch(empty.path(), std::span<MchSaving const>(), self);
+        save(empty.path(), std::span<MchSaving const>(), self);
         CHECK(MchCheckpoint::open(empty.path()).names().empty());
-    }
-
-    TEST_CASE("one rank makes no collective call") {
-        TempFolder const folder;
-        World world = trained(9, 50, 1, Policy::lru);
-        Alone comm;
-        std::string const id = save_mch(folder.path(), {table_of(world), state_of(world.ranks[0])}, comm);
-        CHECK(MchCheckpoint::open(folder.path()).save() == id);
-        MchSaving const wrong{table_of(world), MchState{}};
-        CHECK_THROWS_AS(save_mch(folder.path(), wrong, comm), BufferError);
     }
 }

@@ -173,7 +173,7 @@ TEST_SUITE("mch/no_memory") {
         });
     }
 
-    TEST_CASE("save_mch: the folder holds a whole save, or none") {
+    TEST_CASE("save with a table: the folder holds a whole save, or none") {
         checkpoint_test::TempFolder const folder;
         std::string const out = folder / "out";
         sim::World const world = sim::trained(7, 48, ranks, sim::Policy::distance_lfu, sim::Kind::hash63, 0.9);
@@ -184,11 +184,11 @@ TEST_SUITE("mch/no_memory") {
                 auto mine = mine_of(world, comm.rank());
                 auto saving = std::make_unique<MchSaving>(MchSaving{table, mine->state, mine->named});
                 return [&, mine = std::move(mine), saving = std::move(saving), to = out]() mutable {
-                    static_cast<void>(save_mch(std::move(to), *saving, comm));
+                    static_cast<void>(save(std::move(to), *saving, comm));
                 };
             },
             [&](Thrown const& thrown) {
-                bool const whole = std::filesystem::exists(out + "/" + std::string(reshard::detail::mch_index_name));
+                bool const whole = std::filesystem::exists(out + "/" + std::string(manifest_name));
                 CHECK((whole || thrown.code != ErrorCode::none));
                 if (whole) CHECK(MchCheckpoint::open(out).ranks() == ranks);
                 std::filesystem::remove_all(out);

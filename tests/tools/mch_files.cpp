@@ -88,7 +88,7 @@ int copy(std::string const& folder, std::string const& to, int ranks) {
             for (MchRows const& rows : buffers.back().rows) apply_row_moves(change.moves, table, rows.view, comm);
             tables.push_back({table, buffers.back().state, buffers.back().rows});
         }
-        save_mch(to, tables, comm);
+        save(to, std::span<MchSaving const>(tables), comm);
     });
     return 0;
 }

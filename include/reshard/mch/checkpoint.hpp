@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint.hpp
-/// \brief  Managed-collision tables in files: saved by all ranks, read by any number of them, or by one.
+/// \brief  Managed-collision tables in checkpoints: saved by all ranks, read by any number of them, or by one.
 /// \depends mch/{checkpoint_save,names,plan_reads,reach}, <memory>. Opt-in: package reshard::mch_checkpoint.
 ///
-///     save_mch(folder, tables, comm);                                 // MchSaving{table, state, rows}: collective
+///     save(folder, tensors, tables, comm);                            // MchSaving{table, state, rows}: collective
 ///
 ///     MchCheckpoint saved = MchCheckpoint::open(folder);              // local, on any number of ranks
 ///     MchLoaded loaded = saved.load("user", current, rank, state, rows);
@@ -25,7 +25,7 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-class MchShardFiles;   // mch/detail/checkpoint_load.hpp
+class MchFiles;        // mch/detail/checkpoint_files.hpp
 struct MchSavedTable;  // mch/detail/checkpoint_text.hpp
 }  // namespace detail
 
@@ -33,9 +33,9 @@ struct MchSavedTable;  // mch/detail/checkpoint_text.hpp
 struct MchLoaded {
     MchTable saved;  ///< the saved table with the columns and the policy of the current one: what redistribute() takes
     Index iteration = 0;
-    Index live = 0;        ///< ids among the entries that were read
-    Index bytes_read = 0;  ///< of tensors
-    Index files_read = 0;  ///< saved shards that something was read from
+    Index live = 0;         ///< ids among the entries that were read
+    Index bytes_read = 0;   ///< of tensors
+    Index shards_read = 0;  ///< saved shards that something was read from
 };
 
 /// What a load that redistributes did.
@@ -44,14 +44,15 @@ struct MchLoadedChange {
     MchChange change;  ///< of entries found for this rank, `received` of them; nothing is sent
 };
 
-/// A folder that save_mch() wrote. Move-only, and what was moved from can only be assigned or end; used by one thread
-/// at a time. Files are opened when something is read from them, and stay open.
+/// The tables of a checkpoint. Move-only, and what was moved from can only be assigned or end; used by one thread at a
+/// time. Files are opened when something is read from them, and stay open.
 class MchCheckpoint {
 public:
-    /// Reads the index and sees that the files it names are there; other files in the folder mean nothing. Throws
-    /// IoError when there is no index or files are missing, naming them, FormatError for an index that is damaged or
-    /// has a gap in its ranks. A save that replaces the index meanwhile is opened in its place; one that does so later
-    /// removes files, and loads that have yet to open them throw IoError: open the folder again.
+    /// Reads the manifest, and sees that the files it names are there. Also the folders of tables alone that older
+    /// releases made (`mch.index.json`), and files that consolidate() made: of these every file is opened. Throws
+    /// IoError when there is no save or files are missing, naming them, FormatError for one that is damaged. A save
+    /// that replaces it meanwhile is opened in its place; one that does so later removes files, and loads that have yet
+    /// to open them throw IoError: open the folder again.
     [[nodiscard]] static MchCheckpoint open(std::string folder);
     MchCheckpoint(MchCheckpoint&& other) noexcept;
     MchCheckpoint& operator=(MchCheckpoint&& other) noexcept;
@@ -62,7 +63,7 @@ public:
     [[nodiscard]] std::string const& save() const noexcept;
     /// Ranks that saved.
     [[nodiscard]] Index ranks() const noexcept;
-    /// Of the tables, as they were saved.
+    /// Of the tables, sorted; none in a checkpoint without tables.
     [[nodiscard]] std::vector<std::string> names() const;
     /// As it was saved. This and what follows throw MismatchError for a table that is not there, listing those that
     /// are.
@@ -97,18 +98,18 @@ public:
     /// All rows that were saved have to be given, or be named in MchLoadOptions::leave_rows: MismatchError.
     ///
     /// Ranks do not agree on anything: one may throw while others go on. Throws what load() and redistribute() throw;
-    /// FormatError also for slots outside their shard. Which shards it need not read the index says, whose checksum was
-    /// compared; one of version 1 has none: the ids of all shards are read and compared with it. The state of a
-    /// sorted table is as it was when this throws; rows, and bucketed tables, are unspecified after a read that fails.
+    /// FormatError also for slots outside their shard. Which shards it need not read the manifest says, whose checksum
+    /// was compared; where nothing like it is known the ids of all shards are read. The state of a sorted table is as
+    /// it was when this throws; rows, and bucketed tables, are unspecified after a read that fails.
     [[nodiscard]] MchLoadedChange load_redistributed(std::string_view name, MchTable const& current, Index rank,
                                                      MchState const& state, std::span<MchRows const> rows = {},
                                                      MchOptions const& mode = {}, MchLoadOptions const& options = {});
 
 private:
-    explicit MchCheckpoint(std::unique_ptr<detail::MchShardFiles> files);
+    explicit MchCheckpoint(std::unique_ptr<detail::MchFiles> files);
     [[nodiscard]] detail::MchSavedTable const& find(std::string_view name) const;
 
-    std::unique_ptr<detail::MchShardFiles> files_;
+    std::unique_ptr<detail::MchFiles> files_;
 };
 
 }  // namespace reshard::inline v0

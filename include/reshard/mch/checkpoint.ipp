@@ -9,7 +9,6 @@
 #include <reshard/mch/reach.hpp>
 
 #include <algorithm>  // any_of
-#include <cerrno>     // ENOENT
 
 namespace reshard::inline v0 {
 
@@ -39,47 +38,30 @@ inline void read_overlap(MchReader& reader, std::span<MchRows const> rows, MchOv
     }
 }
 
-/// Throws IoError, also for files that the index names and that are missing, and FormatError.
-[[nodiscard]] inline MchIndex read_index(std::string const& folder, std::string const& path) {
-    if (path_kind(path) == PathKind::missing) {
-        raise_io(path, "there are no saved tables", ENOENT,
-                 "check the folder; a save that was cut short leaves no index.");
-    }
-    MchIndex index = index_from(read_text_file(path), path);
-    std::string missing;
-    for (std::string const& file : index.files) {
-        if (path_kind(join_path(folder, file)) == PathKind::file) continue;
-        missing += concat(missing.empty() ? "" : ", ", file);
-    }
-    if (!missing.empty()) {
-        raise_io(path, concat("it names files that are missing: ", missing), ENOENT,
-                 "restore them: each holds the ids of one rank.");
-    }
-    return index;
-}
-
 }  // namespace detail
 
 RESHARD_INLINE MchCheckpoint MchCheckpoint::open(std::string folder) {
-    std::string const path = detail::join_path(folder, detail::mch_index_name);
-    detail::MchIndex index = detail::read_saved(path, [&] { return detail::read_index(folder, path); });
-    return MchCheckpoint(std::make_unique<detail::MchShardFiles>(std::move(folder), std::move(index)));
+    std::string const manifest = detail::join_path(folder, manifest_name);
+    bool const is_old = detail::path_kind(manifest) == detail::PathKind::missing;
+    std::string const index = is_old ? detail::join_path(folder, detail::mch_old_index) : manifest;
+    return detail::read_saved(
+        index, [&] { return MchCheckpoint(std::make_unique<detail::MchFiles>(detail::open_tables(folder))); });
 }
 
-RESHARD_INLINE MchCheckpoint::MchCheckpoint(std::unique_ptr<detail::MchShardFiles> files) : files_(std::move(files)) {}
+RESHARD_INLINE MchCheckpoint::MchCheckpoint(std::unique_ptr<detail::MchFiles> files) : files_(std::move(files)) {}
 RESHARD_INLINE MchCheckpoint::MchCheckpoint(MchCheckpoint&& other) noexcept = default;
 RESHARD_INLINE MchCheckpoint& MchCheckpoint::operator=(MchCheckpoint&& other) noexcept = default;
 RESHARD_INLINE MchCheckpoint::~MchCheckpoint() = default;
 
 RESHARD_INLINE std::string const& MchCheckpoint::folder() const noexcept { return files_->folder(); }
 
-RESHARD_INLINE std::string const& MchCheckpoint::save() const noexcept { return files_->index().save; }
+RESHARD_INLINE std::string const& MchCheckpoint::save() const noexcept { return files_->manifest().save; }
 
-RESHARD_INLINE Index MchCheckpoint::ranks() const noexcept { return static_cast<Index>(files_->index().files.size()); }
+RESHARD_INLINE Index MchCheckpoint::ranks() const noexcept { return files_->manifest().world_size; }
 
 RESHARD_INLINE std::vector<std::string> MchCheckpoint::names() const {
     std::vector<std::string> list;
-    for (detail::MchSavedTable const& one : files_->index().tables) list.push_back(one.table.name);
+    for (detail::MchSavedTable const& one : files_->tables()) list.push_back(one.table.name);
     return list;
 }
 
@@ -116,7 +98,7 @@ RESHARD_INLINE MchLoaded MchCheckpoint::load(std::string_view name, MchTable con
     }
     reader.write_constants();
     loaded.bytes_read = reader.bytes_read();
-    loaded.files_read = static_cast<Index>(overlaps.size());
+    loaded.shards_read = static_cast<Index>(overlaps.size());
     return loaded;
 }
 
@@ -147,16 +129,16 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     for (std::size_t part = 0; part < touched.size(); ++part) {
         if (touched[part] == 0) continue;
         reader.check_part(static_cast<Index>(part));
-        ++result.loaded.files_read;
+        ++result.loaded.shards_read;
     }
 
     detail::MchPicker picker(saved, current, rank, mode);
     for (MchRead const& read : reads) {
         result.loaded.live += saved.ids[static_cast<std::size_t>(read.part)].live;
-        picker.pick(reader, read, files_->of(saved.table, read.part).path());
+        picker.pick(reader, read);
     }
-    // What bounds of version 1, which have no checksum, say of other shards may be wrong unnoticed.
-    for (Index part = 0; files_->index().version == 1 && part < saved.table.parts(); ++part) {
+    // What bounds without a checksum say of other shards may be wrong unnoticed.
+    for (Index part = 0; !files_->sealed() && part < saved.table.parts(); ++part) {
         bool const picked = std::any_of(reads.begin(), reads.end(), [&](auto const& one) { return one.part == part; });
         if (!picked) picker.check(reader, part);
     }
@@ -179,7 +161,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
 }
 
 RESHARD_INLINE detail::MchSavedTable const& MchCheckpoint::find(std::string_view name) const {
-    for (detail::MchSavedTable const& one : files_->index().tables)
+    for (detail::MchSavedTable const& one : files_->tables())
         if (one.table.name == name) return one;
     raise(ErrorCode::mismatch,
           concat("reshard::mch: ", folder(), " holds no table '", name, "'; it holds: ", detail::list_of(names()),

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint_save.hpp
-/// \brief  save_mch(): the shards of managed-collision tables into one folder, all of them or none.
-/// \depends mch/{checkpoint_types,state}, comm/any_communicator.
+/// \brief  save() with managed-collision tables: dense tensors and tables in one folder, by one commit.
+/// \depends mch/{checkpoint_types,state}, checkpoint/{save,save_async}. Link reshard::mch_checkpoint.
 ///
-/// Each rank writes one safetensors file; rank 0 then writes `mch.index.json`, which names them. Until that name is
-/// there the folder holds the save that it held before. docs/mch-format.md describes both.
+///     save("checkpoint", tensors, tables, comm);          // MchSaving{table, state, rows}
+///     auto saving = start_save("checkpoint", tensors, tables, comm);
+///
+/// A table is saved as tensors that are cut as its slots are (`user.ids`, `user.slots`, `user.metadata.counts`,
+/// `user.rows.weights`, ...) and a text in the manifest: docs/mch-format.md. So whatever works on checkpoints works on
+/// tables: checksums, verify_checkpoint(), consolidate(), load() of one of those tensors.
 #pragma once
 
-#include <reshard/comm/any_communicator.hpp>
+#include <reshard/checkpoint/save.hpp>
+#include <reshard/checkpoint/save_async.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/state.hpp>
 
-#include <cstdint>  // uint64_t
-#include <span>     // span
-#include <string>   // string
-#include <vector>   // vector
+#include <span>    // span
+#include <string>  // string
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
@@ -25,27 +29,25 @@ struct MchSaving {
     std::vector<MchRows> rows{};  ///< the same names, types and shapes of a row on all ranks, also where z is 0
 };
 
-struct MchSaveOptions {
-    std::uint64_t id = 0;  ///< of the save, part of the files' names; it must be new to the folder. 0: a random one
-};
+/// save() of tensors and tables together: after a crash both are of one save. Collective over `comm`; all ranks list
+/// the same tables in the same order, the state being the rank's own; a rank without slots may pass an empty state. One
+/// agreement and one exchange of counts before those of save().
+///
+/// Throws what save() and shard_of() throw; BufferError also for rows that are not [z, ...], for device memory, and for
+/// metadata whose keys are the tables' own; MeshError for ranks the communicator does not have; MismatchError for ranks
+/// that list different tables, have other types in a column, or are at different iterations, for names given twice, and
+/// for a state that is all zeros or that no load would take (ids that do not ascend, slots of another shard);
+/// FormatError for names that are not UTF-8.
+SaveReport save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchSaving const> tables,
+                CommunicatorRef comm, SaveOptions const& options = {});
+/// The same without other tensors.
+SaveReport save(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
+                SaveOptions const& options = {});
+SaveReport save(std::string folder, MchSaving const& table, CommunicatorRef comm, SaveOptions const& options = {});
 
-/// Collective over `comm`; all ranks list the same tables in the same order. Creates the folder if need be, not its
-/// parents; all ranks must see the same one. Returns the id of the save.
-///
-/// All or nothing: files get their names when all are written and durable, the index gets its name when all files have
-/// theirs, and files of the save before go after that. When a rank fails, all throw the same error, the save before it
-/// still loads, and what was written is removed again (where a rank is lost half way, a file may stay that no index
-/// names, until the next save). With one rank, no collective call.
-///
-/// Throws what shard_of() throws; BufferError also for rows that are not [z, ...] and for device memory; MeshError for
-/// ranks the communicator does not have; MismatchError for ranks that list different tables or are at different
-/// iterations, names given twice, and a state that is all zeros or that no load would take (ids that do not ascend,
-/// slots of another shard); FormatError for names that are not UTF-8 and for an index that is too long; IoError.
-std::string save_mch(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
-                     MchSaveOptions const& options = {});
-/// The same for one table.
-std::string save_mch(std::string folder, MchSaving const& table, CommunicatorRef comm,
-                     MchSaveOptions const& options = {});
+/// start_save() of tensors and tables together. What the tables hold is copied: they may change when this returns.
+SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors, std::span<MchSaving const> tables,
+                      CommunicatorRef comm, SaveOptions const& options = {});
 
 }  // namespace reshard::inline v0
 

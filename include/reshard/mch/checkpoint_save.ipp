@@ -2,34 +2,16 @@
 // How mch/checkpoint_save.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/commit.hpp>
-#include <reshard/checkpoint/file.hpp>
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/mch/checkpoint_save.hpp>
-#include <reshard/mch/detail/checkpoint_shard.hpp>
-
-#include <cstring>  // memcpy
+#include <reshard/mch/detail/checkpoint_rows.hpp>
+#include <reshard/mch/detail/checkpoint_text.hpp>
+#include <reshard/mch/detail/scan.hpp>
 
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// What ranks tell each other of a table before they write.
-struct MchSaveHeader {
-    Index has_iteration = 0;
-    Index iteration = 0;
-    MchIdBounds ids{};
-};
-
-/// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
-[[nodiscard]] inline SaveNames mch_save_names() {
-    return {mch_index_name, [](std::string const& path) { return index_from(read_text_file(path), path).files; },
-            [](std::string_view leaf) { return is_mch_file(leaf); },
-            [](std::string_view leaf) {
-                return is_temporary_of(
-                    leaf, [](std::string_view name) { return name == mch_index_name || is_mch_file(name); });
-            }};
-}
 
 /// Throws MismatchError for a sorted shard that loads or redistribute() would refuse.
 inline void check_readable(MchTable const& table, MchShard const& shard, Index rank) {
@@ -53,62 +35,62 @@ inline void check_readable(MchTable const& table, MchShard const& shard, Index r
     }
 }
 
-/// Throws FormatError for an index that MchCheckpoint::open() would refuse.
-inline void check_index(std::string_view text, std::string const& path) {
-    if (text.size() > static_cast<std::size_t>(max_safetensors_header_bytes)) {
-        refuse_mch_file(path,
-                        concat("it would have ", text.size(), " bytes, readers take ", max_safetensors_header_bytes),
-                        "save fewer tables into one folder.");
-    }
-    static_cast<void>(index_from(text, path));
+/// What a rank tells the others of a table before they save it, as numbers.
+struct MchSaveHeader {
+    Index has_iteration = 0;
+    Index iteration = 0;
+    MchIdBounds ids{};
+};
+/// And of each of its columns: what an entry is.
+struct MchColumnForm {
+    Index dtype = -1;  ///< -1: this rank has none
+    Index dims = 0;    ///< of an entry
+    Index extents[max_rank]{};
+    friend bool operator==(MchColumnForm const&, MchColumnForm const&) = default;
+};
+static_assert(sizeof(MchSaveHeader) % sizeof(Index) == 0 && sizeof(MchColumnForm) % sizeof(Index) == 0);
+
+[[nodiscard]] inline MchColumnForm form_of(DynamicView const& view) noexcept {
+    MchColumnForm form;
+    if (view.rank() == 0) return form;
+    form.dtype = static_cast<Index>(view.dtype());
+    form.dims = view.rank() - 1;
+    for (int d = 1; d < view.rank(); ++d) form.extents[d - 1] = view.extent(d);
+    return form;
 }
 
-class MchSaver {
+/// Tables as tensors and texts, which is all that save() knows. Collective when it is made.
+class MchTensors {
 public:
-    MchSaver(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm)
-        : commit_(std::move(folder), comm, mch_save_names()), tables_(tables), comm_(comm) {}
-
-    std::string run(MchSaveOptions const& options) {
+    MchTensors(std::span<LocalTensor const> tensors, std::span<MchSaving const> tables, CommunicatorRef comm,
+               SaveOptions const& options)
+        : tables_(tables), comm_(comm) {
         std::vector<std::byte> mine;
         std::vector<std::byte> all;
         TransferLists lists;
-        commit_.agree([&] {
+        Verdict verdict = verdict_of([&] {
             lists.make_room(comm_.size());
-            mine = describe(options);
-            commit_.set_terms(digest_.value(), summary_);
+            mine = describe();
             all.resize(mine.size() * static_cast<std::size_t>(comm_.size()));
-            commit_.make_folder();
-            commit_.claim();
         });
-        if (comm_.size() == 1) {
-            all = std::move(mine);
-        } else {
-            all_gather(comm_, mine, all, lists);
-        }
-        commit_.agree([&] {
-            read_headers(all, all.size() / static_cast<std::size_t>(comm_.size()));
-            if (comm_.rank() == 0) check_index(to_json(index_), commit_.path(mch_index_name));
-            write();
+        if (verdict.ok()) verdict.reason = std::move(summary_);
+        verdict.digest = digest_.value();
+        agree_or_raise(comm_, std::move(verdict));
+        all_gather(comm_, mine, all, lists);
+        attempt_before_agreement(comm_, [&] {
+            tensors_.assign(tensors.begin(), tensors.end());
+            options_ = options;
+            for (std::size_t t = 0; t < tables_.size(); ++t) add(t, all, mine.size());
         });
-        commit_.agree([&] { commit_.publish(writer_[0]); }, true);
-        commit_.agree([&] { write_index(); }, true);
-        commit_.agree([&] { commit_.rename_index(); });
-        commit_.agree([&] { commit_.tidy(index_.files); });
-        return std::move(index_.save);
     }
+    [[nodiscard]] std::span<LocalTensor const> tensors() const noexcept { return tensors_; }
+    [[nodiscard]] SaveOptions const& options() const noexcept { return options_; }
 
 private:
-    [[nodiscard]] std::string path() const {
-        return commit_.path(index_.files[static_cast<std::size_t>(comm_.rank())]);
-    }
-
-    /// Checks what this rank has, and says it in a block of the same size on all ranks: the id of rank 0, and a header
-    /// per table.
-    std::vector<std::byte> describe(MchSaveOptions const& options) {
-        int const rank = comm_.rank();
-        std::vector<MchSaveHeader> headers(tables_.size());
+    /// Checks what this rank has, and says it in a block of the same size on all ranks.
+    std::vector<std::byte> describe() {
         summary_ = concat("saves ", tables_.size(), " tables");
-        digest_.add(tables_.size()).add(options.id);
+        digest_.add(tables_.size());
         for (std::size_t t = 0; t < tables_.size(); ++t) {
             MchSaving const& one = tables_[t];
             summary_ += concat(t == 0 ? ": " : ", ", to_string(one.table));
@@ -119,38 +101,50 @@ private:
                 saved.rows.push_back(info_of(rows));
                 describe_rows(saved.rows.back());
             }
-            index_.tables.push_back(std::move(saved));
+            saved_.push_back(std::move(saved));
         }
+        std::vector<std::byte> block;
+        auto const say = [&](auto const& numbers) {
+            auto const* const at = reinterpret_cast<std::byte const*>(&numbers);
+            block.insert(block.end(), at, at + sizeof(numbers));
+        };
         for (std::size_t t = 0; t < tables_.size(); ++t) {
-            MchSaving const& one = tables_[t];
-            check_names(t);
-            shards_.push_back(host_shard_of(one.table, one.state, rank));
+            check(t);
             MchShard const& shard = shards_.back();
-            for (MchRows const& rows : one.rows) check_rows(one.table, rank, rows);
-            DynamicMesh const& mesh = one.table.slots.mesh();
-            if (mesh.last_rank() >= comm_.size()) {
-                refuse_table(
-                    ErrorCode::mesh, one.table,
-                    concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
-                           comm_.size(), " ranks. Fix: use a mesh of ranks that exist."));
-            }
-            if (never_loaded(shard.ids, shard.slots, shard.entries)) {
-                refuse_table(ErrorCode::mismatch, one.table,
-                             concat("on rank ", rank, ": the state was ", name(MchFault::never_loaded),
-                                    ". Fix: load or initialise it before it is saved."));
-            }
-            check_readable(one.table, shard, rank);
+            MchSaveHeader header;
             if (shard.iteration != nullptr) {
-                headers[t].has_iteration = 1;
-                headers[t].iteration = *shard.iteration;
+                header.has_iteration = 1;
+                header.iteration = *shard.iteration;
             }
-            headers[t].ids = id_bounds(one.table, shard);
+            header.ids = id_bounds(tables_[t].table, shard);
+            say(header);
+            for (MchColumn const& column : tables_[t].table.metadata) {
+                MchColumnView const* const view = find_column(tables_[t].state, column.name);
+                say(view == nullptr ? MchColumnForm{} : form_of(view->view));
+            }
         }
-        std::uint64_t const id = options.id != 0 ? options.id : random_save_id();
-        std::vector<std::byte> block(8 + headers.size() * sizeof(MchSaveHeader));
-        std::memcpy(block.data(), &id, 8);
-        if (!headers.empty()) std::memcpy(block.data() + 8, headers.data(), block.size() - 8);
         return block;
+    }
+    void check(std::size_t t) {
+        MchSaving const& one = tables_[t];
+        int const rank = comm_.rank();
+        check_names(t);
+        shards_.push_back(host_shard_of(one.table, one.state, rank));
+        MchShard const& shard = shards_.back();
+        for (MchRows const& rows : one.rows) check_rows(one.table, rank, rows);
+        DynamicMesh const& mesh = one.table.slots.mesh();
+        if (mesh.last_rank() >= comm_.size()) {
+            refuse_table(
+                ErrorCode::mesh, one.table,
+                concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
+                       comm_.size(), " ranks. Fix: use a mesh of ranks that exist."));
+        }
+        if (never_loaded(shard.ids, shard.slots, shard.entries)) {
+            refuse_table(ErrorCode::mismatch, one.table,
+                         concat("on rank ", rank, ": the state was ", name(MchFault::never_loaded),
+                                ". Fix: load or initialise it before it is saved."));
+        }
+        check_readable(one.table, shard, rank);
     }
     void describe_rows(MchRowsInfo const& rows) {
         summary_ +=
@@ -175,81 +169,119 @@ private:
         }
     }
 
-    /// The id of rank 0, the iteration, which is one, and the ids of every part.
-    void read_headers(std::vector<std::byte> const& all, std::size_t block) {
-        std::uint64_t id = 0;
-        std::memcpy(&id, all.data(), 8);
-        index_.save = save_id_text(id);
-        for (Index rank = 0; rank < comm_.size(); ++rank) {
-            index_.files.push_back(mch_file_name(index_.save, rank, comm_.size()));
-        }
-        for (std::size_t t = 0; t < tables_.size(); ++t) {
-            MchSavedTable& saved = index_.tables[t];
-            saved.has_iteration = saved.table.layout == MchLayout::sorted;
-            int first = -1;
-            for (int rank = 0; rank < comm_.size(); ++rank) {
-                MchSaveHeader const header = header_of(all, block, rank, t);
-                if (header.has_iteration == 0) continue;
+    /// What all ranks said of table t, put together: its text, and this rank's part of its tensors.
+    void add(std::size_t t, std::span<std::byte const> all, std::size_t block) {
+        MchSavedTable& saved = saved_[t];
+        MchTable const& table = saved.table;
+        std::size_t const columns = table.metadata.size();
+        auto const said = [&](int rank, std::size_t offset, auto& to) {
+            std::memcpy(&to, all.data() + static_cast<std::size_t>(rank) * block + at_ + offset, sizeof(to));
+        };
+        saved.has_iteration = table.layout == MchLayout::sorted;
+        std::vector<MchColumnForm> forms(columns);
+        int first = -1;
+        for (int rank = 0; rank < comm_.size(); ++rank) {
+            MchSaveHeader header;
+            said(rank, 0, header);
+            if (header.has_iteration != 0) {
                 if (header.iteration < 0 || (first >= 0 && header.iteration != saved.iteration)) {
                     refuse_table(
-                        ErrorCode::mismatch, saved.table,
+                        ErrorCode::mismatch, table,
                         concat("rank ", rank, " is at iteration ", header.iteration, ", rank ", larger(first, 0),
                                " at ", saved.iteration, ". Fix: save when all ranks have made the same steps."));
                 }
                 if (first < 0) first = rank;
                 saved.iteration = header.iteration;
             }
-            for (Index part = 0; part < saved.table.parts(); ++part) {
-                auto const rank = static_cast<int>(saved.table.slots.mesh().rank_at(part));
-                saved.ids.push_back(header_of(all, block, rank, t).ids);
+            for (std::size_t c = 0; c < columns; ++c) {
+                MchColumnForm form;
+                said(rank, sizeof(header) + c * sizeof(form), form);
+                if (form.dtype < 0 || form == forms[c]) continue;
+                if (forms[c].dtype >= 0) {
+                    refuse_table(ErrorCode::mismatch, table,
+                                 concat("on rank ", rank, " column '", table.metadata[c].name,
+                                        "' has another type or shape than on ranks before it. Fix: give it the same "
+                                        "on all ranks."));
+                }
+                forms[c] = form;
             }
         }
+        for (Index part = 0; part < table.parts(); ++part) {
+            MchSaveHeader header;
+            said(static_cast<int>(table.slots.mesh().rank_at(part)), 0, header);
+            saved.ids.push_back(header.ids);
+        }
+        at_ += sizeof(MchSaveHeader) + columns * sizeof(MchColumnForm);
+
+        MchShard const& shard = shards_[t];
+        add_tensor(t, ids_tensor(table.name), DType::i64, {}, reinterpret_cast<std::byte*>(shard.ids));
+        if (saved.has_iteration)
+            add_tensor(t, slots_tensor(table.name), DType::i64, {}, reinterpret_cast<std::byte*>(shard.slots));
+        for (std::size_t c = 0; c < columns; ++c) {
+            MchColumn const& column = table.metadata[c];
+            bool const known = forms[c].dtype >= 0;  // else no rank has entries
+            Indices entry;
+            for (Index d = 0; d < forms[c].dims; ++d) entry.push_back(forms[c].extents[d]);
+            if (!known) entry = Indices{column.bytes};
+            add_tensor(t, column_tensor(table.name, column.name),
+                       known ? static_cast<DType>(forms[c].dtype) : DType::u8, entry, shard.metadata[c]);
+        }
+        for (std::size_t i = 0; i < saved.rows.size(); ++i) {
+            add_tensor(t, rows_tensor(table.name, saved.rows[i].name), saved.rows[i].dtype, saved.rows[i].row_shape,
+                       tables_[t].rows[i].view.data());
+        }
+        std::string key = concat(mch_table_key, table.name);
+        for (auto const& item : options_.metadata) {
+            if (item.first != key) continue;
+            raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
+                                            ", which the table is saved under. Fix: leave it out."));
+        }
+        options_.metadata.emplace_back(std::move(key), table_text(saved));
     }
-    [[nodiscard]] static MchSaveHeader header_of(std::vector<std::byte> const& all, std::size_t block, int rank,
-                                                 std::size_t table) noexcept {
-        MchSaveHeader header;
-        std::memcpy(&header, all.data() + static_cast<std::size_t>(rank) * block + 8 + table * sizeof header,
-                    sizeof header);
-        return header;
+    void add_tensor(std::size_t t, std::string name, DType dtype, Indices const& entry, std::byte* data) {
+        DynamicDistribution const& slots = saved_[t].table.slots;
+        Indices whole{saved_[t].table.size()};
+        Indices local{shards_[t].entries};
+        for (Index extent : entry) {
+            whole.push_back(extent);
+            local.push_back(extent);
+        }
+        tensors_.push_back({std::move(name), DynamicDistribution(slots.mesh(), DynamicShape(whole), slots.placements()),
+                            DynamicView(data, dtype, DynamicShape(local))});
     }
 
-    void write() {
-        std::vector<MchTensor> tensors;
-        for (std::size_t t = 0; t < tables_.size(); ++t) {
-            add_tensors(tensors, tables_[t].table, tables_[t].state, shards_[t], tables_[t].rows);
-        }
-        if (path_kind(path()) != PathKind::missing) {
-            raise_io(path(), "a save of this id is there", EEXIST, "give every save of a folder an id of its own.");
-        }
-        writer_.push_back(
-            write_shard(path(), tensors, shard_metadata(index_.save, comm_.rank(), comm_.size(), index_.tables)));
-    }
-    void write_index() {
-        if (!commit_.is_first()) return;
-        for (std::string const& file : index_.files) commit_.check_visible(file);
-        commit_.write_index(to_json(index_));
-    }
-
-    SaveCommit commit_;
     std::span<MchSaving const> tables_;
     CommunicatorRef comm_;
     Digest digest_;
     std::string summary_;
-    MchIndex index_;
+    std::vector<MchSavedTable> saved_;
     std::vector<MchShard> shards_;
-    std::vector<SafetensorsWriter> writer_;  ///< one
+    std::size_t at_ = 0;  ///< in a rank's block: what it says of the next table
+    std::vector<LocalTensor> tensors_;
+    SaveOptions options_;
 };
 
 }  // namespace detail
 
-RESHARD_INLINE std::string save_mch(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
-                                    MchSaveOptions const& options) {
-    return detail::MchSaver(std::move(folder), tables, comm).run(options);
+RESHARD_INLINE SaveReport save(std::string folder, std::span<LocalTensor const> tensors,
+                               std::span<MchSaving const> tables, CommunicatorRef comm, SaveOptions const& options) {
+    detail::MchTensors const all(tensors, tables, comm, options);
+    return save(std::move(folder), all.tensors(), comm, all.options());
+}
+RESHARD_INLINE SaveReport save(std::string folder, std::span<MchSaving const> tables, CommunicatorRef comm,
+                               SaveOptions const& options) {
+    return save(std::move(folder), std::span<LocalTensor const>(), tables, comm, options);
+}
+RESHARD_INLINE SaveReport save(std::string folder, MchSaving const& table, CommunicatorRef comm,
+                               SaveOptions const& options) {
+    return save(std::move(folder), std::span<MchSaving const>(&table, 1), comm, options);
 }
 
-RESHARD_INLINE std::string save_mch(std::string folder, MchSaving const& table, CommunicatorRef comm,
-                                    MchSaveOptions const& options) {
-    return save_mch(std::move(folder), std::span<MchSaving const>(&table, 1), comm, options);
+RESHARD_INLINE SaveHandle start_save(std::string folder, std::span<LocalTensor const> tensors,
+                                     std::span<MchSaving const> tables, CommunicatorRef comm,
+                                     SaveOptions const& options) {
+    detail::MchTensors const all(tensors, tables, comm, options);
+    return start_save(std::move(folder), all.tensors(), comm, all.options());
 }
 
 }  // namespace reshard::inline v0

@@ -54,8 +54,8 @@ struct Sources {
     [[nodiscard]] std::vector<std::uint32_t> sums() const {
         std::vector<std::uint32_t> result;
         for (SaveSpan const& span : spans) {
-            auto bytes = std::span(expected).subspan(static_cast<std::size_t>(span.begin),
-                                                     static_cast<std::size_t>(span.bytes));
+            auto bytes =
+                std::span(expected).subspan(static_cast<std::size_t>(span.begin), static_cast<std::size_t>(span.bytes));
             result.push_back(crc32c(bytes));
             for (bool const several = bytes.size() > 1U << 20U; several && !bytes.empty();) {
                 auto const block = bytes.first(smaller(bytes.size(), std::size_t{1} << 20U));

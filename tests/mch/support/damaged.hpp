@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/mch/support/damaged.hpp
-/// \brief  Saved folders changed behind the library's back: with sums that fit, or as version 1 wrote them.
+/// \brief  Saved folders changed behind the library's back, with sums that fit.
 #pragma once
 
 #include <reshard/checkpoint/safetensors_writer.hpp>
-#include <reshard/mch/detail/checkpoint_text.hpp>
+#include <reshard/mch/detail/checkpoint_old.hpp>
 
 #include <mch/support/saved.hpp>
 
@@ -14,16 +14,16 @@
 
 namespace reshard::test::torchrec {
 
-/// An index of which something was changed, with the sum that it should have now.
-inline std::string sealed(std::string text) {
-    auto const end = text.rfind(",\"crc32c\":");
-    if (end == std::string::npos) return text;
-    text.resize(end);
-    return text + reshard::detail::index_end(text);
+/// Sums of every 64 KiB, as files of old releases have them in their metadata.
+inline std::string old_sums_text(std::span<std::byte const> bytes) {
+    std::string text;
+    for (; !bytes.empty(); bytes = bytes.subspan(smaller(bytes.size(), std::size_t{65536})))
+        text += reshard::detail::hex_text(crc32c(bytes.first(smaller(bytes.size(), std::size_t{65536}))), 8);
+    return text;
 }
 
-/// A file written anew, after `change(TensorSpec&, std::vector<std::byte>&, Metadata&)` has had its hands on tensors
-/// and metadata; its sums fit, if it had any. A tensor whose name is taken away is left out.
+/// A file of tensors written anew, after `change(TensorSpec&, std::vector<std::byte>&, Metadata&)` has had its hands on
+/// tensors and metadata; sums in its metadata fit, if it had any. A tensor whose name is taken away is left out.
 template <class Change>
 void rewrite(std::string const& path, Change const& change) {
     struct Tensor {
@@ -48,7 +48,7 @@ void rewrite(std::string const& path, Change const& change) {
     for (Tensor const& tensor : tensors) {
         specs.push_back(tensor.spec);
         if (!summed) continue;
-        metadata.emplace_back(reshard::detail::sums_key(tensor.spec.name), reshard::detail::sums_text(tensor.bytes));
+        metadata.emplace_back(reshard::detail::sums_key(tensor.spec.name), old_sums_text(tensor.bytes));
     }
     std::filesystem::remove(path);
     write_safetensors(
@@ -62,24 +62,33 @@ void rewrite(std::string const& path, Change const& change) {
         metadata);
 }
 
-/// A folder as version 1 has it: the same without any sums.
-inline void make_version_1(checkpoint_test::TempFolder const& folder) {
-    for (std::string const& leaf : folder.leaves()) {
-        std::string const path = folder / leaf;
-        if (leaf != reshard::detail::mch_index_name) {
-            rewrite(path, [](TensorSpec&, std::vector<std::byte>&, Metadata& metadata) {
-                std::erase_if(metadata, [](auto const& item) { return item.first.starts_with("crc32c."); });
-                for (auto& [key, value] : metadata)
-                    if (key == "mch.version") value = "1";
-            });
-            continue;
+/// The same for a file of a save, and the manifest follows suit: places, sizes and sums are those of the new bytes.
+template <class Change>
+void rewrite(std::string const& folder, std::string const& leaf, Change const& change) {
+    std::string const path = folder + "/" + leaf;
+    rewrite(path, change);
+    SafetensorsFile const file = SafetensorsFile::open(path);
+    Manifest manifest = manifest_in(folder);
+    for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+        if (manifest.files[f].leaf != leaf) continue;
+        manifest.files[f].file_bytes = file.file_bytes();
+        manifest.files[f].header_digest = file.header_digest();
+        for (Extent& extent : manifest.extents) {
+            if (extent.file != static_cast<int>(f)) continue;
+            TensorInfo const& info = file.at(reshard::detail::key_of(manifest, extent));
+            std::vector<std::byte> bytes(static_cast<std::size_t>(info.bytes()));
+            file.read(info, bytes);
+            extent.begin = info.begin;
+            extent.crc32c = crc32c(bytes);
         }
-        std::string text = checkpoint_test::read_text(path);
-        std::string const version = "\"version\":2";
-        text.replace(text.find(version), version.size(), "\"version\":1");
-        text.resize(text.rfind(",\"crc32c\":"));
-        checkpoint_test::write_text(path, text + "}\n");
     }
+    checkpoint_test::write_text(folder + "/reshard.manifest.json", to_json(manifest));
+}
+
+/// A manifest of which something was changed, with the sum that it should have now.
+inline std::string sealed_manifest(std::string text) {
+    text.resize(text.rfind(",\n  \"crc32c\": "));
+    return text + reshard::detail::manifest_seal(text);
 }
 
 }  // namespace reshard::test::torchrec

@@ -3,6 +3,7 @@
 /// \brief  Simulated worlds with rows, saved to a folder and loaded by position.
 #pragma once
 
+#include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/mch/checkpoint.hpp>
 
@@ -48,7 +49,7 @@ struct Rows {
 /// Every rank of the world saves; returns what each threw, "" for nothing.
 template <class Spoil>
 std::vector<std::string> save_world(std::string const& folder, World& world, Spoil const& spoil,
-                                    MchSaveOptions const& options = {}) {
+                                    SaveOptions const& options = {}) {
     std::vector<std::string> errors(world.ranks.size());
     MchTable const table = table_of(world);
     run_on_threads(static_cast<int>(world.ranks.size()), [&](ThreadCommunicator& comm) {
@@ -58,18 +59,28 @@ std::vector<std::string> save_world(std::string const& folder, World& world, Spo
         std::string path = folder;
         spoil(comm.rank(), saving, path);
         try {
-            save_mch(path, saving, comm, options);
+            save(path, saving, comm, options);
         } catch (Error const& error) {
             errors[r] = error.message();
         }
     });
     return errors;
 }
-inline void save_world(std::string const& folder, World& world, MchSaveOptions const& options = {}) {
+inline void save_world(std::string const& folder, World& world, SaveOptions const& options = {}) {
     for (std::string const& error : save_world(
              folder, world, [](int, MchSaving&, std::string&) {}, options)) {
         REQUIRE(error == "");
     }
+}
+
+/// The manifest of a folder, and the file that a rank wrote.
+inline Manifest manifest_in(std::string const& folder) {
+    return manifest_from(checkpoint_test::read_text(folder + "/reshard.manifest.json"), "manifest");
+}
+inline std::string leaf_in(std::string const& folder, int rank) {
+    for (CheckpointFile const& file : manifest_in(folder).files)
+        if (file.writer == rank) return file.leaf;
+    return {};
 }
 
 /// An untrained world of that many ranks, as a trainer has it before it loads.

@@ -5,8 +5,8 @@
 /// POSIX.
 #pragma once
 
-#include <reshard/checkpoint/commit.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/comm/collectives.hpp>

@@ -2,15 +2,15 @@
 /// \file   reshard/checkpoint/detail/save_session.hpp
 /// \brief  One save on one rank: agree, compare copies, write this rank's file, commit. What save() and start_save()
 ///         share.
-/// \depends checkpoint/{commit,coverage,save_plan,save_report},
+/// \depends checkpoint/{coverage,save_plan,save_report},
 /// checkpoint/detail/{manifest_json,save_stream,replica_*}.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
-#include <reshard/checkpoint/commit.hpp>
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/replica_locate.hpp>
+#include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
 #include <reshard/checkpoint/detail/save_terms.hpp>

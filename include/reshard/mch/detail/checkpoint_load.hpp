@@ -1,43 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_load.hpp
 /// \brief  Entries and rows of saved shards into memory: what is checked first, and what is read where.
-/// \depends mch/detail/checkpoint_shard, mch/names.
+/// \depends mch/detail/checkpoint_{files,rows}, mch/names.
 #pragma once
 
-#include <reshard/checkpoint/file.hpp>
-#include <reshard/mch/detail/checkpoint_shard.hpp>
+#include <reshard/mch/detail/checkpoint_files.hpp>
+#include <reshard/mch/detail/checkpoint_rows.hpp>
 #include <reshard/mch/names.hpp>
+#include <reshard/mch/report.hpp>
 
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// The files that an index names, each opened and checked when it is first asked for.
-class MchShardFiles {
-public:
-    MchShardFiles() = default;
-    MchShardFiles(std::string folder, MchIndex index) : folder_(std::move(folder)), index_(std::move(index)) {
-        files_.resize(index_.files.size());
-    }
-
-    [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
-    [[nodiscard]] MchIndex const& index() const noexcept { return index_; }
-    /// The file with part `part` of a table of this index.
-    [[nodiscard]] SafetensorsFile const& of(MchTable const& saved, Index part) {
-        Index const rank = saved.slots.mesh().rank_at(part);
-        std::vector<SafetensorsFile>& file = files_[static_cast<std::size_t>(rank)];
-        if (file.empty()) {
-            std::string const path = join_path(folder_, index_.files[static_cast<std::size_t>(rank)]);
-            file.push_back(open_saved(path, [&] { return open_shard(path, index_, rank); }));
-        }
-        return file[0];
-    }
-
-private:
-    std::string folder_;
-    MchIndex index_;
-    std::vector<std::vector<SafetensorsFile>> files_;  ///< of each rank: one, once it is open
-};
 
 /// The saved table as if it had the columns and the policy of the current one. Throws MismatchError for fills and drops
 /// that do not apply.
@@ -76,8 +50,8 @@ private:
 /// made; reads entries and rows afterwards.
 class MchReader {
 public:
-    MchReader(MchShardFiles& files, MchSavedTable const& saved, MchTable const& current, Index rank,
-              MchState const& state, std::span<MchRows const> rows, MchLoadOptions const& options)
+    MchReader(MchFiles& files, MchSavedTable const& saved, MchTable const& current, Index rank, MchState const& state,
+              std::span<MchRows const> rows, MchLoadOptions const& options)
         : files_(files), saved_(saved), current_(current), rank_(rank), options_(options) {
         check_table(current);
         adapted_ = with_columns_of(saved.table, current, options);
@@ -90,7 +64,7 @@ public:
         }
         for (MchColumn const& column : current.metadata) {
             MchColumnView const* const view = detail::find_column(state, column.name);
-            types_.push_back(view == nullptr ? DType::u8 : view->view.dtype());
+            if (view != nullptr && is_filled(column.name) == nullptr) check_type(column.name, view->view.dtype());
         }
         for (MchRows const& one : rows) check_rows_saved(one);
     }
@@ -112,17 +86,15 @@ public:
     [[nodiscard]] MchTable const& adapted() const noexcept { return adapted_; }
     [[nodiscard]] MchShard const& shard() const noexcept { return shard_; }
     [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_; }
+    /// The file that a part's ids lie in.
+    [[nodiscard]] std::string path_of(Index part) const {
+        return files_.path_of(ids_tensor(saved_.table.name), saved_.table.part_range(part).begin);
+    }
 
-    /// Opens the file of a part, and sees that its columns have the types of this rank's buffers.
+    /// Opens what a part lies in.
     void check_part(Index part) {
-        SafetensorsFile const& file = files_.of(saved_.table, part);
-        for (std::size_t c = 0; c < current_.metadata.size(); ++c) {
-            if (is_filled(current_.metadata[c].name) != nullptr) continue;
-            TensorInfo const& tensor = file.at(column_tensor(saved_.table.name, current_.metadata[c].name));
-            if (tensor.dtype == types_[c] || tensor.dtype == DType::u8 || types_[c] == DType::u8) continue;
-            refuse(ErrorCode::dtype, "column '", current_.metadata[c].name, "' is ", name(types_[c]),
-                   ", but was saved as ", name(tensor.dtype), " (", file.path(), "). Fix: give both the same type.");
-        }
+        Interval const slots = saved_.table.part_range(part);
+        for_each_tensor(saved_, [&](std::string const& tensor) { files_.open(tensor, slots); });
     }
 
     /// Entries [begin, end) of a part, counted from its first, into columns in the order of the current table; slots
@@ -130,19 +102,22 @@ public:
     /// FormatError for bytes that are not those that were saved and for ids that do not ascend in a sorted table.
     MchIdBounds read_entries(Index part, Index begin, Index end, Index* ids, Index* slots,
                              std::vector<std::byte*> const& metadata) {
-        SafetensorsFile const& file = files_.of(saved_.table, part);
         std::string const& table = saved_.table.name;
         Index const count = end - begin;
-        read(file, ids_tensor(table), 8, begin, count, reinterpret_cast<std::byte*>(ids));
-        if (slots != nullptr) read(file, slots_tensor(table), 8, begin, count, reinterpret_cast<std::byte*>(slots));
+        Index const first = saved_.table.part_range(part).begin + begin;
+        auto const column_to = [&](std::string const& tensor, Index width, void* to) {
+            read(tensor, width, {first, first + count}, static_cast<std::byte*>(to));
+        };
+        column_to(ids_tensor(table), 8, ids);
+        if (slots != nullptr) column_to(slots_tensor(table), 8, slots);
         if (never_loaded(ids, slots, count)) {
-            refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", file.path(), " were ",
+            refuse(ErrorCode::mismatch, "entries ", begin, " to ", end, " of ", path_of(part), " were ",
                    name(MchFault::never_loaded), ". Fix: load a save of a state that had been filled in.");
         }
         Index const empty = empty_id(current_.layout);
         for (Index i = 0; i < count; ++i) {
             if (current_.layout != MchLayout::sorted || i == 0 || ids[i] >= ids[i - 1]) continue;
-            refuse_mch_file(file.path(),
+            refuse_mch_file(path_of(part),
                             concat("the ids of table '", table, "' do not ascend: entry ", begin + i, " is ", ids[i],
                                    ", behind ", ids[i - 1], ids[i - 1] == empty ? ", which marks an empty place" : ""),
                             "restore the file, or sort the state before it is saved.");
@@ -153,7 +128,7 @@ public:
                 for (Index i = 0; i < count; ++i)
                     fill_entry(column, *fill, ids[i] != empty, metadata[c] + i * column.bytes);
             } else {
-                read(file, column_tensor(table, column.name), column.bytes, begin, count, metadata[c]);
+                column_to(column_tensor(table, column.name), column.bytes, metadata[c]);
             }
         }
         return id_bounds(current_.layout, {ids, static_cast<std::size_t>(count)});
@@ -166,7 +141,7 @@ public:
                             (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
         if (all ? found == said : within) return;
         auto const refuse_bounds = [&](auto const&... parts) {
-            refuse_mch_file(files_.of(saved_.table, part).path(),
+            refuse_mch_file(path_of(part),
                             concat(all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...),
                             "restore the file, or the index.");
         };
@@ -189,8 +164,8 @@ public:
 
     /// Rows [begin, end) of a part, counted from its first.
     void read_rows(MchRows const& rows, Index part, Index begin, Index end, std::byte* to) {
-        read(files_.of(saved_.table, part), rows_tensor(saved_.table.name, rows.name), info_of(rows).row_bytes(), begin,
-             end - begin, to);
+        Index const first = saved_.table.part_range(part).begin;
+        read(rows_tensor(saved_.table.name, rows.name), info_of(rows).row_bytes(), {first + begin, first + end}, to);
     }
 
     /// Iteration and offsets as they were saved.
@@ -232,28 +207,25 @@ private:
         refuse(ErrorCode::mismatch, "no rows '", rows.name, "' were saved with '", saved_.table.name,
                "'; there are: ", list_of(there), ". Fix: correct the name.");
     }
-    void read(SafetensorsFile const& file, std::string const& tensor, Index width, Index begin, Index count,
-              std::byte* to) {
-        if (count == 0 || width == 0) return;
-        TensorInfo const& info = file.at(tensor);
-        Index const first = begin * width;
-        Index const last = first + count * width;
-        if (files_.index().version > 1) {
-            bytes_read_ += MchSums(file, info).read(first, last, to);
-        } else {
-            file.read_range(info, first, last, {to, static_cast<std::size_t>(last - first)});
-            bytes_read_ += last - first;
-        }
+    void check_type(std::string const& column, DType type) const {
+        if (saved_.table.size() == 0) return;
+        std::string const tensor = column_tensor(saved_.table.name, column);
+        DType const was = files_.dtype(tensor);
+        if (was == type || was == DType::u8 || type == DType::u8) return;
+        refuse(ErrorCode::dtype, "column '", column, "' is ", name(type), ", but was saved as ", name(was), " (",
+               files_.path_of(tensor, 0), "). Fix: give both the same type.");
+    }
+    void read(std::string const& tensor, Index width, Interval slots, std::byte* to) {
+        if (!slots.empty() && width != 0) bytes_read_ += files_.read(tensor, width, slots, to);
     }
 
-    MchShardFiles& files_;
+    MchFiles& files_;
     MchSavedTable const& saved_;
     MchTable const& current_;
     Index rank_;
     MchLoadOptions const& options_;
     MchTable adapted_;
     MchShard shard_;
-    std::vector<DType> types_;  ///< of this rank's columns
     Index bytes_read_ = 0;
 };
 

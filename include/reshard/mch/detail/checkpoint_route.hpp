@@ -32,7 +32,7 @@ public:
     }
 
     /// All of part `read.part`.
-    void pick(MchReader& reader, MchRead const& read, std::string const& file) {
+    void pick(MchReader& reader, MchRead const& read) {
         auto* const ids = reinterpret_cast<Index*>(piece_[0].data());
         auto* const slots = reinterpret_cast<Index*>(piece_[1].data());
         std::vector<std::byte*> metadata;
@@ -45,7 +45,7 @@ public:
             for (Index i = 0; i < count; ++i) {
                 if (ids[i] == empty_id(current_.layout)) continue;
                 if (!range.contains(slots[i])) {
-                    refuse_mch_file(file,
+                    refuse_mch_file(reader.path_of(read.part),
                                     concat("entry ", begin + i, " of table '", saved_.name, "' has slot ", slots[i],
                                            ", outside its shard of slots ", range.begin, " to ", range.end),
                                     "restore the file.");

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
-/// \brief  The words of a saved folder: names of files and tensors, tables as JSON, the index.
-/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/checkpoint_sums, checkpoint/{json_tree,name_reader},
-/// comm/agree. No I/O.
+/// \brief  Tables as a checkpoint knows them: the names of their tensors, and a JSON text for each.
+/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/checkpoint_json, checkpoint/safetensors_layout, comm/agree. No
+/// I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
-#include <reshard/checkpoint/json_tree.hpp>
-#include <reshard/checkpoint/name_reader.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
-#include <reshard/mch/detail/checkpoint_sums.hpp>
+#include <reshard/mch/detail/checkpoint_json.hpp>
 #include <reshard/mch/id_bounds.hpp>
 
 namespace reshard::inline v0 {
 
 namespace detail {
 
-inline constexpr Index mch_format_version = 2;  ///< what is written; 1, which has no checksums, is read
-inline constexpr std::string_view mch_index_name = "mch.index.json";
+/// Of the text of a table. 1 and 2 were folders of their own: detail/checkpoint_old.hpp.
+inline constexpr Index mch_text_version = 3;
+/// What the metadata of a checkpoint has a table under: this and the table's name.
+inline constexpr std::string_view mch_table_key = "mch.table.";
 
 /// All that is saved of a table but its buffers.
 struct MchSavedTable {
@@ -26,39 +27,8 @@ struct MchSavedTable {
     bool has_iteration = false;
     Index iteration = 0;
     std::vector<MchRowsInfo> rows;
-    std::vector<MchIdBounds> ids;  ///< of each part; in the index only
+    std::vector<MchIdBounds> ids;  ///< of each part
 };
-
-/// What the index says.
-struct MchIndex {
-    Index version = mch_format_version;
-    std::string save;                ///< id of the save
-    std::vector<std::string> files;  ///< of each rank
-    std::vector<MchSavedTable> tables;
-};
-
-/// Sixteen digits.
-[[nodiscard]] inline std::string save_id_text(std::uint64_t id) {
-    constexpr char const* digits = "0123456789abcdef";
-    std::string text;
-    for (int shift = 60; shift >= 0; shift -= 4) text += digits[(id >> static_cast<unsigned>(shift)) & 15U];
-    return text;
-}
-/// `mch-0123456789abcdef-00002-of-00004.safetensors`: ranks count from 0.
-[[nodiscard]] inline std::string mch_file_name(std::string_view save, Index rank, Index ranks) {
-    auto const five = [](Index number) {
-        std::string const digits = std::to_string(number);
-        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-    };
-    return concat("mch-", save, "-", five(rank), "-of-", five(ranks), ".safetensors");
-}
-
-/// Whether mch_file_name() makes such names: no other file is a save's to read or to remove.
-[[nodiscard]] inline bool is_mch_file(std::string_view leaf) noexcept {
-    NameReader in(leaf);
-    return in.word("mch-") && in.run("0123456789abcdef", 16, 16) && in.word("-") && in.digits(5, 10) &&
-           in.word("-of-") && in.digits(5, 10) && in.word(".safetensors") && in.at_end();
-}
 
 [[nodiscard]] inline std::string ids_tensor(std::string_view table) { return concat(table, ".ids"); }
 [[nodiscard]] inline std::string slots_tensor(std::string_view table) { return concat(table, ".slots"); }
@@ -67,6 +37,16 @@ struct MchIndex {
 }
 [[nodiscard]] inline std::string rows_tensor(std::string_view table, std::string_view rows) {
     return concat(table, ".rows.", rows);
+}
+
+/// Calls f(name) for the tensors of a table: ids, slots where there are any, columns, rows.
+template <class F>
+void for_each_tensor(MchSavedTable const& saved, F&& f) {
+    std::string const& table = saved.table.name;
+    f(ids_tensor(table));
+    if (saved.table.layout == MchLayout::sorted) f(slots_tensor(table));
+    for (MchColumn const& column : saved.table.metadata) f(column_tensor(table, column.name));
+    for (MchRowsInfo const& rows : saved.rows) f(rows_tensor(table, rows.name));
 }
 
 /// Policies as files call them.
@@ -112,8 +92,7 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     append_json_list(json, list, [&](Index number) { json += std::to_string(number); });
 }
 
-/// A table as files and the index have it. The same on all ranks, in every file. Throws FormatError for text that is
-/// not UTF-8.
+/// A table as folders of version 1 and 2 have it in each file. Throws FormatError for text that is not UTF-8.
 [[nodiscard]] inline std::string to_json(MchSavedTable const& saved) {
     MchTable const& table = saved.table;
     check_written_text("the hash function", table.hash_function);
@@ -142,6 +121,20 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
         json += concat(",\"dtype\":\"", name(rows.dtype), "\",\"shape\":");
         append_json_integers(json, {rows.row_shape.begin(), rows.row_shape.end()});
         json += '}';
+    });
+    json += '}';
+    return json;
+}
+
+/// The text of a table in a checkpoint's metadata. Throws FormatError for text that is not UTF-8.
+[[nodiscard]] inline std::string table_text(MchSavedTable const& saved) {
+    check_written_text("the name of the table", saved.table.name);
+    std::string json = concat("{\"version\":", mch_text_version, ",", to_json(saved).substr(1));
+    json.back() = ',';
+    append_json_key(json, "", "ids");
+    append_json_list(json, saved.ids, [&](MchIdBounds const& bounds) {
+        Index const numbers[] = {bounds.live, bounds.negative, bounds.lowest, bounds.highest};
+        append_json_integers(json, std::span(numbers).first(bounds.highest >= 0 ? 4 : 2));
     });
     json += '}';
     return json;
@@ -206,43 +199,6 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     return saved;
 }
 
-/// How the text of an index ends: with the sum of all that stands before.
-[[nodiscard]] inline std::string index_end(std::string_view before) {
-    return concat(",\"crc32c\":\"", sum_text(std::as_bytes(std::span<char const>(before.data(), before.size()))),
-                  "\"}\n");
-}
-
-/// \pre its version is the one that is written. Throws FormatError for text that is not UTF-8.
-[[nodiscard]] inline std::string to_json(MchIndex const& index) {
-    std::string json = concat("{\"format\":\"reshard-mch\",\"version\":", index.version, ",\"save\":");
-    append_json_string(json, index.save);
-    append_json_key(json, ",", "files");
-    append_json_list(json, index.files, [&](std::string const& file) { append_json_string(json, file); });
-    append_json_key(json, ",", "tables");
-    char const* separator = "";
-    json += '{';
-    for (MchSavedTable const& saved : index.tables) {
-        check_written_text("the name of the table", saved.table.name);
-        append_json_key(json, separator, saved.table.name);
-        json += to_json(saved);
-        separator = ",";
-    }
-    json += '}';
-    append_json_key(json, ",", "ids");
-    separator = "";
-    json += '{';
-    for (MchSavedTable const& saved : index.tables) {
-        append_json_key(json, separator, saved.table.name);
-        append_json_list(json, saved.ids, [&](MchIdBounds const& bounds) {
-            Index const numbers[] = {bounds.live, bounds.negative, bounds.lowest, bounds.highest};
-            append_json_integers(json, std::span(numbers).first(bounds.highest >= 0 ? 4 : 2));
-        });
-        separator = ",";
-    }
-    json += '}';
-    return json + index_end(json);
-}
-
 [[nodiscard]] inline std::vector<MchIdBounds> id_bounds_from(JsonReader const& json, MchTable const& table) {
     std::vector<MchIdBounds> list;
     json.for_each([&](JsonReader const& item) {
@@ -265,55 +221,25 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     return list;
 }
 
-/// Whether the index is what was written. \pre of `version`.
-inline void check_index_sum(std::string_view text, JsonReader const& json, Index version) {
-    if (version == 1) {
-        if (json.has("crc32c")) json.at("crc32c").fail("is there, which version 1 does not have");
-        return;
+/// The tables that a checkpoint's metadata tells of, of a save by `world` ranks. `source` is the text that has it, for
+/// messages. Throws FormatError for tables that make no sense, and for versions that this library does not know.
+[[nodiscard]] inline std::vector<MchSavedTable> tables_from(Metadata const& metadata, std::string_view source,
+                                                            Index world = INT32_MAX) {
+    std::vector<MchSavedTable> tables;
+    for (auto const& [key, text] : metadata) {
+        if (!key.starts_with(mch_table_key)) continue;
+        JsonTree const tree = parse_mch_json(text, source, key);
+        JsonReader const json(tree);
+        Index const version = json.at("version").integer();
+        if (version != mch_text_version) {
+            refuse_mch_file(
+                source, concat(quote_name(key), " is of version ", version, ", this library reads ", mch_text_version),
+                "use the release of reshard that saved it, or a newer one.");
+        }
+        tables.push_back(table_from(key.substr(mch_table_key.size()), json, world));
+        tables.back().ids = id_bounds_from(json.at("ids"), tables.back().table);
     }
-    std::string const was = json.at("crc32c").text();
-    std::size_t const end = index_end({}).size();
-    std::string_view const before = text.substr(0, text.size() - smaller(end, text.size()));
-    if (std::string const wanted = index_end(before); text.substr(before.size()) != wanted) {
-        json.at("crc32c").fail(concat("is ", quote_name(was),
-                                      ", but the text before it has another sum: ", quote_name(wanted.substr(11, 8))));
-    }
-}
-
-/// Throws FormatError for a text that is not an index of this version, for files that are not of all ranks, and for
-/// tables that make no sense.
-[[nodiscard]] inline MchIndex index_from(std::string_view text, std::string_view file) {
-    JsonTree const tree = parse_mch_json(text, file);
-    JsonReader const json(tree);
-    if (json.at("format").text() != "reshard-mch") json.at("format").fail("is not 'reshard-mch'");
-    Index const version = json.at("version").integer();
-    if (version < 1 || version > mch_format_version) {
-        refuse_mch_file(file, concat("it is of version ", version, ", this library reads 1 to ", mch_format_version),
-                        "use a newer library.");
-    }
-    check_index_sum(text, json, version);
-    MchIndex index;
-    index.version = version;
-    index.save = json.at("save").text();
-    if (!is_mch_file(mch_file_name(index.save, 0, 1))) {  // it becomes part of the names of files
-        json.at("save").fail(concat("is ", quote_name(index.save), ", not 16 hexadecimal digits in lower case"));
-    }
-    json.at("files").for_each([&](JsonReader const& item) { index.files.push_back(item.text()); });
-    auto const world = static_cast<Index>(index.files.size());
-    for (Index rank = 0; rank < world; ++rank) {
-        std::string const expected = mch_file_name(index.save, rank, world);
-        std::string const& found = index.files[static_cast<std::size_t>(rank)];
-        if (found == expected) continue;
-        json.at("files").fail(concat("has a gap: of rank ", rank, " of ", world, " it should have ",
-                                     quote_name(expected), ", it has ", quote_name(found)));
-    }
-    if (index.files.empty()) json.at("files").fail("is empty");
-    JsonReader const ids = json.at("ids");
-    json.at("tables").for_each_member([&](std::string const& name, JsonReader const& item) {
-        index.tables.push_back(table_from(name, item, world));
-        index.tables.back().ids = id_bounds_from(ids.at(name), index.tables.back().table);
-    });
-    return index;
+    return tables;
 }
 
 }  // namespace detail

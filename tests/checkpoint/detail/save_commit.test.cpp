@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reshard/checkpoint/commit.hpp>
+#include <reshard/checkpoint/detail/save_commit.hpp>
 
 #include <doctest/doctest.h>
 
 #include <reshard/comm/self.hpp>
 
-#include "support.hpp"
+#include "../support.hpp"
 
 #include <string>
 #include <vector>

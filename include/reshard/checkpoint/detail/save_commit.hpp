@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/checkpoint/commit.hpp
+/// \file   reshard/checkpoint/detail/save_commit.hpp
 /// \brief  The protocol that makes the files of many ranks one save: all of it or nothing, whoever fails at any step.
 /// \depends checkpoint/detail/{folder_lock,save_names,temporary_file}, comm/communicator, exec/prepare. POSIX.
 ///
@@ -20,7 +20,6 @@
 #include <optional>   // optional
 #include <random>     // random_device
 
-/// For authors of formats of several files: users call save() or save_mch().
 namespace reshard::inline v0::detail {
 
 /// What saves of one kind are called in a folder.

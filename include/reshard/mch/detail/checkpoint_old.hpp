@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/checkpoint_old.hpp
+/// \brief  Folders as tables were saved before they were part of checkpoints, versions 1 and 2: read, and never
+/// written.
+///         They become a manifest in memory, and nothing else knows of them.
+/// \depends mch/detail/checkpoint_text, checkpoint/detail/{file_list,load_files}. The format: docs/mch-format.md.
+#pragma once
+
+#include <reshard/checkpoint/detail/load_files.hpp>
+#include <reshard/mch/detail/checkpoint_text.hpp>
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+inline constexpr Index mch_old_version = 2;  ///< 1 has no checksums
+inline constexpr Index mch_old_block_bytes = Index{1} << 16U;
+inline constexpr std::string_view mch_old_index = "mch.index.json";
+
+/// What the index says.
+struct MchIndex {
+    Index version = mch_old_version;
+    std::string save;                ///< id of the save
+    std::vector<std::string> files;  ///< of each rank
+    std::vector<MchSavedTable> tables;
+};
+
+/// `mch-0123456789abcdef-00002-of-00004.safetensors`: ranks count from 0.
+[[nodiscard]] inline std::string mch_file_name(std::string_view save, Index rank, Index ranks) {
+    auto const five = [](Index number) {
+        std::string const digits = std::to_string(number);
+        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+    };
+    return concat("mch-", save, "-", five(rank), "-of-", five(ranks), ".safetensors");
+}
+
+/// How the text of an index of version 2 ends: with the sum of all that stands before.
+[[nodiscard]] inline std::string index_end(std::string_view before) {
+    return concat(",\"crc32c\":\"", hex_text(crc32c(std::as_bytes(std::span(before))), 8), "\"}\n");
+}
+/// Whether the index is what was written. \pre of `version`.
+inline void check_index_sum(std::string_view text, JsonReader const& json, Index version) {
+    if (version == 1) {
+        if (json.has("crc32c")) json.at("crc32c").fail("is there, which version 1 does not have");
+        return;
+    }
+    std::string const was = json.at("crc32c").text();
+    std::size_t const end = index_end({}).size();
+    std::string_view const before = text.substr(0, text.size() - smaller(end, text.size()));
+    if (std::string const wanted = index_end(before); text.substr(before.size()) != wanted) {
+        json.at("crc32c").fail(concat("is ", quote_name(was),
+                                      ", but the text before it has another sum: ", quote_name(wanted.substr(11, 8))));
+    }
+}
+
+/// Throws FormatError for a text that is not an index of this version, for files that are not of all ranks, and for
+/// tables that make no sense.
+[[nodiscard]] inline MchIndex index_from(std::string_view text, std::string_view file) {
+    JsonTree const tree = parse_mch_json(text, file);
+    JsonReader const json(tree);
+    if (json.at("format").text() != "reshard-mch") json.at("format").fail("is not 'reshard-mch'");
+    Index const version = json.at("version").integer();
+    if (version < 1 || version > mch_old_version) {
+        refuse_mch_file(file, concat("it is of version ", version, ", this library reads 1 to ", mch_old_version),
+                        "use the release of reshard that saved it, or a newer one.");
+    }
+    check_index_sum(text, json, version);
+    MchIndex index;
+    index.version = version;
+    index.save = json.at("save").text();
+    if (std::uint64_t id = 0; !parse_hex(index.save, 16, id)) {  // it is part of the names of files
+        json.at("save").fail(concat("is ", quote_name(index.save), ", not 16 hexadecimal digits in lower case"));
+    }
+    json.at("files").for_each([&](JsonReader const& item) { index.files.push_back(item.text()); });
+    auto const world = static_cast<Index>(index.files.size());
+    for (Index rank = 0; rank < world; ++rank) {
+        std::string const expected = mch_file_name(index.save, rank, world);
+        std::string const& found = index.files[static_cast<std::size_t>(rank)];
+        if (found == expected) continue;
+        json.at("files").fail(concat("has a gap: of rank ", rank, " of ", world, " it should have ",
+                                     quote_name(expected), ", it has ", quote_name(found)));
+    }
+    if (index.files.empty()) json.at("files").fail("is empty");
+    JsonReader const ids = json.at("ids");
+    json.at("tables").for_each_member([&](std::string const& name, JsonReader const& item) {
+        index.tables.push_back(table_from(name, item, world));
+        index.tables.back().ids = id_bounds_from(ids.at(name), index.tables.back().table);
+    });
+    return index;
+}
+
+/// The index, where all files that it names are there. Throws IoError, FormatError.
+[[nodiscard]] inline MchIndex read_old_index(std::string const& folder) {
+    std::string const path = join_path(folder, mch_old_index);
+    MchIndex index = index_from(read_json_text(path, max_safetensors_header_bytes), path);
+    refuse_missing(path, folder, index.files);
+    return index;
+}
+
+/// Where a file's metadata has the sums of a tensor.
+[[nodiscard]] inline std::string sums_key(std::string_view tensor) { return concat("crc32c.", tensor); }
+
+/// The sums of every 64 KiB of a tensor. Throws FormatError for a file that has none of it, or not one for each.
+[[nodiscard]] inline std::vector<std::uint32_t> old_sums_of(SafetensorsFile const& file, TensorInfo const& tensor) {
+    std::string const key = sums_key(tensor.name);
+    auto const refuse = [&](auto const&... parts) {
+        refuse_mch_file(file.path(), concat(parts...), "restore the file of this save, or load another save.");
+    };
+    std::string const* const text = find_metadata(file.metadata(), key);
+    if (text == nullptr) refuse("its metadata has no ", quote_name(key));
+    Index const blocks = ceil_div(tensor.bytes(), mch_old_block_bytes);
+    if (text->size() != 8 * static_cast<std::size_t>(blocks)) {
+        refuse("its metadata has ", text->size(), " digits of sums for tensor ", quote_name(tensor.name),
+               ", which has ", 8 * blocks);
+    }
+    std::vector<std::uint32_t> sums;
+    for (std::size_t at = 0; at < text->size(); at += 8) {
+        std::uint64_t sum = 0;
+        if (!parse_hex(std::string_view(*text).substr(at, 8), 8, sum))
+            refuse("its metadata has sums for tensor ", quote_name(tensor.name), " that are not in hexadecimal digits");
+        sums.push_back(static_cast<std::uint32_t>(sum));
+    }
+    return sums;
+}
+
+/// Opens the file of a rank and checks that it is the one the index means, with every tensor it should have. Throws
+/// IoError when it cannot be read, FormatError when it is another file or a damaged one.
+[[nodiscard]] inline SafetensorsFile open_shard(std::string const& path, MchIndex const& index, Index rank) {
+    SafetensorsFile file = SafetensorsFile::open(path);
+    auto const refuse = [&](auto const&... parts) {
+        refuse_mch_file(path, concat(parts...), "restore the file of this save, or load another save.");
+    };
+    auto const metadata = [&](std::string const& key) -> std::string const& {
+        auto const at = std::find_if(file.metadata().begin(), file.metadata().end(),
+                                     [&](auto const& item) { return item.first == key; });
+        if (at == file.metadata().end()) refuse("its metadata has no ", quote_name(key));
+        return at->second;
+    };
+    auto const expect = [&](std::string const& key, std::string const& wanted) {
+        std::string const& found = metadata(key);
+        if (found == wanted) return;
+        refuse("its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
+               quote_name(wanted));
+    };
+    auto const world = static_cast<Index>(index.files.size());
+    expect("mch.version", std::to_string(index.version));
+    expect("mch.save", index.save);
+    expect("mch.ranks", std::to_string(world));
+    expect("mch.rank", std::to_string(rank));
+    for (MchSavedTable const& saved : index.tables) {
+        MchTable const& table = saved.table;
+        std::string const key = concat("table.", table.name);
+        std::string const& text = metadata(key);
+        if (std::string const wanted = to_json(saved); text != wanted) {  // others may write the same with spaces
+            JsonTree const tree = parse_mch_json(text, path, key);
+            std::string const found = to_json(table_from(table.name, JsonReader(tree), world));
+            if (found != wanted) {
+                refuse("its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
+                       quote_name(wanted));
+            }
+        }
+        Index const entries = table.range(rank).size();
+        if (entries == 0) continue;
+        auto const find = [&](std::string const& name) -> TensorInfo const& {
+            TensorInfo const* const tensor = file.find(name);
+            if (tensor == nullptr) refuse("it has no tensor ", quote_name(name));
+            if (!is_byte_sized(tensor->dtype)) {
+                refuse("tensor ", quote_name(name), " is ", reshard::name(tensor->dtype), ", which has no whole bytes");
+            }
+            if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != entries) {
+                refuse("tensor ", quote_name(name), " has shape ", to_string(tensor->shape), ", but the shard has ",
+                       entries, " slots");
+            }
+            if (index.version > 1) static_cast<void>(old_sums_of(file, *tensor));
+            return *tensor;
+        };
+        auto const integers = [&](std::string const& name) {
+            TensorInfo const& tensor = find(name);
+            if (tensor.dtype == DType::i64 && tensor.bytes() == entries * 8) return;
+            refuse("tensor ", quote_name(name), " is ", reshard::name(tensor.dtype), " ", to_string(tensor.shape),
+                   ", not I64 of one number a slot");
+        };
+        integers(ids_tensor(table.name));
+        if (table.layout == MchLayout::sorted) integers(slots_tensor(table.name));
+        for (MchColumn const& column : table.metadata) {
+            std::string const name = column_tensor(table.name, column.name);
+            if (column.name == mch_counts || column.name == mch_last_access) integers(name);
+            Index const width = find(name).bytes() / entries;
+            if (width != column.bytes) {
+                refuse("tensor ", quote_name(name), " has ", width, " bytes a slot, the index says ", column.bytes);
+            }
+        }
+        for (MchRowsInfo const& rows : saved.rows) {
+            std::string const name = rows_tensor(table.name, rows.name);
+            TensorInfo const& tensor = find(name);
+            Indices shape{entries};
+            for (Index extent : rows.row_shape) shape.push_back(extent);
+            if (tensor.dtype == rows.dtype && tensor.shape.extents() == shape) continue;
+            refuse("tensor ", quote_name(name), " is ", reshard::name(tensor.dtype), " ", to_string(tensor.shape),
+                   ", the index says ", reshard::name(rows.dtype), " ", to_string(DynamicShape(shape)));
+        }
+    }
+    return file;
+}
+
+/// Adds a part of a tensor that lies in the file of `rank` to what is known of all. Throws FormatError for parts of
+/// different types.
+inline void add_old_part(Manifest& manifest, SafetensorsFile const& file, TensorInfo const& part, int rank,
+                         Interval slots, Index total, bool sums) {
+    auto const at = std::lower_bound(manifest.tensors.begin(), manifest.tensors.end(), part.name,
+                                     [](StoredTensor const& a, std::string const& b) { return a.name < b; });
+    auto const place = static_cast<std::size_t>(at - manifest.tensors.begin());
+    Indices extents = part.shape.extents();
+    extents[0] = total;
+    StoredTensor whole{part.name, part.dtype, DynamicShape(extents), 1, ""};
+    if (at == manifest.tensors.end() || at->name != part.name) {
+        for (Extent& extent : manifest.extents) extent.tensor += extent.tensor >= place ? 1 : 0;
+        manifest.tensors.insert(at, std::move(whole));
+    } else if (*at != whole) {
+        refuse_mch_file(file.path(),
+                        concat("tensor ", quote_name(part.name), " is ", name(part.dtype), " ", to_string(part.shape),
+                               ", other ranks have ", name(at->dtype), " ", to_string(at->shape), " in all"),
+                        "restore the files of one save.");
+    }
+    Extent extent{place, 0, rank, part.begin, Box(part.shape)};
+    extent.box.set(0, slots);
+    if (sums && part.bytes() > 0) {
+        std::vector<std::uint32_t> blocks = old_sums_of(file, part);
+        extent.has_checksum = true;
+        for (std::size_t b = 0; b < blocks.size(); ++b) {
+            Index const begin = static_cast<Index>(b) * mch_old_block_bytes;
+            extent.crc32c =
+                crc32c_combine(extent.crc32c, blocks[b], smaller(mch_old_block_bytes, part.bytes() - begin));
+        }
+        if (blocks.size() > 1) extent.block_sums = std::move(blocks);
+    }
+    manifest.extents.push_back(std::move(extent));
+}
+
+/// The manifest that a folder of today would have, and its files, open.
+[[nodiscard]] inline std::pair<Manifest, OpenFiles> manifest_of(MchIndex const& index, std::string const& folder) {
+    Manifest manifest;
+    OpenFiles files;
+    manifest.save = index.save;
+    manifest.world_size = static_cast<int>(index.files.size());
+    manifest.block_bytes = mch_old_block_bytes;
+    for (int rank = 0; rank < manifest.world_size; ++rank) {
+        std::string const& leaf = index.files[static_cast<std::size_t>(rank)];
+        std::string const path = join_path(folder, leaf);
+        files.emplace_back(open_saved(path, [&] { return open_shard(path, index, rank); }));
+        SafetensorsFile const& file = *files.back();
+        manifest.files.push_back({leaf, file.file_bytes(), file.header_digest(), rank});
+        for (MchSavedTable const& saved : index.tables) {
+            Interval const slots = saved.table.range(rank);
+            if (slots.empty()) continue;
+            auto const add = [&](std::string const& tensor) {
+                add_old_part(manifest, file, file.at(tensor), rank, slots, saved.table.size(), index.version > 1);
+            };
+            for_each_tensor(saved, add);
+        }
+    }
+    sort_extents(manifest, join_path(folder, mch_old_index));
+    return {std::move(manifest), std::move(files)};
+}
+
+}  // namespace detail
+
+}  // namespace reshard::inline v0

@@ -188,30 +188,14 @@ ReplicaReport expected_report(std::vector<Item> const& items, VerifyOptions cons
             }
             auto const a = static_cast<std::size_t>(one.spot.rank);
             auto const b = static_cast<std::size_t>(one.spot.reference);
-            std::size_t const block =
-                std::max<std::size_t>(static_cast<std::size_t>(options.block_bytes) / size_of(item.dtype), 1);
-            std::set<std::size_t> blocks;
             for (std::size_t k = 0; k < what.first.size(); ++k) {
                 if (element(item, a, k, options.canonicalise) == element(item, b, k, options.canonicalise)) continue;
-                blocks.insert(k / block);
-                if (!one.spot.found) {
-                    one.spot.found = true;
-                    one.spot.index = detail::unravel(d.shape(), what.first[k]);
-                    auto const held = oracle::held_indices(d, one.spot.rank);
-                    for (int dim = 0; dim < d.shape().rank(); ++dim) {
-                        auto const& list = held[oracle::at(dim)];
-                        one.spot.local_index.push_back(std::find(list.begin(), list.end(), one.spot.index[dim]) -
-                                                       list.begin());
-                    }
-                    one.spot.value = element(item, a, k, false);
-                    one.spot.reference_value = element(item, b, k, false);
-                    one.spot.distance = detail::value_distance(item.dtype, one.spot.value, one.spot.reference_value);
-                    one.spot.block_size = static_cast<Index>(std::min(block, what.first.size() - k / block * block));
-                }
-                if (k / block == *blocks.begin()) ++one.spot.elements;
+                one.spot.found = true;
+                one.spot.index = detail::unravel(d.shape(), what.first[k]);
+                one.spot.value = element(item, a, k, false);
+                one.spot.reference_value = element(item, b, k, false);
+                break;
             }
-            one.spot.blocks = static_cast<Index>(blocks.size());
-            one.spot.blocks_total = static_cast<Index>((what.first.size() + block - 1) / block);
             found.push_back(one);
         }
         std::sort(found.begin(), found.end(), [](auto const& x, auto const& y) { return x.ranks < y.ranks; });

@@ -99,7 +99,7 @@ TEST_CASE("equal replicas cost 16 bytes per rank and group, whatever the tensors
     });
 }
 
-TEST_CASE("one flipped bit in one rank is found: who, where, by how much") {
+TEST_CASE("one flipped bit in one rank is found: who, where, and both values") {
     Outcome const outcome = verify(4, {}, [](Model& model, int rank) {
         model.add("norm", distribution(Mesh{4}, Shape{6}, "R"));
         model.add("weight", distribution(Mesh{4}, Shape{5, 4}, "R"));
@@ -108,8 +108,7 @@ TEST_CASE("one flipped bit in one rank is found: who, where, by how much") {
     CHECK(outcome.code == ErrorCode::mismatch);
     CHECK(outcome.text ==
           "reshard::verify_replicas: 1 of 2 tensors with replicas differ\n  'weight' F32 on ranks 0-3: rank 2 is odd; "
-          "first at [3,1] (local [3,1]): 4.25000381 (0x40880008) on rank 2, 4.25 (0x40880000) on rank 0: 8 ulps, "
-          "3.8147e-06 apart; 1 of 20 elements of that block differ, 1 of 1 block\n"
+          "first at [3,1]: 4.25000381 (0x40880008) on rank 2, 4.25 (0x40880000) on rank 0\n"
           "Fix: load or broadcast these tensors again, or pass VerifyMode::repair.");
 }
 
@@ -142,7 +141,7 @@ TEST_CASE("a buffer left out of a broadcast is named, among tensors that were se
     CHECK(d.tensor == 1);
     CHECK(d.name == "rotary.inv_freq");
     CHECK(d.odd == Ranks{0});  // most ranks agree on the wrong contents: a majority is no more than that
-    CHECK(d.spot.elements == 8);
+    CHECK(d.spot.index == Indices{0});
 }
 
 TEST_CASE("-0.0 against 0.0 and NaN payloads differ, unless values are made canonical") {
@@ -160,11 +159,9 @@ TEST_CASE("-0.0 against 0.0 and NaN payloads differ, unless values are made cano
     ReplicaReport const bits = verify(3, warn, build).report;
     REQUIRE(bits.differences.size() == 4);
     CHECK(bits.differences[0].odd == Ranks{1});
-    CHECK(bits.differences[0].spot.distance == ValueDistance{true, 0, 0.0});
-    CHECK(to_string(bits.differences[0]).find("-0 (0x80000000) on rank 1, 0 (0x00000000) on rank 0: 0 ulps") !=
+    CHECK(to_string(bits.differences[0]).find("-0 (0x80000000) on rank 1, 0 (0x00000000) on rank 0") !=
           std::string::npos);
     CHECK(bits.differences[1].odd == Ranks{2});
-    CHECK_FALSE(bits.differences[1].spot.distance.comparable);
     CHECK(bits.differences[2].odd == Ranks{0});
     CHECK(bits.differences[3].odd == Ranks{0});
 
@@ -177,7 +174,6 @@ TEST_CASE("-0.0 against 0.0 and NaN payloads differ, unless values are made cano
                                }).report;
     REQUIRE(real.differences.size() == 1);
     CHECK(real.differences[0].spot.index == Indices{3});
-    CHECK(real.differences[0].spot.elements == 1);
 }
 
 TEST_CASE("majorities, ties, and different odd ranks in different tensors") {
@@ -222,7 +218,6 @@ TEST_CASE("replicated on one axis and cut on the other: each shard has its own r
     ReplicaDifference const& first = outcome.report.differences[0];
     CHECK(first.ranks == Ranks{1, 5});
     CHECK(first.spot.index == Indices{3, 1});  // chunks of 2: rank 1 holds rows 2 and 3
-    CHECK(first.spot.local_index == Indices{1, 1});
     CHECK(outcome.report.differences[1].ranks == Ranks{2, 6});
     CHECK(outcome.report.differences[1].spot.index == Indices{4, 2});
 }
@@ -264,10 +259,9 @@ TEST_CASE("block-cyclic shards: the local view is dense, the index is that of th
     });
     REQUIRE(outcome.report.differences.size() == 1);
     CHECK(outcome.report.differences[0].spot.index == Indices{6, 1});
-    CHECK(outcome.report.differences[0].spot.local_index == Indices{2, 1});
 }
 
-TEST_CASE("blocks: the first that differs, how many do, and how many elements of it") {
+TEST_CASE("blocks: the first element that differs, of the first block that does") {
     VerifyOptions options = warn;
     options.block_bytes = 43;  // 10 floats
     Outcome const outcome = verify(2, options, [](Model& model, int rank) {
@@ -279,10 +273,6 @@ TEST_CASE("blocks: the first that differs, how many do, and how many elements of
     REQUIRE(outcome.report.differences.size() == 1);
     ReplicaSpot const& spot = outcome.report.differences[0].spot;
     CHECK(spot.index == Indices{34});
-    CHECK(spot.elements == 3);
-    CHECK(spot.block_size == 10);
-    CHECK(spot.blocks == 3);
-    CHECK(spot.blocks_total == 10);
 }
 
 TEST_CASE("a repair makes bits equal and says what it did; a second look finds nothing") {

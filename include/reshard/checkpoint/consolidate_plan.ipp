@@ -58,7 +58,7 @@ RESHARD_INLINE RewritePlan plan_shards(Catalogue const& from, PlaceTensor const&
     detail::check(options);
     check_coverage(from.manifest(), "the checkpoint");
     detail::check_replicas(from, options);
-    detail::OutputFiles const output = detail::shard_output(from, place, options, detail::save_id_digits(0));
+    detail::OutputFiles const output = detail::shard_output(from, place, options, detail::hex_text(0, 16));
     return detail::plan_rewrite(from, output, ranks, options);
 }
 

@@ -9,7 +9,7 @@
 #include <cstddef>      // size_t
 #include <string_view>  // string_view
 
-/// For authors of formats of several files, as commit.hpp.
+/// For names of files that a save gives.
 namespace reshard::inline v0::detail {
 
 /// Reads a text from the left, as far as it is what is expected.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/replica_report.hpp
 /// \brief  What verify_replicas() found: data, and to_string() of it. The same on every rank.
-/// \depends core, checkpoint/replica_distance. No communication.
+/// \depends core. No communication.
 #pragma once
 
-#include <reshard/checkpoint/replica_distance.hpp>
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/shape.hpp>
 
@@ -19,14 +18,8 @@ struct ReplicaSpot {
     int reference = -1;  ///< the lowest rank that holds what most do; without odd ranks, the group's first
     bool found = false;  ///< false when no element differed any more: the memory was written meanwhile
     Indices index;       ///< in the whole tensor; empty also for a scalar
-    Indices local_index;
     std::uint64_t value = 0;            ///< the element's bits on `rank`
     std::uint64_t reference_value = 0;  ///< and on `reference`
-    ValueDistance distance;
-    Index elements = 0;      ///< how many elements of that block differ
-    Index block_size = 0;    ///< of how many
-    Index blocks = 0;        ///< how many blocks of the local tensor differ
-    Index blocks_total = 0;  ///< of how many
 
     [[nodiscard]] friend bool operator==(ReplicaSpot const&, ReplicaSpot const&) = default;
 };
@@ -61,7 +54,7 @@ namespace detail {
 [[nodiscard]] std::string ranks_text(std::vector<int> const& ranks);
 }  // namespace detail
 
-/// One line: `'w' F32 on ranks 0-3: rank 2 is odd; first at [17,5] (local [1,5]): ...`
+/// One line: `'w' F32 on ranks 0-3: rank 2 is odd; first at [17,5]: 1.5 (0x3fc00000) on rank 2, 1.25 ... on rank 0`
 [[nodiscard]] std::string to_string(ReplicaDifference const& difference);
 
 /// A line of numbers, then a line for each of the first `most` differences.

@@ -12,24 +12,13 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-[[nodiscard]] inline std::string distance_text(DType dtype, ValueDistance const& distance) {
-    if (!distance.comparable) return "the bits differ";
-    if (is_integer(dtype) || dtype == DType::boolean) return concat(distance.steps, " apart");
-    return concat(distance.steps, distance.steps == 1 ? " ulp, " : " ulps, ", number_text(distance.absolute, 6),
-                  " apart");
-}
-
 [[nodiscard]] inline std::string spot_text(DType dtype, ReplicaSpot const& spot) {
     if (!spot.found) {
         return concat("rank ", spot.rank, " and rank ", spot.reference,
                       " no longer differ: the memory was written while it was compared");
     }
-    return concat("first at ", to_string(spot.index), " (local ", to_string(spot.local_index),
-                  "): ", value_text(dtype, spot.value), " on rank ", spot.rank, ", ",
-                  value_text(dtype, spot.reference_value), " on rank ", spot.reference, ": ",
-                  distance_text(dtype, spot.distance), "; ", spot.elements, " of ", spot.block_size,
-                  " elements of that block differ, ", spot.blocks, " of ", spot.blocks_total,
-                  spot.blocks_total == 1 ? " block" : " blocks");
+    return concat("first at ", to_string(spot.index), ": ", value_text(dtype, spot.value), " on rank ", spot.rank, ", ",
+                  value_text(dtype, spot.reference_value), " on rank ", spot.reference);
 }
 
 }  // namespace detail

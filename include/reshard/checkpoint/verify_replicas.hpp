@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/verify_replicas.hpp
 /// \brief  verify_replicas(): do all ranks that should hold the same bytes hold the same bytes? If not: who, where, and
-/// by how much; and, if asked, make it so.
+/// with which values; and, if asked, make it so.
 /// \depends checkpoint/replica_report, comm/any_communicator, exec/local_tensor; links xxHash (reshard::verify).
 ///
 /// Which ranks should agree follows from the placements: those that differ along Replicate axes only, whatever the

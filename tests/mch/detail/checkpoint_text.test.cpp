@@ -43,7 +43,7 @@ std::string text_of_bounds(MchIdBounds const& one) {
 
 TEST_SUITE("mch/checkpoint_text") {
     TEST_CASE("a table is read from the text that it was written as") {
-        for (std::uint64_t const seed : {1, 2, 3}) {
+        for (std::uint64_t const seed : {1U, 2U, 3U}) {
             World const world = trained(seed, 97, 4, Policy::distance_lfu, reshard::test::torchrec::Kind::any);
             detail::MchSavedTable saved;
             saved.table = table_of(world);

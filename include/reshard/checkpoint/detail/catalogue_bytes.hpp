@@ -140,9 +140,14 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
         out.number(extent.begin);
         out.box(extent.box);
         out.number(extent.has_checksum ? Index{extent.crc32c} + 1 : 0);
-        out.number(static_cast<std::int64_t>(extent.block_sums.size()));
-        for (std::uint32_t const sum : extent.block_sums) out.number(sum);
     }
+    for (std::size_t e = 0; e < manifest.extents.size(); ++e) {  // few have any
+        if (manifest.extents[e].block_sums.empty()) continue;
+        out.number(static_cast<std::int64_t>(e) + 1);
+        out.number(static_cast<std::int64_t>(manifest.extents[e].block_sums.size()));
+        for (std::uint32_t const sum : manifest.extents[e].block_sums) out.number(sum);
+    }
+    out.number(0);
 }
 [[nodiscard]] inline Catalogue read_catalogue(ByteReader& in) {
     Manifest manifest;
@@ -176,8 +181,11 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
         Index const sum = in.number();
         extent.has_checksum = sum != 0;
         extent.crc32c = extent.has_checksum ? static_cast<std::uint32_t>(sum - 1) : 0;
-        extent.block_sums.resize(static_cast<std::size_t>(in.number()));
-        for (std::uint32_t& block : extent.block_sums) block = static_cast<std::uint32_t>(in.number());
+    }
+    while (auto const place = static_cast<std::size_t>(in.number())) {
+        std::vector<std::uint32_t>& sums = manifest.extents[place - 1].block_sums;
+        sums.resize(static_cast<std::size_t>(in.number()));
+        for (std::uint32_t& sum : sums) sum = static_cast<std::uint32_t>(in.number());
     }
     return Catalogue(std::move(manifest), kind);
 }

@@ -134,7 +134,7 @@ private:
             pending_.raise_pending();
             check_coverage(from_.manifest(), input_);
             check_replicas(from_, options_);
-            output_ = make(from_, save_id_digits(id_));
+            output_ = make(from_, hex_text(id_, 16));
             line_.emplace(from_, output_.catalogue, output_.start_bytes());
             commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
                                                        output_.catalogue.tensors().size(), " tensors"));
@@ -147,7 +147,7 @@ private:
         std::optional<NonceFile> file;
         SharedCheck check;
         commit_.agree([&] {
-            std::string const nonce = concat(NonceFile::prefix, save_id_digits(id_));
+            std::string const nonce = concat(NonceFile::prefix, hex_text(id_, 16));
             check = SharedCheck(comm().size(), commit_.folder(), nonce);
             if (!commit_.is_first()) return;
             if (path_kind(commit_.folder()) == PathKind::missing) made_folder_.remember(commit_.folder());

@@ -10,6 +10,7 @@
 #include <reshard/checkpoint/detail/dcp_headers.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
@@ -69,14 +70,6 @@ struct FileList {
 }
 /// Named as PyTorch DCP names shards.
 [[nodiscard]] inline bool has_dcp_name(std::string_view leaf) noexcept { return dcp_name(leaf).shard != 0; }
-/// `shard-00001-of-00004.0123456789abcdef.safetensors`: a part of a save that counts only if a manifest names it.
-[[nodiscard]] inline bool is_part_of_save(std::string_view leaf) noexcept {
-    leaf.remove_suffix(std::string_view(".safetensors").size());
-    auto const dot = leaf.rfind('.');
-    return leaf.starts_with("shard-") && dot != std::string_view::npos && leaf.size() - dot == 17 &&
-           leaf.find_first_not_of("0123456789abcdef", dot + 1) == std::string_view::npos;
-}
-
 inline void refuse_missing(std::string const& source, std::string const& folder,
                            std::vector<std::string> const& leaves) {
     std::string list;
@@ -140,7 +133,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     while (::dirent const* const entry = ::readdir(handle)) {
         std::string_view const leaf = entry->d_name;
         if (!leaf.ends_with(".safetensors") || leaf.front() == '.') continue;
-        if (is_part_of_save(leaf)) {
+        if (is_shard_file(leaf)) {  // a part of a save that counts only if a manifest names it
             ++unpublished;
         } else {
             found.emplace_back(leaf);

@@ -6,6 +6,7 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/checksum.hpp>
+#include <reshard/checkpoint/detail/hex_text.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/manifest.hpp>
@@ -25,15 +26,6 @@ inline constexpr Index manifest_version = 2;
 
 [[noreturn]] inline void refuse_manifest(std::string_view file, std::string_view what) {
     raise(ErrorCode::format, concat("reshard::Manifest: ", file, ": ", what, ". Fix: restore the file, or save anew."));
-}
-
-/// The last `digits` hexadecimal digits of a number.
-[[nodiscard]] inline std::string hex_text(std::uint64_t value, int digits) {
-    constexpr char const* alphabet = "0123456789abcdef";
-    std::string text;
-    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
-        text += alphabet[(value >> static_cast<unsigned>(shift)) & 15U];
-    return text;
 }
 
 /// The name of an extent in its file.
@@ -168,16 +160,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     if (!sealed) refuse_manifest(file, "its bytes are not those that were written: 'crc32c' at its end is another sum");
 }
 
-/// `digits` hexadecimal digits, in lower case. False for anything else.
-[[nodiscard]] inline bool parse_hex(std::string_view text, std::size_t digits, std::uint64_t& value) noexcept {
-    value = 0;
-    for (char const c : text) {
-        bool const decimal = c >= '0' && c <= '9';
-        if (!decimal && (c < 'a' || c > 'f')) return false;
-        value = (value << 4U) | static_cast<unsigned>(decimal ? c - '0' : c - 'a' + 10);
-    }
-    return text.size() == digits;
-}
+/// Exactly `digits` hexadecimal digits, in lower case.
 [[nodiscard]] inline std::uint64_t hex_from(JsonReader const& json, std::size_t digits) {
     std::uint64_t value = 0;
     if (parse_hex(json.text_view(), digits, value)) return value;

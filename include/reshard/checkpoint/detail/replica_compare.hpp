@@ -70,7 +70,6 @@ struct ReplicaComparison {
         std::vector<Hash128> own;     // of each tensor
         Hash128 whole;                // of all of them
         std::vector<Hash128> wholes;  // the leader: of each rank
-        bool differs = false;
     };
     std::vector<ReplicaGroup> groups;
     std::vector<Findings> findings;  ///< of each group
@@ -116,27 +115,16 @@ struct ReplicaComparison {
     }
     mail.deliver(comm);
     bool here = false;
-    for (auto& found : findings) {
-        for (Hash128 const& whole : found.wholes) found.differs = found.differs || !(whole == found.whole);
-        here = here || found.differs;
-    }
+    for (auto const& found : findings)
+        for (Hash128 const& whole : found.wholes) here = here || !(whole == found.whole);
     if (!is_anywhere(comm, here)) return {};
-
-    for (std::size_t g = 0; g < groups.size(); ++g) {  // members learn whether their group differs
-        bool& differs = findings[g].differs;
-        for (int member : groups[g].ranks) {
-            if (rank == groups[g].leader() && member != rank) mail.send(member, std::span<bool const>(&differs, 1));
-        }
-        if (rank != groups[g].leader()) mail.receive(groups[g].leader(), std::span<bool>(&differs, 1));
-    }
-    mail.deliver(comm);
 
     PendingVerdict pending;
     std::vector<std::vector<Hash128>> tables;  // the leader: a row of hashes per rank
     pending.attempt([&] {
         tables.resize(groups.size());
         for (std::size_t g = 0; g < groups.size(); ++g) {
-            if (!findings[g].differs || rank != groups[g].leader()) continue;
+            if (rank != groups[g].leader()) continue;
             tables[g] = findings[g].own;
             tables[g].resize(groups[g].tensors.size() * groups[g].ranks.size());
         }
@@ -144,7 +132,6 @@ struct ReplicaComparison {
     pending.agree(comm);
     for (std::size_t g = 0; g < groups.size(); ++g) {
         ReplicaGroup const& group = groups[g];
-        if (!findings[g].differs) continue;
         if (rank != group.leader()) {
             mail.send(group.leader(), std::span<Hash128 const>(findings[g].own));
             continue;

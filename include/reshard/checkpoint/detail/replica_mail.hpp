@@ -54,47 +54,45 @@ class ListJoin {
 public:
     /// Local, where all ranks agree next.
     void make_room(CommunicatorRef comm) {
-        lists_.make_room(comm.size());
-        if (comm.rank() == 0) counts_.resize(static_cast<std::size_t>(comm.size()));
+        auto const ranks = static_cast<std::size_t>(comm.size());
+        mail_.make_room(ranks, ranks);
+        if (comm.rank() == 0) counts_.resize(ranks);
     }
 
     /// Collective. Four exchanges, and before numbers move an agreement about what is pending and about memory for
     /// them.
     [[nodiscard]] std::vector<Index> run(CommunicatorRef comm, std::span<Index const> mine, PendingVerdict& pending) {
         Index const own = pending.ok() ? static_cast<Index>(mine.size()) : 0;
-        send(0, std::span(&own, 1));
-        for (std::size_t r = 0; r < counts_.size(); ++r) receive(r, std::span(counts_).subspan(r, 1));
-        lists_.deliver(comm);
+        mail_.send(0, std::span(&own, 1));
+        for (std::size_t r = 0; r < counts_.size(); ++r)
+            mail_.receive(static_cast<int>(r), std::span(counts_).subspan(r, 1));
+        mail_.deliver(comm);
         Index total = std::accumulate(counts_.begin(), counts_.end(), Index{0});
-        broadcast(comm, std::as_writable_bytes(std::span(&total, 1)), 0, lists_);
+        to_all(comm, std::span(&total, 1));
 
         std::vector<Index> all;
         pending.attempt([&] { all.resize(static_cast<std::size_t>(total)); });
         pending.agree(comm);
-        send(0, mine);
+        mail_.send(0, mine);
         std::size_t offset = 0;
         for (std::size_t r = 0; r < counts_.size(); ++r) {
             auto const count = static_cast<std::size_t>(counts_[r]);
-            receive(r, std::span(all).subspan(offset, count));
+            mail_.receive(static_cast<int>(r), std::span(all).subspan(offset, count));
             offset += count;
         }
-        lists_.deliver(comm);
-        broadcast(comm, std::as_writable_bytes(std::span(all)), 0, lists_);
+        mail_.deliver(comm);
+        to_all(comm, std::span(all));
         return all;
     }
 
 private:
-    void send(int peer, std::span<Index const> numbers) {
-        auto const bytes = std::as_bytes(numbers);
-        if (!bytes.empty()) lists_.sends.push_back({peer, bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
-    }
-    void receive(std::size_t peer, std::span<Index> numbers) {
-        auto const bytes = std::as_writable_bytes(numbers);
-        if (bytes.empty()) return;
-        lists_.receives.push_back({static_cast<int>(peer), bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
+    void to_all(CommunicatorRef comm, std::span<Index> numbers) {
+        if (comm.rank() != 0) mail_.receive(0, numbers);
+        for (int r = 1; comm.rank() == 0 && r < comm.size(); ++r) mail_.send(r, std::span<Index const>(numbers));
+        mail_.deliver(comm);
     }
 
-    TransferLists lists_;
+    ReplicaMail mail_;
     std::vector<Index> counts_;  ///< on rank 0, of each rank
 };
 

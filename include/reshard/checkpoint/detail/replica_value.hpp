@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/replica_value.hpp
-/// \brief  Single values of any element type, from their bits: as text, how far two are apart, and the bits that stand
-///         for all that are equal (-0.0 and 0.0; all NaNs).
+/// \brief  Single values of any element type, from their bits: as text, and the bits that stand for all that are equal
+///         (-0.0 and 0.0; all NaNs).
 /// \depends core, <cmath>, <cstring>, <span>.
 #pragma once
 
-#include <reshard/checkpoint/replica_distance.hpp>
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/error.hpp>
 
-#include <cmath>    // ldexp, fabs
+#include <cmath>    // ldexp
 #include <cstdio>   // snprintf
 #include <cstring>  // memcpy
 #include <limits>   // numeric_limits
@@ -88,17 +87,6 @@ struct ComplexParts {
     return __builtin_bit_cast(ComplexParts, bits);
 }
 
-[[nodiscard]] inline ValueDistance float_distance(DType dtype, std::uint64_t a, std::uint64_t b) noexcept {
-    FloatFormat format;
-    if (!float_format(dtype, format) || is_nan(format, a) || is_nan(format, b)) return {};
-    // Magnitudes count the values upwards from zero; the two zeros are one place.
-    std::uint64_t const x = a & ~format.sign;
-    std::uint64_t const y = b & ~format.sign;
-    std::uint64_t const steps = (a & format.sign) != (b & format.sign) ? x + y : x < y ? y - x : x - y;
-    double const absolute = steps == 0 ? 0.0 : std::fabs(float_value(format, a) - float_value(format, b));
-    return {true, steps, absolute};
-}
-
 [[nodiscard]] constexpr bool is_signed_integer(DType dtype) noexcept {
     return dtype == DType::i8 || dtype == DType::i16 || dtype == DType::i32 || dtype == DType::i64;
 }
@@ -107,27 +95,6 @@ struct ComplexParts {
     if (!is_signed_integer(dtype)) return static_cast<std::int64_t>(bits);
     auto const shift = static_cast<unsigned>(64 - reshard::bits(dtype));
     return static_cast<std::int64_t>(bits << shift) >> shift;
-}
-
-/// \pre elements of whole bytes.
-[[nodiscard]] inline ValueDistance value_distance(DType dtype, std::uint64_t a, std::uint64_t b) noexcept {
-    if (is_integer(dtype) || dtype == DType::boolean) {
-        std::int64_t const x = integer_value(dtype, a);
-        std::int64_t const y = integer_value(dtype, b);
-        bool const below = is_signed_integer(dtype) ? x < y : a < b;
-        auto const steps = static_cast<std::uint64_t>(below ? y : x) - static_cast<std::uint64_t>(below ? x : y);
-        return {true, steps, static_cast<double>(steps)};
-    }
-    if (dtype != DType::c64) return float_distance(dtype, a, b);
-    ComplexParts const x = complex_parts(a);
-    ComplexParts const y = complex_parts(b);
-    auto const part = [](float p, float q) {
-        return float_distance(DType::f32, __builtin_bit_cast(std::uint32_t, p), __builtin_bit_cast(std::uint32_t, q));
-    };
-    ValueDistance const real = part(x.real, y.real);
-    ValueDistance const imaginary = part(x.imaginary, y.imaginary);
-    if (!real.comparable || !imaginary.comparable) return {};
-    return {true, larger(real.steps, imaginary.steps), larger(real.absolute, imaginary.absolute)};
 }
 
 /// A number with so many digits that no two of its type look the same.

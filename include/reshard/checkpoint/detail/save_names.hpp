@@ -27,14 +27,6 @@ inline constexpr std::string_view box_suffix = ".__box_";
     return key;
 }
 
-/// 16 hexadecimal digits.
-[[nodiscard]] inline std::string save_id_digits(std::uint64_t id) {
-    constexpr char const* digits = "0123456789abcdef";
-    std::string text(16, '0');
-    for (std::size_t i = 0; i < 16; ++i) text[15 - i] = digits[(id >> (4 * i)) & 15U];
-    return text;
-}
-
 /// `shard-00002-of-00004.0123456789abcdef.safetensors`. `rank` counts from 0.
 [[nodiscard]] inline std::string shard_file_name(int rank, int ranks, std::string_view save) {
     auto const five = [](int number) {

@@ -146,7 +146,7 @@ public:
 
     /// Local: the file with its header, under a temporary name. A rank that writes nothing has none.
     void open() {
-        plan_.manifest.save = save_id_digits(id_);
+        plan_.manifest.save = hex_text(id_, 16);
         report_.save = plan_.manifest.save;
         if (mine().empty()) return;
         std::vector<TensorSpec> specs;

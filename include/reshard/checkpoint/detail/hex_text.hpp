@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/hex_text.hpp
+/// \brief  Ids and sums in files: hexadecimal digits in lower case.
+/// \depends standard library only.
+#pragma once
+
+#include <reshard/core/config.hpp>
+
+#include <cstdint>      // uint64_t
+#include <string>       // string
+#include <string_view>  // string_view
+
+namespace reshard::inline v0::detail {
+
+/// The last `digits` hexadecimal digits of a number.
+[[nodiscard]] inline std::string hex_text(std::uint64_t value, int digits) {
+    constexpr char const* alphabet = "0123456789abcdef";
+    std::string text;
+    for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
+        text += alphabet[(value >> static_cast<unsigned>(shift)) & 15U];
+    return text;
+}
+
+/// `digits` hexadecimal digits, in lower case. False for anything else.
+[[nodiscard]] inline bool parse_hex(std::string_view text, std::size_t digits, std::uint64_t& value) noexcept {
+    value = 0;
+    for (char const c : text) {
+        bool const decimal = c >= '0' && c <= '9';
+        if (!decimal && (c < 'a' || c > 'f')) return false;
+        value = (value << 4U) | static_cast<unsigned>(decimal ? c - '0' : c - 'a' + 10);
+    }
+    return text.size() == digits;
+}
+
+}  // namespace reshard::inline v0::detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reshard/checkpoint/consolidate_plan.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 
 #include <doctest/doctest.h>
 
@@ -111,40 +112,16 @@ TEST_SUITE("checkpoint/consolidate_plan") {
 }
 
 TEST_SUITE("checkpoint/detail/consolidate_line") {
-    using reshard::detail::for_each_slab;
+    using reshard::detail::for_each_box;
 
-    TEST_CASE("slabs are elements in their order, as few as there can be") {
-        DynamicShape const shape(Shape{4, 3, 5});
-        for (Index begin = 0; begin <= shape.size(); ++begin) {
-            for (Index end = begin; end <= shape.size(); ++end) {
-                Index at = begin;
-                int count = 0;
-                for_each_slab(shape, begin, end, [&](Box const& slab) {
-                    CHECK(reshard::detail::place_in(Box(shape), slab) == at);
-                    at += slab.size();
-                    ++count;
-                });
-                CHECK(at == end);
-                CHECK(count <= 5);
-            }
-        }
-        int count = 0;
-        for_each_slab(shape, 15, 45, [&](Box const& slab) {
-            CHECK(slab == Box{{1, 3}, {0, 3}, {0, 5}});
-            ++count;
-        });
-        CHECK(count == 1);
-        for_each_slab(DynamicShape(Indices{}), 0, 1, [&](Box const& slab) { CHECK(slab == Box{}); });
-    }
-
-    TEST_CASE("a slab is one run of any box that it meets") {
+    TEST_CASE("a run of elements, in boxes, is one run of any box that it meets") {
         reshard::test::Random random(7);
         for (int turn = 0; turn < 300; ++turn) {
             DynamicShape const shape = random.shape();
             if (shape.size() == 0) continue;
             Index const begin = random.between(0, shape.size() - 1);
             auto const boxes = guillotine(random, Box(shape), 4);
-            for_each_slab(shape, begin, random.between(begin, shape.size()), [&](Box const& slab) {
+            for_each_box(shape, begin, random.between(begin, shape.size()), [&](Box const& slab) {
                 for (Box const& box : boxes) {
                     Box const part = intersect(slab, box);
                     if (part.empty()) continue;

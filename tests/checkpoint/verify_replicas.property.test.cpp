@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include <reshard/checkpoint/detail/replica_range.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/comm/threads.hpp>
 

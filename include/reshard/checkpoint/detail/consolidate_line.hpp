@@ -51,29 +51,6 @@ struct LineTensor {
     return place;
 }
 
-/// Calls f(Box) for slabs that follow each other and are elements [begin, end) together: as few as there can be.
-/// \pre the shape has elements
-template <class F>
-void for_each_slab(DynamicShape const& shape, Index begin, Index end, F&& f) {
-    Indices const inner = inner_sizes(shape);
-    int const rank = shape.rank();
-    if (rank == 0 && begin < end) f(Box{});
-    while (rank > 0 && begin < end) {
-        int dim = 0;
-        while (begin % inner[dim] != 0 || inner[dim] > end - begin) ++dim;
-        Box slab(shape);
-        Index rest = begin;
-        for (int d = 0; d <= dim; ++d) {
-            Index const at = rest / inner[d];
-            rest %= inner[d];
-            Index const steps = d < dim ? 1 : smaller((end - begin) / inner[d], shape.extent(d) - at);
-            slab.set(d, {at, at + steps});
-        }
-        f(slab);
-        begin += slab.size();
-    }
-}
-
 /// The largest place in (begin, end] that has the most slabs behind it whole, if that leaves at least half.
 [[nodiscard]] inline Index row_before(Indices const& inner, Index begin, Index end) noexcept {
     for (Index const row : inner) {

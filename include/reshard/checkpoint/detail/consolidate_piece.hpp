@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/consolidate_line.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/checkpoint/detail/file_box.hpp>
 
 namespace reshard::inline v0::detail {
@@ -76,7 +77,7 @@ public:
         for (LineRun const& run : piece) {
             LineItem const& item = line_->items()[run.item];
             LineTensor const& tensor = line_->tensor_of(item);
-            for_each_slab(tensor.shape, run.begin, run.end, [&](Box const& slab) { add(item, tensor, slab, work); });
+            for_each_box(tensor.shape, run.begin, run.end, [&](Box const& slab) { add(item, tensor, slab, work); });
         }
         place(work);
         for (PieceWrite const& write : work.writes) fill(write, buffer, work);
@@ -154,7 +155,7 @@ private:
         Box const frame = tensor.box(to.box);
         int const replica = read_from(to.tensor, to.replica);
         // A run is slabs of its extent, whatever slabs of the tensor it came from.
-        for_each_slab(frame.shape(), write.begin, write.end, [&](Box slab) {
+        for_each_box(frame.shape(), write.begin, write.end, [&](Box slab) {
             for (int d = 0; d < slab.rank(); ++d)
                 slab.set(d, {slab.begin(d) + frame.begin(d), slab.end(d) + frame.begin(d)});
             for (std::size_t const place : from_->extents_of(to.tensor)) {

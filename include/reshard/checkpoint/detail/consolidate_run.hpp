@@ -17,41 +17,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// Files that are read, checked when they are opened to be those of the catalogue.
-class InputFiles {
-public:
-    /// `path` is as in Checkpoint::open(). \pre the catalogue outlives this
-    InputFiles(Catalogue const& catalogue, std::string path, OpenFiles open_files)
-        : catalogue_(&catalogue),
-          path_(std::move(path)),
-          files_(std::move(open_files)),
-          needed_(catalogue.files().size(), 0) {
-        files_.resize(catalogue.files().size());
-    }
-    /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file.
-    void open(int file) {
-        auto const i = static_cast<std::size_t>(file);
-        if (needed_[i] == 0) ++count_;
-        needed_[i] = 1;
-        if (files_[i]) return;
-        files_[i] = open_listed(folder_with_files(path_), catalogue_->manifest(), i, catalogue_->kind());
-    }
-    [[nodiscard]] SafetensorsFile const& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
-    [[nodiscard]] Index count() const noexcept { return count_; }
-    /// Throws IoError if a file that was needed has changed since it was opened.
-    void check_unchanged() const {
-        for (std::size_t i = 0; i < files_.size(); ++i)
-            if (needed_[i] != 0) files_[i]->check_unchanged();
-    }
-
-private:
-    Catalogue const* catalogue_;
-    std::string path_;
-    OpenFiles files_;
-    std::vector<char> needed_;
-    Index count_ = 0;
-};
-
 /// A rank's share of the line in pieces, and which of them come before which vote.
 struct PieceList {
     std::vector<LineRun> runs;
@@ -100,7 +65,7 @@ public:
     static constexpr Index step_bytes = Index{256} << 10;
 
     /// Allocates. \pre all that is given outlives this; files are open
-    PieceRunner(PieceMaker const& maker, Catalogue const& from, InputFiles const& in, Catalogue const& to,
+    PieceRunner(PieceMaker const& maker, Catalogue const& from, LoadFiles const& in, Catalogue const& to,
                 SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options)
         : maker_(&maker), from_(&from), in_(&in), to_(&to), out_(&out), pieces_(&pieces), options_(&options) {
         piece_bytes_ = piece_bytes_of(options);
@@ -285,7 +250,7 @@ private:
 
     PieceMaker const* maker_;
     Catalogue const* from_;
-    InputFiles const* in_;
+    LoadFiles const* in_;
     Catalogue const* to_;
     SharedFiles const* out_;
     PieceList const* pieces_;

@@ -324,7 +324,7 @@ private:
     ListJoin join_;
     std::uint64_t id_ = 0;
     Catalogue from_;
-    std::optional<InputFiles> in_;
+    std::optional<LoadFiles> in_;
     OutputFiles output_;
     std::optional<OutputLine> line_;
     MadeFiles made_;  ///< on rank 0

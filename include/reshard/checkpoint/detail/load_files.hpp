@@ -60,12 +60,13 @@ public:
             if (opened_[i]) at(static_cast<int>(i)).check_unchanged();
     }
 
-private:
+    /// \pre open(file)
     [[nodiscard]] SafetensorsFile const& at(int file) const {
         auto const i = static_cast<std::size_t>(file);
         return checkpoint_ != nullptr ? checkpoint_->files()[i] : *own_[i];
     }
 
+private:
     Checkpoint const* checkpoint_ = nullptr;
     Catalogue const* catalogue_ = nullptr;
     std::string path_;

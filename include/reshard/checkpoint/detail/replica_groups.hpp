@@ -4,7 +4,7 @@
 /// \depends exec/local_tensor.hpp, <algorithm>. No communication: every rank derives any rank's groups.
 #pragma once
 
-#include <reshard/checkpoint/detail/replica_range.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/exec/local_tensor.hpp>
 
 #include <algorithm>  // sort, find_if

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/replica_hash.hpp
 /// \brief  128-bit hashes of tensors: XXH3 of the xxHash library over the dense row-major bytes, in one pass.
-/// \depends replica_range, replica_value, <memory>; links libxxhash.
+/// \depends element_range, replica_value, <memory>; links libxxhash.
 ///
 /// The library is linked, not compiled in, so that every translation unit means the same functions. A program that is
 /// compiled for a newer processor than its xxHash may define XXH_INLINE_ALL for all of its files: a dense shard is then
 /// hashed at the speed of memcpy with AVX2, at three quarters of it otherwise.
 #pragma once
 
-#include <reshard/checkpoint/detail/replica_range.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 
 #include <memory>  // unique_ptr

@@ -2,11 +2,11 @@
 /// \file   reshard/checkpoint/detail/save_stream.hpp
 /// \brief  One rank's bytes on their way into its file: in pieces that threads take, summed just before each is
 ///         written.
-/// \depends checkpoint/{checksum,manifest}, checkpoint/detail/replica_range (dense bytes of views), threads.
+/// \depends checkpoint/{checksum,manifest}, checkpoint/detail/element_range (dense bytes of views), threads.
 #pragma once
 
 #include <reshard/checkpoint/checksum.hpp>
-#include <reshard/checkpoint/detail/replica_range.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 
 #include <algorithm>  // upper_bound

@@ -123,18 +123,17 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
     return sums;
 }
 
-/// Opens the file of a rank and checks that it is the one the index means, with every tensor it should have. Throws
-/// IoError when it cannot be read, FormatError when it is another file or a damaged one.
+/// Opens the file of a rank and checks that it is the one the index means, with every tensor it should have, as long as
+/// the shard. Throws IoError when it cannot be read, FormatError when it is another file or a damaged one.
 [[nodiscard]] inline SafetensorsFile open_shard(std::string const& path, MchIndex const& index, Index rank) {
     SafetensorsFile file = SafetensorsFile::open(path);
     auto const refuse = [&](auto const&... parts) {
         refuse_mch_file(path, concat(parts...), "restore the file of this save, or load another save.");
     };
     auto const metadata = [&](std::string const& key) -> std::string const& {
-        auto const at = std::find_if(file.metadata().begin(), file.metadata().end(),
-                                     [&](auto const& item) { return item.first == key; });
-        if (at == file.metadata().end()) refuse("its metadata has no ", quote_name(key));
-        return at->second;
+        std::string const* const text = find_metadata(file.metadata(), key);
+        if (text == nullptr) refuse("its metadata has no ", quote_name(key));
+        return *text;
     };
     auto const expect = [&](std::string const& key, std::string const& wanted) {
         std::string const& found = metadata(key);
@@ -161,44 +160,14 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
         }
         Index const entries = table.range(rank).size();
         if (entries == 0) continue;
-        auto const find = [&](std::string const& name) -> TensorInfo const& {
+        for_each_tensor(saved, [&](std::string const& name) {  // what they are: MchFiles looks at all parts together
             TensorInfo const* const tensor = file.find(name);
             if (tensor == nullptr) refuse("it has no tensor ", quote_name(name));
-            if (!is_byte_sized(tensor->dtype)) {
-                refuse("tensor ", quote_name(name), " is ", reshard::name(tensor->dtype), ", which has no whole bytes");
-            }
             if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != entries) {
                 refuse("tensor ", quote_name(name), " has shape ", to_string(tensor->shape), ", but the shard has ",
                        entries, " slots");
             }
-            if (index.version > 1) static_cast<void>(old_sums_of(file, *tensor));
-            return *tensor;
-        };
-        auto const integers = [&](std::string const& name) {
-            TensorInfo const& tensor = find(name);
-            if (tensor.dtype == DType::i64 && tensor.bytes() == entries * 8) return;
-            refuse("tensor ", quote_name(name), " is ", reshard::name(tensor.dtype), " ", to_string(tensor.shape),
-                   ", not I64 of one number a slot");
-        };
-        integers(ids_tensor(table.name));
-        if (table.layout == MchLayout::sorted) integers(slots_tensor(table.name));
-        for (MchColumn const& column : table.metadata) {
-            std::string const name = column_tensor(table.name, column.name);
-            if (column.name == mch_counts || column.name == mch_last_access) integers(name);
-            Index const width = find(name).bytes() / entries;
-            if (width != column.bytes) {
-                refuse("tensor ", quote_name(name), " has ", width, " bytes a slot, the index says ", column.bytes);
-            }
-        }
-        for (MchRowsInfo const& rows : saved.rows) {
-            std::string const name = rows_tensor(table.name, rows.name);
-            TensorInfo const& tensor = find(name);
-            Indices shape{entries};
-            for (Index extent : rows.row_shape) shape.push_back(extent);
-            if (tensor.dtype == rows.dtype && tensor.shape.extents() == shape) continue;
-            refuse("tensor ", quote_name(name), " is ", reshard::name(tensor.dtype), " ", to_string(tensor.shape),
-                   ", the index says ", reshard::name(rows.dtype), " ", to_string(DynamicShape(shape)));
-        }
+        });
     }
     return file;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/checkpoint/detail/replica_range.hpp
+/// \file   reshard/checkpoint/detail/element_range.hpp
 /// \brief  Runs of a view's elements in row-major order, wherever they lie: as boxes, and as dense bytes.
 /// \depends core, algebra/box.hpp, memory/copy.hpp. Allocates nothing.
 #pragma once

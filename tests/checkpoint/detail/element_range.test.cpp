@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/detail/replica_range.hpp.
-#include <reshard/checkpoint/detail/replica_range.hpp>
+// Mirrors include/reshard/checkpoint/detail/element_range.hpp.
+#include <reshard/checkpoint/detail/element_range.hpp>
 
 #include <doctest/doctest.h>
 

@@ -431,8 +431,7 @@ int main(int argc, char** argv) {
                                                    "instead: how much stays reachable in six changes of up to 8 ranks");
     app.add_flag("--no-times", arguments.no_times, "leave out what differs from run to run");
     app.add_flag("--forget-rows", arguments.forget_rows, "do not move the rows, to see that the look-up notices");
-    CLI::Option* const load =
-        app.add_option("--load", arguments.load, "a checkpoint with tables, instead of training");
+    CLI::Option* const load = app.add_option("--load", arguments.load, "a checkpoint with tables, instead of training");
     CLI::Option* const save =
         app.add_option("--save", arguments.save,
                        "where the trained tables are saved, and stay; of both kinds of ids the uniform ones");

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Managed-collision tables from a TorchRec checkpoint (torch.distributed.checkpoint) to the files of reshard, and back.
+"""Managed-collision tables from a TorchRec checkpoint (torch.distributed.checkpoint) to one of reshard, and back.
 
     mch_from_dcp.py to-mch DCP FOLDER --hash-size 9223372036854775807
     mch_from_dcp.py to-dcp FOLDER DCP --prefix 'ec._managed_collision_collection._managed_collision_modules.{table}'
 
-The format is described in docs/mch-format.md; the buffers are those of TorchRec's MCHManagedCollisionModule and
-HashZchManagedCollisionModule (github.com/pytorch/torchrec, torchrec/modules/mc_modules.py and hash_mc_modules.py).
+The format is described in docs/mch-format.md and docs/manifest.md; the buffers are those of TorchRec's
+MCHManagedCollisionModule and HashZchManagedCollisionModule (github.com/pytorch/torchrec, torchrec/modules/mc_modules.py
+and hash_mc_modules.py). As any save does, to-mch takes the place of a checkpoint that is in FOLDER. to-dcp reads the
+tables of a checkpoint and leaves out all else that is in it.
 
 Where a saved shard ends is read from the chunks of the tensors in the checkpoint's metadata, never from
 _output_segments_tensor: after a load on another number of ranks that tensor may still say what was there before.
@@ -25,12 +27,19 @@ import re
 import struct
 import sys
 
-VERSION = 2  # what is written; 1, which has no checksums, is read
-INDEX = "mch.index.json"
+try:
+    import numpy
+except ImportError:
+    numpy = None  # what is slow without: checksums
+
+MANIFEST = "reshard.manifest.json"
+OLD_INDEX = "mch.index.json"  # of folders of older releases, which the library reads
+FORMAT, VERSION = "reshard-checkpoint", 2
+TABLE_KEY, TABLE_VERSION = "mch.table.", 3  # in the manifest's metadata
 INT64_MAX = 2**63 - 1
 EMPTY = {"sorted": INT64_MAX, "buckets": -1}
-MOST_BYTES = 100_000_000  # of an index, and of the header of a file
-RUN = 65536  # bytes of a tensor that have one checksum
+MOST_MANIFEST, MOST_HEADER = 500_000_000, 100_000_000  # bytes that readers take
+BLOCK = 1 << 20  # bytes of a tensor that have one checksum
 SEGMENTS = 1025  # TorchRec's buffer: at most 1024 shards
 BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "F16": 2, "BF16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 
@@ -58,45 +67,62 @@ def product(numbers):
     return result
 
 
-def crc_table():
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
+def times(sums, power):
+    """Of polynomials over GF(2), modulo that of the CRC: bit 31 is x^0. `sums` may be an array of numpy."""
+    result = 0
+    for bit in range(31, -1, -1):
+        result ^= (sums >> bit & 1) * power
+        power = power >> 1 ^ (power & 1) * 0x82F63B78
+    return result
 
 
-CRC = crc_table()
+def followed(sums, size):
+    """What is left of sums in those of longer runs, with `size` bytes behind: xor the sums of these."""
+    power = 1 << 23
+    while size:
+        if size & 1:
+            sums = times(sums, power)
+        power, size = times(power, power), size >> 1
+    return sums
+
+
+CRC = [times(byte, 1 << 23) for byte in range(256)]
 
 
 def crc32c(data):
-    """CRC-32C: that of b'123456789' is 0xe3069283."""
-    state = 0xFFFFFFFF
-    for byte in data:
+    """CRC-32C: that of b'123456789' is 0xe3069283. With numpy, which torch comes with mostly, 1024 runs at a time."""
+    state, begin, size = 0xFFFFFFFF, 0, len(data) // 1024
+    if size >= 64 and numpy:
+        table = numpy.array(CRC, dtype=numpy.uint32)
+        runs = numpy.frombuffer(data, dtype=numpy.uint8, count=1024 * size).reshape(1024, size)
+        sums = numpy.full(1024, state, dtype=numpy.uint32)
+        for column in numpy.ascontiguousarray(runs.T):
+            sums = table[(sums ^ column) & 255] ^ sums >> 8
+        sums ^= state
+        while len(sums) > 1:
+            sums, size = followed(sums[::2], size) ^ sums[1::2], 2 * size
+        state, begin = int(sums[0]) ^ state, size
+    for byte in data[begin:]:
         state = CRC[(state ^ byte) & 255] ^ state >> 8
     return state ^ 0xFFFFFFFF
 
 
-def run_sums(data):
-    """The sum of every run of a tensor, as text. numpy, which torch comes with mostly, sums many runs at once."""
-    sums, whole = [], len(data) // RUN
-    if whole >= 16:
-        try:
-            import numpy
-        except ImportError:
-            whole = 0
-        else:
-            table = numpy.array(CRC, dtype=numpy.uint32)
-            for first in range(0, whole, 1024):
-                runs = numpy.frombuffer(data[first * RUN : min(first + 1024, whole) * RUN], dtype=numpy.uint8)
-                state = numpy.full(len(runs) // RUN, 0xFFFFFFFF, dtype=numpy.uint32)
-                for column in numpy.ascontiguousarray(runs.reshape(-1, RUN).T):
-                    state = table[(state ^ column) & 255] ^ state >> 8
-                sums += [int(one) ^ 0xFFFFFFFF for one in state]
-    for at in range(len(sums) * RUN, len(data), RUN):
-        sums.append(crc32c(data[at : at + RUN]))
-    return "".join(f"{one:08x}" for one in sums)
+def extent_sums(data, block=BLOCK):
+    """The sum of an extent as the manifest has it and, if it is longer than a block, that of every block."""
+    blocks, whole = [crc32c(data[at : at + block]) for at in range(0, len(data), block)], 0
+    for at, one in enumerate(blocks):
+        whole = followed(whole, min(block, len(data) - at * block)) ^ one
+    sums = {"crc32c": f"{whole:08x}"}
+    if len(blocks) > 1:
+        sums["crc32c_blocks"] = "".join(f"{one:08x}" for one in blocks)
+    return sums
+
+
+def fnv1a(data):
+    state = 0xCBF29CE484222325
+    for byte in data:
+        state = (state ^ byte) * 0x100000001B3 & 2**64 - 1
+    return f"{state:016x}"
 
 
 class Buffer:
@@ -150,29 +176,23 @@ class Table:
         return POLICIES["counts" in names, "last_access_iter" in names]
 
     def describe(self):
-        text = {"layout": self.layout, "eviction": self.eviction, "offsets": self.offsets, "ranks": self.ranks}
-        text.update(hash_size=self.hash_size, hash_function=self.hash_function, buckets=self.buckets)
+        """Its text in the manifest."""
+        text = {"version": TABLE_VERSION, "layout": self.layout, "eviction": self.eviction, "offsets": self.offsets}
+        text.update(ranks=self.ranks, hash_size=self.hash_size, hash_function=self.hash_function, buckets=self.buckets)
         text["columns"] = [{"name": n, "bytes": b.row_bytes, "empty": e} for n, e, b in self.columns]
         if self.layout == "sorted":
             text["iteration"] = self.iteration
         text["rows"] = [{"name": n, "dtype": b.dtype, "shape": list(b.shape[1:])} for n, b in self.rows]
+        text["ids"] = [self.bounds(part) for part in range(len(self.ranks))]
         return text
 
-    def tensors(self, part):
-        """name -> (dtype, shape, bytes) of one shard."""
-        begin, end = self.offsets[part], self.offsets[part + 1]
-        if begin == end:
-            return {}
-        found = {f"{self.name}.ids": ("I64", [end - begin], self.ids.rows(begin, end))}
-        if self.slots is not None:
-            found[f"{self.name}.slots"] = ("I64", [end - begin], self.slots.rows(begin, end))
-        for name, _, buffer in self.columns:
-            shape = [end - begin, *buffer.shape[1:]]
-            found[f"{self.name}.metadata.{name}"] = (buffer.dtype, shape, buffer.rows(begin, end))
-        for name, buffer in self.rows:
-            shape = [end - begin, *buffer.shape[1:]]
-            found[f"{self.name}.rows.{name}"] = (buffer.dtype, shape, buffer.rows(begin, end))
-        return found
+    def tensors(self):
+        """name -> Buffer."""
+        found = [("ids", Buffer("I64", [self.offsets[-1]], self.ids.data))]
+        found += [("slots", self.slots)] if self.slots is not None else []
+        found += [(f"metadata.{name}", buffer) for name, _, buffer in self.columns]
+        found += [(f"rows.{name}", buffer) for name, buffer in self.rows]
+        return [(f"{self.name}.{name}", buffer) for name, buffer in found]
 
     def check(self, part):
         """Refuses a shard that no reader would take."""
@@ -386,21 +406,21 @@ def state_from_tables(tables, prefix, rows=None):
     return state
 
 
-# ---- Folders -----------------------------------------------------------------------------------------------------
-
-
-def check_save(save, where):
-    """The id of a save becomes part of the names of files."""
-    if not isinstance(save, str) or not re.fullmatch("[0-9a-f]{16}", save):
-        raise Refused(f"{where}: the id of the save is {save!r}, not 16 hexadecimal digits. Fix: restore the index.")
+# ---- Checkpoints of the library ----------------------------------------------------------------------------------
 
 
 def file_name(save, rank, ranks):
-    return f"mch-{save}-{rank:05d}-of-{ranks:05d}.safetensors"
+    return f"shard-{rank + 1:05d}-of-{ranks:05d}.{save}.safetensors"
 
 
 def compact(value):
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def check_length(path, what, length, most):
+    if length > most:
+        raise Refused(f"{path}: {what} would have {length} bytes, readers take {most}. Fix: save fewer tables into one "
+                      "folder.")
 
 
 def write_file(path, pieces):
@@ -419,149 +439,166 @@ def write_file(path, pieces):
         raise
 
 
-def write_safetensors(path, tensors, metadata):
-    metadata = {**metadata, **{f"crc32c.{name}": run_sums(data) for name, (_, _, data) in tensors.items()}}
-    order = sorted(tensors, key=lambda name: (-BYTES[tensors[name][0]], name))
-    header, at = {"__metadata__": metadata}, 0
-    for name in order:
-        dtype, shape, data = tensors[name]
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = compact(header).encode()
-    text += b" " * (-len(text) % 8)
-    if len(text) > MOST_BYTES:
-        raise Refused(f"{path}: its header would have {len(text)} bytes, readers take {MOST_BYTES}. Fix: save fewer "
-                      "tables into one folder.")
-    write_file(path, [struct.pack("<Q", len(text)), text, *(tensors[name][2] for name in order)])
-
-
-def read_safetensors(path):
-    """__metadata__, and name -> (dtype, shape, bytes)."""
-    with open(path, "rb") as file:
-        data = memoryview(file.read())
-    if len(data) < 8 or 8 + struct.unpack("<Q", data[:8])[0] > len(data):
-        raise Refused(f"{path}: cut short. Fix: restore it.")
-    begin = 8 + struct.unpack("<Q", data[:8])[0]
-    header = json.loads(bytes(data[8:begin]))
-    metadata = header.pop("__metadata__", {})
-    if begin + max((info["data_offsets"][1] for info in header.values()), default=0) != len(data):
-        raise Refused(f"{path}: cut short, or with bytes appended. Fix: restore it.")
-    tensors = {}
-    for name, info in header.items():
-        first, last = info["data_offsets"]
-        tensors[name] = (info["dtype"], info["shape"], data[begin + first : begin + last])
-    return metadata, tensors
+def manifest_end(before):
+    """How a manifest ends: with the sum of all that stands before."""
+    return b',\n  "crc32c": "%08x"\n}\n' % crc32c(before)
 
 
 def write_folder(folder, tables, save=None, ranks=None):
-    """A save as save_mch() makes it: a file per rank, then the index. Returns its id."""
+    """A checkpoint as save() makes it: a file for each rank that has slots, then the manifest. Returns its id."""
     save = save or os.urandom(8).hex()
-    check_save(save, folder)
     ranks = max([ranks or 1, *(max(table.ranks) + 1 for table in tables)])
+    tensors, of_rank = {}, [[] for _ in range(ranks)]
     for table in tables:
         for part in range(len(table.ranks)):
             table.check(part)
-    ids = {table.name: [table.bounds(part) for part in range(len(table.ranks))] for table in tables}
+        for name, buffer in table.tensors():
+            if name in tensors:
+                raise Refused(f"two tensors are called '{name}'. Fix: give one of the tables another name.")
+            tensors[name] = {"name": name, "dtype": buffer.dtype, "shape": list(buffer.shape), "replicas": 1,
+                             "distribution": "", "extents": []}
+            for rank, begin, end in zip(table.ranks, table.offsets, table.offsets[1:]):
+                of_rank[rank] += [(name, buffer, begin, end)] if begin < end else []
+    files, contents = [], []
+    for rank, pieces in enumerate(of_rank):
+        if not pieces:
+            continue
+        header, info, data, at = {}, {}, [], 0
+        for name, buffer, begin, end in sorted(pieces, key=lambda one: (-BYTES[one[1].dtype], one[0])):
+            data.append(buffer.rows(begin, end))
+            box = [[begin, end], *([0, size] for size in buffer.shape[1:])]
+            tensors[name]["extents"] += [{"file": len(files), "begin": at, "box": box, **extent_sums(data[-1])}]
+            info[name] = {"saved_offsets": [first for first, _ in box]}
+            header[name] = {"dtype": buffer.dtype, "shape": [last - first for first, last in box],
+                            "data_offsets": [at, at + len(data[-1])]}
+            at += len(data[-1])
+        about = {"DCP_SHARDING_INFO": json.dumps(info, ensure_ascii=False), "format": "pt", "reshard_save": save}
+        text = compact({"__metadata__": about, **header}).encode()
+        text += b" " * (-len(text) % 8)
+        leaf, start = file_name(save, rank, ranks), struct.pack("<Q", len(text)) + text
+        check_length(os.path.join(folder, leaf), "its header", len(text), MOST_HEADER)
+        files.append({"name": leaf, "bytes": len(start) + at, "header_digest": fnv1a(start), "writer": rank})
+        contents.append([start, *data])
+    path = os.path.join(folder, MANIFEST)
+    manifest = {
+        "format": FORMAT, "version": VERSION, "save": save, "world_size": ranks,
+        "metadata": {TABLE_KEY + table.name: compact(table.describe()) for table in tables},
+        "block_bytes": BLOCK, "files": files, "tensors": [tensors[name] for name in sorted(tensors)]}
+    text = compact(manifest)[:-1].replace('{"name":', '\n{"name":').encode()  # within texts there is no such quote
+    text += manifest_end(text)
+    check_length(path, "it", len(text), MOST_MANIFEST)
     os.makedirs(folder, exist_ok=True)
-    files = [file_name(save, rank, ranks) for rank in range(ranks)]
-    index = {"format": "reshard-mch", "version": VERSION, "save": save, "files": files}
-    index["tables"] = {table.name: table.describe() for table in tables}
-    index["ids"] = ids
-    text = compact(index).encode()[:-1]
-    if len(text) + len(index_end(text)) > MOST_BYTES:
-        raise Refused(f"{folder}/{INDEX} would have {len(text)} bytes, readers take {MOST_BYTES}. Fix: save fewer "
-                      "tables into one folder.")
-    for rank, file in enumerate(files):
-        metadata = {"format": "pt", "mch.version": str(VERSION), "mch.save": save}
-        metadata.update({"mch.rank": str(rank), "mch.ranks": str(ranks)})
-        tensors = {}
-        for table in tables:
-            metadata[f"table.{table.name}"] = compact(table.describe())
-            if rank in table.ranks:
-                tensors.update(table.tensors(table.ranks.index(rank)))
-        write_safetensors(os.path.join(folder, file), tensors, metadata)
-    write_file(os.path.join(folder, INDEX), [text, index_end(text)])
+    for file, content in zip(files, contents):
+        write_file(os.path.join(folder, file["name"]), content)
+    write_file(path, [text])
     return save
 
 
-def index_end(before):
-    """How an index ends: with the sum of all that stands before."""
-    return b',"crc32c":"%08x"}\n' % crc32c(before)
+class Saved:
+    """A checkpoint, of which tensors are read slot by slot."""
 
+    def __init__(self, folder):
+        self.folder, self.path = folder, os.path.join(folder, MANIFEST)
+        if not os.path.exists(self.path) and os.path.exists(os.path.join(folder, OLD_INDEX)):
+            raise Refused(f"{folder}/{OLD_INDEX} was saved by an older release. Fix: load and save it with the library "
+                          "(MchCheckpoint, save).")
+        with open(self.path, "rb") as file:
+            text = file.read()
+        manifest = json.loads(text)
+        form, version = manifest.get("format"), manifest.get("version")
+        if (form, version) != (FORMAT, VERSION):
+            raise Refused(f"{self.path} is of format {form}, version {version}; this reads {FORMAT}, version "
+                          f"{VERSION}. Fix: load and save it with the library that this script came with.")
+        before = text[: -len(manifest_end(b""))]
+        if text != before + manifest_end(before):
+            raise Refused(f"{self.path}: 'crc32c' is not the sum of the text before it. Fix: restore the manifest.")
+        self.block = manifest.get("block_bytes", BLOCK)
+        self.files, self.metadata = manifest["files"], manifest["metadata"]
+        self.tensors = {tensor["name"]: tensor for tensor in manifest["tensors"]}
+        self.begins = [self.data_section(file) for file in self.files]
 
-def read_index(folder):
-    with open(os.path.join(folder, INDEX), "rb") as file:
-        text = file.read()
-    index = json.loads(text)
-    version = index.get("version")
-    if index.get("format") != "reshard-mch" or version not in range(1, VERSION + 1):
-        raise Refused(f"{folder}/{INDEX} is of format {index.get('format')}, version {version}; this reads "
-                      f"reshard-mch, versions 1 to {VERSION}. Fix: use the script that came with the library.")
-    before = text[: -len(index_end(b""))]
-    if version > 1 and text != before + index_end(before) or version == 1 and "crc32c" in index:
-        raise Refused(f"{folder}/{INDEX}: 'crc32c' is not the sum of the text before it. Fix: restore the index.")
-    check_save(index["save"], f"{folder}/{INDEX}")
-    return index
+    def data_section(self, about):
+        """Where it begins in a file that the manifest names."""
+        path = os.path.join(self.folder, about["name"])
+        if any(part in ("", ".", "..") for part in about["name"].split("/")):
+            raise Refused(f"{self.path}: '{about['name']}' is no file in the folder. Fix: restore the manifest.")
+        if not os.path.exists(path):
+            raise Refused(f"{path} is missing. Fix: restore it: the manifest names it.")
+        with open(path, "rb") as file:
+            start = file.read(8)
+            start += file.read(min(int.from_bytes(start, "little"), MOST_HEADER))
+        for what, found in (("bytes", os.path.getsize(path)), ("header_digest", fnv1a(start))):
+            if found != about[what]:
+                raise Refused(f"{path}: '{what}' is {found}, the manifest says {about[what]}: it was cut short or "
+                              "changed, or is of another save. Fix: restore it.")
+        return len(start)
 
+    def read(self, name, extent, size):
+        """The bytes of an extent, their sums compared."""
+        path = os.path.join(self.folder, self.files[extent["file"]]["name"])
+        with open(path, "rb") as file:
+            file.seek(self.begins[extent["file"]] + extent["begin"])
+            data = file.read(size)
+        key, block = ("crc32c_blocks", self.block) if extent.get("crc32c_blocks") else ("crc32c", size)
+        found = extent_sums(data, block).get(key, "")
+        was = extent.get(key, found)
+        if was == found and len(data) == size:
+            return data
+        at = next((at for at in range(0, len(was), 8) if was[at : at + 8] != found[at : at + 8]), 0) // 8 * block
+        raise Refused(f"{path}: bytes {at} to {min(at + block, size)} of tensor '{name}', slots {extent['box'][0]}, "
+                      "have another CRC-32C than when they were saved. Fix: restore the file of this save, or take "
+                      "another save.")
 
-def check_sums(path, metadata, tensors):
-    for name, (_, _, data) in tensors.items():
-        was, found = metadata.get(f"crc32c.{name}", "none"), run_sums(data)
-        if was == found:
-            continue
-        run = next((at for at in range(0, len(found), 8) if was[at : at + 8] != found[at : at + 8]), 0) // 8 * RUN
-        raise Refused(f"{path}: bytes {run} to {min(run + RUN, len(data))} of tensor '{name}' have another CRC-32C "
-                      "than when they were saved. Fix: restore the file of this save, or take another save.")
+    def tensor(self, name, slots, dtype, row):
+        """All slots of a tensor, of that type and shape of a slot; U8 stands for any of as many bytes."""
+        wanted, about = Buffer(dtype, [slots, *row]), self.tensors.get(name)
+        if about is None and slots == 0:
+            return wanted  # no reader needs it
+        if about is None:
+            raise Refused(f"{self.path}: it has no tensor '{name}'. Fix: restore the save, or take another one.")
+        found = Buffer(about["dtype"], about["shape"])
+        if (dtype not in ("U8", found.dtype) or found.dtype not in BYTES or found.shape[:1] != (slots,)
+                or found.row_bytes != wanted.row_bytes):
+            raise Refused(f"{self.path}: tensor '{name}' is {found.dtype} {list(found.shape)}, its table has {dtype} "
+                          f"{list(wanted.shape)}. Fix: restore the save, or take another one.")
+        boxes = [(extent["box"], extent) for extent in about["extents"] if extent.get("replica", 0) == 0]
+        boxes = sorted((one for one in boxes if all(a < b for a, b in one[0])), key=lambda one: one[0])
+        if found.row_bytes:
+            where = f"{self.path}: {name}"
+            chunks = [([a for a, _ in box], [b - a for a, b in box]) for box, _ in boxes]
+            shard_bounds(where, Buffer(dtype, found.shape, bounds=chunk_bounds(where, found.shape, chunks)))
+        pieces = [self.read(name, extent, found.row_bytes * (box[0][1] - box[0][0])) for box, extent in boxes]
+        return Buffer(found.dtype, found.shape, b"".join(pieces))
 
 
 def read_folder(folder):
-    """The tables of a folder that save_mch() or write_folder() wrote."""
-    index = read_index(folder)
-    ranks = len(index["files"])
-    shards = []
-    for rank, name in enumerate(index["files"]):
-        path = os.path.join(folder, name)
-        if name != file_name(index["save"], rank, ranks):
-            raise Refused(f"{folder}/{INDEX}: '{name}' is not the file of rank {rank} of {ranks}. Fix: restore the "
-                          "index.")
-        if not os.path.exists(path):
-            raise Refused(f"{path} is missing. Fix: restore it: it holds the ids of rank {rank}.")
-        metadata, tensors = read_safetensors(path)
-        if index["version"] > 1:
-            check_sums(path, metadata, tensors)
-        expected = {"mch.save": index["save"], "mch.rank": str(rank), "mch.ranks": str(ranks)}
-        for key, value in expected.items():
-            if metadata.get(key) != value:
-                raise Refused(f"{path}: '{key}' is '{metadata.get(key)}', the index says '{value}'. Fix: restore it.")
-        shards.append(tensors)
-    tables = []
-    for name, about in index["tables"].items():
+    """The tables of a checkpoint that save() or write_folder() wrote."""
+    saved, tables = Saved(folder), []
+    for name in sorted(key[len(TABLE_KEY) :] for key in saved.metadata if key.startswith(TABLE_KEY)):
+        about = json.loads(saved.metadata[TABLE_KEY + name])
+        if about.get("version") != TABLE_VERSION:
+            raise Refused(f"{saved.path}: table '{name}' is of version {about.get('version')}, this reads "
+                          f"{TABLE_VERSION}. Fix: use the script that came with the library.")
         table = Table(name, about["layout"], about["offsets"], about["hash_size"], about["hash_function"],
                       about["buckets"], about.get("iteration", 0))
-        table.ranks, table.policy = about["ranks"], about["eviction"]
-
-        def whole(tensor, name=name, table=table):
-            pieces, dtype, shape = [], None, None
-            for part, rank in enumerate(table.ranks):
-                if table.offsets[part] == table.offsets[part + 1]:
-                    continue
-                if f"{name}.{tensor}" not in shards[rank]:
-                    raise Refused(f"{index['files'][rank]} has no tensor '{name}.{tensor}'. Fix: restore it.")
-                dtype, shape, data = shards[rank][f"{name}.{tensor}"]
-                if shape[0] != table.offsets[part + 1] - table.offsets[part]:
-                    raise Refused(f"{index['files'][rank]}: '{name}.{tensor}' has shape {shape}. Fix: restore it.")
-                pieces.append(data)
-            return Buffer(dtype or "I64", [table.offsets[-1], *(shape or [0])[1:]], b"".join(pieces), table.offsets)
-
-        table.ids = whole("ids")
+        table.ranks, table.policy, slots = about["ranks"], about["eviction"], table.offsets[-1]
+        table.ids = saved.tensor(f"{name}.ids", slots, "I64", [])
         if table.layout == "sorted":
-            table.slots = whole("slots")
-        table.columns = [(c["name"], c["empty"], whole(f"metadata.{c['name']}")) for c in about["columns"]]
-        table.rows = [(rows["name"], whole(f"rows.{rows['name']}")) for rows in about["rows"]]
-        if (found := [table.bounds(part) for part in range(len(table.ranks))]) != index["ids"][name]:
-            raise Refused(f"{folder}/{INDEX}: 'ids.{name}' is {index['ids'][name]}, the files have {found}. Fix: "
-                          "restore the index.")
+            table.slots = saved.tensor(f"{name}.slots", slots, "I64", [])
+        for one in about["columns"]:
+            buffer = saved.tensor(f"{name}.metadata.{one['name']}", slots, "U8", [one["bytes"]])
+            table.columns.append((one["name"], one["empty"], buffer))
+        for one in about["rows"]:
+            buffer = saved.tensor(f"{name}.rows.{one['name']}", slots, one["dtype"], one["shape"])
+            table.rows.append((one["name"], buffer))
+        for key, found in table.describe().items():
+            if about[key] != found:
+                raise Refused(f"{saved.path}: '{key}' of table '{name}' is {about[key]}, its tensors say {found}. Fix: "
+                              "restore the save, or take another one.")
         tables.append(table)
+    if not tables:
+        raise Refused(f"{saved.path} has no managed-collision tables. Fix: name a checkpoint that has; if {OLD_INDEX} "
+                      "is beside it, load and save that with the library.")
     return tables
 
 

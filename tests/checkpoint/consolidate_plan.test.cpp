@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reshard/checkpoint/consolidate_plan.hpp>
-#include <reshard/checkpoint/detail/element_range.hpp>
 
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/detail/consolidate_line.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
+#include <reshard/checkpoint/detail/element_range.hpp>
 
 #include "../../examples/support/model_lists.hpp"
 #include "consolidate_support.hpp"

@@ -31,6 +31,25 @@ inline bool fails(char const* what) {
 }
 inline std::size_t allowed(std::size_t bytes) { return faults == nullptr ? bytes : std::min(bytes, faults->longest); }
 
+using DiskKind = DiskCall::Kind;
+inline void tell(DiskCall call) {
+    if (after_call) after_call(std::move(call));
+}
+inline void tell_write(int file, void const* bytes, ssize_t done, off_t at) {
+    if (after_call && done > 0)
+        tell({DiskKind::write,
+              file,
+              {},
+              {},
+              at,
+              std::string(static_cast<char const*>(bytes), static_cast<std::size_t>(done))});
+}
+inline void tell_sync(int file) {
+    struct stat status {};
+    if (after_call && ::fstat(file, &status) == 0)
+        tell({S_ISDIR(status.st_mode) ? DiskKind::sync_folder : DiskKind::sync_file, file});
+}
+
 }  // namespace checkpoint_test
 
 extern "C" {  // weak: files that are compiled together have what one of them includes
@@ -50,31 +69,51 @@ int __real_fstat(int file, struct stat* status);
     int const mode = (flags & O_CREAT) != 0 ? va_arg(list, int) : 0;
     va_end(list);
     if (checkpoint_test::before_open) checkpoint_test::before_open(path);
-    return checkpoint_test::fails("open") ? -1 : __real_open(path, flags, mode);
+    if (checkpoint_test::fails("open")) return -1;
+    int const file = __real_open(path, flags, mode);
+    if (file >= 0 && (flags & O_CREAT) != 0) checkpoint_test::tell({checkpoint_test::DiskKind::create, file, path});
+    return file;
 }
 [[gnu::weak]] ssize_t __wrap_pwrite(int file, void const* bytes, std::size_t count, off_t offset) {
-    return checkpoint_test::fails("pwrite") ? -1 : __real_pwrite(file, bytes, checkpoint_test::allowed(count), offset);
+    if (checkpoint_test::fails("pwrite")) return -1;
+    ssize_t const done = __real_pwrite(file, bytes, checkpoint_test::allowed(count), offset);
+    checkpoint_test::tell_write(file, bytes, done, offset);
+    return done;
 }
 [[gnu::weak]] ssize_t __wrap_write(int file, void const* bytes, std::size_t count) {
-    return checkpoint_test::fails("write") ? -1 : __real_write(file, bytes, checkpoint_test::allowed(count));
+    if (checkpoint_test::fails("write")) return -1;
+    off_t const offset = ::lseek(file, 0, SEEK_CUR);
+    ssize_t const done = __real_write(file, bytes, checkpoint_test::allowed(count));
+    checkpoint_test::tell_write(file, bytes, done, offset);
+    return done;
 }
 [[gnu::weak]] int __wrap_fsync(int file) {
     if (checkpoint_test::before_sync) checkpoint_test::before_sync(file);
-    return checkpoint_test::fails("fsync") ? -1 : __real_fsync(file);
+    if (checkpoint_test::fails("fsync")) return -1;
+    int const result = __real_fsync(file);
+    if (result == 0) checkpoint_test::tell_sync(file);
+    return result;
 }
 [[gnu::weak]] int __wrap_fdatasync(int file) {
-    return checkpoint_test::fails("fdatasync") ? -1 : __real_fdatasync(file);
+    if (checkpoint_test::fails("fdatasync")) return -1;
+    int const result = __real_fdatasync(file);
+    if (result == 0) checkpoint_test::tell_sync(file);
+    return result;
 }
 [[gnu::weak]] int __wrap_rename(char const* from, char const* to) {
     bool const failed = checkpoint_test::fails("rename");
     int const error = errno;
     int const result = failed && !checkpoint_test::faults->done_anyway ? -1 : __real_rename(from, to);
+    if (result == 0) checkpoint_test::tell({checkpoint_test::DiskKind::rename, -1, from, to});
     if (!failed) return result;
     errno = error;
     return -1;
 }
 [[gnu::weak]] int __wrap_unlink(char const* path) {
-    return checkpoint_test::fails("unlink") ? -1 : __real_unlink(path);
+    if (checkpoint_test::fails("unlink")) return -1;
+    int const result = __real_unlink(path);
+    if (result == 0) checkpoint_test::tell({checkpoint_test::DiskKind::remove, -1, path});
+    return result;
 }
 [[gnu::weak]] int __wrap_fstat(int file, struct stat* status) {
     return checkpoint_test::fails("fstat") ? -1 : __real_fstat(file, status);

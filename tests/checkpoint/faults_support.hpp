@@ -34,6 +34,17 @@ inline std::function<void(std::string_view)> before_open;  ///< called with each
 inline std::function<void(int)> before_sync;               ///< called with each descriptor that fsync() gets
 inline std::function<void(int)> before_close;              ///< and close()
 
+/// What a call that was done has changed, or made durable.
+struct DiskCall {
+    enum class Kind { create, write, sync_file, sync_folder, rename, remove } kind = Kind::write;
+    int file = -1;        ///< a descriptor: of create, write and both syncs
+    std::string path{};   ///< of create, rename and remove
+    std::string to{};     ///< of rename
+    off_t at = 0;         ///< of write
+    std::string bytes{};  ///< of write
+};
+inline std::function<void(DiskCall)> after_call;  ///< called from any thread
+
 /// Starts a process that does this and nothing else; an exception ends it, as a signal that no test expects.
 template <class Body>
 pid_t start_child(Body const& body) {

@@ -27,37 +27,12 @@
 #include "../support/random.hpp"
 #include "../support/thrown.hpp"
 #include "faults_calls.hpp"
-#include "save_support.hpp"
+#include "save_versions.hpp"
 
 namespace {
 using namespace reshard;
 using namespace checkpoint_test;
 
-std::vector<PlacedTensor> model() {
-    return {source("w", DType::f32, "(3):(S0)", Shape{10, 33}), source("b", DType::bf16, "(3):(R)", Shape{77}),
-            source("cyclic", DType::u8, "(3):(S0:cyc3)", Shape{20}), source("step", DType::i64, "(3):(R)", Shape{})};
-}
-SaveOptions options(int version) {
-    return {.dedup = SaveDedup::shared,
-            .small_bytes = 10,
-            .min_slice_bytes = 16,
-            .metadata = {{"version", std::to_string(version)}},
-            .in_flight = 1};
-}
-void save_model(std::string const& folder, int version) {
-    run_on_threads(3, [&](ThreadCommunicator& comm) {
-        Trained mine(model(), comm.rank(), version);
-        save(folder, mine.list(), comm, options(version));
-    });
-}
-/// The version that the folder holds whole; 0 when it holds none.
-int version_of(TempFolder const& folder) {
-    if (!std::filesystem::exists(folder / manifest_name)) return 0;
-    CHECK(damage(folder.path()) == "");
-    int const version = std::stoi(read_manifest(folder.path()).metadata.at(0).second);
-    CHECK(holds_version(folder.path(), model(), version));
-    return version;
-}
 /// Loads one tensor in one of three ways: its bytes.
 std::vector<std::byte> load_one(std::string const& folder, CommunicatorRef comm, int way = 0) {
     std::vector<std::byte> memory(20);
@@ -89,13 +64,6 @@ std::vector<std::string> synced_by(Body const& body) {
     before_sync = {};
     return folders;
 }
-/// Whatever happened before: the next save succeeds, and nothing stays that it does not name.
-void check_next_save(TempFolder const& folder, int version) {
-    save_model(folder.path(), version);
-    CHECK(version_of(folder) == version);
-    CHECK(folder.leaves() == named_leaves(folder.path()));
-}
-
 /// Where fewer cases are tried, every second call is.
 long call_step() { return test::fewer_seeds() ? 2 : 1; }
 

@@ -248,16 +248,18 @@ class Mapping(unittest.TestCase):
         self.assertEqual(tool.rows_by_table(["user:w=a.b=c", "user:m=d"]), {"user": [("w", "a.b=c"), ("m", "d")]})
         self.refused("--rows user=w", lambda: tool.rows_by_table(["user=w"]))
 
-    def test_sums_are_of_runs_and_the_same_with_numpy_and_without(self):
+    def test_sums_are_of_blocks_and_the_same_with_numpy_and_without(self):
         self.assertEqual(tool.crc32c(b"123456789"), 0xE3069283)
-        self.assertEqual(tool.run_sums(b""), "")
-        data = random.Random(5).randbytes(17 * tool.RUN + 9)
-        sums = tool.run_sums(memoryview(data))
-        self.assertEqual(len(sums), 8 * 18)
-        self.assertEqual(sums[:8], f"{tool.crc32c(data[: tool.RUN]):08x}")
-        self.assertEqual(sums[-8:], f"{tool.crc32c(data[-9:]):08x}")
-        with unittest.mock.patch.dict(sys.modules, {"numpy": None}):
-            self.assertEqual(tool.run_sums(memoryview(data)), sums)
+        self.assertEqual(tool.extent_sums(b""), {"crc32c": "00000000"})
+        self.assertEqual(tool.fnv1a(b"foobar"), "85944171f73967e8")
+        data, block = random.Random(5).randbytes(5 * 65536 + 1033), 2 * 65536
+        sums = tool.extent_sums(memoryview(data), block)
+        self.assertEqual(sums["crc32c"], f"{tool.crc32c(data):08x}")
+        self.assertEqual(sums["crc32c_blocks"], "".join(
+            f"{tool.crc32c(data[at : at + block]):08x}" for at in range(0, len(data), block)))
+        self.assertEqual(tool.extent_sums(data[:block], block), {"crc32c": sums["crc32c_blocks"][:8]})
+        with unittest.mock.patch.object(tool, "numpy", None):
+            self.assertEqual(tool.extent_sums(memoryview(data), block), sums)
 
     def test_importing_and_mapping_need_no_torch(self):
         self.assertNotIn("torch", sys.modules)
@@ -284,95 +286,164 @@ class Folders(unittest.TestCase):
         return content(tool.state_from_tables(self.tables, MCC + ".{table}", {"user": [("weights", "user.weight")]}))
 
     def test_a_folder_is_read_as_it_was_written(self):
-        self.assertEqual(sorted(os.listdir(self.folder)), [
-            *(f"mch-00000000000000ab-{rank:05d}-of-00003.safetensors" for rank in range(3)), "mch.index.json"])
+        self.assertEqual(sorted(os.listdir(self.folder)), ["reshard.manifest.json", *(
+            f"shard-{rank:05d}-of-00003.00000000000000ab.safetensors" for rank in (1, 2, 3))])
         self.assertEqual(self.back(self.folder), self.wanted())
         for was, table in zip(self.tables, tool.read_folder(self.folder)):
             self.assertEqual(table.describe(), was.describe())
 
+    def write(self, leaf, data):
+        with open(os.path.join(self.folder, leaf), "wb") as file:
+            file.write(data)
+
+    def read(self, leaf):
+        with open(os.path.join(self.folder, leaf), "rb") as file:
+            return file.read()
+
+    def write_manifest(self, manifest):
+        """With a sum that fits."""
+        manifest.pop("crc32c", None)
+        text = tool.compact(manifest).encode()[:-1]
+        self.write(tool.MANIFEST, text + tool.manifest_end(text))
+
+    def refused(self, text):
+        """By the library as well."""
+        with self.assertRaises(Refused) as caught:
+            tool.read_folder(self.folder)
+        self.assertIn(text, str(caught.exception))
+        self.assertIn(self.folder, str(caught.exception))
+        self.assertIn("Fix: ", str(caught.exception))
+        if PROGRAM is not None:
+            done = subprocess.run([PROGRAM, "read", self.folder], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1, text)
+            self.assertIn("Fix: ", done.stderr)
+
     def test_missing_foreign_and_damaged_files_are_told_apart(self):
-        path = os.path.join(self.folder, tool.file_name("00000000000000ab", 1, 3))
-        with open(path, "rb") as file:
-            good = file.read()
-
-        def refused(text):
-            with self.assertRaises(Refused) as caught:
-                tool.read_folder(self.folder)
-            self.assertIn(text, str(caught.exception))
-
-        def write(data, where=path):
-            with open(where, "wb") as file:
-                file.write(data)
-
-        write(good[:-1])
-        refused("cut short")
-        write(good[:-1] + bytes([good[-1] ^ 4]))
-        refused("have another CRC-32C than when they were saved")
-        write(good.replace(b"crc32c.user.ids", b"crc32d.user.ids"))
-        refused("bytes 0 to 32 of tensor 'user.ids' have another CRC-32C")
-        write(good)
-        index = os.path.join(self.folder, tool.INDEX)
-        with open(index, "rb") as file:
-            whole = file.read()
-        live = self.tables[0].bounds(0)[0]
-        for was, now in ((b'"iteration":8', b'"iteration":9'), (b"}\n", b"} "), (b"crc32c", b"crc32d"),
-                         (b'{"item":[[%d' % live, b'{"item":[[%d' % (live - 1))):
-            self.assertIn(was, whole)
-            write(whole.replace(was, now), index)
-            refused("'crc32c' is not the sum of the text before it")
-        end = len(tool.index_end(b""))
-        for save in ("", "/../../victim/x\\u0000", "00000000000000AB"):
-            text = whole[:-end].replace(b"00000000000000ab", save.encode())
-            write(text + tool.index_end(text), index)
-            refused("not 16 hexadecimal digits")
-        text = whole[:-end].replace(b'{"item":[[%d' % live, b'{"item":[[%d' % (live - 1))
-        write(text + tool.index_end(text), index)
-        refused("'ids.item' is [[")
-        write(whole, index)
+        leaf = tool.file_name("00000000000000ab", 1, 3)
+        good = self.read(leaf)
+        self.write(leaf, good[:-1])
+        self.refused(f"'bytes' is {len(good) - 1}, the manifest says {len(good)}")
+        self.write(leaf, good + b" ")
+        self.refused(f"'bytes' is {len(good) + 1}, the manifest says {len(good)}")
+        self.write(leaf, good[:-1] + bytes([good[-1] ^ 4]))
+        self.refused("have another CRC-32C than when they were saved")
+        begin = 8 + struct.unpack("<Q", good[:8])[0]
+        ids = json.loads(good[8:begin])["user.ids"]["data_offsets"][0] + begin
+        self.write(leaf, good[:ids] + bytes([good[ids] ^ 1]) + good[ids + 1 :])
+        self.refused("bytes 0 to 32 of tensor 'user.ids', slots [4, 8], have another CRC-32C")
+        self.write(leaf, good.replace(b'"user.ids":{"d', b'"user.idz":{"d'))
+        self.refused("'header_digest' is")
+        self.write(leaf, struct.pack("<Q", 2**63) + good[8:])
+        self.refused("'header_digest' is")
+        self.write(leaf, self.read(tool.file_name("00000000000000ab", 2, 3)))
+        self.refused("the manifest says")
+        os.remove(os.path.join(self.folder, leaf))
+        self.refused("is missing")
+        self.write(leaf, good)
         self.assertEqual(self.back(self.folder), self.wanted())
-        with open(os.path.join(self.folder, tool.file_name("00000000000000ab", 2, 3)), "rb") as file:
-            other = file.read()
-        with open(path, "wb") as file:
-            file.write(other)
-        refused("'mch.rank' is '2', the index says '1'")
-        os.remove(path)
-        refused("is missing")
+
+    def test_a_manifest_that_was_damaged_or_makes_no_sense_is_refused(self):
+        whole = self.read(tool.MANIFEST)
+        live = self.tables[0].bounds(0)[0]
+        count, fewer = b'\\"ids\\":[[%d' % live, b'\\"ids\\":[[%d' % (live - 1)
+        for was, now in ((b'\\"iteration\\":8', b'\\"iteration\\":9'), (b"}\n", b"} "), (b"crc32c", b"crc32d"),
+                         (count, fewer), (b'"begin":0', b'"begin":8')):
+            self.assertIn(was, whole)
+            self.write(tool.MANIFEST, whole.replace(was, now))
+            self.refused("'crc32c' is not the sum of the text before it")
+        manifest = json.loads(whole)
+        at = {tensor["name"]: place for place, tensor in enumerate(manifest["tensors"])}
+        extents = f"tensors {at['user.ids']} extents"
+        for path, now, text in (
+                ("version", 3, "version 3; this reads reshard-checkpoint, version 2"),
+                ("format", "reshard-mch", "is of format reshard-mch"),
+                ("files 1 name", "../" + manifest["files"][1]["name"], "is no file in the folder"),
+                ("files 1 name", os.path.join(self.folder, manifest["files"][1]["name"]), "is no file in the folder"),
+                ("files 1 header_digest", "0" * 16, "'header_digest' is"),
+                (f"{extents} 1 crc32c", "0" * 8, "bytes 0 to 32 of tensor 'user.ids'"),
+                (f"{extents} 1 box", [[5, 8]], "a chunk begins at 5, the one before it ends at 4"),
+                (f"{extents} 1 box", [[3, 8]], "a chunk begins at 3, the one before it ends at 4"),
+                (extents, manifest["tensors"][at["user.ids"]]["extents"][:2], "do not cover its 10 entries"),
+                (f"tensors {at['user.ids']} name", "user.idz", "it has no tensor 'user.ids'"),
+                (f"tensors {at['user.ids']} dtype", "F64", "tensor 'user.ids' is F64 [10], its table has I64 [10]"),
+                (f"tensors {at['user.rows.weights']} shape", [11, 3], "is F32 [11, 3], its table has F32 [10, 3]"),
+                (f"tensors {at['user.rows.weights']} dtype", "I32", "is I32 [10, 3], its table has F32 [10, 3]")):
+            *keys, last = [int(key) if key.isdigit() else key for key in path.split()]
+            changed = json.loads(whole)
+            place = changed
+            for key in keys:
+                place = place[key]
+            place[last] = now
+            self.write_manifest(changed)
+            self.refused(text)
+        for was, now, text in ((count, fewer, "'ids' of table 'item' is [["),
+                               (b'\\"version\\":3', b'\\"version\\":4', "table 'item' is of version 4, this reads 3")):
+            self.assertIn(was, whole)
+            self.write_manifest(json.loads(whole.replace(was, now)))
+            self.refused(text)
+        self.write_manifest(manifest)
+        self.assertEqual(self.back(self.folder), self.wanted())
 
     def test_what_readers_would_find_too_long_is_not_written(self):
         before = sorted(os.listdir(self.folder))
-        for most, text in ((500, f"{tool.INDEX} would have"), (1500, "its header would have")):
-            with unittest.mock.patch.object(tool, "MOST_BYTES", most), self.assertRaises(Refused) as caught:
+        for most, text in (("MOST_MANIFEST", f"{tool.MANIFEST}: it would have"),
+                           ("MOST_HEADER", "its header would have")):
+            with unittest.mock.patch.object(tool, most, 500), self.assertRaises(Refused) as caught:
                 tool.write_folder(self.folder, self.tables, "00000000000000cd")
             self.assertIn(text, str(caught.exception))
             self.assertEqual(sorted(os.listdir(self.folder)), before)
 
-    def make_version_1(self):
-        """The same folder as version 1 wrote it: without any sums."""
-        for leaf in os.listdir(self.folder):
-            path = os.path.join(self.folder, leaf)
-            with open(path, "rb") as file:
-                data = file.read()
-            if leaf == tool.INDEX:
-                data = data[: -len(tool.index_end(b""))].replace(b'"version":2', b'"version":1') + b"}\n"
-            else:
-                size = struct.unpack("<Q", data[:8])[0]
-                header = json.loads(data[8 : 8 + size])
-                about = header["__metadata__"]
-                header["__metadata__"] = {key: about[key] for key in about if not key.startswith("crc32c.")}
-                header["__metadata__"]["mch.version"] = "1"
-                text = tool.compact(header).encode()
-                data = struct.pack("<Q", len(text)) + text + data[8 + size :]
-            with open(path, "wb") as file:
-                file.write(data)
+    def test_tables_that_share_the_name_of_a_tensor_are_not_written(self):
+        item, user = self.tables
+        item.name, user.rows = "user.rows", [("ids", dict(user.rows)["weights"])]
+        with self.assertRaises(Refused) as caught:
+            tool.write_folder(self.folder, self.tables)
+        self.assertIn("two tensors are called 'user.rows.ids'", str(caught.exception))
 
-    def test_a_folder_of_version_1_is_read(self):
-        self.make_version_1()
+    def test_a_folder_of_an_older_release_is_refused(self):
+        self.write(tool.OLD_INDEX, b"{}")
+        self.assertEqual(self.back(self.folder), self.wanted())  # the manifest has tables
+        manifest = json.loads(self.read(tool.MANIFEST))
+        manifest["metadata"] = {"step": "7"}
+        self.write_manifest(manifest)
+        self.refused("has no managed-collision tables. Fix: name a checkpoint that has; if mch.index.json is beside it")
+        os.remove(os.path.join(self.folder, tool.MANIFEST))
+        self.refused("mch.index.json was saved by an older release. Fix: load and save it with the library "
+                     "(MchCheckpoint, save)")
+
+    def test_other_tensors_of_a_checkpoint_are_left_out(self):
+        manifest = json.loads(self.read(tool.MANIFEST))
+        header = tool.compact({"dense.codes": {"dtype": "F8_E5M2", "shape": [5], "data_offsets": [0, 5]}}).encode()
+        start = struct.pack("<Q", len(header)) + header
+        self.write("dense.safetensors", start + b"codes")
+        manifest["files"].append({"name": "dense.safetensors", "bytes": len(start) + 5,
+                                  "header_digest": tool.fnv1a(start)})
+        manifest["tensors"].append({"name": "dense.codes", "dtype": "F8_E5M2", "shape": [5], "replicas": 1,
+                                    "distribution": "", "extents": [{"file": 3, "begin": 0, "box": [[0, 5]]}]})
+        before = self.run_program("read", self.folder) if PROGRAM else None
+        self.write_manifest(manifest)
         self.assertEqual(self.back(self.folder), self.wanted())
+        if PROGRAM:
+            self.assertEqual(self.run_program("read", self.folder), before)
 
-    def test_the_library_opens_a_folder_of_version_1(self):
-        before = self.run_program("read", self.folder)
-        self.make_version_1()
-        self.assertEqual(self.run_program("read", self.folder), before)
+    def test_a_part_may_lie_in_several_extents_with_sums_and_without(self):
+        manifest = json.loads(self.read(tool.MANIFEST))
+        for tensor in manifest["tensors"]:
+            width = tool.BYTES[tensor["dtype"]] * tool.product(tensor["shape"][1:])
+            split = [{**extent, "replica": 1} for extent in tensor["extents"]]
+            for extent in tensor["extents"]:
+                (begin, end), *others = extent["box"]
+                self.assertEqual(extent.pop("crc32c_blocks", None), None)
+                sum_of_all = extent.pop("crc32c")
+                for slot in range(begin, end):
+                    split.append({**extent, "key": f"{slot}", "begin": extent["begin"] + (slot - begin) * width,
+                                  "box": [[slot, slot + 1], *others]})
+                split.append({**extent, "begin": 0, "box": [[end, end], *others], "crc32c": "00000000"})
+                if end - begin == 4:
+                    split[-5:-1] = [{**extent, "crc32c": sum_of_all}]
+            tensor["extents"] = split[::-1]
+        self.write_manifest(manifest)
+        self.assertEqual(self.back(self.folder), self.wanted())
 
     # ---- With the library
 
@@ -403,6 +474,50 @@ class Folders(unittest.TestCase):
                     self.assertIn(f"{name} {bytes(buffer.data).hex()}", section)
             if table.layout == "sorted":
                 self.assertIn(f"iteration {struct.pack('<q', table.iteration).hex()}", section)
+
+    def test_blocks_of_long_tensors_have_sums_that_the_library_has_as_well(self):
+        shape = [10, 100_000]
+        rows = Buffer("F32", shape, random.Random(6).randbytes(4_000_000), [0, 4, 8, 10])
+        user = self.tables[1]
+        user.rows = [("weights", rows)]
+        tool.write_folder(self.folder, [user], "00000000000000cd")
+        leaf = tool.file_name("00000000000000cd", 1, 3)
+        good, extents = self.read(leaf), json.loads(self.read(tool.MANIFEST))["tensors"][-2]["extents"]
+        self.assertEqual([len(extent.get("crc32c_blocks", "")) // 8 for extent in extents], [2, 2, 0])
+        self.write(leaf, good[:-1] + bytes([good[-1] ^ 4]))
+        self.refused("bytes 1048576 to 1600000 of tensor 'user.rows.weights', slots [4, 8], have another CRC-32C")
+        self.write(leaf, good)
+        copied = os.path.join(self.temporary.name, "copied")
+        self.assertIn(f"rows.weights {bytes(rows.data).hex()}\n", self.run_program("read", self.folder))
+        self.run_program("copy", self.folder, copied, "3")
+        with open(os.path.join(copied, tool.MANIFEST), "rb") as file:
+            by_library = json.load(file)["tensors"][-2]
+        self.assertEqual([extent.get("crc32c_blocks") for extent in by_library["extents"]],
+                         [extent.get("crc32c_blocks") for extent in extents])
+        (table,) = tool.read_folder(copied)
+        self.assertEqual(bytes(dict(table.rows)["weights"].data), bytes(rows.data))
+
+    def test_tables_without_slots_and_ranks_without_slots(self):
+        none = sorted_state("none", [0, 0, 0])
+        none["none.weight"] = Buffer("F32", [0, 3], b"", [0, 0, 0])
+        none.update(sorted_state("some", [0, 0, 7, 7]))
+        tables = tables_of(none, rows={"none": [("weights", "none.weight")]})
+        tool.write_folder(self.folder, tables, "00000000000000cd")
+        self.assertEqual([leaf for leaf in os.listdir(self.folder) if ".00000000000000cd." in leaf],
+                         [tool.file_name("00000000000000cd", 1, 3)])
+        wanted = [table.describe() for table in tables]
+        self.assertEqual([table.describe() for table in tool.read_folder(self.folder)], wanted)
+        self.assertIn("table 'none' of 0 slots", self.run_program("read", self.folder))
+        copied = os.path.join(self.temporary.name, "copied")
+        self.run_program("copy", self.folder, copied, "2")
+        back = [table.describe() for table in tool.read_folder(copied)]
+        self.assertEqual([table["rows"] for table in back], [table["rows"] for table in wanted])
+        self.assertEqual([table["offsets"] for table in back], [[0, 0, 0], [0, 4, 7]])
+        manifest = json.loads(self.read(tool.MANIFEST))
+        manifest["tensors"] = [tensor for tensor in manifest["tensors"] if not tensor["name"].startswith("none.")]
+        self.write_manifest(manifest)
+        self.assertEqual([table.describe() for table in tool.read_folder(self.folder)], wanted)
+        self.assertIn("table 'none' of 0 slots", self.run_program("read", self.folder))
 
     def test_what_the_library_writes_is_opened(self):
         copied = os.path.join(self.temporary.name, "copied")

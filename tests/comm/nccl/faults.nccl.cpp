@@ -216,7 +216,8 @@ TEST_SUITE("comm/nccl") {
         check_nothing_left();
     }
 
-    TEST_CASE("an exception that destroys a child before it is caught is what others hear of, not that a rank has left") {
+    TEST_CASE(
+        "an exception that destroys a child before it is caught is what others hear of, not that a rank has left") {
         auto const ended = on_gpus(3, with_deadline(1h), [](NcclCommunicator& comm) {
             try {
                 struct SlowToEnd {

@@ -30,7 +30,7 @@ struct alignas(128) NcclSeat {
     std::atomic<std::int64_t> pid{0};     ///< 0: a rank of another node, or one that has not come yet
     std::atomic<std::uint64_t> space{0};  ///< see process_space()
     std::atomic<std::uint64_t> entered{0};
-    std::atomic<std::uint32_t> left{0};  ///< a Departure
+    std::atomic<std::uint32_t> left{0};            ///< a Departure
     std::atomic<std::uint64_t> exchanges[4] = {};  ///< of its last calls, see nccl_exchange_word()
 };
 

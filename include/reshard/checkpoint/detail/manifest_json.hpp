@@ -104,8 +104,9 @@ inline constexpr std::string_view manifest_end = "\"\n}\n";
         separator = ",\n    ";
     }
     json += manifest.metadata.empty() ? "}" : "\n  }";
-    if (std::any_of(manifest.extents.begin(), manifest.extents.end(),
-                    [](auto const& e) { return !e.block_sums.empty(); }))
+    bool const blocks = std::any_of(manifest.extents.begin(), manifest.extents.end(),
+                                    [](Extent const& extent) { return !extent.block_sums.empty(); });
+    if (blocks || manifest.block_bytes != default_block_bytes)
         json += concat(",\n  \"block_bytes\": ", manifest.block_bytes);
     json += ",\n  \"files\": [";
     separator = "\n    ";

@@ -2,11 +2,10 @@
 /// \file   reshard/mch/detail/checkpoint_files.hpp
 /// \brief  The tables of a folder and the files they lie in: a checkpoint of today, one that was consolidated, or a
 ///         folder of tables alone as older releases made them. Slots of a tensor are read by their numbers.
-/// \depends mch/detail/checkpoint_old, checkpoint/detail/{checked_read,load_files}.
+/// \depends mch/detail/checkpoint_old, checkpoint/checkpoint_reader.
 #pragma once
 
-#include <reshard/checkpoint/detail/checked_read.hpp>
-#include <reshard/checkpoint/detail/load_files.hpp>
+#include <reshard/checkpoint/checkpoint_reader.hpp>
 #include <reshard/mch/detail/checkpoint_old.hpp>
 
 #include <map>  // map
@@ -18,38 +17,30 @@ namespace detail {
 /// Each file is opened when something of it is read, or said to be.
 class MchFiles {
 public:
-    /// `source` is the text that tells of the tables, for messages. `sealed`: what it says of ids has a checksum.
-    /// Throws FormatError for tensors that are not what their table says.
-    MchFiles(std::string folder, std::string source, std::vector<MchSavedTable> tables, Manifest manifest,
-             bool sealed = true, OpenFiles files = {})
-        : folder_(std::move(folder)),
-          source_(std::move(source)),
-          tables_(std::move(tables)),
-          catalogue_(std::move(manifest)),
-          sealed_(sealed),
-          files_(std::move(files)) {
-        files_.resize(catalogue_.files().size());
+    /// `sealed`: what the tables' text says of ids has a checksum. Throws FormatError for tensors that are not what
+    /// their table says.
+    MchFiles(std::string folder, std::vector<MchSavedTable> tables, CheckpointReader reader, bool sealed)
+        : folder_(std::move(folder)), tables_(std::move(tables)), reader_(std::move(reader)), sealed_(sealed) {
         for (MchSavedTable const& table : tables_) check_tensors(table);
     }
 
     [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
-    [[nodiscard]] Manifest const& manifest() const noexcept { return catalogue_.manifest(); }
+    [[nodiscard]] Manifest const& manifest() const noexcept { return reader_.manifest(); }
     [[nodiscard]] std::vector<MchSavedTable> const& tables() const noexcept { return tables_; }
     [[nodiscard]] bool sealed() const noexcept { return sealed_; }
-    [[nodiscard]] DType dtype(std::string_view tensor) const { return catalogue_.find(tensor)->dtype; }
+    [[nodiscard]] DType dtype(std::string_view tensor) const { return catalogue().find(tensor)->dtype; }
 
     /// The path of the file that has a slot of a tensor, for messages.
     [[nodiscard]] std::string path_of(std::string const& tensor, Index slot) {
-        std::string path = source_;
-        for_each_run(tensor, {slot, slot + 1}, [&](Extent const& extent, Interval) {
-            path = join_path(folder_, catalogue_.files()[static_cast<std::size_t>(extent.file)].leaf);
-        });
+        std::string path = reader_.source();
+        for_each_run(tensor, {slot, slot + 1}, [&](Extent const& extent, Interval) { path = reader_.path_of(extent); });
         return path;
     }
     /// Sees that what holds these slots of a tensor is there and what it should be. Throws IoError, FormatError,
     /// MismatchError for files of another save.
     void open(std::string const& tensor, Interval slots) {
-        for_each_run(tensor, slots, [&](Extent const& extent, Interval) { static_cast<void>(file_of(extent)); });
+        for_each_run(tensor, slots,
+                     [&](Extent const& extent, Interval) { static_cast<void>(reader_.file_of(extent)); });
     }
     /// These slots of a tensor, `width` bytes each, which were opened. Returns how many bytes were read, for checksums
     /// also more than these. Throws IoError; FormatError for bytes that are not those that were saved.
@@ -57,31 +48,30 @@ public:
         Index bytes = 0;
         for_each_run(tensor, slots, [&](Extent const& extent, Interval part) {
             Index const first = extent.box.begin(0);
-            bytes += CheckedExtent(file_of(extent), manifest(), extent)
-                         .read((part.begin - first) * width, (part.end - first) * width,
-                               to + (part.begin - slots.begin) * width);
+            bytes += reader_.read(extent, (part.begin - first) * width, (part.end - first) * width,
+                                  to + (part.begin - slots.begin) * width);
         });
         return bytes;
     }
 
 private:
     [[noreturn]] void refuse(std::string_view what) const {
-        refuse_mch_file(source_, what, "restore the file of this save, or load another save.");
+        refuse_mch_file(reader_.source(), what, "restore the file of this save, or load another save.");
     }
     void check_tensors(MchSavedTable const& saved) const {
         MchTable const& table = saved.table;
         Index const slots = table.size();
         if (slots == 0) return;
         auto const find = [&](std::string const& name) -> StoredTensor const& {
-            StoredTensor const* const tensor = catalogue_.find(name);
+            StoredTensor const* const tensor = catalogue().find(name);
             if (tensor == nullptr) refuse(concat("it has no tensor ", quote_name(name)));
             auto const is = concat("tensor ", quote_name(name), " is ", reshard::name(tensor->dtype), " ",
                                    to_string(tensor->shape));
             if (!is_byte_sized(tensor->dtype)) refuse(concat(is, ", which has no whole bytes"));
             if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != slots)
                 refuse(concat(is, ", but table ", quote_name(table.name), " has ", slots, " slots"));
-            for (std::size_t const e : catalogue_.extents_of(place_of(*tensor))) {
-                Box const& box = catalogue_.extents()[e].box;
+            for (std::size_t const e : catalogue().extents_of(place_of(*tensor))) {
+                Box const& box = catalogue().extents()[e].box;
                 for (int d = 1; d < box.rank(); ++d) {
                     if (box.empty() || box[d] == Interval{0, tensor->shape.extent(d)}) continue;
                     refuse(concat(is, ", cut along dimension ", d, "; tables are cut by slots"));
@@ -117,20 +107,15 @@ private:
         }
     }
     [[nodiscard]] std::size_t place_of(StoredTensor const& tensor) const noexcept {
-        return static_cast<std::size_t>(&tensor - catalogue_.tensors().data());
-    }
-    [[nodiscard]] SafetensorsFile const& file_of(Extent const& extent) {
-        auto const i = static_cast<std::size_t>(extent.file);
-        if (!files_[i]) files_[i] = open_listed(folder_, manifest(), i, CheckpointKind::manifest);
-        return *files_[i];
+        return static_cast<std::size_t>(&tensor - catalogue().tensors().data());
     }
     /// Calls f(extent, slots of it) for all that hold some of these slots, in their order.
     template <class F>
     void for_each_run(std::string const& tensor, Interval slots, F&& f) {
         std::vector<Extent const*>& runs = runs_[tensor];
         if (runs.empty()) {
-            for (std::size_t const e : catalogue_.extents_of(place_of(*catalogue_.find(tensor)))) {
-                Extent const& extent = catalogue_.extents()[e];
+            for (std::size_t const e : catalogue().extents_of(place_of(*catalogue().find(tensor)))) {
+                Extent const& extent = catalogue().extents()[e];
                 if (extent.replica == 0 && !extent.box.empty()) runs.push_back(&extent);
             }
             std::sort(runs.begin(), runs.end(),
@@ -142,45 +127,29 @@ private:
             f(**run, Interval{larger(slots.begin, (*run)->box.begin(0)), smaller(slots.end, (*run)->box.end(0))});
     }
 
+    [[nodiscard]] Catalogue const& catalogue() const noexcept { return reader_.catalogue(); }
+
     std::string folder_;
-    std::string source_;
     std::vector<MchSavedTable> tables_;
-    Catalogue catalogue_;
+    CheckpointReader reader_;
     bool sealed_;
-    OpenFiles files_;
     std::map<std::string, std::vector<Extent const*>, std::less<>> runs_;  ///< of tensors, by their first slots
 };
 
-/// Whole files and their index, as consolidate() makes them: the metadata came along in each.
-[[nodiscard]] inline MchFiles open_whole_tables(FileList const& list) {
-    EntryReader const reader(list);
-    std::vector<FileEntries> entries;
-    OpenFiles files;
-    for (std::size_t i = 0; i < list.leaves.size(); ++i) {
-        files.emplace_back(SafetensorsFile::open(join_path(list.folder, list.leaves[i])));
-        entries.push_back(reader.read(*files[i], i));
-    }
-    Metadata const metadata = files.empty() ? Metadata{} : files[0]->metadata();
-    return MchFiles(list.folder, list.source, tables_from(metadata, list.source), manifest_of(list, std::move(entries)),
-                    false, std::move(files));
-}
-
 /// The tables of a folder. Throws IoError where there is no save, FormatError, MismatchError.
 [[nodiscard]] inline MchFiles open_tables(std::string const& folder) {
-    std::string const old = join_path(folder, mch_old_index);
-    bool const has_old = path_kind(old) != PathKind::missing;
-    bool const has_manifest = path_kind(join_path(folder, manifest_name)) != PathKind::missing;
-    if (has_manifest || !has_old) {
-        FileList list = list_files(folder);
-        if (list.kind != CheckpointKind::manifest) return open_whole_tables(list);
-        auto tables = tables_from(list.manifest.metadata, list.source, list.manifest.world_size);
+    bool const has_old = path_kind(join_path(folder, mch_old_index)) != PathKind::missing;
+    if (!has_old || path_kind(join_path(folder, manifest_name)) != PathKind::missing) {
+        CheckpointReader reader = CheckpointReader::open(folder);
+        Manifest const& manifest = reader.manifest();
+        bool const sealed = manifest.world_size > 0;  // whole files have no checksums
+        auto tables = tables_from(manifest.metadata, reader.source(), sealed ? manifest.world_size : INT32_MAX);
         // Older releases saved tables beside dense tensors, in the same folder.
-        if (!tables.empty() || !has_old)
-            return MchFiles(folder, list.source, std::move(tables), std::move(list.manifest));
+        if (!tables.empty() || !has_old) return MchFiles(folder, std::move(tables), std::move(reader), sealed);
     }
     MchIndex index = read_old_index(folder);
-    auto [manifest, files] = manifest_of(index, folder);
-    return MchFiles(folder, old, std::move(index.tables), std::move(manifest), index.version > 1, std::move(files));
+    CheckpointReader reader = reader_of(index, folder);
+    return MchFiles(folder, std::move(index.tables), std::move(reader), index.version > 1);
 }
 
 }  // namespace detail

@@ -3,10 +3,11 @@
 /// \brief  Folders as tables were saved before they were part of checkpoints, versions 1 and 2: read, and never
 /// written.
 ///         They become a manifest in memory, and nothing else knows of them.
-/// \depends mch/detail/checkpoint_text, checkpoint/detail/{file_list,load_files}. The format: docs/mch-format.md.
+/// \depends mch/detail/checkpoint_text, checkpoint/{checkpoint_reader,hex_text}. The format: docs/mch-format.md.
 #pragma once
 
-#include <reshard/checkpoint/detail/load_files.hpp>
+#include <reshard/checkpoint/checkpoint_reader.hpp>
+#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
 
 namespace reshard::inline v0 {
@@ -206,10 +207,10 @@ inline void add_old_part(Manifest& manifest, SafetensorsFile const& file, Tensor
     manifest.extents.push_back(std::move(extent));
 }
 
-/// The manifest that a folder of today would have, and its files, open.
-[[nodiscard]] inline std::pair<Manifest, OpenFiles> manifest_of(MchIndex const& index, std::string const& folder) {
+/// The folder as if it were a checkpoint of today, its files open.
+[[nodiscard]] inline CheckpointReader reader_of(MchIndex const& index, std::string const& folder) {
     Manifest manifest;
-    OpenFiles files;
+    CheckpointReader::Files files;
     manifest.save = index.save;
     manifest.world_size = static_cast<int>(index.files.size());
     manifest.block_bytes = mch_old_block_bytes;
@@ -228,8 +229,9 @@ inline void add_old_part(Manifest& manifest, SafetensorsFile const& file, Tensor
             for_each_tensor(saved, add);
         }
     }
-    sort_extents(manifest, join_path(folder, mch_old_index));
-    return {std::move(manifest), std::move(files)};
+    std::string source = join_path(folder, mch_old_index);
+    sort_extents(manifest, source);
+    return CheckpointReader(folder, std::move(source), std::move(manifest), std::move(files));
 }
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/checkpoint/detail/hex_text.hpp
+/// \file   reshard/checkpoint/hex_text.hpp
 /// \brief  Ids and sums in files: hexadecimal digits in lower case.
 /// \depends standard library only.
 #pragma once

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/checkpoint_reader.hpp
+/// \brief  Parts of extents of a checkpoint whose files are opened when something is read from them: for rooms that
+/// find
+///         out while they read what they need. Users load().
+/// \depends checkpoint/catalogue, checkpoint/detail/{checked_read,file_list}.
+#pragma once
+
+#include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/checked_read.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
+
+#include <optional>  // optional
+#include <string>    // string
+#include <vector>    // vector
+
+namespace reshard::inline v0::detail {
+
+/// Used by one thread at a time.
+class CheckpointReader {
+public:
+    using Files = std::vector<std::optional<SafetensorsFile>>;
+
+    /// `path` as in Checkpoint::open(). With a manifest no other file is opened; files of whole tensors all are, and
+    /// the metadata is that of the first. Throws as Checkpoint::open().
+    [[nodiscard]] static CheckpointReader open(std::string const& path) {
+        FileList list = list_files(path);
+        if (list.kind == CheckpointKind::manifest)
+            return CheckpointReader(std::move(list.folder), std::move(list.source), std::move(list.manifest));
+        EntryReader const reader(list);
+        std::vector<FileEntries> entries;
+        Files files;
+        for (std::size_t i = 0; i < list.leaves.size(); ++i) {
+            files.emplace_back(SafetensorsFile::open(join_path(list.folder, list.leaves[i])));
+            entries.push_back(reader.read(*files[i], i));
+        }
+        Manifest manifest = manifest_of(list, std::move(entries));
+        if (!files.empty()) manifest.metadata = files.front()->metadata();
+        return CheckpointReader(std::move(list.folder), std::move(list.source), std::move(manifest), std::move(files));
+    }
+    /// What somebody else has found; `source` is where, for messages. `files` that are open stay so.
+    CheckpointReader(std::string folder, std::string source, Manifest manifest, Files files = {})
+        : folder_(std::move(folder)),
+          source_(std::move(source)),
+          catalogue_(std::move(manifest)),
+          files_(std::move(files)) {
+        files_.resize(catalogue_.files().size());
+    }
+
+    [[nodiscard]] std::string const& source() const noexcept { return source_; }
+    [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
+    [[nodiscard]] Manifest const& manifest() const noexcept { return catalogue_.manifest(); }
+    [[nodiscard]] std::string path_of(Extent const& extent) const {
+        return join_path(folder_, catalogue_.files()[static_cast<std::size_t>(extent.file)].leaf);
+    }
+    /// Sees that the file of an extent is there and what it should be. Throws IoError, FormatError, MismatchError for a
+    /// file of another save.
+    SafetensorsFile const& file_of(Extent const& extent) {
+        auto const i = static_cast<std::size_t>(extent.file);
+        if (!files_[i]) files_[i] = open_listed(folder_, manifest(), i, CheckpointKind::manifest);
+        return *files_[i];
+    }
+    /// Bytes [begin, end) of an extent; see CheckedExtent::read().
+    Index read(Extent const& extent, Index begin, Index end, std::byte* to) {
+        return CheckedExtent(file_of(extent), manifest(), extent).read(begin, end, to);
+    }
+
+private:
+    std::string folder_;
+    std::string source_;
+    Catalogue catalogue_;
+    Files files_;
+};
+
+}  // namespace reshard::inline v0::detail

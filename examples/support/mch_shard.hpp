@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   examples/support/mch_shard.hpp
 /// \brief  What a trainer has of one managed-collision table on one rank: the columns of its ids, and their rows.
-/// \depends reshard/mch/checkpoint.hpp.
+/// \depends reshard/mch/checkpoint.hpp, reshard/mch/checkpoint_save.hpp.
 #pragma once
 
 #include <reshard/mch/checkpoint.hpp>
+#include <reshard/mch/checkpoint_save.hpp>
 
 #include "hash_zch.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whichever allocation one rank is refused in a collective call: all ranks throw the same OutOfMemory, and none waits.
 #include <reshard/mch/checkpoint.hpp>
+#include <reshard/mch/checkpoint_save.hpp>
 
 #include <reshard/comm/agree.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>

@@ -3,6 +3,7 @@
 // rank; `copy FOLDER TO RANKS` loads the tables on that many ranks, ids stay with their slots, and saves them again.
 #include <reshard/comm/threads.hpp>
 #include <reshard/mch/checkpoint.hpp>
+#include <reshard/mch/checkpoint_save.hpp>
 #include <reshard/mch/row_moves.hpp>
 
 #include <cstdio>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/checkpoint.hpp
-/// \brief  Managed-collision tables in checkpoints: saved by all ranks, read by any number of them, or by one.
-/// \depends mch/{checkpoint_save,names,plan_reads,reach}, <memory>. Opt-in: package reshard::mch_checkpoint.
-///
-///     save(folder, tensors, tables, comm);                            // MchSaving{table, state, rows}: collective
+/// \brief  Managed-collision tables in checkpoints, read by any number of ranks, or by one. Saved: checkpoint_save.hpp.
+/// \depends mch/{checkpoint_types,names,plan_reads,reach}, <memory>. Opt-in: package reshard::mch_checkpoint.
 ///
 ///     MchCheckpoint saved = MchCheckpoint::open(folder);              // local, on any number of ranks
 ///     MchLoaded loaded = saved.load("user", current, rank, state, rows);
@@ -15,7 +13,7 @@
 ///     MchChange change = saved.load_redistributed("user", current, rank, state, rows).change;
 #pragma once
 
-#include <reshard/mch/checkpoint_save.hpp>
+#include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/names.hpp>
 #include <reshard/mch/plan_reads.hpp>
 #include <reshard/mch/reach.hpp>
@@ -61,7 +59,7 @@ public:
     [[nodiscard]] std::string const& folder() const noexcept;
     /// The id of the save: sixteen digits.
     [[nodiscard]] std::string const& save() const noexcept;
-    /// Ranks that saved.
+    /// Ranks that saved; 0 where it is not known, of consolidated files.
     [[nodiscard]] Index ranks() const noexcept;
     /// Of the tables, sorted; none in a checkpoint without tables.
     [[nodiscard]] std::vector<std::string> names() const;

@@ -37,6 +37,7 @@
 #endif
 #ifdef CONSUMER_HAS_MCH_CHECKPOINT
 #include <reshard/mch/checkpoint.hpp>
+#include <reshard/mch/checkpoint_save.hpp>
 #endif
 
 int second_unit();

@@ -6,6 +6,7 @@
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/mch/checkpoint.hpp>
+#include <reshard/mch/checkpoint_save.hpp>
 
 #include <checkpoint/support.hpp>
 #include <mch/support/worlds.hpp>

@@ -6,8 +6,8 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/checksum.hpp>
-#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 

@@ -208,7 +208,7 @@ TEST_SUITE("mch/checkpoint_save") {
                            DynamicView& view = one.state.metadata[0].view;
                            if (rank == 1) view = DynamicView(view.data(), DType::i64, Shape{view.extent(0), 1});
                        });
-        before.refuses({"SaveOptions: metadata has 'mch.table.user', which the table is saved under"},
+        before.refuses({"SaveOptions: metadata has 'mch.table.user', as tables are saved under"},
                        [](int, MchSaving&, std::string&) {}, {.metadata = {{"mch.table.user", "{}"}}});
         before.refuses({"two lists of rows are called 'weights'"},
                        [](int, MchSaving& one, std::string&) { one.rows.push_back(one.rows[0]); });

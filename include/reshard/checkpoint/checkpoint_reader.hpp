@@ -21,12 +21,15 @@ class CheckpointReader {
 public:
     using Files = std::vector<std::optional<SafetensorsFile>>;
 
-    /// `path` as in Checkpoint::open(). With a manifest no other file is opened; files of whole tensors all are, and
-    /// the metadata is that of the first. Throws as Checkpoint::open().
+    /// `path` as in Checkpoint::open(). With a manifest no other file is opened; without, all are. Throws as
+    /// Checkpoint::open().
     [[nodiscard]] static CheckpointReader open(std::string const& path) {
         FileList list = list_files(path);
-        if (list.kind == CheckpointKind::manifest)
-            return CheckpointReader(std::move(list.folder), std::move(list.source), std::move(list.manifest));
+        if (list.kind == CheckpointKind::manifest) {
+            CheckpointReader reader(std::move(list.folder), std::move(list.source), std::move(list.manifest));
+            reader.has_manifest_ = true;
+            return reader;
+        }
         EntryReader const reader(list);
         std::vector<FileEntries> entries;
         Files files;
@@ -35,7 +38,6 @@ public:
             entries.push_back(reader.read(*files[i], i));
         }
         Manifest manifest = manifest_of(list, std::move(entries));
-        if (!files.empty()) manifest.metadata = files.front()->metadata();
         return CheckpointReader(std::move(list.folder), std::move(list.source), std::move(manifest), std::move(files));
     }
     /// What somebody else has found; `source` is where, for messages. `files` that are open stay so.
@@ -48,6 +50,7 @@ public:
     }
 
     [[nodiscard]] std::string const& source() const noexcept { return source_; }
+    [[nodiscard]] bool has_manifest() const noexcept { return has_manifest_; }
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
     [[nodiscard]] Manifest const& manifest() const noexcept { return catalogue_.manifest(); }
     [[nodiscard]] std::string path_of(Extent const& extent) const {
@@ -62,14 +65,28 @@ public:
     }
     /// Bytes [begin, end) of an extent; see CheckedExtent::read().
     Index read(Extent const& extent, Index begin, Index end, std::byte* to) {
-        return CheckedExtent(file_of(extent), manifest(), extent).read(begin, end, to);
+        CheckedExtent const checked(file_of(extent), manifest(), extent);
+        return checked.read(begin, end, to, [&](Index block, Index bytes) -> CheckedBlock& {
+            for (CheckedBlock& one : blocks_)
+                if (one.extent == &extent && one.begin == block) return one;
+            if (blocks_.size() < most_blocks) blocks_.emplace_back();
+            CheckedBlock& one = blocks_[next_block_++ % blocks_.size()];
+            one.extent = nullptr;
+            one.bytes.resize(static_cast<std::size_t>(bytes));
+            return one;
+        });
     }
 
 private:
+    static constexpr std::size_t most_blocks = 16;
+
     std::string folder_;
     std::string source_;
     Catalogue catalogue_;
     Files files_;
+    bool has_manifest_ = false;
+    std::vector<CheckedBlock> blocks_;  ///< the last that were read: columns are read in turn, and in pieces
+    std::size_t next_block_ = 0;
 };
 
 }  // namespace reshard::inline v0::detail

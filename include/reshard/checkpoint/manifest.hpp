@@ -64,13 +64,20 @@ struct Extent {
     return is_byte_sized(dtype) ? box.size() * bytes(dtype) : box.size() * bits(dtype) / 8;
 }
 
-/// What a save sums up at a time. 1 TB has 8 MB of such sums in its manifest.
+/// What a save sums up at a time, where that is not more than so many sums: they take 8 bytes each in the manifest.
 inline constexpr Index default_block_bytes = Index{1} << 20;
+inline constexpr Index most_block_sums = Index{1} << 22;
 
 namespace detail {
 /// How many block sums an extent of so many bytes has: one block is summed up by the extent's own sum.
 [[nodiscard]] constexpr Index block_count(Index bytes, Index block_bytes) noexcept {
     return bytes <= block_bytes ? 0 : ceil_div(bytes, block_bytes);
+}
+/// How long blocks are where so many bytes are saved.
+[[nodiscard]] constexpr Index block_bytes_for(Index saved_bytes) noexcept {
+    Index block = default_block_bytes;
+    while (saved_bytes / block > most_block_sums) block *= 2;
+    return block;
 }
 }  // namespace detail
 

@@ -57,7 +57,7 @@ public:
     ~MchCheckpoint();
 
     [[nodiscard]] std::string const& folder() const noexcept;
-    /// The id of the save: sixteen digits.
+    /// The id of the save: sixteen digits; empty where it is not known, of consolidated files.
     [[nodiscard]] std::string const& save() const noexcept;
     /// Ranks that saved; 0 where it is not known, of consolidated files.
     [[nodiscard]] Index ranks() const noexcept;
@@ -80,10 +80,10 @@ public:
     ///
     /// Tables, buffers and the headers of all files that will be read are checked before anything is written to
     /// buffers. Throws what check_same_content() and shard_of() throw; MismatchError for a table or rows that were not
-    /// saved, for fills and drops that do not apply, and for entries that are all zeros; BufferError and DTypeError for
-    /// rows and columns of another kind; FormatError for damaged files, bytes that are not those that were saved, ids
-    /// that do not ascend or are not as the index says; IoError. What is wrong with ids, and with bytes while they are
-    /// read, leaves the buffers unspecified.
+    /// saved, for fills and drops that do not apply, for entries that are all zeros, and for files of another save;
+    /// BufferError and DTypeError for rows and columns of another kind; FormatError for damaged files, bytes that are
+    /// not those that were saved, ids that do not ascend or are not as the table's text says; IoError. What is wrong
+    /// with ids, and with bytes while they are read, leaves the buffers unspecified.
     MchLoaded load(std::string_view name, MchTable const& current, Index rank, MchState const& state,
                    std::span<MchRows const> rows = {}, MchLoadOptions const& options = {});
 

@@ -80,6 +80,11 @@ public:
         attempt_before_agreement(comm_, [&] {
             tensors_.assign(tensors.begin(), tensors.end());
             options_ = options;
+            for (auto const& item : options.metadata) {
+                if (!item.first.starts_with(mch_table_key)) continue;
+                raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(item.first),
+                                                ", as tables are saved under. Fix: leave it out."));
+            }
             for (std::size_t t = 0; t < tables_.size(); ++t) add(t, all, mine.size());
         });
     }
@@ -230,13 +235,7 @@ private:
             add_tensor(t, rows_tensor(table.name, saved.rows[i].name), saved.rows[i].dtype, saved.rows[i].row_shape,
                        tables_[t].rows[i].view.data());
         }
-        std::string key = concat(mch_table_key, table.name);
-        for (auto const& item : options_.metadata) {
-            if (item.first != key) continue;
-            raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
-                                            ", which the table is saved under. Fix: leave it out."));
-        }
-        options_.metadata.emplace_back(std::move(key), table_text(saved));
+        options_.metadata.emplace_back(concat(mch_table_key, table.name), table_text(saved));
     }
     void add_tensor(std::size_t t, std::string name, DType dtype, Indices const& entry, std::byte* data) {
         DynamicDistribution const& slots = saved_[t].table.slots;

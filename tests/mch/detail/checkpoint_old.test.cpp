@@ -124,6 +124,17 @@ TEST_SUITE("mch/checkpoint_old") {
             CHECK(read_text(made / leaf) == read_text((data / leaf).string()));
     }
 
+    TEST_CASE("tables go by their names, in whatever order they were saved") {
+        std::string const table = R"({"layout":"sorted","eviction":"none","offsets":[0,0],"ranks":[0],"hash_size":9,)"
+                                  R"("hash_function":"","buckets":1,"columns":[],"iteration":0,"rows":[]})";
+        std::string const text = concat(R"({"format":"reshard-mch","version":1,"save":"0000000000000abc","files":[)",
+                                        R"("mch-0000000000000abc-00000-of-00001.safetensors"],"tables":{"z":)", table,
+                                        R"(,"a":)", table, R"(},"ids":{"z":[[0,0]],"a":[[0,0]]}})");
+        auto const index = detail::index_from(text, "index");
+        REQUIRE(index.tables.size() == 2);
+        CHECK(index.tables[0].table.name == "a");
+    }
+
     TEST_CASE("tables of an older release beside a checkpoint of dense tensors") {
         Folder const saved;
         std::vector<float> weights(8);
@@ -338,15 +349,15 @@ TEST_SUITE("mch/checkpoint_old") {
         parsed();
         MchIdBounds wrong = bounds[0];
         wrong.live -= 1;
-        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat(" ids, the index says ", wrong.live));
+        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat(" ids, its text says ", wrong.live));
         make_version_1(folder);
         parsed();
         wrong = bounds[1];
         wrong.highest /= 10;  // a digit less
         wrong.lowest /= 10;
         refused(concat("[", zero, ",", text_of_bounds(wrong), "]"),
-                concat(", the index says 0 and from ", wrong.lowest));
-        refused("[[0,0],[0,0]]", " ids, the index says 0");
-        refused(concat("[", zero, ",[0,0]]"), concat("has ", bounds[1].live, " ids, the index says 0"));
+                concat(", its text says 0 and from ", wrong.lowest));
+        refused("[[0,0],[0,0]]", " ids, its text says 0");
+        refused(concat("[", zero, ",[0,0]]"), concat("has ", bounds[1].live, " ids, its text says 0"));
     }
 }

@@ -54,7 +54,7 @@ TEST_SUITE("mch/checkpoint_text") {
             saved.rows = {{"w", DType::bf16, {3, 4}}, {"m", DType::f64, {}}};
             for (Module const& module : world.ranks) saved.ids.push_back(id_bounds(MchLayout::sorted, module.raw));
             Metadata const metadata{{"mch.table." + saved.table.name, detail::table_text(saved)}, {"other", "{"}};
-            auto const tables = detail::tables_from(metadata, "m", 4);
+            auto const tables = detail::tables_from(metadata, "m");
             REQUIRE(tables.size() == 1);
             CHECK(tables[0].table == saved.table);
             CHECK(tables[0].iteration == 77);
@@ -90,6 +90,6 @@ TEST_SUITE("mch/checkpoint_text") {
         refused(concat("[", one, "]"), "has 1 entries for 2 shards");
         MchIdBounds wrong = bounds[0];
         wrong.live -= 1;
-        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat(" ids, the index says ", wrong.live));
+        refused(concat("[", text_of_bounds(wrong), ",", one, "]"), concat(" ids, its text says ", wrong.live));
     }
 }

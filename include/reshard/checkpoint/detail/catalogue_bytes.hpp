@@ -109,17 +109,28 @@ template <class Items, class Text>
 void write_texts(ByteWriter& out, Items const& items, Text&& text) {
     for (auto const& item : items) out.text(text(item));
 }
+inline void write(ByteWriter& out, Metadata const& metadata) {
+    out.number(static_cast<std::int64_t>(metadata.size()));
+    for (auto const& [key, value] : metadata) {
+        out.text(key);
+        out.text(value);
+    }
+}
+[[nodiscard]] inline Metadata read_metadata(ByteReader& in) {
+    Metadata metadata(static_cast<std::size_t>(in.number()));
+    for (auto& item : metadata) {
+        item.first = in.text();
+        item.second = in.text();
+    }
+    return metadata;
+}
+/// Without the sums of blocks, which nobody asks for who did not read the manifest.
 inline void write(ByteWriter& out, Catalogue const& catalogue) {
     Manifest const& manifest = catalogue.manifest();
     out.number(static_cast<std::int64_t>(catalogue.kind()));
     out.text(manifest.save);
     out.number(manifest.world_size);
-    out.number(manifest.block_bytes);
-    out.number(static_cast<std::int64_t>(manifest.metadata.size()));
-    for (auto const& [key, value] : manifest.metadata) {
-        out.text(key);
-        out.text(value);
-    }
+    write(out, manifest.metadata);
     out.number(static_cast<std::int64_t>(manifest.files.size()));
     for (CheckpointFile const& file : manifest.files) out.file(file);
     out.number(static_cast<std::int64_t>(manifest.tensors.size()));
@@ -141,25 +152,13 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
         out.box(extent.box);
         out.number(extent.has_checksum ? Index{extent.crc32c} + 1 : 0);
     }
-    for (std::size_t e = 0; e < manifest.extents.size(); ++e) {  // few have any
-        if (manifest.extents[e].block_sums.empty()) continue;
-        out.number(static_cast<std::int64_t>(e) + 1);
-        out.number(static_cast<std::int64_t>(manifest.extents[e].block_sums.size()));
-        for (std::uint32_t const sum : manifest.extents[e].block_sums) out.number(sum);
-    }
-    out.number(0);
 }
 [[nodiscard]] inline Catalogue read_catalogue(ByteReader& in) {
     Manifest manifest;
     auto const kind = static_cast<CheckpointKind>(in.number());
     manifest.save = in.text();
     manifest.world_size = static_cast<int>(in.number());
-    manifest.block_bytes = in.number();
-    manifest.metadata.resize(static_cast<std::size_t>(in.number()));
-    for (auto& item : manifest.metadata) {
-        item.first = in.text();
-        item.second = in.text();
-    }
+    manifest.metadata = read_metadata(in);
     manifest.files.resize(static_cast<std::size_t>(in.number()));
     for (CheckpointFile& file : manifest.files) file = in.file();
     manifest.tensors.resize(static_cast<std::size_t>(in.number()));
@@ -181,11 +180,6 @@ inline void write(ByteWriter& out, Catalogue const& catalogue) {
         Index const sum = in.number();
         extent.has_checksum = sum != 0;
         extent.crc32c = extent.has_checksum ? static_cast<std::uint32_t>(sum - 1) : 0;
-    }
-    while (auto const place = static_cast<std::size_t>(in.number())) {
-        std::vector<std::uint32_t>& sums = manifest.extents[place - 1].block_sums;
-        sums.resize(static_cast<std::size_t>(in.number()));
-        for (std::uint32_t& sum : sums) sum = static_cast<std::uint32_t>(in.number());
     }
     return Catalogue(std::move(manifest), kind);
 }
@@ -216,6 +210,7 @@ inline void write(ByteWriter& out, FileList const& list) {
 /// What a header says.
 inline void write(ByteWriter& out, FileEntries const& entries) {
     out.file(entries.file);
+    write(out, entries.metadata);
     out.number(static_cast<std::int64_t>(entries.entries.size()));
     write_texts(out, entries.entries, [](FileEntry const& entry) { return std::string_view(entry.name); });
     write_texts(out, entries.entries, [](FileEntry const& entry) { return std::string_view(entry.key); });
@@ -228,6 +223,7 @@ inline void write(ByteWriter& out, FileEntries const& entries) {
 [[nodiscard]] inline FileEntries read_file_entries(ByteReader& in) {
     FileEntries result;
     result.file = in.file();
+    result.metadata = read_metadata(in);
     result.entries.resize(static_cast<std::size_t>(in.number()));
     for (FileEntry& entry : result.entries) entry.name = in.text();
     for (FileEntry& entry : result.entries) entry.key = in.text();

@@ -13,6 +13,13 @@
 
 namespace reshard::inline v0::detail {
 
+/// A block of an extent whose sum was compared.
+struct CheckedBlock {
+    Extent const* extent = nullptr;  ///< null: nothing yet
+    Index begin = 0;
+    std::vector<std::byte> bytes{};
+};
+
 /// An extent in its open file. \pre file and manifest outlive it
 class CheckedExtent {
 public:
@@ -21,9 +28,11 @@ public:
 
     /// Bytes [begin, end) of the extent. Every block that has one of them is read whole and compared with its sum; an
     /// extent with one sum for all of it is one block, where it is no longer than a block or all of it is read.
-    /// Returns how many bytes were read. Throws IoError; FormatError for bytes that are not those that were saved: `to`
-    /// is unspecified then.
-    Index read(Index begin, Index end, std::byte* to) const {
+    /// `keep(begin, bytes)` gives a CheckedBlock for a block of which only part is wanted: that very block, or room for
+    /// it. Returns how many bytes were read. Throws IoError; FormatError for bytes that are not those that were saved:
+    /// `to` is unspecified then.
+    template <class Keep>
+    Index read(Index begin, Index end, std::byte* to, Keep&& keep) const {
         bool const whole = begin == 0 && end == bytes_;
         bool const one_sum = extent_.has_checksum && extent_.block_sums.empty();
         if (extent_.block_sums.empty() && !(one_sum && (whole || bytes_ <= manifest_.block_bytes))) {
@@ -31,7 +40,6 @@ public:
             return end - begin;
         }
         Index count = 0;
-        std::vector<std::byte> rim;
         for (Index at = begin; at < end;) {
             Index const first = one_sum ? 0 : at / block() * block();
             Index last = one_sum ? bytes_ : smaller(first + block(), bytes_);
@@ -39,11 +47,15 @@ public:
                 read_block(first, {to, static_cast<std::size_t>(last - first)});
                 count += last - first;
             } else {
-                rim.resize(static_cast<std::size_t>(last - first));
-                read_block(first, rim);
-                count += last - first;
+                CheckedBlock& kept = keep(first, last - first);
+                if (kept.extent == nullptr) {
+                    read_block(first, kept.bytes);
+                    kept.extent = &extent_;
+                    kept.begin = first;
+                    count += last - first;
+                }
                 last = smaller(last, end);
-                std::memcpy(to, rim.data() + (at - first), static_cast<std::size_t>(last - at));
+                std::memcpy(to, kept.bytes.data() + (at - first), static_cast<std::size_t>(last - at));
             }
             to += last - at;
             at = last;

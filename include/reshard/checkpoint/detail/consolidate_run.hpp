@@ -136,10 +136,12 @@ private:
             count(1, done, 1);
         }
         std::uint32_t sum = 0;
+        std::vector<ExtentRun> sums;
         while (done < copy.bytes) {
             auto const step = std::span(buffer, static_cast<std::size_t>(smaller(step_bytes, copy.bytes - done)));
             file.read_data(from.begin + copy.from_begin + done, step);
-            if (verify || options_->checksums) sum = crc32c(step, sum);
+            if (verify) sum = crc32c(step, sum);
+            if (options_->checksums) add_sums(sums, copy.to, copy.to_begin + done, step);
             out_->write(to.file, to.begin + copy.to_begin + done, step);
             count(1, static_cast<Index>(step.size()), 1);
             done += static_cast<Index>(step.size());
@@ -149,8 +151,18 @@ private:
             copied_.push_back(
                 {static_cast<Index>(copy.from), copy.from_begin, copy.from_begin + copy.bytes, Index{sum}});
         }
-        if (options_->checksums) {
-            written_.push_back({static_cast<Index>(copy.to), copy.to_begin, copy.to_begin + copy.bytes, Index{sum}});
+        written_.insert(written_.end(), sums.begin(), sums.end());
+    }
+    /// The sums of bytes of an output, from `begin` of its extent on: none goes over the end of a block.
+    void add_sums(std::vector<ExtentRun>& sums, std::size_t extent, Index begin,
+                  std::span<std::byte const> bytes) const {
+        Index const block = to_->manifest().block_bytes;
+        while (!bytes.empty()) {
+            auto const part = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(block - begin % block)));
+            Index const end = begin + static_cast<Index>(part.size());
+            sums.push_back({static_cast<Index>(extent), begin, end, Index{crc32c(part)}});
+            bytes = bytes.subspan(part.size());
+            begin = end;
         }
     }
 
@@ -195,10 +207,10 @@ private:
             LineTensor const tensor = line_tensor(from_->tensors()[to.tensor], to_->tensors()[to.tensor].dtype);
             std::byte const* from = buffer + run.at;
             Index const width = tensor.to_bytes();
-            std::uint32_t sum = 0;
             if (!tensor.casts()) {
                 Index const bytes = (run.end - run.begin) * width;
-                if (options_->checksums) sum = crc32c({from, static_cast<std::size_t>(bytes)});
+                if (options_->checksums)
+                    add_sums(sums, run.extent, run.begin * width, {from, static_cast<std::size_t>(bytes)});
                 put(to.file, to.begin + run.begin * width, from, bytes);
             } else {
                 for (Index element = run.begin; element < run.end;) {
@@ -214,15 +226,13 @@ private:
                     }
                     std::byte* const values = scratch + filled;
                     cast(from, tensor, count, values);
-                    if (options_->checksums) sum = crc32c({values, static_cast<std::size_t>(count * width)}, sum);
+                    if (options_->checksums)
+                        add_sums(sums, run.extent, element * width, {values, static_cast<std::size_t>(count * width)});
                     put(to.file, to.begin + element * width, values, count * width);
                     from += count * tensor.from_bytes();
                     filled += count * width;
                     element += count;
                 }
-            }
-            if (options_->checksums) {
-                sums.push_back({static_cast<Index>(run.extent), run.begin * width, run.end * width, Index{sum}});
             }
         }
         flush();

@@ -16,15 +16,16 @@
 
 namespace reshard::inline v0::detail {
 
-/// Runs of one extent that follow each other become one.
-[[nodiscard]] inline std::vector<ExtentRun> joined_runs(std::vector<ExtentRun> runs) {
+/// Runs of one block of an extent that follow each other become one.
+[[nodiscard]] inline std::vector<ExtentRun> joined_runs(std::vector<ExtentRun> runs, Index block_bytes) {
     std::sort(runs.begin(), runs.end(), [](ExtentRun const& a, ExtentRun const& b) {
         return a.extent != b.extent ? a.extent < b.extent : a.begin < b.begin;
     });
     std::vector<ExtentRun> joined;
     for (ExtentRun const& run : runs) {
         ExtentRun* const before = joined.empty() ? nullptr : &joined.back();
-        if (before == nullptr || before->extent != run.extent || before->end != run.begin) {
+        if (before == nullptr || before->extent != run.extent || before->end != run.begin ||
+            run.begin % block_bytes == 0) {
             joined.push_back(run);
             continue;
         }
@@ -248,14 +249,26 @@ private:
     void sum_output() {
         if (!options_.checksums) return;
         std::vector<Index> numbers;
-        pending_.attempt([&] { numbers = numbers_of(joined_runs(runner_->written())); });
+        pending_.attempt(
+            [&] { numbers = numbers_of(joined_runs(runner_->written(), output_.catalogue.manifest().block_bytes)); });
         numbers = join(numbers);
         pending_.attempt([&] {
             Manifest manifest = output_.catalogue.manifest();
-            for (ExtentRun const& run : joined_runs(runs_of(numbers))) {
-                Extent& extent = manifest.extents[static_cast<std::size_t>(run.extent)];
-                extent.has_checksum = run.begin == 0 && run.end == output_.catalogue.extent_bytes(extent);
-                extent.crc32c = static_cast<std::uint32_t>(run.crc32c);
+            std::vector<Index> known(manifest.extents.size(), 0);  // bytes from the first on
+            for (ExtentRun const& run : joined_runs(runs_of(numbers), manifest.block_bytes)) {
+                auto const place = static_cast<std::size_t>(run.extent);
+                if (known[place] != run.begin) continue;
+                Extent& extent = manifest.extents[place];
+                auto const sum = static_cast<std::uint32_t>(run.crc32c);
+                extent.crc32c = crc32c_combine(extent.crc32c, sum, run.end - run.begin);
+                extent.block_sums.push_back(sum);
+                known[place] = run.end;
+            }
+            for (std::size_t e = 0; e < known.size(); ++e) {
+                Extent& extent = manifest.extents[e];
+                Index const bytes = output_.catalogue.extent_bytes(extent);
+                extent.has_checksum = known[e] == bytes;
+                if (!extent.has_checksum || block_count(bytes, manifest.block_bytes) == 0) extent.block_sums.clear();
             }
             for (Extent& extent : manifest.extents) extent.has_checksum = extent.has_checksum || extent.box.empty();
             output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());

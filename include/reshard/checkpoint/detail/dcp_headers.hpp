@@ -54,6 +54,7 @@ struct DcpEntry {
 struct DcpFile {
     CheckpointFile file;
     std::vector<DcpEntry> entries;
+    Metadata metadata{};  ///< of a first file of whole tensors: what is said of all of them
     friend bool operator==(DcpFile const&, DcpFile const&) = default;
 };
 

@@ -29,6 +29,7 @@ using FileEntries = DcpFile;
     result.files.reserve(files.size());
     result.extents.reserve(count);
     result.tensors.reserve(count);
+    if (!files.empty()) result.metadata = std::move(files[0].metadata);
     for (std::size_t file = 0; file < files.size(); ++file) {
         result.files.push_back(std::move(files[file].file));
         for (FileEntry& entry : files[file].entries) {

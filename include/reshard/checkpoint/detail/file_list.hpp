@@ -221,6 +221,10 @@ public:
                 result.entries.reserve(file.tensors().size());
                 for (TensorInfo const& tensor : file.tensors()) result.entries.push_back(whole_entry(tensor));
         }
+        if (number == 0 && list_->kind != CheckpointKind::shards) {
+            result.metadata = file.metadata();
+            std::erase_if(result.metadata, [](auto const& item) { return item.first == "format"; });  // of the file
+        }
         return result;
     }
 

@@ -114,7 +114,8 @@ public:
             options_ = options;
             lists_.make_room(comm.size());
             plan_ = plan_save(placed_tensors(tensors), comm.size(), options);
-            stream_ = SaveStream(spans(tensors), unit_bytes);
+            plan_.manifest.block_bytes = block_bytes_for(plan_.bytes_written);
+            stream_ = SaveStream(spans(tensors), unit_bytes, plan_.manifest.block_bytes);
             prepare(stream_);
             make_room();
             compares_ = options.verify_replicas && plan_.bytes_held > plan_.bytes_written;
@@ -251,9 +252,12 @@ private:
         progress_ = std::make_unique<Progress>();
         if (commit_.is_first()) records_.resize(2 * plan_.manifest.files.size() + sums_of(plan_.manifest.extents));
     }
+    [[nodiscard]] std::size_t sums_of(Extent const& extent) const noexcept {
+        return SaveStream::sums_of(plan_.bytes_of(extent), plan_.manifest.block_bytes);
+    }
     [[nodiscard]] std::size_t sums_of(std::span<Extent const> extents) const noexcept {
         std::size_t count = 0;
-        for (Extent const& extent : extents) count += SaveStream::sums_of(plan_.bytes_of(extent));
+        for (Extent const& extent : extents) count += sums_of(extent);
         return count;
     }
 
@@ -299,7 +303,7 @@ private:
                 Extent& extent = manifest.extents[e];
                 extent.has_checksum = true;
                 extent.crc32c = static_cast<std::uint32_t>(records_[at++]);
-                extent.block_sums.resize(SaveStream::sums_of(plan_.bytes_of(extent)) - 1);
+                extent.block_sums.resize(sums_of(extent) - 1);
                 for (std::uint32_t& sum : extent.block_sums) sum = static_cast<std::uint32_t>(records_[at++]);
             }
         }

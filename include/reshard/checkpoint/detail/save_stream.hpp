@@ -76,8 +76,9 @@ public:
 
     SaveStream() = default;
     /// Spans follow each other without gaps, from 0. Elements of whole bytes; units are a multiple of all of them.
-    explicit SaveStream(std::vector<SaveSpan> spans, Index unit_bytes = default_unit_bytes)
-        : spans_(std::move(spans)), unit_bytes_(larger<Index>(unit_bytes / 64 * 64, 64)) {
+    explicit SaveStream(std::vector<SaveSpan> spans, Index unit_bytes = default_unit_bytes,
+                        Index block_bytes = default_block_bytes)
+        : spans_(std::move(spans)), unit_bytes_(larger<Index>(unit_bytes / 64 * 64, 64)), block_bytes_(block_bytes) {
         if (!spans_.empty()) bytes_ = spans_.back().begin + spans_.back().bytes;
         auto const units = static_cast<std::size_t>(ceil_div(bytes_, unit_bytes_));
         first_part_.reserve(units + 1);
@@ -86,7 +87,7 @@ public:
             for_each_part(unit, [&](std::size_t span, Index begin, Index end) {
                 for (Index next = 0; begin < end; begin = next) {
                     next = smaller(block_end(begin), end);
-                    parts_.push_back({span, begin / default_block_bytes, next - begin, 0});
+                    parts_.push_back({span, begin / block_bytes_, next - begin, 0});
                 }
             });
         }
@@ -177,8 +178,8 @@ public:
     }
 
     /// How many sums a span of so many bytes has: its own, then those of its blocks.
-    [[nodiscard]] static constexpr std::size_t sums_of(Index bytes) noexcept {
-        return 1 + static_cast<std::size_t>(block_count(bytes, default_block_bytes));
+    [[nodiscard]] static constexpr std::size_t sums_of(Index bytes, Index block_bytes) noexcept {
+        return 1 + static_cast<std::size_t>(block_count(bytes, block_bytes));
     }
     /// Of every span, once all units are written: sums_of() each, one after the other.
     [[nodiscard]] std::vector<std::uint32_t> sums() const {
@@ -186,10 +187,10 @@ public:
         auto part = parts_.begin();
         for (std::size_t s = 0; s < spans_.size(); ++s) {
             std::size_t const own = result.size();
-            result.resize(own + sums_of(spans_[s].bytes), 0);
+            result.resize(own + sums_of(spans_[s].bytes, block_bytes_), 0);
             for (; part != parts_.end() && part->span == s; ++part) {
                 result[own] = crc32c_combine(result[own], part->sum, part->bytes);
-                if (spans_[s].bytes <= default_block_bytes) continue;
+                if (spans_[s].bytes <= block_bytes_) continue;
                 std::uint32_t& block = result[own + 1 + static_cast<std::size_t>(part->block)];
                 block = crc32c_combine(block, part->sum, part->bytes);
             }
@@ -222,9 +223,7 @@ private:
     }
 
     /// Where the block ends that byte `at` of a span is in.
-    [[nodiscard]] static constexpr Index block_end(Index at) noexcept {
-        return (at / default_block_bytes + 1) * default_block_bytes;
-    }
+    [[nodiscard]] Index block_end(Index at) const noexcept { return (at / block_bytes_ + 1) * block_bytes_; }
 
     /// What one unit has of one block of a span.
     struct Part {
@@ -236,6 +235,7 @@ private:
 
     std::vector<SaveSpan> spans_;
     Index unit_bytes_ = default_unit_bytes;
+    Index block_bytes_ = default_block_bytes;
     Index bytes_ = 0;
     std::vector<Part> parts_;              ///< in the order of the bytes
     std::vector<std::size_t> first_part_;  ///< per unit; then the number of parts

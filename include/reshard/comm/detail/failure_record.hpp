@@ -44,12 +44,13 @@ enum class Departure : std::uint32_t { none, returned, thrown };
 /// it, in words that say more than 'has left': they have a while to come.
 class Absence {
 public:
-    [[nodiscard]] bool is_final(std::uint32_t left) noexcept {
+    /// `patience`: longer than what the destructor does that the exception has to get through.
+    [[nodiscard]] bool is_final(std::uint32_t left, std::chrono::seconds patience = std::chrono::seconds(2)) noexcept {
         if (left == static_cast<std::uint32_t>(Departure::none)) return false;
         if (left == static_cast<std::uint32_t>(Departure::returned)) return true;
         auto const now = std::chrono::steady_clock::now();
         if (since_ == std::chrono::steady_clock::time_point{}) since_ = now;
-        return now - since_ >= std::chrono::seconds(2);
+        return now - since_ >= patience;
     }
 
 private:

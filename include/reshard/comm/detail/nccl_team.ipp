@@ -153,7 +153,7 @@ inline void NcclTeam::look_for_the_lost() {
             reason = concat("rank ", r, " (process ", static_cast<Index>(pid),
                             ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of "
                             "memory, an exit in the middle.");
-        } else if (there >> 8U < calls_ && absence_.is_final(left)) {
+        } else if (there >> 8U < calls_ && absence_.is_final(left, std::chrono::seconds(12))) {  // close() waits for 10
             reason = concat("rank ", r,
                             " has left while others wait for it. Fix: make every rank take part in every collective "
                             "call.");

@@ -103,7 +103,7 @@ private:
             Indices shape{slots};
             for (Index extent : rows.row_shape) shape.push_back(extent);
             if (tensor.dtype != rows.dtype || tensor.shape.extents() != shape)
-                refuse_other(tensor, name(rows.dtype), " ", to_string(DynamicShape(shape)));
+                refuse_other(tensor, name(rows.dtype), " ", to_string(shape));
         }
     }
     [[nodiscard]] std::size_t place_of(StoredTensor const& tensor) const noexcept {
@@ -112,6 +112,7 @@ private:
     /// Calls f(extent, slots of it) for all that hold some of these slots, in their order.
     template <class F>
     void for_each_run(std::string const& tensor, Interval slots, F&& f) {
+        if (slots.empty()) return;  // of a table without slots nobody has looked for the tensors
         std::vector<Extent const*>& runs = runs_[tensor];
         if (runs.empty()) {
             for (std::size_t const e : catalogue().extents_of(place_of(*catalogue().find(tensor)))) {
@@ -142,10 +143,12 @@ private:
     if (!has_old || path_kind(join_path(folder, manifest_name)) != PathKind::missing) {
         CheckpointReader reader = CheckpointReader::open(folder);
         Manifest const& manifest = reader.manifest();
-        bool const sealed = manifest.world_size > 0;  // whole files have no checksums
-        auto tables = tables_from(manifest.metadata, reader.source(), sealed ? manifest.world_size : INT32_MAX);
+        auto tables = tables_from(manifest.metadata, reader.source());
         // Older releases saved tables beside dense tensors, in the same folder.
-        if (!tables.empty() || !has_old) return MchFiles(folder, std::move(tables), std::move(reader), sealed);
+        if (!tables.empty() || !has_old) {
+            bool const sealed = reader.has_manifest();  // headers of files have no checksums
+            return MchFiles(folder, std::move(tables), std::move(reader), sealed);
+        }
     }
     MchIndex index = read_old_index(folder);
     CheckpointReader reader = reader_of(index, folder);

@@ -133,7 +133,7 @@ public:
         }
         return id_bounds(current_.layout, {ids, static_cast<std::size_t>(count)});
     }
-    /// Throws FormatError where the index says something else of the ids of a part than was found: in all of it, or in
+    /// Throws FormatError where the text says something else of the ids of a part than was found: in all of it, or in
     /// some of its entries.
     void check_bounds(Index part, MchIdBounds const& found, bool all) {
         MchIdBounds const& said = saved_.ids[static_cast<std::size_t>(part)];
@@ -143,13 +143,13 @@ public:
         auto const refuse_bounds = [&](auto const&... parts) {
             refuse_mch_file(path_of(part),
                             concat(all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...),
-                            "restore the file, or the index.");
+                            "restore the file, or save anew.");
         };
         if (found.live > said.live || (all && found.live != said.live)) {
-            refuse_bounds(found.live, " ids, the index says ", said.live);
+            refuse_bounds(found.live, " ids, its text says ", said.live);
         }
         refuse_bounds(found.negative, " ids below 0 and others from ", found.lowest, " to ", found.highest,
-                      ", the index says ", said.negative, " and from ", said.lowest, " to ", said.highest);
+                      ", its text says ", said.negative, " and from ", said.lowest, " to ", said.highest);
     }
     /// The same for a part of which nothing else is read: its ids are.
     void check_bounds(Index part, Index* ids, Index room) {

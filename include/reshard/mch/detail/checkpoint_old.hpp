@@ -87,6 +87,8 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
         index.tables.push_back(table_from(name, item, world));
         index.tables.back().ids = id_bounds_from(ids.at(name), index.tables.back().table);
     });
+    std::sort(index.tables.begin(), index.tables.end(),
+              [](MchSavedTable const& a, MchSavedTable const& b) { return a.table.name < b.table.name; });
     return index;
 }
 
@@ -182,6 +184,12 @@ inline void add_old_part(Manifest& manifest, SafetensorsFile const& file, Tensor
     auto const place = static_cast<std::size_t>(at - manifest.tensors.begin());
     Indices extents = part.shape.extents();
     extents[0] = total;
+    if (Index bytes = 0; count_stored_bytes(part.dtype, extents, bytes) != SafetensorsRule::none) {
+        refuse_mch_file(file.path(),
+                        concat("tensor ", quote_name(part.name), " would be ", name(part.dtype), " ",
+                               to_string(extents), " in all, beyond 64 bits"),
+                        "restore the index.");
+    }
     StoredTensor whole{part.name, part.dtype, DynamicShape(extents), 1, ""};
     if (at == manifest.tensors.end() || at->name != part.name) {
         for (Extent& extent : manifest.extents) extent.tensor += extent.tensor >= place ? 1 : 0;

@@ -58,7 +58,7 @@ public:
         }
         reader.check_bounds(read.part, found, true);
     }
-    /// Of a part that is not picked from: that it holds what the index says.
+    /// Of a part that is not picked from: that it holds what the text of the table says.
     void check(MchReader& reader, Index part) {
         reader.check_bounds(part, reinterpret_cast<Index*>(piece_[0].data()), piece_entries);
     }

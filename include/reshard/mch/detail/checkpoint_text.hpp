@@ -221,10 +221,9 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     return list;
 }
 
-/// The tables that a checkpoint's metadata tells of, of a save by `world` ranks. `source` is the text that has it, for
+/// The tables that a checkpoint's metadata tells of. `source` is the text that has it, for
 /// messages. Throws FormatError for tables that make no sense, and for versions that this library does not know.
-[[nodiscard]] inline std::vector<MchSavedTable> tables_from(Metadata const& metadata, std::string_view source,
-                                                            Index world = INT32_MAX) {
+[[nodiscard]] inline std::vector<MchSavedTable> tables_from(Metadata const& metadata, std::string_view source) {
     std::vector<MchSavedTable> tables;
     for (auto const& [key, text] : metadata) {
         if (!key.starts_with(mch_table_key)) continue;
@@ -236,7 +235,7 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
                 source, concat(quote_name(key), " is of version ", version, ", this library reads ", mch_text_version),
                 "use the release of reshard that saved it, or a newer one.");
         }
-        tables.push_back(table_from(key.substr(mch_table_key.size()), json, world));
+        tables.push_back(table_from(key.substr(mch_table_key.size()), json, INT32_MAX));
         tables.back().ids = id_bounds_from(json.at("ids"), tables.back().table);
     }
     return tables;

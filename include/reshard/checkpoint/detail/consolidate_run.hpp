@@ -140,8 +140,12 @@ private:
         while (done < copy.bytes) {
             auto const step = std::span(buffer, static_cast<std::size_t>(smaller(step_bytes, copy.bytes - done)));
             file.read_data(from.begin + copy.from_begin + done, step);
-            if (verify) sum = crc32c(step, sum);
-            if (options_->checksums) add_sums(sums, copy.to, copy.to_begin + done, step);
+            if (options_->checksums) {  // of the same bytes as the sum that is compared
+                std::uint32_t const more = add_sums(sums, copy.to, copy.to_begin + done, step);
+                sum = crc32c_combine(sum, more, static_cast<Index>(step.size()));
+            } else if (verify) {
+                sum = crc32c(step, sum);
+            }
             out_->write(to.file, to.begin + copy.to_begin + done, step);
             count(1, static_cast<Index>(step.size()), 1);
             done += static_cast<Index>(step.size());
@@ -153,17 +157,22 @@ private:
         }
         written_.insert(written_.end(), sums.begin(), sums.end());
     }
-    /// The sums of bytes of an output, from `begin` of its extent on: none goes over the end of a block.
-    void add_sums(std::vector<ExtentRun>& sums, std::size_t extent, Index begin,
-                  std::span<std::byte const> bytes) const {
+    /// Sums of bytes of an output, from `begin` of its extent on: none goes over the end of a block. Returns that of
+    /// all.
+    std::uint32_t add_sums(std::vector<ExtentRun>& sums, std::size_t extent, Index begin,
+                           std::span<std::byte const> bytes) const {
         Index const block = to_->manifest().block_bytes;
+        std::uint32_t all = 0;
         while (!bytes.empty()) {
             auto const part = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(block - begin % block)));
             Index const end = begin + static_cast<Index>(part.size());
-            sums.push_back({static_cast<Index>(extent), begin, end, Index{crc32c(part)}});
+            std::uint32_t const sum = crc32c(part);
+            all = crc32c_combine(all, sum, end - begin);
+            sums.push_back({static_cast<Index>(extent), begin, end, Index{sum}});
             bytes = bytes.subspan(part.size());
             begin = end;
         }
+        return all;
     }
 
     void read(PieceWork const& work, std::byte* scratch, std::vector<PlannedRead>& reads) {

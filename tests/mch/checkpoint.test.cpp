@@ -28,26 +28,6 @@ using checkpoint_test::TempFolder;
 using checkpoint_test::write_text;
 namespace torchrec = reshard::test::torchrec;
 
-/// What a load onto that many ranks said on rank 0: the error's type and text.
-checkpoint_test::Caught load_error(std::string const& folder, World const& saved, Id count,
-                                   MchLoadOptions const& options = {}, std::string const& name = "user") {
-    World loaded = fresh_like(saved, count);
-    return checkpoint_test::caught([&] {
-        MchCheckpoint files = MchCheckpoint::open(folder);
-        Rows rows(loaded.ranks[0]);
-        files.load(name, table_of(loaded), 0, state_of(loaded.ranks[0]), rows.views(), options);
-    });
-}
-void check_error(checkpoint_test::Caught const& error, ErrorCode code, std::vector<std::string> const& parts) {
-    CAPTURE(error.message);
-    CHECK(error.code == code);
-    CHECK(contains(error.message, "Fix: "));
-    for (std::string const& part : parts) {
-        CAPTURE(part);
-        CHECK(contains(error.message, part));
-    }
-}
-
 /// A saved world whose files can be damaged.
 class Folder {
 public:

@@ -63,18 +63,13 @@ RESHARD_INLINE void Checkpoint::read_range(CheckpointTensor const& tensor, Index
 }
 
 RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : kind_(list.kind), folder_(list.folder) {
-    detail::EntryReader const reader(list);
-    std::vector<detail::FileEntries> entries;
-    for (std::size_t i = 0; i < list.leaves.size(); ++i) {
-        if (kind_ == CheckpointKind::manifest) {
+    if (kind_ == CheckpointKind::manifest) {
+        for (std::size_t i = 0; i < list.leaves.size(); ++i)
             files_.push_back(detail::open_listed(folder_, list.manifest, i, kind_, true, access));
-        } else {
-            files_.push_back(SafetensorsFile::open(detail::join_path(folder_, list.leaves[i]), access));
-            entries.push_back(reader.read(files_[i], i));
-        }
+        manifest_ = std::move(list.manifest);
+    } else {
+        manifest_ = detail::read_headers(list, files_, access);
     }
-    manifest_ =
-        kind_ == CheckpointKind::manifest ? std::move(list.manifest) : detail::manifest_of(list, std::move(entries));
     list_whole();
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/checkpoint_reader.hpp
-/// \brief  Parts of extents of a checkpoint whose files are opened when something is read from them: for rooms that
-/// find
-///         out while they read what they need. Users load().
+/// \brief  Parts of extents of a checkpoint whose files are opened when something is read from them.
 /// \depends checkpoint/catalogue, checkpoint/detail/{checked_read,file_list}.
 #pragma once
 
@@ -16,7 +14,7 @@
 
 namespace reshard::inline v0::detail {
 
-/// Used by one thread at a time.
+/// For rooms that find out what they need while they read: users load(). Used by one thread at a time.
 class CheckpointReader {
 public:
     using Files = std::vector<std::optional<SafetensorsFile>>;
@@ -30,14 +28,8 @@ public:
             reader.has_manifest_ = true;
             return reader;
         }
-        EntryReader const reader(list);
-        std::vector<FileEntries> entries;
         Files files;
-        for (std::size_t i = 0; i < list.leaves.size(); ++i) {
-            files.emplace_back(SafetensorsFile::open(join_path(list.folder, list.leaves[i])));
-            entries.push_back(reader.read(*files[i], i));
-        }
-        Manifest manifest = manifest_of(list, std::move(entries));
+        Manifest manifest = read_headers(list, files);
         return CheckpointReader(std::move(list.folder), std::move(list.source), std::move(manifest), std::move(files));
     }
     /// What somebody else has found; `source` is where, for messages. `files` that are open stay so.

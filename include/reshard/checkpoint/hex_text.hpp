@@ -9,6 +9,7 @@
 #include <cstdint>      // uint64_t
 #include <string>       // string
 #include <string_view>  // string_view
+#include <vector>       // vector
 
 namespace reshard::inline v0::detail {
 
@@ -30,6 +31,16 @@ namespace reshard::inline v0::detail {
         value = (value << 4U) | static_cast<unsigned>(decimal ? c - '0' : c - 'a' + 10);
     }
     return text.size() == digits;
+}
+
+/// Eight digits of each of `count` sums. False for anything else: sums.size() is the place of the first that is none.
+[[nodiscard]] inline bool parse_sums(std::string_view text, std::size_t count, std::vector<std::uint32_t>& sums) {
+    for (std::size_t at = 0; at < text.size(); at += 8) {
+        std::uint64_t sum = 0;
+        if (!parse_hex(text.substr(at, 8), 8, sum)) return false;
+        sums.push_back(static_cast<std::uint32_t>(sum));
+    }
+    return sums.size() == count;
 }
 
 }  // namespace reshard::inline v0::detail

@@ -48,7 +48,6 @@ struct MchColumnForm {
     Index extents[max_rank]{};
     friend bool operator==(MchColumnForm const&, MchColumnForm const&) = default;
 };
-static_assert(sizeof(MchSaveHeader) % sizeof(Index) == 0 && sizeof(MchColumnForm) % sizeof(Index) == 0);
 
 [[nodiscard]] inline MchColumnForm form_of(DynamicView const& view) noexcept {
     MchColumnForm form;

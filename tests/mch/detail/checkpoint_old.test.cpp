@@ -23,26 +23,6 @@ using checkpoint_test::TempFolder;
 using checkpoint_test::write_text;
 namespace torchrec = reshard::test::torchrec;
 
-/// What a load onto that many ranks said on rank 0: the error's type and text.
-checkpoint_test::Caught load_error(std::string const& folder, World const& saved, Id count,
-                                   MchLoadOptions const& options = {}, std::string const& name = "user") {
-    World loaded = fresh_like(saved, count);
-    return checkpoint_test::caught([&] {
-        MchCheckpoint files = MchCheckpoint::open(folder);
-        Rows rows(loaded.ranks[0]);
-        files.load(name, table_of(loaded), 0, state_of(loaded.ranks[0]), rows.views(), options);
-    });
-}
-void check_error(checkpoint_test::Caught const& error, ErrorCode code, std::vector<std::string> const& parts) {
-    CAPTURE(error.message);
-    CHECK(error.code == code);
-    CHECK(contains(error.message, "Fix: "));
-    for (std::string const& part : parts) {
-        CAPTURE(part);
-        CHECK(contains(error.message, part));
-    }
-}
-
 /// A saved world whose files can be damaged.
 class Folder {
 public:
@@ -69,23 +49,10 @@ public:
 
 Index* numbers(std::vector<std::byte>& bytes) { return reinterpret_cast<Index*>(bytes.data()); }
 
-/// Three ranks read what is theirs: what they have then, or the first error.
-std::vector<Ids> load_apart(std::string const& folder, World const& saved) {
-    World loaded = fresh_like(saved, 3);
-    for (std::size_t r = 0; r < 3; ++r) {
-        static_cast<void>(MchCheckpoint::open(folder).load_redistributed(
-            "user", table_of(loaded), static_cast<Index>(r), state_of(loaded.ranks[r]), {}, {},
-            MchLoadOptions{.leave_rows = {"weights", "momentum"}}));
-    }
-    return buffers(loaded);
-}
 /// The text with the bounds of its ids changed.
 std::string with_ids(std::string text, std::string const& ids) {
     auto const begin = text.find("\"ids\":{\"user\":") + 14;
     return text.replace(begin, text.find("]]", begin) + 2 - begin, ids);
-}
-std::string text_of_bounds(MchIdBounds const& one) {
-    return concat("[", one.live, ",", one.negative, ",", one.lowest, ",", one.highest, "]");
 }
 
 }  // namespace

@@ -17,16 +17,6 @@ using checkpoint_test::read_text;
 using checkpoint_test::TempFolder;
 using checkpoint_test::write_text;
 
-/// Three ranks read what is theirs: what they have then, or the first error.
-std::vector<Ids> load_apart(std::string const& folder, World const& saved) {
-    World loaded = fresh_like(saved, 3);
-    for (std::size_t r = 0; r < 3; ++r) {
-        static_cast<void>(MchCheckpoint::open(folder).load_redistributed(
-            "user", table_of(loaded), static_cast<Index>(r), state_of(loaded.ranks[r]), {}, {},
-            MchLoadOptions{.leave_rows = {"weights", "momentum"}}));
-    }
-    return buffers(loaded);
-}
 /// The manifest with the bounds of ids changed.
 std::string with_ids(std::string const& path, std::string const& ids) {
     Manifest manifest = manifest_in(path);
@@ -34,9 +24,6 @@ std::string with_ids(std::string const& path, std::string const& ids) {
     auto const begin = text.find("\"ids\":") + 6;
     text.replace(begin, text.find("]]", begin) + 2 - begin, ids);
     return to_json(manifest);
-}
-std::string text_of_bounds(MchIdBounds const& one) {
-    return concat("[", one.live, ",", one.negative, ",", one.lowest, ",", one.highest, "]");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/mch/support/damaged.hpp
-/// \brief  Saved folders changed behind the library's back, with sums that fit.
+/// \brief  Saved folders changed behind the library's back, with sums that fit, and what loads say of them.
 #pragma once
 
 #include <reshard/checkpoint/safetensors_writer.hpp>
@@ -89,6 +89,41 @@ void rewrite(std::string const& folder, std::string const& leaf, Change const& c
 inline std::string sealed_manifest(std::string text) {
     text.resize(text.rfind(",\n  \"crc32c\": "));
     return text + reshard::detail::manifest_seal(text);
+}
+
+/// What a load onto that many ranks said on rank 0: the error's type and text.
+inline checkpoint_test::Caught load_error(std::string const& folder, World const& saved, Id count,
+                                          MchLoadOptions const& options = {}, std::string const& name = "user") {
+    World loaded = fresh_like(saved, count);
+    return checkpoint_test::caught([&] {
+        MchCheckpoint files = MchCheckpoint::open(folder);
+        Rows rows(loaded.ranks[0]);
+        files.load(name, table_of(loaded), 0, state_of(loaded.ranks[0]), rows.views(), options);
+    });
+}
+inline void check_error(checkpoint_test::Caught const& error, ErrorCode code, std::vector<std::string> const& parts) {
+    CAPTURE(error.message);
+    CHECK(error.code == code);
+    CHECK(checkpoint_test::contains(error.message, "Fix: "));
+    for (std::string const& part : parts) {
+        CAPTURE(part);
+        CHECK(checkpoint_test::contains(error.message, part));
+    }
+}
+
+/// Three ranks read what is theirs: what they have then, or the first error.
+inline std::vector<Ids> load_apart(std::string const& folder, World const& saved) {
+    World loaded = fresh_like(saved, 3);
+    for (std::size_t r = 0; r < 3; ++r) {
+        static_cast<void>(MchCheckpoint::open(folder).load_redistributed(
+            "user", table_of(loaded), static_cast<Index>(r), state_of(loaded.ranks[r]), {}, {},
+            MchLoadOptions{.leave_rows = {"weights", "momentum"}}));
+    }
+    return buffers(loaded);
+}
+/// As texts have them.
+inline std::string text_of_bounds(MchIdBounds const& one) {
+    return concat("[", one.live, ",", one.negative, ",", one.lowest, ",", one.highest, "]");
 }
 
 }  // namespace reshard::test::torchrec

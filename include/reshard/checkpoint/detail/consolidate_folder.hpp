@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_folder.hpp
 /// \brief  Folders before and after: whether files may be read and written there, and whether all ranks see them.
-/// \depends checkpoint/{commit,manifest,name_reader}, checkpoint/detail/{file_list,folder_lock}, comm/collectives.
+/// \depends checkpoint/manifest, checkpoint/detail/{file_list,folder_lock,name_reader,save_commit}, comm/collectives.
 /// POSIX.
 #pragma once
 
 #include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/name_reader.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/comm/collectives.hpp>
 
 #include <chrono>  // milliseconds

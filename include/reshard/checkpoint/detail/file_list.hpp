@@ -321,5 +321,19 @@ auto read_list(std::string const& path, Read&& read) {
     return manifest;
 }
 
+/// Opens all files of a list that is no manifest, in its order, and puts their headers together. Throws as
+/// Checkpoint::open().
+template <class Files>
+[[nodiscard]] Manifest read_headers(FileList const& list, Files& files, Access access = Access::pread) {
+    EntryReader const reader(list);
+    std::vector<FileEntries> entries;
+    for (std::size_t i = 0; i < list.leaves.size(); ++i) {
+        SafetensorsFile file = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
+        entries.push_back(reader.read(file, i));
+        files.push_back(std::move(file));
+    }
+    return manifest_of(list, std::move(entries));
+}
+
 }  // namespace detail
 }  // namespace reshard::inline v0

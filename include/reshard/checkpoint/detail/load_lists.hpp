@@ -48,14 +48,8 @@ struct LoadList {
         result.catalogue = Catalogue(std::move(list.manifest));
         return result;
     }
-    EntryReader const reader(list);
-    std::vector<FileEntries> entries;
-    for (std::size_t i = 0; i < list.leaves.size(); ++i) {
-        result.open.emplace_back(SafetensorsFile::open(join_path(list.folder, list.leaves[i])));
-        entries.push_back(reader.read(*result.open.back(), i));
-    }
-    result.opened += static_cast<Index>(entries.size());
-    result.catalogue = Catalogue(manifest_of(list, std::move(entries)), list.kind);
+    result.catalogue = Catalogue(read_headers(list, result.open), list.kind);
+    result.opened += static_cast<Index>(result.open.size());
     return result;
 }
 /// Looks at a path. `one_has_files`: the others do not. Throws as Checkpoint::open().

@@ -167,22 +167,14 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
     if (parse_hex(json.text_view(), digits, value)) return value;
     json.fail(concat("is ", quote_name(json.text_view()), ", not ", digits, " hexadecimal digits in lower case"));
 }
-/// Eight digits each of `count` sums.
 [[nodiscard]] inline std::vector<std::uint32_t> sums_from(JsonReader const& json, Index count) {
     std::string_view const text = json.text_view();
     if (text.size() != 8 * static_cast<std::size_t>(count))
         json.fail(concat("has ", text.size(), " digits, not 8 for each of ", count, " blocks"));
     std::vector<std::uint32_t> sums;
-    sums.reserve(static_cast<std::size_t>(count));
-    for (std::size_t at = 0; at < text.size(); at += 8) {
-        std::uint64_t sum = 0;
-        if (!parse_hex(text.substr(at, 8), 8, sum)) {
-            json.fail(concat("has ", quote_name(text.substr(at, 8)), " for block ", at / 8,
-                             ", which is not 8 hexadecimal digits in lower case"));
-        }
-        sums.push_back(static_cast<std::uint32_t>(sum));
-    }
-    return sums;
+    if (parse_sums(text, static_cast<std::size_t>(count), sums)) return sums;
+    json.fail(concat("has ", quote_name(text.substr(8 * sums.size(), 8)), " for block ", sums.size(),
+                     ", which is not 8 hexadecimal digits in lower case"));
 }
 
 /// A path inside the folder, in the one spelling that no other path has.

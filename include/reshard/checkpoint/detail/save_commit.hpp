@@ -116,15 +116,15 @@ public:
         if (durable_) sync_folder(folder_);
     }
 
-    /// Local, on rank 0. `bytes`: the size that the rank that wrote it told; -1: not told.
-    void check_visible(std::string_view leaf, Index bytes = -1) const {
+    /// Local, on rank 0. `bytes`: the size that the rank that wrote it told.
+    void check_visible(std::string_view leaf, Index bytes) const {
         std::string const file = path(leaf);
         if (path_kind(file) != PathKind::file) {
             raise_io(file, "rank 0 does not see what another rank has written", ENOENT,
                      "save to a folder that all ranks share.");
         }
         struct stat status {};
-        if (bytes < 0 || (::stat(file.c_str(), &status) == 0 && status.st_size == bytes)) return;
+        if (::stat(file.c_str(), &status) == 0 && status.st_size == bytes) return;
         raise(ErrorCode::io,
               concat("IoError: ", file, ": rank 0 sees ", status.st_size, " of the ", bytes,
                      " bytes that another rank has written. Fix: save to a folder that all ranks share."));

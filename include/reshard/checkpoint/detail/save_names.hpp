@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/save_names.hpp
 /// \brief  The names that a save gives: of files, of replicas and boxes inside them; and which files are its own.
-/// \depends checkpoint/detail/json_text, checkpoint/{manifest,name_reader,tensor_info}. No I/O.
+/// \depends checkpoint/detail/{json_text,name_reader}, checkpoint/{manifest,tensor_info}. No I/O.
 #pragma once
 
 #include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/detail/name_reader.hpp>
 #include <reshard/checkpoint/manifest.hpp>
-#include <reshard/checkpoint/name_reader.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
 #include <algorithm>    // sort, binary_search

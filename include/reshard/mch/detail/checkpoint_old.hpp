@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_old.hpp
-/// \brief  Folders as tables were saved before they were part of checkpoints, versions 1 and 2: read, and never
-/// written.
-///         They become a manifest in memory, and nothing else knows of them.
+/// \brief  Folders of tables as older releases saved them, versions 1 and 2: read, and never written. They become a
+///         manifest in memory, and nothing else knows of them.
 /// \depends mch/detail/checkpoint_text, checkpoint/{checkpoint_reader,hex_text}. The format: docs/mch-format.md.
 #pragma once
 
@@ -112,17 +111,9 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
     std::string const* const text = find_metadata(file.metadata(), key);
     if (text == nullptr) refuse("its metadata has no ", quote_name(key));
     Index const blocks = ceil_div(tensor.bytes(), mch_old_block_bytes);
-    if (text->size() != 8 * static_cast<std::size_t>(blocks)) {
-        refuse("its metadata has ", text->size(), " digits of sums for tensor ", quote_name(tensor.name),
-               ", which has ", 8 * blocks);
-    }
     std::vector<std::uint32_t> sums;
-    for (std::size_t at = 0; at < text->size(); at += 8) {
-        std::uint64_t sum = 0;
-        if (!parse_hex(std::string_view(*text).substr(at, 8), 8, sum))
-            refuse("its metadata has sums for tensor ", quote_name(tensor.name), " that are not in hexadecimal digits");
-        sums.push_back(static_cast<std::uint32_t>(sum));
-    }
+    if (!parse_sums(*text, static_cast<std::size_t>(blocks), sums))
+        refuse("its metadata has for ", quote_name(key), " not 8 hexadecimal digits for each of ", blocks, " runs");
     return sums;
 }
 

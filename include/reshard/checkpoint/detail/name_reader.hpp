@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/checkpoint/name_reader.hpp
+/// \file   reshard/checkpoint/detail/name_reader.hpp
 /// \brief  Whether a file's name is one that a save gives: what else lies in a folder is not a save's to remove.
 /// \depends standard library only.
 #pragma once

@@ -153,10 +153,15 @@ consteval unsigned same_rules(Distribution<M, S, Order, P...> const* /*from*/,
     ((mask |= (same_rule<P, Q> ? 1U : 0U) << axis++), ...);
     return mask;
 }
+/// One type for all pairs: a lambda per pair would instantiate the rule for each.
+struct AxesOf {
+    unsigned mask;
+    constexpr bool operator()(int axis) const { return ((mask >> axis) & 1U) != 0; }
+};
 template <class From, class To>
 consteval Kind kind_of_types() {
-    constexpr unsigned same = same_rules(static_cast<From const*>(nullptr), static_cast<To const*>(nullptr));
-    return kind_of(From::static_signature, To::static_signature, [](int axis) { return ((same >> axis) & 1U) != 0; });
+    unsigned const same = same_rules(static_cast<From const*>(nullptr), static_cast<To const*>(nullptr));
+    return kind_of(From::static_signature, To::static_signature, AxesOf{same});
 }
 
 template <class From, class To>

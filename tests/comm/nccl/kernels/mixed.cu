@@ -23,11 +23,11 @@ using test::bytes_of;
 using test::floats_of;
 using test::OnHost;
 using test::Where;
-namespace fake = test::fake_runtime;
+namespace runtime = test::fake_runtime;
 
 namespace {
 
-constexpr int world = 5;
+constexpr int sharing = 5;
 
 /// Runs body(host, comm) on ranks that share two devices; returns what each threw.
 template <class Body>
@@ -69,8 +69,8 @@ TEST_SUITE("comm/device_or_host_memory") {
         std::atomic<int> compared{0};
         for (Index const window : {Index{700}, Index{16} << 20}) {
             OnHost const kernels;
-            fake::set_elsewhere(fake::Elsewhere::pageable);
-            test::check_none(on_threads(world, window, [&](ThreadCommunicator& host, auto& comm) {
+            runtime::set_elsewhere(runtime::Elsewhere::pageable);
+            test::check_none(on_threads(sharing, window, [&](ThreadCommunicator& host, auto& comm) {
                 test::check_moves(host, comm, test::seeds(150), static_cast<std::uint64_t>(window), true, compared);
             }));
         }
@@ -82,16 +82,16 @@ TEST_SUITE("comm/device_or_host_memory") {
         std::atomic<int> compared{0};
         for (Index const window : {Index{4096}, Index{16} << 20}) {
             OnHost const kernels;
-            fake::set_elsewhere(fake::Elsewhere::pageable);
+            runtime::set_elsewhere(runtime::Elsewhere::pageable);
             StagedOnHostOptions options(nullptr);
             options.window_bytes = window;
             int const before = test::launches(detail::copy_boxes_kernel<detail::CopyBox>);
-            test::check_none(on_staged(world, options, [&](ThreadCommunicator& host, OverHost& comm) {
+            test::check_none(on_staged(sharing, options, [&](ThreadCommunicator& host, OverHost& comm) {
                 test::check_moves(host, comm, test::seeds(80), static_cast<std::uint64_t>(window), true, compared);
                 OverHost part = comm.split(comm.rank() % 2, 0);
                 test::check_moves(host, comm, test::seeds(2), 7, true, compared);
                 CHECK(part.stream() == comm.stream());
-                CHECK(comm.staging_bytes() <= 2 * window + 256 * world);
+                CHECK(comm.staging_bytes() <= 2 * window + 256 * sharing);
             }));
             CHECK(test::launches(detail::copy_boxes_kernel<detail::CopyBox>) > before);
         }
@@ -102,7 +102,7 @@ TEST_SUITE("comm/device_or_host_memory") {
         for (Index const window : {Index{256}, Index{5000}, Index{1} << 20}) {
             CAPTURE(window);
             OnHost const kernels;
-            fake::Stream const stream;
+            runtime::Stream const stream;
             StagingOptions pinned = pinned_staging();
             pinned.release = [](std::byte* memory, Index bytes) noexcept {
                 std::fill(memory, memory + bytes, std::byte{0x55});  // somebody else gets it
@@ -146,7 +146,7 @@ TEST_SUITE("comm/device_or_host_memory") {
                 CHECK(floats_of(target) == wanted);
             }
         }
-        fake::Stream const stream;
+        runtime::Stream const stream;
         detail::HostPassage passage("test", stream, 0, pinned_staging(), 100);
         detail::DeviceOrHostMemory const memory(passage, {});
         Buffer const there(bytes_of({1.0F}), stream);
@@ -161,7 +161,7 @@ TEST_SUITE("comm/device_or_host_memory") {
 
     TEST_CASE("what is done to tensors of the host comes after what was in the stream, and is done on return") {
         OnHost const kernels;
-        fake::Stream const stream;
+        runtime::Stream const stream;
         detail::HostPassage passage("test", stream, 0, pinned_staging(), 4096);
         detail::DeviceOrHostMemory const memory(passage, {});
         std::vector<float> const numbers{1, 2, 3, 4};
@@ -200,7 +200,7 @@ TEST_SUITE("comm/device_or_host_memory") {
 
     TEST_CASE("batches of tensors anywhere: rounds share one workspace of the device") {
         OnHost const kernels;
-        fake::set_elsewhere(fake::Elsewhere::pageable);
+        runtime::set_elsewhere(runtime::Elsewhere::pageable);
         test::check_none(on_threads(2, Index{1} << 16, [&](ThreadCommunicator& host, auto& comm) {
             Where const places[] = {Where::pageable, Where::device, Where::pinned};
             std::vector<float> const numbers(8, static_cast<float>(comm.rank() + 1));
@@ -237,7 +237,7 @@ TEST_SUITE("comm/device_or_host_memory") {
 
     TEST_CASE("what a rank cannot work on is refused on every rank, and nothing is poisoned") {
         OnHost const kernels;
-        fake::set_elsewhere(fake::Elsewhere::pageable);
+        runtime::set_elsewhere(runtime::Elsewhere::pageable);
         auto const move = plan(owed, halves);
         auto const check = [&](ThreadCommunicator& host, auto& comm) {
             bool const culprit = comm.rank() == 1;
@@ -252,9 +252,9 @@ TEST_SUITE("comm/device_or_host_memory") {
                 CHECK_THROWS_WITH_AS(static_cast<void>(prepare(move, comm, view, to, options)), doctest::Contains(text),
                                      BufferError);
             };
-            if (culprit) fake::claim(target.data(), 16, 3);
+            if (culprit) runtime::claim(target.data(), 16, 3);
             refused(from, {}, "this is memory of device 3");
-            if (culprit) fake::claim(target.data(), 16, fake::pageable_host);
+            if (culprit) runtime::claim(target.data(), 16, runtime::pageable_host);
             TensorView<float> const crooked(reinterpret_cast<float*>(source.data() + 2), Shape{8});
             refused(culprit ? crooked : from, {}, "rank 1 of 2: reshard::prepare: source is not aligned");
             PrepareOptions given;
@@ -271,7 +271,7 @@ TEST_SUITE("comm/device_or_host_memory") {
         auto const without = on_staged(2, StagedOnHostOptions(nullptr), [&](ThreadCommunicator&, OverHost& comm) {
             Buffer const source(bytes_of(std::vector<float>(8)), comm.stream(), Where::pageable);
             Buffer const target(bytes_of(std::vector<float>(4)), comm.stream());
-            if (comm.rank() == 1) fake::fail("cudaMallocHost", cudaErrorMemoryAllocation);
+            if (comm.rank() == 1) runtime::fail("cudaMallocHost", cudaErrorMemoryAllocation);
             static_cast<void>(prepare(move, comm, view_of<float>(source, 8), view_of<float>(target, 4)));
         });
         for (auto const& each : without) {
@@ -282,7 +282,7 @@ TEST_SUITE("comm/device_or_host_memory") {
 
     TEST_CASE("a device that is never done, or fails, ends the plan on all ranks") {
         OnHost const kernels;
-        fake::set_elsewhere(fake::Elsewhere::pageable);
+        runtime::set_elsewhere(runtime::Elsewhere::pageable);
         static std::atomic<bool> freed;
         freed = false;
         auto const run = [&](ThreadCommunicator& host, auto& comm, auto&& fault) {
@@ -300,7 +300,7 @@ TEST_SUITE("comm/device_or_host_memory") {
         StagedOnHostOptions patience(nullptr);
         patience.deadline = std::chrono::milliseconds(200);
         auto const never = on_staged(2, patience, [&](ThreadCommunicator& host, OverHost& comm) {
-            run(host, comm, [](OverHost& mine) { fake::hold(mine.stream(), freed); });
+            run(host, comm, [](OverHost& mine) { runtime::hold(mine.stream(), freed); });
         });
         CAPTURE(never[0].text);
         CAPTURE(never[1].text);
@@ -310,7 +310,7 @@ TEST_SUITE("comm/device_or_host_memory") {
         freed = true;
         ++OnHost::kept;  // the window that the device may still use
         auto const failing = [&](ThreadCommunicator& host, auto& comm) {
-            run(host, comm, [](auto&) { fake::fail("cudaStreamQuery", cudaErrorIllegalAddress); });
+            run(host, comm, [](auto&) { runtime::fail("cudaStreamQuery", cudaErrorIllegalAddress); });
         };
         for (auto const& ended : {on_threads(2, 4096, failing), on_staged(2, StagedOnHostOptions(nullptr), failing)}) {
             CHECK(ended[1].code == ErrorCode::transport);

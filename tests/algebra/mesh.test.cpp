@@ -47,7 +47,7 @@ TEST_CASE("names are labels: meshes that differ only in names are the same mesh"
     CHECK_THROWS_AS(static_cast<void>(named.axis("pp")), MeshError);
     CHECK_THROWS_AS(static_cast<void>(plain.axis("")), MeshError);
     CHECK_THROWS_AS(static_cast<void>(Mesh{2}.named("sixteen letters!")), MeshError);
-    CHECK((Mesh{2}.named("fifteen letters")).axis("fifteen letters") == 0);
+    CHECK((Mesh{2}.named("fifteen_letters")).axis("fifteen_letters") == 0);
 }
 
 TEST_CASE("a mesh is its extents and its ranks in order") {

@@ -20,6 +20,10 @@ std::string complaint(char const* text) {
         static_cast<void>(parse(text, Shape{8, 8}));
     } catch (NotationError const& error) {
         return error.message();
+    } catch (MeshError const& error) {  // of names
+        return error.message();
+    } catch (PlacementError const& error) {
+        return error.message();
     }
     return "no error";
 }
@@ -70,14 +74,52 @@ TEST_CASE("spaces are ignored, brackets around placements are optional") {
     CHECK(distribution(Mesh{2, 4}, shape, "S0,S0@1,0") == parse("(2,4):(S0,S0)@1,0", shape));
 }
 
+TEST_CASE("axes have names where the mesh has them") {
+    Shape const shape{8, 8};
+    auto const mesh = Mesh{2, 4}.named("dp", "tp");
+    CHECK(to_string(distribution<Replicate, Shard<0>>(mesh, shape)) == "(dp=2,tp=4):(R,S0)");
+    CHECK(to_string(mesh.on(first_rank(8))) == "(dp=2,tp=4)+8");
+    auto const read = parse(" ( dp = 2 , tp=4 ) + 8:(S0,S0)@tp,dp", shape);
+    CHECK(read.mesh().axis("tp") == 1);
+    CHECK(to_string(read) == "(dp=2,tp=4)+8:(S0,S0)@1,0");
+    CHECK(parse("(dp=2,4):(R,S0)", shape).mesh().axis("dp") == 0);
+    CHECK(to_string(parse("(dp=2,4):(R,S0)", shape)) == "(dp=2,4):(R,S0)");
+    CHECK(parse("(dp=2,tp=4):(R,S0)", shape) == parse("(2,4):(R,S0)", shape));
+    CHECK(complaint("(dp=2,tp=4):[tq]").find("no axis") != std::string::npos);
+    CHECK(complaint("(dp=2,dp=4):(R,R)") ==
+          "reshard::Mesh: two axes are called 'dp'. Fix: give each a name of its own.");
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.named("d p")), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(Mesh{2}.named("2d")), MeshError);
+}
+
+TEST_CASE("cuts may be listed by dimension, as JAX's PartitionSpec does, and dimensions counted from the end") {
+    Shape const shape{8, 8};
+    auto const same = [&](char const* text, char const* printed) {
+        CAPTURE(text);
+        CHECK(to_string(parse(text, shape)) == printed);
+    };
+    same("(dp=2,tp=4):[tp,-]", "(dp=2,tp=4):(R,S0)");
+    same("(dp=2,tp=4):[-,tp]", "(dp=2,tp=4):(R,S1)");
+    same("(dp=2,tp=4):[tp]", "(dp=2,tp=4):(R,S0)");
+    same("(dp=2,tp=4):[]", "(dp=2,tp=4):(R,R)");
+    same("(dp=2,tp=4):[tp,dp]", "(dp=2,tp=4):(S1,S0)");
+    same("(dp=2,tp=4):[(dp,tp)]", "(dp=2,tp=4):(S0,S0)");
+    same("(dp=2,tp=4):[(tp,dp),-]", "(dp=2,tp=4):(S0,S0)@1,0");
+    same("(2,2,2):[ 1 , ( 2 , 0 ) ]", "(2,2,2):(S1,S0,S1)@2,0");
+    same("(2,4):(S-2,S-1)", "(2,4):(S0,S1)");
+    CHECK(distribution(Mesh{2, 4}.named("dp", "tp"), shape, "[tp,-]") == parse("(2,4):(R,S0)", shape));
+    CHECK(complaint("(2,4):[0,0]").find("an axis cuts twice") != std::string::npos);
+    CHECK(complaint("(2,4):[-,-,0]").find("more than the 2 dimensions") != std::string::npos);
+}
+
 TEST_CASE("a complaint shows the text, the position and an example") {
     CHECK(complaint("(2,4):(R,X)") ==
           "reshard::parse: expected 'S' at position 9 of '(2,4):(R,X)'. "
           "Fix: write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.");
     CHECK(complaint("(2,4):(R,P)").find("expected one of + avg < > * & | ^ after P") != std::string::npos);
-    CHECK(complaint("(2):(S-1)") ==
-          "reshard::parse: a dimension is counted from the end at position 6 of '(2):(S-1)'. "
-          "Fix: count from 0: the last of two dimensions is S1.");
+    CHECK(complaint("(2):(S-3)") ==
+          "reshard::parse: no dimension S-3 in a tensor of 2 at position 8 of '(2):(S-3)'. "
+          "Fix: S-1 is the last dimension, S0 the first.");
     for (char const* torch : {"(2):(Shard(0))", "(2):(Replicate())", "(2):(Partial())"}) {
         CHECK(complaint(torch) == concat("reshard::parse: a placement is spelt as in PyTorch at position 5 of '", torch,
                                          "'. Fix: write S0 for Shard(0), R for Replicate() and P+ for Partial(), as in "
@@ -86,7 +128,7 @@ TEST_CASE("a complaint shows the text, the position and an example") {
     CHECK(complaint("(2,4):(R,S8)").find("at most 8 dimensions") != std::string::npos);
     CHECK(complaint("(1,1,1,1,1,1,1,1,1):(R)").find("at most 8 axes") != std::string::npos);
     CHECK(complaint("(1):(R,R,R,R,R,R,R,R,R)").find("at most 8 axes") != std::string::npos);
-    CHECK(complaint("(2,4):(S0,S0)@2").find("the order names no axis of the mesh") != std::string::npos);
+    CHECK(complaint("(2,4):(S0,S0)@2").find("the mesh has no axis 2") != std::string::npos);
     CHECK(complaint("(9999999999999999999):(R)").find("does not fit 64 bits") != std::string::npos);
 }
 
@@ -107,7 +149,28 @@ TEST_CASE("text that is not the notation is refused") {
                              "(2,4):(R,S0) x",
                              "(2,,4):(R,R)",
                              "(-2):(R)",
-                             "(2):(S-1)",
+                             "(2):(S-0)",
+                             "(2):(S-9)",
+                             "(2):(S--1)",
+                             "(2):[",
+                             "(2):[]]",
+                             "(2):[0",
+                             "(2):[0,]",
+                             "(2):[0,-,-]",
+                             "(2):[1]",
+                             "(2):[0,0]",
+                             "(2):[(0,0)]",
+                             "(2):[()]",
+                             "(2):[(0]",
+                             "(2):[x]",
+                             "(x=2):[y]",
+                             "(x=2,x=2):[x]",
+                             "(x=):(R)",
+                             "(=2):(R)",
+                             "(x 2):(R)",
+                             "(x):(R)",
+                             "(sixteen_letters_=2):(R)",
+                             "(2,2):(S0,S0)@x",
                              "(2):(S0:)",
                              "(2):(S0:cyc)",
                              "(2):(S0:bal2)",

@@ -38,5 +38,6 @@ TEST_SUITE("checkpoint/placed_tensor") {
         CHECK(placed("(2,2):(R,S0)", Shape{6, 4}, DType::f4) == "(2,2):(R,R)");
         CHECK(PlacementRule("(2,3):(R,R)").mesh().size() == 6);
         CHECK(caught([] { PlacementRule("2,3:(R,R)"); }).code == ErrorCode::notation);
+        CHECK(caught([] { PlacementRule("(2):(S -1)"); }).code == ErrorCode::notation);
     }
 }

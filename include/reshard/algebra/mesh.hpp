@@ -12,7 +12,13 @@
 
 namespace reshard::inline v0 {
 
-/// The name of a mesh axis ("dp", "tp"): at most 15 characters.
+namespace detail {
+constexpr bool is_name_character(char c, bool first) noexcept {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && c >= '0' && c <= '9');
+}
+}  // namespace detail
+
+/// The name of a mesh axis ("dp", "tp"): at most 15 letters, digits and `_`, no digit first. Empty: it has none.
 class AxisName {
 public:
     constexpr AxisName() = default;
@@ -22,7 +28,14 @@ public:
                   concat("reshard::Mesh: the axis name '", text, "' is longer than 15 characters. Fix: shorten it."));
         }
         int size = 0;
-        for (char c : text) text_[size++] = c;
+        for (char c : text) {
+            if (!detail::is_name_character(c, size == 0)) {
+                raise(ErrorCode::mesh, concat("reshard::Mesh: the axis name '", text,
+                                              "' cannot be told from other text. Fix: use letters, digits and _, no "
+                                              "digit first."));
+            }
+            text_[size++] = c;
+        }
     }
     constexpr AxisName(char const* text) : AxisName(std::string_view(text)) {}
     [[nodiscard]] constexpr std::string_view view() const noexcept { return text_; }
@@ -129,8 +142,10 @@ public:
         return {0, IndexList(list, size_)};
     }
 
-    /// Labels the axes, outer to inner.
+    /// Labels the axes, outer to inner. Throws MeshError when two have one name.
     void name_axes(InlineList<AxisName, max_axes> const& names);
+    void take_names(DynamicMesh const& mesh);  ///< those of a mesh of as many axes
+    [[nodiscard]] constexpr bool is_named() const noexcept { return named_; }
     [[nodiscard]] std::string_view axis_name(int axis) const noexcept;
     /// The axis called `name`. Throws MeshError when there is none.
     [[nodiscard]] int axis(std::string_view name) const;
@@ -258,6 +273,7 @@ public:
     [[nodiscard]] constexpr Mesh on(RankList const& ranks) const {
         Mesh copy = *this;
         static_cast<DynamicMesh&>(copy) = DynamicMesh(extents(), ranks);
+        if (is_named()) copy.take_names(*this);
         return copy;
     }
     /// The same mesh with labelled axes: `Mesh{2, 4}.named("dp", "tp")`.

@@ -32,12 +32,24 @@ RESHARD_INLINE void DynamicMesh::intern_ranks(IndexList const& ranks) {
 
 RESHARD_INLINE void DynamicMesh::name_axes(InlineList<AxisName, max_axes> const& names) {
     if (names.size() != axes()) raise_names(names.size());
+    for (int a = 0; a < axes(); ++a) {
+        for (int b = 0; b < a; ++b) {
+            if (names[a].view().empty() || names[a].view() != names[b].view()) continue;
+            raise(ErrorCode::mesh, concat("reshard::Mesh: two axes are called '", names[a].view(),
+                                          "'. Fix: give each a name of its own."));
+        }
+    }
     Index const count = listed_ ? Index{2} * size_ : 1;
     std::vector<Index> table(static_cast<std::size_t>(count + Index{2} * axes()));
     for (Index i = 0; i < count; ++i) table[static_cast<std::size_t>(i)] = i < numbers() ? number(i) : place(i - size_);
     std::memcpy(table.data() + count, names.begin(), sizeof(AxisName) * static_cast<std::size_t>(axes()));
     numbers_.many = detail::intern(table.data(), count + Index{2} * axes());
     interned_ = named_ = true;
+}
+RESHARD_INLINE void DynamicMesh::take_names(DynamicMesh const& mesh) {
+    InlineList<AxisName, max_axes> names;
+    for (int a = 0; a < mesh.axes(); ++a) names.push_back(AxisName(mesh.axis_name(a)));
+    name_axes(names);
 }
 RESHARD_INLINE std::string_view DynamicMesh::axis_name(int axis) const noexcept {
     if (!named_) return {};

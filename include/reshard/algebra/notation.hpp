@@ -3,13 +3,19 @@
 /// \brief  The one notation of distributions, printed and parsed: `(2,4):(R,S0)`, `(8):(P+)`, `(2,4):(S0,S0)@1,0`.
 /// \depends distribution, <string>.
 ///
-///     distribution = mesh ":" "(" placements ")" [ "@" axes ]
+///     distribution = mesh ":" ( "(" placements ")" [ "@" axes ] | "[" cuts "]" )
 ///     mesh         = "(" extents ")" [ "+" first rank | "[" ranks "]" ]
+///     extent       = [ name "=" ] number
 ///     placement    = "R" | "S" dim [ ":bal" | ":cyc" block | "[" boundaries "]" ]
 ///                  | "P" ( "+" | "*" | "<" | ">" | "&" | "|" | "^" | "avg" )
+///     cut          = "-" | axis | "(" axes ")"
 ///
 /// `@` lists, first cut first, the axes of every dimension whose cutting order is not ascending. Spaces are
-/// ignored when parsing. Law: parse(print(d)) == d.
+/// ignored when parsing. Law: parse(print(d)) == d. Of what can be said in several ways only one is printed:
+///
+///     (dp=2,tp=4):[tp,-]           (dp=2,tp=4):(R,S0)    per dimension the axes that cut it, as JAX's PartitionSpec
+///     (dp=2,tp=4):[(tp,dp)]        (dp=2,tp=4):(S0,S0)@1,0    first cut first; what is not listed is not cut
+///     (2,4):(R,S-1) of a matrix    (2,4):(R,S1)          dimensions from the end
 #pragma once
 
 #include <reshard/algebra/distribution.hpp>

@@ -75,6 +75,13 @@ public:
         if (position_ == start) fail("expected a number");
         return value;
     }
+    /// Letters, digits and `_`, a letter or `_` first; empty if none stands here.
+    [[nodiscard]] std::string_view identifier() {
+        skip();
+        std::size_t const start = position_;
+        while (position_ < text_.size() && is_name_character(text_[position_], position_ == start)) ++position_;
+        return text_.substr(start, position_ - start);
+    }
     [[nodiscard]] bool stands(std::string_view token) {
         skip();
         return text_.substr(position_, token.size()) == token;
@@ -104,7 +111,15 @@ inline IndexList read_numbers(NotationReader& reader, std::string_view close) {
     return IndexList(values.data(), static_cast<Index>(values.size()));
 }
 
-inline Placement read_placement(NotationReader& reader) {
+/// An axis by its name or its number.
+inline std::int8_t read_axis(NotationReader& reader, DynamicMesh const& mesh) {
+    std::string_view const name = reader.identifier();
+    Index const axis = name.empty() ? reader.number() : mesh.axis(name);
+    if (axis >= mesh.axes()) reader.fail(concat("the mesh has no axis ", axis));
+    return static_cast<std::int8_t>(axis);
+}
+
+inline Placement read_placement(NotationReader& reader, int dims) {
     for (std::string_view const torch : {"Shard", "Replicate", "Partial"}) {
         if (!reader.stands(torch)) continue;
         reader.fail("a placement is spelt as in PyTorch",
@@ -121,11 +136,14 @@ inline Placement read_placement(NotationReader& reader) {
         reader.fail(concat("expected one of ", symbols, "after P"));
     }
     reader.expect("S");
-    if (reader.stands("-")) {
-        reader.fail("a dimension is counted from the end", "count from 0: the last of two dimensions is S1.");
+    bool const from_end = reader.take("-");
+    Index dim = reader.number();
+    if (dim > max_rank - (from_end ? 0 : 1)) reader.fail("a tensor has at most 8 dimensions");
+    if (from_end && (dim == 0 || dim > dims)) {
+        reader.fail(concat("no dimension S-", dim, " in a tensor of ", dims),
+                    "S-1 is the last dimension, S0 the first.");
     }
-    Index const dim = reader.number();
-    if (dim >= max_rank) reader.fail("a tensor has at most 8 dimensions");
+    if (from_end) dim = dims - dim;
     SplitRule rule;
     for (int i = split_count - 1; i > 0 && rule.kind == SplitKind::chunk; --i) {  // chunk is what is left
         SplitKind const kind = static_cast<SplitKind>(i);
@@ -136,23 +154,51 @@ inline Placement read_placement(NotationReader& reader) {
     return Placement::shard(static_cast<int>(dim), rule);
 }
 
-/// `R,S0` or `(R,S0)`, then an optional order.
-inline void read_placements(NotationReader& reader, Placements& placements, AxisList& order) {
-    bool const bracketed = reader.take("(");
+/// Which axes cut each dimension, first cut first, as in JAX's PartitionSpec: `[tp,-]`, `[(dp,tp)]`, `[1,0]`.
+inline void read_cuts(NotationReader& reader, DynamicMesh const& mesh, int dims, Placements& placements,
+                      AxisList& order) {
+    for (int axis = 0; axis < mesh.axes(); ++axis) placements.push_back(Placement::replicate());
+    if (reader.take("]")) return;
+    int dim = 0;
     do {
-        if (placements.size() == max_axes) reader.fail("a mesh has at most 8 axes");
-        placements.push_back(read_placement(reader));
+        if (dim == dims) reader.fail(concat("more than the ", dims, " dimensions of the tensor"));
+        if (!reader.take("-")) {
+            bool const several = reader.take("(");
+            do {
+                std::int8_t const axis = read_axis(reader, mesh);
+                if (!placements[axis].is_replicate()) reader.fail("an axis cuts twice", "let each axis cut once.");
+                placements[axis] = Placement::shard(dim);
+                order.push_back(axis);
+            } while (several && reader.take(","));
+            if (several) reader.expect(")");
+        }
+        ++dim;
     } while (reader.take(","));
-    if (bracketed) reader.expect(")");
-    if (reader.take("@")) {
+    reader.expect("]");
+}
+
+/// `R,S0` or `(R,S0)`, then an optional order; or the axes of each dimension in square brackets.
+inline DynamicDistribution read_placements(NotationReader& reader, DynamicMesh const& mesh, DynamicShape const& shape) {
+    Placements placements;
+    AxisList order;
+    if (reader.take("[")) {
+        read_cuts(reader, mesh, shape.rank(), placements, order);
+    } else {
+        bool const bracketed = reader.take("(");
         do {
-            Index const axis = reader.number();
-            if (axis >= placements.size() || order.size() == max_axes)
-                reader.fail("the order names no axis of the mesh");
-            order.push_back(static_cast<std::int8_t>(axis));
+            if (placements.size() == max_axes) reader.fail("a mesh has at most 8 axes");
+            placements.push_back(read_placement(reader, shape.rank()));
         } while (reader.take(","));
+        if (bracketed) reader.expect(")");
+        if (reader.take("@")) {
+            do {
+                if (order.size() == max_axes) reader.fail("the order names an axis twice");
+                order.push_back(read_axis(reader, mesh));
+            } while (reader.take(","));
+        }
     }
     if (!reader.at_end()) reader.fail("unexpected text");
+    return DynamicDistribution(mesh, shape, placements, order);
 }
 
 }  // namespace detail
@@ -170,8 +216,11 @@ RESHARD_INLINE std::string to_string(Placement const& placement) {
     return text;
 }
 RESHARD_INLINE std::string to_string(DynamicMesh const& mesh) {
-    std::string text = "(";
-    detail::print_list(text, mesh.extents().begin(), mesh.axes());
+    std::string text;
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        std::string_view const name = mesh.axis_name(axis);
+        text += concat(axis == 0 ? "(" : ",", name, name.empty() ? "" : "=", mesh.extent(axis));
+    }
     text += ')';
     if (mesh.is_listed()) {
         RankList const list = mesh.ranks();
@@ -198,16 +247,24 @@ RESHARD_INLINE std::string to_string(DynamicDistribution const& distribution) {
 RESHARD_INLINE DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
                                                 std::string_view placements) {
     detail::NotationReader reader(placements);
-    Placements list;
-    AxisList order;
-    detail::read_placements(reader, list, order);
-    return DynamicDistribution(mesh, shape, list, order);
+    return detail::read_placements(reader, mesh, shape);
 }
 RESHARD_INLINE DynamicDistribution parse(std::string_view text, DynamicShape const& shape) {
     detail::NotationReader reader(text);
     reader.expect("(");
-    IndexList const extents = detail::read_numbers(reader, ")");
-    if (extents.size() > max_axes) reader.fail("a mesh has at most 8 axes");
+    Indices extents;
+    InlineList<AxisName, max_axes> names;
+    bool named = false;
+    do {
+        if (extents.size() == max_axes) reader.fail("a mesh has at most 8 axes");
+        names.push_back(AxisName(reader.identifier()));
+        if (!names.back().view().empty()) {
+            named = true;
+            reader.expect("=");
+        }
+        extents.push_back(reader.number());
+    } while (reader.take(","));
+    reader.expect(")");
     RankList ranks;
     if (reader.take("+")) {
         ranks.first = reader.number();
@@ -215,12 +272,9 @@ RESHARD_INLINE DynamicDistribution parse(std::string_view text, DynamicShape con
         ranks.ranks = detail::read_numbers(reader, "]");
     }
     reader.expect(":");
-    Indices list;
-    for (Index extent : extents) list.push_back(extent);
-    Placements placements;
-    AxisList order;
-    detail::read_placements(reader, placements, order);
-    return DynamicDistribution(DynamicMesh(list, ranks), shape, placements, order);
+    DynamicMesh mesh(extents, ranks);
+    if (named) mesh.name_axes(names);
+    return detail::read_placements(reader, mesh, shape);
 }
 RESHARD_INLINE DynamicShape parse_shape(std::string_view text) {
     detail::NotationReader reader(text);

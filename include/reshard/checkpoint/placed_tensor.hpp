@@ -26,16 +26,14 @@ struct PlacedTensor {
 /// One mesh, placements and order for tensors of any shape, in the notation of distributions: "(2,2):(S0,R)".
 class PlacementRule {
 public:
-    /// Throws NotationError.
-    explicit PlacementRule(std::string_view notation) : any_(parse(notation, shape_of_all_dimensions())) {}
+    /// Throws NotationError, also for dimensions counted from the end: tensors have different ones.
+    explicit PlacementRule(std::string_view notation);
 
     [[nodiscard]] DynamicMesh const& mesh() const noexcept { return any_.mesh(); }
     /// Along mesh axes that cut a dimension the tensor does not have, or elements smaller than a byte, it has copies.
     [[nodiscard]] DynamicDistribution of(DynamicShape const& shape, DType dtype) const;
 
 private:
-    [[nodiscard]] static DynamicShape shape_of_all_dimensions();
-
     DynamicDistribution any_;
 };
 

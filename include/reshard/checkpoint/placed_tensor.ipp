@@ -15,6 +15,19 @@ RESHARD_INLINE std::vector<PlacedTensor> placed_tensors(std::span<LocalTensor co
     return placed;
 }
 
+RESHARD_INLINE PlacementRule::PlacementRule(std::string_view notation) {
+    std::string text(notation);
+    std::erase(text, ' ');
+    if (text.find("S-") != std::string::npos) {
+        raise(
+            ErrorCode::notation,
+            concat("reshard::PlacementRule: '", notation,
+                   "' counts a dimension from the end, and is for tensors of any number of them. Fix: count from 0."));
+    }
+    DynamicShape const all_dimensions(Indices{1, 1, 1, 1, 1, 1, 1, 1});
+    any_ = parse(notation, all_dimensions);
+}
+
 RESHARD_INLINE DynamicDistribution PlacementRule::of(DynamicShape const& shape, DType dtype) const {
     Placements placements;
     AxisList order = any_.signature().order();
@@ -26,12 +39,6 @@ RESHARD_INLINE DynamicDistribution PlacementRule::of(DynamicShape const& shape, 
     for (int axis = 0; axis < mesh().axes(); ++axis)
         if (!any_.signature()[axis].is_shard()) order.push_back(static_cast<std::int8_t>(axis));
     return DynamicDistribution(mesh(), shape, placements, order);
-}
-
-RESHARD_INLINE DynamicShape PlacementRule::shape_of_all_dimensions() {
-    Indices extents;
-    for (int dim = 0; dim < max_rank; ++dim) extents.push_back(1);
-    return DynamicShape(extents);
 }
 
 }  // namespace reshard::inline v0

@@ -28,6 +28,14 @@ public:
           rank_(rank),
           width_(width),
           seed_(seed) {
+        for (int r = 0; r < ranks; ++r) {
+            if (table_.range(r).size() >= 2) continue;
+            reshard::raise(reshard::ErrorCode::shape,
+                           reshard::concat("--slots ", slots, ": rank ", r, " of ", ranks, " would have ",
+                                           table_.range(r).size(),
+                                           ", but needs one for an id and one for those that find none. Fix: at least ",
+                                           2 * ranks * ranks, "."));
+        }
         // The ranks' iterations are the trainer's steps; LFU counts, and how long ago breaks its ties.
         table_.metadata.push_back({std::string(reshard::mch_last_access)});
         auto const entries = static_cast<std::size_t>(table_.range(rank).size());
@@ -39,7 +47,7 @@ public:
         adagrad_.assign(entries, 0.0F);
         gradient_.assign(rows_.size(), 0.0F);
         touched_.assign(entries, false);
-        for (Index i = 0; i <= table_.parts(); ++i) segments_.push_back(table_.segment(i));
+        for (Index i = 0; i <= 1024; ++i) segments_.push_back(table_.segment(i));  // room for tables of as many ranks
         for (std::size_t i = 0; i < entries; ++i) slots_[i] = first_slot() + static_cast<Index>(i);
     }
 

@@ -125,15 +125,15 @@ public:
 
         Plan<> const in = plan(incoming, product.x);
         Plan<> const out = plan(product.y, outgoing_);
-        x_ = forward_in_.add("activations", in, input);
+        x_ = forward_in_.add("input", in, input);
         y_ = local_tensor<Sum>(product.y, rank);
-        sums_ = forward_out_.add("activations", out, y_.view());
+        sums_ = forward_out_.add("output", out, y_.view());
         output_ = local_tensor<float>(outgoing_, rank);
 
         output_gradient_ = local_tensor<float>(outgoing_, rank);
-        dy_ = backward_out_.add("gradient of activations", out.adjoint(), output_gradient_.view());
+        dy_ = backward_out_.add("gradient of output", out.adjoint(), output_gradient_.view());
         dx_ = local_tensor<Sum>(in.adjoint().from(), rank);
-        input_sums_ = backward_in_.add("gradient of activations", in.adjoint(), dx_.view());
+        input_sums_ = backward_in_.add("gradient of input", in.adjoint(), dx_.view());
         input_gradient_ = local_tensor<float>(incoming, rank);
         for (Transitions* one : transitions()) one->prepare();
     }

@@ -3,6 +3,7 @@
 /// \brief  One program, two ways to start it: alone its ranks are threads, under mpirun they are processes.
 #pragma once
 
+#include <reshard/comm/any_communicator.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/threads.hpp>
 #ifdef RESHARD_EXAMPLES_MPI
@@ -73,8 +74,8 @@ std::string ranks_text(C const& comm) {
 }
 
 /// Work that concerns one rank alone, such as reading files: what fails on one fails on all, with the same error.
-template <reshard::Communicator C, class Work>
-void together(C& comm, Work&& work) {
+template <class Work>
+void together(reshard::CommunicatorRef comm, Work&& work) {
     reshard::Verdict verdict;
     try {
         work();

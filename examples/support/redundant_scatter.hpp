@@ -41,9 +41,8 @@ inline reshard::Collectives one_per_tensor(std::span<reshard::LocalTensor const>
 /// Collective. All is done to make it fast that does not take away what it is: the reads are those of the strategies,
 /// memory is of one tensor, and a scatter is one exchange without another word. Throws as load(); a read that fails
 /// throws on its rank alone.
-template <reshard::Communicator C>
-reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard::LocalTensor const> tensors, C& comm,
-                                      reshard::ReadOptions const& reads = {}) {
+inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard::LocalTensor const> tensors,
+                                             reshard::CommunicatorRef comm, reshard::ReadOptions const& reads = {}) {
     using namespace reshard;
     namespace parts = reshard::detail;
     auto const start = std::chrono::steady_clock::now();
@@ -66,7 +65,7 @@ reshard::LoadReport redundant_scatter(std::string const& path, std::span<reshard
         largest = larger(largest, extent.bytes());
         if (extent.bytes() != 0) files.open(extent.file);
     }
-    Workspace const memory = CommunicatorRef(comm).allocate(largest);
+    Workspace const memory = comm.allocate(largest);
     std::byte* const whole = memory.data();
     report.extra_bytes = largest;
     parts::fill_identities(tensors, comm.rank());

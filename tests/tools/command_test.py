@@ -4,8 +4,8 @@
 
     command_test.py CHECKPOINT RESHARD [LAUNCHER OPTION...]
 
-CHECKPOINT is the example that saves something to look at. With a launcher the verbs that have ranks run as processes,
-and the others, which have none, are left to the run without.
+CHECKPOINT is the example that saves something to look at. With a launcher ranks are processes, and a short story is told:
+starting them takes long, and what they do is the same.
 """
 import json
 import pathlib
@@ -67,8 +67,8 @@ def test_help(here):
     expect(len(verbs) >= 10, "there are ten verbs")
     for verb in verbs:
         ask(verb, "--help", says=["Example:\n", f"reshard {verb}"])
-    ask(status=2, says="--help")
-    ask("no-such-verb", status=2, says="--help")
+    ask(status=2, says="name a verb")
+    ask("no-such-verb", status=2, says="no-such-verb")
     ask("explain", ROWS, status=2, says="reshard explain: TO is required")
 
 
@@ -215,10 +215,21 @@ def test_any_words(here):
             sys.exit(f"seed {seed}: reshard {line}\nended with {result.returncode}\n{result.stdout}{result.stderr}")
 
 
-tests = [test_verify, test_consolidate_and_shard, test_compare]
-if not LAUNCHER:
-    tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, *tests, test_any_words]
-for test in tests:
+def test_processes(here):
+    save(here / "saved")
+    save(here / "other", "(2):(S0)", 7)
+    ask("draw", "(4):(S0)", "--shape", 9, ranks=3, says="(4):(S0)  shape [9]\n")
+    ask("shard", here / "saved", here / "shards", "--to", "(3):(S0)", "--no-sync", ranks=2, says="14 tensors")
+    ask("verify", here / "shards", ranks=3, says="all as it should be")
+    ask("compare", here / "saved", here / "shards", ranks=3, says="equal: 14 tensors, ")
+    expect(not asked("compare", here / "saved", here / "other", ranks=3, status=1)["equal"], "one process answers")
+    ask("compare", here / "saved", here / "nothing", ranks=2, status=1, says="nothing")
+    ask("verify", here / "saved", "--ranks", 3, ranks=2, status=1, says="--ranks 3 but the launcher started 2")
+
+
+tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, test_verify, test_consolidate_and_shard, test_compare,
+         test_any_words]
+for test in [test_processes] if LAUNCHER else tests:
     with tempfile.TemporaryDirectory(prefix="reshard_command_") as folder:
         test(pathlib.Path(folder))
     print(f"{test.__name__}: ok", flush=True)

@@ -73,16 +73,18 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<std::
 [[nodiscard]] inline CompareReport compare_once(std::string const& first, std::string const& second,
                                                 CommunicatorRef comm, CompareOptions const& options) {
     PendingVerdict pending;
-    pending.attempt([&] { check(options); });
+    TextRoom room;
+    pending.attempt([&] {
+        check(options);
+        room.make(comm.size());
+    });
     StreamedCheckpoint a(first, comm, pending);
     StreamedCheckpoint b(second, comm, pending);
 
     CompareReport report;
     std::vector<ComparedTensor> alike;
     std::vector<std::byte> text;
-    TextRoom room;
     pending.attempt([&] {
-        room.make(comm.size());
         alike = tensors_alike(a.catalogue(), b.catalogue(), report.differences);
         for (ComparedTensor const& tensor : alike) {
             ++report.tensors;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whichever allocation one rank is refused in a collective call: all ranks throw the same OutOfMemory, and none waits.
+#include <reshard/checkpoint/compare_checkpoints.hpp>
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
@@ -100,6 +101,40 @@ TEST_SUITE("checkpoint/no_memory") {
                             }
                             test::Plenty const plenty;
                             CHECK(sound == !spoilt);
+                        };
+                    },
+                    [](Thrown const&) {});
+                CHECK(failed > 0);
+            }
+        }
+    }
+
+    TEST_CASE("compare_checkpoints: equal ones, and others") {
+        for (bool const spoilt : {false, true}) {
+            CAPTURE(spoilt);
+            TempFolder const folder;
+            TempFolder const other;
+            write_sharded(folder.path(), boxes(), 2, Described::by_manifest);
+            Manifest const manifest = write_sharded(other.path(), boxes(), 2, Described::by_manifest);
+            if (spoilt) {
+                std::string const file = other / manifest.files[0].leaf;
+                std::string text = read_text(file);
+                text.back() ^= 4;
+                write_text(file, text);
+            }
+            std::string const first = folder.path();
+            std::string const second = other.path();
+            CompareOptions options;
+            options.window_bytes = 64;
+            for (int poor : {0, 2}) {
+                CAPTURE(poor);
+                int const failed = without_memory(
+                    ranks, poor,
+                    [&](auto& comm) {
+                        return [&] {
+                            bool const equal = compare_checkpoints(first, second, comm, options).equal();
+                            test::Plenty const plenty;
+                            CHECK(equal == !spoilt);
                         };
                     },
                     [](Thrown const&) {});

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One command for what this library does with files and plans. docs/command.md shows every verb.
+//
+//     reshard explain '(2,4):(R,S0)' '(2,4):(R,S1)' --shape 8192x1024 --dtype bf16
+//     mpirun -n 8 reshard VERB ...                          ranks are processes; alone they are threads
+#include "support/launcher.hpp"
+#include "verbs.hpp"
+
+#include <cstdio>
+
+int main(int argc, char** argv) {
+    command::Session session;
+    CLI::App app("What lives where, and how it gets elsewhere: plans, checkpoints, MCH tables.", "reshard");
+    app.require_subcommand(1);
+    app.fallthrough();
+    app.add_flag("--json", session.json, "answer with one JSON document on stdout");
+    app.footer("reshard VERB --help shows an example. Exit status: 0 fine, 1 failed or 'no', 2 wrong usage.\n");
+    app.failure_message([](CLI::App const* all, CLI::Error const& error) {
+        std::string verb;
+        for (CLI::App const* one : all->get_subcommands()) verb = " " + one->get_name();
+        return "reshard" + verb + ": " + error.what() + "\nRun reshard" + verb + " --help for an example.\n";
+    });
+    command::add_explain(app, session);
+    try {
+        app.parse(argc, argv);
+    } catch (CLI::ParseError const& error) {
+        bool const asked = error.get_exit_code() == 0;  // for help
+        // Mistakes are printed by all processes: a launcher may end the one that speaks when another one exits first.
+        if (!asked || demo::is_first_process()) app.exit(error);
+        return asked ? 0 : 2;
+    } catch (std::exception const& error) {
+        std::fprintf(stderr, "reshard: %s\n", error.what());
+        if (session.json && command::Session::speaks()) session.say("", {{"error", error.what()}});
+        return 1;
+    }
+    return session.status;
+}

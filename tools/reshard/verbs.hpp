@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tools/reshard/verbs.hpp
+/// \brief  The verbs of the command `reshard`, and what each of them is given.
+///
+/// A verb is one file with one function, add_<verb>(app, session): it adds a subcommand (add_verb), its options, and a
+/// callback that does the work and answers by session.say(). A verb is a thin face: what it can do, the library can.
+///
+/// Exit statuses: 0 fine; 1 failed, or the answer is no (unequal, corrupt); 2 the command line is wrong.
+/// Library errors that a callback throws are printed by main and end with 1; wrong() ends with 2.
+#pragma once
+
+#include <reshard/algebra/notation.hpp>
+#include <reshard/comm/any_communicator.hpp>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <functional>  // function
+#include <string>      // string
+
+namespace command {
+
+/// Keeps the order in which fields are added: that of the text.
+using Json = nlohmann::ordered_json;
+
+/// What the options in front of or behind any verb say, and what comes of them.
+class Session {
+public:
+    bool json = false;  ///< --json: say() prints a record instead of text, and there are no progress bars
+    int ranks = 0;      ///< --ranks, for verbs that have add_ranks(); 0: not given
+    int status = 0;     ///< what the program exits with; a verb sets 1 where its answer is no
+
+    /// Whether this process answers: the only one, or the first of those that mpirun started. Verbs without ranks do
+    /// their work there alone.
+    [[nodiscard]] static bool speaks();
+    /// The answer: `text`, or with --json the record. Once a run, by one rank.
+    void say(std::string const& text, Json const& record) const;
+    /// Runs body(comm) on every rank: threads (--ranks of them, or `otherwise`), or the processes of mpirun. What a
+    /// rank throws is printed, and is status 1.
+    void on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body);
+    /// How many ranks there are where the number does not follow from the arguments: one a processor, at most 8.
+    [[nodiscard]] static int ranks_of_machine();
+};
+
+/// A subcommand with its help: a sentence and an example.
+CLI::App* add_verb(CLI::App& app, std::string const& name, std::string const& what, std::string const& example);
+/// --ranks, for verbs that use on_ranks().
+void add_ranks(CLI::App& verb, Session& session);
+
+/// The command line is wrong: printed, and status 2.
+[[noreturn]] void wrong(std::string const& message);
+/// What make() returns; its errors are about `option`, and are wrong() ones.
+template <class Make>
+auto given(std::string const& option, Make&& make) {
+    try {
+        return make();
+    } catch (reshard::Error const& error) {
+        wrong(option + ": " + error.message());
+    }
+}
+/// `8192x1024` or `[8192,1024]`; `[]` is a scalar.
+[[nodiscard]] reshard::DynamicShape shape_given(std::string const& option, std::string text);
+/// A list of extents.
+[[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
+/// `bf16`, `F32`: the names of safetensors, in any case.
+[[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string text);
+
+// ---- The verbs ---------------------------------------------------------------------------------------------------
+void add_explain(CLI::App& app, Session& session);
+
+}  // namespace command

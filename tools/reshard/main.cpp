@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
         return "reshard" + verb + ": " + error.what() + "\nRun reshard" + verb + " --help for an example.\n";
     });
     command::add_explain(app, session);
+    command::add_mch(app, session);
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& error) {

@@ -18,14 +18,18 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace reshard::tool {
+namespace command::mch {
 
-struct MchJob {
+using namespace reshard;
+
+struct Job {
     std::string in;
     std::string out;     ///< empty: nothing is written
     std::string memory;  ///< the folder for what does not fit in memory
@@ -33,11 +37,11 @@ struct MchJob {
     std::map<std::string, Index> sizes;  ///< by table; "" for all others
     MchOptions options;
     bool rows = true;  ///< whether weights and optimizer states are there to follow their ids
-    std::function<void(Index done, Index total)> progress;  ///< in shards, then in bytes
+    std::function<void(Index done, Index total, std::string const& what)> progress{};  ///< in shards
 };
 
 /// What became of one table.
-struct MchOutcome {
+struct Outcome {
     MchTable before;
     MchTable after;
     Index ids = 0;   ///< before
@@ -173,9 +177,9 @@ struct Others {
 };
 
 /// All of it, one shard after the other: what is in memory at a time is one shard's ids, and what has been spilled.
-class MchWork {
+class Work {
 public:
-    explicit MchWork(MchJob const& job) : job_(job), files_(MchCheckpoint::open(job.in)) {
+    explicit Work(Job const& job) : job_(job), files_(MchCheckpoint::open(job.in)) {
         std::vector<std::string> const names = files_.names();
         if (names.empty()) {
             refuse(concat("'", job.in, "' has no managed-collision tables. Fix: name a checkpoint that has; reshard "
@@ -195,18 +199,19 @@ public:
             Index const ranks = job.ranks != 0 ? job.ranks : saved.parts();
             ranks_ = larger(ranks_, ranks);
             outcomes_.push_back({saved, table_on(saved, ranks, at == job.sizes.end() ? saved.size() : at->second)});
+            total_ += ranks;
             for (MchIdBounds const& bounds : files_.ids(name)) outcomes_.back().ids += bounds.live;
         }
     }
 
-    std::vector<MchOutcome> run() {
-        for (MchOutcome& one : outcomes_) carry(one);
+    std::vector<Outcome> run() {
+        for (Outcome& one : outcomes_) carry(one);
         if (!job_.out.empty()) save_all();
         return std::move(outcomes_);
     }
 
 private:
-    void carry(MchOutcome& one) {
+    void carry(Outcome& one) {
         std::string const& name = one.after.name;
         MchLoadOptions options;
         options.resize = true;
@@ -217,8 +222,7 @@ private:
         }
         std::vector<Shard>& shards = shards_.emplace_back();
         for (Index rank = 0; rank < one.after.parts(); ++rank) {
-            Shard shard(one.after, one.before.parts(), rows ? saved_rows : std::vector<MchRowsInfo>(), rank,
-                        job_.memory);
+            Shard shard = make_shard(one, rows ? saved_rows : std::vector<MchRowsInfo>(), rank);
             MchChange const change =
                 files_.load_redistributed(name, one.after, rank, shard.state, shard.rows, job_.options, options).change;
             check(one, shard, rank);
@@ -228,7 +232,8 @@ private:
             one.evicted.insert(one.evicted.end(), change.evicted.begin(), change.evicted.end());
             one.left_out.insert(one.left_out.end(), change.left_out.begin(), change.left_out.end());
             if (!job_.out.empty()) shards.push_back(std::move(shard));
-            if (job_.progress) job_.progress(rank + 1, one.after.parts());
+            ++done_;
+            if (job_.progress) job_.progress(done_, total_, concat("table '", name, "'"));
         }
         auto const lost = static_cast<Index>(one.evicted.size() + one.left_out.size());
         if (one.ids != one.kept + lost) {
@@ -236,7 +241,17 @@ private:
                           " were listed as lost. Fix: this is a bug, please report it; nothing was written."));
         }
     }
-    void check(MchOutcome const& one, Shard const& shard, Index rank) const {
+    Shard make_shard(Outcome const& one, std::vector<MchRowsInfo> const& rows, Index rank) const {
+        try {
+            return Shard(one.after, one.before.parts(), rows, rank, job_.memory);
+        } catch (std::bad_alloc const&) {
+        } catch (std::length_error const&) {
+        }
+        raise(ErrorCode::out_of_memory,
+              concat("no memory for a shard of ", one.after.range(rank).size(), " slots of table '", one.after.name,
+                     "'. Fix: more ranks, fewer slots, or a machine with more memory."));
+    }
+    void check(Outcome const& one, Shard const& shard, Index rank) const {
         if (one.after.layout == MchLayout::buckets && !job_.options.accept_strays)
             check_buckets(one.after, shard.state, rank);
         MchReport const report = validate(one.after, shard.state, rank);
@@ -275,21 +290,22 @@ private:
             if (dense) static_cast<void>(load(*dense, tensors, comm.rank()));
             SaveOptions options;
             options.metadata = others.metadata;
-            if (job_.progress && comm.rank() == 0) options.progress = job_.progress;
             static_cast<void>(save(job_.out, tensors, savings, comm, options));
         });
     }
 
-    MchJob const& job_;
+    Job const& job_;
     MchCheckpoint files_;
-    std::vector<MchOutcome> outcomes_;
+    std::vector<Outcome> outcomes_;
     std::vector<std::vector<Shard>> shards_;  ///< by table, by rank
     Index ranks_ = 1;
+    Index done_ = 0;
+    Index total_ = 0;  ///< shards
 };
 
 }  // namespace detail
 
 /// Writes job.out, whole or not at all, and says what became of each table. Throws Error.
-inline std::vector<MchOutcome> change_tables(MchJob const& job) { return detail::MchWork(job).run(); }
+inline std::vector<Outcome> change_tables(Job const& job) { return detail::Work(job).run(); }
 
-}  // namespace reshard::tool
+}  // namespace command::mch

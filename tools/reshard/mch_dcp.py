@@ -494,6 +494,7 @@ def write_folder(path, folder, changed, ranks):
         def resolve_data(self, write_item):
             return sources[write_item.index]()
 
+    os.makedirs(path)
     planner, writer = Planner(), FileSystemWriter(path)
     names = folder.metadata.planner_data or {key: (key,) for key in folder.keys()}
     planner.set_up_planner({}, None, True)

@@ -17,7 +17,9 @@
 #include <string>
 #include <utility>
 
-namespace reshard::tool {
+namespace command::mch {
+
+using namespace reshard;
 
 /// Zeros, in a file without a name in `folder`, mapped. Throws IoError when the folder or its disk has no room.
 class Spill {
@@ -59,4 +61,4 @@ private:
     std::size_t size_ = 0;
 };
 
-}  // namespace reshard::tool
+}  // namespace command::mch

@@ -67,5 +67,6 @@ auto given(std::string const& option, Make&& make) {
 
 // ---- The verbs ---------------------------------------------------------------------------------------------------
 void add_explain(CLI::App& app, Session& session);
+void add_mch(CLI::App& app, Session& session);
 
 }  // namespace command

@@ -179,11 +179,13 @@ def check(rank, world, port, folder, slots, sizes, lost):
                  for name in saved[0][0]}
     model.eval()
     here = known(model)
-    forward, _ = model(*features({name.replace(".", "_"): ids for name, (ids, _, _) in all_known.items()}))
+    longest = max(len(ids) for ids, _, _ in all_known.values())
+    forward, _ = model(*features({name.replace(".", "_"): torch.nn.functional.pad(ids, (0, longest - len(ids)))
+                                  for name, (ids, _, _) in all_known.items()}))
     counts = {}
     for name, (ids, rows, momenta) in all_known.items():
         gone = torch.isin(ids, torch.tensor(lost[name], dtype=torch.int64))
-        own = (forward[name.replace(".", "_")] == rows).all(dim=1)
+        own = (forward[name.replace(".", "_")][: len(ids)] == rows).all(dim=1)
         assert bool((own | gone).all()), f"{name}: {int((~own & ~gone).sum())} ids have other rows"
         at = {int(id): place for place, id in enumerate(ids)}
         for id, row, momentum in zip(*here[name]):
@@ -217,8 +219,7 @@ def main():
     for case, (world, sizes) in enumerate(cases):
         for one in ("model", "optimizer"):
             subprocess.run(["rm", "-rf", f"{folder}/{one}.{world}"], check=True)
-        names = {f"{owner}.{table}": f"{owner}._managed_collision_collection._managed_collision_modules.{table}"
-                 if table == "user" else table for owner, table, _ in TABLES}
+        names = {f"{owner}.{table}": f"{owner}.{table}" if table == "user" else table for owner, table, _ in TABLES}
         command = [given.reshard, "mch", f"{folder}/model", f"{folder}/model.{world}", "--to", str(world), "--json",
                    "--also", f"{folder}/optimizer", f"{folder}/optimizer.{world}"]
         for name, size in (sizes or {}).items():

@@ -37,7 +37,8 @@ struct Mch {
         job.options.accept_strays = accept_strays;
         bool const torch = mch::is_dcp(in);
         if (!torch && (!also.empty() || !front.arguments().empty())) {
-            wrong("'" + in + "' is no folder of torch.distributed.checkpoint. Fix: leave out --also, --hash-size, "
+            wrong("'" + in +
+                  "' is no folder of torch.distributed.checkpoint. Fix: leave out --also, --hash-size, "
                   "--hash-function, --buckets, --decay-exponent, --rows and --no-rows: it says these itself");
         }
         if (!Session::speaks()) return;
@@ -74,7 +75,7 @@ private:
         mch::run_front("read", work.path(), arguments);
         job.in = work.path() + "/in";
         if (!dry_run) job.out = work.path() + "/out";
-        std::vector<mch::Outcome> outcomes = mch::change_tables(job);
+        std::vector<mch::Outcome> outcomes = change_work(job);
         if (dry_run) return outcomes;
         arguments.clear();
         for (std::size_t i = 0; i < folders.size(); ++i) {
@@ -85,6 +86,19 @@ private:
         for (std::size_t i = folders.size(); i-- > 0;)  // the model last: with it, all are there
             mch::put_in_place(arguments[2 * i + 1], folders[i].second);
         return outcomes;
+    }
+
+    /// What is wrong with a file that was made for this is wrong with the folder that it was made from.
+    [[nodiscard]] std::vector<mch::Outcome> change_work(mch::Job const& job) const {
+        try {
+            return mch::change_tables(job);
+        } catch (Error const& error) {
+            std::string text = error.message();
+            std::string const made = job.in + "/model.safetensors";
+            for (std::size_t at = 0; (at = text.find(made, at)) != std::string::npos; at += in.size())
+                text.replace(at, made.size(), in);
+            raise(error.code(), text);
+        }
     }
 
     [[nodiscard]] std::string text_of(std::vector<mch::Outcome> const& outcomes) const {
@@ -134,17 +148,21 @@ void add_mch(CLI::App& app, Session& session) {
         "  reshard mch checkpoint other --to 8 --size user=1000000            a checkpoint of this library");
     command->add_option("IN", verb->in, "a checkpoint with tables, or a folder of torch.distributed.checkpoint")
         ->required();
-    command->add_option("OUT", verb->out, "the folder to make: of the same kind, with all else that IN has")->required();
+    command->add_option("OUT", verb->out, "the folder to make: of the same kind, with all else that IN has")
+        ->required();
     command->add_option("--to", verb->ranks, "ranks that will load it (default: as many as saved it)")
         ->check(CLI::Range(1, 4096));
-    command->add_option("--size", verb->sizes, "[TABLE=]SLOTS: another size; what no longer fits is evicted and listed");
+    command->add_option("--size", verb->sizes,
+                        "[TABLE=]SLOTS: another size; what no longer fits is evicted and listed");
     command->add_option("--mode", verb->mode, "route: ids go where they are looked up; slot_owner: with their slots")
         ->check(CLI::IsMember({"route", "slot_owner"}))
         ->capture_default_str();
-    command->add_flag("--accept-strays", verb->accept_strays, "ids that lie where no look-up finds them are no mistake");
+    command->add_flag("--accept-strays", verb->accept_strays,
+                      "ids that lie where no look-up finds them are no mistake");
     command->add_flag("--dry-run", verb->dry_run, "say what would become of the ids, and write nothing");
     auto* const torch = command->add_option_group("torch.distributed.checkpoint");
-    torch->add_option("--also", verb->also, "IN OUT: another folder with tensors of the tables, such as the optimizer's");
+    torch->add_option("--also", verb->also,
+                      "IN OUT: another folder with tensors of the tables, such as the optimizer's");
     mch::FrontOptions& front = verb->front;
     torch->add_option("--hash-size", front.hash_size, "[TABLE=]N: input_hash_size, where it was configured");
     torch->add_option("--hash-function", front.hash_function, "[TABLE=]NAME: of the input_hash_func, if there is one");

@@ -18,9 +18,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <new>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,9 +29,9 @@ using namespace reshard;
 
 struct Job {
     std::string in;
-    std::string out;     ///< empty: nothing is written
-    std::string memory;  ///< the folder for what does not fit in memory
-    Index ranks = 0;     ///< 0: as many as saved
+    std::string out;                     ///< empty: nothing is written
+    std::string memory;                  ///< the folder for what does not fit in memory
+    Index ranks = 0;                     ///< 0: as many as saved
     std::map<std::string, Index> sizes;  ///< by table; "" for all others
     MchOptions options;
     bool rows = true;  ///< whether weights and optimizer states are there to follow their ids
@@ -44,8 +42,8 @@ struct Job {
 struct Outcome {
     MchTable before;
     MchTable after;
-    Index ids = 0;   ///< before
-    Index kept = 0;  ///< of them
+    Index ids = 0;          ///< before
+    Index kept = 0;         ///< of them
     Index unreachable = 0;  ///< kept, but where no look-up finds them: slot_owner, accept_strays
     Index moved = 0;        ///< to other rows
     std::vector<Index> evicted{};
@@ -91,40 +89,32 @@ inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
 
 /// One rank's part of a table, and the memory it lies in.
 struct Shard {
-    std::vector<Index> ids, slots, segments, iteration;
-    std::vector<std::vector<std::byte>> metadata;
-    std::vector<Spill> row_memory;
+    std::vector<Spill> memory;
     MchState state;
     std::vector<MchRows> rows;
 
     Shard(MchTable const& table, Index saved_parts, std::vector<MchRowsInfo> const& infos, Index rank,
-          std::string const& folder)
-        : segments(static_cast<std::size_t>(larger(saved_parts, table.parts()) + 1)), iteration(1) {
+          std::string const& folder) {
         Index const z = table.range(rank).size();
-        auto const words = [](std::vector<Index>& list) {
-            return TensorView<Index>(list.data(), Shape{static_cast<Index>(list.size())});
+        auto const view = [&](DType dtype, Indices const& shape) {
+            DynamicShape const extents(shape);
+            memory.emplace_back(folder, extents.size() * bytes(dtype));
+            return DynamicView(memory.back().data(), dtype, extents);
         };
-        ids.resize(static_cast<std::size_t>(z));
-        state.ids = words(ids);
+        state.ids = view(DType::i64, {z});
         if (table.layout == MchLayout::sorted) {
-            slots.resize(ids.size());
-            state.slots = words(slots);
-            state.segments = words(segments);
-            state.iteration = words(iteration);
+            state.slots = view(DType::i64, {z});
+            state.segments = view(DType::i64, {larger(saved_parts, table.parts()) + 1});
+            state.iteration = view(DType::i64, {1});
         }
-        for (MchColumn const& column : table.metadata) {
-            metadata.emplace_back(ids.size() * static_cast<std::size_t>(column.bytes));
-            bool const number = column.bytes == 8;
-            state.metadata.push_back(
-                {column.name, number ? DynamicView(metadata.back().data(), DType::i64, DynamicShape(Indices{z}))
-                                     : DynamicView(metadata.back().data(), DType::u8,
-                                                   DynamicShape(Indices{z, column.bytes}))});
+        for (MchColumn const& one : table.metadata) {
+            bool const number = one.bytes == 8;
+            state.metadata.push_back({one.name, number ? view(DType::i64, {z}) : view(DType::u8, {z, one.bytes})});
         }
         for (MchRowsInfo const& info : infos) {
             Indices shape{z};
             for (Index extent : info.row_shape) shape.push_back(extent);
-            row_memory.emplace_back(folder, z * info.row_bytes());
-            rows.push_back({info.name, DynamicView(row_memory.back().data(), info.dtype, DynamicShape(shape))});
+            rows.push_back({info.name, view(info.dtype, shape)});
         }
     }
 };
@@ -182,7 +172,8 @@ public:
     explicit Work(Job const& job) : job_(job), files_(MchCheckpoint::open(job.in)) {
         std::vector<std::string> const names = files_.names();
         if (names.empty()) {
-            refuse(concat("'", job.in, "' has no managed-collision tables. Fix: name a checkpoint that has; reshard "
+            refuse(concat("'", job.in,
+                          "' has no managed-collision tables. Fix: name a checkpoint that has; reshard "
                           "reshard-checkpoint is for those without."));
         }
         for (auto const& [name, size] : job.sizes) {
@@ -222,7 +213,8 @@ private:
         }
         std::vector<Shard>& shards = shards_.emplace_back();
         for (Index rank = 0; rank < one.after.parts(); ++rank) {
-            Shard shard = make_shard(one, rows ? saved_rows : std::vector<MchRowsInfo>(), rank);
+            Shard shard(one.after, one.before.parts(), rows ? saved_rows : std::vector<MchRowsInfo>(), rank,
+                        job_.memory);
             MchChange const change =
                 files_.load_redistributed(name, one.after, rank, shard.state, shard.rows, job_.options, options).change;
             check(one, shard, rank);
@@ -240,16 +232,6 @@ private:
             refuse(concat("table '", name, "' had ", one.ids, " ids and has ", one.kept, ", but ", lost,
                           " were listed as lost. Fix: this is a bug, please report it; nothing was written."));
         }
-    }
-    Shard make_shard(Outcome const& one, std::vector<MchRowsInfo> const& rows, Index rank) const {
-        try {
-            return Shard(one.after, one.before.parts(), rows, rank, job_.memory);
-        } catch (std::bad_alloc const&) {
-        } catch (std::length_error const&) {
-        }
-        raise(ErrorCode::out_of_memory,
-              concat("no memory for a shard of ", one.after.range(rank).size(), " slots of table '", one.after.name,
-                     "'. Fix: more ranks, fewer slots, or a machine with more memory."));
     }
     void check(Outcome const& one, Shard const& shard, Index rank) const {
         if (one.after.layout == MchLayout::buckets && !job_.options.accept_strays)

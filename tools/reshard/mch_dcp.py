@@ -9,7 +9,7 @@
 MCHManagedCollisionModule and HashZchManagedCollisionModule (github.com/pytorch/torchrec, torchrec/modules/mc_modules.py
 and hash_mc_modules.py). Tensors are read and written chunk by chunk: memory holds two chunks at most.
 
-Only class Folder and write_folder() need torch; what they are used for is tested without.
+Folders are opened and written by dcp_folder.py, which needs torch; this file does not.
 """
 import argparse
 import array
@@ -31,6 +31,10 @@ POLICIES = {(True, True): "distance_lfu", (True, False): "lfu", (False, True): "
 
 class Refused(Exception):
     """What is wrong, and the remedy."""
+
+
+def first_line(error):
+    return str(error).split("\n")[0][:500]
 
 
 def integers(data):
@@ -62,20 +66,28 @@ class Table:
     def __init__(self, name, prefix, layout):
         self.name, self.prefix, self.layout = name, prefix, layout
         self.word = prefix[:-1].split(".")[-1]  # what TorchRec calls it
-        self.offsets, self.columns, self.rows = [], [], []
+        self.offsets, self.columns, self.rows, self.segments = [], [], [], 0
+
+    def owns(self, key):
+        return key.startswith(self.prefix) and "." not in key[len(self.prefix) :]
+
+
+def stem_of(prefix):
+    """The collection that a table is in: 'ec' of 'ec._managed_collision_collection...'."""
+    return prefix.split("._managed_collision_collection")[0]
 
 
 def find_tables(folder):
-    """The tables of a folder, by the keys of their ids. Of two with one name each gets its prefix as name."""
+    """The tables of a folder, by the keys of their ids. Of two called 'user', one is 'ec.user'."""
     found = []
     for key in folder.keys():
         for suffix, layout in IDS.items():
             if key == suffix or key.endswith("." + suffix):
                 found.append((key[: -len(suffix)], layout))
-    words = [prefix[:-1].split(".")[-1] for prefix, _ in found]
-    tables = []
-    for (prefix, layout), word in zip(found, words):
-        tables.append(Table(prefix[:-1] if words.count(word) > 1 else word or "table", prefix, layout))
+    tables = [Table("", prefix, layout) for prefix, layout in found]
+    names = [[one.word or "table", f"{stem_of(one.prefix)}.{one.word}", one.prefix[:-1]] for one in tables]
+    for table, own in zip(tables, names):
+        table.name = next((one for i, one in enumerate(own) if [name[i] for name in names].count(one) == 1), own[-1])
     if not tables:
         raise Refused(f"{folder.path} has no managed-collision table: no key ends in {' or '.join(IDS)}. Fix: name the "
                       "folder of the model.")
@@ -108,14 +120,15 @@ def find_rows(tables, folders, named, without):
         for key in folder.keys():
             words = key.split(".")
             size = folder.size(key)
-            if (i, key) in taken or not size or any(key.startswith(table.prefix) for table in tables):
+            if (i, key) in taken or not size or any(table.owns(key) for table in tables):
                 continue
-            fit = [one for one in tables if one.word in words and size[0] == one.offsets[-1]]
+            fit = [one for one in tables if one.word in words]
             if len(fit) > 1:  # tables of one name: that of the same collection
-                stem = {one.name: one.prefix.split("._managed_collision_collection")[0].split(".") for one in fit}
+                stem = {one.name: stem_of(one.prefix).split(".") for one in fit}
                 fit = [one for one in fit if contains(words, stem[one.name])] or fit
                 longest = max(len(stem[one.name]) for one in fit)
                 fit = [one for one in fit if len(stem[one.name]) == longest]
+            fit = [one for one in fit if size[0] == one.offsets[-1]]
             if len(fit) > 1:
                 raise Refused(f"'{key}' may be of {' or '.join(one.name for one in fit)}. Fix: say whose it is: --rows "
                               f"{fit[0].name}={key}.")
@@ -125,25 +138,32 @@ def find_rows(tables, folders, named, without):
         bounds_of(key, folders[i].size(key), folders[i].chunks(key))
         table.rows.append((i, key))
     for table in tables:
-        if table.name in without:
+        if table.name in without or table.layout == "buckets":  # rows of those stay where they are
             table.rows = []
-        elif not any(key.split(".")[-1] == "weight" for _, key in table.rows) and table.name not in named:
+            continue
+        weights = [key for _, key in table.rows if key.split(".")[-1] == "weight"]
+        if not weights and table.name not in named:
             near = [f"'{key}' with {folder.size(key)[0]} rows" for folder in folders for key in folder.keys()
-                    if folder.size(key) and table.word in key.split(".") and not key.startswith(table.prefix)]
+                    if folder.size(key) and table.word in key.split(".") and not table.owns(key)]
             raise Refused(f"table '{table.name}': no tensor of {table.offsets[-1]} rows is named after it and 'weight'"
                           f"{', only ' + ', '.join(near[:3]) if near else ''}: its ids would find rows of others. Fix: "
                           f"--rows {table.name}=KEY, --also FOLDER OUT where they were saved, or --no-rows "
                           f"{table.name}.")
+        if len(table.rows) == len(weights):
+            print(f"table '{table.name}': no optimizer state is named after it; if one was saved elsewhere, it has to "
+                  "come along: --also FOLDER OUT", file=sys.stderr)
 
 
 # ---- Tables for `reshard mch` ------------------------------------------------------------------------------------
 
 
-def id_bounds(ids, layout):
+def id_bounds(key, ids, layout):
     """[ids, negative ids] of one shard and, if any are not, the lowest and the highest of the others."""
     ids = integers(ids)
-    if layout == "sorted":  # ascending: who reads it sees to that
+    if layout == "sorted":
         live, negative = bisect.bisect_left(ids, INT64_MAX), bisect.bisect_left(ids, 0)
+        if live < negative or (live > negative and ids[negative] > ids[live - 1]):  # who reads all of them sees the rest
+            raise Refused(f"the ids of '{key}' do not ascend. Fix: restore the checkpoint.")
         return [live, negative] + ([ids[negative], ids[live - 1]] if live > negative else [])
     live = [id for id in ids if id != -1]
     others = [id for id in live if id >= 0]
@@ -160,7 +180,7 @@ def number(folder, key):
 def describe(table, folder, options):
     """The table's text for `reshard mch` (docs/mch-format.md); sets offsets and columns."""
     ids = table.prefix + next(suffix for suffix, layout in IDS.items() if layout == table.layout)
-    needed = [SLOTS, ITERATION] if table.layout == "sorted" else []
+    needed = [SLOTS, ITERATION, SEGMENTS] if table.layout == "sorted" else []
     for suffix in needed:
         if table.prefix + suffix not in folder.keys():
             raise Refused(f"'{table.prefix}{suffix}' is missing. Fix: restore the checkpoint, or save the whole "
@@ -168,6 +188,7 @@ def describe(table, folder, options):
     table.offsets = bounds_of(ids, folder.size(ids), folder.chunks(ids))
     table.columns = [(ids, "ids")]
     if table.layout == "sorted":
+        table.segments = folder.size(table.prefix + SEGMENTS)[0]
         table.columns += [(table.prefix + SLOTS, "slots")]
         there = [suffix for suffix in COLUMNS if table.prefix + suffix in folder.keys()]
         table.columns += [(table.prefix + suffix, "metadata." + suffix[len("_mch_") :]) for suffix in there]
@@ -178,6 +199,11 @@ def describe(table, folder, options):
         if bounds_of(key, folder.size(key), folder.chunks(key)) != table.offsets:
             raise Refused(f"'{key}' is not cut where the ids of the table are, at {table.offsets}. Fix: the tensors are "
                           "of different saves; restore the checkpoint.")
+    known = {key for key, _ in table.columns} | {table.prefix + suffix for suffix in (ITERATION, SEGMENTS)}
+    for key in folder.keys() if table.layout == "sorted" else ():
+        if table.owns(key) and key not in known and folder.size(key)[:1] == (table.offsets[-1],):
+            raise Refused(f"'{key}' has an entry per slot, and nobody here knows what it is. Fix: save without it, or "
+                          "use a newer release.")
     parts, size = len(table.offsets) - 1, options.of("hash_size", table)
     if size is None and table.layout == "sorted" and parts == 1:
         raise Refused(f"table '{table.name}' was saved by one rank, so that nothing tells its hash size. Fix: "
@@ -223,7 +249,7 @@ def write_tables(path, tables, texts, folders):
             pieces.append((folders[i], key))
             at += size
         ids = table.columns[0][0]
-        texts[table.name]["ids"] = [id_bounds(folders[0].read(ids, chunk), table.layout)
+        texts[table.name]["ids"] = [id_bounds(ids, folders[0].read(ids, chunk), table.layout)
                                     for chunk in range(len(table.offsets) - 1)]
     metadata = {"mch.table." + name: json.dumps(text) for name, text in texts.items()}
     text = json.dumps({"__metadata__": {"format": "pt", **metadata}, **header}).encode()
@@ -301,14 +327,13 @@ def read_tables(work, folders, given):
             table.rows = []
     os.mkdir(os.path.join(work, "in"))
     write_tables(os.path.join(work, "in", "model.safetensors"), tables, texts, folders)
-    about = [{"name": t.name, "prefix": t.prefix, "layout": t.layout, "columns": t.columns, "rows": t.rows}
-             for t in tables]
+    about = [{"name": one.name, "prefix": one.prefix, "layout": one.layout, "columns": one.columns, "rows": one.rows,
+              "segments": one.segments} for one in tables]
     with open(os.path.join(work, "tables.json"), "w", encoding="utf-8") as file:
         json.dump(about, file)
     for table in tables:
-        keys = ", ".join(key for _, key in table.rows) or "none"
-        print(f"table '{table.name}' of {table.offsets[-1]} slots in {len(table.offsets) - 1} shards; rows: {keys}",
-              file=sys.stderr)
+        for _, key in table.rows:
+            print(f"table '{table.name}': rows '{key}'", file=sys.stderr)
 
 
 # ---- And back ----------------------------------------------------------------------------------------------------
@@ -321,7 +346,7 @@ class Made:
         with open(os.path.join(path, "reshard.manifest.json"), "rb") as file:
             manifest = json.load(file)
         self.tensors = {tensor["name"]: tensor for tensor in manifest["tensors"]}
-        self.texts = {key: json.loads(text) for key, text in manifest["metadata"].items()}
+        self.texts = manifest["metadata"]
         self.files = []
         for about in manifest["files"]:
             with open(os.path.join(path, about["name"]), "rb") as file:
@@ -346,8 +371,7 @@ def changes(work, count):
     made, result, ranks = Made(os.path.join(work, "out")), [{} for _ in range(count)], 1
     for table in tables:
         name = table["name"]
-        text = made.texts["mch.table." + name]
-        offsets = text["offsets"]
+        offsets = json.loads(made.texts["mch.table." + name])["offsets"]
         ranks = max(ranks, len(offsets) - 1)
         if table["layout"] == "buckets":
             continue  # slots stay what they are: any ranks read them from the chunks they have
@@ -355,155 +379,13 @@ def changes(work, count):
             result[0][key] = (offsets[-1], made.pieces(f"{name}.{tensor}"))
         for place, (i, key) in enumerate(table["rows"]):
             result[i][key] = (offsets[-1], made.pieces(f"{name}.rows.{place}"))
-        result[0][table["prefix"] + SEGMENTS] = (None, offsets)
+        key = table["prefix"] + SEGMENTS
+        if len(offsets) > table["segments"]:
+            raise Refused(f"'{key}' has room for {table['segments'] - 1} shards, not {len(offsets) - 1}. Fix: fewer "
+                          "ranks.")
+        padded = array.array("q", offsets + [-1] * (table["segments"] - len(offsets)))
+        result[0][key] = (len(padded), [(0, len(padded), bytearray(padded.tobytes()))])
     return result, ranks
-
-
-def segments(key, offsets, length):
-    if len(offsets) > length:
-        raise Refused(f"'{key}' has room for {length - 1} shards, not {len(offsets) - 1}. Fix: fewer ranks.")
-    return array.array("q", offsets + [-1] * (length - len(offsets))).tobytes()
-
-
-# ---- torch.distributed.checkpoint --------------------------------------------------------------------------------
-
-
-class Folder:
-    """A folder that torch.distributed.checkpoint wrote."""
-
-    def __init__(self, path):
-        from torch.distributed.checkpoint import FileSystemReader
-
-        self.path = path
-        if not os.path.exists(os.path.join(path, ".metadata")):
-            raise Refused(f"{path}/.metadata is missing: it is no folder of torch.distributed.checkpoint, or its save "
-                          "never ended. Fix: correct the path.")
-        self.reader = FileSystemReader(path)
-        try:
-            self.metadata = self.reader.read_metadata()
-            self.about = self.metadata.state_dict_metadata
-            self.reader.set_up_storage_reader(self.metadata, True)
-            ends = {}
-            for info in self.metadata.storage_data.values():
-                ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
-        except Exception as error:  # pickle raises anything
-            raise Refused(f"{path}/.metadata cannot be read: {error}. Fix: restore it.") from None
-        for leaf, end in sorted(ends.items()):
-            file = os.path.join(path, leaf)
-            size = os.path.getsize(file) if os.path.exists(file) else None
-            if size is None or size < end:
-                what = "is missing" if size is None else f"has {size} bytes, .metadata names {end}: it was cut short"
-                raise Refused(f"{file} {what}. Fix: restore it.")
-
-    def keys(self):
-        return self.about.keys()
-
-    def size(self, key):
-        return tuple(getattr(self.about[key], "size", ()))
-
-    def itemsize(self, key):
-        import torch
-
-        return torch.empty(0, dtype=self.about[key].properties.dtype).element_size()
-
-    def chunks(self, key):
-        """(offsets, sizes) of each, by where they begin."""
-        chunks = getattr(self.about[key], "chunks", ())
-        return sorted((tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks)
-
-    def fetch(self, key, chunk=None):
-        """A chunk as a tensor; without, the bytes of what is no tensor."""
-        import io
-
-        import torch
-        from torch.distributed.checkpoint.metadata import MetadataIndex
-        from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
-
-        offsets, sizes = self.chunks(key)[chunk] if chunk is not None else ((0,), (0,))
-        kind = LoadItemType.BYTE_IO if chunk is None else LoadItemType.TENSOR
-        index = MetadataIndex(key) if chunk is None else MetadataIndex(key, torch.Size(offsets))
-        zeros = torch.Size([0] * len(sizes))
-        item = ReadItem(kind, index, zeros, index, zeros, torch.Size(sizes))
-        got = [None if chunk is None else torch.empty(sizes, dtype=self.about[key].properties.dtype)]
-
-        class Into:
-            def resolve_tensor(self, _):
-                return got[0]
-
-            def commit_tensor(self, *_):
-                pass
-
-            def load_bytes(self, _, data):
-                got[0] = io.BytesIO(data.getvalue())
-
-        try:
-            self.reader.read_data(LoadPlan([item]), Into()).wait()
-        except Exception as error:
-            raise Refused(f"{self.path}: '{key}' cannot be read: {error}. Fix: restore the file.") from None
-        return got[0]
-
-    def read(self, key, chunk):
-        """The bytes of a chunk."""
-        import torch
-
-        tensor = self.fetch(key, chunk).contiguous().view(-1)
-        return memoryview(tensor.view(torch.uint8).numpy()) if tensor.numel() else memoryview(b"")
-
-
-def write_folder(path, folder, changed, ranks):
-    """All that `folder` has, with what has changed, in as many files as ranks."""
-    import torch
-    from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter
-    from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
-    from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
-
-    sources, items = {}, [[] for _ in range(ranks)]  # index -> a call that has the tensor
-
-    def add(rank, key, size, offsets, sizes, source):
-        about = folder.about[key]
-        index = MetadataIndex(key, torch.Size(offsets))
-        chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-        data = TensorWriteData(chunk, about.properties, torch.Size(size))
-        items[rank % ranks].append(WriteItem(index, WriteItemType.SHARD, tensor_data=data))
-        sources[index] = source
-
-    def made(key, data, sizes):
-        tensor = torch.frombuffer(data, dtype=torch.uint8) if len(data) else torch.empty(0, dtype=torch.uint8)
-        return tensor.view(folder.about[key].properties.dtype).view(sizes)
-
-    for place, key in enumerate(sorted(folder.keys())):
-        size, chunks = folder.size(key), folder.chunks(key)
-        if not hasattr(folder.about[key], "chunks"):
-            items[place % ranks].append(WriteItem(MetadataIndex(key), WriteItemType.BYTE_IO))
-            sources[MetadataIndex(key)] = lambda key=key: folder.fetch(key)
-        elif key in changed and changed[key][0] is None:
-            data = bytearray(segments(key, changed[key][1], size[0]))
-            add(0, key, size, [0], size, lambda key=key, data=data, size=size: made(key, data, size))
-        elif key in changed:
-            length, pieces = changed[key]
-            for rank, (begin, rows, data) in enumerate(pieces):
-                sizes = (rows, *size[1:])
-                add(rank, key, (length, *size[1:]), [begin, *[0] * (len(size) - 1)], sizes,
-                    lambda key=key, data=data, sizes=sizes: made(key, data, sizes))
-        else:
-            for at, (offsets, sizes) in enumerate(chunks):
-                add(at if len(chunks) > 1 else place, key, size, offsets, sizes,
-                    lambda key=key, at=at: folder.fetch(key, at))
-
-    class Planner(DefaultSavePlanner):
-        def resolve_data(self, write_item):
-            return sources[write_item.index]()
-
-    os.makedirs(path)
-    planner, writer = Planner(), FileSystemWriter(path)
-    names = folder.metadata.planner_data or {key: (key,) for key in folder.keys()}
-    planner.set_up_planner({}, None, True)
-    writer.set_up_storage_writer(True)
-    plans, metadata = planner.create_global_plan([SavePlan(one, planner_data=names) for one in items])
-    results = []
-    for plan in writer.prepare_global_plan(plans):
-        results.append(writer.write_data(plan, planner).wait())
-    writer.finish(metadata, results)
 
 
 def main(argv):
@@ -521,7 +403,7 @@ def main(argv):
     given = parser.parse_args(argv)
     try:
         try:
-            import torch  # noqa: F401
+            from dcp_folder import Folder, write_folder
         except ImportError as error:
             raise Refused(f"PyTorch reads and writes these folders, and {sys.executable} has none ({error}). Fix: pip "
                           "install torch, or name a Python that has it in RESHARD_PYTHON.") from None
@@ -531,11 +413,14 @@ def main(argv):
             changed, ranks = changes(given.work, len(given.folders) // 2)
             for at, one in enumerate(changed):
                 write_folder(given.folders[2 * at + 1], Folder(given.folders[2 * at]), one, ranks)
-    except (Refused, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (Refused, OSError, RuntimeError) as error:  # what torch raises where a disk is full
+        with open(os.path.join(given.work, "error"), "w", encoding="utf-8") as file:  # who started this says it
+            file.write(first_line(error))
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    import mch_dcp  # as dcp_folder.py knows it
+
+    sys.exit(mch_dcp.main(sys.argv[1:]))

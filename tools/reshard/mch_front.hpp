@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,9 +59,11 @@ struct FrontOptions {
         if (entry.path().extension() == ".distcp") return true;
     }
     if (fs::exists(folder + "/model/.metadata", ignored)) {
-        raise(ErrorCode::user, concat("'", folder, "' has folders of torch.distributed.checkpoint inside. Fix: reshard "
-                                      "mch ", folder, "/model OUT/model, and --also ", folder,
-                                      "/optimizer OUT/optimizer if there is one."));
+        raise(ErrorCode::user,
+              concat("'", folder,
+                     "' has folders of torch.distributed.checkpoint inside. Fix: reshard "
+                     "mch ",
+                     folder, "/model OUT/model, and --also ", folder, "/optimizer OUT/optimizer if there is one."));
     }
     return false;
 }
@@ -110,10 +113,11 @@ private:
         if (fs::exists(path, ignored)) return path;
     }
     raise(ErrorCode::user, concat("mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
-                                  "as a whole, or put it beside '", program, "/reshard'."));
+                                  "as a whole, or put it beside '",
+                                  program, "/reshard'."));
 }
 
-/// Runs it and waits. What it refuses it has said on stderr.
+/// Runs it and waits. Throws what it refuses, which it leaves in a file.
 inline void run_front(char const* what, std::string const& work, std::vector<std::string> const& arguments) {
     char const* const chosen = std::getenv("RESHARD_PYTHON");
     std::string const python = chosen != nullptr && *chosen != '\0' ? chosen : "python3";
@@ -136,10 +140,13 @@ inline void run_front(char const* what, std::string const& work, std::vector<std
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    raise(ErrorCode::user, concat("the folder of torch.distributed.checkpoint was not ",
-                                  what == std::string_view("read") ? "read" : "written", ": ",
-                                  WIFEXITED(status) ? "see above" : "Python was ended by a signal",
-                                  ". Nothing has changed. Fix: what is said there."));
+    std::string said;
+    std::getline(std::ifstream(work + "/error"), said);
+    if (!said.empty()) raise(ErrorCode::user, said);
+    raise(ErrorCode::user,
+          concat("'", python, "', which reads and writes such folders, ended with ",
+                 WIFEXITED(status) ? concat("status ", WEXITSTATUS(status)) : concat("signal ", WTERMSIG(status)),
+                 "; nothing has changed. Fix: what it said above."));
 }
 
 inline void put_in_place(std::string const& made, std::string const& folder) {

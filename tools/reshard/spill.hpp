@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -27,24 +28,23 @@ public:
     Spill() = default;
     Spill(std::string const& folder, Index bytes) : size_(static_cast<std::size_t>(bytes)) {
         if (bytes == 0) return;
+        std::error_code ignored;  // asked first: a file that does not fit would fill the disk before it fails
+        if (std::filesystem::space(folder, ignored).available < size_) refuse(folder, ENOSPC);
         std::string path = folder + "/.reshard-spill-XXXXXX";
         int const file = ::mkstemp(path.data());
         int error = file < 0 ? errno : 0;
         if (file >= 0) {
             ::unlink(path.c_str());
             error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));  // else a full disk is a signal, later
-            void* const at = error != 0 ? MAP_FAILED
-                                        : ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            void* const at =
+                error != 0 ? MAP_FAILED : ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
             if (error == 0 && at == MAP_FAILED) error = errno;
             ::close(file);
             if (error == 0) data_ = static_cast<std::byte*>(at);
         }
-        if (error == 0) return;
-        raise(ErrorCode::io, concat("no room for ", bytes, " bytes in '", folder, "': ", std::strerror(error),
-                                    ". Fix: free some space, or write to another disk."));
+        if (error != 0) refuse(folder, error);
     }
-    Spill(Spill&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    Spill(Spill&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
     Spill& operator=(Spill&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(size_, other.size_);
@@ -57,6 +57,11 @@ public:
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
 
 private:
+    [[noreturn]] void refuse(std::string const& folder, int error) const {
+        raise(ErrorCode::io, concat("no room for ", size_, " bytes in '", folder, "': ", std::strerror(error),
+                                    ". Fix: free some space, or write to another disk."));
+    }
+
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;
 };

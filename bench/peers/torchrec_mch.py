@@ -5,7 +5,7 @@
     bench/peers/torchrec_mch.py build/tools/reshard/reshard [--worlds 1,4,8] [--folder FOLDER] [--slots 6000]
 
 Needs torch, torchrec and fbgemm-gpu-cpu (tried with 2.14, 1.9.2, 1.9.0). Two collections with three tables, two of them
-of one name, under LFU, LRU and DistanceLFU, row-wise Adagrad, dense weights; model and optimizer are saved into a folder
+of one name, under LFU, LRU and DistanceLFU, row-wise Adagrad, dense weights; model and optimizer have a folder
 each. Then, for each world, one command, a model of that world, dcp.load of both folders, and a look-up of every id that
 was known before: by the model's own forward, which must give the id's row, and in the rank's buffers, which must give
 its momentum; what is not found must have been listed as evicted. Dense weights must be equal.
@@ -195,7 +195,7 @@ def check(rank, world, port, folder, slots, sizes, lost):
         there = torch.tensor([len(here[name][0])])
         dist.all_reduce(there)
         assert int(there) == int((~gone).sum()), f"{name}: {int(there)} ids of {len(ids)}, {int(gone.sum())} lost"
-        counts[name] = f"{int(there)} of {len(ids)} ids with their rows and momenta, {int(gone.sum())} listed as evicted"
+        counts[name] = f"{int(there)} of {len(ids)} ids have their rows and momenta, {int(gone.sum())} were evicted"
     if rank == 0:
         for name, text in counts.items():
             print(f"    {name}: {text}", flush=True)

@@ -303,7 +303,8 @@ class Command(unittest.TestCase):
                 rows = one["box"][0][1] - one["box"][0][0] if one["box"] else 1
                 found += made.files[one["file"]][one["begin"] : one["begin"] + 8 * rows]
             self.assertEqual(found, wanted)
-        self.refused("is no folder of torch.distributed.checkpoint", "first", "no", "--to", 2, "--hash-size", 9, status=2)
+        self.refused("is no folder of torch.distributed.checkpoint", "first", "no", "--to", 2, "--hash-size", 9,
+                     status=2)
         with open(os.path.join(self.path, "first", os.listdir(os.path.join(self.path, "first"))[0]), "r+b") as file:
             file.truncate(100)
         self.refused("Fix: ", "first", "no", "--to", 2)

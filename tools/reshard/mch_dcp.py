@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of `reshard mch` that reads and writes folders of torch.distributed.checkpoint, with PyTorch's own code.
 
-    mch_dcp.py read  WORK [options] IN [IN ...]           tables of the folders into WORK/in, as `reshard mch` reads them
-    mch_dcp.py write WORK IN OUT [IN OUT ...]             what it made of them, WORK/out, and all else that IN has
+    mch_dcp.py read  WORK [options] IN [IN ...]     tables of the folders into WORK/in, as `reshard mch` reads them
+    mch_dcp.py write WORK IN OUT [IN OUT ...]       what it made of them, WORK/out, and all else that IN has
 
 `reshard mch IN OUT --to N` runs both, with its own work in between; nobody else has to. Buffers are those of TorchRec's
 MCHManagedCollisionModule and HashZchManagedCollisionModule (github.com/pytorch/torchrec, torchrec/modules/mc_modules.py
@@ -104,7 +104,8 @@ def find_rows(tables, folders, named, without):
     for option, names in (("--rows", named), ("--no-rows", without)):
         for name in names:
             if name not in by_name:
-                raise Refused(f"{option}: there is no table '{name}'; there are: {', '.join(by_name)}. Fix: correct it.")
+                raise Refused(f"{option}: there is no table '{name}'; there are: {', '.join(by_name)}. Fix: correct "
+                              "it.")
     taken = {}
     for name, keys in named.items():
         for key in keys:
@@ -160,9 +161,9 @@ def find_rows(tables, folders, named, without):
 def id_bounds(key, ids, layout):
     """[ids, negative ids] of one shard and, if any are not, the lowest and the highest of the others."""
     ids = integers(ids)
-    if layout == "sorted":
+    if layout == "sorted":  # who reads all of them sees whether they are
         live, negative = bisect.bisect_left(ids, INT64_MAX), bisect.bisect_left(ids, 0)
-        if live < negative or (live > negative and ids[negative] > ids[live - 1]):  # who reads all of them sees the rest
+        if live < negative or (live > negative and ids[negative] > ids[live - 1]):
             raise Refused(f"the ids of '{key}' do not ascend. Fix: restore the checkpoint.")
         return [live, negative] + ([ids[negative], ids[live - 1]] if live > negative else [])
     live = [id for id in ids if id != -1]
@@ -197,8 +198,8 @@ def describe(table, folder, options):
         if wide != 8:
             raise Refused(f"'{key}' has {wide} bytes a slot, not 8. Fix: save the state_dict as it is.")
         if bounds_of(key, folder.size(key), folder.chunks(key)) != table.offsets:
-            raise Refused(f"'{key}' is not cut where the ids of the table are, at {table.offsets}. Fix: the tensors are "
-                          "of different saves; restore the checkpoint.")
+            raise Refused(f"'{key}' is not cut where the ids of the table are, at {table.offsets}. Fix: the tensors "
+                          "are of different saves; restore the checkpoint.")
     known = {key for key, _ in table.columns} | {table.prefix + suffix for suffix in (ITERATION, SEGMENTS)}
     for key in folder.keys() if table.layout == "sorted" else ():
         if table.owns(key) and key not in known and folder.size(key)[:1] == (table.offsets[-1],):

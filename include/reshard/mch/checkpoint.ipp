@@ -43,7 +43,7 @@ inline void clear_rows(MchRows const& rows) {
     auto const bytes = static_cast<std::size_t>(rows.view.shape().size() * reshard::bytes(rows.view.dtype()));
     if (bytes != 0) std::memset(rows.view.data(), 0, bytes);
 }
-/// A shard whose last slot has another number has its row of misses from the saved shard that most of its ids were in.
+/// The last slot of a new shard may have been an id's: its row of misses is that of the saved shard as far along.
 inline void add_miss_row(std::vector<MchRowMove>& moves, MchTable const& saved, MchTable const& current, Index rank) {
     Index part = current.slots.mesh().ordinal(rank) * saved.parts() / current.parts();
     while (part > 0 && saved.part_range(part).empty()) --part;
@@ -129,8 +129,8 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
         return result;
     }
     detail::MchSavedTable const& saved = find(name);
-    bool const resize = options.resize && saved.table.size() != current.size();
-    if (resize && mode.mode != MchMode::route) {
+    bool const resize = options.resize;
+    if (resize && mode.mode != MchMode::route && saved.table.size() != current.size()) {
         detail::refuse_table(ErrorCode::mismatch, current,
                              "slots of another number have no saved owner. Fix: MchMode::route, or the saved size.");
     }
@@ -167,7 +167,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change, InOrder{});
     for (MchRows const& one : rows) {
-        if (resize) detail::clear_rows(one);
+        if (saved.table.size() != current.size()) detail::clear_rows(one);
     }
     for (detail::MchOverlap const& one : overlaps) detail::read_overlap(reader, rows, one);
     std::vector<MchRowMove> moves = change.moves;

@@ -91,4 +91,27 @@ TEST_SUITE("algebra/draw") {
     TEST_CASE("typed distributions are drawn too") {
         CHECK(draw(distribution<Shard<0>>(Mesh<2>{}, Shape<2>{})) == "(2):(S0)  shape [2]\n  0:1 | 0\n  1:2 | 1\n");
     }
+
+    TEST_CASE("an SVG picture has a cell for each part, with the ranks of the text, and is well-formed") {
+        std::string const svg = draw_svg(parse("(2,2):(P<,S1)", Shape{6, 4}));
+        CHECK(svg.starts_with("<svg xmlns="));
+        CHECK(svg.ends_with("</svg>\n"));
+        CHECK(svg.find("(2,2):(P&lt;,S1)  shape [6,4]") != std::string::npos);
+        for (char const* text : {">0,2</text>", ">1,3</text>", ">0:6</text>", ">0:2</text>", ">2:4</text>"}) {
+            CAPTURE(text);
+            CHECK(svg.find(text) != std::string::npos);
+        }
+        std::size_t cells = 0;
+        for (std::size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1)) ++cells;
+        CHECK(cells == 2);
+    }
+
+    TEST_CASE("what nobody can look at is refused, and what has no parts is drawn") {
+        CHECK_THROWS_WITH_AS((void)drawn("(1048576):(S0)", Shape{1 << 20}),
+                             "reshard::draw: more than 16384 ranks, or ends of parts. Fix: draw a smaller mesh, or a "
+                             "smaller tensor cut alike.",
+                             ShapeError);
+        CHECK_THROWS_AS((void)drawn("(2):(S0:cyc1)", Shape{Index{1} << 40}), ShapeError);
+        CHECK(drawn("(2,2):(S0,S1)", Shape{0, 4}) == "(2,2):(S0,S1)  shape [0,4]\n   | 0:2 | 2:4\n");
+    }
 }

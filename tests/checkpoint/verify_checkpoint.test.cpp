@@ -51,7 +51,14 @@ TEST_SUITE("checkpoint/verify_checkpoint") {
                 std::atomic<Index> read{0};
                 std::atomic<Index> read_plain{0};
                 run_on_threads(ranks, [&](ThreadCommunicator& comm) {
-                    auto const verdict = verify_checkpoint(folder.path(), comm, {}, window);
+                    Index told = 0;
+                    auto const verdict =
+                        verify_checkpoint(folder.path(), comm, {}, window, [&](Index done, Index total) {
+                            CHECK(done >= told);
+                            CHECK(done <= total);
+                            told = done;
+                        });
+                    CHECK(told == verdict.bytes_read);
                     CHECK(verdict.kind == CheckpointKind::manifest);
                     CHECK(verdict.files == 3);
                     CHECK(verdict.tensors == 1);

@@ -130,7 +130,7 @@ TEST_SUITE("mch/checkpoint_resize") {
             World saved = trained(seed, slots, from, pick(Policy::lfu, Policy::lru, Policy::distance_lfu), kind,
                                   pick(0.05, 0.5, 0.95, 1.3), 16, pick(INT64_MAX, Id{5000}));
             double const exponent = pick(1.0, 0.5, 3.0);
-            World loaded(slots * pick(Id{1}, Id{3}, Id{5}, Id{16}) / 4 + 1, to, saved.policy, saved.hash_size);
+            World loaded(slots * pick(Id{1}, Id{3}, Id{4}, Id{5}, Id{16}) / 4, to, saved.policy, saved.hash_size);
             TempFolder const folder;
             for (std::string const &error : save_world(folder.path(), saved, [&](int, MchSaving&one, std::string&) {
                      one.table.decay_exponent = exponent;

@@ -3,7 +3,6 @@
 #include "verbs.hpp"
 
 #include <reshard/algebra/bound.hpp>
-#include <reshard/plan/relay.hpp>
 #include <reshard/reshard.hpp>
 
 #include <memory>
@@ -24,12 +23,7 @@ struct Explain {
     void run(Session& session) const {
         DynamicShape const extents = shape_given("--shape", shape);
         DType const type = dtype_given("--dtype", dtype);
-        auto const source = given("FROM", [&] { return parse(from, extents); });
-        auto const target = given("TO", [&] { return parse(to, extents); });
-        Plan<> const move = given("TO", [&] {
-            Plan<> const direct = source.mesh() == target.mesh() ? plan(source, target) : plan_across(source, target);
-            return ranks_per_node > 1 ? direct.relayed(ranks_per_node) : direct;
-        });
+        Plan<> const move = plan_given(from, to, extents, ranks_per_node);
         std::string const text = given("explain", [&] { return explain(move, rank, type); });
         if (!Session::speaks()) return;
         session.say(text, session.json ? record(move, type) : Json());

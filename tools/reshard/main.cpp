@@ -20,8 +20,11 @@ int main(int argc, char** argv) {
         for (CLI::App const* one : all->get_subcommands()) verb = " " + one->get_name();
         return "reshard" + verb + ": " + error.what() + "\nRun reshard" + verb + " --help for an example.\n";
     });
-    command::add_explain(app, session);
-    command::add_mch(app, session);
+    for (auto const add : {command::add_explain, command::add_draw, command::add_simulate, command::add_relabel,
+                           command::add_inspect, command::add_verify, command::add_compare, command::add_consolidate,
+                           command::add_shard, command::add_mch, command::add_plan_save}) {
+        add(app, session);
+    }
     try {
         app.parse(argc, argv);
     } catch (CLI::ParseError const& error) {

@@ -173,8 +173,8 @@ public:
         std::vector<std::string> const names = files_.names();
         if (names.empty()) {
             refuse(concat("'", job.in,
-                          "' has no managed-collision tables. Fix: name a checkpoint that has; reshard "
-                          "reshard-checkpoint is for those without."));
+                          "' has no managed-collision tables. Fix: name a checkpoint that has; "
+                          "reshard shard is for those without."));
         }
         for (auto const& [name, size] : job.sizes) {
             if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What verbs share: how they answer, start ranks and read their arguments.
+#include "support/model_lists.hpp"
+#include "support/progress.hpp"
 #include "support/ranks.hpp"
 #include "verbs.hpp"
+
+#include <reshard/plan/relay.hpp>
 
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <memory>
 #include <thread>
 
 namespace command {
@@ -20,6 +25,7 @@ void Session::say(std::string const& text, Json const& record) const {
 }
 
 void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body) {
+    if (ranks > 4096) wrong("--ranks: " + std::to_string(ranks) + " threads are too many. Fix: 4096 at most.");
     demo::RankOptions options;
     options.deadline = std::chrono::hours(1);  // of a vote: what the slowest disk needs until then
     int const ended = demo::run_ranks("reshard", ranks, otherwise, options, [&](auto& comm) {
@@ -33,6 +39,16 @@ void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRe
     if (ended != 0) status = ended;
 }
 
+std::function<void(reshard::Index, reshard::Index)> Session::progress(reshard::CommunicatorRef comm) const {
+    if (json || comm.rank() != 0) return {};
+    auto const start = demo::Progress::Clock::now();
+    return [start, ranks = comm.size(), bar = std::shared_ptr<demo::Progress>()](reshard::Index done,
+                                                                                 reshard::Index total) mutable {
+        if (bar == nullptr) bar = std::make_shared<demo::Progress>(total * ranks, start);
+        bar->update_bytes(done * ranks);
+    };
+}
+
 int Session::ranks_of_machine() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8); }
 
 CLI::App* add_verb(CLI::App& app, std::string const& name, std::string const& what, std::string const& example) {
@@ -43,7 +59,7 @@ CLI::App* add_verb(CLI::App& app, std::string const& name, std::string const& wh
 
 void add_ranks(CLI::App& verb, Session& session) {
     verb.add_option("--ranks", session.ranks, "number of threads; under mpirun the launcher decides")
-        ->check(CLI::Range(1, 4096));
+        ->check(CLI::Range(1, 1 << 20));
 }
 
 void wrong(std::string const& message) { throw CLI::ValidationError(message); }
@@ -68,6 +84,31 @@ reshard::DType dtype_given(std::string const& option, std::string text) {
     if (!reshard::parse_dtype(text, dtype))
         wrong(option + ": no element type is called '" + text + "'. Fix: bf16, f32, i64, ...");
     return dtype;
+}
+
+reshard::Plan<> plan_given(std::string const& from, std::string const& to, reshard::DynamicShape const& shape,
+                           reshard::Index ranks_per_node) {
+    auto const one = [&](char const* which, std::string const& text) {
+        auto const distribution = given(which, [&] { return reshard::parse(text, shape); });
+        if (distribution.mesh().size() > 1 << 24) wrong(std::string(which) + " '" + text + "': more than 2^24 ranks.");
+        return distribution;
+    };
+    auto const source = one("FROM", from);
+    auto const target = one("TO", to);
+    return given("TO", [&] {
+        reshard::Plan<> const direct =
+            source.mesh() == target.mesh() ? plan(source, target) : plan_across(source, target);
+        return ranks_per_node > 1 ? direct.relayed(ranks_per_node) : direct;
+    });
+}
+
+std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name) {
+    std::string known;
+    for (demo::ModelConfig const& config : demo::models()) {
+        if (config.name == name) return demo::model_list(config);
+        known += (known.empty() ? "" : ", ") + config.name;
+    }
+    wrong(option + ": no model is called '" + name + "'. Fix: one of " + known + ".");
 }
 
 }  // namespace command

@@ -10,13 +10,16 @@
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
+#include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/comm/any_communicator.hpp>
+#include <reshard/plan/plan.hpp>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <functional>  // function
 #include <string>      // string
+#include <vector>      // vector
 
 namespace command {
 
@@ -38,6 +41,9 @@ public:
     /// Runs body(comm) on every rank: threads (--ranks of them, or `otherwise`), or the processes of mpirun. What a
     /// rank throws is printed, and is status 1.
     void on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body);
+    /// A bar of the bytes of all ranks, for verbs in which their shares are equal; nothing where none is shown.
+    [[nodiscard]] std::function<void(reshard::Index done, reshard::Index total)> progress(
+        reshard::CommunicatorRef comm) const;
     /// How many ranks there are where the number does not follow from the arguments: one a processor, at most 8.
     [[nodiscard]] static int ranks_of_machine();
 };
@@ -64,9 +70,24 @@ auto given(std::string const& option, Make&& make) {
 [[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
 /// `bf16`, `F32`: the names of safetensors, in any case.
 [[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string text);
+/// A plan between two distributions of the notation, also of different meshes. Large worlds are refused: a plan of one
+/// rank lists its peers.
+[[nodiscard]] reshard::Plan<> plan_given(std::string const& from, std::string const& to,
+                                         reshard::DynamicShape const& shape, reshard::Index ranks_per_node);
+/// The tensors of a public model, by its name (examples/support/model_lists.hpp).
+[[nodiscard]] std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name);
 
 // ---- The verbs ---------------------------------------------------------------------------------------------------
 void add_explain(CLI::App& app, Session& session);
+void add_simulate(CLI::App& app, Session& session);
+void add_relabel(CLI::App& app, Session& session);
+void add_draw(CLI::App& app, Session& session);
+void add_inspect(CLI::App& app, Session& session);
+void add_verify(CLI::App& app, Session& session);
+void add_compare(CLI::App& app, Session& session);
+void add_consolidate(CLI::App& app, Session& session);
+void add_shard(CLI::App& app, Session& session);
 void add_mch(CLI::App& app, Session& session);
+void add_plan_save(CLI::App& app, Session& session);
 
 }  // namespace command

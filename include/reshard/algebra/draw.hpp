@@ -6,9 +6,20 @@
 
 #include <reshard/algebra/notation.hpp>
 
+#include <algorithm>  // sort, unique
+
 namespace reshard::inline v0 {
 
 namespace detail {
+
+/// Parts, or ranks, of a picture. Throws ShapeError for more than anybody can look at.
+inline void check_drawable(Index count) {
+    constexpr Index most = 1 << 14;
+    if (count <= most) return;
+    raise(ErrorCode::shape,
+          concat("reshard::draw: more than ", most,
+                 " ranks, or ends of parts. Fix: draw a smaller mesh, or a smaller tensor cut alike."));
+}
 
 /// `0-3,6`: ranks with runs shortened.
 template <class Ranks>
@@ -28,21 +39,18 @@ template <class Ranks>
 /// Where some rank's part begins or ends along a dimension, ascending, with the extent itself last.
 template <AnyDistribution D>
 [[nodiscard]] std::vector<Index> cut_positions(D const& distribution, int dim) {
-    Index const extent = distribution.shape().extent(dim);
-    std::vector<Index> positions{0};
-    while (positions.back() < extent) {
-        Index next = extent;
-        for (Index i = 0; i < distribution.mesh().size(); ++i) {
-            Indices const at = distribution.mesh().coordinates(distribution.mesh().rank_at(i));
-            IndexSet const set = distribution.index_set(at, dim);
-            for (Index k = 0; k < set.segments(); ++k) {
-                for (Index edge : {set.segment(k).begin, set.segment(k).end}) {
-                    if (edge > positions.back()) next = smaller(next, edge);
-                }
-            }
+    DynamicMesh const& mesh = distribution.mesh();
+    std::vector<Index> positions{0, distribution.shape().extent(dim)};
+    for (Index i = 0; i < mesh.size(); ++i) {
+        IndexSet const set = distribution.index_set(mesh.coordinates(mesh.rank_at(i)), dim);
+        check_drawable(larger(mesh.size(), static_cast<Index>(positions.size()) + set.segments()));
+        for (Index k = 0; k < set.segments(); ++k) {
+            positions.push_back(set.segment(k).begin);
+            positions.push_back(set.segment(k).end);
         }
-        positions.push_back(next);
     }
+    std::sort(positions.begin(), positions.end());
+    positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
     return positions;
 }
 
@@ -53,36 +61,55 @@ inline void pad(std::string& text, std::string const& cell, std::size_t width) {
 
 }  // namespace detail
 
+/// The parts of a tensor along its first two dimensions, and who holds each.
+struct DrawnParts {
+    std::vector<Index> rows{0, 1};  ///< where parts begin and end; {0, 1} for a dimension that is not there
+    std::vector<Index> columns{0, 1};
+    std::vector<std::vector<Index>> holders;  ///< of each part, row-major: ranks, ascending
+};
+
+/// Throws ShapeError for what is too large to draw.
+template <AnyDistribution D>
+[[nodiscard]] DrawnParts drawn_parts(D const& any) {
+    DynamicDistribution const& distribution = any;
+    int const rank = distribution.shape().rank();
+    DrawnParts parts;
+    if (rank >= 1) parts.rows = detail::cut_positions(distribution, 0);
+    if (rank >= 2) parts.columns = detail::cut_positions(distribution, 1);
+    detail::check_drawable(static_cast<Index>(parts.rows.size() * parts.columns.size()));
+    for (std::size_t r = 0; r + 1 < parts.rows.size(); ++r) {
+        for (std::size_t c = 0; c + 1 < parts.columns.size(); ++c) {
+            Box box(distribution.shape());
+            if (rank >= 1) box.set(0, {parts.rows[r], parts.rows[r] + 1});
+            if (rank >= 2) box.set(1, {parts.columns[c], parts.columns[c] + 1});
+            for (int dim = 2; dim < rank; ++dim) box.set(dim, {0, smaller<Index>(1, distribution.shape().extent(dim))});
+            auto const holders = distribution.holders(box);
+            parts.holders.emplace_back(holders.begin(), holders.end());
+        }
+    }
+    return parts;
+}
+
 /// A grid of the first two dimensions (one for vectors): rows and columns are the parts, each cell names the ranks
-/// that hold it. For small meshes: cost grows with ranks times parts.
+/// that hold it. Cost grows with ranks times parts. Throws ShapeError for what is too large to draw.
 template <AnyDistribution D>
 [[nodiscard]] std::string draw(D const& any) {
     DynamicDistribution const& distribution = any;
-    std::string text = concat(to_string(distribution), "  shape ", to_string(distribution.shape()), "\n");
+    DrawnParts const parts = drawn_parts(distribution);
     int const rank = distribution.shape().rank();
-    std::vector<Index> rows{0, 1};
-    std::vector<Index> columns{0, 1};
-    if (rank >= 1) rows = detail::cut_positions(distribution, 0);
-    if (rank >= 2) columns = detail::cut_positions(distribution, 1);
-
-    std::vector<std::vector<std::string>> table;
-    table.emplace_back(1, "");
-    for (std::size_t c = 0; rank >= 2 && c + 1 < columns.size(); ++c) {
-        table[0].push_back(concat(columns[c], ":", columns[c + 1]));
+    std::vector<std::vector<std::string>> table(1, {""});
+    for (std::size_t c = 0; c + 1 < parts.columns.size(); ++c) {
+        table[0].push_back(concat(parts.columns[c], ":", parts.columns[c + 1]));
     }
-    for (std::size_t r = 0; r + 1 < rows.size(); ++r) {
-        std::vector<std::string> line(1, rank >= 1 ? concat(rows[r], ":", rows[r + 1]) : std::string("scalar"));
-        for (std::size_t c = 0; c + 1 < columns.size(); ++c) {
-            Box box(distribution.shape());
-            if (rank >= 1) box.set(0, {rows[r], rows[r] + 1});
-            if (rank >= 2) box.set(1, {columns[c], columns[c] + 1});
-            for (int dim = 2; dim < rank; ++dim) box.set(dim, {0, smaller<Index>(1, distribution.shape().extent(dim))});
-            line.push_back(detail::ranks_text(distribution.holders(box)));
-        }
-        table.push_back(line);
+    auto holders = parts.holders.begin();
+    for (std::size_t r = 0; r + 1 < parts.rows.size(); ++r) {
+        table.emplace_back(1, rank >= 1 ? concat(parts.rows[r], ":", parts.rows[r + 1]) : std::string("scalar"));
+        for (std::size_t c = 0; c + 1 < parts.columns.size(); ++c)
+            table.back().push_back(detail::ranks_text(*holders++));
     }
     if (rank < 2) table.erase(table.begin());
 
+    std::string text = concat(to_string(distribution), "  shape ", to_string(distribution.shape()), "\n");
     std::vector<std::size_t> widths;
     for (auto const& line : table) {
         for (std::size_t c = 0; c < line.size(); ++c) {
@@ -99,6 +126,51 @@ template <AnyDistribution D>
         text += '\n';
     }
     return text;
+}
+
+/// The same picture as an SVG file: a cell for each part, coloured by the first rank that holds it.
+template <AnyDistribution D>
+[[nodiscard]] std::string draw_svg(D const& any) {
+    DynamicDistribution const& distribution = any;
+    DrawnParts const parts = drawn_parts(distribution);
+    constexpr Index height = 28;
+    constexpr Index left = 110;  // of the grid: begin and end of each row stand there
+    constexpr Index top = 56;
+    std::size_t longest = 4;
+    for (auto const& holders : parts.holders) longest = larger(longest, detail::ranks_text(holders).size());
+    Index const width = 16 + 8 * static_cast<Index>(longest);
+    auto const rows = static_cast<Index>(parts.rows.size()) - 1;
+    auto const columns = static_cast<Index>(parts.columns.size()) - 1;
+    std::string svg =
+        concat("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", left + larger<Index>(columns * width, 320),
+               "\" height=\"", top + rows * height + 8, "\" font-family=\"monospace\" font-size=\"13\">\n");
+    auto const text_at = [&](Index x, Index y, std::string_view anchor, std::string const& text) {
+        svg += concat("<text x=\"", x, "\" y=\"", y, "\" text-anchor=\"", anchor, "\">");
+        for (char c : text)
+            svg += c == '<' ? std::string("&lt;") : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+        svg += "</text>\n";
+    };
+    text_at(8, 20, "start", concat(to_string(distribution), "  shape ", to_string(distribution.shape())));
+    for (Index c = 0; c < columns && distribution.shape().rank() >= 2; ++c) {
+        auto const at = static_cast<std::size_t>(c);
+        text_at(left + c * width + width / 2, top - 8, "middle", concat(parts.columns[at], ":", parts.columns[at + 1]));
+    }
+    auto holders = parts.holders.begin();
+    for (Index r = 0; r < rows; ++r) {
+        auto const at = static_cast<std::size_t>(r);
+        Index const y = top + r * height;
+        if (distribution.shape().rank() >= 1) {
+            text_at(left - 8, y + 19, "end", concat(parts.rows[at], ":", parts.rows[at + 1]));
+        }
+        for (Index c = 0; c < columns; ++c, ++holders) {
+            Index const hue = holders->empty() ? 0 : holders->front() * 137 % 360;  // neighbours far apart
+            svg +=
+                concat("<rect x=\"", left + c * width, "\" y=\"", y, "\" width=\"", width, "\" height=\"", height,
+                       "\" stroke=\"black\" fill=\"hsl(", hue, holders->empty() ? ",0%,95%)" : ",60%,80%)", "\"/>\n");
+            text_at(left + c * width + width / 2, y + 19, "middle", detail::ranks_text(*holders));
+        }
+    }
+    return svg + "</svg>\n";
 }
 
 }  // namespace reshard::inline v0

@@ -12,7 +12,8 @@
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/comm/any_communicator.hpp>
 
-#include <string>  // string
+#include <functional>  // function
+#include <string>      // string
 
 namespace reshard::inline v0 {
 
@@ -34,8 +35,10 @@ struct CheckpointVerdict {
 /// Throws the same error on every rank: what Checkpoint::open() throws for a checkpoint that cannot be listed, else
 /// FormatError that names all faults (the first 20 in full), BufferError for options that mean nothing, OutOfMemory.
 /// When a save into the folder has removed files meanwhile, all ranks start again, as load() does.
+/// `progress` is called with the bytes that this rank has gone through, and all that it goes through.
 CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm, ReadOptions const& reads = {},
-                                    Index window_bytes = default_window_bytes);
+                                    Index window_bytes = default_window_bytes,
+                                    std::function<void(Index done, Index total)> const& progress = {});
 
 }  // namespace reshard::inline v0
 

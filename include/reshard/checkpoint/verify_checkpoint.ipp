@@ -125,7 +125,8 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 
 /// As verify_checkpoint(), but once: a save may overtake it.
 [[nodiscard]] inline CheckpointVerdict verify_once(std::string const& path, CommunicatorRef comm,
-                                                   ReadOptions const& reads, Index window_bytes) {
+                                                   ReadOptions const& reads, Index window_bytes,
+                                                   std::function<void(Index, Index)> const& progress) {
     LoadList list;
     ListShare share;
     Collectives collectives;
@@ -166,8 +167,14 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
              file += static_cast<std::size_t>(comm.size())) {
             check->check_file(static_cast<int>(file));
         }
-        for_each_window(schedule,
-                        [&](std::span<Piece const> pieces) { check->read(pieces, comm.rank(), reads, staging); });
+        Index total = 0;
+        Index done = 0;
+        for (Piece const& piece : schedule.pieces) total += piece.reader == comm.rank() ? piece.bytes : 0;
+        for_each_window(schedule, [&](std::span<Piece const> pieces) {
+            check->read(pieces, comm.rank(), reads, staging);
+            for (Piece const& piece : pieces) done += piece.reader == comm.rank() ? piece.bytes : 0;
+            if (progress && total > 0) progress(done, total);
+        });
         sum = sum_up(catalogue, sums->runs());
     });
     // A part of an extent that two ranks read is wrong on all of them; one says so.
@@ -198,8 +205,9 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 }  // namespace detail
 
 RESHARD_INLINE CheckpointVerdict verify_checkpoint(std::string const& path, CommunicatorRef comm,
-                                                   ReadOptions const& reads, Index window_bytes) {
-    return detail::load_saved([&] { return detail::verify_once(path, comm, reads, window_bytes); });
+                                                   ReadOptions const& reads, Index window_bytes,
+                                                   std::function<void(Index, Index)> const& progress) {
+    return detail::load_saved([&] { return detail::verify_once(path, comm, reads, window_bytes, progress); });
 }
 
 }  // namespace reshard::inline v0

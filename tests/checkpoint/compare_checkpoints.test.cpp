@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/checkpoint/compare_checkpoints.hpp.
+#include <reshard/checkpoint/compare_checkpoints.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/self.hpp>
+#include <reshard/comm/threads.hpp>
+
+#include "sharded_support.hpp"
+#include "support/thrown.hpp"
+
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+using namespace checkpoint_test;
+using test::check_same;
+using test::thrown_by;
+
+/// Tensors that are cut along rows, along columns, not at all, and that have nothing to cut.
+std::vector<Saved> model() {
+    return {{{"columns", DType::bf16, Shape{6, 10}}, 1, {{0, 0, Box{{0, 6}, {0, 3}}}, {0, 1, Box{{0, 6}, {3, 10}}}}},
+            {{"empty", DType::f32, Shape{0, 4}}, 1, {{0, 1, Box(Shape{0, 4})}}},
+            {{"rows", DType::f32, Shape{1, 9, 2}},
+             1,
+             {{0, 0, Box{{0, 1}, {0, 8}, {0, 2}}}, {0, 2, Box{{0, 1}, {8, 9}, {0, 2}}}}},
+            {{"scalar", DType::i64, Shape{}}, 1, {{0, 2, Box(Shape{})}}}};
+}
+std::vector<TensorSpec> specs_of(std::vector<Saved> const& model) {
+    std::vector<TensorSpec> specs;
+    for (Saved const& saved : model) specs.push_back(saved.spec);
+    return specs;
+}
+void spoil(std::string const& path, Index from_end) {
+    std::string text = read_text(path);
+    text[text.size() - static_cast<std::size_t>(from_end)] ^= 1;
+    write_text(path, text);
+}
+/// One file of one tensor of these values.
+template <class T>
+void write_values(std::string const& path, char const* name, DynamicShape const& shape, std::vector<T> const& values) {
+    write_safetensors(
+        path, {{name, dtype_of<T>, shape}}, [&](TensorInfo const&, Index begin, std::span<std::byte> out) {
+            std::memcpy(out.data(), reinterpret_cast<std::byte const*>(values.data()) + begin, out.size());
+        });
+}
+}  // namespace
+
+TEST_SUITE("checkpoint/compare_checkpoints") {
+    TEST_CASE("full files, shards of two kinds: equal however they are cut, by any number of ranks in any windows") {
+        TempFolder const full;
+        TempFolder const ours;
+        TempFolder const theirs;
+        write_checkpoint(full.path(), specs_of(model()), fill_expected, 100);
+        write_sharded(ours.path(), model(), 3, Described::by_manifest);
+        write_sharded(theirs.path(), model(), 3, Described::by_shards);
+        for (int ranks : {1, 2, 5}) {
+            for (Index window : {1, 7, 1 << 20}) {
+                run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                    CompareOptions options;
+                    options.window_bytes = window;
+                    Index told = 0;
+                    options.progress = [&](Index done, Index total) {
+                        CHECK(done > told);
+                        CHECK(done <= total);
+                        told = done;
+                    };
+                    for (auto const* other : {&ours, &theirs, &full}) {
+                        told = 0;
+                        CompareReport const report = compare_checkpoints(full.path(), other->path(), comm, options);
+                        CHECK(explain(report) == "equal: 4 tensors, 200 B\n");
+                        CHECK(report.elements == 60 + 18 + 1);
+                    }
+                    told = 0;
+                    CHECK(compare_checkpoints(ours.path(), theirs.path(), comm, options).equal());
+                });
+            }
+        }
+    }
+
+    TEST_CASE("a value: tensor, index, both values and how far they are apart, the same on every rank") {
+        TempFolder const folder;
+        write_values<float>(folder / "a.safetensors", "w", Shape{2, 3}, {1, 2, 3, 4, 5, 6});
+        write_values<float>(folder / "b.safetensors", "w", Shape{2, 3}, {1, 2, 3.5, 4, -5, 6});
+        for (int ranks : {1, 2, 3, 8}) {
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                CompareOptions options;
+                options.window_bytes = 4;
+                auto const report =
+                    compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options);
+                CHECK(explain(report) ==
+                      "not equal: 1 difference; 1 tensor, 24 B compared\n"
+                      "  w: F32 [2,3], 2 of 6 elements differ, by 10 at most\n"
+                      "    [0,2]: 3 (0x40400000) and 3.5 (0x40600000)\n"
+                      "    [1,1]: 5 (0x40a00000) and -5 (0xc0a00000)\n");
+                options.most_elements = 1;
+                auto const fewer =
+                    compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options);
+                CHECK(fewer.differences.at(0).places == std::vector{report.differences.at(0).places.at(0)});
+                CHECK(explain(fewer).ends_with("    [0,2]: 3 (0x40400000) and 3.5 (0x40600000)\n    and 1 more\n"));
+            });
+        }
+    }
+
+    TEST_CASE("bits decide: NaN equals itself, -0 is not 0, infinity has no distance; integers have none") {
+        TempFolder const folder;
+        SelfCommunicator comm;
+        float const nan = std::numeric_limits<float>::quiet_NaN();
+        float const infinity = std::numeric_limits<float>::infinity();
+        write_values<float>(folder / "a.safetensors", "w", Shape{3}, {nan, 0.0F, 1.0F});
+        write_values<float>(folder / "b.safetensors", "w", Shape{3}, {nan, -0.0F, infinity});
+        auto const report = compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm);
+        REQUIRE(report.differences.size() == 1);
+        CHECK(report.differences[0].elements == 2);
+        CHECK(report.differences[0].largest == 0);
+        write_values<std::int64_t>(folder / "c.safetensors", "ids", Shape{2}, {7, -1});
+        write_values<std::int64_t>(folder / "d.safetensors", "ids", Shape{2}, {7, 1});
+        CHECK(explain(compare_checkpoints(folder / "c.safetensors", folder / "d.safetensors", comm)) ==
+              "not equal: 1 difference; 1 tensor, 16 B compared\n"
+              "  ids: I64 [2], 1 of 2 elements differ\n"
+              "    [1]: -1 and 1\n");
+    }
+
+    TEST_CASE("tensors of one checkpoint only, another shape, another type: named; the others are compared") {
+        TempFolder const folder;
+        write_safetensors(folder / "a.safetensors",
+                          {{"a", DType::u8, Shape{2}},
+                           {"c", DType::u8, Shape{4}},
+                           {"d", DType::u8, Shape{2}},
+                           {"e", DType::f4, Shape{6}}},
+                          fill_expected);
+        write_safetensors(folder / "b.safetensors",
+                          {{"b", DType::f64, Shape{2}},
+                           {"c", DType::u8, Shape{2, 2}},
+                           {"d", DType::i8, Shape{2}},
+                           {"e", DType::f4, Shape{6}}},
+                          fill_expected);
+        spoil(folder / "b.safetensors", 1);  // of e, the narrowest
+        run_on_threads(3, [&](ThreadCommunicator& comm) {
+            auto const report = compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm);
+            CHECK(report.tensors == 1);
+            std::string const text = explain(report);
+            CHECK(
+                text.starts_with("not equal: 5 differences; 1 tensor, 3 B compared\n"
+                                 "  a: U8 [2], only in the first\n"
+                                 "  b: F64 [2], only in the second\n"
+                                 "  c: U8 [4] in the first, U8 [2,2] in the second\n"
+                                 "  d: U8 [2] in the first, I8 [2] in the second\n"
+                                 "  e: F4 [6], 1 of 6 elements differ\n"
+                                 "    byte 2: "));
+        });
+    }
+
+    TEST_CASE("random bytes changed in random files: every element that changed is counted, the first are listed") {
+        std::mt19937 random(20261123);
+        for (int round = 0; round < 40; ++round) {
+            CAPTURE(round);
+            Index const rows = 1 + static_cast<Index>(random() % 40);
+            Index const columns = 1 + static_cast<Index>(random() % 9);
+            std::vector<float> a(static_cast<std::size_t>(rows * columns));
+            for (float& value : a) value = static_cast<float>(random() % 1000);
+            std::vector<float> b = a;
+            std::vector<Index> changed;
+            for (std::size_t i = 0; i < a.size(); ++i) {
+                if (random() % 7 != 0) continue;
+                b[i] += 1;
+                changed.push_back(static_cast<Index>(i));
+            }
+            TempFolder const folder;
+            write_values(folder / "a.safetensors", "w", Shape{rows, columns}, a);
+            write_values(folder / "b.safetensors", "w", Shape{rows, columns}, b);
+            CompareOptions options;
+            options.window_bytes = 1 + static_cast<Index>(random() % 100);
+            options.most_elements = static_cast<int>(random() % 6);
+            run_on_threads(1 + static_cast<int>(random() % 4), [&](ThreadCommunicator& comm) {
+                auto const report =
+                    compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options);
+                CHECK(report.equal() == changed.empty());
+                if (changed.empty()) return;
+                REQUIRE(report.differences.size() == 1);
+                CheckpointDifference const& one = report.differences[0];
+                CHECK(one.elements == static_cast<Index>(changed.size()));
+                CHECK(one.largest == 1);
+                CHECK(one.places.size() == smaller(changed.size(), static_cast<std::size_t>(options.most_elements)));
+                for (std::size_t i = 0; i < one.places.size(); ++i) CHECK(one.places[i].place == changed[i]);
+            });
+        }
+    }
+
+    TEST_CASE("copies that were saved apart: the first counts") {
+        TempFolder const apart;
+        TempFolder const full;
+        std::vector<Saved> const copies{
+            {{"w", DType::f32, Shape{4}}, 2, {{0, 0, Box(Shape{4})}, {1, 1, Box(Shape{4})}}}};
+        write_sharded(apart.path(), copies, 2, Described::by_manifest);
+        write_safetensors(full / "model.safetensors", {{"w", DType::f32, Shape{4}}},
+                          [](TensorInfo const& info, Index begin, std::span<std::byte> out) {
+                              for (std::size_t i = 0; i < out.size(); ++i)
+                                  out[i] = expected_byte(content_of(info.name, 0, 2), begin + static_cast<Index>(i));
+                          });
+        SelfCommunicator comm;
+        CHECK(compare_checkpoints(apart.path(), full.path(), comm).equal());
+    }
+
+    TEST_CASE("what cannot be compared is the same error on every rank") {
+        TempFolder const folder;
+        write_sharded(folder.path(), model(), 3, Described::by_manifest);
+        auto const fails = [&](ErrorCode code, std::vector<std::string> const& parts, std::string const& first,
+                               std::string const& second, CompareOptions const& options = {}) {
+            check_same(
+                thrown_by(3,
+                          [&](ThreadCommunicator& comm) { (void)compare_checkpoints(first, second, comm, options); }),
+                code, parts);
+        };
+        fails(ErrorCode::io, {"/none"}, folder / "none", folder.path());
+        fails(ErrorCode::io, {"/none"}, folder.path(), folder / "none");
+        CompareOptions options;
+        options.window_bytes = 0;
+        fails(ErrorCode::buffer, {"window_bytes is 0"}, folder.path(), folder.path(), options);
+        options = {};
+        options.most_elements = -1;
+        fails(ErrorCode::buffer, {"most_elements is -1. Fix: 0 lists none."}, folder.path(), folder.path(), options);
+        std::string const lost = "shard-00002-of-00003.0123456789abcdef.safetensors";
+        std::filesystem::remove(folder / lost);
+        fails(ErrorCode::io, {lost}, folder.path(), folder.path());
+    }
+}

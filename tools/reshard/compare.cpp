@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// reshard compare: are two checkpoints equal, whatever files they lie in? If not: tensor, index and both values.
+#include "verbs.hpp"
+
+#include <reshard/checkpoint/compare_checkpoints.hpp>
+
+#include <memory>
+
+namespace command {
+namespace {
+
+using namespace reshard;
+
+struct Compare {
+    std::string first;
+    std::string second;
+    int most = 5;
+
+    void run(Session& session) const {
+        session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
+            CompareOptions options;
+            options.most_elements = most;
+            options.progress = session.progress(comm);
+            CompareReport const report = compare_checkpoints(first, second, comm, options);
+            if (comm.rank() != 0) return;
+            session.say(explain(report), record(report));
+            session.status = report.equal() ? 0 : 1;
+        });
+    }
+
+private:
+    [[nodiscard]] static Json record(CompareReport const& report) {
+        constexpr char const* kinds[] = {"only_first", "only_second", "form", "values"};
+        Json list = Json::array();
+        for (CheckpointDifference const& one : report.differences) {
+            Json row{{"tensor", one.tensor}, {"kind", kinds[static_cast<int>(one.kind)]}};
+            if (one.kind != DifferenceKind::only_second) {
+                row["first"] = {{"dtype", name(one.dtype)}, {"shape", record_of(one.shape)}};
+            }
+            if (one.kind != DifferenceKind::only_first) {
+                row["second"] = {{"dtype", name(one.other_dtype)}, {"shape", record_of(one.other_shape)}};
+            }
+            if (one.kind == DifferenceKind::values) {
+                row["elements"] = one.elements;
+                row["largest"] = one.largest;
+                row["places"] = Json::array();
+                for (DifferentElement const& element : one.places) {
+                    row["places"].push_back({{"index", index_text(one, element.place)},
+                                             {"first", value_text(one, element.first)},
+                                             {"second", value_text(one, element.second)}});
+                }
+            }
+            list.push_back(row);
+        }
+        return {{"equal", report.equal()},
+                {"tensors_compared", report.tensors},
+                {"bytes_compared", report.bytes},
+                {"differences", list}};
+    }
+};
+
+}  // namespace
+
+void add_compare(CLI::App& app, Session& session) {
+    auto const verb = std::make_shared<Compare>();
+    CLI::App* const command = add_verb(
+        app, "compare", "says whether two checkpoints are equal, bit for bit, or which tensors differ, where, and how",
+        "reshard compare sharded full");
+    command->add_option("FIRST", verb->first, "a folder of shards or of full files, or one file")->required();
+    command->add_option("SECOND", verb->second, "another one; it may be cut otherwise")->required();
+    command->add_option("--most", verb->most, "elements that are listed for each tensor")
+        ->check(CLI::Range(0, 1'000'000))
+        ->capture_default_str();
+    add_ranks(*command, session);
+    command->callback([verb, &session] { verb->run(session); });
+}
+
+}  // namespace command

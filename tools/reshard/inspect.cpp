@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// reshard inspect: what is where in a checkpoint. Reads headers and manifests, no tensor.
+#include "verbs.hpp"
+
+#include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/plan/explain_text.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+namespace command {
+namespace {
+
+using namespace reshard;
+
+struct Inspect {
+    std::string path;
+    std::string tensor;
+
+    void run(Session const& session) const {
+        if (!Session::speaks()) return;
+        Catalogue const catalogue(Checkpoint::open(path));
+        if (!tensor.empty() && catalogue.find(tensor) == nullptr) {
+            raise(ErrorCode::user,
+                  concat(path, ": no tensor is called '", tensor, "'. Fix: run reshard inspect without --tensor."));
+        }
+        session.say(session.json ? "" : text(catalogue), session.json ? record(catalogue) : Json());
+    }
+
+private:
+    [[nodiscard]] static std::string kind_text(CheckpointKind kind) {
+        constexpr char const* words[] = {"one file", "files with an index", "shards of PyTorch DCP",
+                                         "shards with a manifest"};
+        return words[static_cast<int>(kind)];
+    }
+    [[nodiscard]] bool shows(StoredTensor const& one) const { return tensor.empty() || one.name == tensor; }
+    static std::string sum_text(Extent const& extent) {
+        char text[16];
+        std::snprintf(text, sizeof text, "%08x", extent.crc32c);
+        return text;
+    }
+    [[nodiscard]] static Index extents_in(Catalogue const& catalogue, std::size_t file) {
+        auto const all = catalogue.extents();
+        return std::count_if(all.begin(), all.end(),
+                             [&](Extent const& one) { return static_cast<std::size_t>(one.file) == file; });
+    }
+
+    [[nodiscard]] std::string text(Catalogue const& catalogue) const {
+        Manifest const& manifest = catalogue.manifest();
+        Index bytes = 0;
+        for (Extent const& extent : catalogue.extents()) bytes += catalogue.extent_bytes(extent);
+        std::string out = concat(path, ": ", kind_text(catalogue.kind()), ", ", detail::bytes_text(bytes), "\n");
+        if (!manifest.save.empty()) out += concat("save ", manifest.save, " by ", manifest.world_size, " ranks\n");
+        for (auto const& [key, value] : manifest.metadata) out += concat("  ", key, ": ", value, "\n");
+        out += concat(detail::count_text(static_cast<Index>(manifest.files.size()), "file"), "\n");
+        for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+            CheckpointFile const& file = manifest.files[f];
+            out += concat("  ", file.leaf, "  ", detail::bytes_text(file.file_bytes), ", ",
+                          detail::count_text(extents_in(catalogue, f), "shard"));
+            if (file.writer >= 0) out += concat(", written by rank ", file.writer);
+            out += '\n';
+        }
+        out += concat(detail::count_text(static_cast<Index>(manifest.tensors.size()), "tensor"), "\n");
+        for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+            if (shows(manifest.tensors[t])) out += tensor_text(catalogue, t);
+        }
+        return out;
+    }
+    [[nodiscard]] std::string tensor_text(Catalogue const& catalogue, std::size_t place) const {
+        StoredTensor const& stored = catalogue.tensors()[place];
+        Index summed = 0;
+        std::string list;
+        for (std::size_t const i : catalogue.extents_of(place)) {
+            Extent const& extent = catalogue.extents()[i];
+            summed += extent.has_checksum ? 1 : 0;
+            if (tensor.empty()) continue;
+            list += concat("    ", to_string(extent.box),
+                           stored.replicas > 1 ? concat(" of copy ", extent.replica) : std::string(), " in ",
+                           catalogue.files()[static_cast<std::size_t>(extent.file)].leaf, " at ", extent.begin);
+            if (extent.has_checksum) list += ", CRC-32C " + sum_text(extent);
+            list += '\n';
+        }
+        std::string out = concat("  ", stored.name, "  ", name(stored.dtype), " ", to_string(stored.shape));
+        if (!stored.distribution.empty()) out += "  " + stored.distribution;
+        auto const count = static_cast<Index>(catalogue.extents_of(place).size());
+        out += concat("  ", detail::count_text(count, "shard"), ", ", summed == count ? "all" : std::to_string(summed),
+                      " with checksum");
+        if (stored.replicas > 1) out += concat(", ", stored.replicas, " copies");
+        return out + "\n" + list;
+    }
+
+    [[nodiscard]] Json record(Catalogue const& catalogue) const {
+        Manifest const& manifest = catalogue.manifest();
+        Json files = Json::array();
+        for (std::size_t f = 0; f < manifest.files.size(); ++f) {
+            CheckpointFile const& file = manifest.files[f];
+            files.push_back({{"file", file.leaf},
+                             {"bytes", file.file_bytes},
+                             {"shards", extents_in(catalogue, f)},
+                             {"writer", file.writer >= 0 ? Json(file.writer) : Json()}});
+        }
+        Json tensors = Json::array();
+        for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+            StoredTensor const& stored = manifest.tensors[t];
+            if (!shows(stored)) continue;
+            Json shards = Json::array();
+            for (std::size_t const i : catalogue.extents_of(t)) {
+                Extent const& extent = catalogue.extents()[i];
+                Json box = Json::array();
+                for (int d = 0; d < extent.box.rank(); ++d) box.push_back({extent.box.begin(d), extent.box.end(d)});
+                shards.push_back({{"box", box},
+                                  {"copy", extent.replica},
+                                  {"file", manifest.files[static_cast<std::size_t>(extent.file)].leaf},
+                                  {"at", extent.begin},
+                                  {"bytes", catalogue.extent_bytes(extent)},
+                                  {"crc32c", extent.has_checksum ? Json(sum_text(extent)) : Json()}});
+            }
+            tensors.push_back({{"name", stored.name},
+                               {"dtype", name(stored.dtype)},
+                               {"shape", record_of(stored.shape)},
+                               {"distribution", stored.distribution},
+                               {"copies", stored.replicas},
+                               {"shards", shards}});
+        }
+        Json metadata = Json::object();
+        for (auto const& [key, value] : manifest.metadata) metadata[key] = value;
+        return {{"path", path},          {"kind", kind_text(catalogue.kind())},
+                {"save", manifest.save}, {"ranks", manifest.world_size},
+                {"metadata", metadata},  {"files", files},
+                {"tensors", tensors}};
+    }
+};
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Session& session) {
+    auto const verb = std::make_shared<Inspect>();
+    CLI::App* const command = add_verb(app, "inspect", "lists files, tensors, shards and checksums of a checkpoint",
+                                       "reshard inspect checkpoint --tensor model.norm.weight");
+    command->add_option("CHECKPOINT", verb->path, "a folder of shards or of full files, or one file")->required();
+    command->add_option("--tensor", verb->tensor, "one tensor, shard by shard");
+    command->callback([verb, &session] { verb->run(session); });
+}
+
+}  // namespace command

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tools/reshard/rewrite.hpp
+/// \brief  What `reshard consolidate` and `reshard shard` have in common: both write one checkpoint as another.
+#pragma once
+
+#include "verbs.hpp"
+
+#include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/consolidate_plan.hpp>
+#include <reshard/checkpoint/detail/consolidate_output.hpp>
+#include <reshard/plan/explain_text.hpp>
+
+#include <string>
+
+namespace command {
+
+struct Rewrite {
+    std::string in;
+    std::string out;
+    std::string dtype;
+    std::string model;
+    std::string saved_as = "(8):(S0)";
+    bool dry_run = false;
+    bool no_sync = false;
+    bool no_checksums = false;
+    int in_flight = 1;
+    reshard::Index window = reshard::Index{32} << 20;
+    int replica = -1;
+
+    void add_options(CLI::App& command, Session& session) {
+        using reshard::Index;
+        command.add_option("IN", in, "a folder of shards or of full files, or one file");
+        command.add_option("OUT", out, "a folder that is not there yet, or empty");
+        command.add_option("--dtype", dtype, "what floating-point tensors are cast to: f16, bf16, f32 or f64");
+        command.add_option("--replica", replica, "which copy to take where copies were saved apart and differ");
+        command.add_flag("--dry-run", dry_run, "write nothing: say which rank would read and write what");
+        command.add_option("--model", model, "what a dry run without files is about: a model's name");
+        command.add_option("--saved-as", saved_as, "mesh and placements that the model was saved with")
+            ->capture_default_str();
+        add_ranks(command, session);
+        command.add_option("--in-flight", in_flight, "pieces that each rank has under way")
+            ->check(CLI::Range(1, 256))
+            ->capture_default_str();
+        command.add_option("--window", window, "bytes of memory of each rank for them")
+            ->check(CLI::Range(Index{1} << 16, Index{1} << 40))
+            ->capture_default_str();
+        command.add_flag("--no-sync", no_sync, "do not wait until bytes are on the disk");
+        command.add_flag("--no-checksums", no_checksums, "neither compare nor compute CRC-32C sums");
+    }
+
+    /// The options of both; those of one are the caller's to add.
+    template <class Options>
+    [[nodiscard]] Options options() const {
+        Options result;
+        if (!dtype.empty()) result.dtype = reshard::floats_as(dtype_given("--dtype", dtype));
+        result.durable = !no_sync;
+        result.checksums = result.verify_checksums = !no_checksums;
+        result.in_flight = in_flight;
+        result.window_bytes = window;
+        result.replica = replica;
+        return result;
+    }
+
+    /// What is there, or what ranks would have saved of a model.
+    [[nodiscard]] reshard::Catalogue catalogue() const {
+        if (model.empty()) return reshard::Catalogue(reshard::Checkpoint::open(in));
+        auto const full = reshard::Catalogue::of(model_given("--model", model));
+        auto const place = given("--saved-as", [&] { return reshard::placed_as(saved_as); });
+        return given("--saved-as",
+                     [&] { return reshard::detail::shard_output(full, place, {}, std::string(16, '0')).catalogue; });
+    }
+
+    /// plan(catalogue, ranks) for a dry run; else write(comm, progress) on every rank.
+    template <class MakePlan, class Write>
+    void run(Session& session, MakePlan&& plan, Write&& write) const {
+        bool const from_list = dry_run && !model.empty();
+        if (!from_list && in.empty()) wrong("IN is missing. Fix: name two folders, IN OUT.");
+        if (!dry_run && out.empty()) wrong("OUT is missing. Fix: name two folders, IN OUT, or add --dry-run.");
+        if (!dry_run && !model.empty()) wrong("--model is for --dry-run.");
+        if (dry_run) {
+            if (!Session::speaks()) return;
+            int const ranks = session.ranks == 0 ? Session::ranks_of_machine() : session.ranks;
+            reshard::RewritePlan const planned = plan(catalogue(), ranks);
+            return session.say(explain(planned), record(planned));
+        }
+        session.on_ranks(Session::ranks_of_machine(), [&](reshard::CommunicatorRef comm) {
+            reshard::RewriteReport const report = write(comm, session.progress(comm));
+            if (comm.rank() == 0) session.say(text(report), record(report));
+        });
+    }
+
+private:
+    [[nodiscard]] std::string text(reshard::RewriteReport const& report) const {
+        using namespace reshard;
+        std::string result =
+            concat(out, ": ", detail::count_text(static_cast<Index>(report.written.tensors.size()), "tensor"), ", ",
+                   detail::bytes_text(report.bytes_total), " in ",
+                   detail::count_text(static_cast<Index>(report.written.files.size()), "file"));
+        if (report.bytes_verified > 0) result += "; what was read is what was saved";
+        for (std::string const& file : report.left_over)
+            result += concat("\n  removed what a killed run had left: ", file);
+        return result + "\n";
+    }
+    [[nodiscard]] Json record(reshard::RewriteReport const& report) const {
+        Json files = Json::array();
+        for (auto const& file : report.written.files)
+            files.push_back({{"file", file.leaf}, {"bytes", file.file_bytes}});
+        return {{"out", out},
+                {"tensors", report.written.tensors.size()},
+                {"bytes", report.bytes_total},
+                {"bytes_verified", report.bytes_verified},
+                {"files", files},
+                {"left_over", report.left_over},
+                {"seconds", report.seconds}};
+    }
+    [[nodiscard]] static Json record(reshard::RewritePlan const& plan) {
+        Json shares = Json::array();
+        for (auto const& share : plan.shares) {
+            shares.push_back({{"begin", share.begin},
+                              {"end", share.end},
+                              {"bytes_read", share.bytes_read},
+                              {"reads", share.reads},
+                              {"files_read", share.files_read},
+                              {"runs", share.runs},
+                              {"files_written", share.files_written}});
+        }
+        return {{"ranks", plan.ranks},
+                {"tensors", plan.tensors},
+                {"files_in", plan.files_in},
+                {"files_out", plan.files_out},
+                {"bytes_in", plan.bytes_in},
+                {"bytes_out", plan.bytes_out},
+                {"memory_of_a_rank", plan.memory},
+                {"shares", shares}};
+    }
+};
+
+}  // namespace command

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// reshard verify: reads every byte of a checkpoint once, and compares sizes, headers and checksums.
+#include "verbs.hpp"
+
+#include <reshard/checkpoint/verify_checkpoint.hpp>
+#include <reshard/plan/explain_text.hpp>
+
+#include <memory>
+
+namespace command {
+namespace {
+
+using namespace reshard;
+
+struct Verify {
+    std::string path;
+
+    void run(Session& session) const {
+        session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
+            auto const verdict = verify_checkpoint(path, comm, {}, default_window_bytes, session.progress(comm));
+            if (comm.rank() != 0) return;
+            std::string text =
+                concat(path, ": ", detail::count_text(verdict.tensors, "tensor"), " in ",
+                       detail::count_text(verdict.extents, "shard"), " of ", detail::count_text(verdict.files, "file"),
+                       ", ", detail::bytes_text(verdict.bytes), " read once: all as it should be");
+            if (verdict.extents_without_checksum != 0) {
+                text +=
+                    concat(" (", detail::count_text(verdict.extents_without_checksum, "shard"), " without checksum)");
+            }
+            session.say(text + "\n", {{"ok", true},
+                                      {"files", verdict.files},
+                                      {"tensors", verdict.tensors},
+                                      {"shards", verdict.extents},
+                                      {"shards_without_checksum", verdict.extents_without_checksum},
+                                      {"bytes", verdict.bytes}});
+        });
+    }
+};
+
+}  // namespace
+
+void add_verify(CLI::App& app, Session& session) {
+    auto const verb = std::make_shared<Verify>();
+    CLI::App* const command =
+        add_verb(app, "verify", "reads every byte of a checkpoint once, and names all that is wrong",
+                 "reshard verify checkpoint --ranks 8");
+    command->add_option("CHECKPOINT", verb->path, "a folder of shards or of full files, or one file")->required();
+    add_ranks(*command, session);
+    command->callback([verb, &session] { verb->run(session); });
+}
+
+}  // namespace command

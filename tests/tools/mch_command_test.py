@@ -272,7 +272,7 @@ class Command(unittest.TestCase):
 
     def test_a_checkpoint_of_the_library_stays_one_with_its_other_tensors(self):
         user, state, live = table("ec", "user", 40, 2, 1.0, 1)
-        self.save("model", user, state)
+        self.save("model", user, state, bucket_table("ec", "item", 48, 2, 12))
         sys.path.insert(0, str(HERE.parents[1] / "tools" / "reshard"))
         import mch_dcp
 
@@ -288,7 +288,9 @@ class Command(unittest.TestCase):
         text = json.dumps(header).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + data + bytes(range(48)))
         first = self.answer("in", "first", "--to", 3)["user"]
-        last = self.answer("first", "out", "--to", 2, "--size", 60)["user"]
+        answer = self.answer("first", "out", "--to", 2, "--size", "user=60")
+        last = answer["user"]
+        self.assertEqual(answer["item"]["kept"], answer["item"]["ids"])
         self.assertEqual((last["ids"], last["kept"], last["evicted"]), (first["kept"], first["kept"], []))
         made = mch_dcp.Made(os.path.join(self.path, "out"))
         with open(os.path.join(self.path, "out", "reshard.manifest.json"), encoding="utf-8") as manifest:

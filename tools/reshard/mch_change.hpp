@@ -87,14 +87,49 @@ inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
     return result;
 }
 
+/// What a checkpoint has: tensors that are of no table, each cut along its first dimension, and what columns are.
+struct Contents {
+    std::vector<PlacedTensor> others;
+    Metadata metadata;
+    std::map<std::string, StoredTensor> columns;  ///< of tables, by the names of their tensors
+
+    Contents(std::string const& folder, MchCheckpoint const& tables, Index ranks) {
+        auto const exists = [&](std::string_view leaf) { return std::filesystem::exists(concat(folder, "/", leaf)); };
+        if (exists("mch.index.json") && !exists(manifest_name)) return;  // such folders had tables alone
+        std::vector<std::string> known;
+        for (std::string const& name : tables.names()) {
+            known.insert(known.end(), {name + ".ids", name + ".slots"});
+            for (MchColumn const& one : tables.table(name).metadata) known.push_back(name + ".metadata." + one.name);
+            for (MchRowsInfo const& one : tables.rows(name)) known.push_back(name + ".rows." + one.name);
+        }
+        std::sort(known.begin(), known.end());
+        Manifest const manifest = Checkpoint::open(folder).manifest();
+        PlacementRule const rule(concat("(", ranks, "):(S0)"));
+        for (StoredTensor const& tensor : manifest.tensors) {
+            if (std::binary_search(known.begin(), known.end(), tensor.name)) {
+                columns.emplace(tensor.name, tensor);
+                continue;
+            }
+            if (!is_byte_sized(tensor.dtype)) {
+                refuse(concat("tensor '", tensor.name, "' is ", name(tensor.dtype),
+                              ", which has no whole bytes and cannot be carried along. Fix: save it elsewhere."));
+            }
+            others.push_back({tensor.name, rule.of(tensor.shape, tensor.dtype), tensor.dtype});
+        }
+        for (auto const& item : manifest.metadata) {
+            if (!item.first.starts_with("mch.table.")) metadata.push_back(item);
+        }
+    }
+};
+
 /// One rank's part of a table, and the memory it lies in.
 struct Shard {
     std::vector<Spill> memory;
     MchState state;
     std::vector<MchRows> rows;
 
-    Shard(MchTable const& table, Index saved_parts, std::vector<MchRowsInfo> const& infos, Index rank,
-          std::string const& folder) {
+    Shard(MchTable const& table, Index saved_parts, std::vector<MchRowsInfo> const& infos, Contents const& contents,
+          Index rank, std::string const& folder) {
         Index const z = table.range(rank).size();
         auto const view = [&](DType dtype, Indices const& shape) {
             DynamicShape const extents(shape);
@@ -108,8 +143,15 @@ struct Shard {
             state.iteration = view(DType::i64, {1});
         }
         for (MchColumn const& one : table.metadata) {
-            bool const number = one.bytes == 8;
-            state.metadata.push_back({one.name, number ? view(DType::i64, {z}) : view(DType::u8, {z, one.bytes})});
+            auto const saved = contents.columns.find(concat(table.name, ".metadata.", one.name));
+            DType dtype = one.bytes == 8 ? DType::i64 : DType::u8;
+            Indices shape = one.bytes == 8 ? Indices{z} : Indices{z, one.bytes};
+            if (saved != contents.columns.end()) {
+                dtype = saved->second.dtype;
+                shape = saved->second.shape.extents();
+                shape[0] = z;
+            }
+            state.metadata.push_back({one.name, view(dtype, shape)});
         }
         for (MchRowsInfo const& info : infos) {
             Indices shape{z};
@@ -134,37 +176,6 @@ inline void check_buckets(MchTable const& table, MchState const& state, Index ra
                       ". Fix: give the hash size and the buckets that the table was trained with."));
     }
 }
-
-/// What a checkpoint has beside its tables: each is cut along its first dimension.
-struct Others {
-    std::vector<PlacedTensor> tensors;
-    Metadata metadata;
-
-    Others(std::string const& folder, MchCheckpoint const& tables, Index ranks) {
-        auto const exists = [&](std::string_view leaf) { return std::filesystem::exists(concat(folder, "/", leaf)); };
-        if (exists("mch.index.json") && !exists(manifest_name)) return;  // such folders had tables alone
-        std::vector<std::string> known;
-        for (std::string const& name : tables.names()) {
-            known.insert(known.end(), {name + ".ids", name + ".slots"});
-            for (MchColumn const& one : tables.table(name).metadata) known.push_back(name + ".metadata." + one.name);
-            for (MchRowsInfo const& one : tables.rows(name)) known.push_back(name + ".rows." + one.name);
-        }
-        std::sort(known.begin(), known.end());
-        Manifest const manifest = Checkpoint::open(folder).manifest();
-        PlacementRule const rule(concat("(", ranks, "):(S0)"));
-        for (StoredTensor const& tensor : manifest.tensors) {
-            if (std::binary_search(known.begin(), known.end(), tensor.name)) continue;
-            if (!is_byte_sized(tensor.dtype)) {
-                refuse(concat("tensor '", tensor.name, "' is ", name(tensor.dtype),
-                              ", which has no whole bytes and cannot be carried along. Fix: save it elsewhere."));
-            }
-            tensors.push_back({tensor.name, rule.of(tensor.shape, tensor.dtype), tensor.dtype});
-        }
-        for (auto const& item : manifest.metadata) {
-            if (!item.first.starts_with("mch.table.")) metadata.push_back(item);
-        }
-    }
-};
 
 /// All of it, one shard after the other: what is in memory at a time is one shard's ids, and what has been spilled.
 class Work {
@@ -193,6 +204,7 @@ public:
             total_ += ranks;
             for (MchIdBounds const& bounds : files_.ids(name)) outcomes_.back().ids += bounds.live;
         }
+        contents_.emplace(job.in, files_, ranks_);
     }
 
     std::vector<Outcome> run() {
@@ -213,7 +225,7 @@ private:
         }
         std::vector<Shard>& shards = shards_.emplace_back();
         for (Index rank = 0; rank < one.after.parts(); ++rank) {
-            Shard shard(one.after, one.before.parts(), rows ? saved_rows : std::vector<MchRowsInfo>(), rank,
+            Shard shard(one.after, one.before.parts(), rows ? saved_rows : std::vector<MchRowsInfo>(), *contents_, rank,
                         job_.memory);
             MchChange const change =
                 files_.load_redistributed(name, one.after, rank, shard.state, shard.rows, job_.options, options).change;
@@ -242,9 +254,8 @@ private:
                       " Fix: take another save; if that one is sound, this is a bug, please report it."));
     }
     void save_all() {
-        Others const others(job_.in, files_, ranks_);
         std::optional<Checkpoint> dense;
-        if (!others.tensors.empty()) dense.emplace(Checkpoint::open(job_.in));
+        if (!contents_->others.empty()) dense.emplace(Checkpoint::open(job_.in));
         run_on_threads(static_cast<int>(ranks_), [&](ThreadCommunicator& comm) {
             auto const rank = static_cast<std::size_t>(comm.rank());
             std::vector<MchSaving> savings;
@@ -264,20 +275,21 @@ private:
             }
             std::vector<Spill> memory;
             std::vector<LocalTensor> tensors;
-            for (PlacedTensor const& one : others.tensors) {
+            for (PlacedTensor const& one : contents_->others) {
                 DynamicShape const shape = one.distribution.local_shape(comm.rank());
                 memory.emplace_back(job_.memory, shape.size() * bytes(one.dtype));
                 tensors.push_back({one.name, one.distribution, DynamicView(memory.back().data(), one.dtype, shape)});
             }
             if (dense) static_cast<void>(load(*dense, tensors, comm.rank()));
             SaveOptions options;
-            options.metadata = others.metadata;
+            options.metadata = contents_->metadata;
             static_cast<void>(save(job_.out, tensors, savings, comm, options));
         });
     }
 
     Job const& job_;
     MchCheckpoint files_;
+    std::optional<Contents> contents_;
     std::vector<Outcome> outcomes_;
     std::vector<std::vector<Shard>> shards_;  ///< by table, by rank
     Index ranks_ = 1;

@@ -4,11 +4,11 @@
 
     bench/peers/torchrec_mch.py build/tools/reshard/reshard [--worlds 1,4,8] [--folder FOLDER] [--slots 6000]
 
-Needs torch, torchrec and fbgemm-gpu-cpu: bench/peers/setup --torchrec (2.14, 1.9.2, 1.9.0). Two collections with three tables, two of them
-of one name, under LFU, LRU and DistanceLFU, row-wise Adagrad, dense weights; model and optimizer have a folder
-each. Then, for each world, one command, a model of that world, dcp.load of both folders, and a look-up of every id that
-was known before: by the model's own forward, which must give the id's row, and in the rank's buffers, which must give
-its momentum; what is not found must have been listed as evicted. Dense weights must be equal.
+Needs torch, torchrec and fbgemm-gpu-cpu (2.14, 1.9.2, 1.9.0): bench/peers/setup --torchrec. Two collections with three
+tables, two of them of one name, under LFU, LRU and DistanceLFU, row-wise Adagrad, dense weights; model and optimizer have
+a folder each. Then, for each world, one command, a model of that world, dcp.load of both folders, and a look-up of every
+id that was known before: by the model's own forward, which must give the id's row, and in the rank's buffers, which must
+give its momentum; what is not found must have been listed as evicted. Dense weights must be equal.
 """
 import argparse
 import json

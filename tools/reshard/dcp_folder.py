@@ -11,6 +11,22 @@ from torch.distributed.checkpoint.planner import (LoadItemType, LoadPlan, ReadIt
                                                   WriteItem, WriteItemType)
 
 
+class Into:
+    """Where a reader puts what it reads."""
+
+    def __init__(self, tensor):
+        self.got = tensor
+
+    def resolve_tensor(self, _):
+        return self.got
+
+    def commit_tensor(self, *_):
+        pass
+
+    def load_bytes(self, _, data):
+        self.got = io.BytesIO(data.getvalue())
+
+
 class Folder:
     """A folder that torch.distributed.checkpoint wrote."""
 
@@ -57,23 +73,12 @@ class Folder:
         index = MetadataIndex(key) if chunk is None else MetadataIndex(key, torch.Size(offsets))
         zeros = torch.Size([0] * len(sizes))
         item = ReadItem(kind, index, zeros, index, zeros, torch.Size(sizes))
-        got = [None if chunk is None else torch.empty(sizes, dtype=self.about[key].properties.dtype)]
-
-        class Into:
-            def resolve_tensor(self, _):
-                return got[0]
-
-            def commit_tensor(self, *_):
-                pass
-
-            def load_bytes(self, _, data):
-                got[0] = io.BytesIO(data.getvalue())
-
+        into = Into(None if chunk is None else torch.empty(sizes, dtype=self.about[key].properties.dtype))
         try:
-            self.reader.read_data(LoadPlan([item]), Into()).wait()
+            self.reader.read_data(LoadPlan([item]), into).wait()
         except Exception as error:
             raise Refused(f"{self.path}: '{key}' cannot be read: {first_line(error)}. Fix: restore the file.") from None
-        return got[0]
+        return into.got
 
     def read(self, key, chunk):
         """The bytes of a chunk."""

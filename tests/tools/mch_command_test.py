@@ -276,7 +276,7 @@ class Command(unittest.TestCase):
         sys.path.insert(0, str(HERE.parents[1] / "tools" / "reshard"))
         import mch_dcp
 
-        given = mch_dcp.argparse.Namespace(hash_size=[], hash_function=[], buckets=[], decay_exponent=[], rows=[],
+        given = mch_dcp.argparse.Namespace(hash_size=[], buckets=[], decay_exponent=[], rows=[],
                                            no_rows=[], ids_only=False)
         mch_dcp.read_tables(self.path, [fake.Folder(os.path.join(self.path, "model"))], given)
         file = pathlib.Path(self.path, "in", "model.safetensors")
@@ -316,7 +316,7 @@ class Command(unittest.TestCase):
         self.save("model", user, state)
         rng = random.Random(7)
         known = ["--to", "--size", "--mode", "--also", "--hash-size", "--rows", "--no-rows", "--buckets", "--dry-run",
-                 "--decay-exponent", "--hash-function", "model", "out", "user=", "user=9", "=", "-1", "0", "4", "route",
+                 "--decay-exponent", "model", "out", "user=", "user=9", "=", "-1", "0", "4", "route",
                  "99999999999999999999", "", "--json", "nan", "\u00e4", "/", "."]
         for _ in range(40):
             words = [rng.choice(known) for _ in range(rng.randrange(1, 8))]

@@ -39,7 +39,7 @@ struct Mch {
         if (!torch && (!also.empty() || !front.arguments().empty())) {
             wrong("'" + in +
                   "' is no folder of torch.distributed.checkpoint. Fix: leave out --also, --hash-size, "
-                  "--hash-function, --buckets, --decay-exponent, --rows and --no-rows: it says these itself");
+                  "--buckets, --decay-exponent, --rows and --no-rows: it says these itself");
         }
         if (!Session::speaks()) return;
         std::vector<std::pair<std::string, std::string>> folders{{in, out}};
@@ -165,7 +165,6 @@ void add_mch(CLI::App& app, Session& session) {
                       "IN OUT: another folder with tensors of the tables, such as the optimizer's");
     mch::FrontOptions& front = verb->front;
     torch->add_option("--hash-size", front.hash_size, "[TABLE=]N: input_hash_size, where it was configured");
-    torch->add_option("--hash-function", front.hash_function, "[TABLE=]NAME: of the input_hash_func, if there is one");
     torch->add_option("--buckets", front.buckets, "[TABLE=]N: of HashZCH tables saved without _hash_zch_bucket");
     torch->add_option("--decay-exponent", front.decay_exponent, "[TABLE=]E: of the eviction policy (default: 1)");
     torch->add_option("--rows", front.rows, "TABLE=KEY: rows that are not named after their table");

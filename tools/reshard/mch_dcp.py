@@ -211,7 +211,7 @@ def describe(table, folder, options):
                       f"--hash-size {table.name}=N, TorchRec's input_hash_size ({INT64_MAX} unless it was configured).")
     text = {"version": 3, "layout": table.layout, "offsets": table.offsets, "ranks": list(range(parts)),
             "hash_size": HASH_SIZES[table.layout] if size is None else size,
-            "hash_function": options.of("hash_function", table) or "", "buckets": parts,
+            "hash_function": "", "buckets": parts,  # ids are saved after it
             "columns": [{"name": name[9:], "bytes": 8, "empty": 0} for _, name in table.columns[2:]], "rows": []}
     if table.layout == "sorted":
         names = [column["name"] for column in text["columns"]]
@@ -267,7 +267,6 @@ class Options:
 
     def __init__(self, given):
         self.said = {"hash_size": by_table(given.hash_size, whole_number(0), "--hash-size"),
-                     "hash_function": by_table(given.hash_function, str, "--hash-function"),
                      "buckets": by_table(given.buckets, whole_number(1), "--buckets"),
                      "decay_exponent": by_table(given.decay_exponent, decay_exponent, "--decay-exponent")}
 
@@ -394,7 +393,7 @@ def main(argv):
     commands = parser.add_subparsers(dest="command", required=True)
     read = commands.add_parser("read")
     read.add_argument("work")
-    for option in ("--hash-size", "--hash-function", "--buckets", "--decay-exponent", "--rows", "--no-rows"):
+    for option in ("--hash-size", "--buckets", "--decay-exponent", "--rows", "--no-rows"):
         read.add_argument(option, action="append", default=[])
     read.add_argument("--ids-only", action="store_true")
     read.add_argument("folders", nargs="+")

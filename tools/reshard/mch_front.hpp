@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 /// What cannot be told from the folder, and what can where names say nothing: passed on as it is.
 struct FrontOptions {
-    std::vector<std::string> hash_size, hash_function, buckets, decay_exponent, rows, no_rows;
+    std::vector<std::string> hash_size, buckets, decay_exponent, rows, no_rows;
 
     [[nodiscard]] std::vector<std::string> arguments() const {
         std::vector<std::string> list;
@@ -35,7 +35,6 @@ struct FrontOptions {
             for (std::string const& value : values) list.push_back(concat(option, "=", value));
         };
         add("--hash-size", hash_size);
-        add("--hash-function", hash_function);
         add("--buckets", buckets);
         add("--decay-exponent", decay_exponent);
         add("--rows", rows);

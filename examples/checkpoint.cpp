@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves a sharded model on one mesh and placements, loads it on another, and looks at what lies in the folder.
+// Saves a sharded model on one mesh and placements, and loads it on another. `reshard inspect` and `reshard verify`
+// look at what lies in the folder.
 //
 //     reshard_checkpoint                                          the whole story, in a folder of its own
 //     reshard_checkpoint save folder --from "(2,2):(R,S0)"        on 4 ranks that are threads
 //     reshard_checkpoint load folder --to "(3):(S1)"              on 3: every bit is where it belongs, or it fails
-//     reshard_checkpoint inspect folder                           files, tensors, replicas, checksums
-//     reshard_checkpoint verify folder                            reads every byte once and compares checksums
-//     reshard_checkpoint plan --from "(8,4):(R,S0)"               what each policy would write of Qwen2.5-0.5B
 //     mpirun -n 4 reshard_checkpoint save folder                  the same on four processes
 //
 // The model's values follow from a random seed, a tensor's name and an element's index in the whole tensor, so that
@@ -40,7 +38,6 @@ struct Arguments {
     std::string from;
     std::string to;
     std::string dedup = "balanced";
-    std::string tensor;
     std::vector<int> apart;
     std::uint64_t seed = 42;
     int ranks = 0;
@@ -173,82 +170,9 @@ template <Communicator C>
 void verify_folder(Arguments const& arguments, C& comm) {
     auto const report = verify_checkpoint(arguments.folder, comm);
     if (comm.rank() != 0) return;
-    std::printf("%lld tensors in %lld extents of %lld files, %.1f MB read once: all as the manifest says",
+    std::printf("%lld tensors in %lld extents of %lld files, %.1f MB read once: all as the manifest says\n",
                 static_cast<long long>(report.tensors), static_cast<long long>(report.extents),
                 static_cast<long long>(report.files), megabytes(report.bytes));
-    if (report.extents_without_checksum != 0)
-        std::printf(" (%lld extents have no checksum)", static_cast<long long>(report.extents_without_checksum));
-    std::printf("\n");
-}
-
-// ---- Looking at a folder -----------------------------------------------------------------------------------------
-
-void inspect(Arguments const& arguments) {
-    Checkpoint const checkpoint = Checkpoint::open(arguments.folder);
-    Manifest const& manifest = checkpoint.manifest();
-    if (!manifest.save.empty()) {
-        std::printf("save %s by %d ranks\n", manifest.save.c_str(), manifest.world_size);
-    }
-    for (auto const& [key, value] : manifest.metadata) std::printf("  %s: %s\n", key.c_str(), value.c_str());
-    std::printf("%zu files\n", manifest.files.size());
-    for (std::size_t f = 0; f < manifest.files.size(); ++f) {
-        CheckpointFile const& file = manifest.files[f];
-        std::size_t extents = 0;
-        for (Extent const& extent : manifest.extents) extents += static_cast<std::size_t>(extent.file) == f ? 1 : 0;
-        std::printf("  %-56s %10.1f MB %6zu extents", file.leaf.c_str(), megabytes(file.file_bytes), extents);
-        if (file.writer >= 0) std::printf(", written by rank %d", file.writer);
-        std::printf("\n");
-    }
-    std::printf("%zu tensors\n", manifest.tensors.size());
-    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
-        StoredTensor const& tensor = manifest.tensors[t];
-        if (!arguments.tensor.empty() && tensor.name != arguments.tensor) continue;
-        std::size_t extents = 0;
-        std::size_t checked = 0;
-        for (Extent const& extent : manifest.extents) {
-            if (extent.tensor != t) continue;
-            ++extents;
-            checked += extent.has_checksum ? 1 : 0;
-            if (arguments.tensor.empty()) continue;
-            std::printf("    %-24s of replica %d in %s at %lld", to_string(extent.box).c_str(), extent.replica,
-                        manifest.files[static_cast<std::size_t>(extent.file)].leaf.c_str(),
-                        static_cast<long long>(extent.begin));
-            if (extent.has_checksum) std::printf(", CRC-32C %08x", extent.crc32c);
-            std::printf("\n");
-        }
-        std::printf("  %-48s %-5s %-16s %s%s%zu extents, %zu with checksum, replicas %d\n", tensor.name.c_str(),
-                    std::string(name(tensor.dtype)).c_str(), to_string(tensor.shape).c_str(),
-                    tensor.distribution.c_str(), tensor.distribution.empty() ? "" : ", ", extents, checked,
-                    tensor.replicas);
-    }
-}
-
-// ---- What each policy would do -----------------------------------------------------------------------------------
-
-void print_plans(Arguments const& arguments) {
-    demo::Target const from(arguments.from.empty() ? "(2,4):(R,S0)" : arguments.from, 1);
-    auto const targets = targets_of(arguments, from);
-    std::printf("Qwen2.5-0.5B, %d layers, %s of %d ranks\n", arguments.layers, from.text().c_str(), from.ranks());
-    std::printf("  %-22s %6s %8s %12s %14s %12s\n", "policy", "files", "extents", "MB written", "busiest rank",
-                "of mean");
-    auto const row = [&](char const* what, SaveOptions const& options) {
-        SavePlan const plan = plan_save(targets, from.ranks(), options);
-        Index busiest = 0;
-        for (CheckpointFile const& file : plan.manifest.files) busiest = larger(busiest, plan.bytes_of(file.writer));
-        std::printf("  %-22s %6zu %8zu %12.1f %11.1f MB %11.2fx\n", what, plan.manifest.files.size(),
-                    plan.manifest.extents.size(), megabytes(plan.bytes_written), megabytes(busiest),
-                    static_cast<double>(busiest) * from.ranks() / static_cast<double>(plan.bytes_written));
-    };
-    for (SaveDedup dedup : {SaveDedup::lowest_rank, SaveDedup::balanced, SaveDedup::shared}) {
-        SaveOptions options;
-        options.dedup = dedup;
-        row(std::string(name(dedup)).c_str(), options);
-    }
-    for (int axis = 0; axis < from.of(Shape{1}).mesh().axes(); ++axis) {
-        SaveOptions options;
-        options.replica_axes.push_back(axis);
-        row(concat("copies of axis ", axis, " apart").c_str(), options);
-    }
 }
 
 // ---- The whole story ---------------------------------------------------------------------------------------------
@@ -287,27 +211,17 @@ int tell(Arguments arguments) {
 
 int main(int argc, char** argv) {
     Arguments arguments;
-    CLI::App app("Saves a sharded model, loads it on any other mesh, and looks at what lies in the folder.");
+    CLI::App app("Saves a sharded model, and loads it on any other mesh.");
     app.require_subcommand(0, 1);
-    auto const add = [&](char const* name, char const* what) {
-        CLI::App* const command = app.add_subcommand(name, what);
-        if (std::string_view(name) != "plan")
-            command->add_option("folder", arguments.folder, "the checkpoint")->required();
-        return command;
-    };
-    CLI::App* const save = add("save", "writes the model");
-    CLI::App* const load = add("load", "reads it back onto any mesh and placements, and checks every bit");
-    CLI::App* const look = add("inspect", "says what is where; reads no tensor");
-    CLI::App* const verify = add("verify", "reads every byte once, and compares checksums");
-    CLI::App* const plan = add("plan", "writes nothing: what each policy would write");
-    for (CLI::App* const command : {save, plan}) {
-        command->add_option("--from", arguments.from,
-                            "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R");
-        command->add_option("--layers", arguments.layers, "of the 24 that Qwen2.5-0.5B has")
-            ->check(CLI::Range(1, 24))
-            ->capture_default_str();
-        command->add_option("--scale", arguments.scale, "divides the model's widths")->check(CLI::PositiveNumber);
-    }
+    CLI::App* const save = app.add_subcommand("save", "writes the model");
+    CLI::App* const load =
+        app.add_subcommand("load", "reads it back onto any mesh and placements, and checks every bit");
+    save->add_option("--from", arguments.from,
+                     "mesh and placements, such as \"(2,2):(R,S0)\"; a tensor without the dimension gets R");
+    save->add_option("--layers", arguments.layers, "of the 24 that Qwen2.5-0.5B has")
+        ->check(CLI::Range(1, 24))
+        ->capture_default_str();
+    save->add_option("--scale", arguments.scale, "divides the model's widths")->check(CLI::PositiveNumber);
     save->add_option("--dedup", arguments.dedup, "which of the ranks that hold the same bytes writes them")
         ->check(CLI::IsMember({"lowest_rank", "balanced", "shared"}))
         ->capture_default_str();
@@ -316,8 +230,8 @@ int main(int argc, char** argv) {
     save->add_flag("--background", arguments.in_background, "write while the program goes on");
     save->add_flag("--fast", arguments.fast, "do not wait until the bytes are durable");
     load->add_option("--to", arguments.to, "mesh and placements; S0 over all ranks otherwise");
-    look->add_option("--tensor", arguments.tensor, "one tensor, extent by extent");
-    for (CLI::App* const command : {save, load, verify}) {
+    for (CLI::App* const command : {save, load}) {
+        command->add_option("folder", arguments.folder, "the checkpoint")->required();
         command->add_option("--ranks", arguments.ranks, "number of threads; under mpirun the launcher decides")
             ->check(CLI::Range(1, 4096));
     }
@@ -330,12 +244,7 @@ int main(int argc, char** argv) {
         };
         if (save->parsed()) return run(arguments.from, [&](auto& comm) { save_model(arguments, comm); });
         if (load->parsed()) return run(arguments.to, [&](auto& comm) { load_model(arguments, comm); });
-        if (verify->parsed()) return run("", [&](auto& comm) { verify_folder(arguments, comm); });
-        if (!look->parsed() && !plan->parsed()) return tell(arguments);
-        if (!demo::is_first_process()) return 0;  // no ranks: one answer is enough
-        if (look->parsed()) inspect(arguments);
-        if (plan->parsed()) print_plans(arguments);
-        return 0;
+        return tell(arguments);
     } catch (Error const& error) {
         std::fprintf(stderr, "reshard_checkpoint: %s\n", error.what());
         return 1;

@@ -1,49 +1,75 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts what the library prints into Markdown pages, or checks that it is there.
+"""Puts what programs print into Markdown pages, or checks that it is there.
 
-A text block below one of these comments is written by the library itself:
+A text block below one of these comments is what the command prints, as a shell runs it; with `show`, the command comes
+first, and an exit status other than 0 last:
 
-    <!-- draw: (2,4):(R,S0) [9,6] -->
-    <!-- explain: (2,4):(R,S0) -> (2,4):(R,S1) [8192,1024] F32 rank 3 -->
-    <!-- simulate: chains -->
-    <!-- run: --dry-run --model all -->
+    <!-- run: reshard draw '(2,4):(R,S0)' --shape 9x6 -->
+    <!-- show: reshard compare full other -->
+    <!-- prepare: reshard_checkpoint save sharded --scale 64 -->   runs, and shows nothing
 
-usage: draw_docs.py PROGRAM [--write] PAGE...
-PROGRAM is reshard_print, for simulate reshard_simulate, for run any program with those arguments; all are built from
-examples/
+The commands of a page run in one empty folder, in their order. Ids of saves are random: they are shown as
+0123456789abcdef. Progress bars are left out.
+
+usage: draw_docs.py [--write] --program build/tools/reshard [--program ...] PAGE...
 """
 import argparse
+import os
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
+import tempfile
 
-BLOCK = re.compile(r"<!-- (draw|explain|simulate|run): (.*?) -->\n```text\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"<!-- (run|show|prepare): (.*?) -->(\n```text\n.*?```)?", re.DOTALL)
 
 
-def render(program, match):
-    command, arguments = match.group(1), match.group(2)
-    words = shlex.split(arguments) if command == "run" else [command, arguments]
-    result = subprocess.run([program, *words], capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{command}: {arguments}\n{result.stderr}")
-    return f"<!-- {command}: {arguments} -->\n```text\n{result.stdout}```"
+class Page:
+    def __init__(self, programs, folder):
+        self.here = pathlib.Path(folder) / "here"
+        self.here.mkdir()
+        tools = pathlib.Path(folder) / "bin"
+        tools.mkdir()
+        for program in programs:
+            (tools / program.name).symlink_to(program.resolve())
+        self.environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def run(self, command):
+        return subprocess.run(command, shell=True, cwd=self.here, env=self.environment, capture_output=True, text=True)
+
+    def render(self, match):
+        form, command, block = match.groups()
+        result = self.run(command)
+        if result.returncode != 0 and form != "show":
+            sys.exit(f"{command}\n{result.stderr}")
+        if form == "prepare":
+            return match.group(0)
+        if block is None:
+            sys.exit(f"{command}: no text block stands below it")
+        text = result.stdout
+        if form == "show":
+            text = f"$ {command}\n{text}"
+        if result.returncode != 0:
+            text += "".join(line for line in result.stderr.splitlines(True) if line.strip() and not line.startswith("["))
+            text += f"exit status {result.returncode}\n"
+        text = re.sub(r"\b[0-9a-f]{16}\b", "0123456789abcdef", text)
+        return f"<!-- {form}: {command} -->\n```text\n{text}```"
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("program")
+    parser.add_argument("--program", action="append", required=True, type=pathlib.Path)
     parser.add_argument("pages", nargs="+", type=pathlib.Path)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     stale = 0
-    blocks = 0
     for page in options.pages:
         old = page.read_text(encoding="utf-8")
-        new = BLOCK.sub(lambda match: render(options.program, match), old)
-        blocks += len(BLOCK.findall(old))
+        if not BLOCK.search(old):
+            sys.exit(f"{page}: no block to check: the comments have changed their form")
+        with tempfile.TemporaryDirectory(prefix="reshard_docs_") as folder:
+            new = BLOCK.sub(Page(options.program, folder).render, old)
         if new == old:
             continue
         stale += 1
@@ -51,9 +77,7 @@ def main():
             page.write_text(new, encoding="utf-8")
             print(f"{page}: updated")
         else:
-            print(f"{page}: not what the library prints. Fix: run scripts/draw_docs.py PROGRAM --write {page}")
-    if blocks == 0:
-        sys.exit("no block to check: the comments have changed their form")
+            print(f"{page}: not what the programs print. Fix: run scripts/draw_docs.py --write with the same arguments")
     sys.exit(1 if stale and not options.write else 0)
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs reshard_checkpoint and reshard_consolidate make of each other's files, and of made ones.
+"""What `reshard` and the example reshard_checkpoint make of each other's files, and of made ones.
 
-    checkpoint_programs_test.py CHECKPOINT CONSOLIDATE [LAUNCHER OPTION...]
+    checkpoint_programs_test.py CHECKPOINT RESHARD [LAUNCHER OPTION...]
 
 Without a launcher ranks are threads; with one they are processes. What the programs write is compared byte for byte
 with what it was made of, by the few lines of Python that the format needs.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-CHECKPOINT, CONSOLIDATE, LAUNCHER = sys.argv[1], sys.argv[2], sys.argv[3:]
+CHECKPOINT, RESHARD, LAUNCHER = sys.argv[1], sys.argv[2], sys.argv[3:]
 SCALE = ["--layers", "2", "--scale", "32"]
 WIDTH = {"F32": 4, "I64": 8, "BF16": 2, "U8": 1}
 
@@ -114,8 +114,8 @@ def run(ranks, *words, fails=None):
 
 def inspect(folder):
     """The tensors that a folder has: name, type and shape of each."""
-    text = subprocess.run([CHECKPOINT, "inspect", folder], capture_output=True, text=True, check=True).stdout
-    return sorted(tuple(line.split()[:3]) for line in text.split(" tensors\n", 1)[1].splitlines())
+    text = subprocess.run([RESHARD, "inspect", folder, "--json"], capture_output=True, text=True, check=True).stdout
+    return sorted((one["name"], one["dtype"], one["shape"]) for one in json.loads(text)["tensors"])
 
 
 def expect(value, what):
@@ -137,9 +137,9 @@ def test_made_shards(here):
     outputs = {}
     for ranks in (1, 2, 4):
         one, several = here / f"one.{ranks}", here / f"several.{ranks}"
-        run(ranks, CONSOLIDATE, shards, one, "--one-file", "--no-sync")
+        run(ranks, RESHARD, "consolidate", shards, one, "--one-file", "--no-sync")
         expect(read_folder(one) == whole, f"{ranks} ranks leave the tensors that the shards are parts of, in one file")
-        run(ranks, CONSOLIDATE, shards, several, "--max-file-bytes", 110000, "--no-sync")
+        run(ranks, RESHARD, "consolidate", shards, several, "--max-file-bytes", 110000, "--no-sync")
         expect(read_folder(several) == whole, f"{ranks} ranks leave those tensors in several files")
         outputs[ranks] = files_of(one), files_of(several)
         expect(inspect(one) == inspect(shards), "a full file has the tensors of its shards, as inspect sees them")
@@ -147,9 +147,9 @@ def test_made_shards(here):
     expect(len(outputs[1][1]) == 4 + 1, "four files and an index")
 
     write_shards(shards, without="columns")
-    run(2, CONSOLIDATE, shards, here / "none", fails="columns")
+    run(2, RESHARD, "consolidate", shards, here / "none", fails="columns")
     (shards / "shard-00002-model-00001-of-00001.safetensors").unlink()
-    run(2, CONSOLIDATE, shards, here / "none", fails="shard 2 of at least 3 is missing")
+    run(2, RESHARD, "consolidate", shards, here / "none", fails="shard 2 of at least 3 is missing")
     expect(not (here / "none").exists(), "nothing is written where a part of a tensor is missing")
 
 
@@ -158,20 +158,20 @@ def test_save_and_load(here):
     run(4, CHECKPOINT, "save", folder, "--from", "(2,2):(R,S0)", *SCALE, "--fast")
     run(3, CHECKPOINT, "load", folder, "--to", "(3):(S1)")
     run(1, CHECKPOINT, "load", folder, "--to", "(1):(R)")
-    run(2, CHECKPOINT, "verify", folder)
+    run(2, RESHARD, "verify", folder)
 
     # A full file has no metadata with the seed: load compares with the program's own, which save has used.
-    run(4, CONSOLIDATE, folder, full, "--no-sync")
+    run(4, RESHARD, "consolidate", folder, full, "--no-sync")
     run(2, CHECKPOINT, "load", full, "--to", "(2):(S0)")
     expect(inspect(full) != [] and [t[:2] for t in inspect(full)] == [t[:2] for t in inspect(folder)],
            "a consolidated folder has the tensors of the save")
-    run(1, CONSOLIDATE, folder, here / "alone", "--no-sync")
+    run(1, RESHARD, "consolidate", folder, here / "alone", "--no-sync")
     expect(files_of(full) == files_of(here / "alone"), "four ranks consolidate as one does")
 
-    run(3, CONSOLIDATE, full, shards, "--to", "(2,2):(S0,S1)", "--no-sync")
+    run(3, RESHARD, "shard", full, shards, "--to", "(2,2):(S0,S1)", "--no-sync")
     run(3, CHECKPOINT, "load", shards, "--to", "(3):(S1)")
-    run(4, CHECKPOINT, "verify", shards)
-    run(2, CONSOLIDATE, shards, here / "again", "--no-sync")
+    run(4, RESHARD, "verify", shards)
+    run(2, RESHARD, "consolidate", shards, here / "again", "--no-sync")
     expect(read_folder(here / "again") == read_folder(full), "files to shards to files: the same tensors")
 
     # A second save into the folder, by other ranks, takes the place of the first.
@@ -184,7 +184,7 @@ def test_save_and_load(here):
         last = file.read(1)
         file.seek(-1, os.SEEK_END)
         file.write(bytes([last[0] ^ 1]))
-    run(3, CHECKPOINT, "verify", folder, fails=damaged.name)
+    run(3, RESHARD, "verify", folder, fails=damaged.name)
     run(2, CHECKPOINT, "load", folder, "--to", "(2):(S1)", fails=damaged.name)
 
 

@@ -11,7 +11,7 @@
 int main(int argc, char** argv) {
     command::Session session;
     CLI::App app("What lives where, and how it gets elsewhere: plans, checkpoints, MCH tables.", "reshard");
-    app.require_subcommand(1);
+    app.require_subcommand(0, 1);  // none is a mistake, too: said below, after words that are no verb
     app.fallthrough();
     app.add_flag("--json", session.json, "answer with one JSON document on stdout");
     app.footer("reshard VERB --help shows an example. Exit status: 0 fine, 1 failed or 'no', 2 wrong usage.\n");
@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
     }
     try {
         app.parse(argc, argv);
+        if (app.get_subcommands().empty()) command::wrong("name a verb, such as reshard explain");
     } catch (CLI::ParseError const& error) {
         bool const asked = error.get_exit_code() == 0;  // for help
         // Mistakes are printed by all processes: a launcher may end the one that speaks when another one exits first.

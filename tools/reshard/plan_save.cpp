@@ -17,16 +17,18 @@ using namespace reshard;
 struct PlanSave {
     std::string where;
     std::string model = "Qwen2.5-0.5B";
+    int layers = 0;
 
     void run(Session const& session) const {
         auto const rule = given("WHERE", [&] { return PlacementRule(where); });
         auto const ranks = rule.mesh().last_rank() + 1;
         if (ranks > 4096) wrong("WHERE: more than 4096 ranks.");
         std::vector<PlacedTensor> tensors;
-        for (TensorSpec const& one : model_given("--model", model)) {
+        for (TensorSpec const& one : model_given("--model", model, layers)) {
             tensors.push_back({one.name, given("WHERE", [&] { return rule.of(one.shape, one.dtype); }), one.dtype});
         }
-        std::string text = concat(model, ", ", where, " of ", ranks, " ranks\n");
+        std::string text = concat(model, layers > 0 ? concat(", ", layers, " layers") : std::string(), ", ", where,
+                                  " of ", ranks, " ranks\n");
         char line[160];
         std::snprintf(line, sizeof line, "  %-22s %6s %8s %12s %14s %12s\n", "policy", "files", "shards", "written",
                       "busiest rank", "of mean");
@@ -72,6 +74,7 @@ void add_plan_save(CLI::App& app, Session& session) {
                                        "reshard plan-save '(8,4):(R,S0)' --model Qwen2.5-3B");
     command->add_option("WHERE", verb->where, "mesh and placements; a tensor without the dimension gets R")->required();
     command->add_option("--model", verb->model, "a public model")->capture_default_str();
+    command->add_option("--layers", verb->layers, "of the model's; all otherwise")->check(CLI::Range(1, 1000));
     command->callback([verb, &session] { verb->run(session); });
 }
 

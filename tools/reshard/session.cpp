@@ -102,9 +102,10 @@ reshard::Plan<> plan_given(std::string const& from, std::string const& to, resha
     });
 }
 
-std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name) {
+std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name, int layers) {
     std::string known;
-    for (demo::ModelConfig const& config : demo::models()) {
+    for (demo::ModelConfig config : demo::models()) {
+        if (layers > 0) config.layers = layers;
         if (config.name == name) return demo::model_list(config);
         known += (known.empty() ? "" : ", ") + config.name;
     }

@@ -106,8 +106,8 @@ private:
     template <class... Words>
     [[nodiscard]] static std::string line(std::string const& label, Words const&... words) {
         std::string text = label;
-        if (text.size() > 36) text += "\n" + std::string(36, ' ');
-        text.resize(text.size() < 36 ? 36 : text.size(), ' ');
+        if (text.size() > 44) text += "\n" + std::string(44, ' ');
+        text.resize(text.size() < 44 ? 44 : text.size(), ' ');
         for (std::string const& word : {std::string(words)...}) {
             std::size_t const width = 12;
             text += std::string(word.size() < width ? width - word.size() : 1, ' ') + word;

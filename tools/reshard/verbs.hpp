@@ -74,8 +74,9 @@ auto given(std::string const& option, Make&& make) {
 /// rank lists its peers.
 [[nodiscard]] reshard::Plan<> plan_given(std::string const& from, std::string const& to,
                                          reshard::DynamicShape const& shape, reshard::Index ranks_per_node);
-/// The tensors of a public model, by its name (examples/support/model_lists.hpp).
-[[nodiscard]] std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name);
+/// The tensors of a public model, by its name (examples/support/model_lists.hpp); of so many layers, if not 0.
+[[nodiscard]] std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name,
+                                                           int layers = 0);
 
 // ---- The verbs ---------------------------------------------------------------------------------------------------
 void add_explain(CLI::App& app, Session& session);

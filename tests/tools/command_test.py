@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the command `reshard` answers, as a user and as a script would ask it: text, --json, exit statuses.
+
+    command_test.py CHECKPOINT RESHARD [LAUNCHER OPTION...]
+
+CHECKPOINT is the example that saves something to look at. With a launcher ranks are processes, and a short story is told:
+starting them takes long, and what they do is the same.
+"""
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import xml.dom.minidom
+
+CHECKPOINT, RESHARD, LAUNCHER = sys.argv[1], sys.argv[2], sys.argv[3:]
+ROWS, COLUMNS = "(2,4):(R,S0)", "(2,4):(R,S1)"
+
+
+def start(*words, ranks=0, cwd=None):
+    command = [RESHARD, *(str(word) for word in words)]
+    if ranks:
+        command = [*LAUNCHER, "-n", str(ranks), *command] if LAUNCHER else [*command, "--ranks", str(ranks)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def ask(*words, status=0, says=(), ranks=0):
+    """The answer; the exit status and parts of what is said must be those that are named."""
+    result = start(*words, ranks=ranks)
+    said = result.stdout + result.stderr
+    missing = [part for part in ([says] if isinstance(says, str) else says) if part not in said]
+    # A launcher gives the status of a process that it has ended itself.
+    same = (result.returncode != 0) == (status != 0) if LAUNCHER and ranks else result.returncode == status
+    if not same or missing:
+        sys.exit(f"reshard {' '.join(map(str, words))}\nended with {result.returncode}, not {status}; not said: {missing}\n{said}")
+    return result.stdout
+
+
+def asked(*words, status=0, ranks=0):
+    """The same with --json, which must be one document."""
+    return json.loads(ask(*words, "--json", status=status, ranks=ranks))
+
+
+def expect(value, what):
+    if not value:
+        sys.exit(f"not true: {what}")
+
+
+def spoil(path, from_end=1):
+    data = bytearray(path.read_bytes())
+    data[-from_end] ^= 1
+    path.write_bytes(data)
+
+
+def save(folder, where="(2,2):(R,S0)", seed=42):
+    words = [CHECKPOINT, "save", folder, "--from", where, "--layers", 1, "--scale", 32, "--fast", "--seed", seed]
+    subprocess.run([str(word) for word in words], check=True, capture_output=True)
+
+
+# ---- Verbs without ranks -----------------------------------------------------------------------------------------
+
+
+def test_help(here):
+    verbs = [line.split()[0] for line in ask("--help").split("Subcommands:\n")[1].split("\n\n")[0].splitlines()]
+    expect(len(verbs) >= 10, "there are ten verbs")
+    for verb in verbs:
+        ask(verb, "--help", says=["Example:\n", f"reshard {verb}"])
+    ask(status=2, says="name a verb")
+    ask("no-such-verb", status=2, says="no-such-verb")
+    ask("explain", ROWS, status=2, says="reshard explain: TO is required")
+
+
+def test_explain(here):
+    ask("explain", ROWS, COLUMNS, "--shape", "8192x1024", "--rank", 3, says="receives 6.0 MiB, bound 6.0 MiB")
+    answer = asked("explain", ROWS, COLUMNS, "--shape", "[8192,1024]", "--dtype", "bf16")
+    expect(answer["bytes_received"] == answer["bytes_bound"] == 3 << 20, "explain counts bytes")
+    expect(answer["shape"] == [8192, 1024] and answer["kind"] == "collective", "explain says what was asked")
+    ask("explain", "(2,4):(R,S9)", COLUMNS, "--shape", "8x8", status=2, says=["FROM: ", "Fix: "])
+    ask("explain", ROWS, "(3):(S0)", "--shape", "8x8", says="different meshes")
+    ask("explain", ROWS, COLUMNS, "--shape", "8x", status=2, says="--shape: ")
+    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says="no element type is called 'F31'")
+    ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="2^24")
+
+
+def test_draw(here):
+    ask("draw", ROWS, "--shape", "9x6", says="\n  3:6 | 1,5\n")
+    picture = xml.dom.minidom.parseString(ask("draw", ROWS, "--shape", "9x6", "--svg"))
+    expect(len(picture.getElementsByTagName("rect")) == 3, "a picture has a cell for each part")
+    answer = asked("draw", "(4):(S0)", "--shape", "5")
+    expect(answer["parts"][-1] == {"box": [[4, 5]], "ranks": [2]}, "draw lists parts")
+    ask("draw", "(1048576):(S0)", "--shape", 1 << 20, status=2, says="Fix: draw a smaller mesh")
+
+
+def test_simulate(here):
+    pair = ["(32,32):(S0,S1)", "(32,32):(S1,S0)"]
+    ask("simulate", *pair, "--shape", "1048576x1048576", says=["cluster: all ranks, 10.0 us", " 4.0 GiB "])
+    answer = asked("simulate", *pair, *pair, "--shape", "4096x4096", "--tier", "all:all:10:50")["transitions"]
+    expect(len(answer) == 2 and answer[0] == answer[1], "simulate takes pairs")
+    expect(answer[0]["most_received"] == answer[0]["bound"] == 4096 * 4096 * 4 // 1024, "simulate counts bytes")
+    expect(list(answer[0]["phases"][0]["tiers"]) == ["all"], "simulate takes tiers")
+    ask("simulate", pair[0], "--shape", "8x8", status=2, says="goes nowhere")
+    for tier, fault in (("node", "4 or 5 parts"), ("node:8:x:1", "'x' is no number"), ("node:8:1:0", "bad bandwidth")):
+        ask("simulate", *pair, "--shape", "8x8", "--tier", tier, status=2, says=fault)
+    ask("relabel", "(8):(S0:bal)", "(6):(S0:bal)", "--shape", "8192x8192", "--dtype", "bf16", says="moves 42.6 MiB")
+    answer = asked("relabel", "(4):(S0)", "(4)[1,2,3,0]:(S0)", "--shape", "8x8")
+    expect(answer["ranks"] == [0, 1, 2, 3] and answer["bytes_after"] == 0, "relabel mends a cycle")
+    ask("relabel", "(2):(P+)", "(2):(S0)", "--shape", "8x8", status=2, says="Fix: ")
+    ask("plan-save", "(8,4):(R,S0)", "--layers", 1, says=["\n  balanced ", "copies of axis 1 apart"])
+    expect(len(asked("plan-save", "(2):(R)", "--layers", 1)["policies"]) == 4, "plan-save lists policies")
+    ask("plan-save", "(2):(R)", "--model", "no-model", status=2, says="Qwen2.5-0.5B")
+
+
+def test_inspect(here):
+    save(here / "saved")
+    ask("inspect", here / "saved", says=["shards with a manifest", "by 4 ranks", "  seed: 42\n", "(2,2):(R,S0)  2 shards, all with checksum"])
+    answer = asked("inspect", here / "saved")
+    names = [one["name"] for one in answer["tensors"]]
+    expect("model.norm.weight" in names and names == sorted(names), "inspect lists tensors")
+    one = asked("inspect", here / "saved", "--tensor", "model.norm.weight")["tensors"]
+    expect(len(one) == 1 and len(one[0]["shards"]) == 2 and one[0]["shards"][0]["crc32c"], "inspect lists shards")
+    ask("inspect", here / "saved", "--tensor", "no.tensor", status=1, says="no tensor is called 'no.tensor'")
+    expect("error" in asked("inspect", here / "nothing", status=1), "an error is a document, too")
+
+
+# ---- Verbs with ranks --------------------------------------------------------------------------------------------
+
+
+def test_verify(here):
+    save(here / "saved")
+    ask("verify", here / "saved", ranks=3, says="all as it should be")
+    expect(asked("verify", here / "saved", ranks=2)["shards_without_checksum"] == 0, "verify counts checksums")
+    damaged = max((here / "saved").glob("*.safetensors"), key=lambda path: path.stat().st_size)
+    spoil(damaged)
+    ask("verify", here / "saved", ranks=2, status=1, says=[damaged.name, "Fix: "])
+    expect(damaged.name in asked("verify", here / "saved", ranks=2, status=1)["error"], "faults are in the document")
+    ask("verify", here / "nothing", ranks=2, status=1, says="nothing")
+
+
+def test_consolidate_and_shard(here):
+    saved, full = here / "saved", here / "full"
+    save(saved)
+    before = sorted(here.iterdir())
+    for words in (["consolidate", saved, full], ["shard", saved, full, "--to", "(3):(S0)"]):
+        expect(asked(*words, "--dry-run", "--ranks", 64)["ranks"] == 64, "a dry run is of any number of ranks")
+        ask(*words[:2], status=2, says="OUT is missing" if words[0] == "consolidate" else "--to is required")
+    expect(sorted(here.iterdir()) == before, "a dry run writes nothing")
+
+    ask("consolidate", saved, full, "--files", 3, "--no-sync", ranks=3, says="in 3 files; what was read is what was saved")
+    expect(len(list(full.glob("model-0000?-of-00003.safetensors"))) == 3, "so many files as were asked for")
+    ask("consolidate", saved, full, ranks=2, status=1, says="full")
+    ask("consolidate", saved, here / "like", "--like", full / "model.safetensors.index.json", "--no-sync", ranks=2)
+    names = lambda folder: sorted(path.name for path in folder.iterdir())
+    expect(names(here / "like") == names(full), "--like names the same files")
+    ask("consolidate", saved, here / "x", "--files", 99999, status=2, says="one tensor a file at most")
+    ask("consolidate", saved, here / "x", "--files", 2, "--one-file", status=2, says="--files")
+    ask("consolidate", saved, here / "x", "--dtype", "f31", status=2, says="--dtype: ")
+    ask("shard", full, here / "x", "--to", "(2:(S0)", status=2, says="--to: ")
+    expect(not (here / "x").exists(), "wrong usage writes nothing")
+
+    ask("shard", full, here / "shards", "--to", "(4,2):(S0,R)", "--no-sync", ranks=2, says="in ")
+    ask("shard", full, here / "apart", "--to", "(2):(R)", "--apart", 0, "--no-sync", ranks=3)
+    for other in ("full", "like", "shards", "apart"):
+        ask("compare", saved, here / other, ranks=2, says="equal: ")
+
+
+def test_compare(here):
+    for name, where, seed in (("saved", "(2,2):(R,S0)", 42), ("same", "(3):(S1)", 42), ("other", "(2):(S0)", 7)):
+        save(here / name, where, seed)
+    ask("compare", here / "saved", here / "same", ranks=3, says="equal: 14 tensors, ")
+    ask("compare", here / "saved", here / "other", ranks=2, status=1,
+        says=["not equal: ", "  model.norm.weight: BF16 [28], 2", "    [0]: ", " more\n"])
+
+    ask("consolidate", here / "same", here / "full", "--one-file", "--no-sync", ranks=1)
+    spoil(here / "full" / "model.safetensors")
+    answer = asked("compare", here / "saved", here / "full", ranks=4, status=1)
+    expect(not answer["equal"] and len(answer["differences"]) == 1, "one byte is one difference")
+    one = answer["differences"][0]
+    expect(one["kind"] == "values" and one["elements"] == 1 and one["places"][0]["first"] != one["places"][0]["second"],
+           "a difference has tensor, index and both values")
+    expect(asked("compare", here / "saved", here / "full", "--most", 0, ranks=1, status=1)["differences"][0]["places"] == [],
+           "--most bounds the list")
+
+    ask("consolidate", here / "same", here / "wide", "--dtype", "f32", "--no-sync", ranks=2)
+    ask("compare", here / "saved", here / "wide", ranks=2, status=1, says="model.norm.weight: BF16 [28] in the first, F32 [28] in the second")
+    ask("compare", here / "saved", here / "nothing", ranks=2, status=1, says="nothing")
+
+
+# ---- Any command line --------------------------------------------------------------------------------------------
+
+
+def test_any_words(here):
+    """Whatever is typed: an answer, or an error with status 1 or 2; no crash, no hang."""
+    save(here / "saved")
+    words = ["explain", "draw", "simulate", "relabel", "inspect", "verify", "compare", "consolidate", "shard", "plan-save",
+             "--shape", "--dtype", "--rank", "--relayed", "--tier", "--tensor", "--ranks", "--most", "--dry-run", "--to",
+             "--files", "--model", "--layers", "--svg", "--json", "--help", "--window", "--in-flight", "--replica", "--apart",
+             "saved", "out", "/dev/null", "", "-", "--", "-1", "0", "1", "3", "99999999999999999999", "1e9", "nan", "\xff",
+             ROWS, COLUMNS, "(2):(S0:bal)", "(8):(P+)", "(2):(S0[0,3,9])", "(2,2):(S0,S0)@1,0", "()", "(2):(S0", "(0):(R)",
+             "8x8", "0x4", "[]", "[8,8]", "x", "bf16", "f4", "node:8:3:450", "all:all:1:1", "Qwen2.5-0.5B"]
+    templates = [["explain", ROWS, COLUMNS, "--shape", "8x8"], ["draw", ROWS, "--shape", "8x8"], ["compare", "saved", "saved"],
+                 ["simulate", ROWS, COLUMNS, "--shape", "8x8"], ["consolidate", "saved", "out"], ["inspect", "saved"],
+                 ["relabel", ROWS, COLUMNS, "--shape", "8x8"], ["shard", "saved", "out", "--to", ROWS], ["verify", "saved"]]
+    seed = random.randrange(1 << 32)
+    print(f"  seed {seed}", flush=True)
+    dice = random.Random(seed)
+    for _ in range(250):
+        line = list(dice.choice(templates)) if dice.random() < 0.7 else []
+        for _ in range(dice.randint(0 if line else 1, 3)):
+            at = dice.randrange(len(line) + 1)
+            line[at:at + dice.randint(0, 1)] = [dice.choice(words)]
+        result = start(*line, cwd=here)
+        if result.returncode not in (0, 1, 2) or (result.returncode and not result.stderr and not result.stdout):
+            sys.exit(f"seed {seed}: reshard {line}\nended with {result.returncode}\n{result.stdout}{result.stderr}")
+
+
+def test_processes(here):
+    save(here / "saved")
+    save(here / "other", "(2):(S0)", 7)
+    ask("draw", "(4):(S0)", "--shape", 9, ranks=3, says="(4):(S0)  shape [9]\n")
+    ask("shard", here / "saved", here / "shards", "--to", "(3):(S0)", "--no-sync", ranks=2, says="14 tensors")
+    ask("verify", here / "shards", ranks=3, says="all as it should be")
+    ask("compare", here / "saved", here / "shards", ranks=3, says="equal: 14 tensors, ")
+    expect(not asked("compare", here / "saved", here / "other", ranks=3, status=1)["equal"], "one process answers")
+    ask("compare", here / "saved", here / "nothing", ranks=2, status=1, says="nothing")
+    ask("verify", here / "saved", "--ranks", 3, ranks=2, status=1, says="--ranks 3 but the launcher started 2")
+
+
+tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, test_verify, test_consolidate_and_shard, test_compare,
+         test_any_words]
+for test in [test_processes] if LAUNCHER else tests:
+    with tempfile.TemporaryDirectory(prefix="reshard_command_") as folder:
+        test(pathlib.Path(folder))
+    print(f"{test.__name__}: ok", flush=True)

@@ -543,6 +543,55 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(damage(equal.folder / "full", equal.list) == "");
     }
 
+    TEST_CASE("tensors get other names: exact ones, beginnings, whatever the files are that are read") {
+        TempFolder const folder;
+        std::vector<TensorSpec> const specs{{"layers.0.w", DType::f32, Shape{6, 2}},
+                                            {"layers.1.w", DType::f32, Shape{6, 2}},
+                                            {"norm", DType::bf16, Shape{3}}};
+        write_checkpoint(folder / "in", specs, fill_expected, 60);
+        shard_checkpoint(folder / "in", folder / "shards", placed_as("(2):(S0)"));
+        std::filesystem::create_directory(folder / "dcp");
+        std::vector<Saved> halves;
+        for (TensorSpec const& spec : specs) {
+            Box first(spec.shape);
+            Box second(spec.shape);
+            first.set(0, {0, 2});
+            second.set(0, {2, spec.shape.extent(0)});
+            halves.push_back({spec, 1, {{0, 0, first}, {0, 1, second}}});
+        }
+        write_sharded(folder / "dcp", halves, 2, Described::by_shards);
+        ConsolidateOptions options;
+        options.rename = {{"norm", "a.norm"}, {"layers.1.w", "last"}, {"layers.*", "blocks.*"}};
+        for (char const* from : {"/in", "/shards", "/dcp"}) {
+            CAPTURE(from);
+            std::string const out = folder.path() + "/out" + std::to_string(std::string_view(from).size());
+            consolidate(folder.path() + from, out, options);
+            Checkpoint const written = Checkpoint::open(out);
+            for (auto const& [name, old] :
+                 {std::pair{"a.norm", "norm"}, {"blocks.0.w", "layers.0.w"}, {"last", "layers.1.w"}}) {
+                CheckpointTensor const& tensor = written.at(name);
+                std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+                written.read(tensor, bytes);
+                TensorInfo as_saved = tensor;
+                as_saved.name = old;
+                CHECK(holds_expected(as_saved, 0, bytes));
+            }
+            CHECK(written.manifest().tensors.size() == 3);
+        }
+        CHECK(plan_consolidate(Catalogue(Checkpoint::open(folder / "in")), 2, options).tensors == 3);
+        auto const refused = [&](SafetensorsRule rule, std::vector<std::pair<std::string, std::string>> rename) {
+            options.rename = std::move(rename);
+            check_rule(rule, [&] { consolidate(folder / "in", folder / "none", options); });
+            CHECK_FALSE(std::filesystem::exists(folder / "none"));
+        };
+        refused(SafetensorsRule::tensor_not_found, {{"nrom", "a"}});
+        refused(SafetensorsRule::tensor_not_found, {{"blocks.*", "a.*"}});
+        refused(SafetensorsRule::tensor_not_found, {{"*", "a.*"}, {"norm", "b"}});
+        refused(SafetensorsRule::duplicate_key, {{"layers.0.w", "layers.1.w"}});
+        refused(SafetensorsRule::invalid_index, {{"layers.*", "a"}});
+        refused(SafetensorsRule::invalid_index, {{"norm", ""}});
+    }
+
     TEST_CASE("files go where a weight_map says, and the index says so too") {
         auto const list = small_model();
         Shards shards(list, 4);

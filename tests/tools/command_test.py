@@ -159,6 +159,17 @@ def test_consolidate_and_shard(here):
     ask("shard", full, here / "x", "--to", "(2:(S0)", status=2, says="--to: ")
     expect(not (here / "x").exists(), "wrong usage writes nothing")
 
+    table = here / "table"
+    table.write_text("# Hugging Face's names\nmodel.norm.weight  norm\nmodel.layers.*  blocks.*\n")
+    ask("consolidate", saved, here / "renamed", "--rename", table, "--files", 2, "--no-sync", ranks=2)
+    names = [one["name"] for one in asked("inspect", here / "renamed")["tensors"]]
+    expect("norm" in names and "blocks.0.mlp.up_proj.weight" in names and len(names) == 14, "tensors have other names")
+    table.write_text("no.such.tensor x\n")
+    ask("consolidate", saved, here / "x", "--rename", table, ranks=2, status=1, says=["'no.such.tensor'", "Fix: "])
+    table.write_text("one\n")
+    ask("consolidate", saved, here / "x", "--rename", table, status=2, says="line 1 of ")
+    ask("consolidate", saved, here / "x", "--rename", here / "none", status=2, says="cannot open")
+
     ask("shard", full, here / "shards", "--to", "(4,2):(S0,R)", "--no-sync", ranks=2, says="in ")
     ask("shard", full, here / "apart", "--to", "(2):(R)", "--apart", 0, "--no-sync", ranks=3)
     for other in ("full", "like", "shards", "apart"):

@@ -2,6 +2,8 @@
 // reshard consolidate: shards become full files with an index, as Hugging Face's tools read them.
 #include "rewrite.hpp"
 
+#include <reshard/checkpoint/detail/consolidate_rename.hpp>
+
 #include <memory>
 
 namespace command {
@@ -19,7 +21,8 @@ struct Consolidate : Rewrite {
         auto options = this->options<ConsolidateOptions>();
         options.max_file_bytes = one_file ? 0 : max_file_bytes;
         if (!like.empty()) options.weight_map = read_weight_map(like);
-        if (files > 0 && !(in.empty() && model.empty())) options.weight_map = in_files(catalogue());
+        if (files > 0 && !(in.empty() && model.empty()))
+            options.weight_map = in_files(detail::renamed(catalogue(), options));
         run(
             session, [&](Catalogue const& from, int ranks) { return plan_consolidate(from, ranks, options); },
             [&](CommunicatorRef comm, auto progress) {

@@ -10,6 +10,8 @@
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/plan/explain_text.hpp>
 
+#include <fstream>
+#include <sstream>
 #include <string>
 
 namespace command {
@@ -18,6 +20,7 @@ struct Rewrite {
     std::string in;
     std::string out;
     std::string dtype;
+    std::string rename;
     std::string model;
     std::string saved_as = "(8):(S0)";
     bool dry_run = false;
@@ -32,6 +35,10 @@ struct Rewrite {
         command.add_option("IN", in, "a folder of shards or of full files, or one file");
         command.add_option("OUT", out, "a folder that is not there yet, or empty");
         command.add_option("--dtype", dtype, "what floating-point tensors are cast to: f16, bf16, f32 or f64");
+        command.add_option(
+            "--rename", rename,
+            "a file with a line for each tensor to rename: its name and another one; 'layers.* blocks.*' "
+            "is for all that begin so");
         command.add_option("--replica", replica, "which copy to take where copies were saved apart and differ");
         command.add_flag("--dry-run", dry_run, "write nothing: say which rank would read and write what");
         command.add_option("--model", model, "what a dry run without files is about: a model's name");
@@ -53,6 +60,7 @@ struct Rewrite {
     [[nodiscard]] Options options() const {
         Options result;
         if (!dtype.empty()) result.dtype = reshard::floats_as(dtype_given("--dtype", dtype));
+        if (!rename.empty()) result.rename = renames();
         result.durable = !no_sync;
         result.checksums = result.verify_checksums = !no_checksums;
         result.in_flight = in_flight;
@@ -90,6 +98,23 @@ struct Rewrite {
     }
 
 private:
+    [[nodiscard]] std::vector<std::pair<std::string, std::string>> renames() const {
+        std::ifstream file(rename);
+        if (!file) wrong("--rename: cannot open '" + rename + "'.");
+        std::vector<std::pair<std::string, std::string>> list;
+        std::string line;
+        for (int number = 1; std::getline(file, line); ++number) {
+            std::istringstream words(line);
+            std::string from, to, more;
+            if (!(words >> from) || from.front() == '#') continue;
+            if (!(words >> to) || words >> more) {
+                wrong("--rename: line " + std::to_string(number) + " of '" + rename +
+                      "' has not two words. Fix: NAME OTHER_NAME");
+            }
+            list.emplace_back(from, to);
+        }
+        return list;
+    }
     [[nodiscard]] std::string text(reshard::RewriteReport const& report) const {
         using namespace reshard;
         std::string result =

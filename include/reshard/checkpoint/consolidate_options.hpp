@@ -19,6 +19,10 @@ struct RewriteOptions {
     /// The element type that a tensor is written with; none: its own. Values are rounded once, to nearest, ties to even
     /// (memory/convert.hpp). See floats_as().
     std::function<DType(StoredTensor const&)> dtype{};
+    /// (name, other name): tensors that are written under another name, and so named in all other options. `layers.*`
+    /// to `blocks.*` is about all names that begin so; of several that fit the first counts, and each must fit one
+    /// tensor.
+    std::vector<std::pair<std::string, std::string>> rename{};
     /// Texts for the `__metadata__` of each file; those of the save that is read come along where no name is twice.
     Metadata metadata = default_metadata();
     /// Which copy is taken of a tensor whose copies were saved apart. -1: any, if their checksums do not tell them

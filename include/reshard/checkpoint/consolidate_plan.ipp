@@ -5,6 +5,7 @@
 #include <reshard/checkpoint/consolidate_plan.hpp>
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
+#include <reshard/checkpoint/detail/consolidate_rename.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
 #include <reshard/checkpoint/detail/consolidate_survey.hpp>
 #include <reshard/checkpoint/detail/consolidate_terms.hpp>
@@ -46,16 +47,18 @@ RESHARD_INLINE double RewritePlan::imbalance() const noexcept {
     return bytes_out == 0 ? 0.0 : static_cast<double>(most) * ranks / static_cast<double>(bytes_out) - 1.0;
 }
 
-RESHARD_INLINE RewritePlan plan_consolidate(Catalogue const& from, int ranks, ConsolidateOptions const& options) {
+RESHARD_INLINE RewritePlan plan_consolidate(Catalogue const& given, int ranks, ConsolidateOptions const& options) {
     detail::check(options);
+    Catalogue const from = detail::renamed(given, options);
     check_coverage(from.manifest(), "the checkpoint");
     detail::check_replicas(from, options);
     return detail::plan_rewrite(from, detail::full_output(from, options), ranks, options);
 }
 
-RESHARD_INLINE RewritePlan plan_shards(Catalogue const& from, PlaceTensor const& place, int ranks,
+RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const& place, int ranks,
                                        ShardOptions const& options) {
     detail::check(options);
+    Catalogue const from = detail::renamed(given, options);
     check_coverage(from.manifest(), "the checkpoint");
     detail::check_replicas(from, options);
     detail::OutputFiles const output = detail::shard_output(from, place, options, detail::hex_text(0, 16));

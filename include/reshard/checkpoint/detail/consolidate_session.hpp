@@ -6,6 +6,7 @@
 
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
+#include <reshard/checkpoint/detail/consolidate_rename.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
 #include <reshard/checkpoint/detail/consolidate_survey.hpp>
 #include <reshard/checkpoint/detail/consolidate_terms.hpp>
@@ -108,7 +109,7 @@ private:
         broadcast(comm(), std::as_writable_bytes(std::span(&id_, 1)), 0, lists_);
         ++report_.collectives.broadcasts;
         pending_.attempt([&] {
-            from_ = std::move(list.catalogue);
+            from_ = renamed(std::move(list.catalogue), options_);
             in_.emplace(from_, input_, std::move(list.open));
             report_.files_opened = list.opened;
         });

@@ -24,6 +24,7 @@ inline void check(RewriteOptions const& options) {
 
 [[nodiscard]] inline std::uint64_t digest_of(RewriteOptions const& options) {
     Digest digest;
+    for (auto const& [name, other] : options.rename) digest.add_text(name).add_text(other);
     for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
     digest.add_signed(options.replica).add_signed(options.vote_bytes);
     digest.add((options.verify_checksums ? 1U : 0U) | (options.checksums ? 2U : 0U) | (options.durable ? 4U : 0U));

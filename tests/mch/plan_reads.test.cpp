@@ -140,7 +140,12 @@ TEST_SUITE("mch/plan_reads") {
     TEST_CASE("bounds of another table, and tables that are not the same, are refused") {
         MchTable const saved = mch_table("user", Mesh{4}, 100, MchEviction::lfu);
         MchTable const current = mch_table("user", Mesh{2}, 101, MchEviction::lfu);
-        CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, current, 0, MchMode::route)), MismatchError);
+        CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, current, 0, MchMode::slot_owner)), MismatchError);
+        CHECK(plan_reads(saved, current, 0, MchMode::route) ==
+              plan_reads(saved, saved.on(current.on(mch_slots(Mesh{2}, 100)).slots), 0, MchMode::route));  // ids alone
+        MchTable other = current;
+        other.hash_size = 7;
+        CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, other, 0, MchMode::route)), MismatchError);
         std::vector<MchIdBounds> const bounds(3);
         CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, saved, 0, MchMode::route, bounds)), MismatchError);
     }

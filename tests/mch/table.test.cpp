@@ -183,7 +183,7 @@ TEST_CASE("a state saved under another configuration is refused with both values
     CHECK(refusal(saved, current).empty());  // names, ranks and the buckets that follow them
     CHECK(refusal(mch_table("", ranks(4), 12, MchEviction::lfu), current) ==
           "reshard::mch: table 'renamed': the number of slots differs: saved 12, current 10. Fix: configure the size "
-          "the table was saved with.");
+          "the table was saved with, or load it with load_redistributed() and MchLoadOptions::resize.");
     current.hash_size = 5;
     CHECK(refusal(saved, current).find("saved 9223372036854775807, current 5") != std::string::npos);
     current = saved;

@@ -88,6 +88,7 @@ void add_verify(CLI::App& app, Session& session);
 void add_compare(CLI::App& app, Session& session);
 void add_consolidate(CLI::App& app, Session& session);
 void add_shard(CLI::App& app, Session& session);
+void add_mch(CLI::App& app, Session& session);
 void add_plan_save(CLI::App& app, Session& session);
 
 }  // namespace command

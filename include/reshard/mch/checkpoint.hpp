@@ -93,6 +93,8 @@ public:
     /// moves, evicted and left out ids are bit for bit those of the three calls (the left out ones by the rank that
     /// would have had them). Bucketed tables are loaded by position, which is the same.
     ///
+    /// With MchLoadOptions::resize the table may have another size, and rows of misses come along: see there.
+    ///
     /// All rows that were saved have to be given, or be named in MchLoadOptions::leave_rows: MismatchError.
     ///
     /// Ranks do not agree on anything: one may throw while others go on. Throws what load() and redistribute() throw;

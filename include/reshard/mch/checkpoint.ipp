@@ -9,6 +9,7 @@
 #include <reshard/mch/reach.hpp>
 
 #include <algorithm>  // any_of
+#include <cstring>    // memset
 
 namespace reshard::inline v0 {
 
@@ -36,6 +37,18 @@ inline void read_overlap(MchReader& reader, std::span<MchRows const> rows, MchOv
     for (MchRows const& each : rows) {
         reader.read_rows(each, one.part, one.begin, one.end, each.view.data() + one.to * info_of(each).row_bytes());
     }
+}
+
+inline void clear_rows(MchRows const& rows) {
+    auto const bytes = static_cast<std::size_t>(rows.view.shape().size() * reshard::bytes(rows.view.dtype()));
+    if (bytes != 0) std::memset(rows.view.data(), 0, bytes);
+}
+/// The last slot of a new shard may have been an id's: its row of misses is that of the saved shard as far along.
+inline void add_miss_row(std::vector<MchRowMove>& moves, MchTable const& saved, MchTable const& current, Index rank) {
+    Index part = current.slots.mesh().ordinal(rank) * saved.parts() / current.parts();
+    while (part > 0 && saved.part_range(part).empty()) --part;
+    if (saved.part_range(part).empty()) return;
+    moves.push_back({saved.part_range(part).end - 1, current.range(rank).end - 1});
 }
 
 }  // namespace detail
@@ -116,7 +129,12 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
         return result;
     }
     detail::MchSavedTable const& saved = find(name);
-    detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
+    bool const resize = options.resize;
+    if (resize && mode.mode != MchMode::route && saved.table.size() != current.size()) {
+        detail::refuse_table(ErrorCode::mismatch, current,
+                             "slots of another number have no saved owner. Fix: MchMode::route, or the saved size.");
+    }
+    detail::MchReader reader(*files_, saved, current, rank, state, rows, options, resize);
     reader.check_rows_given(rows);
     MchShard const& shard = reader.shard();
     result.loaded = {reader.adapted(), saved.iteration};
@@ -148,10 +166,13 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     detail::MchIncoming incoming(current, shard, 1);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change, InOrder{});
-    for (detail::MchOverlap const& one : overlaps) detail::read_overlap(reader, rows, one);
     for (MchRows const& one : rows) {
-        detail::read_moved_rows(reader, saved.table, one, shard.offset, change.moves);
+        if (saved.table.size() != current.size()) detail::clear_rows(one);
     }
+    for (detail::MchOverlap const& one : overlaps) detail::read_overlap(reader, rows, one);
+    std::vector<MchRowMove> moves = change.moves;
+    if (resize && shard.entries != 0) detail::add_miss_row(moves, saved.table, current, rank);
+    for (MchRows const& one : rows) detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
     Router const router(current);
     incoming.commit(InOrder{});  // from here on nothing throws
     change.live_after = incoming.live();

@@ -39,6 +39,11 @@ struct MchLoadOptions {
     /// Saved rows that load_redistributed() is not given and that are not wanted: where ids change their slots, rows
     /// that are not given do not follow.
     std::vector<std::string> leave_rows{};
+    /// load_redistributed() of a sorted table, in mode `route`: the current table may have more or fewer slots than the
+    /// saved one. Ids keep their slots where these are still theirs; where fewer slots are left than ids, the policy
+    /// evicts, and MchChange::evicted lists what. Rows of slots that were not saved are zeros. The row of misses of a
+    /// shard is that of the saved shard as far along, whatever the size, not the one that lay at its last slot.
+    bool resize = false;
 };
 
 }  // namespace reshard::inline v0

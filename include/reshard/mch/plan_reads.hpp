@@ -42,7 +42,8 @@ enum class MchSigns : std::uint8_t { any, non_negative };
 ///            | well: somebody has to say which ids are lost because they are looked up there
 /// bucketed   | the rank's own slots, where they lie, in either mode
 ///
-/// Throws what check_table() and check_same_content() throw, MismatchError for bounds that are not one per shard.
+/// Throws what check_table() and check_same_content() throw, but in mode `route` sorted tables may differ in size;
+/// MismatchError for bounds that are not one per shard.
 [[nodiscard]] std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
                                               std::span<MchIdBounds const> ids);
 /// The same from the tables alone: ids are taken to be where the saved ranks looked them up, and `signs` is the

@@ -54,7 +54,8 @@ RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable c
                                                std::span<MchIdBounds const> ids) {
     check_table(saved);
     check_table(current);
-    check_same_content(saved, current);
+    bool const by_id = mode == MchMode::route && current.layout == MchLayout::sorted;
+    by_id ? detail::check_same_ids(saved, current) : check_same_content(saved, current);
     if (static_cast<Index>(ids.size()) != saved.parts()) {
         detail::refuse_table(ErrorCode::mismatch, current,
                              concat(ids.size(), " bounds of ids for ", saved.parts(),

@@ -22,8 +22,7 @@ enum class MchLayout : std::uint8_t {
     buckets,  ///< HashZchManagedCollisionModule: the position of an id is its slot, within the bucket it hashes to
 };
 
-/// Which ids go first when a shard is full, lowest score first. TorchRec's decay exponent e is taken to be 1, its
-/// default: it is in no checkpoint. It changes nothing for LRU; under DistanceLFU another one would evict other ids.
+/// Which ids go first when a shard is full, lowest score first; e is the table's decay exponent.
 enum class MchEviction : std::uint8_t {
     none,          ///< no metadata is needed
     lfu,           ///< score = counts
@@ -84,6 +83,7 @@ struct MchTable {
     Index buckets = 1;          ///< nb: sorted: one per rank, as TorchRec has it; buckets: fixed when the table is made
     std::string hash_function;  ///< what maps ids into [0, H) before they are looked up; empty: nothing does
     MchEviction eviction = MchEviction::lfu;
+    double decay_exponent = 1;  ///< e: TorchRec's, which is in none of its checkpoints; 1 unless it was configured
     MchLayout layout = MchLayout::sorted;
     std::vector<MchColumn> metadata = columns_of(MchEviction::lfu);
 
@@ -122,13 +122,17 @@ void digest(Digest& digest, MchTable const& table);
 namespace detail {
 
 [[noreturn]] void refuse_table(ErrorCode code, MchTable const& table, std::string const& what);
+/// The shortest text that is read back as the same number.
+[[nodiscard]] std::string number_text(double number);
+/// check_same_content() of tables that may have different numbers of slots.
+void check_same_ids(MchTable const& saved, MchTable const& current);
 
 }  // namespace detail
 
 /// Throws, naming the table: ShapeError for slots that are not one dimension; PlacementError for slots without exactly
 /// one owner or dealt out in blocks; MismatchError for a hash size below 1 (bucketed: 0), buckets that do not fit the
 /// ranks or the slots, a column of no bytes or named twice, and a column that the eviction policy needs and the table
-/// lacks.
+/// lacks, and for a decay exponent that is not a number from 0 on.
 void check_table(MchTable const& table);
 
 /// Whether the state of one table can become that of another: same slots in all, same routing, same columns. Names and

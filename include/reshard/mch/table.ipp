@@ -6,6 +6,10 @@
 #include <reshard/mch/table.hpp>
 #include <reshard/plan/plan.hpp>
 
+#include <bit>       // bit_cast
+#include <charconv>  // to_chars
+#include <limits>    // numeric_limits
+
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -113,10 +117,12 @@ RESHARD_INLINE MchTable mch_table(std::string name, DynamicMesh const& mesh, Ind
 }
 
 RESHARD_INLINE std::string to_string(MchTable const& table) {
-    std::string text = concat("'", table.name, "' of ", table.size(), " slots ", to_string(table.slots), " ",
-                              name(table.layout), " ", name(table.eviction), ", hash size ", table.hash_size,
-                              table.hash_function.empty() ? std::string() : concat(" by ", table.hash_function),
-                              ", buckets ", table.buckets);
+    std::string text = concat(
+        "'", table.name, "' of ", table.size(), " slots ", to_string(table.slots), " ", name(table.layout), " ",
+        name(table.eviction),
+        table.decay_exponent == 1 ? std::string() : concat("^", detail::number_text(table.decay_exponent)),
+        ", hash size ", table.hash_size,
+        table.hash_function.empty() ? std::string() : concat(" by ", table.hash_function), ", buckets ", table.buckets);
     for (MchColumn const& column : table.metadata) {
         text += concat(&column == table.metadata.data() ? ", columns " : " ", column.name, ":", column.bytes);
         if (column.empty != 0) text += concat("=", static_cast<int>(column.empty));
@@ -129,6 +135,7 @@ RESHARD_INLINE void digest(Digest& digest, MchTable const& table) {
     detail::digest(digest, table.slots);
     digest.add_signed(table.hash_size).add_signed(table.buckets).add_text(table.hash_function);
     digest.add(static_cast<std::uint64_t>(table.eviction)).add(static_cast<std::uint64_t>(table.layout));
+    digest.add(std::bit_cast<std::uint64_t>(table.decay_exponent));
     digest.add(table.metadata.size());
     for (MchColumn const& column : table.metadata) {
         digest.add_text(column.name).add_signed(column.bytes).add(column.empty);
@@ -151,12 +158,21 @@ RESHARD_INLINE void detail::refuse_table(ErrorCode code, MchTable const& table, 
     raise(code, concat("reshard::mch: table '", table.name, "': ", what));
 }
 
+RESHARD_INLINE std::string detail::number_text(double number) {
+    char text[32];
+    return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
 RESHARD_INLINE void check_table(MchTable const& table) {
     detail::check_table_slots(table);
     detail::check_table_buckets(table);
     auto const refuse = [&](auto const&... parts) {
         detail::refuse_table(ErrorCode::mismatch, table, concat(parts...));
     };
+    if (!(table.decay_exponent >= 0) || table.decay_exponent > std::numeric_limits<double>::max()) {
+        refuse("decay exponent ", detail::number_text(table.decay_exponent),
+               ". Fix: a number from 0 on, as its policy was made with.");
+    }
     for (MchColumn const& column : table.metadata) {
         if (column.bytes < 1) {
             refuse("column '", column.name, "' has ", column.bytes, " bytes an entry. Fix: at least one.");
@@ -178,14 +194,20 @@ RESHARD_INLINE void check_table(MchTable const& table) {
 }
 
 RESHARD_INLINE void check_same_content(MchTable const& saved, MchTable const& current) {
+    if (saved.size() != current.size()) {
+        detail::refuse_table(ErrorCode::mismatch, current,
+                             concat("the number of slots differs: saved ", saved.size(), ", current ", current.size(),
+                                    ". Fix: configure the size the table was saved with, or load it with "
+                                    "load_redistributed() and MchLoadOptions::resize."));
+    }
+    detail::check_same_ids(saved, current);
+}
+
+RESHARD_INLINE void detail::check_same_ids(MchTable const& saved, MchTable const& current) {
     auto const differ = [&](std::string_view what, auto const& was, auto const& is, std::string_view remedy) {
         detail::refuse_table(ErrorCode::mismatch, current,
                              concat(what, ": saved ", was, ", current ", is, ". Fix: ", remedy));
     };
-    if (saved.size() != current.size()) {
-        differ("the number of slots differs", saved.size(), current.size(),
-               "configure the size the table was saved with.");
-    }
     if (saved.layout != current.layout) {
         differ("the layout differs", name(saved.layout), name(current.layout),
                "use the module the table was saved by.");
@@ -205,6 +227,12 @@ RESHARD_INLINE void check_same_content(MchTable const& saved, MchTable const& cu
     if (current.layout == MchLayout::buckets && saved.buckets != current.buckets) {
         differ("the number of buckets differs", saved.buckets, current.buckets,
                "configure the number of buckets the table was made with.");
+    }
+    if (saved.decay_exponent != current.decay_exponent && current.eviction == MchEviction::distance_lfu &&
+        saved.eviction == current.eviction) {
+        differ("the decay exponent differs, so that other ids would be evicted",
+               detail::number_text(saved.decay_exponent), detail::number_text(current.decay_exponent),
+               "configure the exponent the table was saved with.");
     }
     if (saved.eviction != current.eviction) {
         differ("the eviction policy differs", name(saved.eviction), name(current.eviction),

@@ -51,11 +51,11 @@ namespace detail {
 class MchReader {
 public:
     MchReader(MchFiles& files, MchSavedTable const& saved, MchTable const& current, Index rank, MchState const& state,
-              std::span<MchRows const> rows, MchLoadOptions const& options)
+              std::span<MchRows const> rows, MchLoadOptions const& options, bool resize = false)
         : files_(files), saved_(saved), current_(current), rank_(rank), options_(options) {
         check_table(current);
         adapted_ = with_columns_of(saved.table, current, options);
-        check_same_content(adapted_, current);
+        resize ? check_same_ids(adapted_, current) : check_same_content(adapted_, current);
         shard_ = host_shard_of(current, state, rank);
         if (shard_.segments != nullptr && shard_.segment_count < saved.table.parts() + 1) {
             refuse(ErrorCode::buffer, "the list of segments has ", shard_.segment_count, " places for the ",

@@ -12,6 +12,8 @@
 #include <reshard/mch/detail/checkpoint_json.hpp>
 #include <reshard/mch/id_bounds.hpp>
 
+#include <charconv>  // from_chars
+
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -103,6 +105,7 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     std::string json = concat("{\"layout\":\"", name(table.layout), "\",\"eviction\":\"", file_name_of(table.eviction),
                               "\",\"offsets\":");
     append_json_integers(json, table.offsets());
+    if (table.decay_exponent != 1) json += concat(",\"decay_exponent\":\"", number_text(table.decay_exponent), "\"");
     append_json_key(json, ",", "ranks");
     append_json_integers(json, ranks);
     json += concat(",\"hash_size\":", table.hash_size, ",\"hash_function\":");
@@ -168,6 +171,12 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     while (eviction < 4 && file_name_of(static_cast<MchEviction>(eviction)) != policy) ++eviction;
     if (eviction == 4) json.fail(concat("has the eviction policy ", quote_name(policy)));
     table.eviction = static_cast<MchEviction>(eviction);
+    if (json.has("decay_exponent")) {
+        std::string const text = json.at("decay_exponent").text();
+        auto const read = std::from_chars(text.data(), text.data() + text.size(), table.decay_exponent);
+        if (read.ec != std::errc() || read.ptr != text.data() + text.size())
+            json.fail(concat("has the decay exponent ", quote_name(text)));
+    }
     std::vector<Index> const offsets = json.at("offsets").integers();
     std::vector<Index> const ranks = json.at("ranks").integers();
     if (ranks.empty() || offsets.size() != ranks.size() + 1) {

@@ -170,9 +170,10 @@ private:
             List<std::uint32_t> ranked(work, entries_);
             bool const counts = table_->eviction == MchEviction::lfu || table_->eviction == MchEviction::distance_lfu;
             bool const access = table_->eviction == MchEviction::lru || table_->eviction == MchEviction::distance_lfu;
-            for_each_index(work, "scores", entries_,
-                           MchScores{received_, order_.data(), table_->eviction, counts ? counts_ : -1,
-                                     access ? access_ : -1, iteration_, largest_count_, scores.data(), places.data()});
+            for_each_index(
+                work, "scores", entries_,
+                MchScores{received_, order_.data(), table_->eviction, table_->decay_exponent, counts ? counts_ : -1,
+                          access ? access_ : -1, iteration_, largest_count_, scores.data(), places.data()});
             work.sort(scores.data(), sorted.data(), places.data(), ranked.data(), entries_, SortBits{0, 64});
             for_each_index(work, "evict", surplus, MchEvict{ranked.data(), ids_.data(), evicted.data(), stays.data()});
         }

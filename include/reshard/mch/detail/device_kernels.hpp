@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_kernels.hpp
 /// \brief  The kernel bodies that carry a shard to other ranks: where entries go, what came, scores, slots, columns.
-/// \depends mch/{routing,transition}, cuda/{columns,rules,work}. Compiles without CUDA.
+/// \depends mch/{routing,transition}, mch/detail/score, cuda/{columns,rules,work}. Compiles without CUDA.
 ///
 /// They are the loops of mch/detail/{outgoing,incoming}.hpp, an entry a thread. Faults are counted, and the entry that
 /// the host's loops would name first is kept, so that the host can say the same of it.
@@ -10,6 +10,7 @@
 #include <reshard/cuda/columns.hpp>
 #include <reshard/cuda/rules.hpp>
 #include <reshard/cuda/work.hpp>
+#include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/transition.hpp>
 
@@ -226,12 +227,13 @@ struct MchFindRepeats {
     return bits >= 0 ? bits : bits ^ INT64_MAX;
 }
 
-/// TorchRec's scores, with its default decay exponent of 1. The list is by descending id: of what scores alike, a
+/// Scores. The list is by descending id: of what scores alike, a
 /// stable sort puts the largest ids first.
 struct MchScores {
     MchReceived received;
     std::uint32_t const* order = nullptr;
     MchEviction eviction = MchEviction::none;
+    double decay_exponent = 1;
     int counts = -1;
     int access = -1;
     Index iteration = 0;
@@ -250,11 +252,7 @@ struct MchScores {
             count = static_cast<double>(number == INT64_MAX ? largest_count : number);
         }
         if (access >= 0) age = static_cast<double>(iteration - received.word(access, arrival)) + 1;
-        double score = 0;
-        if (eviction == MchEviction::lfu) score = count;
-        if (eviction == MchEviction::lru) score = -age;
-        if (eviction == MchEviction::distance_lfu) score = count / (age > 1.0 ? age : 1.0);
-        scores[i] = ordered_bits(score);
+        scores[i] = ordered_bits(mch_score(eviction, decay_exponent, count, age));
         places[i] = static_cast<std::uint32_t>(place);
     }
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{merge,slot_bitmap,transition}, mch/detail/{arrival,succession}, memory/scratch.
+/// \depends mch/{merge,slot_bitmap,transition}, mch/detail/{arrival,score,succession}, memory/scratch.
 #pragma once
 
 #include <reshard/mch/detail/arrival.hpp>
+#include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/detail/succession.hpp>
 #include <reshard/mch/merge.hpp>
 #include <reshard/mch/slot_bitmap.hpp>
@@ -272,7 +273,7 @@ private:
         return {words + block.entries, static_cast<std::size_t>(block.entries)};
     }
 
-    /// Which goes first when a shard is full: TorchRec's scores, with its default decay exponent of 1.
+    /// Which goes first when a shard is full.
     [[nodiscard]] double score(Index run, Index row) const noexcept {
         double counts = 0;
         double age = 1;
@@ -281,13 +282,7 @@ private:
             if (name == mch_counts) counts = static_cast<double>(number(run, c + 2, row));
             if (name == mch_last_access) age = static_cast<double>(iteration_ - number(run, c + 2, row)) + 1;
         }
-        switch (table_->eviction) {
-            case MchEviction::lfu: return counts;
-            case MchEviction::lru: return -age;
-            case MchEviction::distance_lfu: return counts / larger(age, 1.0);
-            case MchEviction::none: break;
-        }
-        return 0;
+        return mch_score(table_->eviction, table_->decay_exponent, counts, age);
     }
     /// What does not fit goes: the lowest scores and, among equals, the largest ids. Of what stays no list is made.
     void evict(std::vector<Index>& evicted) {

@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `reshard mch` as a program, on checkpoints as TorchRec has them (fake_dcp.py) and on those of the library. The
+rows of an id hold its number, so that each row says whose it is: an id finds its own, or is listed as evicted."""
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+spec = importlib.util.spec_from_file_location("fake_dcp", HERE / "fake_dcp.py")
+fake = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(fake)
+PROGRAM = None
+FULL = 2**63 - 1
+MCC = "_managed_collision_collection._managed_collision_modules"
+
+
+def numbers(data):
+    return list(memoryview(data).cast("B").cast("q"))
+
+
+def words(values):
+    return struct.pack(f"<{len(values)}q", *values)
+
+
+def cut(values, offsets, row=1, size=()):
+    """A tensor of 8-byte numbers, `row` of them a slot, in chunks."""
+    chunks = [((a, *[0] * len(size)), (b - a, *size), words(values[a * row : b * row]))
+              for a, b in zip(offsets, offsets[1:])]
+    return fake.Tensor(8, (offsets[-1], *size), chunks)
+
+
+def whole(values, size):
+    return fake.Tensor(8, size, [(tuple([0] * len(size)), size, words(values))])
+
+
+def bucket_of(id, buckets, hash_size=FULL):
+    """fbgemm's _block_bucketize_sparse_features."""
+    raw, block = id % 2**64, -(-max(hash_size, 1) // buckets)
+    return raw // block if raw < block * buckets else raw % buckets
+
+
+def chunked(slots, ranks):
+    block = -(-slots // ranks)
+    return [min(block * rank, slots) for rank in range(ranks + 1)]
+
+
+def table(stem, name, slots, ranks, fill, seed, counts=True, access=False, hash_size=FULL):
+    """(keys of the model, keys of the optimizer, id -> (count, access)) of an MCH table."""
+    rng, offsets, live = random.Random(seed), chunked(slots, ranks), {}
+    ids, mapping, count, last, rows = [], [], [], [], [0] * (2 * slots)
+    for part in range(ranks):
+        size, mine = offsets[part + 1] - offsets[part], set()
+        while len(mine) < min(int(fill * size), size - 1):
+            id = rng.choice([rng.randrange(FULL), rng.randrange(FULL), -rng.randrange(1, 2**40)])
+            mine |= {id} if bucket_of(id, ranks, hash_size) == part else set()
+        own = list(range(offsets[part], offsets[part + 1] - 1))
+        rng.shuffle(own)
+        ids += sorted(mine) + [FULL] * (size - len(mine))
+        mapping += own + [offsets[part + 1] - 1]
+        count += [rng.randrange(1, 9) for _ in mine] + [0] * (size - len(mine))
+        last += [rng.randrange(1, 30) for _ in mine] + [0] * (size - len(mine))
+    for at, id in enumerate(ids):
+        if id != FULL:
+            rows[2 * mapping[at]], rows[2 * mapping[at] + 1] = id, at
+            live[id] = (count[at], last[at])
+    prefix = f"{stem}.{MCC}.{name}."
+    model = {prefix + "_mch_sorted_raw_ids": cut(ids, offsets),
+             prefix + "_mch_remapped_ids_mapping": cut(mapping, offsets),
+             prefix + "_current_iter_tensor": whole([30], (1,)),
+             prefix + "_output_segments_tensor": whole([0, slots] + [-1] * 1023, (1025,)),  # not where shards are cut
+             f"{stem}._embedding_module.embeddings.{name}.weight": cut(rows, offsets, 2, (2,))}
+    model.update({prefix + "_mch_counts": cut(count, offsets)} if counts else {})
+    model.update({prefix + "_mch_last_access_iter": cut(last, offsets)} if access else {})
+    state = {f"state.{stem}._embedding_module.embeddings.{name}.weight.{name}.momentum1": cut(rows[::2], offsets)}
+    return model, state, live
+
+
+def bucket_table(stem, name, slots, ranks, buckets, hash_size=0, seed=5):
+    rng, ids = random.Random(seed), [-1] * slots
+    for id in [rng.randrange(-(2**40), FULL) for _ in range(slots)]:
+        begin = bucket_of(id, buckets, hash_size) * (slots // buckets)
+        free = [at for at in range(begin, begin + slots // buckets) if ids[at] == -1]
+        if free and id != -1:
+            ids[rng.choice(free)] = id
+    offsets, prefix = chunked(slots, ranks), f"{stem}.{MCC}.{name}."
+    return {prefix + "_hash_zch_identities": cut(ids, offsets, 1, (1,)),
+            prefix + "_hash_zch_metadata": cut([7] * slots, offsets, 1, (1,)),
+            prefix + "_hash_zch_bucket": whole([buckets], (1, 1)),
+            f"{stem}._embedding_module.embeddings.{name}.weight": cut(ids, offsets, 1, (1,))}
+
+
+def joined(tensor):
+    return [number for _, _, data in tensor.chunks for number in numbers(data)]
+
+
+class Command(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = self.folder.name
+
+    def tearDown(self):
+        left = [name for name in os.listdir(self.path) if "work" in name or name.startswith(".reshard")]
+        self.folder.cleanup()
+        self.assertEqual(left, [])
+
+    def run_mch(self, *arguments, python=None):
+        environment = {**os.environ, "RESHARD_PYTHON": python or str(HERE / "fake_dcp.py")}
+        return subprocess.run([PROGRAM, "mch", *map(str, arguments)], cwd=self.path, env=environment,
+                              capture_output=True, text=True, timeout=60, check=False)
+
+    def answer(self, *arguments):
+        done = self.run_mch(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {one["name"]: one for one in json.loads(done.stdout)["tables"]}
+
+    def refused(self, text, *arguments, status=1, python=None):
+        before = sorted(os.listdir(self.path))
+        done = self.run_mch(*arguments, python=python)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assertIn(text, done.stderr)
+        self.assertIn("Fix: ", done.stderr)
+        self.assertEqual(sorted(os.listdir(self.path)), before)
+
+    def save(self, name, *states):
+        fake.save(os.path.join(self.path, name), {key: value for state in states for key, value in state.items()})
+
+    def check(self, model, optimizer, stem, name, live, ranks, slots, said, hash_size=FULL, score=lambda c, a: c):
+        """Every id is found where it is looked up, with its own rows, or was said to be evicted: the lowest scores."""
+        prefix, offsets = f"{stem}.{MCC}.{name}.", chunked(slots, ranks)
+        ids, mapping = (joined(model[prefix + one]) for one in ("_mch_sorted_raw_ids", "_mch_remapped_ids_mapping"))
+        weights = model[f"{stem}._embedding_module.embeddings.{name}.weight"]
+        self.assertEqual(weights.size, (slots, 2))
+        self.assertEqual([chunk[0][0] for chunk in weights.chunks], offsets[:-1])
+        rows = joined(weights)
+        momenta = joined(optimizer[f"state.{stem}._embedding_module.embeddings.{name}.weight.{name}.momentum1"])
+        self.assertEqual(joined(model[prefix + "_output_segments_tensor"])[: ranks + 2], offsets + [-1])
+        found = {}
+        for part in range(ranks):
+            here = ids[offsets[part] : offsets[part + 1]]
+            self.assertEqual(here, sorted(here))
+            for at, id in enumerate(here, offsets[part]):
+                if id == FULL:
+                    continue
+                self.assertEqual(bucket_of(id, ranks, hash_size), part)
+                self.assertTrue(offsets[part] <= mapping[at] < offsets[part + 1] - 1)
+                self.assertEqual((rows[2 * mapping[at]], momenta[mapping[at]]), (id, id))
+                found[id] = part
+            self.assertEqual(sorted(mapping[offsets[part] : offsets[part + 1]]), list(range(*offsets[part : part + 2])))
+        self.assertEqual(len(said["evicted"]), len(live) - len(found))
+        self.assertEqual(set(said["evicted"]) | set(found), set(live))
+        for id in said["evicted"]:
+            part = bucket_of(id, ranks, hash_size)
+            stay = [score(*live[one]) for one, where in found.items() if where == part]
+            self.assertEqual(len(stay), offsets[part + 1] - offsets[part] - 1)
+            self.assertLessEqual(score(*live[id]), min(stay, default=FULL))
+
+    def test_three_tables_of_two_collections_take_rows_and_momenta_along_and_the_rest_stays(self):
+        dense = {"dense.weight": whole([1, 2, 3], (3,)), "config": b"any bytes"}
+        user, user_state, users = table("ec", "user", 40, 2, 0.7, 1)
+        item, item_state, items = table("ec", "item", 31, 2, 1.0, 2, access=True)
+        other, other_state, others = table("other", "user", 40, 2, 0.9, 3, counts=False, access=True)
+        self.save("model", dense, user, item, other)
+        self.save("optimizer", user_state, item_state, other_state, {"step": whole([9], (1,))})
+        for ranks, sizes in ((1, {}), (3, {}), (4, {}), (8, {}), (4, {"ec.user": 90, "item": 12}), (2, {"item": 100})):
+            out, state = f"model.{ranks}.{len(sizes)}", f"optimizer.{ranks}.{len(sizes)}"
+            options = [word for name, size in sizes.items() for word in ("--size", f"{name}={size}")]
+            said = self.answer("model", out, "--to", ranks, "--also", "optimizer", state, *options, "--decay-exponent",
+                               "item=0.5")
+            model, optimizer = (fake.load(os.path.join(self.path, one)) for one in (out, state))
+            self.assertEqual({key: model[key] for key in dense}, dense)
+            self.assertEqual(set(model), {*dense, *user, *item, *other})
+            self.assertEqual(optimizer["step"], whole([9], (1,)))
+            at = lambda name, slots: (ranks, sizes.get(name, slots), said[name])
+            self.check(model, optimizer, "ec", "user", users, *at("ec.user", 40))
+            self.check(model, optimizer, "ec", "item", items, *at("item", 31),
+                       score=lambda count, access: count / (31 - access) ** 0.5)
+            self.check(model, optimizer, "other", "user", others, *at("other.user", 40), score=lambda _, access: access)
+
+    def test_a_dry_run_says_the_same_and_writes_nothing(self):
+        user, state, _ = table("ec", "user", 40, 2, 1.0, 1)
+        self.save("model", user, state)
+        planned = self.answer("model", "out", "--to", 4, "--dry-run")
+        self.assertEqual(os.listdir(self.path), ["model"])
+        done = self.answer("model", "out", "--to", 4)
+        self.assertEqual(planned, done)
+        self.assertGreater(len(done["user"]["evicted"]), 0)
+
+    def test_hash_sizes_are_checked_against_where_ids_lie(self):
+        user, state, live = table("ec", "user", 40, 2, 0.9, 1, hash_size=5000)
+        self.save("model", user, state)
+        self.refused("hash size 9223372036854775807 it was looked up on rank", "model", "out", "--to", 4)
+        said = self.answer("model", "out", "--to", 4, "--hash-size", "user=5000")
+        model = fake.load(os.path.join(self.path, "out"))
+        self.check(model, model, "ec", "user", live, 4, 40, said["user"], hash_size=5000)
+        one, state, _ = table("ec", "user", 40, 1, 0.9, 1)
+        self.save("one", one, state)
+        self.refused("nothing tells its hash size. Fix: --hash-size user=N", "one", "other", "--to", 4)
+
+    def test_hash_tables_keep_their_slots_and_are_checked(self):
+        item = bucket_table("ec", "item", 48, 2, 12)
+        self.save("model", item)
+        self.assertEqual(self.answer("model", "out", "--to", 4)["item"]["layout"], "buckets")
+        self.assertEqual(fake.load(os.path.join(self.path, "out")), item)
+        self.refused("12 buckets, which 5 ranks cannot share evenly", "model", "no", "--to", 5)
+        self.refused("the places of ids follow from the size", "model", "no", "--size", "96")
+        self.refused("is looked up in bucket", "model", "no", "--to", 4, "--hash-size", 2**62)
+        self.refused("was saved with 12 buckets", "model", "no", "--to", 4, "--buckets", 6)
+        del item[f"ec.{MCC}.item._hash_zch_bucket"]
+        self.save("without", item)
+        self.refused("number of buckets of table 'item' is not in the checkpoint", "without", "no", "--to", 4)
+        self.refused("is looked up in bucket", "without", "no", "--to", 3, "--buckets", 6)
+        self.answer("without", "out.2", "--to", 4, "--buckets", 12)
+
+    def test_rows_that_would_be_left_behind_are_named(self):
+        user, state, _ = table("ec", "user", 40, 2, 0.5, 1)
+        weight = user.pop("ec._embedding_module.embeddings.user.weight")
+        self.save("model", user)
+        self.refused("table 'user': no tensor of 40 rows is named after it and 'weight'", "model", "out", "--to", 4)
+        self.save("weights", {"elsewhere": weight})
+        self.answer("model", "out", "--to", 4, "--also", "weights", "weights.4", "--rows", "user=elsewhere")
+        self.answer("model", "out.2", "--to", 4, "--no-rows", "user")
+        self.save("model", user, {"ec.user.weight": cut([0] * 30, [0, 30])})
+        self.refused("only 'ec.user.weight' with 30 rows", "model", "no", "--to", 4)
+        self.refused("there is no table 'usr'; there are: user", "model", "no", "--to", 4, "--no-rows", "usr")
+        self.refused("no folder has this key", "model", "no", "--to", 4, "--rows", "user=nothing")
+        self.refused("it has [30] rows for 40 slots", "model", "no", "--to", 4, "--rows", "user=ec.user.weight")
+
+    def test_what_is_damaged_or_misspelt_is_one_sentence(self):
+        user, state, _ = table("ec", "user", 40, 2, 0.5, 1)
+        self.save("model", user, state)
+        prefix = f"ec.{MCC}.user."
+        for key, change, text in (
+                ("_current_iter_tensor", None, "_current_iter_tensor' is missing"),
+                ("_mch_counts", cut([0] * 40, [0, 10, 40]), "is not cut where the ids of the table are"),
+                ("_mch_sorted_raw_ids", cut([0] * 40, [0, 20, 30]), "is not cut where the ids"),
+                ("_mch_unheard_of", cut([0] * 40, [0, 20, 40]), "nobody here knows what it is"),
+                ("_mch_sorted_raw_ids", cut([7, 5] * 20, [0, 20, 40]), "do not ascend"),
+                ("_mch_sorted_raw_ids", cut([5] * 20 + [2**62] * 20, [0, 20, 40]), "once"),
+                ("_mch_remapped_ids_mapping", cut([99] * 40, [0, 20, 40]), "slot 99, outside its shard")):
+            self.save("bad", {name: value for name, value in {**user, **state, prefix + key: change}.items() if value})
+            self.refused(text, "bad", "out", "--to", 4)
+        gap = fake.Tensor(8, (40,), [((0,), (20,), bytes(160)), ((30,), (10,), bytes(80))])
+        self.save("bad", user, state, {prefix + "_mch_sorted_raw_ids": gap})
+        self.refused("a chunk begins at 30, the one before it ends at 20", "bad", "out", "--to", 4)
+        self.save("nothing", {"dense": whole([1], (1,))})
+        self.refused("has no managed-collision table", "nothing", "out", "--to", 4)
+        self.refused("there is no table 'usr'", "model", "out", "--size", "usr=50")
+        self.refused("--hash-size: there is no table 'usr'", "model", "out", "--to", 4, "--hash-size", "usr=5")
+        self.refused("not a whole number from 0", "model", "out", "--to", 4, "--hash-size", "many")
+        self.refused("not a number from 0 on", "model", "out", "--to", 4, "--decay-exponent", "-1")
+        self.refused("leaves 17 of them without any", "model", "out", "--to", 57)
+        self.refused("no room for", "model", "out", "--size", "9999999999999")
+        self.refused("is not empty", "model", "model", "--to", 4)
+        self.refused("has no parent folder", "model", "no/where/out", "--to", 4)
+        self.refused("cannot open", "missing", "out", "--to", 4)
+        self.refused("ended with status 1", "model", "out", "--to", 4, python="/bin/false")
+        self.refused("cannot start '/no/python'", "model", "out", "--to", 4, python="/no/python")
+        os.mkdir(os.path.join(self.path, "all"))
+        self.save("all/model", user, state)
+        self.refused("Fix: reshard mch all/model OUT/model, and --also all/optimizer", "all", "out", "--to", 4)
+        self.refused("nothing to do", "model", "out", status=2)
+        self.refused("not a number of slots", "model", "out", "--size", "user=0", status=2)
+        self.refused("given twice", "model", "out", "--size", "5", "--size", "6", status=2)
+
+    def test_a_checkpoint_of_the_library_stays_one_with_its_other_tensors(self):
+        user, state, live = table("ec", "user", 40, 2, 1.0, 1)
+        self.save("model", user, state, bucket_table("ec", "item", 48, 2, 12))
+        sys.path.insert(0, str(HERE.parents[1] / "tools" / "reshard"))
+        import mch_dcp
+
+        given = mch_dcp.argparse.Namespace(hash_size=[], buckets=[], decay_exponent=[], rows=[],
+                                           no_rows=[], ids_only=False)
+        mch_dcp.read_tables(self.path, [fake.Folder(os.path.join(self.path, "model"))], given)
+        file = pathlib.Path(self.path, "in", "model.safetensors")
+        size = int.from_bytes(file.read_bytes()[:8], "little")
+        header, data = json.loads(file.read_bytes()[8 : 8 + size]), file.read_bytes()[8 + size :]
+        header["dense"] = {"dtype": "F32", "shape": [5, 2], "data_offsets": [len(data), len(data) + 40]}
+        header["scale"] = {"dtype": "F64", "shape": [], "data_offsets": [len(data) + 40, len(data) + 48]}
+        header["__metadata__"]["note"] = "kept"
+        text = json.dumps(header).encode()
+        file.write_bytes(len(text).to_bytes(8, "little") + text + data + bytes(range(48)))
+        first = self.answer("in", "first", "--to", 3)["user"]
+        answer = self.answer("first", "out", "--to", 2, "--size", "user=60")
+        last = answer["user"]
+        self.assertEqual(answer["item"]["kept"], answer["item"]["ids"])
+        self.assertEqual((last["ids"], last["kept"], last["evicted"]), (first["kept"], first["kept"], []))
+        made = mch_dcp.Made(os.path.join(self.path, "out"))
+        with open(os.path.join(self.path, "out", "reshard.manifest.json"), encoding="utf-8") as manifest:
+            self.assertEqual(json.load(manifest)["metadata"]["note"], "kept")
+        ids, slots, rows = ([number for _, _, part in made.pieces("user." + one) for number in numbers(part)]
+                            for one in ("ids", "slots", "rows.0"))
+        self.assertEqual(set(ids) - {FULL}, set(live) - set(first["evicted"]))
+        self.assertTrue(all(rows[2 * slot] == id for id, slot in zip(ids, slots) if id != FULL))
+        for name, wanted in (("dense", bytes(range(40))), ("scale", bytes(range(40, 48)))):
+            found = b""
+            for one in sorted(made.tensors[name]["extents"], key=lambda one: one["box"]):
+                rows = one["box"][0][1] - one["box"][0][0] if one["box"] else 1
+                found += made.files[one["file"]][one["begin"] : one["begin"] + 8 * rows]
+            self.assertEqual(found, wanted)
+        self.refused("is no folder of torch.distributed.checkpoint", "first", "no", "--to", 2, "--hash-size", 9,
+                     status=2)
+        with open(os.path.join(self.path, "first", os.listdir(os.path.join(self.path, "first"))[0]), "r+b") as file:
+            file.truncate(100)
+        self.refused("Fix: ", "first", "no", "--to", 2)
+
+    def test_any_words_end_with_a_status(self):
+        user, state, _ = table("ec", "user", 40, 2, 0.5, 1)
+        self.save("model", user, state)
+        rng = random.Random(7)
+        known = ["--to", "--size", "--mode", "--also", "--hash-size", "--rows", "--no-rows", "--buckets", "--dry-run",
+                 "--decay-exponent", "model", "out", "user=", "user=9", "=", "-1", "0", "4", "route",
+                 "99999999999999999999", "", "--json", "nan", "\u00e4", "/", "."]
+        for _ in range(40):
+            words = [rng.choice(known) for _ in range(rng.randrange(1, 8))]
+            done = self.run_mch(*words)
+            self.assertIn(done.returncode, (0, 1, 2), (words, done.stderr))
+            self.assertNotIn("Traceback", done.stderr, words)
+            subprocess.run(["rm", "-rf", os.path.join(self.path, "out")], check=True)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

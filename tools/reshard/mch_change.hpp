@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tools/reshard/mch_change.hpp
+/// \brief  A checkpoint with managed-collision tables for another number of ranks, or with tables of another size.
+#pragma once
+
+#include "spill.hpp"
+
+#include <reshard/checkpoint/checkpoint.hpp>
+#include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/placed_tensor.hpp>
+#include <reshard/comm/threads.hpp>
+#include <reshard/mch/checkpoint.hpp>
+#include <reshard/mch/checkpoint_save.hpp>
+#include <reshard/mch/routing.hpp>
+#include <reshard/mch/validate.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace command::mch {
+
+using namespace reshard;
+
+struct Job {
+    std::string in;
+    std::string out;                     ///< empty: nothing is written
+    std::string memory;                  ///< the folder for what does not fit in memory
+    Index ranks = 0;                     ///< 0: as many as saved
+    std::map<std::string, Index> sizes;  ///< by table; "" for all others
+    MchOptions options;
+    bool rows = true;  ///< whether weights and optimizer states are there to follow their ids
+    std::function<void(Index done, Index total, std::string const& what)> progress{};  ///< in shards
+};
+
+/// What became of one table.
+struct Outcome {
+    MchTable before;
+    MchTable after;
+    Index ids = 0;          ///< before
+    Index kept = 0;         ///< of them
+    Index unreachable = 0;  ///< kept, but where no look-up finds them: slot_owner, accept_strays
+    Index moved = 0;        ///< to other rows
+    std::vector<Index> evicted{};
+    std::vector<Index> left_out{};
+};
+
+namespace detail {
+
+[[noreturn]] inline void refuse(std::string const& what) { raise(ErrorCode::user, what); }
+
+/// The table on `ranks` ranks. Throws for ranks that TorchRec's module would not take it on.
+inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
+    MchTable result = saved;
+    auto const name = concat("table '", saved.name, "'");
+    if (saved.layout == MchLayout::buckets) {
+        if (slots != saved.size()) {
+            refuse(concat(name, " is a hash table of ", saved.size(),
+                          " slots, in which the places of ids follow from the size. Fix: --size TABLE=N for others."));
+        }
+        if (saved.buckets % ranks != 0) {
+            refuse(concat(name, " has ", saved.buckets, " buckets, which ", ranks,
+                          " ranks cannot share evenly. Fix: a number of ranks that divides them."));
+        }
+        std::vector<Index> offsets;
+        for (Index r = 0; r <= ranks; ++r) offsets.push_back(slots / ranks * r);
+        result = saved.on(mch_slots(Mesh{ranks}, IndexList(offsets.data(), ranks + 1)));
+    } else {
+        result = saved.on(mch_slots(Mesh{ranks}, slots));
+        Index const most = ceil_div(slots, ceil_div(slots, ranks));
+        if (slots < 1 || most < ranks) {
+            refuse(concat(name, " of ", slots, " slots, cut for ", ranks, " ranks, leaves ", ranks - most,
+                          " of them without any, and TorchRec's module does not start there. Fix: at most ", most,
+                          " ranks, or a larger --size."));
+        }
+        if (ranks > 1024) {
+            refuse(concat(name, ": TorchRec's list of segments has room for 1024 ranks, not ", ranks,
+                          ". Fix: fewer ranks."));
+        }
+    }
+    check_table(result);
+    return result;
+}
+
+/// What a checkpoint has: tensors that are of no table, each cut along its first dimension, and what columns are.
+struct Contents {
+    std::vector<PlacedTensor> others;
+    Metadata metadata;
+    std::map<std::string, StoredTensor> columns;  ///< of tables, by the names of their tensors
+
+    Contents(std::string const& folder, MchCheckpoint const& tables, Index ranks) {
+        auto const exists = [&](std::string_view leaf) { return std::filesystem::exists(concat(folder, "/", leaf)); };
+        if (exists("mch.index.json") && !exists(manifest_name)) return;  // such folders had tables alone
+        std::vector<std::string> known;
+        for (std::string const& name : tables.names()) {
+            known.insert(known.end(), {name + ".ids", name + ".slots"});
+            for (MchColumn const& one : tables.table(name).metadata) known.push_back(name + ".metadata." + one.name);
+            for (MchRowsInfo const& one : tables.rows(name)) known.push_back(name + ".rows." + one.name);
+        }
+        std::sort(known.begin(), known.end());
+        Manifest const manifest = Checkpoint::open(folder).manifest();
+        PlacementRule const rule(concat("(", ranks, "):(S0)"));
+        for (StoredTensor const& tensor : manifest.tensors) {
+            if (std::binary_search(known.begin(), known.end(), tensor.name)) {
+                columns.emplace(tensor.name, tensor);
+                continue;
+            }
+            if (!is_byte_sized(tensor.dtype)) {
+                refuse(concat("tensor '", tensor.name, "' is ", name(tensor.dtype),
+                              ", which has no whole bytes and cannot be carried along. Fix: save it elsewhere."));
+            }
+            others.push_back({tensor.name, rule.of(tensor.shape, tensor.dtype), tensor.dtype});
+        }
+        for (auto const& item : manifest.metadata) {
+            if (!item.first.starts_with("mch.table.")) metadata.push_back(item);
+        }
+    }
+};
+
+/// One rank's part of a table, and the memory it lies in.
+struct Shard {
+    std::vector<Spill> memory;
+    MchState state;
+    std::vector<MchRows> rows;
+
+    Shard(MchTable const& table, Index saved_parts, std::vector<MchRowsInfo> const& infos, Contents const& contents,
+          Index rank, std::string const& folder) {
+        Index const z = table.range(rank).size();
+        auto const view = [&](DType dtype, Indices const& shape) {
+            DynamicShape const extents(shape);
+            memory.emplace_back(folder, extents.size() * bytes(dtype));
+            return DynamicView(memory.back().data(), dtype, extents);
+        };
+        state.ids = view(DType::i64, {z});
+        if (table.layout == MchLayout::sorted) {
+            state.slots = view(DType::i64, {z});
+            state.segments = view(DType::i64, {larger(saved_parts, table.parts()) + 1});
+            state.iteration = view(DType::i64, {1});
+        }
+        for (MchColumn const& one : table.metadata) {
+            auto const saved = contents.columns.find(concat(table.name, ".metadata.", one.name));
+            DType dtype = one.bytes == 8 ? DType::i64 : DType::u8;
+            Indices shape = one.bytes == 8 ? Indices{z} : Indices{z, one.bytes};
+            if (saved != contents.columns.end()) {
+                dtype = saved->second.dtype;
+                shape = saved->second.shape.extents();
+                shape[0] = z;
+            }
+            state.metadata.push_back({one.name, view(dtype, shape)});
+        }
+        for (MchRowsInfo const& info : infos) {
+            Indices shape{z};
+            for (Index extent : info.row_shape) shape.push_back(extent);
+            rows.push_back({info.name, view(info.dtype, shape)});
+        }
+    }
+};
+
+/// Ids of a bucketed table are found in the bucket they hash to and nowhere else.
+inline void check_buckets(MchTable const& table, MchState const& state, Index rank) {
+    Router const router(table);
+    Index const size = table.size() / table.buckets;
+    Interval const range = table.range(rank);
+    auto const* const ids = reinterpret_cast<Index const*>(state.ids.data());
+    for (Index slot = range.begin; slot < range.end; ++slot) {
+        Index const id = ids[slot - range.begin];
+        if (id == empty_id(table.layout) || router.bucket_of_id(id) == slot / size) continue;
+        refuse(concat("table '", table.name, "': id ", id, " at slot ", slot, ", in bucket ", slot / size,
+                      ", is looked up in bucket ", router.bucket_of_id(id), " of ", table.buckets,
+                      " if the hash size is ", table.hash_size,
+                      ". Fix: give the hash size and the buckets that the table was trained with."));
+    }
+}
+
+/// All of it, one shard after the other: what is in memory at a time is one shard's ids, and what has been spilled.
+class Work {
+public:
+    explicit Work(Job const& job) : job_(job), files_(MchCheckpoint::open(job.in)) {
+        std::vector<std::string> const names = files_.names();
+        if (names.empty()) {
+            refuse(concat("'", job.in,
+                          "' has no managed-collision tables. Fix: name a checkpoint that has; "
+                          "reshard shard is for those without."));
+        }
+        for (auto const& [name, size] : job.sizes) {
+            if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+            std::string list;
+            for (std::string const& one : names) list += concat(list.empty() ? "'" : ", '", one, "'");
+            refuse(concat("--size ", name, "=", size, ": there is no table '", name, "'; there are: ", list,
+                          ". Fix: correct the name."));
+        }
+        for (std::string const& name : names) {
+            MchTable const& saved = files_.table(name);
+            auto at = job.sizes.find(name);
+            if (at == job.sizes.end()) at = job.sizes.find("");
+            Index const ranks = job.ranks != 0 ? job.ranks : saved.parts();
+            ranks_ = larger(ranks_, ranks);
+            outcomes_.push_back({saved, table_on(saved, ranks, at == job.sizes.end() ? saved.size() : at->second)});
+            total_ += ranks;
+            for (MchIdBounds const& bounds : files_.ids(name)) outcomes_.back().ids += bounds.live;
+        }
+        contents_.emplace(job.in, files_, ranks_);
+    }
+
+    std::vector<Outcome> run() {
+        for (Outcome& one : outcomes_) carry(one);
+        if (!job_.out.empty()) save_all();
+        return std::move(outcomes_);
+    }
+
+private:
+    void carry(Outcome& one) {
+        std::string const& name = one.after.name;
+        MchLoadOptions options;
+        options.resize = true;
+        std::vector<MchRowsInfo> const& saved_rows = files_.rows(name);
+        bool const rows = job_.rows && !job_.out.empty();
+        for (MchRowsInfo const& info : saved_rows) {
+            if (!rows) options.leave_rows.push_back(info.name);
+        }
+        std::vector<Shard>& shards = shards_.emplace_back();
+        for (Index rank = 0; rank < one.after.parts(); ++rank) {
+            Shard shard(one.after, one.before.parts(), rows ? saved_rows : std::vector<MchRowsInfo>(), *contents_, rank,
+                        job_.memory);
+            MchChange const change =
+                files_.load_redistributed(name, one.after, rank, shard.state, shard.rows, job_.options, options).change;
+            check(one, shard, rank);
+            one.kept += change.live_after;
+            one.unreachable += change.unreachable;
+            one.moved += static_cast<Index>(change.moves.size());
+            one.evicted.insert(one.evicted.end(), change.evicted.begin(), change.evicted.end());
+            one.left_out.insert(one.left_out.end(), change.left_out.begin(), change.left_out.end());
+            if (!job_.out.empty()) shards.push_back(std::move(shard));
+            ++done_;
+            if (job_.progress) job_.progress(done_, total_, concat("table '", name, "'"));
+        }
+        auto const lost = static_cast<Index>(one.evicted.size() + one.left_out.size());
+        if (one.ids != one.kept + lost) {
+            refuse(concat("table '", name, "' had ", one.ids, " ids and has ", one.kept, ", but ", lost,
+                          " were listed as lost. Fix: this is a bug, please report it; nothing was written."));
+        }
+    }
+    void check(Outcome const& one, Shard const& shard, Index rank) const {
+        if (one.after.layout == MchLayout::buckets && !job_.options.accept_strays)
+            check_buckets(one.after, shard.state, rank);
+        MchReport const report = validate(one.after, shard.state, rank);
+        if (report.total() == report.total(MchFault::unreachable)) return;
+        refuse(concat("the table is not sound: ", to_string(report),
+                      " Fix: take another save; if that one is sound, this is a bug, please report it."));
+    }
+    void save_all() {
+        std::optional<Checkpoint> dense;
+        if (!contents_->others.empty()) dense.emplace(Checkpoint::open(job_.in));
+        run_on_threads(static_cast<int>(ranks_), [&](ThreadCommunicator& comm) {
+            auto const rank = static_cast<std::size_t>(comm.rank());
+            std::vector<MchSaving> savings;
+            for (std::size_t t = 0; t < outcomes_.size(); ++t) {
+                MchSaving saving{outcomes_[t].after, {}, {}};
+                if (rank < shards_[t].size()) {
+                    saving.state = shards_[t][rank].state;
+                    saving.rows = shards_[t][rank].rows;
+                } else {  // of a table on fewer ranks
+                    for (MchRows const& one : shards_[t][0].rows) {
+                        Indices shape = one.view.shape().extents();
+                        shape[0] = 0;
+                        saving.rows.push_back({one.name, DynamicView(nullptr, one.view.dtype(), DynamicShape(shape))});
+                    }
+                }
+                savings.push_back(std::move(saving));
+            }
+            std::vector<Spill> memory;
+            std::vector<LocalTensor> tensors;
+            for (PlacedTensor const& one : contents_->others) {
+                DynamicShape const shape = one.distribution.local_shape(comm.rank());
+                memory.emplace_back(job_.memory, shape.size() * bytes(one.dtype));
+                tensors.push_back({one.name, one.distribution, DynamicView(memory.back().data(), one.dtype, shape)});
+            }
+            if (dense) static_cast<void>(load(*dense, tensors, comm.rank()));
+            SaveOptions options;
+            options.metadata = contents_->metadata;
+            static_cast<void>(save(job_.out, tensors, savings, comm, options));
+        });
+    }
+
+    Job const& job_;
+    MchCheckpoint files_;
+    std::optional<Contents> contents_;
+    std::vector<Outcome> outcomes_;
+    std::vector<std::vector<Shard>> shards_;  ///< by table, by rank
+    Index ranks_ = 1;
+    Index done_ = 0;
+    Index total_ = 0;  ///< shards
+};
+
+}  // namespace detail
+
+/// Writes job.out, whole or not at all, and says what became of each table. Throws Error.
+inline std::vector<Outcome> change_tables(Job const& job) { return detail::Work(job).run(); }
+
+}  // namespace command::mch

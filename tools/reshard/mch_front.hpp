@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   tools/reshard/mch_front.hpp
+/// \brief  How `reshard mch` uses PyTorch: mch_dcp.py is run, and folders appear when all is well.
+#pragma once
+
+#include <reshard/core/error.hpp>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+extern char** environ;
+
+namespace command::mch {
+
+using namespace reshard;
+namespace fs = std::filesystem;
+
+/// What cannot be told from the folder, and what can where names say nothing: passed on as it is.
+struct FrontOptions {
+    std::vector<std::string> hash_size, buckets, decay_exponent, rows, no_rows;
+
+    [[nodiscard]] std::vector<std::string> arguments() const {
+        std::vector<std::string> list;
+        auto const add = [&](char const* option, std::vector<std::string> const& values) {
+            for (std::string const& value : values) list.push_back(concat(option, "=", value));
+        };
+        add("--hash-size", hash_size);
+        add("--buckets", buckets);
+        add("--decay-exponent", decay_exponent);
+        add("--rows", rows);
+        add("--no-rows", no_rows);
+        return list;
+    }
+};
+
+[[nodiscard]] inline std::string parent_of(std::string const& folder) {
+    std::string path = folder;
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    std::string const parent = fs::path(path).parent_path().string();
+    return parent.empty() ? "." : parent;
+}
+
+/// Whether torch.distributed.checkpoint wrote, or began to write, a folder. Throws for a folder of such folders.
+[[nodiscard]] inline bool is_dcp(std::string const& folder) {
+    std::error_code ignored;
+    if (fs::exists(folder + "/.metadata", ignored)) return true;
+    for (auto const& entry : fs::directory_iterator(folder, ignored)) {
+        if (entry.path().extension() == ".distcp") return true;
+    }
+    if (fs::exists(folder + "/model/.metadata", ignored)) {
+        raise(ErrorCode::user,
+              concat("'", folder,
+                     "' has folders of torch.distributed.checkpoint inside. Fix: reshard "
+                     "mch ",
+                     folder, "/model OUT/model, and --also ", folder, "/optimizer OUT/optimizer if there is one."));
+    }
+    return false;
+}
+
+/// Throws unless the folder can be made: it is not there or empty, and its parent is.
+inline void check_new(std::string const& folder) {
+    std::error_code ignored;
+    auto const refuse = [&](std::string_view what, std::string_view fix) {
+        raise(ErrorCode::user, concat("'", folder, "' ", what, ". Fix: ", fix));
+    };
+    if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored)) refuse("is no folder", "name another one.");
+    if (fs::exists(folder, ignored) && !fs::is_empty(folder, ignored))
+        refuse("is not empty", "name a folder that is not there yet.");
+    if (!fs::is_directory(parent_of(folder), ignored))
+        refuse("has no parent folder", "make that first, or correct the path.");
+}
+
+/// A folder beside `out`, gone when this is.
+class WorkFolder {
+public:
+    explicit WorkFolder(std::string out) {
+        while (out.size() > 1 && out.back() == '/') out.pop_back();
+        path_ = concat(out, ".work-XXXXXX");
+        if (::mkdtemp(path_.data()) == nullptr) {
+            raise(ErrorCode::io, concat("cannot make '", path_, "': ", std::strerror(errno),
+                                        ". Fix: name an OUT whose parent folder can be written to."));
+        }
+    }
+    WorkFolder(WorkFolder const&) = delete;
+    WorkFolder& operator=(WorkFolder const&) = delete;
+    ~WorkFolder() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    [[nodiscard]] std::string const& path() const noexcept { return path_; }
+
+private:
+    std::string path_;
+};
+
+/// mch_dcp.py: where it was installed, or in its source folder.
+[[nodiscard]] inline std::string front_path() {
+    std::error_code ignored;
+    std::string const program = fs::read_symlink("/proc/self/exe", ignored).parent_path().string();
+    for (std::string const& path : {program + "/../libexec/reshard/mch_dcp.py", program + "/mch_dcp.py",
+                                    std::string(RESHARD_TOOLS_FOLDER "/reshard/mch_dcp.py")}) {
+        if (fs::exists(path, ignored)) return path;
+    }
+    raise(ErrorCode::user, concat("mch_dcp.py is missing: it is installed in libexec/reshard. Fix: install the command "
+                                  "as a whole, or put it beside '",
+                                  program, "/reshard'."));
+}
+
+/// Runs it and waits. Throws what it refuses, which it leaves in a file.
+inline void run_front(char const* what, std::string const& work, std::vector<std::string> const& arguments) {
+    char const* const chosen = std::getenv("RESHARD_PYTHON");
+    std::string const python = chosen != nullptr && *chosen != '\0' ? chosen : "python3";
+    std::vector<std::string> words{python, "-B", front_path(), what, work};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);  // stdout is for the answer
+    pid_t process = 0;
+    int const error = ::posix_spawnp(&process, python.c_str(), &actions, nullptr, pointers.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) {
+        raise(ErrorCode::user, concat("cannot start '", python, "': ", std::strerror(error),
+                                      ". Fix: set RESHARD_PYTHON to a Python that has PyTorch."));
+    }
+    int status = 0;
+    while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    std::string said;
+    std::getline(std::ifstream(work + "/error"), said);
+    if (!said.empty()) raise(ErrorCode::user, said);
+    raise(ErrorCode::user,
+          concat("'", python, "', which reads and writes such folders, ended with ",
+                 WIFEXITED(status) ? concat("status ", WEXITSTATUS(status)) : concat("signal ", WTERMSIG(status)),
+                 "; nothing has changed. Fix: what it said above."));
+}
+
+inline void put_in_place(std::string const& made, std::string const& folder) {
+    std::error_code error;
+    fs::rename(made, folder, error);
+    if (!error) return;
+    raise(ErrorCode::io, concat("'", made, "' cannot become '", folder, "': ", error.message(),
+                                ". Fix: name an OUT that nobody else makes."));
+}
+
+}  // namespace command::mch

@@ -45,7 +45,7 @@ TEST_SUITE("checkpoint/save power") {
                 seen[version] = true;
                 if (++states % 40 == 0) check_next_save(disk, 3);
             });
-            CHECK(states > 60);
+            CHECK(states > 30);
             CHECK(seen[before]);
             CHECK(seen[2]);
         }

@@ -311,6 +311,14 @@ private:
     std::vector<std::thread> threads_;
 };
 
+/// Of a block that runs: outside of the launch, whose template is instantiated for each body.
+template <class State, class Shared>
+struct Memory {
+    Resident resident;
+    Garbage<Shared> shared;
+    Garbage<typename detail::DeviceBlock<State>::Shared> scan;
+};
+
 }  // namespace on_threads
 
 /// Runs the tiles of a launch by DeviceBlocks, several at once. One thread at a time may launch.
@@ -326,11 +334,7 @@ struct ThreadedBlocks {
         std::vector<std::vector<Index>> lists(residents);
         int next = 0;
         for (Index tile : ordered(count)) lists[static_cast<std::size_t>(next++ % residents)].push_back(tile);
-        struct Memory {
-            on_threads::Resident resident;
-            Garbage<Shared> shared;
-            Garbage<typename detail::DeviceBlock<State>::Shared> scan;
-        };
+        using Memory = on_threads::Memory<State, Shared>;
         std::vector<std::unique_ptr<Memory>> memory;
         for (int r = 0; r < residents && r < count; ++r) memory.push_back(std::make_unique<Memory>());
         on_threads::Pool::instance().run(static_cast<int>(memory.size()), [&](int r, int thread) {

@@ -64,6 +64,7 @@ public:
                      "least one");
             }
         }
+        if (labels_.empty()) fail(reshard::ErrorCode::format, 0, "has no samples", "write lines of label,id,id,...");
     }
 
     [[nodiscard]] Index fields() const noexcept { return fields_; }

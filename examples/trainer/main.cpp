@@ -106,11 +106,21 @@ void train(Options const& options, Layout const& layout, ClickLog const& log, Co
     ReplicaReport const start = verify_replicas(model.tensors(), comm);  // what differs is an error, and said in words
     say(comm, "replicas are equal: %lld tensors\n", static_cast<long long>(start.tensors));
     Index const first = model.steps();
+    if (first > options.steps) {
+        refuse(ErrorCode::user, concat("--steps ", options.steps, ": ", options.resume, " is at step ", first,
+                                       ". Fix: --steps ", first, " to write it elsewhere, or more to go on."));
+    }
     log.require(model.samples() + (options.steps - first) * options.model.batch);
 
     std::vector<LossPoint> curve;
     demo::Progress progress(options.steps - first);
     auto const began = Clock::now();
+    auto const save_step = [&] {
+        SaveReport const report = save(options.save, model, comm, save_options(options));
+        say(comm, "saved step %lld: %lld bytes, %lld more were copies\n", static_cast<long long>(model.steps()),
+            static_cast<long long>(report.bytes_saved), static_cast<long long>(report.bytes_deduplicated));
+    };
+    if (!options.save.empty() && first == options.steps) save_step();
     while (model.steps() < options.steps) {
         auto const scope =
             trace != nullptr ? std::optional(trace->scope(concat("step ", model.steps() + 1))) : std::nullopt;
@@ -127,11 +137,7 @@ void train(Options const& options, Layout const& layout, ClickLog const& log, Co
         }
         bool const last = model.steps() == options.steps;
         bool const due = options.save_every > 0 && model.steps() % options.save_every == 0;
-        if (!options.save.empty() && (last || due)) {
-            SaveReport const report = save(options.save, model, comm, save_options(options));
-            say(comm, "saved step %lld: %lld bytes, %lld more were copies\n", static_cast<long long>(model.steps()),
-                static_cast<long long>(report.bytes_saved), static_cast<long long>(report.bytes_deduplicated));
-        }
+        if (!options.save.empty() && (last || due)) save_step();
     }
     if (!curve.empty()) {
         say(comm, "loss %.6f at step %lld, %.6f at step %lld; %s sums, products by %s\n", curve.front().loss,
@@ -241,6 +247,9 @@ int main(int argc, char** argv) {
     int otherwise = 4;
     try {
         if (!options.placement.compute.empty()) otherwise = Layout::ranks_of(options.placement.compute);
+        if (otherwise > 1024 && !demo::started_by_launcher()) {
+            refuse(ErrorCode::mesh, concat(otherwise, " ranks are more than 1024 threads. Fix: a smaller mesh."));
+        }
     } catch (Error const& error) {
         std::fprintf(stderr, "reshard_trainer: --place: %s\n", error.what());
         return 1;

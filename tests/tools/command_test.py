@@ -82,6 +82,9 @@ def test_explain(here):
     ask("explain", ROWS, COLUMNS, "--shape", "8x", status=2, says="--shape: ")
     ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says="no element type is called 'F31'")
     ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="2^24")
+    huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "1073741824x1073741824")
+    expect(huge["bytes_received"] is None, "bytes beyond 64 bits are no number")
+    ask("explain", "(dp=2,tp=4):[tp]", "(2,4):[-,1]", "--shape", "8x8", says="(dp=2,tp=4):(R,S0) -> (2,4):(R,S1)")
 
 
 def test_draw(here):
@@ -91,6 +94,8 @@ def test_draw(here):
     answer = asked("draw", "(4):(S0)", "--shape", "5")
     expect(answer["parts"][-1] == {"box": [[4, 5]], "ranks": [2]}, "draw lists parts")
     ask("draw", "(1048576):(S0)", "--shape", 1 << 20, status=2, says="Fix: draw a smaller mesh")
+    ask("draw", "(2000000000):(R)", "--shape", "[]", status=2, says="Fix: draw a smaller mesh")
+    ask("draw", "(9000):(R)", "--shape", 8, says="0-8999")
 
 
 def test_simulate(here):
@@ -101,7 +106,8 @@ def test_simulate(here):
     expect(answer[0]["most_received"] == answer[0]["bound"] == 4096 * 4096 * 4 // 1024, "simulate counts bytes")
     expect(list(answer[0]["phases"][0]["tiers"]) == ["all"], "simulate takes tiers")
     ask("simulate", pair[0], "--shape", "8x8", status=2, says="goes nowhere")
-    for tier, fault in (("node", "4 or 5 parts"), ("node:8:x:1", "'x' is no number"), ("node:8:1:0", "bad bandwidth")):
+    for tier, fault in (("node", "4 or 5 parts"), ("node:8:x:1", "'x' is no number"), ("node:8.7:1:1", "no number of ranks"),
+                         ("node:8:1:0", "bad bandwidth")):
         ask("simulate", *pair, "--shape", "8x8", "--tier", tier, status=2, says=fault)
     ask("relabel", "(8):(S0:bal)", "(6):(S0:bal)", "--shape", "8192x8192", "--dtype", "bf16", says="moves 42.6 MiB")
     answer = asked("relabel", "(4):(S0)", "(4)[1,2,3,0]:(S0)", "--shape", "8x8")
@@ -156,6 +162,8 @@ def test_consolidate_and_shard(here):
     ask("consolidate", saved, here / "x", "--files", 99999, status=2, says="one tensor a file at most")
     ask("consolidate", saved, here / "x", "--files", 2, "--one-file", status=2, says="--files")
     ask("consolidate", saved, here / "x", "--dtype", "f31", status=2, says="--dtype: ")
+    ask("consolidate", saved, here / "x", "--dtype", "i64", status=2, says="Fix: f16, bf16, f32 or f64")
+    ask("consolidate", saved, "--dry-run", "--model", "Qwen2.5-0.5B", status=2, says="takes the place of IN")
     ask("shard", full, here / "x", "--to", "(2:(S0)", status=2, says="--to: ")
     expect(not (here / "x").exists(), "wrong usage writes nothing")
 

@@ -225,6 +225,7 @@ class Command(unittest.TestCase):
         self.save("model", user)
         self.refused("table 'user': no tensor of 40 rows is named after it and 'weight'", "model", "out", "--to", 4)
         self.save("weights", {"elsewhere": weight})
+        self.refused("is named twice", "model", "one", "--to", 4, "--also", "weights", "one/", "--rows", "user=elsewhere")
         self.answer("model", "out", "--to", 4, "--also", "weights", "weights.4", "--rows", "user=elsewhere")
         self.answer("model", "out.2", "--to", 4, "--no-rows", "user")
         self.save("model", user, {"ec.user.weight": cut([0] * 30, [0, 30])})

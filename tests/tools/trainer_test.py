@@ -127,6 +127,7 @@ def check_reports(folder):
 def check_mistakes(folder):
     (folder / "short.csv").write_text("1,11,12\n0,13,14\n")
     (folder / "odd.csv").write_text("1,11,12\n0,13\n")
+    (folder / "empty.csv").write_text("")
     for options, words in [
         (["--place", "nonsense"], "expected '('"),
         (["--place", "(4):(S2)"], "has no dimension 2"),
@@ -138,6 +139,7 @@ def check_mistakes(folder):
         (["--resume", "full", "--hidden", "64,16", "--steps", "30"], "'layer.0.weight': the checkpoint has shape [32,24]"),
         (["--resume", "nowhere"], "nowhere: cannot open"),
         (["--data", "short.csv"], "the data ends after 2 samples"),
+        (["--data", "empty.csv"], "has no samples"),
         (["--data", "odd.csv"], "line 2: has 1 ids, the first has 2"),
         (["--rate", "1e9"], "the loss is not a number any more"),
         (["--rate", "1e9", *FIXED], "the loss is not a number any more"),

@@ -33,7 +33,10 @@ private:
     [[nodiscard]] Json record(Plan<> const& move, DType type) const {
         Cost const cost = move.cost(rank);
         Bound const bound = receive_bound(move.from(), move.to(), rank, move.is_across());
-        auto const bytes_of = [&](Index elements) { return elements * bits(type) / 8; };
+        auto const bytes_of = [&](Index elements) {
+            Index count = 0;  // beyond 64 bits: null
+            return multiply_fits(elements, bits(type), count) ? Json(ceil_div(count, 8)) : Json();
+        };
         return {{"from", to_string(move.from())},
                 {"to", to_string(move.to())},
                 {"shape", record_of(move.from().shape())},
@@ -45,7 +48,7 @@ private:
                 {"messages_received", cost.messages_received},
                 {"bytes_sent", bytes_of(cost.sent)},
                 {"bytes_received", bytes_of(cost.received)},
-                {"bytes_bound", bound.known ? Json(bytes_of(bound.elements)) : Json()}};
+                {"bytes_bound", bound.known ? bytes_of(bound.elements) : Json()}};
     }
 };
 

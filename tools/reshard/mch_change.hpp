@@ -72,8 +72,8 @@ inline MchTable table_on(MchTable const& saved, Index ranks, Index slots) {
         result = saved.on(mch_slots(Mesh{ranks}, IndexList(offsets.data(), ranks + 1)));
     } else {
         result = saved.on(mch_slots(Mesh{ranks}, slots));
-        Index const most = ceil_div(slots, ceil_div(slots, ranks));
-        if (slots < 1 || most < ranks) {
+        Index const most = slots < 1 ? 0 : ceil_div(slots, ceil_div(slots, ranks));
+        if (most < ranks) {
             refuse(concat(name, " of ", slots, " slots, cut for ", ranks, " ranks, leaves ", ranks - most,
                           " of them without any, and TorchRec's module does not start there. Fix: at most ", most,
                           " ranks, or a larger --size."));
@@ -98,7 +98,8 @@ struct Contents {
         if (exists("mch.index.json") && !exists(manifest_name)) return;  // such folders had tables alone
         std::vector<std::string> known;
         for (std::string const& name : tables.names()) {
-            known.insert(known.end(), {name + ".ids", name + ".slots"});
+            known.push_back(name + ".ids");
+            if (tables.table(name).layout == MchLayout::sorted) known.push_back(name + ".slots");
             for (MchColumn const& one : tables.table(name).metadata) known.push_back(name + ".metadata." + one.name);
             for (MchRowsInfo const& one : tables.rows(name)) known.push_back(name + ".rows." + one.name);
         }
@@ -273,12 +274,20 @@ private:
                 }
                 savings.push_back(std::move(saving));
             }
-            std::vector<Spill> memory;
+            auto const shape_of = [&](PlacedTensor const& one) { return one.distribution.local_shape(comm.rank()); };
+            auto const bytes_of = [&](PlacedTensor const& one) {
+                return ceil_div(shape_of(one).size() * bytes(one.dtype), 64) * 64;
+            };
+            Index size = 0;
+            for (PlacedTensor const& one : contents_->others) size += bytes_of(one);
+            Spill const memory(job_.memory, size);  // one for all: a system maps so many and no more
+            std::byte* at = memory.data();
             std::vector<LocalTensor> tensors;
             for (PlacedTensor const& one : contents_->others) {
-                DynamicShape const shape = one.distribution.local_shape(comm.rank());
-                memory.emplace_back(job_.memory, shape.size() * bytes(one.dtype));
-                tensors.push_back({one.name, one.distribution, DynamicView(memory.back().data(), one.dtype, shape)});
+                Index const used = bytes_of(one);
+                tensors.push_back(
+                    {one.name, one.distribution, DynamicView(used == 0 ? nullptr : at, one.dtype, shape_of(one))});
+                if (used != 0) at += used;
             }
             if (dense) static_cast<void>(load(*dense, tensors, comm.rank()));
             SaveOptions options;

@@ -294,7 +294,7 @@ def whole_number(least):
 def decay_exponent(text):
     if not 0 <= float(text) < float("inf"):
         raise ValueError("not a number from 0 on")
-    return text
+    return repr(float(text))
 
 
 def by_table(values, convert, option):

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 extern char** environ;
@@ -43,10 +45,12 @@ struct FrontOptions {
     }
 };
 
-[[nodiscard]] inline std::string parent_of(std::string const& folder) {
-    std::string path = folder;
+[[nodiscard]] inline std::string without_slash(std::string path) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
-    std::string const parent = fs::path(path).parent_path().string();
+    return path;
+}
+[[nodiscard]] inline std::string parent_of(std::string const& folder) {
+    std::string const parent = fs::path(without_slash(folder)).parent_path().string();
     return parent.empty() ? "." : parent;
 }
 
@@ -80,12 +84,32 @@ inline void check_new(std::string const& folder) {
         refuse("has no parent folder", "make that first, or correct the path.");
 }
 
+/// The same for all OUTs of (IN, OUT), which are made beside the first and renamed when all is well.
+inline void check_new(std::vector<std::pair<std::string, std::string>> const& folders) {
+    auto const disk_of = [](std::string const& folder) {
+        struct stat status {};
+        return ::stat(parent_of(folder).c_str(), &status) == 0 ? status.st_dev : dev_t{};
+    };
+    for (std::size_t i = 0; i < folders.size(); ++i) {
+        std::string const& folder = folders[i].second;
+        check_new(folder);
+        if (disk_of(folder) != disk_of(folders[0].second)) {
+            raise(ErrorCode::user, concat("'", folder, "' is on another disk than '", folders[0].second,
+                                          "'. Fix: name OUTs on one, and copy one of them later."));
+        }
+        for (std::size_t before = 0; before < i; ++before) {
+            std::string const& other = folders[before].second;
+            if (fs::weakly_canonical(without_slash(folder)) != fs::weakly_canonical(without_slash(other))) continue;
+            raise(ErrorCode::user, concat("'", folder, "' is named twice. Fix: a folder of its own for each IN."));
+        }
+    }
+}
+
 /// A folder beside `out`, gone when this is.
 class WorkFolder {
 public:
-    explicit WorkFolder(std::string out) {
-        while (out.size() > 1 && out.back() == '/') out.pop_back();
-        path_ = concat(out, ".work-XXXXXX");
+    explicit WorkFolder(std::string const& out) {
+        path_ = concat(without_slash(out), ".work-XXXXXX");
         if (::mkdtemp(path_.data()) == nullptr) {
             raise(ErrorCode::io, concat("cannot make '", path_, "': ", std::strerror(errno),
                                         ". Fix: name an OUT whose parent folder can be written to."));

@@ -59,7 +59,14 @@ struct Rewrite {
     template <class Options>
     [[nodiscard]] Options options() const {
         Options result;
-        if (!dtype.empty()) result.dtype = reshard::floats_as(dtype_given("--dtype", dtype));
+        if (!dtype.empty()) {
+            using enum reshard::DType;
+            reshard::DType const to = dtype_given("--dtype", dtype);
+            if (to != f16 && to != bf16 && to != f32 && to != f64)
+                wrong("--dtype " + dtype +
+                      ": weights become other floating-point numbers. Fix: f16, bf16, f32 or f64.");
+            result.dtype = reshard::floats_as(to);
+        }
         if (!rename.empty()) result.rename = renames();
         result.durable = !no_sync;
         result.checksums = result.verify_checksums = !no_checksums;
@@ -85,6 +92,7 @@ struct Rewrite {
         if (!from_list && in.empty()) wrong("IN is missing. Fix: name two folders, IN OUT.");
         if (!dry_run && out.empty()) wrong("OUT is missing. Fix: name two folders, IN OUT, or add --dry-run.");
         if (!dry_run && !model.empty()) wrong("--model is for --dry-run.");
+        if (from_list && !in.empty()) wrong("--model " + model + " takes the place of IN. Fix: leave one of them out.");
         if (dry_run) {
             if (!Session::speaks()) return;
             int const ranks = session.ranks == 0 ? Session::ranks_of_machine() : session.ranks;

@@ -7,8 +7,10 @@
 
 #include <reshard/plan/relay.hpp>
 
+#include <unistd.h>
 #include <algorithm>
 #include <cctype>
+
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -34,13 +36,16 @@ void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRe
         } catch (reshard::Error const& error) {
             if (json && comm.rank() == 0) say("", {{"error", error.message()}});
             throw;
+        } catch (std::exception const& error) {
+            if (json && comm.rank() == 0) say("", {{"error", error.what()}});
+            throw;
         }
     });
     if (ended != 0) status = ended;
 }
 
 std::function<void(reshard::Index, reshard::Index)> Session::progress(reshard::CommunicatorRef comm) const {
-    if (json || comm.rank() != 0) return {};
+    if (json || comm.rank() != 0 || ::isatty(STDERR_FILENO) == 0) return {};
     auto const start = demo::Progress::Clock::now();
     return [start, ranks = comm.size(), bar = std::shared_ptr<demo::Progress>()](reshard::Index done,
                                                                                  reshard::Index total) mutable {

@@ -37,8 +37,11 @@ Tier tier_given(std::string const& text) {
         }
         return value;
     };
-    return {words[0], words[1] == "all" ? 0 : static_cast<Index>(number(words[1])), number(words[2]) * 1e-6,
-            number(words[3]) * 1e9, words.size() == 5 ? number(words[4]) * 1e9 : 0};
+    double const ranks = words[1] == "all" ? 0 : number(words[1]);
+    if (words[1] != "all" && (ranks < 1 || ranks != std::floor(ranks)))
+        wrong("--tier '" + text + "': '" + words[1] + "' is no number of ranks. Fix: 1 or more, or all.");
+    return {words[0], static_cast<Index>(ranks), number(words[2]) * 1e-6, number(words[3]) * 1e9,
+            words.size() == 5 ? number(words[4]) * 1e9 : 0};
 }
 
 /// Nodes of 8 with 450 GB/s a way between their ranks, and a 400 Gb/s card per rank to leave by.

@@ -43,14 +43,16 @@ template <AnyDistribution D>
     std::vector<Index> positions{0, distribution.shape().extent(dim)};
     for (Index i = 0; i < mesh.size(); ++i) {
         IndexSet const set = distribution.index_set(mesh.coordinates(mesh.rank_at(i)), dim);
-        check_drawable(larger(mesh.size(), static_cast<Index>(positions.size()) + set.segments()));
+        check_drawable(set.segments());
         for (Index k = 0; k < set.segments(); ++k) {
-            positions.push_back(set.segment(k).begin);
-            positions.push_back(set.segment(k).end);
+            for (Index const position : {set.segment(k).begin, set.segment(k).end}) {
+                auto const at = std::lower_bound(positions.begin(), positions.end(), position);
+                if (at == positions.end() || *at != position) positions.insert(at, position);
+            }
         }
+        check_drawable(static_cast<Index>(positions.size()));
     }
-    std::sort(positions.begin(), positions.end());
-    positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
+    positions.erase(std::unique(positions.begin(), positions.end()), positions.end());  // an extent of 0
     return positions;
 }
 
@@ -74,6 +76,7 @@ template <AnyDistribution D>
     DynamicDistribution const& distribution = any;
     int const rank = distribution.shape().rank();
     DrawnParts parts;
+    detail::check_drawable(distribution.mesh().size());
     if (rank >= 1) parts.rows = detail::cut_positions(distribution, 0);
     if (rank >= 2) parts.columns = detail::cut_positions(distribution, 1);
     detail::check_drawable(static_cast<Index>(parts.rows.size() * parts.columns.size()));

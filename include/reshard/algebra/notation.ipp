@@ -216,10 +216,10 @@ RESHARD_INLINE std::string to_string(Placement const& placement) {
     return text;
 }
 RESHARD_INLINE std::string to_string(DynamicMesh const& mesh) {
-    std::string text;
+    std::string text = "(";
     for (int axis = 0; axis < mesh.axes(); ++axis) {
         std::string_view const name = mesh.axis_name(axis);
-        text += concat(axis == 0 ? "(" : ",", name, name.empty() ? "" : "=", mesh.extent(axis));
+        text += concat(axis == 0 ? "" : ",", name, name.empty() ? "" : "=", mesh.extent(axis));
     }
     text += ')';
     if (mesh.is_listed()) {

@@ -64,6 +64,13 @@ void check_loads(Strategies const&... strategies) {
     (check_load(plain.path(), goals(), strategies), ...);
     (check_load(sharded.path(), cut, strategies), ...);
 }
+/// One bit of its last byte.
+void spoil(std::string const& file) {
+    std::string text = read_text(file);
+    text.back() ^= 4;
+    write_text(file, text);
+}
+
 }  // namespace
 
 TEST_SUITE("checkpoint/no_memory") {
@@ -80,12 +87,7 @@ TEST_SUITE("checkpoint/no_memory") {
             CAPTURE(spoilt);
             TempFolder const folder;
             Manifest const manifest = write_sharded(folder.path(), boxes(), 2, Described::by_manifest);
-            if (spoilt) {
-                std::string const file = folder / manifest.files[0].leaf;
-                std::string text = read_text(file);
-                text.back() ^= 4;
-                write_text(file, text);
-            }
+            if (spoilt) spoil(folder / manifest.files[0].leaf);
             std::string const path = folder.path();
             for (int poor : {0, 2}) {
                 CAPTURE(poor);
@@ -116,12 +118,7 @@ TEST_SUITE("checkpoint/no_memory") {
             TempFolder const other;
             write_sharded(folder.path(), boxes(), 2, Described::by_manifest);
             Manifest const manifest = write_sharded(other.path(), boxes(), 2, Described::by_manifest);
-            if (spoilt) {
-                std::string const file = other / manifest.files[0].leaf;
-                std::string text = read_text(file);
-                text.back() ^= 4;
-                write_text(file, text);
-            }
+            if (spoilt) spoil(other / manifest.files[0].leaf);
             std::string const first = folder.path();
             std::string const second = other.path();
             CompareOptions options;

@@ -4,7 +4,7 @@
 
 #include "support.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
+void fuzz::dcp(std::uint8_t const* data, std::size_t size) {
     using namespace reshard;
     using namespace reshard::detail;
     std::vector<TensorInfo> const tensors{{"w", DType::f32, DynamicShape(Indices{2, 3}), 0, 24},
@@ -27,5 +27,4 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
         manifest = dcp_manifest(files, "folder");
     });
     if (whole) check_coverage(manifest, "folder");
-    return 0;
 }

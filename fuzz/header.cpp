@@ -22,17 +22,16 @@ void check(reshard::SafetensorsHeader const& header) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
+void fuzz::header(std::uint8_t const* data, std::size_t size) {
     using namespace reshard;
     SafetensorsHeader header;
     auto const file_bytes = static_cast<Index>(size);
     if (fuzz::answers([&] { header = parse_safetensors_header(std::as_bytes(std::span(data, size)), file_bytes); })) {
         check(header);
     }
-    if (size == 0) return 0;
+    if (size == 0) return;
     Index const data_bytes = data[0];  // in front of the text: how many bytes follow it
     std::string_view const json = fuzz::text_of(data + 1, size - 1);
     auto const parse = [&] { header = parse_safetensors_json(json, 8 + static_cast<Index>(json.size()) + data_bytes); };
     if (fuzz::answers(parse)) check(header);
-    return 0;
 }

@@ -5,11 +5,10 @@
 
 #include "support.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size) {
+void fuzz::manifest(std::uint8_t const* data, std::size_t size) {
     using namespace reshard;
     Manifest manifest;
-    if (!fuzz::answers([&] { manifest = manifest_from(fuzz::text_of(data, size), "manifest"); })) return 0;
+    if (!fuzz::answers([&] { manifest = manifest_from(fuzz::text_of(data, size), "manifest"); })) return;
     fuzz::expect(manifest_from(to_json(manifest), "manifest") == manifest, "a manifest that changes when written");
     fuzz::answers([&] { check_coverage(manifest, "manifest"); });
-    return 0;
 }

@@ -5,11 +5,19 @@
 
 #include <reshard/core/error.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
 namespace fuzz {
+
+// A reader each, in the file of its name; program.cpp is the fuzzer of one.
+void dcp(std::uint8_t const* data, std::size_t size);
+void header(std::uint8_t const* data, std::size_t size);
+void index(std::uint8_t const* data, std::size_t size);
+void manifest(std::uint8_t const* data, std::size_t size);
+void mch(std::uint8_t const* data, std::size_t size);
 
 inline std::string_view text_of(std::uint8_t const* data, std::size_t size) {
     return {reinterpret_cast<char const*>(data), size};

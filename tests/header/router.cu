@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The router of a table is an argument of kernels: nvcc compiles it without a warning.
+// The umbrella, and the router of a table, which is an argument of kernels: nvcc compiles both without a warning.
 #include <reshard/mch/routing.hpp>
+#include <reshard/reshard.hpp>
 
 __global__ void route(reshard::Router router, reshard::Index const* ids, reshard::Index const* slots, int* parts,
                       int n) {

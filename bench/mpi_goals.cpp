@@ -9,6 +9,7 @@
 #include "support/load_case.hpp"
 #include "support/local_matrix.hpp"
 #include "support/mpi_clock.hpp"
+#include "support/mpi_collectives.hpp"
 #include "support/mpi_rows.hpp"
 #if RESHARD_HAS_SCALAPACK
 #include "support/scalapack.hpp"
@@ -375,6 +376,23 @@ void moe_batched_vs_single(Bench& bench, char const* name, Index divisor, double
 void moe_batched_vs_single_64(Bench& bench) { moe_batched_vs_single(bench, "moe_batched_vs_single_64", 64, 5); }
 void moe_batched_vs_single_32(Bench& bench) { moe_batched_vs_single(bench, "moe_batched_vs_single_32", 32, 3); }
 
+// ---- What MPI has a call for --------------------------------------------------------------------------------------
+
+void beside_collective(Bench& bench, char const* goal, char const* worst, CollectiveCase const& one) {
+    BesideMpi const found = beside_mpi(bench.comm, bench.clock, one);
+    bench.goals.at_least(goal, found.mean, 1.8);
+    bench.goals.at_least(worst, found.worst, 1.0);
+}
+void allreduce_vs_mpi(Bench& bench) {
+    beside_collective(bench, "allreduce_vs_mpi", "allreduce_vs_mpi_worst", allreduce);
+}
+void reduce_scatter_vs_mpi(Bench& bench) {
+    beside_collective(bench, "reduce_scatter_vs_mpi", "reduce_scatter_vs_mpi_worst", reduce_scatter);
+}
+void allgather_vs_mpi(Bench& bench) {
+    beside_collective(bench, "allgather_vs_mpi", "allgather_vs_mpi_worst", allgather);
+}
+
 struct Goal {
     char const* name;
     void (*measure)(Bench&);
@@ -392,6 +410,9 @@ constexpr Goal all_goals[] = {
     {"view_vs_redundant_scatter_mpi", view_vs_redundant_scatter},
     {"moe_batched_vs_single_64", moe_batched_vs_single_64},
     {"moe_batched_vs_single_32", moe_batched_vs_single_32},
+    {"allreduce_vs_mpi", allreduce_vs_mpi},
+    {"reduce_scatter_vs_mpi", reduce_scatter_vs_mpi},
+    {"allgather_vs_mpi", allgather_vs_mpi},
 };
 
 }  // namespace

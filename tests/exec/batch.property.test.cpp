@@ -26,6 +26,7 @@ struct Item {
     std::vector<std::vector<std::byte>> sources;
     std::vector<std::vector<std::byte>> one_by_one;
     std::vector<std::vector<std::byte>> together;
+    PrepareOptions options{};
 };
 
 DynamicShape local(DynamicDistribution const& side, int rank) {
@@ -64,6 +65,7 @@ std::vector<Item> random_items(test::Random& random, int ranks) {
                                : random.pick(std::vector<DType>{DType::u8, DType::i16, DType::i32, DType::u64});
         items.push_back({across ? plan_across(from, to) : plan(from, to), dtype, {}, {}, {}});
         Item& item = items.back();
+        if (random.chance(50)) item.options.fold_elements = random.between(1, 60);
         for (int rank = 0; rank < ranks; ++rank) {
             auto const size = [&](auto const& side) {
                 return static_cast<std::size_t>(local(side, rank).size() * bytes(dtype));
@@ -89,7 +91,9 @@ void check_same_bits(std::uint64_t seed) {
     options.round_bytes = random.pick(std::vector<Index>{0, 100, 1000, 1 << 20});
     Index most = 0;  // the smallest cap that lets every tensor pass
     for (Item const& item : items) {
-        Index const need = detail::padded_bytes(detail::largest_scratch(item.plan.steps()), item.dtype);
+        planning::Steps steps = item.plan.steps();
+        steps.fold_elements = item.options.fold_elements;
+        Index const need = detail::padded_bytes(detail::largest_scratch(steps), item.dtype);
         most = std::max(most, need);
     }
     if (random.chance(50)) options.workspace_bytes = most + random.between(0, 500);
@@ -101,8 +105,9 @@ void check_same_bits(std::uint64_t seed) {
         for (Item& item : items) {
             ConstDynamicView const source(item.sources[r].data(), item.dtype, local(item.plan.from(), comm.rank()));
             DynamicShape const shape = local(item.plan.to(), comm.rank());
-            redistribute(item.plan, comm, source, DynamicView(item.one_by_one[r].data(), item.dtype, shape));
-            batch.add(item.plan, source, DynamicView(item.together[r].data(), item.dtype, shape));
+            redistribute(item.plan, comm, source, DynamicView(item.one_by_one[r].data(), item.dtype, shape),
+                         item.options);
+            batch.add(item.plan, source, DynamicView(item.together[r].data(), item.dtype, shape), {}, item.options);
         }
         apart[r] = comm.traffic();
         auto job = prepare(batch, comm, options);

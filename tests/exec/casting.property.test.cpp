@@ -59,6 +59,7 @@ void check_casting(Plan<> const& plan, test::Random& random, double factor, bool
     oracle::Locals<T> results(static_cast<std::size_t>(size));
     std::vector<Traffic> moved(static_cast<std::size_t>(size));
     bool const transposed = random.chance(33);
+    Index const fold_elements = random.chance(50) ? random.between(1, 60) : 1 << 17;
     run_on_threads(size, [&](ThreadCommunicator& comm) {
         int const rank = comm.rank();
         auto const r = static_cast<std::size_t>(rank);
@@ -77,6 +78,7 @@ void check_casting(Plan<> const& plan, test::Random& random, double factor, bool
         }
         S const* const from = r < sources.size() ? sources[r].data() : nullptr;
         Casting options{factor};
+        options.fold_elements = fold_elements;
         std::vector<std::byte> workspace;
         if (use_workspace) {
             workspace.resize(static_cast<std::size_t>(workspace_bytes(plan, rank, dtype_of<S>, options)));

@@ -75,13 +75,20 @@ TEST_SUITE("plan/batch") {
             auto const away = random.distribution(random.mesh(), shape);
             for (Plan<> const& p : {plan(from, to), plan_across(from, away)}) {
                 INFO(test::reproduction(seed, p.from(), p.to()));
-                planning::Steps const steps = p.steps();
+                planning::Steps steps = p.steps();
                 Index const bound = detail::largest_scratch(steps);
                 Index const bytes = detail::round_bytes(steps, DType::u8);
                 for (Index i = 0; i < mesh.size(); ++i) {
                     Cost const cost = p.cost(mesh.rank_at(i));
                     REQUIRE(cost.workspace <= bound);
                     REQUIRE(cost.received <= steps.phases() * bytes);
+                }
+                if (steps.find(planning::StepKind::fold) == nullptr) continue;
+                steps.fold_elements = random.between(1, 100);
+                Index const in_chunks = detail::largest_scratch(steps);
+                REQUIRE(in_chunks <= bound);
+                for (Index i = 0; i < mesh.size(); ++i) {
+                    REQUIRE(planning::scratch_elements(steps, mesh.rank_at(i)) <= in_chunks);
                 }
             }
         }

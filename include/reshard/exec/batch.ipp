@@ -80,7 +80,7 @@ inline void check_clashes(Batch const& batch, int rank) {
     result.tensors.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
         Digest words;
-        digest(words, tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options.factor);
+        digest(words, tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options);
         result.tensors.push_back(words.add_text(tensor.name).value());
     }
     return result;
@@ -96,7 +96,7 @@ inline void check_clashes(Batch const& batch, int rank) {
     if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
     BatchTensor const& tensor = batch.tensors()[i];
     return concat("prepared ", label(batch, i), " as ",
-                  move_text(tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options.factor));
+                  move_text(tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options));
 }
 
 }  // namespace detail

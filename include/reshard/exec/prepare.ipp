@@ -12,6 +12,7 @@ namespace reshard::inline v0 {
 
 RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options) {
     planning::Steps steps = plan.steps();
+    steps.fold_elements = options.fold_elements;
     if (options.cast || options.factor != 1.0) steps.convert();
     return detail::padded_bytes(scratch_elements(steps, rank), dtype);
 }
@@ -91,10 +92,10 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
         prepared = PreparedPlan(comm, new BatchJob(comm, std::move(jobs), rounds, std::move(own)));
     });
     Digest words;
-    digest(words, plan, change, options.factor);
+    digest(words, plan, change, options);
     verdict.digest = words.value();
     // What the others show should this rank be the one that differs.
-    auto const text = [&] { return concat("prepared ", move_text(plan, change, options.factor)); };
+    auto const text = [&] { return concat("prepared ", move_text(plan, change, options)); };
     if (verdict.ok()) {
         verdict.about = &text;
         verdict.words = [](void const* about) { return (*static_cast<decltype(text)*>(about))(); };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/prepare_options.hpp
 /// \brief  How a plan is prepared: scratch memory, a factor, a cast.
-/// \depends <cstddef>, <span>.
+/// \depends core/index; <cstddef>, <span>.
 #pragma once
 
-#include <reshard/core/config.hpp>
+#include <reshard/core/index.hpp>
 
 #include <cstddef>  // byte
 #include <span>     // span
@@ -22,6 +22,10 @@ struct PrepareOptions {
     double factor = 1.0;
     /// The element types of source and destination may differ, and count on every rank, also where a view is empty.
     bool cast = false;
+    /// Where a Partial is folded and a rank would have addends of more than four times as many elements: so many are
+    /// brought together and folded at a time, in at most 64 chunks, of which each has a 32nd of it from every rank.
+    /// Scratch memory is as much smaller, and what is folded is in the cache. The same on every rank.
+    Index fold_elements = Index{1} << 17;
 };
 
 /// The options of a move that casts: a type of its own, so that the compiler can tell whether views of two element

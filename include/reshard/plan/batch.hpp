@@ -4,10 +4,10 @@
 /// \depends plan. Opt-in: not part of the umbrella.
 #pragma once
 
+#include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/plan.hpp>
 
 #include <cstddef>  // size_t
-#include <cstdint>  // INT64_MAX
 #include <span>     // span
 #include <vector>   // vector
 
@@ -23,45 +23,11 @@ struct RoundLoad {
 
 namespace detail {
 
-/// Elements of the largest local tensor under a distribution, without asking each rank: the largest piece of a
-/// dimension is cut from the largest piece, and dimensions do not share axes.
-[[nodiscard]] constexpr Index largest_piece(DynamicDistribution const& distribution) noexcept {
-    Index product = 1;
-    for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
-        Index extent = distribution.shape().extent(dim);
-        for (int axis : distribution.cuts(dim)) {
-            RuleRef const rule = distribution.rule(axis);
-            Index const parts = distribution.mesh().extent(axis);
-            if (rule.kind == SplitKind::boundaries) {
-                Index longest = 0;
-                for (Index i = 0; i < parts; ++i) longest = larger(longest, part(rule, extent, parts, i).size());
-                extent = longest;
-            } else if (rule.kind == SplitKind::cyclic && parts > 1) {
-                Index const block = rule.block();
-                Index const turns = extent / block / parts;  // in which every part gets a whole block
-                extent = turns * block + smaller(extent - turns * parts * block, block);
-            } else {
-                extent = ceil_div(extent, parts);
-            }
-        }
-        product *= extent;
-    }
-    return product;
-}
-
-/// a * b, or the largest number there is.
-[[nodiscard]] constexpr Index saturated_product(Index a, Index b) noexcept {
-    Index product = 0;
-    return multiply_fits(a, b, product) ? product : INT64_MAX;
-}
-
 /// Elements of scratch memory that no rank exceeds: scratch_elements() for all ranks at once.
 [[nodiscard]] inline Index largest_scratch(planning::Steps const& steps) noexcept {
     planning::Step const* const fold = steps.find(planning::StepKind::fold);
     if (fold == nullptr) return 0;
-    planning::Layout const& folded = steps.to(*fold);
-    bool const waits = folded.place == planning::Place::scratch || steps.converts;
-    return saturated_product(largest_piece(folded.distribution), steps.from(*fold).addends + (waits ? 1 : 0));
+    return planning::FoldChunks(steps).largest_scratch(largest_extents(steps.to(*fold).distribution));
 }
 
 /// \pre the elements have whole bytes.

@@ -6,6 +6,7 @@
 #include <reshard/plan/detail/share.hpp>
 #include <reshard/plan/explain.hpp>
 #include <reshard/plan/explain_text.hpp>
+#include <reshard/plan/fold_chunks.hpp>
 
 namespace reshard::inline v0 {
 
@@ -66,8 +67,10 @@ inline void explain_reason(std::string& text, Plan<> const& plan) {
 [[nodiscard]] inline std::string exchange_text(planning::Steps const& steps, planning::Step const& step) {
     planning::Layout const& to = steps.to(step);
     if (to.addends != 0) {
+        Index const chunks = planning::FoldChunks(steps).count();
         return concat("exchange and fold of ", to.addends, " addends (", name(steps.find(planning::StepKind::fold)->op),
-                      ", in mesh order) as ", to_string(to.distribution));
+                      ", in mesh order) as ", to_string(to.distribution),
+                      chunks == 1 ? std::string() : concat(" in ", chunks, " chunks"));
     }
     if (step.to == steps.relays.share) return concat("exchange to relays as ", to_string(to.distribution));
     return step.from == steps.relays.share ? "exchange among relays" : "exchange";

@@ -21,7 +21,8 @@
 namespace reshard::inline v0 {
 
 namespace planning {
-/// Elements of scratch memory: every addend of what the rank folds, and the result where it waits or is converted.
+/// Elements of scratch memory: the addends of what the rank folds at a time, and the result where it waits or is
+/// converted.
 [[nodiscard]] Index scratch_elements(Steps const& steps, Index rank);
 }  // namespace planning
 

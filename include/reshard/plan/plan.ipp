@@ -5,6 +5,7 @@
 #include <reshard/plan/detail/one_mesh.hpp>
 #include <reshard/plan/detail/transition_steps.hpp>
 #include <reshard/plan/detail/two_meshes.hpp>
+#include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/plan.hpp>
 
 namespace reshard::inline v0 {
@@ -93,10 +94,9 @@ RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
 RESHARD_INLINE Index planning::scratch_elements(Steps const& steps, Index rank) {
     Step const* const fold = steps.find(StepKind::fold);
     if (fold == nullptr || !steps.from(*fold).distribution.contains(rank)) return 0;
-    Layout const& folded = steps.to(*fold);
-    Index const size = folded.distribution.local_shape(rank).size();
-    Index elements = folded.place == Place::scratch || steps.converts ? size : 0;
-    detail::add_elements(elements, size, steps.from(*fold).addends);
+    Index const elements =
+        planning::FoldChunks(steps).scratch_elements(steps.to(*fold).distribution.local_shape(rank).extents());
+    if (elements == INT64_MAX) detail::raise_uncounted();
     return elements;
 }
 

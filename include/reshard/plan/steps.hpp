@@ -11,7 +11,8 @@
 /// view, copy    | fill?, copy source -> destination, scale?
 /// R, S -> R, S  | exchange source -> destination: what is needed and not held
 /// R, S -> P     | fill, exchange source -> destination: what only this rank's place needs
-/// P -> S        | exchange source -> scratch: the addends of the rank's shard; fold scratch -> destination
+/// P -> S        | exchange source -> scratch: the addends of the rank's shard; fold scratch -> destination; both
+///               | chunk by chunk (plan/fold_chunks.hpp)
 /// P -> R        | the same of a share of it, and exchange destination -> destination: the folded shares
 /// P(a) -> P(b)  | fill, and exchange and fold of a share
 /// across meshes | the fold goes scratch -> scratch on the source's mesh, the exchange scratch -> destination
@@ -73,9 +74,10 @@ struct Relays {
 /// The places of a plan, and the steps between them.
 struct Steps {
     Kind kind = Kind::view;
-    bool converts = false;        ///< values change on the way
-    std::vector<Layout> layouts;  ///< first the source and the destination, as they are given
-    InlineList<Step, 6> list;     ///< in the order in which they are taken
+    bool converts = false;                 ///< values change on the way
+    Index fold_elements = Index{1} << 17;  ///< addends that a rank folds at a time
+    std::vector<Layout> layouts;           ///< first the source and the destination, as they are given
+    InlineList<Step, 6> list;              ///< in the order in which they are taken
     Relays relays;
     DynamicMesh nodes;    ///< where copies serve their own node first: axes between and inside nodes told apart
     unsigned inside = 0;  ///< its axes inside nodes; 0: no matter who serves whom

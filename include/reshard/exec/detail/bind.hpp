@@ -10,15 +10,13 @@
 
 namespace reshard::inline v0::detail {
 
-/// Memory in which one rank's part of a distribution lies. `slot` is the distance, in bytes, between the addends of
-/// a staging area (zero elsewhere).
+/// Memory in which one rank's part of a distribution lies.
 template <class Byte>
 class Binding {
 public:
     Binding() = default;
-    Binding(Byte* base, DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank,
-            Index slot = 0)
-        : base_(base), element_bytes_(bytes(dtype)), slot_(slot) {
+    Binding(Byte* base, DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank)
+        : base_(base), element_bytes_(bytes(dtype)) {
         Indices const coordinates = distribution.mesh().coordinates(rank);
         for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
             sets_.push_back(distribution.index_set(coordinates, dim));
@@ -26,6 +24,13 @@ public:
         }
     }
 
+    /// The same, of a staging area that holds many addends, `slot` bytes apart, from `origin` bytes of each on.
+    [[nodiscard]] Binding staged(Index slot, Index origin) const {
+        Binding result = *this;
+        result.slot_ = slot;
+        result.origin_ = origin;
+        return result;
+    }
     /// The same memory, to be read.
     template <class Other>
         requires(std::same_as<Other const, Byte>)
@@ -33,6 +38,7 @@ public:
         : base_(written.base_),
           element_bytes_(written.element_bytes_),
           slot_(written.slot_),
+          origin_(written.origin_),
           sets_(written.sets_),
           strides_(written.strides_) {}
 
@@ -42,7 +48,7 @@ public:
         Transfer<Byte> result;
         result.peer = static_cast<int>(message.peer);
         result.box.element_bytes = element_bytes_;
-        Index offset = 0;
+        Index offset = -origin_;
         int next = 0;
         for (int dim = 0; dim < sets_.size(); ++dim) {
             Index const begin = message.box[dim].begin;
@@ -67,6 +73,7 @@ private:
     Byte* base_ = nullptr;
     Index element_bytes_ = 1;
     Index slot_ = 0;
+    Index origin_ = 0;
     InlineList<IndexSet, max_rank> sets_;
     Indices strides_;
 };

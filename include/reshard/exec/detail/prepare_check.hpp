@@ -69,19 +69,23 @@ inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSt
 }
 
 /// What this rank brings to the agreement on one tensor.
-inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& change, double factor) {
-    digest.add(hash_of(plan)).add(static_cast<std::uint64_t>(change.from));
+inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& change, PrepareOptions const& options) {
+    digest.add(hash_of(plan)).add(static_cast<std::uint64_t>(change.from)).add_signed(options.fold_elements);
     if (!change.is_active()) return;
-    digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, factor));
+    digest.add(static_cast<std::uint64_t>(change.to)).add(__builtin_bit_cast(std::uint64_t, options.factor));
 }
 /// "(4):(S0) -> (4):(R) of (8,8) F32 as BF16 times 0.5"
-[[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change, double factor) {
+[[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change,
+                                           PrepareOptions const& options) {
     std::string text;
     text.reserve(100);  // written in every prepare(), in case ranks differ
     text += to_string(plan.from);
     text += " -> ";
     text += to_string(plan.to);
-    text += concat(" of ", to_string(plan.from.shape()), " ", name(change.from), change_text(change, factor));
+    text += concat(" of ", to_string(plan.from.shape()), " ", name(change.from), change_text(change, options.factor));
+    if (options.fold_elements != PrepareOptions{}.fold_elements) {
+        text += concat(", folding ", options.fold_elements, " addends at a time");
+    }
     return text;
 }
 

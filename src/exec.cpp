@@ -4,6 +4,7 @@
 #include <reshard/comm/communicator.ipp>
 #include <reshard/comm/self.ipp>
 #include <reshard/exec/batch.ipp>
+#include <reshard/exec/collectives.ipp>
 #include <reshard/exec/prepare.ipp>
 #include <reshard/exec/redistribute.ipp>
 #include <reshard/exec/sync.ipp>

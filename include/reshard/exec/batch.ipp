@@ -62,7 +62,10 @@ inline void check_clashes(Batch const& batch, int rank) {
     std::vector<Stretch> stretches;
     for (std::size_t i = 0; i < batch.size(); ++i) {
         BatchTensor const& tensor = batch.tensors()[i];
-        if (tensor.plan.from().contains(rank)) stretches.push_back({tensor.source, i, false});
+        bool const reads = tensor.plan.from().contains(rank);
+        bool const in_place = reads && is_in_place(tensor.plan.value(), rank_steps(tensor, rank).change, tensor.source,
+                                                   tensor.destination);
+        if (reads && !in_place) stretches.push_back({tensor.source, i, false});
         if (tensor.plan.to().contains(rank)) stretches.push_back({tensor.destination, i, true});
     }
     Clash const clash = find_clash(stretches);

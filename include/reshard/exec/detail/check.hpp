@@ -136,6 +136,27 @@ inline void check_dtype(planning::Steps const& steps, ValueChange const& change)
     }
 }
 
+/// Whether a plan only folds, so that its result may take the place of the addends: what a rank folds is read from
+/// nowhere else, and what it receives afterwards was folded by ranks that have read theirs.
+[[nodiscard]] inline bool only_folds(PlanValue const& plan) {
+    if (plan.across || plan.ranks_per_node > 1 || plan.kind != Kind::collective) return false;
+    for (int axis = 0; axis < plan.from.mesh().axes(); ++axis) {
+        PlacementForm const& source = plan.from.signature()[axis];
+        PlacementForm const& target = plan.to.signature()[axis];
+        if (!(source.is_partial() && target.is_replicate()) &&
+            !(plan.from.placement(axis) == plan.to.placement(axis))) {
+            return false;
+        }
+    }
+    return plan.from.signature().order() == plan.to.signature().order();
+}
+/// Whether a move is one within the same memory, as it may be.
+[[nodiscard]] inline bool is_in_place(PlanValue const& plan, ValueChange const& change, ConstDynamicView const& source,
+                                      DynamicView const& destination) {
+    return source.data() == destination.data() && source.dtype() == destination.dtype() && !change.is_active() &&
+           source.strides() == destination.strides() && only_folds(plan);
+}
+
 /// Everything about one rank's arguments that does not need the other ranks.
 inline void check_arguments(PlanValue const& plan, RankSteps const& mine, int rank, int size,
                             ConstDynamicView const& source, DynamicView const& destination, bool cast) {
@@ -164,9 +185,9 @@ inline void check_arguments(PlanValue const& plan, RankSteps const& mine, int ra
               concat("reshard::prepare: the destination of rank ", rank, " has strides ",
                      to_string(destination.strides()), " that overlap. Fix: give every element memory of its own."));
     }
-    if (gives && overlap(source, destination)) {
+    if (gives && overlap(source, destination) && !is_in_place(plan, mine.change, source, destination)) {
         raise(ErrorCode::buffer, concat("reshard::prepare: source and destination of rank ", rank,
-                                        " overlap. Fix: use separate memory; resharding in place is not supported."));
+                                        " overlap. Fix: use separate memory; in place, only P to R without a cast."));
     }
 }
 

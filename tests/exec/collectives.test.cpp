@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/exec/collectives.hpp.
+#include <reshard/exec/collectives.hpp>
+
+#include <doctest/doctest.h>
+
+#include <reshard/comm/threads.hpp>
+#include <reshard/exec/batch.hpp>
+
+#include "support/oracle.hpp"
+#include "support/random.hpp"
+
+#include <cstring>
+#include <vector>
+
+namespace {
+using namespace reshard;
+
+/// What the rank holds at element i: sums of these are exact.
+float value(Index rank, Index i) { return static_cast<float>((rank * 31 + i * 7) % 101 - 50); }
+
+std::vector<float> held(Index rank, Index size) {
+    std::vector<float> result;
+    for (Index i = 0; i < size; ++i) result.push_back(value(rank, i));
+    return result;
+}
+
+/// The ranks along an axis of `mesh` through `rank`, by coordinate.
+std::vector<Index> along(DynamicMesh const& mesh, int axis, Index rank) {
+    std::vector<Index> ranks;
+    Index const first = mesh.ordinal(rank) - mesh.coordinates(rank)[axis] * mesh.stride(axis);
+    for (Index i = 0; i < mesh.extent(axis); ++i) ranks.push_back(mesh.rank_at(first + i * mesh.stride(axis)));
+    return ranks;
+}
+
+std::vector<float> summed(DynamicMesh const& mesh, int axis, Index rank, Index size) {
+    std::vector<float> sums(static_cast<std::size_t>(size), 0.0F);
+    for (Index other : along(mesh, axis, rank))
+        for (Index i = 0; i < size; ++i) sums[static_cast<std::size_t>(i)] += value(other, i);
+    return sums;
+}
+
+/// Calls `body(comm, mesh, axis, coordinate)` on every rank of some meshes, for each axis.
+template <class Body>
+void on_meshes(Body&& body) {
+    std::vector<DynamicMesh> const meshes{Mesh{1}, Mesh{4}, Mesh{2, 3}.named("dp", "tp"), Mesh{2, 1, 2},
+                                          Mesh{2, 2}.on({0, {3, 1, 0, 2}})};
+    for (DynamicMesh const& mesh : meshes) {
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            CAPTURE(to_string(mesh));
+            CAPTURE(axis);
+            run_on_threads(static_cast<int>(mesh.size()), [&](ThreadCommunicator& comm) {
+                body(comm, mesh, axis, mesh.coordinates(comm.rank())[axis]);
+            });
+        }
+    }
+}
+
+}  // namespace
+
+TEST_SUITE("exec/collectives") {
+    TEST_CASE("all_reduce: every rank along the axis has the sum, in place and elsewhere") {
+        on_meshes([](ThreadCommunicator& comm, DynamicMesh const& mesh, int axis, Index) {
+            Shape const shape{5, 3};
+            auto memory = held(comm.rank(), 15);
+            auto const want = summed(mesh, axis, comm.rank(), 15);
+            std::vector<float> other(15, -1.0F);
+            TensorView<float> const view(memory.data(), shape);
+            all_reduce(view, TensorView<float>(other.data(), shape), comm, mesh, axis);
+            CHECK(other == want);
+            CHECK(memory == held(comm.rank(), 15));
+            all_reduce(view, comm, mesh, axis);
+            CHECK(memory == want);
+        });
+    }
+
+    TEST_CASE("reduce_scatter and all_gather: parts as Shard cuts them, uneven and empty ones too") {
+        on_meshes([](ThreadCommunicator& comm, DynamicMesh const& mesh, int axis, Index coordinate) {
+            for (int dim : {0, 1}) {
+                Shape const shape{5, 3};
+                auto memory = held(comm.rank(), 15);
+                auto const sums = summed(mesh, axis, comm.rank(), 15);
+                Indices extents = shape.extents();
+                SplitRule chunk;
+                Interval const mine = part(chunk, extents[dim], mesh.extent(axis), coordinate);
+                extents[dim] = mine.size();
+                Tensor<float> shard{DynamicShape(extents)};
+                reduce_scatter(TensorView<float const>(memory.data(), shape), shard.view(), comm, mesh, axis, dim);
+                std::vector<float> want;
+                for (Index i = 0; i < 15; ++i) {
+                    Index const at = dim == 0 ? i / 3 : i % 3;
+                    if (at >= mine.begin && at < mine.end) want.push_back(sums[static_cast<std::size_t>(i)]);
+                }
+                CHECK(std::vector<float>(shard.data(), shard.data() + shard.size()) == want);
+                Tensor<float> whole{DynamicShape(shape)};
+                all_gather(shard.view(), whole.view(), comm, mesh, axis, dim);
+                CHECK(std::vector<float>(whole.data(), whole.data() + 15) == sums);
+            }
+        });
+    }
+
+    TEST_CASE("broadcast: every rank along the axis has what the root's coordinate held") {
+        on_meshes([](ThreadCommunicator& comm, DynamicMesh const& mesh, int axis, Index) {
+            int const root = static_cast<int>(mesh.extent(axis)) - 1;
+            auto memory = held(comm.rank(), 6);
+            broadcast(TensorView<float>(memory.data(), Shape{6}), comm, mesh, axis, root);
+            CHECK(memory == held(along(mesh, axis, comm.rank()).back(), 6));
+        });
+    }
+
+    TEST_CASE("an axis may be named; others, and tensors of too many dimensions, are refused") {
+        auto const mesh = Mesh{2, 2}.named("dp", "tp");
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            std::vector<float> memory{static_cast<float>(comm.rank())};
+            DynamicView const view = TensorView<float>(memory.data(), Shape{1});
+            all_reduce(view, comm, mesh, "dp", Reduce::max);
+            CHECK(memory[0] == static_cast<float>(2 + comm.rank() % 2));
+            CHECK_THROWS_WITH_AS(all_reduce(view, comm, mesh, "pp"), doctest::Contains("pp"), MeshError);
+            CHECK_THROWS_WITH_AS(all_reduce(view, comm, mesh, 2), doctest::Contains("axis 2 of the mesh"), MeshError);
+            CHECK_THROWS_WITH_AS(broadcast(view, comm, mesh, 0, 2),
+                                 doctest::Contains("coordinate 2 along an axis of 2"), MeshError);
+            DynamicView const deep = TensorView<float>(memory.data(), Shape{1, 1, 1, 1, 1, 1, 1, 1});
+            CHECK_THROWS_WITH_AS(all_reduce(deep, comm, mesh, 0), doctest::Contains("Fix: flatten the tensor"),
+                                 ShapeError);
+            CHECK_THROWS_WITH_AS(reduce_scatter(view, view, comm, mesh, 0, 1), doctest::Contains("dimension"),
+                                 PlacementError);
+        });
+    }
+
+    TEST_CASE(
+        "law: a plan that only folds leaves the same bits in place, alone and in a batch, at once and in chunks") {
+        int folded = 0;
+        for (std::uint64_t seed : test::seeds(200)) {
+            test::Limits limits;
+            limits.max_ranks = 8;
+            limits.max_elements = 500;
+            limits.ops = {Reduce::sum};
+            test::Random random(seed, limits);
+            DynamicMesh const mesh = random.mesh();
+            auto const from = random.distribution(mesh, random.shape());
+            Placements placements = from.placements();
+            bool any = false;
+            for (Placement& placement : placements) {
+                if (!placement.is_partial() || random.chance(20)) continue;
+                placement = Placement::replicate();
+                any = true;
+            }
+            if (!any) continue;
+            DynamicDistribution const to(mesh, from.shape(), placements, from.signature().order());
+            Plan<> const whole = plan(from, to);
+            INFO(test::reproduction(seed, from, to));
+            auto const sources = oracle::scatter(random.values<float>(from.shape().size()), from, random.engine());
+            PrepareOptions options;
+            if (random.chance(66)) options.fold_elements = random.between(1, 60);
+            run_on_threads(static_cast<int>(oracle::rank_limit(from)), [&](ThreadCommunicator& comm) {
+                auto const r = static_cast<std::size_t>(comm.rank());
+                bool const takes = from.contains(comm.rank());
+                DynamicShape const shape = takes ? from.local_shape(comm.rank()) : DynamicShape(Shape<0>{});
+                std::vector<float> const source = takes ? sources[r] : std::vector<float>{};
+                std::vector<float> apart(source.size());
+                auto alone = source;
+                auto batched = source;
+                redistribute(whole, comm, TensorView<float const>(source.data(), shape),
+                             TensorView<float>(apart.data(), shape), options);
+                TensorView<float> const here(alone.data(), shape);
+                redistribute(whole, comm, here, here, options);
+                Batch batch;
+                TensorView<float> const there(batched.data(), shape);
+                batch.add(whole, there, there, "folded", options);
+                redistribute(batch, comm);
+                bool const same = std::memcmp(alone.data(), apart.data(), apart.size() * sizeof(float)) == 0 &&
+                                  std::memcmp(batched.data(), apart.data(), apart.size() * sizeof(float)) == 0;
+                REQUIRE(same);
+            });
+            ++folded;
+        }
+        CHECK(folded > 0);
+    }
+}

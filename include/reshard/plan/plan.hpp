@@ -9,6 +9,7 @@
 ///     law.bound      without Partial, a rank receives exactly what it needs and does not hold
 ///     law.balance    no rank sends more than twice the min-max optimum over copies
 ///     law.adjoint    plan(a, b).adjoint() is the transposed linear map
+///     law.chain      no chain of two plans moves fewer bytes: of two axes of two, and nearly all of larger meshes
 ///     law.then       plan(a, b).then(plan(b, c)) leaves the value that the two leave, one after the other
 #pragma once
 

@@ -64,14 +64,15 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
     Outline outline(plan);
     if (!outline.is_collective()) return outline.finish();
     if (outline.folds()) {
-        // Every axis along which the destination has copies can share the fold. It pays when there are more than two
-        // addends (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
-        Refinement middle(outline.needed().distribution, outline.needed().owner);
+        // Every axis along which the destination has copies can share the fold. It pays when more than one addend comes
+        // from elsewhere (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
+        Refinement middle(outline.needed().distribution, &plan.from, outline.needed().owner);
         bool spread = false;
         for (int axis = 0; axis < plan.from.mesh().axes(); ++axis) {
             if (!plan.to.signature()[axis].is_replicate() || plan.from.mesh().extent(axis) == 1) continue;
-            if (plan.from.signature()[axis].is_replicate() && outline.addends() <= 2) continue;
-            middle.cut_evenly(axis);
+            bool const copied = plan.from.signature()[axis].is_replicate();
+            if (copied && (outline.addends() < 2 || (outline.addends() == 2 && middle.holds_all()))) continue;
+            middle.cut(axis);
             spread = true;
         }
         outline.fold(middle.layout());

@@ -65,7 +65,7 @@ public:
             best = dim;
             longest = piece;
         }
-        if (best < 0) return middle.cut_evenly(inner);
+        if (best < 0) return middle.cut(inner);
         middle.cut(inner, best, {SplitKind::cyclic, ceil_div(longest, parts), {}});
     }
 
@@ -124,13 +124,13 @@ private:
     relay.needed = last;
     relay.needed.distribution = on_node_mesh(last.distribution, relay.nodes);
     for (auto& axis : relay.needed.owner.axes) axis = static_cast<std::int8_t>(relay.nodes.first[axis]);
-    Refinement middle(relay.needed.distribution, relay.needed.owner);
+    Refinement middle(relay.needed.distribution, nullptr, relay.needed.owner);
     relay.found = false;
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
         int const inner = relay.nodes.inner(axis);
         if (!has_copies(axis) || inner < 0) continue;
         if (from == nullptr) {
-            middle.cut_evenly(inner);
+            middle.cut(inner);
         } else {
             ShareCut(*from, last.distribution, blocks).cut(middle, axis, inner);
         }
@@ -174,13 +174,13 @@ void add_relay(Outline& outline, Relay const& relay) {
 /// for themselves: their shares would have to cross.
 inline void relay_fold(Outline& outline, DynamicDistribution const& from, DynamicDistribution const& to,
                        Relay const& relay) {
-    Refinement middle(relay.middle.distribution, relay.middle.owner);
+    Refinement middle(relay.middle.distribution, nullptr, relay.middle.owner);
     bool crosses = false;
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         int const outside = relay.nodes.outside(axis);
         bool const was_copied = from.signature()[axis].is_replicate();
         if (!to.signature()[axis].is_replicate() || was_copied || outside < 0) continue;
-        middle.cut_evenly(outside);
+        middle.cut(outside);
         crosses = true;
     }
     outline.fold(middle.layout());

@@ -26,8 +26,10 @@ using planning::Steps;
 /// Grows a distribution by one cut at a time, each behind the cuts already there.
 class Refinement {
 public:
-    explicit Refinement(DynamicDistribution const& base, Owner const& owner = {})
-        : base_(base), result_(base), owner_(owner) {}
+    /// `have`: what ranks of the same mesh hold already; null: elsewhere.
+    explicit Refinement(DynamicDistribution const& base, DynamicDistribution const* have = nullptr,
+                        Owner const& owner = {})
+        : base_(base), have_(have), result_(base), owner_(owner) {}
 
     /// Lets one coordinate along `axis` have everything.
     void own(int axis, Index coordinate) {
@@ -36,17 +38,14 @@ public:
         owner_.coordinates.push_back(static_cast<std::int32_t>(coordinate));
     }
     void cut(int axis, int dim, SplitRule const& rule) { set(axis, Placement::shard(dim, rule)); }
-    /// Cuts the longest dimension; when none is left to cut, coordinate 0 owns everything.
-    void cut_evenly(int axis) {
-        int const dim = best_dim();
-        dim < 0 ? own(axis, 0) : cut(axis, dim, {SplitKind::balanced, 0, {}});
+    /// Cuts the dimension along which ranks hold most of what they get, the longest of those; when none is left to cut,
+    /// coordinate 0 owns everything.
+    void cut(int axis) {
+        int const dim = best_dim(axis);
+        dim < 0 ? own(axis, 0) : cut(axis, dim, {kind(axis, dim), 0, {}});
     }
-    /// Where an axis that becomes Partial leaves its data: as the source cut it, if that cut can stand last.
-    void cut_like(PlacementForm const& source, int axis) {
-        bool const even = source.split() == SplitKind::chunk || source.split() == SplitKind::balanced;
-        if (!source.is_shard() || !even || !open(source.dim())) return cut_evenly(axis);
-        cut(axis, source.dim(), {source.split(), 0, {}});
-    }
+    /// Whether ranks hold all that they get.
+    [[nodiscard]] bool holds_all() const { return held(-1, -1) == Held{}; }
     /// Whether a cut behind the others is possible: a block-cyclic cut is always the last.
     [[nodiscard]] bool open(int dim) const noexcept {
         AxisList const cuts = result_.cuts(dim);
@@ -64,22 +63,73 @@ private:
         if (placement.is_shard()) order.push_back(static_cast<std::int8_t>(axis));
         result_ = DynamicDistribution(base_.mesh(), base_.shape(), placements, order);
     }
-    /// The longest dimension of the first rank's box that can still be cut; -1 when there is none.
-    [[nodiscard]] int best_dim() const {
+    /// As the source cuts the dimension along this axis, where that is into even parts.
+    [[nodiscard]] SplitKind kind(int axis, int dim) const noexcept {
+        if (have_ == nullptr) return SplitKind::balanced;
+        PlacementForm const& source = have_->signature()[axis];
+        bool const chunk = source.is_shard() && source.dim() == dim && source.split() == SplitKind::chunk;
+        return chunk ? SplitKind::chunk : SplitKind::balanced;
+    }
+
+    /// Cuts into more than one part.
+    [[nodiscard]] static AxisList real_cuts(DynamicDistribution const& distribution, int dim) noexcept {
+        AxisList cuts;
+        for (int axis : distribution.cuts(dim))
+            if (distribution.mesh().extent(axis) > 1) cuts.push_back(static_cast<std::int8_t>(axis));
+        return cuts;
+    }
+    /// Of what ranks get, they hold one in so many elements, as far as cuts can tell; some hold nothing where a
+    /// dimension is cut on both sides and not alike.
+    struct Held {
+        Index one_in = 1;
+        bool everywhere = true;
+        friend bool operator==(Held const&, Held const&) = default;
+    };
+    /// When `dim` is cut along `axis`; -1, -1: by the cuts that are there.
+    [[nodiscard]] Held held(int axis, int dim) const {
+        Held result;
+        for (int d = 0; have_ != nullptr && d < base_.shape().rank(); ++d) {
+            AxisList const given = real_cuts(*have_, d);
+            AxisList wanted = real_cuts(result_, d);
+            if (d == dim) wanted.push_back(static_cast<std::int8_t>(axis));
+            int same = 0;
+            while (same < given.size() && same < wanted.size() && given[same] == wanted[same] &&
+                   cuts_alike(given[same], d, axis)) {
+                ++same;
+            }
+            if (same < given.size() && same < wanted.size()) result.everywhere = false;
+            for (int i = same; i < given.size(); ++i) result.one_in *= base_.mesh().extent(given[i]);
+        }
+        return result;
+    }
+    /// Whether both sides cut dimension `dim` alike along `axis`, which is `added` or has a cut already.
+    [[nodiscard]] bool cuts_alike(int axis, int dim, int added) const noexcept {
+        if (axis == added) return have_->signature()[axis].split() == kind(axis, dim);
+        return have_->placement(axis) == result_.placement(axis);
+    }
+    /// The dimension to cut along `axis`, of those of the first rank's box that are longer than 1; -1: there is none.
+    [[nodiscard]] int best_dim(int axis) const {
         int best = -1;
-        Index longest = 1;
+        Held most;
+        Index longest = 0;
         Indices const first = base_.mesh().coordinates(base_.mesh().rank_at(0));
         for (int dim = 0; dim < base_.shape().rank(); ++dim) {
-            Index const extent = base_.index_set(first, dim).size();
-            if (open(dim) && extent > longest) {
-                best = dim;
-                longest = extent;
-            }
+            Index const extent = result_.index_set(first, dim).size();
+            if (!open(dim) || extent <= 1) continue;
+            Held const found = held(axis, dim);
+            bool const more = found.one_in != most.one_in           ? found.one_in < most.one_in
+                              : found.everywhere != most.everywhere ? found.everywhere
+                                                                    : extent > longest;
+            if (best >= 0 && !more) continue;
+            best = dim;
+            most = found;
+            longest = extent;
         }
         return best;
     }
 
     DynamicDistribution const& base_;
+    DynamicDistribution const* have_;
     DynamicDistribution result_;
     Owner owner_;
 };
@@ -92,7 +142,7 @@ public:
         steps_.layouts.reserve(3);  // unless something is folded or relayed
         steps_.layouts.emplace_back(Place::source, plan.from);
         steps_.layouts.emplace_back(Place::destination, plan.to);
-        Refinement needed(plan.to);
+        Refinement needed(plan.to, plan.across ? nullptr : &plan.from);
         plan.across ? fill_across(needed) : change_axes(needed);
         if (is_collective()) needed_ = needed.layout();
     }
@@ -156,7 +206,7 @@ private:
             // An alias costs nothing locally; in an exchange it is cheaper to bring the data to one rank only.
             if (!fills && (change != AxisChange::alias || !is_collective())) continue;
             fill(target.op());
-            if (is_collective()) needed.cut_like(source, axis);
+            if (is_collective()) needed.cut(axis);
         }
     }
     void fill_across(Refinement& needed) {
@@ -172,7 +222,7 @@ private:
             if (from.mesh().size() == 1 && to.contains(root)) {
                 needed.own(axis, to.mesh().coordinates(root)[axis]);
             } else {
-                needed.cut_evenly(axis);
+                needed.cut(axis);
             }
         }
     }
@@ -193,7 +243,7 @@ inline void fold_at_source(Outline& outline, DynamicDistribution const& from) {
     if (!outline.folds()) return;
     Refinement middle(from);
     for (int axis = 0; axis < from.mesh().axes(); ++axis)
-        if (!from.signature()[axis].is_shard()) middle.cut_evenly(axis);
+        if (!from.signature()[axis].is_shard()) middle.cut(axis);
     outline.fold(middle.layout(Place::scratch));
 }
 

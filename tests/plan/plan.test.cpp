@@ -245,15 +245,35 @@ TEST_SUITE("plan/plan") {
     TEST_CASE("an average has no identity to fill with") {
         DynamicShape const shape = Shape{8};
         CHECK_THROWS_WITH_AS(
-            static_cast<void>(of("(2):(R)", "(2):(Pavg)", shape)),
-            "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no identity "
-            "to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.",
+            static_cast<void>(of("(2):(S0)", "(2):(Pavg)", shape)),
+            "reshard::plan: shards, and addends of another op, cannot become Partial<avg>: an average has no "
+            "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.",
             TransitionError);
-        CHECK_THROWS_AS(static_cast<void>(of("(2):(S0)", "(2):(Pavg)", shape)), TransitionError);
-        CHECK_THROWS_AS(static_cast<void>(of("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)", shape)), TransitionError);
+        CHECK_THROWS_AS(static_cast<void>(of("(2):(P<)", "(2):(Pavg)", shape)), TransitionError);
+        CHECK_THROWS_AS(static_cast<void>(of("(2,2):(P+,S0)", "(2,2):(Pavg,Pavg)", shape)), TransitionError);
+        CHECK_NOTHROW(static_cast<void>(of("(2):(R)", "(2):(Pavg)", shape)));
         CHECK_THROWS_AS(static_cast<void>(across("(2):(S0)", "(2):(Pavg)", shape)), TransitionError);
         CHECK_NOTHROW(static_cast<void>(of("(2):(P+)", "(2):(Pavg)", shape)));
         CHECK_NOTHROW(static_cast<void>(of("(2):(Pavg)", "(2):(R)", shape)));
+    }
+
+    TEST_CASE("equal addends: copies are averages, and a sum is n averages") {
+        Shape const shape{8, 6};
+        auto const of = [&](char const* text) { return distribution(Mesh{4, 2}, shape, text); };
+        Plan<> const move = plan_equal_addends(of("R,S0"), of("P+,S0"));
+        CHECK(move == plan(of("Pavg,S0"), of("P+,S0")));
+        CHECK(move.kind() == Kind::copy);
+        CHECK(move.steps().find(planning::StepKind::scale)->divide == 4);
+        CHECK(plan_equal_addends(of("R,R"), of("P+,P+")).steps().find(planning::StepKind::scale)->divide == 8);
+        CHECK(plan_equal_addends(of("R,S0"), of("P+,P+")).steps().find(planning::StepKind::scale)->divide == 4);
+        CHECK(plan_equal_addends(of("R,S0"), of("P+,R")).kind() == Kind::collective);
+        CHECK(plan_equal_addends(of("R,S0"), of("S1,R")) == plan(of("R,S0"), of("S1,R")));
+        CHECK_THROWS_WITH_AS(static_cast<void>(plan_equal_addends(of("R,P+"), of("P+,P+"))),
+                             "reshard::plan_equal_addends: (4,2):(R,P+) -> (4,2):(P+,P+) divides copies of addends. "
+                             "Fix: use plan(from, to), where the first of them keeps its value.",
+                             TransitionError);
+        CHECK_THROWS_AS(static_cast<void>(plan_equal_addends(of("R,R"), distribution(Mesh{8}, shape, "P+"))),
+                        MismatchError);
     }
 
     // ---- Equality, hash, conversion ------------------------------------------------------------------------------

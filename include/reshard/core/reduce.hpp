@@ -27,7 +27,7 @@ struct OpProperties {
 inline constexpr OpProperties op_properties[] = {
     //               identity  idempotent  bitwise  linear  ordered
     {"+",   "sum",       true,      false,   false,   true,   false},
-    {"avg", "avg",      false,      false,   false,   true,   false},
+    {"avg", "avg",      false,       true,   false,   true,   false},
     {"<",   "min",       true,       true,   false,  false,    true},
     {">",   "max",       true,       true,   false,  false,    true},
     {"*",   "product",   true,      false,   false,  false,   false},

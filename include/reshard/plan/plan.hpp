@@ -162,7 +162,7 @@ public:
     /// From the start of this plan to the end of `next` at once: the same value, bit for bit, as by the two, one after
     /// the other. (Who holds which addend of it may differ.) Throws MismatchError when `next` does not start where this
     /// plan ends, or is relayed otherwise, and TransitionError when both fold or scale, which rounds twice, and where
-    /// an average would be filled from nothing.
+    /// an average of copies would be rounded otherwise.
     [[nodiscard]] Plan<> then(Plan<> const& next) const { return detail::join(*this, next); }
 
     /// Equal plans have equal digests: ranks compare them before they start.
@@ -246,6 +246,13 @@ template <AnyDistribution From, AnyDistribution To>
         return Plan<>(source, target, false);
     }
 }
+
+/// The plan of a transition on one mesh where every axis that goes from R to P+ leaves value / n on each of its n
+/// ranks, as PyTorch does, where plan(from, to) leaves the value on the first and zeros on the others. Division rounds;
+/// on floats only. It is plan(averages, to), where `averages` is `from` with Pavg for R along these axes: a copy is its
+/// own average, and a sum is n averages. Throws what plan() throws, and TransitionError where `from` has sums already,
+/// beside which its copies cannot be averages.
+[[nodiscard]] Plan<> plan_equal_addends(DynamicDistribution const& from, DynamicDistribution const& to);
 
 /// The plan of a transition to another mesh or world size: disjoint, overlapping or equal ranks. Always collective.
 /// Throws MismatchError when shapes differ, TransitionError when the destination is Partial<avg>.

@@ -37,8 +37,27 @@ namespace reshard::inline v0 {
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_fills_average() {
     raise(ErrorCode::transition,
-          "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
-          "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+          "reshard::plan: shards, and addends of another op, cannot become Partial<avg>: an average has no "
+          "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.");
+}
+
+RESHARD_INLINE Plan<> plan_equal_addends(DynamicDistribution const& from, DynamicDistribution const& to) {
+    detail::require_same(from, to, true);
+    Placements placements = from.placements();
+    bool owes = false;
+    bool divides = false;
+    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+        owes = owes || (placements[axis].is_partial() && placements[axis].op() != Reduce::avg);
+        if (!placements[axis].is_replicate() || to.placement(axis) != Placement::partial(Reduce::sum)) continue;
+        placements[axis] = Placement::partial(Reduce::avg);
+        divides = true;
+    }
+    if (owes && divides) {
+        raise(ErrorCode::transition,
+              concat("reshard::plan_equal_addends: ", to_string(from), " -> ", to_string(to),
+                     " divides copies of addends. Fix: use plan(from, to), where the first of them keeps its value."));
+    }
+    return plan(DynamicDistribution(from.mesh(), from.shape(), placements, from.signature().order()), to);
 }
 
 RESHARD_INLINE Exchange detail::plan_within(Steps const& steps, Step const& step, Index rank) {
@@ -166,14 +185,27 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
                                          "Fix: carry out one after the other, or plan the whole way at once.");
     }
     bool const across = first.is_across() || next.is_across();
-    bool averages = !across && fills_average(first.from().signature(), next.to().signature());
+    // Copies that owe an average are folded with a rounding that other addends of the same value have not.
+    auto const averaged = [](DynamicDistribution const& from, DynamicDistribution const& to) {
+        unsigned axes = 0;
+        for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+            PlacementForm const& target = to.signature()[axis];
+            bool const owes = target.is_partial() && target.op() == Reduce::avg;
+            if (owes && from.signature()[axis].is_replicate()) axes |= 1U << axis;
+        }
+        return axes;
+    };
+    unsigned const by_two = (first.is_across() ? 0 : averaged(first.from(), first.to())) |
+                            (next.is_across() ? 0 : averaged(next.from(), next.to()));
+    bool averages = !across && (fills_average(first.from().signature(), next.to().signature()) ||
+                                averaged(first.from(), next.to()) != by_two);
     for (PlacementForm const& placement : next.to().signature().placements) {
         averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
     }
-    if (averages) {
+    if (averages || (across && by_two != 0)) {
         raise(ErrorCode::transition, text() +
-                                         " end in averages, which have no identity to fill with. "
-                                         "Fix: carry out one after the other.");
+                                         " owe averages of copies on the way or at the end, which are rounded in "
+                                         "another way. Fix: carry out one after the other.");
     }
     Plan<> const whole = across ? plan_across(first.from(), next.to()) : plan(first.from(), next.to());
     return Plan<>(whole.from(), whole.to(), across, first.ranks_per_node_, first.relayed_);

@@ -73,8 +73,8 @@ RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& axes) const {
                                           " axes. Fix: axes count from 0."));
         }
         if (((seen >> number) & 1U) != 0) {
-            raise(ErrorCode::mesh, concat("reshard::Mesh: axis ", number, " of ", to_string(extents()),
-                                          " is given twice. Fix: give each axis once."));
+            raise(ErrorCode::mesh,
+                  concat("reshard::Mesh: axis ", number, " is given twice. Fix: give each axis once."));
         }
         seen |= 1U << number;
         numbers.push_back(number);

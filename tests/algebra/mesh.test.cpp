@@ -63,7 +63,9 @@ TEST_CASE("along: the part of a mesh that a rank sees, as slices of torch's Devi
     CHECK_THROWS_WITH_AS(static_cast<void>(mesh.along("ep", 0)), doctest::Contains("no axis is called 'ep'"),
                          MeshError);
     CHECK_THROWS_WITH_AS(static_cast<void>(mesh.along({"tp", "tp"}, 0)),
-                         "reshard::Mesh: axis 2 is given twice. Fix: give each axis once.", MeshError);
+                         "reshard::Mesh: axis 2 of a mesh with 3 axes does not exist, or is given twice. "
+                         "Fix: axes count from 0.",
+                         MeshError);
     CHECK_THROWS_AS(static_cast<void>(mesh.along({}, 0)), MeshError);
     CHECK_THROWS_AS(static_cast<void>(mesh.along(3, 0)), MeshError);
     CHECK_THROWS_AS(static_cast<void>(mesh.along("tp", 24)), MeshError);

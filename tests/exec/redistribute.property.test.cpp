@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/threads.hpp>
+#include <reshard/plan/equal_addends.hpp>
 #include <reshard/plan/relay.hpp>
 
 #include "support/cluster.hpp"

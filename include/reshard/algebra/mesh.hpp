@@ -164,7 +164,7 @@ public:
     /// The axis called `name`. Throws MeshError when there is none.
     [[nodiscard]] int axis(std::string_view name) const;
 
-    /// Their numbers. Throws MeshError for an axis that the mesh does not have or that is given twice, and for none.
+    /// Their numbers. Throws MeshError for an axis that the mesh does not have or that is given twice.
     [[nodiscard]] Indices axis_numbers(MeshAxes const& axes) const;
     /// The part of the mesh that a rank sees along some axes, which become the axes of the result, with their names:
     /// the ranks whose coordinates along all others are those of `rank`. Throws MeshError as axis_numbers() and

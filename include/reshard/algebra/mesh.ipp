@@ -62,50 +62,36 @@ RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {
     raise_no_axis(name);
 }
 
-RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& axes) const {
-    if (axes.empty()) raise(ErrorCode::mesh, "reshard::Mesh: no axes given. Fix: name one axis or more.");
+RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& given) const {
     Indices numbers;
     unsigned seen = 0;
-    for (AxisRef const& given : axes) {
-        int const number = given.name.data() != nullptr ? axis(given.name) : given.number;
-        if (number < 0 || number >= this->axes()) {
-            raise(ErrorCode::mesh, concat("reshard::Mesh: axis ", number, " of a mesh with ", this->axes(),
-                                          " axes. Fix: axes count from 0."));
-        }
-        if (((seen >> number) & 1U) != 0) {
-            raise(ErrorCode::mesh,
-                  concat("reshard::Mesh: axis ", number, " is given twice. Fix: give each axis once."));
+    for (AxisRef const& one : given) {
+        int const number = one.name.data() != nullptr ? axis(one.name) : one.number;
+        if (number < 0 || number >= axes() || ((seen >> number) & 1U) != 0) {
+            raise(ErrorCode::mesh, concat("reshard::Mesh: axis ", number, " of a mesh with ", axes(),
+                                          " axes does not exist, or is given twice. Fix: axes count from 0."));
         }
         seen |= 1U << number;
         numbers.push_back(number);
     }
     return numbers;
 }
-RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& axes, Index rank) const {
-    Indices const numbers = axis_numbers(axes);
+RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank) const {
     Indices const at = coordinates(rank);
-    Index first = ordinal(rank);  // then of the member whose coordinates along the axes are 0
+    std::vector<Index> members{ordinal(rank)};
     Indices extents;
     InlineList<AxisName, max_axes> names;
-    Index count = 1;
-    for (Index number : numbers) {
+    for (Index number : axis_numbers(given)) {
         int const axis = static_cast<int>(number);
-        first -= at[axis] * stride(axis);
+        std::vector<Index> lines;  // of what was found so far, one member after the other
+        for (Index member : members)
+            for (Index i = 0; i < extent(axis); ++i) lines.push_back(member + (i - at[axis]) * stride(axis));
+        members.swap(lines);
         extents.push_back(extent(axis));
         names.push_back(AxisName(axis_name(axis)));
-        count *= extent(axis);
     }
-    std::vector<Index> ranks(static_cast<std::size_t>(count));
-    for (Index i = 0; i < count; ++i) {
-        Index member = first;
-        Index rest = i;
-        for (int k = numbers.size() - 1; k >= 0; --k) {
-            member += rest % extents[k] * stride(static_cast<int>(numbers[k]));
-            rest /= extents[k];
-        }
-        ranks[static_cast<std::size_t>(i)] = rank_at(member);
-    }
-    DynamicMesh result(extents, RankList{0, IndexList(ranks.data(), count)});
+    for (Index& member : members) member = rank_at(member);
+    DynamicMesh result(extents, RankList{0, IndexList(members.data(), static_cast<Index>(members.size()))});
     if (named_) result.name_axes(names);
     return result;
 }

@@ -247,13 +247,6 @@ template <AnyDistribution From, AnyDistribution To>
     }
 }
 
-/// The plan of a transition on one mesh where every axis that goes from R to P+ leaves value / n on each of its n
-/// ranks, as PyTorch does, where plan(from, to) leaves the value on the first and zeros on the others. Division rounds;
-/// on floats only. It is plan(averages, to), where `averages` is `from` with Pavg for R along these axes: a copy is its
-/// own average, and a sum is n averages. Throws what plan() throws, and TransitionError where `from` has sums already,
-/// beside which its copies cannot be averages.
-[[nodiscard]] Plan<> plan_equal_addends(DynamicDistribution const& from, DynamicDistribution const& to);
-
 /// The plan of a transition to another mesh or world size: disjoint, overlapping or equal ranks. Always collective.
 /// Throws MismatchError when shapes differ, TransitionError when the destination is Partial<avg>.
 [[nodiscard]] inline Plan<> plan_across(DynamicDistribution const& from, DynamicDistribution const& to) {

@@ -41,25 +41,6 @@ namespace reshard::inline v0 {
           "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.");
 }
 
-RESHARD_INLINE Plan<> plan_equal_addends(DynamicDistribution const& from, DynamicDistribution const& to) {
-    detail::require_same(from, to, true);
-    Placements placements = from.placements();
-    bool owes = false;
-    bool divides = false;
-    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
-        owes = owes || (placements[axis].is_partial() && placements[axis].op() != Reduce::avg);
-        if (!placements[axis].is_replicate() || to.placement(axis) != Placement::partial(Reduce::sum)) continue;
-        placements[axis] = Placement::partial(Reduce::avg);
-        divides = true;
-    }
-    if (owes && divides) {
-        raise(ErrorCode::transition,
-              concat("reshard::plan_equal_addends: ", to_string(from), " -> ", to_string(to),
-                     " divides copies of addends. Fix: use plan(from, to), where the first of them keeps its value."));
-    }
-    return plan(DynamicDistribution(from.mesh(), from.shape(), placements, from.signature().order()), to);
-}
-
 RESHARD_INLINE Exchange detail::plan_within(Steps const& steps, Step const& step, Index rank) {
     Exchange exchange;
     Grids grids(steps, step);
@@ -184,25 +165,18 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
                                          " both fold or scale, so that values are rounded twice. "
                                          "Fix: carry out one after the other, or plan the whole way at once.");
     }
-    bool const across = first.is_across() || next.is_across();
-    // Copies that owe an average are folded with a rounding that other addends of the same value have not.
-    auto const averaged = [](DynamicDistribution const& from, DynamicDistribution const& to) {
+    // Copies that owe an average are folded with a rounding that other addends of the same value do not have.
+    auto const averaged = [](DynamicDistribution const& from, DynamicDistribution const& to, bool between) {
         unsigned axes = 0;
-        for (int axis = 0; axis < from.mesh().axes(); ++axis) {
-            PlacementForm const& target = to.signature()[axis];
-            bool const owes = target.is_partial() && target.op() == Reduce::avg;
+        for (int axis = 0; axis < from.mesh().axes() && !between; ++axis) {
+            bool const owes = to.placement(axis) == Placement::partial(Reduce::avg);
             if (owes && from.signature()[axis].is_replicate()) axes |= 1U << axis;
         }
         return axes;
     };
-    unsigned const by_two = (first.is_across() ? 0 : averaged(first.from(), first.to())) |
-                            (next.is_across() ? 0 : averaged(next.from(), next.to()));
-    bool averages = !across && (fills_average(first.from().signature(), next.to().signature()) ||
-                                averaged(first.from(), next.to()) != by_two);
-    for (PlacementForm const& placement : next.to().signature().placements) {
-        averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
-    }
-    if (averages || (across && by_two != 0)) {
+    bool const across = first.is_across() || next.is_across();
+    if ((averaged(first.from(), first.to(), first.is_across()) | averaged(next.from(), next.to(), next.is_across())) !=
+        averaged(first.from(), next.to(), across)) {
         raise(ErrorCode::transition, text() +
                                          " owe averages of copies on the way or at the end, which are rounded in "
                                          "another way. Fix: carry out one after the other.");

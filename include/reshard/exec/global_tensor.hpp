@@ -27,7 +27,7 @@ namespace detail {
 [[nodiscard]] inline std::string name_cuts(DynamicDistribution const& distribution, std::vector<Indices> const& parts,
                                            int dim) {
     AxisList const cuts = distribution.cuts(dim);
-    std::string const general = "give the parts that the placements cut";
+    std::string general = "give the parts that the placements cut";
     if (cuts.size() != 1) return general;
     std::vector<Index> ends{0};
     DynamicMesh const& mesh = distribution.mesh();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: shards, and addends of another op, cannot become Partial<avg>: an average has no identity to fill with.
+// expect-error: only sums, and copies on one mesh, become Partial<avg>: an average has no identity to fill with.
 // expect-error: Fix: move to Replicate first; copies owe an average as they are.
 #include <reshard/algebra/transition.hpp>
 

@@ -174,7 +174,7 @@ consteval bool check_transition() {
                   "Fix: use reshard::plan_across(from, to) to move between meshes.");
     if constexpr (fits_statically<From, To> && meshes_fit_statically<From, To>) {
         static_assert(!fills_average(From::static_signature, To::static_signature),
-                      "reshard::plan: shards, and addends of another op, cannot become Partial<avg>: an average has no "
+                      "reshard::plan: only sums, and copies on one mesh, become Partial<avg>: an average has no "
                       "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.");
     }
     return true;

@@ -37,7 +37,7 @@ namespace reshard::inline v0 {
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_fills_average() {
     raise(ErrorCode::transition,
-          "reshard::plan: shards, and addends of another op, cannot become Partial<avg>: an average has no "
+          "reshard::plan: only sums, and copies on one mesh, become Partial<avg>: an average has no "
           "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.");
 }
 

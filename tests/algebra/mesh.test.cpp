@@ -50,6 +50,55 @@ TEST_CASE("names are labels: meshes that differ only in names are the same mesh"
     CHECK((Mesh{2}.named("fifteen_letters")).axis("fifteen_letters") == 0);
 }
 
+TEST_CASE("along: the part of a mesh that a rank sees, as slices of torch's DeviceMesh") {
+    auto const mesh = Mesh{2, 3, 4}.named("pp", "dp", "tp");
+    // As DeviceMesh("cpu", arange(24).view(2, 3, 4))["tp"] has them on rank 17 = (1, 1, 1).
+    CHECK(to_string(mesh.along("tp", 17)) == "(tp=4)+16");
+    CHECK(to_string(mesh.along("dp", 17)) == "(dp=3)[13,17,21]");
+    CHECK(to_string(mesh.along({"pp", "tp"}, 17)) == "(pp=2,tp=4)[4,5,6,7,16,17,18,19]");
+    CHECK(to_string(mesh.along({"tp", "pp"}, 17)) == "(tp=4,pp=2)[4,16,5,17,6,18,7,19]");
+    CHECK(to_string(mesh.along({2}, 17)) == to_string(mesh.along(2, 17)));
+    CHECK(mesh.along({0, 1, 2}, 5) == mesh);
+    CHECK(to_string(Mesh{2, 2}.on({0, {7, 1, 4, 2}}).along(0, 4)) == "(2)[7,4]");
+    CHECK_THROWS_WITH_AS(static_cast<void>(mesh.along("ep", 0)), doctest::Contains("no axis is called 'ep'"),
+                         MeshError);
+    CHECK_THROWS_WITH_AS(static_cast<void>(mesh.along({"tp", "tp"}, 0)),
+                         "reshard::Mesh: axis 2 of a mesh with 3 axes does not exist, or is given twice. "
+                         "Fix: axes count from 0.",
+                         MeshError);
+    CHECK_THROWS_AS(static_cast<void>(mesh.along({}, 0)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(mesh.along(3, 0)), MeshError);
+    CHECK_THROWS_AS(static_cast<void>(mesh.along("tp", 24)), MeshError);
+    for (std::uint64_t seed : test::seeds(300)) {
+        test::Random random(seed);
+        DynamicMesh const whole = random.mesh();
+        std::vector<int> axes;
+        for (int axis = 0; axis < whole.axes(); ++axis) axes.push_back(axis);
+        std::shuffle(axes.begin(), axes.end(), random.engine());
+        MeshAxes some(axes[0]);
+        if (axes.size() > 1 && random.chance(50)) some.push_back(axes[1]);
+        Index const rank = whole.rank_at(random.between(0, whole.size() - 1));
+        INFO("seed ", seed, ": ", to_string(whole), ", rank ", rank);
+        DynamicMesh const part = whole.along(some, rank);
+        CHECK(part.contains(rank));
+        Indices const mine = whole.coordinates(rank);
+        for (Index ordinal = 0; ordinal < whole.size(); ++ordinal) {
+            Index const other = whole.rank_at(ordinal);
+            Indices const theirs = whole.coordinates(other);
+            bool inside = true;
+            for (int axis = 0; axis < whole.axes(); ++axis) {
+                bool varies = false;
+                for (AxisRef const& one : some) varies = varies || one.number == axis;
+                inside = inside && (varies || mine[axis] == theirs[axis]);
+            }
+            CHECK(part.contains(other) == inside);
+            for (int k = 0; inside && k < some.size(); ++k) {
+                CHECK(part.coordinates(other)[k] == theirs[some[k].number]);
+            }
+        }
+    }
+}
+
 TEST_CASE("a mesh is its extents and its ranks in order") {
     CHECK_FALSE(Mesh{2, 4}.value() == Mesh{4, 2}.value());
     CHECK_FALSE(Mesh{8}.value() == Mesh{2, 4}.value());

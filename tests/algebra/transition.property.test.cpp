@@ -50,7 +50,8 @@ std::vector<T> build_locally(DynamicDistribution const& from, DynamicDistributio
         Placement const& b = to.placement(axis);
         if (!b.is_partial()) continue;
         op = b.op();
-        bool const idempotent = op == Reduce::min || op == Reduce::max || op == Reduce::band || op == Reduce::bor;
+        bool const idempotent =
+            op == Reduce::avg || op == Reduce::min || op == Reduce::max || op == Reduce::band || op == Reduce::bor;
         if (a.is_shard()) fills = true;
         if (a.is_replicate() && !idempotent && position[oracle::at(axis)] != 0) keeps = false;
         if (a.is_partial() && a.op() != b.op()) {

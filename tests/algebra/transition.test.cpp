@@ -129,11 +129,15 @@ TEST_CASE("values of size one count as any other axis: the plan may move zero by
     CHECK(kind("(1):(P+)", "(1):(R)") == Kind::collective);
 }
 
-TEST_CASE("only P+ becomes Pavg: an average has no identity to fill with") {
-    CHECK(fills("(2):(R)", "(2):(Pavg)"));
+TEST_CASE("only R and P+ become Pavg: an average has no identity to fill with") {
     CHECK(fills("(2):(S0)", "(2):(Pavg)"));
     CHECK(fills("(2):(P>)", "(2):(Pavg)"));
-    CHECK(fills("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)"));
+    CHECK(fills("(2,2):(P+,S0)", "(2,2):(Pavg,Pavg)"));
+    CHECK_FALSE(fills("(2):(R)", "(2):(Pavg)"));
+    CHECK_FALSE(fills("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)"));
+    CHECK(kind("(2):(R)", "(2):(Pavg)") == Kind::view);
+    CHECK(kind("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)") == Kind::copy);
+    CHECK(kind("(2,2):(S0,R)", "(2,2):(R,Pavg)") == Kind::collective);
     CHECK_FALSE(fills("(2):(P+)", "(2):(Pavg)"));
     CHECK_FALSE(fills("(2):(Pavg)", "(2):(Pavg)"));
     CHECK_FALSE(fills("(2,2):(Pavg,R)", "(2,2):(P+,P+)"));

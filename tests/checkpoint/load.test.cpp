@@ -279,10 +279,6 @@ TEST_SUITE("checkpoint/load") {
                       [](Tensors& tensors, std::string&, auto&, int) {
                           tensors[1].view = DynamicView(tensors[1].view.data(), DType::f16, Shape{7});
                       });
-        check_refused(ErrorCode::transition, {"tensor 'norm'", "Pavg has no identity"},
-                      [](Tensors& tensors, std::string&, auto&, int) {
-                          tensors[1].distribution = parse("(3):(Pavg)", Shape{7});
-                      });
         check_refused(
             ErrorCode::dtype, {"tensor 'norm'", "bor is not defined for BF16"},
             [](Tensors& tensors, std::string&, auto&, int) { tensors[1].distribution = parse("(3):(P|)", Shape{7}); });

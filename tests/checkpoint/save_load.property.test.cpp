@@ -54,7 +54,8 @@ TEST_SUITE("checkpoint/save_load property") {
             Index savers = 1;
             Index loaders = 1;
             for (Index i = random.between(1, 5); i > 0; --i) {
-                DType const dtype = random.pick(std::vector<DType>{DType::u8, DType::bf16, DType::f32, DType::i64});
+                DType const dtype =
+                    random.pick(std::vector<DType>{DType::u8, DType::bf16, DType::f32, DType::c64, DType::i64});
                 DynamicShape const shape = random.shape();
                 saved.push_back({concat("t", i), random.distribution(random.mesh(), shape), dtype});
                 loaded.push_back({concat("t", i), random.distribution(random.mesh(), shape), dtype});

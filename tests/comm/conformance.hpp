@@ -278,6 +278,9 @@ void splits_along_mesh_axes(C& comm) {
         RESHARD_CHECK(row.rank() == (inside ? comm.rank() % half : 0));
         sends_one_value_to_each_peer(column);
         sends_one_value_to_each_peer(row);
+        C turned = comm.split(mesh.named("dp", "tp"), {"tp", "dp"});
+        RESHARD_CHECK(turned.size() == (inside ? 2 * half : 1));
+        RESHARD_CHECK(turned.rank() == (inside ? row.rank() * 2 + column.rank() : 0));
         std::vector<int> line(static_cast<std::size_t>(row.size()));
         int const me = comm.rank();
         all_gather(row, std::as_bytes(std::span(&me, 1)), std::as_writable_bytes(std::span(line)));

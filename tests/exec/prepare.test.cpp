@@ -265,8 +265,10 @@ TEST_SUITE("exec/prepare") {
                    {"band is not defined for F32"});
         check_same(attempt(of("(2):(R)", "(2):(P^)", shape), DType::bf16), ErrorCode::dtype,
                    {"bxor has no identity for BF16"});
-        check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::c64), ErrorCode::dtype,
-                   {"sum is not defined for C64"});
+        check_same(attempt(of("(2):(P*)", "(2):(S0)", shape), DType::c64), ErrorCode::dtype,
+                   {"product is not defined for C64"});
+        check_same(attempt(of("(2):(R)", "(2):(P*)", shape), DType::c64), ErrorCode::dtype,
+                   {"product has no identity for C64"});
         check_same(attempt(of("(2):(P+)", "(2):(S0)", shape), DType::f8_e4m3), ErrorCode::dtype,
                    {"sum is not defined for F8_E4M3"});
         check_same(attempt(of("(2):(P+)", "(2):(Pavg)", shape), DType::i32), ErrorCode::dtype,

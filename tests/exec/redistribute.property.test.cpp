@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/comm/threads.hpp>
+#include <reshard/plan/equal_addends.hpp>
 #include <reshard/plan/fold_chunks.hpp>
 #include <reshard/plan/relay.hpp>
 
@@ -247,6 +248,24 @@ TEST_SUITE("exec/redistribute") {
             random_relayed_across<std::int64_t>(seed);
         }
     }
+    TEST_CASE("equal addends: every rank owes its share of the value, whatever else moves") {
+        Shape const shape{6, 4};
+        for (char const* text : {"R,R", "R,S0", "R,S1:bal"}) {
+            auto const from = distribution(Mesh{4, 2}, shape, text);
+            auto const to = distribution(Mesh{4, 2}, shape, "P+,R");
+            std::vector<double> global;
+            for (int i = 0; i < 24; ++i) global.push_back(i);
+            test::Random random(1);
+            oracle::Locals<double> const source = oracle::scatter(global, from, random.engine());
+            run_on_threads(8, [&](ThreadCommunicator& comm) {
+                Tensor<double> const mine =
+                    redistribute(plan_equal_addends(from, to), comm,
+                                 TensorView<double const>(source[static_cast<std::size_t>(comm.rank())].data(),
+                                                          from.local_shape(comm.rank())));
+                for (std::size_t i = 0; i < 24; ++i) REQUIRE(mine.data()[i] == global[i] / 4);
+            });
+        }
+    }
     TEST_CASE("law.then: two plans joined leave the bits of the two, one after the other, and no rank receives more") {
         int joined = 0;
         for (std::uint64_t seed : test::seeds(300)) {
@@ -301,8 +320,14 @@ TEST_SUITE("exec/redistribute") {
                              doctest::Contains("both fold or scale"), TransitionError);
         CHECK_THROWS_WITH_AS(joined(plan(of("R,R"), of("P+,R")), plan(of("P+,R"), of("Pavg,R"))),
                              doctest::Contains("Plan::then: (4,2):(R,R) -> (4,2):(P+,R) and (4,2):(P+,R) -> "
-                                               "(4,2):(Pavg,R) end in averages"),
+                                               "(4,2):(Pavg,R) owe averages of copies"),
                              TransitionError);
+        CHECK_THROWS_WITH_AS(joined(plan(of("P+,R"), of("R,R")), plan(of("R,R"), of("Pavg,R"))),
+                             doctest::Contains("owe averages of copies"), TransitionError);
+        CHECK_THROWS_WITH_AS(joined(plan(of("R,R"), of("Pavg,R")), plan(of("Pavg,R"), of("P+,R"))),
+                             doctest::Contains("owe averages of copies"), TransitionError);
+        CHECK(plan(of("R,S0"), of("Pavg,S0")).then(plan(of("Pavg,S0"), of("Pavg,R"))) ==
+              plan(of("R,S0"), of("Pavg,R")));
         CHECK(plan_across(of("S0,R"), of("R,R")).then(plan(of("R,R"), of("S1,R"))) ==
               plan_across(of("S0,R"), of("S1,R")));
         Plan<> const relayed = plan(of("P+,S0"), of("S1,S0")).relayed(4).then(plan(of("S1,S0"), of("R,R")).relayed(4));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: cannot become Partial<avg>: an average has no identity to fill with. Fix: use Partial<> (sum) and scale
+// expect-error: become Partial<avg>: an average has no identity to fill with. Fix: move to Replicate first
 #include <reshard/plan/plan.hpp>
 
 using namespace reshard;

@@ -58,9 +58,11 @@ Plan<> transition(test::Random& random) {
         bool const across = random.chance(40);
         DynamicDistribution const to = random.distribution(across && random.chance(80) ? random.mesh() : mesh, shape);
         Index const node = random.chance(33) ? random.between(2, 6) : 0;
-        bool averages = fills_average(from.signature(), to.signature());
-        for (PlacementForm const& placement : to.signature().placements) {
-            averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
+        bool averages = false;  // those of sums alone
+        for (int axis = 0; axis < to.mesh().axes(); ++axis) {
+            PlacementForm const& target = to.signature()[axis];
+            bool const sums = !across && from.signature()[axis].is_partial() && is_linear(from.signature()[axis].op());
+            averages = averages || (!sums && target.is_partial() && target.op() == Reduce::avg);
         }
         if (averages) continue;
         return (across ? plan_across(from, to) : plan(from, to)).relayed(across && node == 6 ? all_ranks : node);

@@ -244,13 +244,13 @@ TEST_SUITE("plan/plan") {
 
     TEST_CASE("an average has no identity to fill with") {
         DynamicShape const shape = Shape{8};
-        CHECK_THROWS_WITH_AS(
-            static_cast<void>(of("(2):(R)", "(2):(Pavg)", shape)),
-            "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no identity "
-            "to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.",
-            TransitionError);
-        CHECK_THROWS_AS(static_cast<void>(of("(2):(S0)", "(2):(Pavg)", shape)), TransitionError);
-        CHECK_THROWS_AS(static_cast<void>(of("(2,2):(P+,R)", "(2,2):(Pavg,Pavg)", shape)), TransitionError);
+        CHECK_THROWS_WITH_AS(static_cast<void>(of("(2):(S0)", "(2):(Pavg)", shape)),
+                             "reshard::plan: only sums, and copies on one mesh, become Partial<avg>: an average has no "
+                             "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.",
+                             TransitionError);
+        CHECK_THROWS_AS(static_cast<void>(of("(2):(P<)", "(2):(Pavg)", shape)), TransitionError);
+        CHECK_THROWS_AS(static_cast<void>(of("(2,2):(P+,S0)", "(2,2):(Pavg,Pavg)", shape)), TransitionError);
+        CHECK_NOTHROW(static_cast<void>(of("(2):(R)", "(2):(Pavg)", shape)));
         CHECK_THROWS_AS(static_cast<void>(across("(2):(S0)", "(2):(Pavg)", shape)), TransitionError);
         CHECK_NOTHROW(static_cast<void>(of("(2):(P+)", "(2):(Pavg)", shape)));
         CHECK_NOTHROW(static_cast<void>(of("(2):(Pavg)", "(2):(R)", shape)));

@@ -44,6 +44,20 @@ private:
     char text_[16]{};
 };
 
+/// An axis of a mesh, by its number or its name.
+struct AxisRef {
+    int number = -1;
+    std::string_view name;
+
+    constexpr AxisRef() = default;
+    constexpr AxisRef(int axis) noexcept : number(axis) {}
+    constexpr AxisRef(std::string_view axis) noexcept : name(axis) {}
+    constexpr AxisRef(char const* axis) noexcept : name(axis) {}
+};
+/// Some axes of a mesh, in an order of their own: `"tp"`, `1`, `{"dp", "tp"}`. Only while it is looked at: names are
+/// not copied.
+using MeshAxes = InlineList<AxisRef, max_axes>;
+
 /// Which ranks form a mesh. By default 0, 1, 2, ...; `first_rank(8)` shifts them; a list names them one by one
 /// in row-major order of the mesh.
 struct RankList {
@@ -149,6 +163,13 @@ public:
     [[nodiscard]] std::string_view axis_name(int axis) const noexcept;
     /// The axis called `name`. Throws MeshError when there is none.
     [[nodiscard]] int axis(std::string_view name) const;
+
+    /// Their numbers. Throws MeshError for an axis that the mesh does not have or that is given twice.
+    [[nodiscard]] Indices axis_numbers(MeshAxes const& axes) const;
+    /// The part of the mesh that a rank sees along some axes, which become the axes of the result, with their names:
+    /// the ranks whose coordinates along all others are those of `rank`. Throws MeshError as axis_numbers() and
+    /// coordinates() do. `mesh.along("tp", rank)`, `mesh.along({"dp", "tp"}, rank)`.
+    [[nodiscard]] DynamicMesh along(MeshAxes const& axes, Index rank) const;
 
     /// Same extents and same ranks in the same order; names do not count.
     [[nodiscard]] friend constexpr bool operator==(DynamicMesh const& a, DynamicMesh const& b) noexcept {

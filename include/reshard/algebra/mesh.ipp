@@ -62,6 +62,40 @@ RESHARD_INLINE int DynamicMesh::axis(std::string_view name) const {
     raise_no_axis(name);
 }
 
+RESHARD_INLINE Indices DynamicMesh::axis_numbers(MeshAxes const& given) const {
+    Indices numbers;
+    unsigned seen = 0;
+    for (AxisRef const& one : given) {
+        int const number = one.name.data() != nullptr ? axis(one.name) : one.number;
+        if (number < 0 || number >= axes() || ((seen >> number) & 1U) != 0) {
+            raise(ErrorCode::mesh, concat("reshard::Mesh: axis ", number, " of a mesh with ", axes(),
+                                          " axes does not exist, or is given twice. Fix: axes count from 0."));
+        }
+        seen |= 1U << number;
+        numbers.push_back(number);
+    }
+    return numbers;
+}
+RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank) const {
+    Indices const at = coordinates(rank);
+    std::vector<Index> members{ordinal(rank)};
+    Indices extents;
+    InlineList<AxisName, max_axes> names;
+    for (Index number : axis_numbers(given)) {
+        int const axis = static_cast<int>(number);
+        std::vector<Index> lines;  // of what was found so far, one member after the other
+        for (Index member : members)
+            for (Index i = 0; i < extent(axis); ++i) lines.push_back(member + (i - at[axis]) * stride(axis));
+        members.swap(lines);
+        extents.push_back(extent(axis));
+        names.push_back(AxisName(axis_name(axis)));
+    }
+    for (Index& member : members) member = rank_at(member);
+    DynamicMesh result(extents, RankList{0, IndexList(members.data(), static_cast<Index>(members.size()))});
+    if (named_) result.name_axes(names);
+    return result;
+}
+
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_extent(int axis, Index extent) {
     raise(ErrorCode::mesh,
           concat("reshard::Mesh: axis ", axis, " has extent ", extent, ". Fix: every axis has at least one rank."));

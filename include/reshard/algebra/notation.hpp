@@ -25,6 +25,13 @@ namespace reshard::inline v0 {
 namespace detail {
 /// Axes of the dimensions with a cutting order of their own, merged so that equal distributions print alike.
 [[nodiscard]] AxisList printed_order(Signature const& signature);
+
+struct PlacementsRead {
+    Placements placements;
+    AxisList order;
+};
+/// What a text says of a tensor of so many dimensions, whatever their extents. Throws NotationError.
+[[nodiscard]] PlacementsRead read_placements(std::string_view text, DynamicMesh const& mesh, int dims);
 }  // namespace detail
 
 [[nodiscard]] std::string to_string(Placement const& placement);

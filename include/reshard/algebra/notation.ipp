@@ -155,8 +155,8 @@ inline Placement read_placement(NotationReader& reader, int dims) {
 }
 
 /// Which axes cut each dimension, first cut first, as in JAX's PartitionSpec: `[tp,-]`, `[(dp,tp)]`, `[1,0]`.
-inline void read_cuts(NotationReader& reader, DynamicMesh const& mesh, int dims, Placements& placements,
-                      AxisList& order) {
+inline void read_cuts(NotationReader& reader, DynamicMesh const& mesh, int dims, PlacementsRead& result) {
+    auto& [placements, order] = result;
     for (int axis = 0; axis < mesh.axes(); ++axis) placements.push_back(Placement::replicate());
     if (reader.take("]")) return;
     int dim = 0;
@@ -178,16 +178,16 @@ inline void read_cuts(NotationReader& reader, DynamicMesh const& mesh, int dims,
 }
 
 /// `R,S0` or `(R,S0)`, then an optional order; or the axes of each dimension in square brackets.
-inline DynamicDistribution read_placements(NotationReader& reader, DynamicMesh const& mesh, DynamicShape const& shape) {
-    Placements placements;
-    AxisList order;
+inline PlacementsRead read_placements(NotationReader& reader, DynamicMesh const& mesh, int dims) {
+    PlacementsRead result;
+    auto& [placements, order] = result;
     if (reader.take("[")) {
-        read_cuts(reader, mesh, shape.rank(), placements, order);
+        read_cuts(reader, mesh, dims, result);
     } else {
         bool const bracketed = reader.take("(");
         do {
             if (placements.size() == max_axes) reader.fail("a mesh has at most 8 axes");
-            placements.push_back(read_placement(reader, shape.rank()));
+            placements.push_back(read_placement(reader, dims));
         } while (reader.take(","));
         if (bracketed) reader.expect(")");
         if (reader.take("@")) {
@@ -198,7 +198,11 @@ inline DynamicDistribution read_placements(NotationReader& reader, DynamicMesh c
         }
     }
     if (!reader.at_end()) reader.fail("unexpected text");
-    return DynamicDistribution(mesh, shape, placements, order);
+    return result;
+}
+RESHARD_INLINE PlacementsRead read_placements(std::string_view text, DynamicMesh const& mesh, int dims) {
+    NotationReader reader(text);
+    return read_placements(reader, mesh, dims);
 }
 
 }  // namespace detail
@@ -246,8 +250,8 @@ RESHARD_INLINE std::string to_string(DynamicDistribution const& distribution) {
 }
 RESHARD_INLINE DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,
                                                 std::string_view placements) {
-    detail::NotationReader reader(placements);
-    return detail::read_placements(reader, mesh, shape);
+    auto const read = detail::read_placements(placements, mesh, shape.rank());
+    return DynamicDistribution(mesh, shape, read.placements, read.order);
 }
 RESHARD_INLINE DynamicDistribution parse(std::string_view text, DynamicShape const& shape) {
     detail::NotationReader reader(text);
@@ -274,7 +278,8 @@ RESHARD_INLINE DynamicDistribution parse(std::string_view text, DynamicShape con
     reader.expect(":");
     DynamicMesh mesh(extents, ranks);
     if (named) mesh.name_axes(names);
-    return detail::read_placements(reader, mesh, shape);
+    auto const read = detail::read_placements(reader, mesh, shape.rank());
+    return DynamicDistribution(mesh, shape, read.placements, read.order);
 }
 RESHARD_INLINE DynamicShape parse_shape(std::string_view text) {
     detail::NotationReader reader(text);

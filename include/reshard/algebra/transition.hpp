@@ -15,12 +15,12 @@
 /// R -> R, S -> S, P -> P | view: the memory itself
 /// R -> S                | view: a window of it (copy: several windows, when the cut is block-cyclic)
 /// R -> P                | copy: coordinate 0 keeps the values, the others fill the identity;
-///                       | view for min, max, band and bor, where every copy may owe itself
+///                       | view for avg, min, max, band and bor, where every copy may owe itself
 /// S -> P                | copy: the shard inside an identity-filled tensor
 /// P+ <-> Pavg           | copy: a factor
 /// S -> R, S(i) -> S(j)  | collective
 /// P -> R, P -> S        | collective, as is P(a) -> P(b)
-/// any -> Pavg           | not possible: an average has no identity to fill with
+/// S, P -> Pavg          | not possible (but P+ is): an average has no identity to fill with
 #pragma once
 
 #include <reshard/algebra/distribution.hpp>
@@ -174,8 +174,8 @@ consteval bool check_transition() {
                   "Fix: use reshard::plan_across(from, to) to move between meshes.");
     if constexpr (fits_statically<From, To> && meshes_fit_statically<From, To>) {
         static_assert(!fills_average(From::static_signature, To::static_signature),
-                      "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no identity "
-                      "to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+                      "reshard::plan: only sums, and copies on one mesh, become Partial<avg>: an average has no "
+                      "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.");
     }
     return true;
 }

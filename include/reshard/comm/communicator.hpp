@@ -105,7 +105,7 @@ concept BoundExchange =
 ///                              | not that of rank 0; else the verdict of rank 0
 /// c.split(colour, key)         | collective; ranks of one colour form a group, ordered by (key, rank). A negative
 ///                              | colour means no group: a communicator of size 1 that holds only its own rank
-/// c.split(mesh, axis)          | collective; derived
+/// c.split(mesh, axes)          | collective; derived
 /// c.abort(code, reason)        | poisons: current and later calls of every other rank end with PeerFailed that names
 ///                              | this rank and the reason, on this communicator and all that were split from it
 /// c.traffic()                  | cumulative; moves when an exchange completes
@@ -114,7 +114,7 @@ concept BoundExchange =
 /// c.memory()                   | where the tensors of plans lie, and who works on them; null: the host's
 /// c.terminate()                | ends the process, and all others where it can; does not return
 ///
-/// What most transports have in common they inherit: CommunicatorBase<C> derives exchange() and split(mesh, axis), and
+/// What most transports have in common they inherit: CommunicatorBase<C> derives exchange() and split(mesh, axes), and
 /// says that memory is the host's, all of it, and that the process ends by std::abort. Calls while exchanges are under
 /// way complete those first, as transport::InOrder does for its transports.
 ///
@@ -236,14 +236,14 @@ private:
     std::uint64_t number_ = 0;  ///< of the start that nobody has waited for
 };
 
-/// Where a rank stands when a communicator is split along a mesh axis: the line it is on, its place there.
+/// Where a rank stands when a communicator is split along mesh axes: the part it is in, its place there.
 struct MeshLine {
     int colour = -1;
     int key = 0;
 };
 
 /// Throws MeshError, on every rank alike, for an axis the mesh does not have or a mesh that exceeds the group.
-[[nodiscard]] MeshLine mesh_line(DynamicMesh const& mesh, int axis, int rank, int ranks);
+[[nodiscard]] MeshLine mesh_line(DynamicMesh const& mesh, MeshAxes const& axes, int rank, int ranks);
 
 /// The message of a payload mismatch, the same words on both ranks and on every transport. -1 bytes: no transfer.
 [[nodiscard]] std::string mismatch_text(int sender, Index sent, int receiver, Index expected, int nth);
@@ -321,11 +321,12 @@ template <class Get>
 template <class Derived>
 class CommunicatorBase {
 public:
-    /// The ranks of one line along that axis, ordered by their coordinate. Ranks outside the mesh get a communicator of
-    /// size 1. Throws MeshError for an axis out of range or a mesh with ranks the communicator does not have.
-    [[nodiscard]] Derived split(DynamicMesh const& mesh, int axis) {
+    /// The ranks of mesh.along(axes, rank), in its order: `split(mesh, "tp")`, `split(mesh, {"dp", "tp"})`,
+    /// `split(mesh, 1)`. Ranks outside the mesh get a communicator of size 1. Throws MeshError for an axis that the
+    /// mesh does not have, or a mesh with ranks the communicator does not have.
+    [[nodiscard]] Derived split(DynamicMesh const& mesh, MeshAxes const& axes) {
         auto& self = static_cast<Derived&>(*this);
-        auto const [colour, key] = transport::mesh_line(mesh, axis, self.rank(), self.size());
+        auto const [colour, key] = transport::mesh_line(mesh, axes, self.rank(), self.size());
         return self.split(colour, key);
     }
     /// An exchange that is run once: what wait() of the result completes.

@@ -89,11 +89,9 @@ RESHARD_INLINE bool transport::InOrder::advance(bool may_block) {
 RESHARD_INLINE void transport::InOrder::wait() { static_cast<void>(advance(true)); }
 RESHARD_INLINE bool transport::InOrder::test() { return advance(false); }
 
-RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh, int axis, int rank, int ranks) {
-    if (axis < 0 || axis >= mesh.axes()) {
-        raise(ErrorCode::mesh,
-              concat("reshard::split: axis ", axis, " of a mesh with ", mesh.axes(), " axes. Fix: axes count from 0."));
-    }
+RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh, MeshAxes const& axes, int rank,
+                                                        int ranks) {
+    Indices const along = mesh.axis_numbers(axes);
     if (mesh.last_rank() >= ranks) {
         raise(ErrorCode::mesh,
               concat("reshard::split: the mesh holds rank ", mesh.last_rank(), " but the communicator has ", ranks,
@@ -101,11 +99,14 @@ RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh,
     }
     if (!mesh.contains(rank)) return {};
     Indices const at = mesh.coordinates(rank);
-    Index line = 0;
-    for (int a = 0; a < mesh.axes(); ++a) {
-        if (a != axis) line = line * mesh.extent(a) + at[a];
+    Index place = 0;
+    Index first = mesh.ordinal(rank);  // of its part
+    for (Index number : along) {
+        int const axis = static_cast<int>(number);
+        place = place * mesh.extent(axis) + at[axis];
+        first -= at[axis] * mesh.stride(axis);
     }
-    return {static_cast<int>(line), static_cast<int>(at[axis])};
+    return {static_cast<int>(first), static_cast<int>(place)};
 }
 
 RESHARD_INLINE std::string transport::mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {

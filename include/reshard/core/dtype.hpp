@@ -157,8 +157,8 @@ struct Float16 {
     }
 };
 
-/// Maps a C++ element type to its DType. Specialise it for a type of your own that has one of the layouts,
-/// e.g. `template <> struct reshard::DTypeOf<std::complex<float>> { static constexpr DType value = DType::c64; };`
+/// Maps a C++ element type to its DType. Specialise it for a type of your own that has one of the layouts, as
+/// core/complex.hpp does for std::complex<float>.
 template <class T>
 struct DTypeOf;
 

@@ -27,7 +27,7 @@ struct OpProperties {
 inline constexpr OpProperties op_properties[] = {
     //               identity  idempotent  bitwise  linear  ordered
     {"+",   "sum",       true,      false,   false,   true,   false},
-    {"avg", "avg",      false,      false,   false,   true,   false},
+    {"avg", "avg",      false,       true,   false,   true,   false},
     {"<",   "min",       true,       true,   false,  false,    true},
     {">",   "max",       true,       true,   false,  false,    true},
     {"*",   "product",   true,      false,   false,  false,   false},
@@ -64,8 +64,10 @@ inline constexpr int reduce_count = sizeof(detail::op_properties) / sizeof(detai
 [[nodiscard]] constexpr bool is_ordered(Reduce op) noexcept { return detail::properties_of(op).is_ordered; }
 
 /// Whether `op` can be folded over elements of `dtype`: arithmetic on numbers, bits on integers and booleans,
-/// averages on floats (an average of integers would be rounded, and silently).
+/// averages on floats (an average of integers would be rounded, and silently); of complex numbers sums and averages,
+/// which are those of two floats (as torch.distributed has them).
 [[nodiscard]] constexpr bool supports(Reduce op, DType dtype) noexcept {
+    if (dtype == DType::c64) return is_linear(op);
     if (is_bitwise(op)) return is_integer(dtype) || dtype == DType::boolean;
     if (op == Reduce::avg) return is_floating(dtype);
     return is_floating(dtype) || is_integer(dtype);

@@ -47,7 +47,7 @@ namespace detail {
 }
 
 /// What a rank has of a tensor that is read or made whole, as plan(R, P) has it: on Partial axes coordinate 0 has the
-/// values and the others the identity of `op`; where the op is idempotent (min, max) all have the values.
+/// values and the others the identity of `op`; where the op is idempotent (avg, min, max) all have the values.
 struct PartialPart {
     bool has_values = true;
     Reduce op = Reduce::sum;  ///< of the axes along which others have identities

@@ -135,7 +135,8 @@ consteval bool check_types() {
     }
     static_assert(check_ops<From, S>() && check_ops<To, T>(),
                   "reshard: a Partial op is not defined for this element type: bit operations need integers, "
-                  "averages need floats. Fix: use an op that the element type supports.");
+                  "averages need floats, complex numbers have sums and averages only. Fix: use an op that the element "
+                  "type supports.");
     return true;
 }
 

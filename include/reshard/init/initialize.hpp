@@ -154,12 +154,6 @@ inline void check_partial(LocalTensor const& tensor) {
     for (int axis = 0; axis < tensor.distribution.mesh().axes(); ++axis) {
         PlacementForm const& placement = tensor.distribution.signature()[axis];
         if (!placement.is_partial()) continue;
-        if (!has_identity(placement.op())) {
-            raise(ErrorCode::transition,
-                  concat("reshard::initialize: tensor '", tensor.name, "' is ", to_string(tensor.distribution),
-                         ": values cannot become Partial<avg>: an average has no identity to fill with. "
-                         "Fix: use Partial<> (sum), or initialise it whole or sharded."));
-        }
         if (!supports(placement.op(), tensor.view.dtype())) {
             raise(ErrorCode::dtype, concat("reshard::initialize: tensor '", tensor.name, "': ", name(placement.op()),
                                            " is not defined for ", name(tensor.view.dtype()),

@@ -29,7 +29,7 @@ void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_by
 void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept;
 
 /// x = x * multiply / divide for every element, in float for 16-bit floats, rounded once: what lies between a sum and
-/// an average. \pre is_floating(dtype); divide != 0; box.element_bytes == bytes(dtype).
+/// an average. \pre supports(Reduce::avg, dtype); divide != 0; box.element_bytes == bytes(dtype).
 void scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply, Index divide) noexcept;
 
 }  // namespace reshard::inline v0

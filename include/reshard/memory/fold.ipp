@@ -78,6 +78,10 @@ void for_each_run(std::byte* base, StridedBox const& box, Body&& body) noexcept 
 RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index slot_stride_bytes, Index count,
                          StridedBox const& slot_box, std::byte* destination, StridedBox const& destination_box,
                          Index divisor) noexcept {
+    if (dtype == DType::c64) {
+        return fold(op, DType::f32, sources, slot_stride_bytes, count, floats_of(slot_box), destination,
+                    floats_of(destination_box), divisor);
+    }
     detail::LoopNest nest = detail::loop_nest(slot_box, destination_box);
     if (nest.empty || count < 1) return;
     detail::FoldRun run;
@@ -101,6 +105,7 @@ RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index
 }
 
 RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, StridedBox const& box) noexcept {
+    if (dtype == DType::c64) return fill_identity(op, DType::f32, base, floats_of(box));
     detail::with_number(dtype, [&]<class T>() {
         T value = static_cast<T>(detail::identity_of<detail::Accumulator<T>>(op));
         if (dtype == DType::boolean && op == Reduce::band) value = static_cast<T>(1);
@@ -111,6 +116,7 @@ RESHARD_INLINE void fill_identity(Reduce op, DType dtype, std::byte* base, Strid
 }
 
 RESHARD_INLINE void scale(DType dtype, std::byte* base, StridedBox const& box, Index multiply, Index divide) noexcept {
+    if (dtype == DType::c64) return scale(DType::f32, base, floats_of(box), multiply, divide);
     detail::with_number(dtype, [&]<class T>() {
         using A = detail::Accumulator<T>;
         if constexpr (std::is_floating_point_v<A>) {

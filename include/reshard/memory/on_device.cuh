@@ -181,6 +181,13 @@ public:
     }
     /// One launch, conversion included.
     void fold(FoldWork const& work) const override {
+        if (work.dtype == DType::c64) {  // which nothing converts
+            FoldWork floats = work;
+            floats.dtype = DType::f32;
+            floats.slots.box = floats_of(work.slots.box);
+            floats.to.box = floats_of(work.to.box);
+            return fold(floats);
+        }
         Conversion const& change = work.to.conversion;
         auto const box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes,
                                           work.addends, work.to.base, work.to.box, work.divisor);
@@ -193,10 +200,12 @@ public:
                      [&]<class A>() { launch(detail::fold_cast_kernel<A, detail::FoldCastBox>, cast, box.loops); });
     }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
+        if (dtype == DType::c64) return fill_identity(op, DType::f32, to, floats_of(box));
         auto const filled = detail::identity_box(op, dtype, to, box);
         launch(detail::fill_box_kernel<detail::FillBox>, filled, filled.loops);
     }
     void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
+        if (dtype == DType::c64) return scale(DType::f32, to, floats_of(box), multiply, divide);
         auto const scaled = detail::scale_box(dtype, to, box, multiply, divide);
         launch(detail::scale_box_kernel<detail::ScaleBox>, scaled, scaled.loops);
     }

@@ -38,8 +38,8 @@ namespace reshard::inline v0 {
 }
 [[noreturn]] RESHARD_INLINE void detail::raise_fills_average() {
     raise(ErrorCode::transition,
-          "reshard::plan: whole or sharded data cannot become Partial<avg>: an average has no "
-          "identity to fill with. Fix: use Partial<> (sum) and scale, or keep the tensor as it is.");
+          "reshard::plan: only sums, and copies on one mesh, become Partial<avg>: an average has no "
+          "identity to fill with. Fix: move to Replicate first; copies owe an average as they are.");
 }
 
 RESHARD_INLINE Exchange detail::plan_within(Steps const& steps, Step const& step, Index rank) {
@@ -166,15 +166,21 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
                                          " both fold or scale, so that values are rounded twice. "
                                          "Fix: carry out one after the other, or plan the whole way at once.");
     }
+    // Copies that owe an average are folded with a rounding that other addends of the same value do not have.
+    auto const averaged = [](DynamicDistribution const& from, DynamicDistribution const& to, bool between) {
+        unsigned axes = 0;
+        for (int axis = 0; axis < from.mesh().axes() && !between; ++axis) {
+            bool const owes = to.placement(axis) == Placement::partial(Reduce::avg);
+            if (owes && from.signature()[axis].is_replicate()) axes |= 1U << axis;
+        }
+        return axes;
+    };
     bool const across = first.is_across() || next.is_across();
-    bool averages = !across && fills_average(first.from().signature(), next.to().signature());
-    for (PlacementForm const& placement : next.to().signature().placements) {
-        averages = averages || (across && placement.is_partial() && placement.op() == Reduce::avg);
-    }
-    if (averages) {
+    if ((averaged(first.from(), first.to(), first.is_across()) | averaged(next.from(), next.to(), next.is_across())) !=
+        averaged(first.from(), next.to(), across)) {
         raise(ErrorCode::transition, text() +
-                                         " end in averages, which have no identity to fill with. "
-                                         "Fix: carry out one after the other.");
+                                         " owe averages of copies on the way or at the end, which are rounded in "
+                                         "another way. Fix: carry out one after the other.");
     }
     Plan<> const whole = across ? plan_across(first.from(), next.to()) : plan(first.from(), next.to());
     return Plan<>(whole.from(), whole.to(), across, first.ranks_per_node_, first.relayed_);

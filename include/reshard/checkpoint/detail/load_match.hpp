@@ -118,10 +118,6 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
     for (int axis = 0; axis < to.mesh().axes(); ++axis) {
         if (!to.signature()[axis].is_partial()) continue;
         Reduce const op = to.signature()[axis].op();
-        if (op == Reduce::avg) {
-            raise_wanted(ErrorCode::transition, target.name,
-                         "Pavg has no identity to fill with. Fix: load as R and average later, or use P+.");
-        }
         if (!supports(op, dtype)) {
             raise_wanted(ErrorCode::dtype, target.name,
                          concat(name(op), " is not defined for ", name(dtype),

@@ -130,7 +130,7 @@ inline void check_dtype(planning::Steps const& steps, ValueChange const& change)
     };
     require(planning::StepKind::fold, " is not defined for ", dtype);
     require(planning::StepKind::fill, " has no identity for ", change.to);
-    if (change.averages && !is_floating(dtype)) {
+    if (change.averages && !supports(Reduce::avg, dtype)) {
         raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
                                        " would be rounded. Fix: keep integers as P+ until they are whole."));
     }

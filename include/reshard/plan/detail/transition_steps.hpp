@@ -203,8 +203,10 @@ private:
             }
             if (change == AxisChange::fold) resolve(axis);
             bool const fills = change == AxisChange::fill || (change == AxisChange::fold && target.is_partial());
-            // An alias costs nothing locally; in an exchange it is cheaper to bring the data to one rank only.
-            if (!fills && (change != AxisChange::alias || !is_collective())) continue;
+            // An alias costs nothing locally; in an exchange it is cheaper to bring the data to one rank only, where
+            // the others have an identity to hold.
+            bool const aliases = !is_collective() || !has_identity(target.op());
+            if (!fills && (change != AxisChange::alias || aliases)) continue;
             fill(target.op());
             if (is_collective()) needed.cut(axis);
         }

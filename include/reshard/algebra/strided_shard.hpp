@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/algebra/strided_shard.hpp
+/// \brief  Distributions that PyTorch's DTensor writes with _StridedShard.
+/// \depends notation; <vector>. Cost: all parts of a dimension are compared.
+///
+/// _StridedShard(dim, split_factor=f) cuts what the axes before it left into f pieces as torch.chunk does, each piece
+/// into one part per rank, and rank i has part i of every piece (torch 2.10 and later). Where parts are even that is
+/// another order of axes or a block-cyclic cut, which have names here. Where they are not, the last piece is cut at
+/// other places than the others, and what a rank has is no regular section: a plan could not count it in closed form.
+#pragma once
+
+#include <reshard/algebra/notation.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0 {
+
+namespace detail {
+
+using Runs = std::vector<Interval>;
+
+/// Elements [begin, end) of a list of runs, counted along it, behind what `to` has.
+inline void append_slice(Runs& to, Runs const& list, Index begin, Index end) {
+    Index before = 0;
+    for (Interval run : list) {
+        Interval const part = intersect({run.begin, run.end}, {run.begin + begin - before, run.begin + end - before});
+        before += run.size();
+        if (part.empty()) continue;
+        if (!to.empty() && to.back().end == part.begin) {
+            to.back().end = part.end;
+        } else {
+            to.push_back(part);
+        }
+    }
+}
+
+/// What _StridedShard leaves of a list to one rank; Shard, with a factor of 1.
+[[nodiscard]] inline Runs strided_part(Runs const& list, Index factor, Index parts, Index i) {
+    Index size = 0;
+    for (Interval run : list) size += run.size();
+    Runs result;
+    for (Index j = 0; j < factor; ++j) {
+        Interval const piece = part({}, size, factor, j);
+        if (piece.empty()) break;
+        Interval const cut = part({}, piece.size(), parts, i);
+        append_slice(result, list, piece.begin + cut.begin, piece.begin + cut.end);
+    }
+    return result;
+}
+
+/// The cuts of one dimension by DTensor's axes, first cut first.
+class StridedCuts {
+public:
+    StridedCuts(DynamicMesh const& mesh, DynamicShape const& shape, int dim, AxisList const& axes,
+                Indices const& factors)
+        : mesh_(mesh), shape_(shape), dim_(dim), axes_(axes), factors_(factors) {}
+
+    /// Finds placements, and an order of the axes, that make the same parts.
+    [[nodiscard]] bool find(Placements& placements, AxisList& order) const {
+        Placements chunks;
+        for (int axis = 0; axis < mesh_.axes(); ++axis) chunks.push_back(Placement::replicate());
+        for (int axis : axes_) chunks[axis] = Placement::shard(dim_);
+        AxisList const turned = decoded();
+        if (turned.size() == axes_.size() && fits(chunks, turned)) {
+            for (int axis : turned) order.push_back(static_cast<std::int8_t>(axis));
+            return true;
+        }
+        int const last = axes_.back();
+        Index span = shape_.extent(dim_);  // of the first piece before the last cut
+        for (int i = 0; i + 1 < axes_.size(); ++i) span = part({}, span, mesh_.extent(axes_[i]), 0).size();
+        Index const block = ceil_div(ceil_div(span, factors_[last]), mesh_.extent(last));
+        Placements other = chunks;
+        other[last] = Placement::shard(dim_, {SplitKind::cyclic, larger(block, Index{1}), {}});
+        bool found = fits(other, {});
+        if (!found && axes_.size() == 1) {
+            std::vector<Index> ends{0};
+            for (Index i = 0; i < mesh_.extent(last); ++i) {
+                ends.push_back(ends.back());
+                for (Interval run : strided_part(whole(), factors_[last], mesh_.extent(last), i)) {
+                    ends.back() += run.size();
+                }
+            }
+            IndexList const positions(ends.data(), static_cast<Index>(ends.size()));
+            other[last] = Placement::shard(dim_, Boundaries(positions).rule(0, 0));
+            found = fits(other, {});
+        }
+        if (found) placements[last] = other[last];
+        return found;
+    }
+
+private:
+    [[nodiscard]] Runs whole() const { return {Interval{0, shape_.extent(dim_)}}; }
+    /// The order in which these axes cut, if they are one: the factor of an axis is the product of the extents of later
+    /// axes that cut before it.
+    [[nodiscard]] AxisList decoded() const {
+        std::vector<std::int8_t> order;
+        for (int i = axes_.size() - 1; i >= 0; --i) {
+            Index product = 1;
+            std::size_t place = 0;
+            while (product < factors_[axes_[i]] && place < order.size()) product *= mesh_.extent(order[place++]);
+            if (product != factors_[axes_[i]]) return {};
+            order.insert(order.begin() + static_cast<std::ptrdiff_t>(place), axes_[i]);
+        }
+        AxisList result;
+        for (std::int8_t axis : order) result.push_back(axis);
+        return result;
+    }
+    [[nodiscard]] bool fits(Placements const& placements, AxisList const& order) const {
+        DynamicDistribution const ours(mesh_, shape_, placements, order);
+        Indices at;
+        for (int axis = 0; axis < mesh_.axes(); ++axis) at.push_back(0);
+        return fits_from(ours, at, 0, whole());
+    }
+    [[nodiscard]] bool fits_from(DynamicDistribution const& ours, Indices& at, int next, Runs const& held) const {
+        if (next == axes_.size()) {
+            IndexSet const set = ours.index_set(at, dim_).simplified();
+            bool same = set.segments() == static_cast<Index>(held.size());
+            for (std::size_t i = 0; same && i < held.size(); ++i) same = set.segment(static_cast<Index>(i)) == held[i];
+            return same;
+        }
+        int const axis = axes_[next];
+        for (at[axis] = 0; at[axis] < mesh_.extent(axis); ++at[axis]) {
+            Runs const part = strided_part(held, factors_[axis], mesh_.extent(axis), at[axis]);
+            if (!fits_from(ours, at, next + 1, part)) return false;
+        }
+        return true;
+    }
+
+    DynamicMesh const& mesh_;
+    DynamicShape const& shape_;
+    int dim_;
+    AxisList const& axes_;
+    Indices const& factors_;
+};
+
+}  // namespace detail
+
+/// The distribution in which every rank has what DTensor gives it for these placements, where axis a with a split
+/// factor above 1 is _StridedShard(placements[a].dim(), split_factor=split_factors[a]):
+///
+///     from_strided_shard(mesh, shape, {Placement::shard(0), Placement::shard(0)}, {4, 1})   // (S0,S0)@1,0
+///
+/// Throws PlacementError for factors that make no sense, and where no rule makes these parts.
+[[nodiscard]] inline DynamicDistribution from_strided_shard(DynamicMesh const& mesh, DynamicShape const& shape,
+                                                            Placements placements, Indices const& split_factors) {
+    if (split_factors.size() != mesh.axes() || placements.size() != mesh.axes()) {
+        raise(ErrorCode::placement, concat("reshard::from_strided_shard: ", placements.size(), " placements and ",
+                                           split_factors.size(), " split factors for a mesh of ", mesh.axes(),
+                                           " axes. Fix: give one of each per mesh axis; 1 for Shard."));
+    }
+    AxisList cuts[max_rank];
+    unsigned strided = 0;
+    for (int axis = 0; axis < mesh.axes(); ++axis) {
+        Placement const& placement = placements[axis];
+        bool const chunks = placement.is_shard() && placement.split() == SplitKind::chunk;
+        if (split_factors[axis] < 1 || (split_factors[axis] > 1 && !chunks)) {
+            raise(ErrorCode::placement, concat("reshard::from_strided_shard: a split factor of ", split_factors[axis],
+                                               " for ", to_string(placement), " on mesh axis ", axis,
+                                               ". Fix: give 1, or more for a shard cut by chunks."));
+        }
+        if (split_factors[axis] > 1) strided |= 1U << axis;
+        bool const exists = placement.is_shard() && placement.dim() >= 0 && placement.dim() < shape.rank();
+        if (exists) cuts[placement.dim()].push_back(static_cast<std::int8_t>(axis));
+    }
+    AxisList order;
+    for (int dim = 0; dim < shape.rank(); ++dim) {
+        int first = -1;
+        bool chunks = true;
+        for (int axis : cuts[dim]) {
+            if (first < 0 && ((strided >> axis) & 1U) != 0) first = axis;
+            chunks = chunks && placements[axis].split() == SplitKind::chunk;
+        }
+        if (first < 0) continue;
+        if (chunks && detail::StridedCuts(mesh, shape, dim, cuts[dim], split_factors).find(placements, order)) continue;
+        Index const factor = split_factors[first];
+        Index const extent = shape.extent(dim);
+        bool const views = cuts[dim].size() == 1 && extent % factor == 0;
+        raise(ErrorCode::placement,
+              concat("reshard::from_strided_shard: _StridedShard(", dim, ", split_factor=", factor, ") on mesh axis ",
+                     first, " of ", to_string(mesh), " cuts the ", extent, " elements of dimension ", dim,
+                     " into parts that no rule makes. Fix: ",
+                     views ? concat("view the dimension as [", factor, ",", extent / factor, "] and shard dimension ",
+                                    dim + 1, ", which is the same memory.")
+                           : concat("redistribute it to Shard(", dim, ") in PyTorch first.")));
+    }
+    return DynamicDistribution(mesh, shape, placements, order);
+}
+
+}  // namespace reshard::inline v0

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/algebra/strided_shard.hpp: parts as PyTorch computed them, see bench/peers/dtensor_boxes.py.
+#include <reshard/algebra/strided_shard.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+using namespace reshard;
+
+/// "0+2,9+2": what a rank has, in runs; of the first `dims` dimensions as one, of which all but the last are whole.
+std::string runs_of(DynamicDistribution const& distribution, Index rank, int dims) {
+    IndexSet const set = distribution.index_set(distribution.mesh().coordinates(rank), dims - 1);
+    Index const pieces = dims == 1 ? 1 : distribution.shape().extent(0);
+    std::vector<Interval> runs;
+    for (Index piece = 0; piece < pieces; ++piece) {
+        for (Index k = 0; k < set.segments(); ++k) {
+            Index const begin = piece * distribution.shape().extent(dims - 1) + set.segment(k).begin;
+            if (runs.empty() || runs.back().end != begin) runs.push_back({begin, begin});
+            runs.back().end += set.segment(k).size();
+        }
+    }
+    std::string text;
+    for (Interval run : runs) text += concat(text.empty() ? "" : ",", run.begin, "+", run.size());
+    return text.empty() ? "-" : text;
+}
+
+Indices numbers(std::string text) {
+    std::replace(text.begin(), text.end(), ',', ' ');
+    std::istringstream words(text);
+    Indices result;
+    for (Index number = 0; words >> number;) result.push_back(number);
+    return result;
+}
+
+std::string refusal(DynamicMesh const& mesh, DynamicShape const& shape, Placements const& placements,
+                    Indices const& factors) {
+    try {
+        return to_string(from_strided_shard(mesh, shape, placements, factors));
+    } catch (PlacementError const& error) {
+        return error.what();
+    }
+}
+
+}  // namespace
+
+TEST_SUITE("algebra/strided_shard") {
+    TEST_CASE("every rank has what DTensor gives it, or nothing is made") {
+        auto const file = std::filesystem::path(__FILE__).parent_path() / "data/dtensor_strided.txt";
+        std::ifstream lines(file);
+        REQUIRE_MESSAGE(lines, file.string(), " is not there");
+        int made = 0;
+        int viewed = 0;
+        int refused = 0;
+        for (std::string line; std::getline(lines, line);) {
+            if (line.starts_with("#")) continue;
+            CAPTURE(line);
+            std::istringstream words(line);
+            std::string mesh_text;
+            std::string factor_text;
+            Index extent = 0;
+            words >> mesh_text >> extent >> factor_text;
+            DynamicMesh const mesh(numbers(mesh_text.substr(1, mesh_text.size() - 2)));
+            Indices factors = numbers(factor_text);
+            Placements placements;
+            for (Index& factor : factors) {
+                placements.push_back(factor == 0 ? Placement::replicate() : Placement::shard(0));
+                factor = std::max<Index>(factor, 1);
+            }
+            DynamicDistribution ours;
+            int dims = 1;
+            try {
+                ours = from_strided_shard(mesh, Shape{extent}, placements, factors);
+                ++made;
+            } catch (PlacementError const& error) {
+                ++refused;
+                if (std::string(error.what()).find("Fix: view the dimension as [") == std::string::npos) continue;
+                ++viewed;  // the remedy is one
+                dims = 2;
+                Index const factor = *std::max_element(factors.begin(), factors.end());
+                for (Placement& placement : placements) {
+                    if (placement.is_shard()) placement = Placement::shard(1);
+                }
+                ours = distribution(mesh, Shape{factor, extent / factor}, placements);
+            }
+            CAPTURE(to_string(ours));
+            for (Index rank = 0; rank < mesh.size(); ++rank) {
+                CAPTURE(rank);
+                std::string theirs;
+                words >> theirs;
+                CHECK(runs_of(ours, rank, dims) == theirs);
+            }
+        }
+        CHECK(made >= 70);
+        CHECK(viewed >= 5);
+        CHECK(refused >= 25);
+    }
+
+    TEST_CASE("what even parts are called") {
+        Placements const both{Placement::shard(0), Placement::shard(0)};
+        CHECK(refusal(Mesh{2, 4}, Shape{64, 3}, both, {4, 1}) == "(2,4):(S0,S0)@1,0");
+        CHECK(refusal(Mesh{2, 4}, Shape{64, 3}, both, {1, 1}) == "(2,4):(S0,S0)");
+        CHECK(refusal(Mesh{2, 4}, Shape{3, 64}, {Placement::shard(0), Placement::shard(1)}, {1, 2}) ==
+              "(2,4):(S0,S1:cyc8)");
+        CHECK(refusal(Mesh{2, 4}, Shape{64}, both, {1, 2}) == "(2,4):(S0,S0:cyc4)");
+        CHECK(refusal(Mesh{3}, Shape{3}, {Placement::shard(0)}, {5}) == "(3):(S0[0,3,3,3])");  // pieces of one
+    }
+
+    TEST_CASE("what is refused, and why") {
+        CHECK(
+            refusal(Mesh{2}, Shape{4, 15}, {Placement::shard(1)}, {3}) ==
+            "reshard::from_strided_shard: _StridedShard(1, split_factor=3) on mesh axis 0 of (2) cuts the 15 elements "
+            "of dimension 1 into parts that no rule makes. Fix: view the dimension as [3,5] and shard dimension 2, "
+            "which is the same memory.");
+        CHECK(refusal(Mesh{2}, Shape{16}, {Placement::shard(0)}, {3})
+                  .find("Fix: redistribute it to Shard(0) in PyTorch first.") != std::string::npos);
+        CHECK(refusal(Mesh{2}, Shape{16}, {Placement::shard(0, {SplitKind::balanced, 0, {}})}, {2}) ==
+              "reshard::from_strided_shard: a split factor of 2 for S0:bal on mesh axis 0. Fix: give 1, or more for a "
+              "shard cut by chunks.");
+        CHECK(refusal(Mesh{2}, Shape{16}, {Placement::shard(0)}, {0}).find("a split factor of 0") != std::string::npos);
+        CHECK(refusal(Mesh{2}, Shape{16}, {Placement::shard(0)}, {1, 1}).find("1 placements and 2 split factors") !=
+              std::string::npos);
+        CHECK(refusal(Mesh{2}, Shape{16}, {Placement::shard(1)}, {2}).find("has no dimension 1") != std::string::npos);
+    }
+}

@@ -108,6 +108,29 @@ TEST_SUITE("exec/collectives") {
         });
     }
 
+    TEST_CASE("along several axes: their ranks in the order of the axes given") {
+        auto const mesh = Mesh{2, 3, 2}.named("pp", "dp", "tp");
+        run_on_threads(12, [&](ThreadCommunicator& comm) {
+            int const pp = comm.rank() / 6;
+            std::vector<float> memory{static_cast<float>(comm.rank())};
+            std::vector<float> all(6);
+            TensorView<float> const view(memory.data(), Shape{1});
+            all_gather(view, TensorView<float>(all.data(), Shape{6}), comm, mesh, {"tp", "dp"});
+            std::vector<float> want;
+            for (int t = 0; t < 2; ++t)
+                for (int d = 0; d < 3; ++d) want.push_back(static_cast<float>(pp * 6 + d * 2 + t));
+            CHECK(all == want);
+            std::vector<float> part(1);
+            reduce_scatter(TensorView<float const>(all.data(), Shape{6}), TensorView<float>(part.data(), Shape{1}),
+                           comm, mesh, {"tp", "dp"});
+            CHECK(part[0] == 6 * memory[0]);
+            broadcast(TensorView<float>(part.data(), Shape{1}), comm, mesh, {2, 1}, 4);  // tp 1, dp 1
+            CHECK(part[0] == static_cast<float>(6 * (pp * 6 + 3)));
+            all_reduce(view, comm, mesh, {"dp", "pp", "tp"});
+            CHECK(memory[0] == 66);
+        });
+    }
+
     TEST_CASE("an axis may be named; others, and tensors of too many dimensions, are refused") {
         auto const mesh = Mesh{2, 2}.named("dp", "tp");
         run_on_threads(4, [&](ThreadCommunicator& comm) {
@@ -116,9 +139,9 @@ TEST_SUITE("exec/collectives") {
             all_reduce(view, comm, mesh, "dp", Reduce::max);
             CHECK(memory[0] == static_cast<float>(2 + comm.rank() % 2));
             CHECK_THROWS_WITH_AS(all_reduce(view, comm, mesh, "pp"), doctest::Contains("pp"), MeshError);
-            CHECK_THROWS_WITH_AS(all_reduce(view, comm, mesh, 2), doctest::Contains("axis 2 of the mesh"), MeshError);
+            CHECK_THROWS_WITH_AS(all_reduce(view, comm, mesh, 2), doctest::Contains("2"), MeshError);
             CHECK_THROWS_WITH_AS(broadcast(view, comm, mesh, 0, 2),
-                                 doctest::Contains("coordinate 2 along an axis of 2"), MeshError);
+                                 doctest::Contains("root 2 of 2 ranks along the axes"), MeshError);
             DynamicView const deep = TensorView<float>(memory.data(), Shape{1, 1, 1, 1, 1, 1, 1, 1});
             CHECK_THROWS_WITH_AS(all_reduce(deep, comm, mesh, 0), doctest::Contains("Fix: flatten the tensor"),
                                  ShapeError);

@@ -19,6 +19,7 @@ ROOMS = {  # room: the rooms it may use
     "core": [],
     "algebra": ["core"],
     "memory": ["core"],
+    "interop": ["core"],
     "plan": ["core", "algebra"],
     "comm": ["core", "algebra", "memory"],
     "exec": ["core", "algebra", "memory", "plan", "comm"],

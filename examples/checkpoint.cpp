@@ -135,7 +135,7 @@ void load_model(Arguments const& arguments, C& comm) {
     to.check_ranks(comm.size());
     std::vector<PlacedTensor> targets;
     std::uint64_t seed = arguments.seed;
-    demo::together(comm, [&] {  // a trainer knows its list; this program takes the checkpoint's
+    reshard::agree_on_errors(comm, [&] {  // a trainer knows its list; this program takes the checkpoint's
         Checkpoint const checkpoint = Checkpoint::open(arguments.folder);
         targets = targets_of(checkpoint.manifest(), to);
         for (auto const& [key, value] : checkpoint.manifest().metadata) {
@@ -145,7 +145,7 @@ void load_model(Arguments const& arguments, C& comm) {
     demo::ModelPart part(targets, comm.rank());
     part.forget();
     LoadReport const report = load(arguments.folder, part.tensors(), comm, CooperativeRead{});
-    demo::together(comm, [&] { check_values(targets, part.tensors(), comm.rank(), seed); });
+    reshard::agree_on_errors(comm, [&] { check_values(targets, part.tensors(), comm.rank(), seed); });
     struct Sum {
         Index read = 0;
         Index verified = 0;

@@ -93,7 +93,7 @@ std::vector<Saved> save(std::string const& folder, std::vector<demo::MchShard>& 
 template <Communicator C>
 std::vector<Saved> read_saved(std::string const& folder, C& comm) {
     std::vector<demo::MchShard> shards;
-    demo::together(comm, [&] {
+    reshard::agree_on_errors(comm, [&] {
         MchCheckpoint files = MchCheckpoint::open(folder);
         for (std::string const& name : files.names()) {
             MchTable const& table = files.table(name);
@@ -123,7 +123,7 @@ Outcome change_ranks(Arguments const& arguments, std::string const& folder, std:
     barrier(comm);
     Traffic const before = comm.traffic();
     auto start = Clock::now();
-    demo::together(comm, [&] {
+    reshard::agree_on_errors(comm, [&] {
         MchCheckpoint files = MchCheckpoint::open(folder);
         for (Saved const& one : tables) {
             MchTable const current = one.table.on(cut_for(one.table, ranks));

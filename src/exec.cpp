@@ -3,6 +3,7 @@
 #include <reshard/comm/any_communicator.ipp>
 #include <reshard/comm/communicator.ipp>
 #include <reshard/comm/self.ipp>
+#include <reshard/comm/streams.ipp>
 #include <reshard/exec/batch.ipp>
 #include <reshard/exec/collectives.ipp>
 #include <reshard/exec/prepare.ipp>

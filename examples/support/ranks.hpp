@@ -3,6 +3,7 @@
 /// \brief  One program, two ways to start it: alone its ranks are threads, under mpirun they are processes.
 #pragma once
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/threads.hpp>
@@ -71,21 +72,6 @@ int run_ranks(char const* program, int ranks, int otherwise, Body&& body) {
 template <reshard::Communicator C>
 std::string ranks_text(C const& comm) {
     return reshard::concat(comm.size(), " ranks (", C::name, ")");
-}
-
-/// Work that concerns one rank alone, such as reading files: what fails on one fails on all, with the same error.
-template <class Work>
-void together(reshard::CommunicatorRef comm, Work&& work) {
-    reshard::Verdict verdict;
-    try {
-        work();
-    } catch (reshard::Error const& error) {
-        verdict.code = error.code();
-        verdict.reason = error.message();
-    }
-    verdict = comm.agree(std::move(verdict));
-    if (verdict.ok()) return;
-    reshard::raise(verdict.code, reshard::concat("rank ", verdict.rank, " of ", comm.size(), ": ", verdict.reason));
 }
 
 /// The text of rank 0, on every rank.

@@ -52,7 +52,7 @@ void load(std::string const& folder, std::string const& way, Model<Sum>& model, 
     } else if (way == "redundant") {
         demo::redundant_scatter(folder, tensors, comm);
     }
-    demo::together(comm, [&] {
+    reshard::agree_on_errors(comm, [&] {
         if (way == "windows") load_windows(folder, tensors, rank);
         if (way == "read") reshard::load(reshard::Checkpoint::open(folder), tensors, rank);
         Embedding& embedding = model.embedding();

@@ -47,7 +47,7 @@ public:
           resting_(layout.resting(used)),
           updated_(layout.optimizer(resting_)),
           value_(local_tensor<float>(resting_, rank)),
-          sum_(local_tensor<Sum>(gradient_of(used), rank)),
+          sum_(local_tensor<Sum>(reshard::adjoint(used), rank)),
           mean_(local_tensor<float>(updated_, rank)),
           square_(local_tensor<float>(updated_, rank)) {
         Plan<> const part = plan(resting_, updated_);
@@ -63,7 +63,7 @@ public:
 
     void add_to(Transitions& gather, Transitions& reduce, Transitions& spread) {
         used_ = gather.add(name_, plan(resting_, used_at_), value_.view());
-        gradient_ = reduce.add("gradient of " + name_, plan(gradient_of(used_at_), updated_), sum_.view());
+        gradient_ = reduce.add("gradient of " + name_, plan(reshard::adjoint(used_at_), updated_), sum_.view());
         if (!(updated_ == resting_)) {
             spread.add("updated " + name_, plan(updated_, resting_), after_.view(), value_.view());
         }

@@ -146,7 +146,7 @@ void train(Options const& options, Layout const& layout, ClickLog const& log, Co
         say_hidden(model, model.steps() - first, comm);
     }
     if (!options.curve.empty() && !curve.empty()) {
-        demo::together(comm, [&] {
+        reshard::agree_on_errors(comm, [&] {
             if (!speaks) return;
             write_text(options.curve + ".csv", curve_csv(curve));
             write_text(options.curve + ".svg", curve_svg(curve));
@@ -162,7 +162,7 @@ void train(Options const& options, Layout const& layout, ClickLog const& log, Co
 void run(Options const& options, CommunicatorRef comm, Trace* trace = nullptr) {
     Layout const layout(options.placement, comm.size());
     std::optional<ClickLog> log;
-    demo::together(comm, [&] {
+    reshard::agree_on_errors(comm, [&] {
         if (options.data.empty()) {
             log.emplace(options.model.fields, options.ids_per_field, options.model.seed);
         } else {

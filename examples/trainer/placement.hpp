@@ -11,7 +11,7 @@
 ///     S0    out features    R     S1    column parallel
 ///     S1    in features     S1    P+    row parallel
 ///
-/// Gradients are placed by the dual: R and P+ change places. So the gradient of W is Partial along the axes that cut
+/// Gradients are placed by adjoint(): R and P+ change places. So the gradient of W is Partial along the axes that cut
 /// the batch, and that of x along those that cut out features.
 #pragma once
 
@@ -171,11 +171,6 @@ inline DynamicDistribution bias_of(DynamicDistribution const& activations) {
         placements.push_back(features ? Placement::shard(0, placement.rule()) : Placement::replicate());
     }
     return DynamicDistribution(activations.mesh(), Shape{activations.shape().extent(1)}, placements);
-}
-
-/// How the gradient of a tensor is placed that is used as `used`: where a backward starts.
-inline DynamicDistribution gradient_of(DynamicDistribution const& used) {
-    return reshard::plan(used, used).adjoint().from();
 }
 
 }  // namespace trainer

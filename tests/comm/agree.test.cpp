@@ -8,6 +8,7 @@
 #include "support/allocations.hpp"
 #include "support/thrown.hpp"
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,26 @@ TEST_SUITE("comm/agree") {
             detail::agree_or_raise(comm, std::move(mine));
         });
         test::check_same(thrown, ErrorCode::out_of_memory, {"rank 1 of 3: reshard: out of memory."});
+    }
+
+    TEST_CASE("work that fails on some ranks throws the error of the lowest on all, and all can go on after it") {
+        std::vector<int> met(3, 0);
+        auto const thrown = test::thrown_by(3, [&](ThreadCommunicator& comm) {
+            agree_on_errors(comm, [&] { met[static_cast<std::size_t>(comm.rank())] = 1; });
+            CHECK(met == std::vector<int>{1, 1, 1});  // nobody is past it before all have done their work
+            agree_on_errors(comm, [&] {
+                if (comm.rank() == 1) raise(ErrorCode::io, "the disk is full. Fix: make room.");
+                if (comm.rank() == 2) throw std::runtime_error("the other one");
+            });
+        });
+        test::check_same(thrown, ErrorCode::io, {"rank 1 of 3: the disk is full. Fix: make room."});
+        auto const foreign = test::thrown_by(2, [&](ThreadCommunicator& comm) {
+            CHECK_THROWS_AS(agree_on_errors(comm, [&] { raise(ErrorCode::buffer, "no. Fix: yes."); }), BufferError);
+            agree_on_errors(comm, [&] {  // the communicator is whole
+                if (comm.rank() == 1) throw std::runtime_error("not ours. Fix: ask them.");
+            });
+        });
+        test::check_same(foreign, ErrorCode::user, {"rank 1 of 2: not ours. Fix: ask them."});
     }
 
     TEST_CASE("what fails is pending, what comes after it is left out, and the next agreement tells all") {

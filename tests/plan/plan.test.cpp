@@ -343,9 +343,18 @@ TEST_SUITE("plan/plan") {
         CHECK(plan(on2x4<R, S0>, on2x4<S1, R>).adjoint().from().shape() == DynamicShape(Shape{64, 32}));
     }
 
+    TEST_CASE("the adjoint of a distribution is where a backward starts, and its own inverse") {
+        for (char const* text : {"(2,2):(R,S0)", "(2,2):(P+,S1:bal)", "(2,2):(S0,S0)@1,0", "(2,2):(P+,R)"}) {
+            DynamicDistribution const used = parse(text, Shape{16, 16});
+            CHECK(plan(used, used).adjoint().from() == adjoint(used));
+            CHECK(adjoint(adjoint(used)) == used);
+        }
+    }
+
     TEST_CASE("only sums have adjoints") {
+        CHECK_THROWS_AS(static_cast<void>(adjoint(parse("(2):(P*)", Shape{4}))), TransitionError);
         CHECK_THROWS_WITH_AS(static_cast<void>(of("(2):(P>)", "(2):(R)", Shape{4}).adjoint()),
-                             "reshard::Plan::adjoint: Partial<max> is not a sum, so the transition has no adjoint. "
+                             "reshard::adjoint: Partial<max> is not a sum, so it has no adjoint. "
                              "Fix: only R, S and P+ are differentiated.",
                              TransitionError);
         CHECK_THROWS_AS(static_cast<void>(of("(2):(Pavg)", "(2):(R)", Shape{4}).adjoint()), TransitionError);

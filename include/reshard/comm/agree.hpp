@@ -11,7 +11,9 @@
 #include <string_view>  // string_view
 #include <utility>      // exchange
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0 {
+
+namespace detail {
 
 /// What is said of a rank without memory, where there may be none to write it down either.
 inline constexpr std::string_view no_memory_text =
@@ -62,6 +64,18 @@ void agree_or_raise(C&& comm, Verdict mine) {
     if (!all.ok()) raise(all.code, words_of(all, comm.size()));
 }
 
+}  // namespace detail
+
+/// Collective: every rank does `work` that concerns it alone, such as reading a file or taking memory, and none goes on
+/// unless all succeeded. What fails on one is thrown on all: the error of the lowest rank that failed, with its type
+/// and that rank in front. In `work` no other rank may be waited for.
+template <class C, class Work>
+void agree_on_errors(C&& comm, Work&& work) {
+    detail::agree_or_raise(comm, detail::verdict_of(work));
+}
+
+namespace detail {
+
 /// Collective where it fails: what a rank does ahead of a call that begins with an agreement. A rank that cannot fails
 /// that agreement, which the others are in.
 template <class C, class Work>
@@ -96,4 +110,5 @@ private:
     Verdict verdict_;
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace detail
+}  // namespace reshard::inline v0

@@ -137,20 +137,20 @@ private:
         std::vector<MchClaim> claims;
         std::vector<Index> words;
         std::vector<Index> all_words;
-        agree_or_raise(comm_, verdict_of([&] {
-                           Index total = 0;
-                           received.resize(ranks);
-                           for (std::size_t r = 0; r < ranks; ++r) {
-                               received[r].resize(static_cast<std::size_t>(arriving_[r]));
-                               total += arriving_[r];
-                           }
-                           claims.reserve(static_cast<std::size_t>(total + (total != 0 ? shard_.entries : 0)));
-                           words.resize(static_cast<std::size_t>(mch_report_words));
-                           all_words.resize(ranks * words.size());
-                           report_.reserve(static_cast<std::size_t>(MchReport::listed));
-                           result_.reserve(ranks * static_cast<std::size_t>(mch_fault_count * MchReport::listed));
-                           list_strays(received);
-                       }));
+        agree_on_errors(comm_, [&] {
+            Index total = 0;
+            received.resize(ranks);
+            for (std::size_t r = 0; r < ranks; ++r) {
+                received[r].resize(static_cast<std::size_t>(arriving_[r]));
+                total += arriving_[r];
+            }
+            claims.reserve(static_cast<std::size_t>(total + (total != 0 ? shard_.entries : 0)));
+            words.resize(static_cast<std::size_t>(mch_report_words));
+            all_words.resize(ranks * words.size());
+            report_.reserve(static_cast<std::size_t>(MchReport::listed));
+            result_.reserve(ranks * static_cast<std::size_t>(mch_fault_count * MchReport::listed));
+            list_strays(received);
+        });
         lists_.deliver(comm_);
         for (std::size_t r = 0; r < ranks; ++r) {
             for (MchStray const& stray : received[r]) {

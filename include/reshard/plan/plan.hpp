@@ -64,13 +64,15 @@ template <class View>
 [[nodiscard]] Cost cost_of(PlanValue const& plan, Index rank);
 [[nodiscard]] Exchange exchange_of(PlanValue const& plan, Index rank, int phase);
 [[nodiscard]] std::uint64_t hash_of(PlanValue const& plan) noexcept;
-/// R <-> P+, S <-> S. Throws TransitionError for reductions that are not sums.
-[[nodiscard]] DynamicDistribution dual(DynamicDistribution const& distribution);
 void digest(Digest& digest, DynamicDistribution const& distribution);
 
 struct RelayPlanning;  // plan/relay.hpp
 
 }  // namespace detail
+
+/// How the gradient of a tensor is placed that is used as `distribution` says: R and P+ change places, S stays. The
+/// adjoint of the adjoint is the distribution. Throws TransitionError for reductions that are not sums.
+[[nodiscard]] DynamicDistribution adjoint(DynamicDistribution const& distribution);
 
 template <class From = DynamicDistribution, class To = From>
 class Plan;
@@ -156,9 +158,9 @@ public:
         return detail::exchange_of(value(), rank, phase);
     }
 
-    /// The backward of this transition: R is dual to P+, S to itself; from and to change places.
+    /// The backward of this transition: from the adjoint of the target to that of the source.
     [[nodiscard]] Plan<> adjoint() const {
-        return Plan<>(detail::dual(target()), detail::dual(source()), across_, ranks_per_node_, relayed_);
+        return Plan<>(v0::adjoint(target()), v0::adjoint(source()), across_, ranks_per_node_, relayed_);
     }
 
     /// From the start of this plan to the end of `next` at once: the same value, bit for bit, as by the two, one after

@@ -129,7 +129,7 @@ RESHARD_INLINE std::uint64_t detail::hash_of(PlanValue const& plan) noexcept {
     return result.add(plan.across ? 1U : 0U).add_signed(plan.ranks_per_node).value();
 }
 
-RESHARD_INLINE DynamicDistribution detail::dual(DynamicDistribution const& distribution) {
+RESHARD_INLINE DynamicDistribution adjoint(DynamicDistribution const& distribution) {
     Placements placements = distribution.placements();
     for (Placement& placement : placements) {
         if (placement.is_shard()) continue;
@@ -138,8 +138,8 @@ RESHARD_INLINE DynamicDistribution detail::dual(DynamicDistribution const& distr
         } else if (placement.op() == Reduce::sum) {
             placement = Placement::replicate();
         } else {
-            raise(ErrorCode::transition, concat("reshard::Plan::adjoint: Partial<", name(placement.op()),
-                                                "> is not a sum, so the transition has no adjoint. "
+            raise(ErrorCode::transition, concat("reshard::adjoint: Partial<", name(placement.op()),
+                                                "> is not a sum, so it has no adjoint. "
                                                 "Fix: only R, S and P+ are differentiated."));
         }
     }

@@ -111,15 +111,15 @@ public:
     void run(LoadFiles const& files, ReadOptions const& reads) {
         for_each_window(schedule_, [&](std::span<Piece const> pieces) {
             ++report_.collectives.agreements;
-            agree_or_raise(comm_, verdict_of([&] {
-                               finish();  // with the window before: staging memory is needed again
-                               read(pieces, files, reads);
-                               if (spread_ == Spread::broadcast) {
-                                   lists_.make_room(comm_.size());
-                               } else {
-                                   list_needs(pieces);
-                               }
-                           }));
+            agree_on_errors(comm_, [&] {
+                finish();  // with the window before: staging memory is needed again
+                read(pieces, files, reads);
+                if (spread_ == Spread::broadcast) {
+                    lists_.make_room(comm_.size());
+                } else {
+                    list_needs(pieces);
+                }
+            });
             if (spread_ == Spread::broadcast) {
                 pass_all(pieces);
             } else {

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mirrors include/reshard/comm/streams.hpp. Ranks are threads here, each with its ends of socket pairs;
+// tests/consumer/runtime has the same as processes.
+#include <reshard/comm/streams.hpp>
+
+#include <doctest/doctest.h>
+
+#include "alike.hpp"
+#include "consumer/runtime/pipes.hpp"
+#include "policies.hpp"
+
+#include <reshard/comm/agree.hpp>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace reshard;
+
+namespace {
+static_assert(Communicator<StreamCommunicator>);
+
+struct Thrown {
+    ErrorCode code = ErrorCode::none;
+    std::string message;
+    [[nodiscard]] bool says(std::string const& part) const { return message.find(part) != std::string::npos; }
+};
+
+/// What body(comm) threw on each rank. A rank that returns closes its streams.
+template <class Body>
+std::vector<Thrown> run(int ranks, std::chrono::milliseconds deadline, Body const& body) {
+    auto const ends = runtime::socket_pairs(ranks);
+    REQUIRE(!ends.empty());
+    std::vector<Thrown> thrown(ends.size());
+    std::vector<std::thread> threads;
+    for (int r = 0; r != ranks; ++r) {
+        threads.emplace_back([&, r] {
+            auto const i = static_cast<std::size_t>(r);
+            try {
+                StreamCommunicator comm(std::make_unique<runtime::Pipes>(r, ends[i]), deadline);
+                body(comm);
+            } catch (Error const& error) {
+                thrown[i] = {error.code(), std::string(error.message())};
+            }
+        });
+    }
+    for (auto& thread : threads) thread.join();
+    return thrown;
+}
+void check_none(std::vector<Thrown> const& thrown) {
+    for (Thrown const& one : thrown) CHECK(one.message == "");
+}
+constexpr std::chrono::seconds patient{20};
+}  // namespace
+
+TEST_SUITE("comm/streams") {
+    TEST_CASE("keeps the promises of a communicator") {
+        for (int ranks : {1, 2, 3}) {
+            CAPTURE(ranks);
+            check_none(run(ranks, patient, [](StreamCommunicator& comm) {
+                test::conforms(comm);
+                test::refuses_a_second_start(comm);
+                test::moves_at_random(comm, 5, 20);
+            }));
+        }
+        for (auto const& one : test::different_payloads)
+            check_none(run(3, patient, [&](StreamCommunicator& comm) { test::notices_different_payloads(comm, one); }));
+    }
+
+    TEST_CASE("a rank that leaves fails those that wait for it, and they fail the others") {
+        auto const thrown = run(3, patient, [](StreamCommunicator& comm) {
+            static_cast<void>(comm.agree({}));
+            if (comm.rank() != 1) static_cast<void>(comm.agree({}));
+        });
+        CHECK(thrown[1].code == ErrorCode::none);
+        for (std::size_t r : {std::size_t{0}, std::size_t{2}}) {
+            CHECK(thrown[r].code == ErrorCode::peer_failed);
+            CHECK(thrown[r].says("rank 1 has ended and closed its streams"));
+            CHECK(thrown[r].says("in agree(). Fix: "));
+        }
+    }
+
+    TEST_CASE("a rank that never comes is late, by name, and late for all") {
+        auto const thrown = run(3, std::chrono::milliseconds(400), [](StreamCommunicator& comm) {
+            if (comm.rank() != 2) return static_cast<void>(comm.split(0, 0));
+            std::this_thread::sleep_for(std::chrono::milliseconds(900));
+            static_cast<void>(comm.split(0, 0));
+        });
+        CHECK((thrown[0].code == ErrorCode::deadline || thrown[1].code == ErrorCode::deadline));
+        for (Thrown const& one : thrown) CHECK(one.says("rank 2 is late"));
+        CHECK(thrown[2].code == ErrorCode::peer_failed);
+    }
+
+    TEST_CASE("ranks in different calls are told which") {
+        auto const thrown = run(2, patient, [](StreamCommunicator& comm) {
+            if (comm.rank() == 0) static_cast<void>(comm.agree({}));
+            if (comm.rank() == 1) comm.exchange({}, {}).wait();
+            static_cast<void>(comm.agree({}));
+        });
+        for (Thrown const& one : thrown) {
+            CHECK(one.code == ErrorCode::mismatch);
+            CHECK(one.says("agree()"));
+            CHECK(one.says("an exchange"));
+            CHECK(one.says("Fix: make all ranks call the same things"));
+        }
+    }
+
+    TEST_CASE("groups of the same ranks may be used in different orders") {
+        check_none(run(3, patient, [](StreamCommunicator& comm) {
+            StreamCommunicator a = comm.split(0, 0);
+            StreamCommunicator b = comm.split(0, 0);
+            std::vector<std::byte> const mine(1 << 20, std::byte{static_cast<unsigned char>(comm.rank())});
+            std::vector<std::byte> got_a(3 << 20);
+            std::vector<std::byte> got_b(3 << 20);
+            std::vector<Send> sends;
+            std::vector<Receive> to_a;
+            std::vector<Receive> to_b;
+            for (int r = 0; r != 3; ++r) {
+                StridedBox const box = test::box_of(1, {{1 << 20, 1}});
+                sends.push_back({r, mine.data(), box});
+                to_a.push_back({r, got_a.data() + (r << 20), box});
+                to_b.push_back({r, got_b.data() + (r << 20), box});
+            }
+            for (int round = 0; round != 3; ++round) {
+                if (comm.rank() == round) {
+                    auto second = b.exchange(sends, to_b);
+                    second.wait();
+                    a.exchange(sends, to_a).wait();
+                } else {
+                    auto first = a.exchange(sends, to_a);
+                    b.exchange(sends, to_b).wait();
+                    first.wait();
+                }
+            }
+            CHECK(got_a == got_b);
+            for (int r = 0; r != 3; ++r) CHECK(static_cast<int>(got_a[static_cast<std::size_t>((r << 20) + 5)]) == r);
+        }));
+    }
+
+    TEST_CASE("abort reaches all that were split from it") {
+        auto const thrown = run(3, patient, [](StreamCommunicator& comm) {
+            StreamCommunicator part = comm.split(comm.rank() == 0 ? 0 : 1, 0);
+            if (comm.rank() == 0) return part.abort(ErrorCode::user, "enough. Fix: less.");
+            while (true) test::agrees_on_nothing(part);
+        });
+        CHECK(thrown[0].code == ErrorCode::none);
+        for (std::size_t r : {std::size_t{1}, std::size_t{2}}) {
+            CHECK(thrown[r].code == ErrorCode::peer_failed);
+            CHECK(thrown[r].says("rank 0 failed: enough. Fix: less."));
+        }
+    }
+}

@@ -6,7 +6,8 @@
 # reshard_compile_together(TARGET FILE...): files of the current source folder. Each keeps its names to itself, since it
 # is included in a namespace of its own; so all its #include lines, which must stand at the beginning of a line, come
 # before, from a file of them that every such translation unit begins with. Files that specialise templates of the library
-# cannot be in a namespace, and those that define a macro for what they include share no includes: they are compiled alone.
+# cannot be in a namespace, and those that define a macro for what they include, or include what may not be there, share no
+# includes: they are compiled alone.
 function(reshard_compile_together target)
     if(NOT RESHARD_TESTS_TOGETHER)
         return()
@@ -21,7 +22,8 @@ function(reshard_compile_together target)
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
         file(STRINGS ${file} specialisations REGEX "^template <>")
         file(STRINGS ${file} directives REGEX "^#(define|include) " LIMIT_COUNT 1)
-        if(specialisations OR directives MATCHES "^#define")
+        file(STRINGS ${file} conditions REGEX "^#if __has_include")
+        if(specialisations OR conditions OR directives MATCHES "^#define")
             set_source_files_properties(${file} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
             continue()
         endif()

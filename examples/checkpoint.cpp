@@ -95,8 +95,7 @@ SaveOptions options_of(Arguments const& arguments) {
     return options;
 }
 
-template <Communicator C>
-void save_model(Arguments const& arguments, C& comm) {
+void save_model(Arguments const& arguments, CommunicatorRef comm) {
     demo::Target const from(arguments.from, comm.size());
     from.check_ranks(comm.size());
     auto const targets = targets_of(arguments, from);
@@ -129,8 +128,7 @@ void save_model(Arguments const& arguments, C& comm) {
                 demo::ranks_text(comm).c_str(), report.seconds);
 }
 
-template <Communicator C>
-void load_model(Arguments const& arguments, C& comm) {
+void load_model(Arguments const& arguments, CommunicatorRef comm) {
     demo::Target const to(arguments.to, comm.size());
     to.check_ranks(comm.size());
     std::vector<PlacedTensor> targets;
@@ -166,8 +164,7 @@ void load_model(Arguments const& arguments, C& comm) {
         static_cast<long long>(all.opens));
 }
 
-template <Communicator C>
-void verify_folder(Arguments const& arguments, C& comm) {
+void verify_folder(Arguments const& arguments, CommunicatorRef comm) {
     auto const report = verify_checkpoint(arguments.folder, comm);
     if (comm.rank() != 0) return;
     std::printf("%lld tensors in %lld extents of %lld files, %.1f MB read once: all as the manifest says\n",
@@ -192,18 +189,20 @@ int tell(Arguments arguments) {
         status = demo::run_ranks("reshard_checkpoint", ranks, ranks, body);
     };
     arguments.from = "(2,2):(R,S0)";
-    step("Four ranks hold the model twice, and save it once:", 4, [&](auto& comm) { save_model(arguments, comm); });
+    step("Four ranks hold the model twice, and save it once:", 4,
+         [&](CommunicatorRef comm) { save_model(arguments, comm); });
     arguments.to = "(3):(S1)";
-    step("Three ranks load it, cut along the other dimension:", 3, [&](auto& comm) { load_model(arguments, comm); });
+    step("Three ranks load it, cut along the other dimension:", 3,
+         [&](CommunicatorRef comm) { load_model(arguments, comm); });
     arguments.from = "(2,3):(S0,R)";
     arguments.dedup = "shared";
     arguments.in_background = true;
     arguments.seed = 43;
     step("Six ranks save another model into the same folder, in the background:", 6,
-         [&](auto& comm) { save_model(arguments, comm); });
-    step("Two ranks verify what is there now:", 2, [&](auto& comm) { verify_folder(arguments, comm); });
+         [&](CommunicatorRef comm) { save_model(arguments, comm); });
+    step("Two ranks verify what is there now:", 2, [&](CommunicatorRef comm) { verify_folder(arguments, comm); });
     arguments.to = "(2):(S0)";
-    step("And load it:", 2, [&](auto& comm) { load_model(arguments, comm); });
+    step("And load it:", 2, [&](CommunicatorRef comm) { load_model(arguments, comm); });
     return status;
 }
 
@@ -242,8 +241,8 @@ int main(int argc, char** argv) {
             int const otherwise = where.empty() ? 2 : demo::Target(where, 1).ranks();
             return demo::run_ranks("reshard_checkpoint", arguments.ranks, otherwise, body);
         };
-        if (save->parsed()) return run(arguments.from, [&](auto& comm) { save_model(arguments, comm); });
-        if (load->parsed()) return run(arguments.to, [&](auto& comm) { load_model(arguments, comm); });
+        if (save->parsed()) return run(arguments.from, [&](CommunicatorRef comm) { save_model(arguments, comm); });
+        if (load->parsed()) return run(arguments.to, [&](CommunicatorRef comm) { load_model(arguments, comm); });
         return tell(arguments);
     } catch (Error const& error) {
         std::fprintf(stderr, "reshard_checkpoint: %s\n", error.what());

@@ -146,8 +146,7 @@ void print_table(Checkpoint const& checkpoint, std::string const& path, std::str
     std::printf("\nEvery step of every tensor equals the file, bit for bit; bytes counted = planned = bound.\n");
 }
 
-template <Communicator C>
-void run(Arguments const& arguments, C& comm) {
+void run(Arguments const& arguments, CommunicatorRef comm) {
     bool const first = comm.rank() == 0;
     demo::TemporaryFolder made;
     std::string const path = demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers);
@@ -156,7 +155,7 @@ void run(Arguments const& arguments, C& comm) {
     auto const steps = static_cast<std::size_t>(demo::Chain::steps());
     std::vector<demo::StepRecord> mine(tensors.size() * steps);
     demo::Progress progress(checkpoint.total_bytes());
-    demo::MainJob<C> job(comm, checkpoint);
+    demo::MainJob job(comm, checkpoint);
     Index done = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         job.take(i, [&](std::size_t tensor, int step, demo::StepRecord const& record) {
@@ -186,5 +185,5 @@ int main(int argc, char** argv) {
     app.add_flag("--mmap", arguments.map, "map the files instead of reading them");
     int status = 0;
     if (!demo::parse_options(app, argc, argv, status)) return status;
-    return demo::run_ranks("reshard_demo", arguments.ranks, 4, [&](auto& comm) { run(arguments, comm); });
+    return demo::run_ranks("reshard_demo", arguments.ranks, 4, [&](CommunicatorRef comm) { run(arguments, comm); });
 }

@@ -67,8 +67,7 @@ void fail(Arguments const& arguments) {
 float value_at(int rank, Index i) { return static_cast<float>(rank * 1000 + i % 1000); }
 
 /// Exchanges until something happens, unless `turns` are over before. The culprit fails in the fourth exchange.
-template <Communicator C>
-void exchange(Arguments const& arguments, C& comm, Plan<> const& move, Tensor<float>& source,
+void exchange(Arguments const& arguments, CommunicatorRef comm, Plan<> const& move, Tensor<float>& source,
               Tensor<float>& destination, int turns) {
     auto job = prepare(move, comm, source.view(), destination.view());
     for (int turn = 0; turn < turns; ++turn) {
@@ -82,8 +81,7 @@ void exchange(Arguments const& arguments, C& comm, Plan<> const& move, Tensor<fl
 }
 
 /// What one rank lives to tell.
-template <Communicator C>
-void tell(Arguments const& arguments, C& comm) {
+void tell(Arguments const& arguments, CommunicatorRef comm) {
     int const rank = comm.rank();
     bool const culprit = rank == arguments.culprit;
     auto const rows = distribution(Mesh{comm.size()}, Shape{extent, extent}, "S0");
@@ -114,22 +112,21 @@ void tell(Arguments const& arguments, C& comm) {
     }
 }
 
-template <Communicator C>
-void run(Arguments const& arguments, C& comm) {
+void run(Arguments const& arguments, CommunicatorRef comm) {
     if (arguments.culprit >= comm.size()) {
         raise(ErrorCode::mesh, concat("--rank ", arguments.culprit, " of ", comm.size(),
                                       " ranks. Fix: name one of them, or start more: --ranks ", arguments.culprit + 1,
                                       ", or mpirun -n ", arguments.culprit + 1, " reshard_fail."));
     }
     bool const of_processes = arguments.what == "exit" || arguments.what == "kill" || arguments.what == "stop";
-    if (of_processes && C::name == "threads") {
+    if (of_processes && comm.name() == "threads") {
         raise(ErrorCode::user, concat("'", arguments.what,
                                       "' is the end of a process, and ranks that are threads have only one. Fix: "
                                       "mpirun -n 4 reshard_fail ",
                                       arguments.what, "."));
     }
     if (arguments.abort) {
-        auto ending = compose<AbortOnFailure>(std::move(comm));
+        auto ending = compose<AbortOnFailure>(comm.split(0, comm.rank()));
         tell(arguments, ending);
     } else {
         tell(arguments, comm);
@@ -157,5 +154,6 @@ int main(int argc, char** argv) {
     demo::RankOptions options;
     options.deadline = std::chrono::milliseconds(arguments.deadline);
     options.apart = arguments.apart;
-    return demo::run_ranks("reshard_fail", arguments.ranks, 4, options, [&](auto& comm) { run(arguments, comm); });
+    return demo::run_ranks("reshard_fail", arguments.ranks, 4, options,
+                           [&](CommunicatorRef comm) { run(arguments, comm); });
 }

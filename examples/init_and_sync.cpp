@@ -77,8 +77,7 @@ std::vector<TensorSpec> model(Arguments const& arguments) {
 
 /// A digest of all elements of the model and their places, each counted once: equal for every mesh only if the model
 /// is. Digests of elements are added, so that it does not matter who adds which.
-template <Communicator C>
-std::uint64_t digest_of_model(C& comm, Module const& module) {
+std::uint64_t digest_of_model(CommunicatorRef comm, Module const& module) {
     std::uint64_t mine = 0;
     for (LocalTensor const& tensor : module.tensors()) {
         DynamicMesh const& mesh = tensor.distribution.mesh();
@@ -108,8 +107,7 @@ std::string head(std::string const& text, int lines) {
     return begin < text.size() ? result + "    ...\n" : result;
 }
 
-template <Communicator C>
-void run(C& comm, Arguments const& arguments) {
+void run(CommunicatorRef comm, Arguments const& arguments) {
     int const rank = comm.rank();
     int const copies = comm.size() % 2 == 0 && comm.size() > 2 ? comm.size() / 2 : comm.size();
     DynamicMesh const mesh = Mesh{copies, comm.size() / copies};
@@ -172,5 +170,6 @@ int main(int argc, char** argv) {
     app.add_option("--scale", arguments.scale, "divides the model's sizes")->check(CLI::PositiveNumber);
     int status = 0;
     if (!demo::parse_options(app, argc, argv, status)) return status;
-    return demo::run_ranks("reshard_init_and_sync", arguments.ranks, 6, [&](auto& comm) { run(comm, arguments); });
+    return demo::run_ranks("reshard_init_and_sync", arguments.ranks, 6,
+                           [&](CommunicatorRef comm) { run(comm, arguments); });
 }

@@ -63,8 +63,9 @@ std::vector<std::string> const strategy_names{"all",     "redundant-scatter", "e
                                               "scatter", "broadcast",         "cooperative"};
 
 /// What all have in common: a load over a communicator, and its forecast.
-template <Communicator C, class Strategy>
-LoadReport load_with(Strategy const& strategy, std::string const& path, std::span<LocalTensor const> tensors, C& comm) {
+template <class Strategy>
+LoadReport load_with(Strategy const& strategy, std::string const& path, std::span<LocalTensor const> tensors,
+                     CommunicatorRef comm) {
     if constexpr (std::is_same_v<Strategy, EveryRankReads>) {
         return load(Checkpoint::open(path), tensors, comm.rank(), strategy);
     } else if constexpr (requires { Strategy::name; }) {
@@ -135,8 +136,7 @@ struct Sum {
     Index extra = 0;
     double seconds = 0;
 };
-template <Communicator C>
-Sum sum_of(C& comm, LoadReport const& mine) {
+Sum sum_of(CommunicatorRef comm, LoadReport const& mine) {
     Sum sum;
     Sum const own{mine.traffic.bytes_sent, mine.bytes_read,  mine.reads,
                   mine.files_opened,       mine.extra_bytes, mine.seconds};
@@ -156,8 +156,7 @@ Sum sum_of(C& comm, LoadReport const& mine) {
 /// Bytes of files up to which every local tensor is compared with its file, too.
 constexpr Index small_checkpoint = Index{2} << 30;
 
-template <Communicator C>
-void run(Arguments const& arguments, C& comm) {
+void run(Arguments const& arguments, CommunicatorRef comm) {
     bool const speaks = comm.rank() == 0;
     demo::Target const to(arguments.to, comm.size());
     to.check_ranks(comm.size());
@@ -327,7 +326,7 @@ int main(int argc, char** argv) {
         demo::RankOptions options;
         options.apart = arguments.apart;
         return demo::run_ranks("reshard_load_weights", arguments.ranks, otherwise, options,
-                               [&](auto& comm) { run(arguments, comm); });
+                               [&](CommunicatorRef comm) { run(arguments, comm); });
     } catch (Error const& error) {
         std::fprintf(stderr, "reshard_load_weights: %s\n", error.what());
         return 1;

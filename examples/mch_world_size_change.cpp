@@ -72,14 +72,12 @@ struct Saved {
     std::vector<MchRowsInfo> rows;
     std::vector<demo::KnownId> known;  ///< ascending by id
 };
-template <Communicator C>
-Saved describe(demo::MchShard const& shard, C& comm) {
+Saved describe(demo::MchShard const& shard, CommunicatorRef comm) {
     Saved saved{shard.table(), shard.rows_info(), demo::gather_lists(comm, demo::known_ids(shard))};
     std::sort(saved.known.begin(), saved.known.end(), [](auto const& a, auto const& b) { return a.id < b.id; });
     return saved;
 }
-template <Communicator C>
-std::vector<Saved> save(std::string const& folder, std::vector<demo::MchShard>& shards, C& comm) {
+std::vector<Saved> save(std::string const& folder, std::vector<demo::MchShard>& shards, CommunicatorRef comm) {
     std::vector<Saved> result;
     std::vector<MchSaving> savings;
     for (demo::MchShard& shard : shards) {
@@ -90,8 +88,7 @@ std::vector<Saved> save(std::string const& folder, std::vector<demo::MchShard>& 
     return result;
 }
 /// What a folder holds, read by as many ranks as saved it.
-template <Communicator C>
-std::vector<Saved> read_saved(std::string const& folder, C& comm) {
+std::vector<Saved> read_saved(std::string const& folder, CommunicatorRef comm) {
     std::vector<demo::MchShard> shards;
     reshard::agree_on_errors(comm, [&] {
         MchCheckpoint files = MchCheckpoint::open(folder);
@@ -114,9 +111,8 @@ DynamicDistribution cut_for(MchTable const& table, int ranks) {
 }
 
 /// Loads tables on `ranks` ranks, carries them over, and asks for their ids.
-template <Communicator C>
 Outcome change_ranks(Arguments const& arguments, std::string const& folder, std::vector<Saved> const& tables, int ranks,
-                     Way const& way, C& comm) {
+                     Way const& way, CommunicatorRef comm) {
     std::vector<demo::MchShard> shards;
     std::vector<MchTransition> transitions;
     std::vector<MchChange> changes(tables.size());
@@ -239,8 +235,7 @@ void print_ids(char const* name, std::vector<Index> const& ids, char const* why)
 
 // ---- The program -------------------------------------------------------------------------------------------------
 
-template <Communicator C>
-void check_ranks(char const* flag, int needed, C const& comm) {
+void check_ranks(char const* flag, int needed, CommunicatorRef comm) {
     if (needed <= comm.size()) return;
     raise(ErrorCode::mesh,
           concat(flag, " needs ", needed, " ranks, but the launcher started ", comm.size(), ". Fix: mpirun -n ", needed,
@@ -254,8 +249,8 @@ Way const read{"route, by reading", options_of(MchMode::route, true), true};
 Way const bucket{"bucket", MchOptions{}};
 
 /// Tables of one layout, all ways. Those that every rank carries over alone take the time of reading, too.
-template <Communicator C>
-void show_ways(Arguments const& arguments, std::string const& folder, std::vector<Saved> const& tables, C& comm) {
+void show_ways(Arguments const& arguments, std::string const& folder, std::vector<Saved> const& tables,
+               CommunicatorRef comm) {
     bool const sorted = tables[0].table.layout == MchLayout::sorted;
     std::vector<Way> const ways = sorted ? std::vector{route, read, keep, drop} : std::vector{bucket};
     if (comm.rank() == 0) {
@@ -281,9 +276,8 @@ void show_ways(Arguments const& arguments, std::string const& folder, std::vecto
     for (std::size_t i = 0; i < ways.size(); ++i) check(arguments, ways[i], outcomes[i]);
 }
 
-template <Communicator C>
 void show_folder(Arguments const& arguments, std::string const& folder, std::vector<Saved> const& tables,
-                 std::string const& what, C& comm) {
+                 std::string const& what, CommunicatorRef comm) {
     if (comm.rank() == 0) {
         std::printf("From %d to %d of %s: %s\n", arguments.training.from, arguments.to, demo::ranks_text(comm).c_str(),
                     what.c_str());
@@ -300,15 +294,13 @@ void show_folder(Arguments const& arguments, std::string const& folder, std::vec
 }
 
 /// A folder of this run, or the one that is to be kept.
-template <Communicator C>
-std::string make_folder(Arguments const& arguments, demo::TemporaryFolder& made, C& comm) {
+std::string make_folder(Arguments const& arguments, demo::TemporaryFolder& made, CommunicatorRef comm) {
     if (!arguments.save.empty()) return arguments.save;
     if (comm.rank() == 0) made.make(false);
     return demo::share_text(comm, made.path());
 }
 
-template <Communicator C>
-void train_and_show(Arguments const& arguments, demo::IdKind const& ids, C& comm) {
+void train_and_show(Arguments const& arguments, demo::IdKind const& ids, CommunicatorRef comm) {
     demo::TemporaryFolder made;
     std::string const folder = make_folder(arguments, made, comm);
     demo::MchTraining training = arguments.training;
@@ -338,8 +330,7 @@ double expected_share(int from, int to) {
     return share;
 }
 
-template <Communicator C>
-void show_reachability(Arguments const& arguments, C& comm) {
+void show_reachability(Arguments const& arguments, CommunicatorRef comm) {
     bool const speaks = comm.rank() == 0;
     if (speaks) {
         std::printf("The share of ids that look-ups find; %lld slots, %s, %s\n",
@@ -367,8 +358,7 @@ void show_reachability(Arguments const& arguments, C& comm) {
     }
 }
 
-template <Communicator C>
-void run(Arguments const& arguments, C& comm) {
+void run(Arguments const& arguments, CommunicatorRef comm) {
     if (arguments.reachability) {
         check_ranks("--reachability", 8, comm);
         show_reachability(arguments, comm);
@@ -451,5 +441,6 @@ int main(int argc, char** argv) {
     arguments.training.policy = demo::policy_of(arguments.policy);
     if (!arguments.save.empty() && arguments.ids == "both") arguments.ids = "uniform";
     int const ranks = arguments.reachability ? 8 : larger(arguments.training.from, arguments.to);
-    return demo::run_ranks("reshard_mch_world_size_change", 0, ranks, [&](auto& comm) { run(arguments, comm); });
+    return demo::run_ranks("reshard_mch_world_size_change", 0, ranks,
+                           [&](CommunicatorRef comm) { run(arguments, comm); });
 }

@@ -176,8 +176,8 @@ struct Figures {
 };
 
 /// Seconds until all ranks are through `body`.
-template <Communicator C, class Body>
-double seconds_of(C& comm, Body&& body) {
+template <class Body>
+double seconds_of(CommunicatorRef comm, Body&& body) {
     barrier(comm);
     auto const start = std::chrono::steady_clock::now();
     body();
@@ -186,8 +186,8 @@ double seconds_of(C& comm, Body&& body) {
 }
 
 /// Runs once, verifies, and counts.
-template <Communicator C, class Run>
-void run_and_verify(C& comm, ModelPart& part, char const* how, Run&& run, Figures& figures) {
+template <class Run>
+void run_and_verify(CommunicatorRef comm, ModelPart& part, char const* how, Run&& run, Figures& figures) {
     part.forget();
     Traffic const before = comm.traffic();
     run();
@@ -224,8 +224,7 @@ void print_heading(Arguments const& arguments, demo::ModelConfig const& config, 
                 "prepare", "run", "GB/s");
 }
 
-template <Communicator C>
-void run_all(Arguments const& arguments, C& comm) {
+void run_all(Arguments const& arguments, CommunicatorRef comm) {
     demo::ModelConfig const config = config_of(arguments);
     auto const list = demo::model_list(config);
     ModelPart part(list, comm.rank(), comm.size());
@@ -298,5 +297,5 @@ int main(int argc, char** argv) {
     demo::RankOptions options;
     options.apart = arguments.apart;
     return demo::run_ranks("reshard_move_model", arguments.ranks, 4, options,
-                           [&](auto& comm) { run_all(arguments, comm); });
+                           [&](CommunicatorRef comm) { run_all(arguments, comm); });
 }

@@ -94,8 +94,7 @@ void print(char const* how, Figures const& figures) {
 }
 
 /// Carries out a plan; throws when a value or a byte count is not what it must be.
-template <Communicator C>
-void run(Plan<> const& plan, C& comm) {
+void run(Plan<> const& plan, CommunicatorRef comm) {
     Index const rank = comm.rank();
     auto const shape_of = [&](DynamicDistribution const& side) {
         return side.contains(rank) ? side.local_shape(rank) : DynamicShape(Shape<0, 0>{});
@@ -130,8 +129,7 @@ void run(Plan<> const& plan, C& comm) {
     });
 }
 
-template <Communicator C>
-void run_all(C& comm, DynamicShape const& shape) {
+void run_all(CommunicatorRef comm, DynamicShape const& shape) {
     if (comm.size() < ranks_needed) {
         raise(ErrorCode::mesh, concat("the meshes have ", ranks_needed, " ranks, the communicator has ", comm.size(),
                                       ". Fix: mpirun -n ", ranks_needed,
@@ -172,7 +170,7 @@ int main(int argc, char** argv) {
     app.add_option("--columns", columns, "columns of the matrix")->check(CLI::Range(1, 1 << 20))->capture_default_str();
     int status = 0;
     if (!demo::parse_options(app, argc, argv, status)) return status;
-    return demo::run_ranks("reshard_trainer_to_inference", ranks, ranks_needed, [&](auto& comm) {
+    return demo::run_ranks("reshard_trainer_to_inference", ranks, ranks_needed, [&](CommunicatorRef comm) {
         run_all(comm, DynamicShape(Shape{rows, columns}));
     });
 }

@@ -44,8 +44,8 @@ inline void make_checkpoint(std::string const& folder, int layers) {
 
 /// The path of the checkpoint to work on, on every rank: `given`, or, where it is empty, of one that rank 0 makes. Rank
 /// 0's `made` removes it when it goes, also after an error, unless it is to be kept.
-template <reshard::Communicator C>
-std::string given_or_made(C& comm, std::string const& given, TemporaryFolder& made, bool keep, int layers) {
+std::string given_or_made(reshard::CommunicatorRef comm, std::string const& given, TemporaryFolder& made, bool keep,
+                          int layers) {
     if (!given.empty()) return given;
     if (comm.rank() == 0) {
         made.make(keep);

@@ -103,10 +103,10 @@ private:
 };
 
 /// One rank's part of the job. `report(tensor, step, record)` hears of every step this rank took.
-template <reshard::Communicator C>
 class MainJob {
 public:
-    MainJob(C& comm, reshard::Checkpoint const& checkpoint) : comm_(comm), checkpoint_(checkpoint) {}
+    MainJob(reshard::CommunicatorRef comm, reshard::Checkpoint const& checkpoint)
+        : comm_(comm), checkpoint_(checkpoint) {}
 
     template <class Report>
     void take(std::size_t index, Report&& report) {
@@ -193,7 +193,7 @@ private:
         record.moved = moved.bytes_received;
     }
 
-    C& comm_;
+    reshard::CommunicatorRef comm_;
     reshard::Checkpoint const& checkpoint_;
     Scratch whole_;
     Scratch piece_;

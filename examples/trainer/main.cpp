@@ -186,11 +186,10 @@ void run(Options const& options, CommunicatorRef comm, Trace* trace = nullptr) {
     }
 }
 
-template <Communicator C>
-void run_traced(Options const& options, C& comm) {
+void run_traced(Options const& options, CommunicatorRef comm) {
     if (options.trace.empty()) return run(options, comm);
     Trace trace(TraceCapacity{1 << 16, 1 << 18, 1 << 14});
-    Traced<C> traced(comm.split(0, comm.rank()), trace);
+    Traced<AnyCommunicator> traced(comm.split(0, comm.rank()), trace);
     run(options, traced, &trace);
     write_chrome_trace(traced, trace, options.trace);
     say(comm, "trace: %s (ui.perfetto.dev opens it)\n", options.trace.c_str());
@@ -254,5 +253,6 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "reshard_trainer: --place: %s\n", error.what());
         return 1;
     }
-    return demo::run_ranks("reshard_trainer", options.ranks, otherwise, [&](auto& comm) { run_traced(options, comm); });
+    return demo::run_ranks("reshard_trainer", options.ranks, otherwise,
+                           [&](CommunicatorRef comm) { run_traced(options, comm); });
 }

@@ -30,7 +30,7 @@ void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRe
     if (ranks > 4096) wrong("--ranks: " + std::to_string(ranks) + " threads are too many. Fix: 4096 at most.");
     demo::RankOptions options;
     options.deadline = std::chrono::hours(1);  // of a vote: what the slowest disk needs until then
-    int const ended = demo::run_ranks("reshard", ranks, otherwise, options, [&](auto& comm) {
+    int const ended = demo::run_ranks("reshard", ranks, otherwise, options, [&](reshard::CommunicatorRef comm) {
         try {
             body(comm);
         } catch (reshard::Error const& error) {

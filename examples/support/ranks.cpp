@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transports of the examples, compiled once.
+#include "ranks.hpp"
+
+#include <reshard/comm/threads.hpp>
+#ifdef RESHARD_EXAMPLES_MPI
+#include <reshard/comm/mpi.hpp>
+#endif
+
+#include <cstdio>
+
+int demo::run_ranks(char const* program, int ranks, int otherwise, RankOptions const& options,
+                    std::function<void(reshard::CommunicatorRef)> const& body) {
+    if (started_by_launcher()) {
+#ifdef RESHARD_EXAMPLES_MPI
+        reshard::MpiOptions mpi;
+        mpi.deadline = options.deadline;
+        if (options.apart) mpi.ranks_per_node = 1;
+        return reshard::run_on_mpi(mpi, [&](reshard::MpiCommunicator& comm) {
+            if (ranks != 0 && ranks != comm.size()) {
+                reshard::raise(
+                    reshard::ErrorCode::mesh,
+                    reshard::concat("--ranks ", ranks, " but the launcher started ", comm.size(),
+                                    " processes. Fix: leave --ranks out, or mpirun -n ", ranks, " ", program, "."));
+            }
+            body(comm);
+        });
+#else
+        std::fprintf(stderr,
+                     "%s: started by mpirun, but built without MPI. Fix: scripts/demo --mpi 4 installs one and builds "
+                     "again (elsewhere: cmake --fresh), or start it alone with --ranks.\n",
+                     program);
+        return 1;
+#endif
+    }
+    try {
+        reshard::ThreadOptions threads;
+        threads.deadline = options.deadline;
+        reshard::run_on_threads(ranks == 0 ? otherwise : ranks, threads,
+                                [&](reshard::ThreadCommunicator& comm) { body(comm); });
+        return 0;
+    } catch (std::exception const& error) {
+        std::fprintf(stderr, "\n%s: %s\n", program, error.what());
+        return 1;
+    }
+}

@@ -29,9 +29,9 @@ inline void fill_made(reshard::TensorInfo const& tensor, reshard::Index begin, s
     }
 }
 
-/// Writes it, with `layers` of the model's 24, and shows how far it is.
-inline void make_checkpoint(std::string const& folder, int layers) {
-    auto const list = model_list(qwen2_5_0_5b(layers));
+/// Writes it, with `layers` of the model's 24, its sizes divided by `scale`, and shows how far it is.
+inline void make_checkpoint(std::string const& folder, int layers, reshard::Index scale) {
+    auto const list = model_list(scaled(qwen2_5_0_5b(layers), scale));
     Progress progress(total_bytes(list));
     reshard::Index done = 0;
     reshard::write_checkpoint(
@@ -44,12 +44,12 @@ inline void make_checkpoint(std::string const& folder, int layers) {
 
 /// The path of the checkpoint to work on, on every rank: `given`, or, where it is empty, of one that rank 0 makes. Rank
 /// 0's `made` removes it when it goes, also after an error, unless it is to be kept.
-std::string given_or_made(reshard::CommunicatorRef comm, std::string const& given, TemporaryFolder& made, bool keep,
-                          int layers) {
+inline std::string given_or_made(reshard::CommunicatorRef comm, std::string const& given, TemporaryFolder& made,
+                                 bool keep, int layers, reshard::Index scale = 1) {
     if (!given.empty()) return given;
     if (comm.rank() == 0) {
         made.make(keep);
-        make_checkpoint(made.path(), layers);
+        make_checkpoint(made.path(), layers, scale);
     }
     return share_text(comm, made.path());
 }

@@ -38,6 +38,10 @@ public:
     }
 
     [[nodiscard]] std::span<reshard::LocalTensor const> tensors() const noexcept { return tensors_; }
+    /// Other values, as a step of training leaves them.
+    void change() {
+        for (std::uint64_t& word : memory_) word += 0x0001000100010001U;
+    }
     void forget() { std::fill(memory_.begin(), memory_.end(), 0xdeadbeefdeadbeefU); }
     /// Of every byte, in order.
     [[nodiscard]] std::uint64_t hash() const noexcept {

@@ -157,3 +157,7 @@ private:
 
 }  // namespace detail
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/comm/detail/stream_family.ipp>
+#endif

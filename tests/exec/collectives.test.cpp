@@ -10,7 +10,8 @@
 #include "support/oracle.hpp"
 #include "support/random.hpp"
 
-#include <cstring>
+#include <algorithm>
+#include <span>
 #include <vector>
 
 namespace {
@@ -191,8 +192,9 @@ TEST_SUITE("exec/collectives") {
                 TensorView<float> const there(batched.data(), shape);
                 batch.add(whole, there, there, "folded", options);
                 redistribute(batch, comm);
-                bool const same = std::memcmp(alone.data(), apart.data(), apart.size() * sizeof(float)) == 0 &&
-                                  std::memcmp(batched.data(), apart.data(), apart.size() * sizeof(float)) == 0;
+                auto const bits = [](std::vector<float> const& values) { return std::as_bytes(std::span(values)); };
+                bool const same =
+                    std::ranges::equal(bits(alone), bits(apart)) && std::ranges::equal(bits(batched), bits(apart));
                 REQUIRE(same);
             });
             ++folded;

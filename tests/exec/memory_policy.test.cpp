@@ -135,6 +135,19 @@ TEST_SUITE("memory/host_memory") {
             CHECK(work.folds_that_convert == 1);
             CHECK(work.folds + work.delivered + work.allocated == 0);
             CHECK(work.scratch_given == 1);
+
+            // All addends at once where memory is not the host's, unless it is said how many.
+            std::vector<float> const many(600'000, 1.0F);
+            std::vector<float> part(200'000);
+            auto const large = plan(parse("(3):(P+)", Shape{600'000}), parse("(3):(S0)", Shape{600'000}));
+            for (Index const at_a_time : {Index{0}, Index{1} << 17}) {
+                work = {};
+                redistribute(large, comm, ConstDynamicView(TensorView<float const>(many.data(), Shape{600'000})),
+                             DynamicView(TensorView<float>(part.data(), Shape{200'000})),
+                             PrepareOptions{.fold_elements = at_a_time});
+                CHECK(work.folds == (at_a_time == 0 ? 1 : 5));
+                CHECK(part == std::vector<float>(200'000, 3.0F));
+            }
         });
         for (auto const& each : thrown) CHECK(each == test::Thrown{});
     }

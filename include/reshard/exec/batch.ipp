@@ -12,10 +12,12 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-[[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank) {
+[[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank, PrepareOptions const& options) {
     PlanValue const plan = tensor.plan.value();
-    return RankSteps(plan, plan.steps(plan), rank, tensor.source, tensor.destination, tensor.options,
-                     host_memory().convert);
+    return RankSteps(plan, plan.steps(plan), rank, tensor.source, tensor.destination, options, host_memory().convert);
+}
+[[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank) {
+    return rank_steps(tensor, rank, tensor.options);
 }
 
 /// "tensor 17 'model.norm.weight'"
@@ -133,7 +135,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     needs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
-        RankSteps const mine = rank_steps(tensor, rank);
+        RankSteps const mine = rank_steps(tensor, rank, chunked(tensor.options, comm, options.workspace));
         PlanValue const plan = tensor.plan.value();
         check_arguments(plan, mine, rank, comm.size(), tensor.source, tensor.destination, tensor.options.cast);
         check_memory(comm, memory, plan, tensor.source, tensor.destination);
@@ -162,8 +164,9 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         BatchTensor const& tensor = batch.tensors()[current];
         auto const part =
             workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
-        jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank), rank, tensor.source, tensor.destination, part,
-                          memory);
+        jobs.emplace_back(tensor.plan.value(),
+                          rank_steps(tensor, rank, chunked(tensor.options, comm, options.workspace)), rank,
+                          tensor.source, tensor.destination, part, memory);
     }
     return new BatchJob(comm, std::move(jobs), rounds, std::move(own));
 }

@@ -12,7 +12,7 @@ namespace reshard::inline v0 {
 
 RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options) {
     planning::Steps steps = plan.steps();
-    steps.fold_elements = options.fold_elements;
+    if (options.fold_elements > 0) steps.fold_elements = options.fold_elements;
     if (options.cast || options.factor != 1.0) steps.convert();
     return detail::padded_bytes(scratch_elements(steps, rank), dtype);
 }
@@ -69,8 +69,9 @@ RESHARD_INLINE RunRequest PreparedPlan::start() & { return {comm_, *job_}; }
 
 RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
-                                                 PrepareOptions const& options, Verdict const& found) {
+                                                 PrepareOptions const& given, Verdict const& found) {
     int const rank = comm.rank();
+    PrepareOptions const options = chunked(given, comm, given.workspace);
     ValueChange change;
     PreparedPlan prepared(comm, nullptr);
     Verdict verdict = verdict_of([&] {

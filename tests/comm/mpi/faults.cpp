@@ -224,7 +224,8 @@ void out_of_memory(MpiCommunicator& comm, Place const& /*place*/) {
     std::vector<float> destination(static_cast<std::size_t>(elements / comm.size()), -7.0F);
     auto const run = [&] {
         redistribute(reduce, comm, ConstDynamicView(TensorView<float>(source.data(), Shape{elements})),
-                     DynamicView(TensorView<float>(destination.data(), Shape{elements / comm.size()})));
+                     DynamicView(TensorView<float>(destination.data(), Shape{elements / comm.size()})),
+                     PrepareOptions{.fold_elements = comm.size() * elements});  // all at once: a large workspace
     };
     rlimit before{};
     getrlimit(RLIMIT_AS, &before);

@@ -63,6 +63,14 @@ inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSt
                  ", and this communicator only copies memory of a device. Fix: ", std::string(memory.copies_only())));
 }
 
+/// How many addends are folded at a time where nobody said.
+[[nodiscard]] inline PrepareOptions chunked(PrepareOptions options, CommunicatorRef comm,
+                                            std::span<std::byte const> workspace) {
+    bool const on_device = comm.memory() != nullptr;
+    if (options.fold_elements <= 0 && on_device && workspace.empty()) options.fold_elements = INT64_MAX;
+    return options;
+}
+
 /// Bytes of scratch memory of one rank.
 [[nodiscard]] inline Index scratch_bytes(RankSteps const& mine, int rank) {
     return padded_bytes(scratch_elements(mine.steps, rank), mine.change.from);
@@ -83,7 +91,9 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
     text += " -> ";
     text += to_string(plan.to);
     text += concat(" of ", to_string(plan.from.shape()), " ", name(change.from), change_text(change, options.factor));
-    if (options.fold_elements != PrepareOptions{}.fold_elements) {
+    if (options.fold_elements == INT64_MAX) {
+        text += ", folding all addends at once";
+    } else if (options.fold_elements > 0) {
         text += concat(", folding ", options.fold_elements, " addends at a time");
     }
     return text;

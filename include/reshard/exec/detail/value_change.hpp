@@ -49,7 +49,7 @@ struct RankSteps {
     RankSteps(PlanValue const& plan, planning::Steps&& planned, int rank, ConstDynamicView const& source,
               DynamicView const& destination, PrepareOptions const& options, ConvertBox convert)
         : steps(std::move(planned)) {
-        steps.fold_elements = options.fold_elements;
+        if (options.fold_elements > 0) steps.fold_elements = options.fold_elements;
         DType const dtype = plan.from.contains(rank) ? source.dtype() : destination.dtype();
         planning::Step const* const scale = steps.find(planning::StepKind::scale);
         change.from = options.cast ? source.dtype() : dtype;

@@ -22,4 +22,11 @@ inline bool is_first_process() {
     return true;
 }
 
+/// Which of its node's ranks this process is, where the launcher says; else its rank, as on one node.
+inline int rank_in_node(int rank) {
+    for (char const* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
+        if (char const* const local = std::getenv(name)) return std::atoi(local);
+    return rank;
+}
+
 }  // namespace demo

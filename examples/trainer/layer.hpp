@@ -41,15 +41,15 @@ struct Adam {
 template <class Sum>
 class Parameter {
 public:
-    Parameter(std::string name, DynamicDistribution const& used, Layout const& layout, int rank)
+    Parameter(std::string name, DynamicDistribution const& used, Layout const& layout, Transport& transport)
         : name_(std::move(name)),
           used_at_(used),
           resting_(layout.resting(used)),
           updated_(layout.optimizer(resting_)),
-          value_(local_tensor<float>(resting_, rank)),
-          sum_(local_tensor<Sum>(reshard::adjoint(used), rank)),
-          mean_(local_tensor<float>(updated_, rank)),
-          square_(local_tensor<float>(updated_, rank)) {
+          value_(local_tensor<float>(resting_, transport)),
+          sum_(local_tensor<Sum>(reshard::adjoint(used), transport)),
+          mean_(local_tensor<float>(updated_, transport)),
+          square_(local_tensor<float>(updated_, transport)) {
         Plan<> const part = plan(resting_, updated_);
         if (part.kind() != reshard::Kind::view) {
             refuse(ErrorCode::placement,
@@ -57,8 +57,8 @@ public:
                           to_string(updated_),
                           ", which ranks do not have then. Fix: cut what --weights leaves whole, and nothing else."));
         }
-        before_ = part.view(value_.view(), rank);
-        if (!(updated_ == resting_)) after_ = local_tensor<float>(updated_, rank);
+        before_ = part.view(value_.view(), transport.comm().rank());
+        if (!(updated_ == resting_)) after_ = local_tensor<float>(updated_, transport);
     }
 
     void add_to(Transitions& gather, Transitions& reduce, Transitions& spread) {
@@ -105,19 +105,18 @@ class Layer {
 public:
     /// `input`: the activations that come in, which outlive the layer.
     Layer(int number, bool last, Layout const& layout, DynamicDistribution const& incoming,
-          TensorView<float> const& input, Index outputs, CommunicatorRef comm, Transitions& spread)
+          TensorView<float> const& input, Index outputs, Transport& transport, Transitions& spread)
         : last_(last),
-          gather_(comm, concat("gather ", number)),
-          forward_in_(comm, concat("forward ", number)),
-          forward_out_(comm, concat("forward ", number)),
-          backward_out_(comm, concat("backward ", number)),
-          backward_in_(comm, concat("backward ", number)),
-          reduce_(comm, concat("reduce ", number)),
+          gather_(transport, concat("gather ", number)),
+          forward_in_(transport, concat("forward ", number)),
+          forward_out_(transport, concat("forward ", number)),
+          backward_out_(transport, concat("backward ", number)),
+          backward_in_(transport, concat("backward ", number)),
+          reduce_(transport, concat("reduce ", number)),
           outgoing_(layout.activations(Shape{incoming.shape().extent(0), outputs})),
           weight_(concat("layer.", number, ".weight"),
-                  layout.compute(number, Shape{outputs, incoming.shape().extent(1)}), layout, comm.rank()),
-          bias_(concat("layer.", number, ".bias"), bias_of(outgoing_), layout, comm.rank()) {
-        int const rank = comm.rank();
+                  layout.compute(number, Shape{outputs, incoming.shape().extent(1)}), layout, transport),
+          bias_(concat("layer.", number, ".bias"), bias_of(outgoing_), layout, transport) {
         Product const product =
             product_of(layout.compute(number, Shape{outputs, incoming.shape().extent(1)}), incoming.shape().extent(0));
         weight_.add_to(gather_, reduce_, spread);
@@ -126,15 +125,15 @@ public:
         Plan<> const in = plan(incoming, product.x);
         Plan<> const out = plan(product.y, outgoing_);
         x_ = forward_in_.add("input", in, input);
-        y_ = local_tensor<Sum>(product.y, rank);
+        y_ = local_tensor<Sum>(product.y, transport);
         sums_ = forward_out_.add("output", out, y_.view());
-        output_ = local_tensor<float>(outgoing_, rank);
+        output_ = local_tensor<float>(outgoing_, transport);
 
-        output_gradient_ = local_tensor<float>(outgoing_, rank);
+        output_gradient_ = local_tensor<float>(outgoing_, transport);
         dy_ = backward_out_.add("gradient of output", out.adjoint(), output_gradient_.view());
-        dx_ = local_tensor<Sum>(in.adjoint().from(), rank);
+        dx_ = local_tensor<Sum>(in.adjoint().from(), transport);
         input_sums_ = backward_in_.add("gradient of input", in.adjoint(), dx_.view());
-        input_gradient_ = local_tensor<float>(incoming, rank);
+        input_gradient_ = local_tensor<float>(incoming, transport);
         for (Transitions* one : transitions()) one->prepare();
     }
 

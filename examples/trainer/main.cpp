@@ -33,7 +33,7 @@ struct Options {
     Index ids_per_field = 500;
     std::string data, sums = "float", resume, way = "cooperative", save, copies = "balanced", full, trace, curve;
     Index save_every = 0;
-    bool explain = false, broken_seeds = false, compare_sums = false, quiet = false;
+    bool gpus = false, explain = false, broken_seeds = false, compare_sums = false, quiet = false;
 };
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -57,8 +57,8 @@ SaveOptions save_options(Options const& options) {
 /// What a step costs in one arithmetic: a few steps of a model that is then forgotten.
 template <class Sum>
 double say_cost(char const* what, Options const& options, Layout const& layout, ClickLog const& log,
-                CommunicatorRef comm) {
-    Model<Sum> model(options.model, layout, comm);
+                Transport& transport, CommunicatorRef comm) {
+    Model<Sum> model(options.model, layout, transport);
     model.initialise(options.model.seed);
     Clock::time_point start;
     constexpr int steps = 5;
@@ -89,9 +89,10 @@ void say_hidden(Model<Sum>& model, Index steps, CommunicatorRef comm) {
 }
 
 template <class Sum>
-void train(Options const& options, Layout const& layout, ClickLog const& log, CommunicatorRef comm, Trace* trace) {
+void train(Options const& options, Layout const& layout, ClickLog const& log, Transport& transport,
+           CommunicatorRef comm, Trace* trace) {
     bool const speaks = comm.rank() == 0;
-    Model<Sum> model(options.model, layout, comm);
+    Model<Sum> model(options.model, layout, transport);
     if (speaks && options.explain) std::printf("One step, all ranks together:\n");
     Index const bytes = explain(model.transitions(), speaks && options.explain);
     if (options.explain) say(comm, "%lld bytes a step\n", static_cast<long long>(bytes));
@@ -169,20 +170,22 @@ void run(Options const& options, CommunicatorRef comm, Trace* trace = nullptr) {
             log.emplace(options.data);
         }
     });
+    std::unique_ptr<Transport> const transport =
+        options.gpus ? demo::gpu_transport(comm) : std::make_unique<demo::HostTransport>(comm);
     Options all = options;
     all.model.fields = log->fields();
     say(comm, "%d ranks (%s), weights multiplied as %s, batches of %lld\n", comm.size(),
-        std::string(comm.name()).c_str(), layout.text().c_str(), static_cast<long long>(all.model.batch));
+        std::string(transport->comm().name()).c_str(), layout.text().c_str(), static_cast<long long>(all.model.batch));
     if (options.compare_sums) {
         log->require(6 * all.model.batch);
-        double const floats = say_cost<float>("float", all, layout, *log, comm);
-        double const fixed = say_cost<Fixed>("fixed", all, layout, *log, comm);
+        double const floats = say_cost<float>("float", all, layout, *log, *transport, comm);
+        double const fixed = say_cost<Fixed>("fixed", all, layout, *log, *transport, comm);
         say(comm, "fixed sums take %.1f times as long\n", fixed / floats);
     }
     if (options.sums == "fixed") {
-        train<Fixed>(all, layout, *log, comm, trace);
+        train<Fixed>(all, layout, *log, *transport, comm, trace);
     } else {
-        train<float>(all, layout, *log, comm, trace);
+        train<float>(all, layout, *log, *transport, comm, trace);
     }
 }
 
@@ -237,7 +240,9 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--full", options.full, "a folder for full files, at the end")->needs(save);
     app.add_option("--curve", options.curve, "writes the losses to <this>.csv and <this>.svg");
-    app.add_option("--trace", options.trace, "a file for what all ranks sent, and when");
+    app.add_flag("--gpus", options.gpus,
+                 "tensors of a GPU's memory, moved and summed by the GPU of each rank over NCCL");
+    app.add_option("--trace", options.trace, "a file for what all ranks sent, and when")->excludes("--gpus");
     app.add_flag("--explain", options.explain, "print every transition of a step before the first");
     app.add_flag("--broken-seeds", options.broken_seeds, "a seed of its own for every rank: see what is said of it");
     app.add_flag("--quiet", options.quiet, "no progress");

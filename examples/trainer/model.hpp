@@ -27,36 +27,36 @@ template <class Sum>
 class Model {
 public:
     /// Collective: all transitions of a step are prepared.
-    Model(ModelOptions const& options, Layout const& layout, CommunicatorRef comm)
+    Model(ModelOptions const& options, Layout const& layout, Transport& transport)
         : options_(options),
-          rank_(comm.rank()),
-          embedding_("click", options.slots, options.embedding, comm.size(), comm.rank(), options.seed),
-          look_up_(comm, "look-up"),
-          look_up_back_(comm, "look-up"),
-          loss_(comm, "loss"),
-          spread_(comm, "spread"),
+          rank_(transport.comm().rank()),
+          embedding_("click", options.slots, options.embedding, transport.comm().size(), rank_, options.seed),
+          look_up_(transport, "look-up"),
+          look_up_back_(transport, "look-up"),
+          loss_(transport, "loss"),
+          spread_(transport, "spread"),
           progress_at_(layout.everywhere(reshard::Shape{2}, reshard::Placement::replicate())) {
         auto const partial = reshard::Placement::partial(reshard::Reduce::sum);
         reshard::DynamicShape const shape = reshard::Shape{options.batch, options.fields * options.embedding};
         DynamicDistribution at = layout.activations(shape);
         Plan<> const answers = plan(layout.everywhere(shape, partial), at);
-        found_ = local_tensor<float>(answers.from(), rank_);
+        found_ = local_tensor<float>(answers.from(), transport);
         TensorView<float> input = look_up_.add("embeddings", answers, found_.view());
 
         std::vector<Index> outputs = options.hidden;
         outputs.push_back(1);
         for (std::size_t number = 0; number < outputs.size(); ++number) {
             bool const last = number + 1 == outputs.size();
-            Layer<Sum>& layer =
-                layers_.emplace_back(static_cast<int>(number), last, layout, at, input, outputs[number], comm, spread_);
+            Layer<Sum>& layer = layers_.emplace_back(static_cast<int>(number), last, layout, at, input, outputs[number],
+                                                     transport, spread_);
             at = layer.outgoing();
             input = layer.output();
         }
-        odds_gradient_ = local_tensor<float>(at, rank_);
+        odds_gradient_ = local_tensor<float>(at, transport);
         found_gradient_ =
             look_up_back_.add("gradient of embeddings", answers.adjoint(), layers_.front().input_gradient());
         auto const all_have = layout.everywhere(reshard::Shape{2}, reshard::Placement::replicate());
-        own_loss_ = local_tensor<Sum>(layout.everywhere(reshard::Shape{2}, partial), rank_);
+        own_loss_ = local_tensor<Sum>(layout.everywhere(reshard::Shape{2}, partial), transport);
         whole_loss_ =
             loss_.add("loss", plan(layout.everywhere(reshard::Shape{2}, partial), all_have), own_loss_.view());
         for (Transitions* one : {&look_up_, &look_up_back_, &loss_, &spread_}) one->prepare();

@@ -6,6 +6,8 @@
 /// Here is all that the trainer knows of communication: a plan says what must move, and moves it.
 #pragma once
 
+#include "../support/transport.hpp"
+
 #include <reshard/algebra/total_bound.hpp>
 #include <reshard/exec/batch.hpp>
 #include <reshard/reshard.hpp>
@@ -18,6 +20,7 @@
 #include <vector>
 
 namespace trainer {
+using demo::Transport;
 using reshard::CommunicatorRef;
 using reshard::DType;
 using reshard::DynamicDistribution;
@@ -26,26 +29,25 @@ using reshard::Plan;
 using reshard::Tensor;
 using reshard::TensorView;
 
-/// What this rank holds of a tensor that is distributed so.
+/// What this rank holds of a tensor that is distributed so: zeros at first.
 template <class T>
-Tensor<T> local_tensor(DynamicDistribution const& where, int rank) {
-    Tensor<T> tensor(where.local_shape(rank));
-    std::fill_n(tensor.data(), tensor.size(), T{0});
-    return tensor;
+Tensor<T> local_tensor(DynamicDistribution const& where, Transport& transport) {
+    return transport.tensor<T>(where.local_shape(transport.comm().rank()));
 }
 
 class Transitions {
 public:
-    Transitions(CommunicatorRef comm, std::string what) : comm_(comm), what_(std::move(what)) {}
+    Transitions(Transport& transport, std::string what) : transport_(transport), what_(std::move(what)) {}
 
     /// The tensor as the plan leaves it: a window of the source where that is all it takes, otherwise memory of its
     /// own, which run() fills.
     template <class T>
     TensorView<T> add(std::string name, Plan<> const& plan, TensorView<T> const& source) {
         list_.push_back({std::move(name), plan, reshard::dtype_of<T>});
-        if (plan.kind() == reshard::Kind::view) return plan.view(source, comm_.rank());
-        reshard::DynamicShape const shape = plan.to().local_shape(comm_.rank());
-        Tensor<std::byte>& memory = memory_.emplace_back(bytes_of<T>(shape));
+        int const rank = transport_.comm().rank();
+        if (plan.kind() == reshard::Kind::view) return plan.view(source, rank);
+        reshard::DynamicShape const shape = plan.to().local_shape(rank);
+        Tensor<std::byte>& memory = memory_.emplace_back(transport_.tensor<std::byte>(bytes_of<T>(shape)));
         TensorView<T> const result(reinterpret_cast<T*>(memory.data()), shape);
         batch_.add(plan, source, result, list_.back().name);
         return result;
@@ -59,7 +61,7 @@ public:
 
     /// Collective. Once, when all is added: checks, agrees, allocates.
     void prepare() {
-        if (!batch_.empty()) job_.emplace(reshard::prepare(batch_, comm_));
+        if (!batch_.empty()) job_.emplace(reshard::prepare(batch_, transport_.comm()));
     }
     void start() {
         if (job_) request_.emplace(job_->start());
@@ -69,6 +71,7 @@ public:
         auto const begin = std::chrono::steady_clock::now();
         request_->wait();
         request_.reset();
+        transport_.finish();
         seconds_waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
     void run() {
@@ -91,7 +94,7 @@ private:
         return reshard::Shape{shape.size() * static_cast<Index>(sizeof(T))};
     }
 
-    CommunicatorRef comm_;
+    Transport& transport_;
     std::string what_;
     std::vector<One> list_;
     std::deque<Tensor<std::byte>> memory_;

@@ -39,3 +39,27 @@ TEST_CASE("what has no memory has no elements: made by default, or moved from") 
     CHECK(is_nothing(b));  // NOLINT
     CHECK(c.size() == 4);
 }
+
+TEST_CASE("memory from elsewhere is freed once, as it wants, by whoever has it at the end") {
+    static int freed = 0;
+    static float memory[6];
+    auto const release = [](void* data) noexcept { freed += data == memory ? 1 : 100; };
+    {
+        Tensor<float> a(memory, Shape{2, 3}, release);
+        CHECK(a.view().data() == memory);
+        CHECK(a.extent(1) == 3);
+        Tensor<float> b = std::move(a);
+        Tensor<float> c(Shape{4});
+        c = std::move(b);
+        CHECK(c.data() == memory);
+        CHECK(freed == 0);
+        c = Tensor<float>(Shape{1});
+        CHECK(freed == 1);
+        c = Tensor<float>(memory, Shape{6}, release);
+        Tensor<float>& same = c;
+        c = std::move(same);
+        CHECK(c.data() == memory);
+        CHECK(freed == 1);
+    }
+    CHECK(freed == 2);
+}

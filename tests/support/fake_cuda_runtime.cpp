@@ -285,6 +285,10 @@ cudaError_t cudaGetDevice(int* device) {
     *device = current_device;
     return cudaSuccess;
 }
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 8;
+    return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device) {
     current_device = device;
     return cudaSuccess;
@@ -335,6 +339,12 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, cudaMemAccessDesc const* ac
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     if (cudaError_t const code = failing("cudaMalloc"); code != cudaSuccess) return code;
     count([](auto& c) { ++c.device_allocations; });
+    *memory = allocate(bytes, current_device);
+    return cudaSuccess;
+}
+// Never out of the host's reach.
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
+    if (cudaError_t const code = failing("cudaMallocManaged"); code != cudaSuccess) return code;
     *memory = allocate(bytes, current_device);
     return cudaSuccess;
 }

@@ -170,8 +170,8 @@ static_assert(Communicator<NcclCommunicator>);
 /// Collective over `host`, a communicator that moves memory of the host: one rank of NCCL for each of its ranks, on the
 /// device that is current on each. `host` is needed only while this runs. Throws the same error on every rank if one
 /// cannot begin.
-template <Communicator Result = NcclCommunicator, Communicator C>
-[[nodiscard]] Result nccl_from(C& host, cudaStream_t stream, NcclOptions const& options = {}) {
+template <Communicator Result = NcclCommunicator>
+[[nodiscard]] Result nccl_from(CommunicatorRef host, cudaStream_t stream, NcclOptions const& options = {}) {
     ncclUniqueId id{};
     Verdict mine;
     if (host.rank() == 0) {

@@ -6,7 +6,8 @@
 
 #include <reshard/core/tensor_view.hpp>
 
-#include <new>  // operator new, align_val_t
+#include <new>      // operator new, align_val_t
+#include <utility>  // exchange, move, swap
 
 namespace reshard::inline v0 {
 
@@ -26,21 +27,23 @@ public:
         }
         data_ = static_cast<T*>(::operator new(static_cast<std::size_t>(bytes), alignment));
     }
-    Tensor(Tensor&& other) noexcept : data_(other.data_), shape_(other.shape_) {
-        other.data_ = nullptr;
-        other.shape_ = nothing;
-    }
+    /// Takes over memory from elsewhere (managed, pinned, shared): shape.size() elements, which release(data) frees.
+    Tensor(T* data, DynamicShape const& shape, void (*release)(void*) noexcept) noexcept
+        : data_(data), shape_(shape), release_(release) {}
+    Tensor(Tensor&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          shape_(std::exchange(other.shape_, nothing)),
+          release_(other.release_) {}
     Tensor& operator=(Tensor&& other) noexcept {
-        if (this != &other) {
-            ::operator delete(data_, alignment);
-            data_ = other.data_;
-            shape_ = other.shape_;
-            other.data_ = nullptr;
-            other.shape_ = nothing;
-        }
+        Tensor taken(std::move(other));
+        std::swap(data_, taken.data_);
+        std::swap(shape_, taken.shape_);
+        std::swap(release_, taken.release_);
         return *this;
     }
-    ~Tensor() { ::operator delete(data_, alignment); }
+    ~Tensor() {
+        if (data_ != nullptr) release_(data_);
+    }
 
     [[nodiscard]] T* data() noexcept { return data_; }
     [[nodiscard]] T const* data() const noexcept { return data_; }
@@ -62,6 +65,7 @@ private:
 
     T* data_ = nullptr;
     DynamicShape shape_ = nothing;
+    void (*release_)(void*) noexcept = [](void* data) noexcept { ::operator delete(data, alignment); };
 };
 
 }  // namespace reshard::inline v0

@@ -210,9 +210,8 @@ TEST_CASE("a block-cyclic rank holds several boxes, and box() says so") {
     CHECK(d.boxes(0) == std::vector<Box>{Box{{0, 2}, {0, 2}}, Box{{4, 6}, {0, 2}}});
     CHECK(d.boxes(1) == std::vector<Box>{Box{{2, 4}, {0, 2}}, Box{{6, 7}, {0, 2}}});
     CHECK(d.local_shape(1) == Shape{3, 2}.value());
-    CHECK(
-        complaint([&] { return d.box(0); }) ==
-        "reshard::distribution: rank 0 holds 2 block-cyclic pieces of dimension 0, not one box. Fix: ask boxes(rank).");
+    CHECK(complaint([&] { return d.box(0); }) ==
+          "reshard::distribution: rank 0 holds 2 pieces of dimension 0, not one box. Fix: ask boxes(rank).");
     CHECK(distribution(Mesh{2}, Shape{3}, Shard<0, BlockCyclic>{{2}}).box(1) == Box{{2, 3}});
     CHECK(distribution(Mesh{1}, Shape{9}, Shard<0, BlockCyclic>{{2}}).box(0) == Box{{0, 9}});
 }
@@ -292,9 +291,11 @@ TEST_CASE("what is wrong with placements is said at run time in words") {
     says("(2,4):(P+,Pavg)", "two different reductions in one tensor");
     says("(2,4):(S0,S0)@0,0", "the axis order names an axis twice");
     says("(2,2,2):(S0,S0,S0)@2,0", "only some of the axes");
-    says("(2,4):(S0:cyc2,S0)", "a block-cyclic cut is not the last of its dimension");
-    says("(2,4):(S0:cyc2,S0:cyc1)", "a block-cyclic cut is not the last of its dimension");
+    says("(2,4):(S0:cyc2,S0)", "a block-cyclic or strided cut is not the last of its dimension");
+    says("(2,4):(S0:cyc2,S0:cyc1)", "a block-cyclic or strided cut is not the last of its dimension");
+    says("(2,4):(S0:str3,S0)", "a block-cyclic or strided cut is not the last of its dimension");
     says("(2):(S0:cyc0)", "blocks of 0");
+    says("(2):(S0:str0)", "the strided rule of mesh axis 0 makes 0 pieces");
     says("(2):(S0[0,8])", "2 boundaries on mesh axis 0 of 2 ranks");
     says("(2):(S0[0,3,7])", "do not ascend from 0 to 8");
     says("(2):(S0[1,3,8])", "do not ascend from 0 to 8");

@@ -15,6 +15,10 @@ namespace {
 
 constexpr Index huge = std::numeric_limits<Index>::max();
 
+constexpr IndexSet blocks(Interval span, Index block, Index parts, Index i) {
+    return IndexSet(span, SplitRule{SplitKind::cyclic, block, {}}, parts, i);
+}
+
 /// The families, as a list.
 std::vector<Segments> shared(IndexSet const& a, IndexSet const& b) {
     std::vector<Segments> list;
@@ -36,22 +40,24 @@ void list_elements(Segments const& segments, std::vector<Index>& elements) {
             }
 }
 
-/// An interval or a block-cyclic set somewhere in [0, 120).
+/// An interval, or a block-cyclic or strided set, somewhere in [0, 120).
 IndexSet random_set(test::Random& random) {
     Index const begin = random.between(0, 40);
     Interval const span{begin, begin + random.between(0, 80)};
     if (random.chance(25)) return IndexSet(span);
     Index const parts = random.between(1, random.chance(10) ? 90 : 5);
-    return IndexSet(span, random.between(1, random.chance(20) ? 90 : 9), parts, random.between(0, parts - 1));
+    SplitKind const kind = random.chance(50) ? SplitKind::strided : SplitKind::cyclic;
+    SplitRule const rule{kind, random.between(1, random.chance(20) ? 90 : 9), {}};
+    return IndexSet(span, rule, parts, random.between(0, parts - 1));
 }
 
 static_assert(shared_size(IndexSet({0, 10}), IndexSet({5, 20})) == 5);
-static_assert(shared_size(IndexSet({0, 4096}, 64, 2, 0), IndexSet({0, 4096}, 256, 2, 1)) == 1024);
-static_assert(shared_size(IndexSet({0, huge}, 1, 2, 0), IndexSet({0, huge}, 3, 2, 1)) == huge / 6);
-static_assert(shared_size(IndexSet({0, huge}, huge / 2, 2, 0), IndexSet({0, huge}, huge / 2 - 1, 2, 1)) == 1,
+static_assert(shared_size(blocks({0, 4096}, 64, 2, 0), blocks({0, 4096}, 256, 2, 1)) == 1024);
+static_assert(shared_size(blocks({0, huge}, 1, 2, 0), blocks({0, huge}, 3, 2, 1)) == huge / 6);
+static_assert(shared_size(blocks({0, huge}, huge / 2, 2, 0), blocks({0, huge}, huge / 2 - 1, 2, 1)) == 1,
               "the common period does not fit 64 bits");
-static_assert(shared_size(IndexSet({5, huge}, huge, 3, 0), IndexSet({0, huge}, huge, 3, 1)) == 0);
-static_assert(IndexSet({5, huge}, huge, 3, 0).segment(0) == Interval{5, huge}, "no overflow");
+static_assert(shared_size(blocks({5, huge}, huge, 3, 0), blocks({0, huge}, huge, 3, 1)) == 0);
+static_assert(blocks({5, huge}, huge, 3, 0).segment(0) == Interval{5, huge}, "no overflow");
 
 }  // namespace
 
@@ -63,7 +69,7 @@ TEST_SUITE("algebra/segments") {
     }
 
     TEST_CASE("blocks of 64 and of 256 on two parts share pairs of 64") {
-        auto const both = shared(IndexSet({0, 4096}, 64, 2, 1), IndexSet({0, 4096}, 256, 2, 0));
+        auto const both = shared(blocks({0, 4096}, 64, 2, 1), blocks({0, 4096}, 256, 2, 0));
         CHECK(both == std::vector{Segments{{64, 128}, {512, 8}, {128, 2}}});
         CHECK(both[0].size() == 1024);
         CHECK(both[0].levels() == 2);
@@ -71,16 +77,22 @@ TEST_SUITE("algebra/segments") {
 
     TEST_CASE("an interval cuts the first and the last block") {
         // Blocks of 10 at 0, 20, 40, 60, 80 within [0, 100).
-        auto const both = shared(IndexSet({0, 100}, 10, 2, 0), IndexSet({5, 65}));
+        auto const both = shared(blocks({0, 100}, 10, 2, 0), IndexSet({5, 65}));
         CHECK(both == std::vector{Segments{{5, 10}}, Segments{{60, 65}}, Segments{{20, 30}, {20, 2}, {}}});
-        CHECK(shared(IndexSet({0, 100}, 10, 2, 0), IndexSet({20, 70})) == std::vector{Segments{{20, 30}, {20, 3}, {}}});
+        CHECK(shared(blocks({0, 100}, 10, 2, 0), IndexSet({20, 70})) == std::vector{Segments{{20, 30}, {20, 3}, {}}});
+    }
+
+    TEST_CASE("a last piece that is cut at other places is a family of its own") {
+        SplitRule const four{SplitKind::strided, 4, {}};  // pieces of 6, 6, 6, 3; halves of 3, of the last 2 and 1
+        auto const both = shared(IndexSet({0, 21}, four, 2, 1), IndexSet({0, 21}));
+        CHECK(both == std::vector{Segments{{3, 6}, {6, 3}, {}}, Segments{{20, 21}}});
     }
 
     TEST_CASE("the number of families does not grow with the extent") {
         for (Index extent : {4096, 40960, 409600, 1 << 30}) {
-            CHECK(shared(IndexSet({0, extent}, 64, 2, 0), IndexSet({0, extent}, 256, 2, 1)).size() == 1);
-            CHECK(shared(IndexSet({0, extent + 77}, 64, 2, 0), IndexSet({0, extent + 77}, 256, 2, 1)).size() <= 3);
-            CHECK(shared(IndexSet({0, extent}, 7, 2, 0), IndexSet({0, extent}, 5, 3, 1)).size() <= 15);
+            CHECK(shared(blocks({0, extent}, 64, 2, 0), blocks({0, extent}, 256, 2, 1)).size() == 1);
+            CHECK(shared(blocks({0, extent + 77}, 64, 2, 0), blocks({0, extent + 77}, 256, 2, 1)).size() <= 3);
+            CHECK(shared(blocks({0, extent}, 7, 2, 0), blocks({0, extent}, 5, 3, 1)).size() <= 15);
         }
     }
 

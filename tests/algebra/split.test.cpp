@@ -16,6 +16,7 @@ namespace {
 constexpr SplitRule chunk{};
 constexpr SplitRule balanced{SplitKind::balanced, 0, {}};
 constexpr SplitRule cyclic(Index block) { return {SplitKind::cyclic, block, {}}; }
+constexpr SplitRule strided(Index pieces) { return {SplitKind::strided, pieces, {}}; }
 constexpr SplitRule positions(IndexList list) { return {SplitKind::boundaries, 0, list}; }
 
 constexpr bool sizes_are(SplitRule const& rule, Index extent, std::initializer_list<Index> sizes) {
@@ -47,15 +48,19 @@ static_assert(empty_parts(chunk, 65, 64) == 31 && empty_parts(balanced, 65, 64) 
 static_assert(part(chunk, 5, 4, 3) == Interval{5, 5} && part(balanced, 2, 4, 3) == Interval{2, 2});
 static_assert(part(chunk, 3, 4, 3) == Interval{3, 3});
 
+constexpr IndexSet blocks(Interval span, Index block, Index parts, Index i) {
+    return IndexSet(span, cyclic(block), parts, i);
+}
+
 // No overflow at the end of the index space: in a constant expression it would not compile.
 constexpr Index huge = std::numeric_limits<Index>::max();
 static_assert(part(chunk, huge, 2, 1) == Interval{huge / 2 + 1, huge});
 static_assert(part(chunk, huge, 1'000'003, 1'000'002).end == huge);
 static_assert(part(balanced, huge, 2, 0).end == huge / 2 + 1 && part(balanced, huge, 2, 1).end == huge);
 static_assert(part_of(chunk, huge, 2, huge - 1) == 1 && part_of(balanced, huge, 2, huge - 1) == 1);
-static_assert(IndexSet({0, 10}, huge, 4, 0).size() == 10 && IndexSet({0, 10}, huge, 4, 3).size() == 0,
+static_assert(blocks({0, 10}, huge, 4, 0).size() == 10 && blocks({0, 10}, huge, 4, 3).size() == 0,
               "a block longer than everything: the first part gets all");
-static_assert(IndexSet({0, huge}, 1, 2, 0).size() == huge / 2 + 1 && IndexSet({0, huge}, 1, 2, 1).size() == huge / 2);
+static_assert(blocks({0, huge}, 1, 2, 0).size() == huge / 2 + 1 && blocks({0, huge}, 1, 2, 1).size() == huge / 2);
 
 static_assert(intersect(Interval{0, 5}, Interval{3, 9}) == Interval{3, 5});
 static_assert(intersect(Interval{0, 3}, Interval{3, 9}).empty() &&
@@ -63,11 +68,25 @@ static_assert(intersect(Interval{0, 3}, Interval{3, 9}).empty() &&
 static_assert(Interval{2, 4}.contains(2) && !Interval{2, 4}.contains(4) && Interval{4, 4}.empty());
 
 // Block-cyclic: 11 elements in blocks of 2 over 3 parts, part 1 holds 2,3 and 8,9.
-constexpr IndexSet dealt{{0, 11}, 2, 3, 1};
+constexpr IndexSet dealt = blocks({0, 11}, 2, 3, 1);
 static_assert(dealt.segments() == 2 && dealt.segment(0) == Interval{2, 4} && dealt.segment(1) == Interval{8, 10});
 static_assert(dealt.size() == 4 && dealt.contains(9) && !dealt.contains(10) && !dealt.contains(11));
-static_assert(IndexSet({0, 11}, 2, 3, 2).segment(1) == Interval{10, 11}, "the last block is clipped");
-static_assert(IndexSet({0, 4}, 2, 3, 2).segments() == 0 && IndexSet({0, 4}, 2, 3, 2).size() == 0);
+static_assert(blocks({0, 11}, 2, 3, 2).segment(1) == Interval{10, 11}, "the last block is clipped");
+static_assert(blocks({0, 4}, 2, 3, 2).segments() == 0 && blocks({0, 4}, 2, 3, 2).size() == 0);
+static_assert(blocks({0, 12}, 2, 3, 1).is_interval() == false && blocks({0, 6}, 2, 3, 1) == IndexSet({2, 4}) &&
+                  blocks({3, 9}, 2, 1, 0) == IndexSet({3, 9}),
+              "what is one interval is an interval");
+
+// Strided: 11 elements in 3 pieces of 4, 4, 3; of the last one part 1 of 2 has the last element alone.
+constexpr IndexSet second({0, 11}, strided(3), 2, 1);
+static_assert(second.segments() == 3 && second.segment(0) == Interval{2, 4} && second.segment(2) == Interval{10, 11});
+static_assert(second.size() == 5 && second.local_index(10) == 4 && second.local_index(7) == 3);
+static_assert(second.segment_from(4) == Interval{6, 8} && second.segment_from(8) == Interval{10, 11});
+static_assert(IndexSet({0, 21}, strided(4), 2, 1).regular_end() == 18 && blocks({0, 11}, 2, 3, 2).regular_end() == 11);
+static_assert(IndexSet({0, 7}, strided(2), 3, 2) == IndexSet({6, 7}), "of the whole piece it has nothing");
+static_assert(part_of(strided(2), 7, 3, 6) == 2 && part_of(strided(2), 7, 3, 3) == 1);
+static_assert(IndexSet({0, 5}, strided(9), 2, 0) == IndexSet({0, 5}) && IndexSet({0, 5}, strided(9), 2, 1).size() == 0);
+static_assert(IndexSet({0, huge}, strided(2), 2, 1).size() == huge / 2);
 static_assert(!dealt.is_interval() && IndexSet({3, 4}).is_interval() && IndexSet({4, 4}).segments() == 0);
 
 static_assert(Boundaries{0, 3, 9}.rule(9, 2) == positions({0, 3, 9}));
@@ -100,8 +119,10 @@ void check_cut(SplitRule const& rule, Index extent, Index parts) {
     Index total = 0;
     for (Index p = 0; p < parts; ++p) {
         oracle::Elements const& piece = pieces[oracle::at(p)];
-        IndexSet set(Interval{start, start + extent}, rule.block, parts, p);
-        if (rule.kind != SplitKind::cyclic) {
+        IndexSet set;
+        if (interleaves(rule.kind)) {
+            set = IndexSet(Interval{start, start + extent}, rule, parts, p);
+        } else {
             Interval const cut = part(rule, extent, parts, p);
             if (p + 1 < parts) CHECK(part(rule, extent, parts, p + 1).begin == cut.end);
             set = IndexSet(Interval{start + cut.begin, start + cut.end});
@@ -117,8 +138,7 @@ void check_cut(SplitRule const& rule, Index extent, Index parts) {
             for (Index i = set.segment(k).begin; i < set.segment(k).end; ++i) listed.push_back(i);
         }
         CHECK(listed == piece);
-        CHECK(set.simplified().is_interval() ==
-              (parts == 1 || rule.kind != SplitKind::cyclic || extent <= rule.block * parts));
+        if (parts == 1 || !interleaves(rule.kind)) CHECK(set.is_interval());
         Index before = 0;
         for (Index i = start - 2; i < start + extent + 2; ++i) {
             bool const held = std::find(piece.begin(), piece.end(), i) != piece.end();
@@ -131,7 +151,7 @@ void check_cut(SplitRule const& rule, Index extent, Index parts) {
             bool const none = first == set.segments();
             REQUIRE(from.size() == (none ? 0 : set.segment(first).size()));
             if (!none) REQUIRE(from.begin == set.segment(first).begin);
-            REQUIRE(set.simplified().contains(i) == held);
+            REQUIRE(set.contains(i) == held);
             if (held) REQUIRE(part_of(rule, extent, parts, i - start) == p);
         }
     }
@@ -153,6 +173,7 @@ TEST_CASE("blocks are dealt out in turn for every small extent, number of parts 
     for (Index parts = 1; parts <= 5; ++parts) {
         for (Index extent = 0; extent <= 24; ++extent) {
             for (Index block : {1, 2, 3, 7, 30}) check_cut(cyclic(block), extent, parts);
+            for (Index pieces : {1, 2, 3, 4, 7, 30}) check_cut(strided(pieces), extent, parts);
         }
     }
 }

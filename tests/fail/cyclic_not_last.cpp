@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect-error: a block-cyclic cut is not the last of its dimension.
+// expect-error: a block-cyclic or strided cut is not the last of its dimension.
 // expect-error: Fix: let the other axes of that dimension cut first (AxisOrder).
 #include <reshard/algebra/transition.hpp>
 

@@ -85,6 +85,12 @@ inline std::vector<Elements> cut(Elements const& list, SplitRule const& rule, In
     } else if (rule.kind == SplitKind::boundaries) {
         for (Index p = 0; p < parts; ++p)
             for (Index i = rule.boundaries[p]; i < rule.boundaries[p + 1]; ++i) result[at(p)].push_back(list[at(i)]);
+    } else if (rule.kind == SplitKind::strided) {  // every piece of the list is a list
+        for (Elements const& piece : cut(list, {}, rule.block)) {
+            std::vector<Elements> const shares = cut(piece, {}, parts);
+            for (Index p = 0; p < parts; ++p)
+                result[at(p)].insert(result[at(p)].end(), shares[at(p)].begin(), shares[at(p)].end());
+        }
     } else {  // blocks like cards
         Index player = 0;
         Index in_block = 0;

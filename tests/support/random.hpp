@@ -78,6 +78,7 @@ struct Limits {
     bool plain_ranks = false;  ///< only ranks 0, 1, 2, ...
     bool partial = true;
     bool cyclic = true;
+    bool strided = true;         ///< in place of some of those that are cyclic
     bool mostly_cyclic = false;  ///< where a cut can be block-cyclic, with blocks of any size
     bool orders = true;          ///< cutting orders other than ascending
     std::vector<Reduce> ops{Reduce::sum,     Reduce::avg,  Reduce::min, Reduce::max,
@@ -206,12 +207,15 @@ public:
     }
 
 private:
+    [[nodiscard]] SplitKind interleaved() {
+        return limits_.strided && chance(40) ? SplitKind::strided : SplitKind::cyclic;
+    }
     [[nodiscard]] SplitRule split_rule(Index extent, Index parts, bool last) {
         if (limits_.mostly_cyclic && last && chance(75)) {
-            return {SplitKind::cyclic, between(1, pick(std::vector<Index>{2, 4, 9, 50})), {}};
+            return {interleaved(), between(1, pick(std::vector<Index>{2, 4, 9, 50})), {}};
         }
         Index const dice = between(0, 9);
-        if (dice >= 8 && last && limits_.cyclic) return {SplitKind::cyclic, between(1, 5), {}};
+        if (dice >= 8 && last && limits_.cyclic) return {interleaved(), between(1, 5), {}};
         if (dice >= 6 && extent >= 0) {
             std::vector<Index> positions{0, extent};
             while (static_cast<Index>(positions.size()) < parts + 1) positions.push_back(between(0, extent));

@@ -18,7 +18,8 @@ template <int Dim, class Rule>
 constexpr Placement placement_of_type(Shard<Dim, Rule> const& placement) {
     // Only the built-in rules are the same object for every extent; a user's rule is known by its type alone.
     SplitRule rule;
-    if constexpr (std::same_as<Rule, Chunk> || std::same_as<Rule, Balanced> || std::same_as<Rule, BlockCyclic>) {
+    if constexpr (std::same_as<Rule, Chunk> || std::same_as<Rule, Balanced> || std::same_as<Rule, BlockCyclic> ||
+                  std::same_as<Rule, Strided>) {
         rule = placement.split.rule(dynamic, dynamic);
     } else {
         rule.kind = SplitKind::boundaries;
@@ -30,10 +31,11 @@ template <class One>
 constexpr Placement placement_of(One const& placement, Index extent, Index parts) {
     Placement const result = placement.placement(extent, parts);
     if constexpr (requires { typename One::rule_type; }) {
-        if (result.rule().kind == SplitKind::cyclic && !std::same_as<typename One::rule_type, BlockCyclic>) {
+        if (interleaves(result.rule().kind) && !std::same_as<typename One::rule_type, BlockCyclic> &&
+            !std::same_as<typename One::rule_type, Strided>) {
             raise(ErrorCode::placement,
                   "reshard::distribution: a split rule of your own deals out blocks. "
-                  "Fix: return boundaries, or use reshard::BlockCyclic.");
+                  "Fix: return boundaries, or use reshard::BlockCyclic or reshard::Strided.");
         }
     }
     return result;
@@ -108,7 +110,7 @@ consteval bool check_distribution() {
                       "reshard::distribution: AxisOrder names an axis twice, an axis the mesh does not have, or only "
                       "some of the axes that cut a dimension. Fix: list all axes of that dimension, first cut first.");
         static_assert(fault != SignatureFault::cyclic_inside,
-                      "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
+                      "reshard::distribution: a block-cyclic or strided cut is not the last of its dimension. "
                       "Fix: let the other axes of that dimension cut first (AxisOrder).");
     }
     return true;  // whatever was wrong has been said

@@ -15,7 +15,7 @@ namespace reshard::inline v0 {
 /// A distribution as a value. Every question is answered in closed form from the rank number alone.
 ///
 /// Throws PlacementError when there is not one placement per mesh axis, a dimension is out of range, two reductions
-/// meet, boundaries do not ascend from 0 to the extent they cut, or a block-cyclic cut is not the last of its
+/// meet, boundaries do not ascend from 0 to the extent they cut, or a cut that interleaves is not the last of its
 /// dimension.
 ///
 /// Plans hold several, so it is kept small: 248 bytes. constexpr with up to `inline_numbers` numbers of rules, where a
@@ -43,7 +43,7 @@ public:
     [[nodiscard]] constexpr Placement placement(int axis) const {
         PlacementForm const& form = signature_[axis];
         RuleRef const by = rule(axis);
-        if (by.kind == SplitKind::cyclic) return Placement::shard(form.dim(), {by.kind, by.block(), {}});
+        if (interleaves(by.kind)) return Placement::shard(form.dim(), {by.kind, by.block(), {}});
         if (by.kind != SplitKind::boundaries) return Placement(form);
         return Placement::shard(form.dim(), {by.kind, 0, IndexList(by.numbers, numbers_of(axis), interned_)});
     }
@@ -75,9 +75,7 @@ public:
             if (signature_[axis].dim() != dim) continue;
             RuleRef const by = rule(axis);
             Index const parts = mesh_.extent(axis);
-            if (by.kind == SplitKind::cyclic && parts > 1) {  // one part is an interval, however it is dealt
-                return IndexSet(span, by.block(), parts, coordinates[axis]);
-            }
+            if (interleaves(by.kind)) return IndexSet(span, by, parts, coordinates[axis]);
             Interval const cut = part(by, span.size(), parts, coordinates[axis]);
             span = cut.empty() ? Interval{shape_.extent(dim), shape_.extent(dim)}
                                : Interval{span.begin + cut.begin, span.begin + cut.end};
@@ -86,7 +84,7 @@ public:
     }
 
     /// The box a rank holds. Throws MeshError when the rank is not in the mesh, and PlacementError when it holds
-    /// several boxes (block-cyclic): ask boxes(rank) then.
+    /// several boxes (block-cyclic, strided): ask boxes(rank) then.
     [[nodiscard]] constexpr Box box(Index rank) const {
         Indices const coordinates = mesh_.coordinates(rank);
         Box result;
@@ -180,7 +178,7 @@ private:
     /// How many numbers the rule of an axis has; those of all axes lie one after the other.
     [[nodiscard]] constexpr Index numbers_of(int axis) const noexcept {
         SplitKind const kind = signature_[axis].split();
-        return kind == SplitKind::cyclic ? 1 : kind == SplitKind::boundaries ? mesh_.extent(axis) + 1 : 0;
+        return interleaves(kind) ? 1 : kind == SplitKind::boundaries ? mesh_.extent(axis) + 1 : 0;
     }
     constexpr Index list_numbers(Placements const& placements, Index* list) const {
         Index count = 0;
@@ -195,7 +193,7 @@ private:
         for (int axis : cuts(dim)) {
             SplitRule const& rule = placements[axis].rule();
             Index const parts = mesh_.extent(axis);
-            if (rule.kind == SplitKind::cyclic && rule.block < 1) raise_block(axis, rule.block);
+            if (interleaves(rule.kind) && rule.block < 1) raise_block(axis, rule);
             if (rule.kind != SplitKind::boundaries) {
                 extent = extent >= 0 && extent % parts == 0 ? extent / parts : -1;
                 continue;
@@ -218,7 +216,7 @@ private:
     [[noreturn]] void raise_fault(SignatureFault fault) const;
     [[noreturn]] static void raise_many(Index rank, int dim, Index segments);
     [[noreturn]] void raise_rank(int rank) const;
-    [[noreturn]] static void raise_block(int axis, Index block);
+    [[noreturn]] static void raise_block(int axis, SplitRule const& rule);
     [[noreturn]] static void raise_boundary_count(int axis, Index given, Index parts);
     [[noreturn]] static void raise_uneven_parent(int axis);
     [[noreturn]] static void raise_boundaries(int axis, Index extent);

@@ -43,14 +43,13 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
               "Fix: list all axes of that dimension, the first to cut first.");
     }
     raise(ErrorCode::placement,
-          "reshard::distribution: a block-cyclic cut is not the last of its dimension. "
+          "reshard::distribution: a block-cyclic or strided cut is not the last of its dimension. "
           "Fix: let the other axes of that dimension cut first (AxisOrder).");
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_many(Index rank, int dim, Index segments) {
-    raise(ErrorCode::placement,
-          concat("reshard::distribution: rank ", rank, " holds ", segments, " block-cyclic pieces of dimension ", dim,
-                 ", not one box. Fix: ask boxes(rank)."));
+    raise(ErrorCode::placement, concat("reshard::distribution: rank ", rank, " holds ", segments,
+                                       " pieces of dimension ", dim, ", not one box. Fix: ask boxes(rank)."));
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_rank(int rank) const {
@@ -59,9 +58,13 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
                  to_string(shape_), ". Fix: give one interval or index per dimension."));
 }
 
-[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_block(int axis, Index block) {
+[[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_block(int axis, SplitRule const& rule) {
+    if (rule.kind == SplitKind::strided) {
+        raise(ErrorCode::placement, concat("reshard::distribution: the strided rule of mesh axis ", axis, " makes ",
+                                           rule.block, " pieces. Fix: at least one; 1 is the chunk rule."));
+    }
     raise(ErrorCode::placement, concat("reshard::distribution: the block-cyclic rule of mesh axis ", axis,
-                                       " has blocks of ", block, ". Fix: a block has at least one element."));
+                                       " has blocks of ", rule.block, ". Fix: a block has at least one element."));
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicDistribution::raise_boundary_count(int axis, Index given, Index parts) {

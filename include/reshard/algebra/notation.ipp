@@ -149,7 +149,7 @@ inline Placement read_placement(NotationReader& reader, int dims) {
         SplitKind const kind = static_cast<SplitKind>(i);
         if (reader.take(symbol(kind))) rule.kind = kind;
     }
-    if (rule.kind == SplitKind::cyclic) rule.block = reader.number();
+    if (interleaves(rule.kind)) rule.block = reader.number();
     if (rule.kind == SplitKind::boundaries) rule.boundaries = read_numbers(reader, "]");
     return Placement::shard(static_cast<int>(dim), rule);
 }
@@ -212,7 +212,7 @@ RESHARD_INLINE std::string to_string(Placement const& placement) {
     if (placement.is_partial()) return concat("P", symbol(placement.op()));
     SplitRule const& rule = placement.rule();
     std::string text = concat("S", placement.dim(), symbol(rule.kind));
-    if (rule.kind == SplitKind::cyclic) text += concat(rule.block);
+    if (interleaves(rule.kind)) text += concat(rule.block);
     if (rule.kind == SplitKind::boundaries) {
         detail::print_list(text, rule.boundaries.data(), rule.boundaries.size());
         text += ']';

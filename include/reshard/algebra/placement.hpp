@@ -31,7 +31,7 @@ public:
 protected:
     std::int16_t dim_ = 0;  // a tensor has a few; what is far beyond stays beyond
     PlacementKind kind_ : 2 = PlacementKind::replicate;
-    SplitKind split_ : 2 = SplitKind::chunk;
+    SplitKind split_ : 3 = SplitKind::chunk;
     Reduce op_ : 4 = Reduce::sum;
 };
 
@@ -39,7 +39,7 @@ protected:
 class Placement : public PlacementForm {
 public:
     constexpr Placement() = default;  ///< replicate
-    /// A placement without numbers. \pre no boundaries and not cyclic, or else not yet known.
+    /// A placement without numbers. \pre a rule without numbers, or else not yet known.
     constexpr explicit Placement(PlacementForm form) noexcept : PlacementForm(form) { rule_.kind = split_; }
     [[nodiscard]] static constexpr Placement replicate() noexcept { return {}; }
     [[nodiscard]] static constexpr Placement shard(int dim, SplitRule const& rule = {}) {
@@ -48,7 +48,7 @@ public:
         placement.dim_ = static_cast<std::int16_t>(smaller(larger(dim, INT16_MIN), INT16_MAX));
         placement.split_ = placement.rule_.kind = rule.kind;
         // What a rule does not use must not make it another rule.
-        if (rule.kind == SplitKind::cyclic) placement.rule_.block = rule.block;
+        if (interleaves(rule.kind)) placement.rule_.block = rule.block;
         if (rule.kind == SplitKind::boundaries) placement.rule_.boundaries = rule.boundaries;
         return placement;
     }

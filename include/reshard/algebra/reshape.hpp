@@ -64,6 +64,7 @@ template <class Intervals = std::vector<Interval>, class Positions = std::vector
     for (int axis : from.cuts(dim)) {
         RuleRef const rule = from.rule(axis);
         Index const parts = from.mesh().extent(axis);
+        if (rule.kind == SplitKind::strided) return false;
         if (rule.kind == SplitKind::cyclic) {  // always the last
             Index const block = map.block(rule.block(), parts, pieces);
             placements[axis] = Placement::shard(to, {rule.kind, block, {}});

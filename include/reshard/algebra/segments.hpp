@@ -4,9 +4,9 @@
 /// \depends split. constexpr; no memory, no I/O.
 ///
 /// Block-cyclic sets repeat, and so does what two of them share: with the least common multiple of both periods. One
-/// period is looked at, whatever the extent. The families are those of Ramaswamy and Banerjee (FALLS, "Automatic
-/// generation of efficient array redistribution routines for distributed memory multicomputers", Frontiers '95), two
-/// of them nested.
+/// period is looked at, whatever the extent; a last round that is cut at other places is looked at by itself. The
+/// families are those of Ramaswamy and Banerjee (FALLS, "Automatic generation of efficient array redistribution
+/// routines for distributed memory multicomputers", Frontiers '95), two of them nested.
 #pragma once
 
 #include <reshard/algebra/split.hpp>
@@ -79,21 +79,13 @@ private:
     Index last_ = 0;
 };
 
-}  // namespace detail
-
-/// Calls `visit(Segments)` for families that together are what `a` and `b` share, every element once. The families
-/// depend on what the two sets are and on nothing else: not on their order, so that two ranks that look at each other
-/// list the same. Cost: the blocks in one common period, or in what both span if that is shorter.
+/// for_each_shared() within `hull`, where both sets are regular.
 template <class Visit>
-constexpr void for_each_shared(IndexSet a, IndexSet b, Visit&& visit) {
-    if (!a.is_interval()) a = a.simplified();
-    if (!b.is_interval()) b = b.simplified();
-    Interval const hull = intersect(a.span(), b.span());
-    if (hull.empty()) return;
+constexpr void for_each_shared_in(Interval hull, IndexSet const& a, IndexSet const& b, Visit& visit) {
     if (a.is_interval() && b.is_interval()) return visit(Segments{hull});
-    Index const period = detail::common_period(a.period(), b.period(), hull.size());
+    Index const period = common_period(a.period(), b.period(), hull.size());
     Index const last = hull.begin + (period - 1);  // families begin up to here
-    detail::Joining joining(period, visit);
+    Joining joining(period, visit);
     for (Index position = hull.begin; position <= last;) {
         Interval const from_a = a.segment_from(position);
         Interval const from_b = b.segment_from(position);
@@ -116,6 +108,25 @@ constexpr void for_each_shared(IndexSet a, IndexSet b, Visit&& visit) {
         position = both.end;
     }
     joining.finish();
+}
+
+}  // namespace detail
+
+/// Calls `visit(Segments)` for families that together are what `a` and `b` share, every element once. The families
+/// depend on what the two sets are and on nothing else: not on their order, so that two ranks that look at each other
+/// list the same. Cost: the blocks in one common period, or in what both span if that is shorter.
+template <class Visit>
+constexpr void for_each_shared(IndexSet const& a, IndexSet const& b, Visit&& visit) {
+    Interval hull = intersect(a.span(), b.span());
+    if (hull.empty()) return;
+    Index const end = smaller(a.regular_end(), b.regular_end());
+    Index const last = hull.end;
+    hull.end = smaller(hull.end, end);
+    if (!hull.empty()) detail::for_each_shared_in(hull, a, b, visit);
+    if (end >= last) return;
+    // From there on what was regular up to there is an interval.
+    for_each_shared(a.regular_end() == end ? IndexSet(a.last()) : a, b.regular_end() == end ? IndexSet(b.last()) : b,
+                    visit);
 }
 
 }  // namespace reshard::inline v0

@@ -32,7 +32,7 @@ enum class SignatureFault : std::uint8_t {
     dimension,     ///< a shard of a dimension the tensor does not have
     two_ops,       ///< two different reductions in one tensor
     order,         ///< the axis order is not a permutation, or names some of the axes of a dimension only
-    cyclic_inside  ///< a block-cyclic cut that is not the last of its dimension
+    cyclic_inside  ///< a cut that interleaves and is not the last of its dimension
 };
 
 /// A byte or two per fact, because every distribution has one.
@@ -97,7 +97,7 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
             if (((listed >> axis) & 1U) == 0) add(axis);
         if (in_order != first && in_order != signature.shards) return SignatureFault::order;
         for (int i = first; i + 1 < signature.shards; ++i) {
-            if (signature[signature.cutting[i]].split() == SplitKind::cyclic) return SignatureFault::cyclic_inside;
+            if (interleaves(signature[signature.cutting[i]].split())) return SignatureFault::cyclic_inside;
         }
     }
     return SignatureFault::none;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/split.hpp
-/// \brief  How one extent is cut into parts: chunk, balanced, explicit boundaries, block-cyclic.
+/// \brief  How one extent is cut into parts: chunk, balanced, explicit boundaries, block-cyclic, strided.
 /// \depends core only. constexpr; no memory, no I/O.
 #pragma once
 
@@ -31,13 +31,18 @@ struct Interval {
     return {begin, larger(begin, end)};
 }
 
-enum class SplitKind : std::uint8_t { chunk, balanced, boundaries, cyclic };
+enum class SplitKind : std::uint8_t { chunk, balanced, boundaries, cyclic, strided };
 
-inline constexpr int split_count = 4;
+inline constexpr int split_count = 5;
 
-/// How the notation writes it after `S0`; the block, or the boundaries and `]`, follow.
+/// Whether parts lie in one another: several intervals each. Such a cut is the last of its dimension.
+[[nodiscard]] constexpr bool interleaves(SplitKind kind) noexcept {
+    return kind == SplitKind::cyclic || kind == SplitKind::strided;
+}
+
+/// How the notation writes it after `S0`; the number, or the boundaries and `]`, follow.
 [[nodiscard]] constexpr std::string_view symbol(SplitKind kind) noexcept {
-    constexpr std::string_view symbols[split_count] = {"", ":bal", "[", ":cyc"};
+    constexpr std::string_view symbols[split_count] = {"", ":bal", "[", ":cyc", ":str"};
     return symbols[static_cast<int>(kind)];
 }
 
@@ -49,9 +54,10 @@ inline constexpr int split_count = 4;
 /// balanced   | the first N mod n parts get one more                                      | torch.tensor_split
 /// boundaries | [b_i, b_(i+1)), 0 = b_0 <= ... <= b_n = N                                 | MLIR shard dialect
 /// cyclic     | blocks i, i + n, i + 2n, ... of `block` elements, the last one clipped     | ScaLAPACK
+/// strided    | `block` pieces as chunk cuts them, and of each piece part i as chunk cuts it | torch._StridedShard
 struct SplitRule {
     SplitKind kind = SplitKind::chunk;
-    Index block = 0;       ///< cyclic only: elements per block, at least 1; 0 when not yet known
+    Index block = 0;       ///< cyclic: elements per block; strided: pieces (split_factor). At least 1; 0: not yet known
     IndexList boundaries;  ///< boundaries only: n + 1 positions; empty when not yet known
 
     friend constexpr bool operator==(SplitRule const&, SplitRule const&) = default;
@@ -60,17 +66,17 @@ struct SplitRule {
 /// A rule and where its numbers lie, which must outlive it: what parts are computed from.
 struct RuleRef {
     SplitKind kind = SplitKind::chunk;
-    Index const* numbers = nullptr;  ///< cyclic: the block; boundaries: the positions
+    Index const* numbers = nullptr;  ///< cyclic, strided: the block; boundaries: the positions
 
     constexpr RuleRef() = default;
     constexpr RuleRef(SplitKind rule, Index const* values) noexcept : kind(rule), numbers(values) {}
     constexpr RuleRef(SplitRule const& rule) noexcept
-        : kind(rule.kind), numbers(kind == SplitKind::cyclic ? &rule.block : rule.boundaries.data()) {}
-    /// Elements per block. \pre cyclic
+        : kind(rule.kind), numbers(interleaves(kind) ? &rule.block : rule.boundaries.data()) {}
+    /// As SplitRule::block. \pre it interleaves
     [[nodiscard]] constexpr Index block() const noexcept { return *numbers; }
 };
 
-/// Part `i` of `extent` cut into `parts`, relative to the extent. Not for cyclic: its parts are no intervals.
+/// Part `i` of `extent` cut into `parts`, relative to the extent. Not for rules that interleave: no intervals.
 [[nodiscard]] constexpr Interval part(RuleRef rule, Index extent, Index parts, Index i) noexcept {
     switch (rule.kind) {
         case SplitKind::balanced: {
@@ -81,7 +87,8 @@ struct RuleRef {
         }
         case SplitKind::boundaries: return {rule.numbers[i], rule.numbers[i + 1]};
         case SplitKind::chunk:
-        case SplitKind::cyclic: break;
+        case SplitKind::cyclic:
+        case SplitKind::strided: break;
     }
     Index const chunk = ceil_div(extent, parts);
     Index const begin = smaller(chunk * i, extent);
@@ -89,7 +96,7 @@ struct RuleRef {
 }
 
 /// Parts come in two lengths, that of the first and that of the last: how many of those before part `i` are as long as
-/// the first. Not for boundaries and cyclic. \pre part i is not empty.
+/// the first. For chunk and balanced. \pre part i is not empty.
 [[nodiscard]] constexpr Index parts_as_first(RuleRef rule, Index extent, Index parts, Index i) noexcept {
     return rule.kind == SplitKind::balanced ? smaller(extent % parts, i) : i;
 }
@@ -114,78 +121,121 @@ struct RuleRef {
             return low;
         }
         case SplitKind::cyclic: return position / rule.block() % parts;
+        case SplitKind::strided: {
+            Index const pitch = ceil_div(extent, rule.block());
+            return position % pitch / ceil_div(smaller(pitch, extent - position / pitch * pitch), parts);
+        }
         case SplitKind::chunk: break;
     }
     return position / ceil_div(extent, parts);
 }
 
-/// What one rank holds along one dimension: an interval, or every `parts`-th block of it (block-cyclic).
+/// What one rank holds along one dimension: an interval, or a regular section: the same interval of every round of
+/// `pitch` indices of a span, and in the last round, which is not whole, another one, or that clipped.
 class IndexSet {
 public:
     constexpr IndexSet() = default;
     constexpr explicit IndexSet(Interval interval) noexcept : span_(interval) {}
-    constexpr IndexSet(Interval interval, Index block, Index parts, Index part) noexcept
-        : span_(interval), block_(block), parts_(parts), part_(part) {}
-
-    [[nodiscard]] constexpr bool is_interval() const noexcept { return block_ == 0; }
-    /// The same set, as an interval if it is one: of one part, or with one block or none.
-    [[nodiscard]] constexpr IndexSet simplified() const noexcept {
-        if (is_interval() || span_.empty()) return IndexSet(span_);
-        if (parts_ == 1) return IndexSet(span_);
-        if (ceil_div(span_.size(), block_) > parts_) return *this;
-        return IndexSet(segments() == 0 ? Interval{span_.end, span_.end} : segment(0));
+    /// `each` relative to a round's begin; `last` within the span, behind all whole rounds.
+    constexpr IndexSet(Interval span, Index pitch, Interval each, Interval last) noexcept
+        : span_(span), pitch_(pitch), each_(each), last_(last) {}
+    /// Part `i` of `parts` of a span by a rule that interleaves; an interval where it is one, empty at the span's end.
+    constexpr IndexSet(Interval span, RuleRef rule, Index parts, Index i) noexcept : span_(span) {
+        Index const size = span.size();
+        if (rule.kind == SplitKind::cyclic) {
+            Index const block = rule.block();
+            Index const begin = i > size / block ? size : i * block;
+            each_ = {begin, begin + smaller(block, size - begin)};
+            if (!multiply_fits(block, parts, pitch_) || pitch_ > size) pitch_ = larger<Index>(size, 1);
+            last_ = clipped();
+        } else {
+            pitch_ = larger<Index>(ceil_div(size, rule.block()), 1);
+            each_ = part({}, pitch_, parts, i);
+            Interval const rest = part({}, span.end - whole_end(), parts, i);
+            last_ = {whole_end() + rest.begin, whole_end() + rest.end};
+        }
+        if (each_.size() == pitch_) {
+            *this = IndexSet(span);
+        } else if (segments() == 0) {
+            *this = IndexSet(Interval{span.end, span.end});
+        } else if (each_.empty() || size <= pitch_) {
+            *this = IndexSet(segment(0));
+        }
     }
-    /// How far one block is from the next; 0 for an interval. \pre simplified, so that it fits.
-    [[nodiscard]] constexpr Index period() const noexcept { return block_ * parts_; }
-    /// The interval the blocks are taken from (the set itself when it is an interval).
+
+    [[nodiscard]] constexpr bool is_interval() const noexcept { return pitch_ == 0; }
+    /// How far one round is from the next; 0 for an interval.
+    [[nodiscard]] constexpr Index period() const noexcept { return pitch_; }
+    /// The interval the rounds are taken from (the set itself when it is an interval).
     [[nodiscard]] constexpr Interval span() const noexcept { return span_; }
+    /// Up to where the set goes on as it began: the span's end, or where the last round begins.
+    [[nodiscard]] constexpr Index regular_end() const noexcept {
+        return is_interval() || last_ == clipped() ? span_.end : whole_end();
+    }
+    /// What it has of the last round, where it is not whole.
+    [[nodiscard]] constexpr Interval last() const noexcept { return last_; }
 
     /// Number of intervals, none of them empty.
     [[nodiscard]] constexpr Index segments() const noexcept {
         if (is_interval()) return span_.empty() ? 0 : 1;
-        Index const blocks = ceil_div(span_.size(), block_);
-        return blocks <= part_ ? 0 : (blocks - part_ - 1) / parts_ + 1;
+        return whole_segments() + (last_.empty() ? 0 : 1);
     }
     /// Interval k of segments(), ascending.
     [[nodiscard]] constexpr Interval segment(Index k) const noexcept {
         if (is_interval()) return span_;
-        Index const begin = span_.begin + (k * parts_ + part_) * block_;
-        return {begin, begin + smaller(block_, span_.end - begin)};
+        if (k >= whole_segments()) return last_;
+        Index const begin = span_.begin + k * pitch_;
+        return {begin + each_.begin, begin + each_.end};
     }
     [[nodiscard]] constexpr Index size() const noexcept {
         if (is_interval()) return span_.size();
-        return local_index(span_.end);
+        return rounds() * each_.size() + last_.size();
     }
     /// How many elements of the set lie before `position`: where that index sits in local memory.
     [[nodiscard]] constexpr Index local_index(Index position) const noexcept {
         Index const from_begin = smaller(larger(position, span_.begin), span_.end) - span_.begin;
         if (is_interval()) return from_begin;
-        Index const blocks = from_begin / block_;  // whole blocks before the position, of all parts
-        Index const rounds = blocks / parts_;
-        Index const turn = blocks % parts_;  // whose block the position is in
-        return rounds * block_ + (turn > part_ ? block_ : turn == part_ ? from_begin % block_ : 0);
+        Index const round = from_begin / pitch_;
+        if (round == rounds()) return round * each_.size() + intersect(last_, {span_.begin, position}).size();
+        return round * each_.size() + intersect(each_, {0, from_begin % pitch_}).size();
     }
     /// The segment that holds `position`, else the next one; where none follows, the empty one at the span's end.
     [[nodiscard]] constexpr Interval segment_from(Index position) const noexcept {
         Interval const none{span_.end, span_.end};
         if (position >= span_.end) return none;
         if (is_interval()) return span_;
-        Index const block = larger<Index>(position - span_.begin, 0) / block_;
-        Index const turn = block % parts_;
-        Index const k = block / parts_ + (turn > part_ ? 1 : 0);
-        return k < segments() ? segment(k) : none;
+        Index const from_begin = larger<Index>(position - span_.begin, 0);
+        Index const k = from_begin / pitch_ + (from_begin % pitch_ >= each_.end ? 1 : 0);
+        if (k < whole_segments()) return segment(k);
+        return last_.empty() || position >= last_.end ? none : last_;
     }
     [[nodiscard]] constexpr bool contains(Index position) const noexcept {
-        if (!span_.contains(position)) return false;
-        return is_interval() || (position - span_.begin) / block_ % parts_ == part_;
+        return segment_from(position).contains(position);
+    }
+    /// The gaps: in every round what lies before the set's interval, and what lies behind it. \pre no interval
+    [[nodiscard]] constexpr IndexSet before_each() const noexcept {
+        return {span_, pitch_, {0, each_.begin}, {whole_end(), last_.begin}};
+    }
+    [[nodiscard]] constexpr IndexSet behind_each() const noexcept {
+        return {span_, pitch_, {each_.end, pitch_}, {last_.end, span_.end}};
     }
     friend constexpr bool operator==(IndexSet const&, IndexSet const&) = default;
 
 private:
+    /// Whole ones.
+    [[nodiscard]] constexpr Index rounds() const noexcept { return span_.size() / pitch_; }
+    [[nodiscard]] constexpr Index whole_end() const noexcept { return span_.begin + rounds() * pitch_; }
+    [[nodiscard]] constexpr Index whole_segments() const noexcept { return each_.empty() ? 0 : rounds(); }
+    /// The interval of each round, as far as the last round goes.
+    [[nodiscard]] constexpr Interval clipped() const noexcept {
+        Index const rest = span_.end - whole_end();
+        return {whole_end() + smaller(each_.begin, rest), whole_end() + smaller(each_.end, rest)};
+    }
+
     Interval span_;
-    Index block_ = 0;
-    Index parts_ = 0;
-    Index part_ = 0;
+    Index pitch_ = 0;
+    Interval each_;
+    Interval last_;
 };
 
 // Rules as types, for `Shard<Dim, Rule>`. A rule is any type with
@@ -230,6 +280,16 @@ struct BlockCyclic {
     }
 };
 
+/// torch._StridedShard(dim, split_factor) where that is no order of the axes: pieces cut as torch.chunk does, and each
+/// of them again, a part per rank. At most one cut per tensor dimension interleaves, the last.
+struct Strided {
+    static constexpr bool is_static = false;
+    Index pieces = 0;
+    [[nodiscard]] constexpr SplitRule rule(Index /*extent*/, Index /*parts*/) const {
+        return {.kind = SplitKind::strided, .block = pieces, .boundaries = {}};
+    }
+};
+
 template <class T>
 concept SplitRuleType = requires(T const& t, Index n) {
     { t.rule(n, n) } -> std::convertible_to<SplitRule>;
@@ -251,6 +311,6 @@ consteval bool is_static_rule() {
 }  // namespace detail
 
 static_assert(SplitRuleType<Chunk> && SplitRuleType<Balanced> && SplitRuleType<Boundaries> &&
-              SplitRuleType<BlockCyclic>);
+              SplitRuleType<BlockCyclic> && SplitRuleType<Strided>);
 
 }  // namespace reshard::inline v0

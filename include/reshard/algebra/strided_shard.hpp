@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/algebra/strided_shard.hpp
 /// \brief  Distributions that PyTorch's DTensor writes with _StridedShard.
-/// \depends notation; <vector>. Cost: all parts of a dimension are compared.
+/// \depends notation; <vector>. Cost: where several axes cut a dimension, all its parts are compared.
 ///
 /// _StridedShard(dim, split_factor=f) cuts what the axes before it left into f pieces as torch.chunk does, each piece
-/// into one part per rank, and rank i has part i of every piece (torch 2.10 and later). Where parts are even that is
-/// another order of axes or a block-cyclic cut, which have names here. Where they are not, the last piece is cut at
-/// other places than the others, and what a rank has is no regular section: a plan could not count it in closed form.
+/// into one part per rank, and rank i has part i of every piece (torch 2.10 and later). Where f is a product of the
+/// extents of later axes that is another order of axes, if parts come out as that cuts them. As the last cut of its
+/// dimension it is a rule, block-cyclic where all parts are equal, else Strided.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
@@ -55,37 +55,23 @@ public:
                 Indices const& factors)
         : mesh_(mesh), shape_(shape), dim_(dim), axes_(axes), factors_(factors) {}
 
-    /// Finds placements, and an order of the axes, that make the same parts.
+    /// Finds an order of the axes, or a rule for the last one, that makes the same parts.
     [[nodiscard]] bool find(Placements& placements, AxisList& order) const {
-        Placements chunks;
-        for (int axis = 0; axis < mesh_.axes(); ++axis) chunks.push_back(Placement::replicate());
-        for (int axis : axes_) chunks[axis] = Placement::shard(dim_);
         AxisList const turned = decoded();
-        if (turned.size() == axes_.size() && fits(chunks, turned)) {
+        if (turned.size() == axes_.size() && fits(turned)) {
             for (int axis : turned) order.push_back(static_cast<std::int8_t>(axis));
             return true;
         }
+        for (int i = 0; i + 1 < axes_.size(); ++i)
+            if (factors_[axes_[i]] > 1) return false;
         int const last = axes_.back();
-        Index span = shape_.extent(dim_);  // of the first piece before the last cut
-        for (int i = 0; i + 1 < axes_.size(); ++i) span = part({}, span, mesh_.extent(axes_[i]), 0).size();
-        Index const block = ceil_div(ceil_div(span, factors_[last]), mesh_.extent(last));
-        Placements other = chunks;
-        other[last] = Placement::shard(dim_, {SplitKind::cyclic, larger(block, Index{1}), {}});
-        bool found = fits(other, {});
-        if (!found && axes_.size() == 1) {
-            std::vector<Index> ends{0};
-            for (Index i = 0; i < mesh_.extent(last); ++i) {
-                ends.push_back(ends.back());
-                for (Interval run : strided_part(whole(), factors_[last], mesh_.extent(last), i)) {
-                    ends.back() += run.size();
-                }
-            }
-            IndexList const positions(ends.data(), static_cast<Index>(ends.size()));
-            other[last] = Placement::shard(dim_, Boundaries(positions).rule(0, 0));
-            found = fits(other, {});
-        }
-        if (found) placements[last] = other[last];
-        return found;
+        Index blocks = factors_[last];  // as many as there are, where all are equal
+        for (int axis : axes_) blocks *= mesh_.extent(axis);
+        Index const extent = shape_.extent(dim_);
+        bool const even = extent % blocks == 0;
+        placements[last] = Placement::shard(dim_, even ? SplitRule{SplitKind::cyclic, extent / blocks, {}}
+                                                       : SplitRule{SplitKind::strided, factors_[last], {}});
+        return true;
     }
 
 private:
@@ -105,15 +91,18 @@ private:
         for (std::int8_t axis : order) result.push_back(axis);
         return result;
     }
-    [[nodiscard]] bool fits(Placements const& placements, AxisList const& order) const {
-        DynamicDistribution const ours(mesh_, shape_, placements, order);
+    [[nodiscard]] bool fits(AxisList const& order) const {
+        Placements chunks;
+        for (int axis = 0; axis < mesh_.axes(); ++axis) chunks.push_back(Placement::replicate());
+        for (int axis : axes_) chunks[axis] = Placement::shard(dim_);
+        DynamicDistribution const ours(mesh_, shape_, chunks, order);
         Indices at;
         for (int axis = 0; axis < mesh_.axes(); ++axis) at.push_back(0);
         return fits_from(ours, at, 0, whole());
     }
     [[nodiscard]] bool fits_from(DynamicDistribution const& ours, Indices& at, int next, Runs const& held) const {
         if (next == axes_.size()) {
-            IndexSet const set = ours.index_set(at, dim_).simplified();
+            IndexSet const set = ours.index_set(at, dim_);
             bool same = set.segments() == static_cast<Index>(held.size());
             for (std::size_t i = 0; same && i < held.size(); ++i) same = set.segment(static_cast<Index>(i)) == held[i];
             return same;
@@ -140,7 +129,9 @@ private:
 ///
 ///     from_strided_shard(mesh, shape, {Placement::shard(0), Placement::shard(0)}, {4, 1})   // (S0,S0)@1,0
 ///
-/// Throws PlacementError for factors that make no sense, and where no rule makes these parts.
+///     from_strided_shard(Mesh{2}, Shape{9}, {Placement::shard(0)}, {2})                     // (S0:str2)
+///
+/// Throws PlacementError for factors that make no sense, and where another cut follows an uneven one.
 [[nodiscard]] inline DynamicDistribution from_strided_shard(DynamicMesh const& mesh, DynamicShape const& shape,
                                                             Placements placements, Indices const& split_factors) {
     if (split_factors.size() != mesh.axes() || placements.size() != mesh.axes()) {
@@ -166,22 +157,26 @@ private:
     for (int dim = 0; dim < shape.rank(); ++dim) {
         int first = -1;
         bool chunks = true;
+        AxisList alone;  // axes of one rank, which cut nothing, and may come first
+        AxisList axes;
         for (int axis : cuts[dim]) {
-            if (first < 0 && ((strided >> axis) & 1U) != 0) first = axis;
+            (mesh.extent(axis) == 1 ? alone : axes).push_back(static_cast<std::int8_t>(axis));
+            if (first < 0 && mesh.extent(axis) > 1 && ((strided >> axis) & 1U) != 0) first = axis;
             chunks = chunks && placements[axis].split() == SplitKind::chunk;
         }
-        if (first < 0) continue;
-        if (chunks && detail::StridedCuts(mesh, shape, dim, cuts[dim], split_factors).find(placements, order)) continue;
-        Index const factor = split_factors[first];
-        Index const extent = shape.extent(dim);
-        bool const views = cuts[dim].size() == 1 && extent % factor == 0;
+        if (first < 0 || shape.extent(dim) == 0) continue;
+        AxisList turned;
+        if (chunks && detail::StridedCuts(mesh, shape, dim, axes, split_factors).find(placements, turned)) {
+            for (std::int8_t axis : alone) order.push_back(axis);
+            for (std::int8_t axis : turned.empty() && !alone.empty() ? axes : turned) order.push_back(axis);
+            continue;
+        }
         raise(ErrorCode::placement,
-              concat("reshard::from_strided_shard: _StridedShard(", dim, ", split_factor=", factor, ") on mesh axis ",
-                     first, " of ", to_string(mesh), " cuts the ", extent, " elements of dimension ", dim,
-                     " into parts that no rule makes. Fix: ",
-                     views ? concat("view the dimension as [", factor, ",", extent / factor, "] and shard dimension ",
-                                    dim + 1, ", which is the same memory.")
-                           : concat("redistribute it to Shard(", dim, ") in PyTorch first.")));
+              concat("reshard::from_strided_shard: _StridedShard(", dim, ", split_factor=", split_factors[first],
+                     ") on mesh axis ", first, " of ", to_string(mesh), " cuts the ", shape.extent(dim),
+                     " elements of dimension ", dim,
+                     " into uneven parts, and another axis cuts these. Fix: redistribute it to Shard(", dim,
+                     ") in PyTorch first."));
     }
     return DynamicDistribution(mesh, shape, placements, order);
 }

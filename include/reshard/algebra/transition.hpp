@@ -13,7 +13,7 @@
 /// from -> to            | kind
 /// ----------------------|----------------------------------------------------------------------------------
 /// R -> R, S -> S, P -> P | view: the memory itself
-/// R -> S                | view: a window of it (copy: several windows, when the cut is block-cyclic)
+/// R -> S                | view: a window of it (copy: several windows, when the cut interleaves)
 /// R -> P                | copy: coordinate 0 keeps the values, the others fill the identity;
 ///                       | view for avg, min, max, band and bor, where every copy may owe itself
 /// S -> P                | copy: the shard inside an identity-filled tensor
@@ -100,7 +100,7 @@ template <class Same>
         for (int i = 0; i < held.size(); ++i) {
             if (held[i] != needed[i] || !same(held[i])) return Kind::collective;
         }
-        if (needed.size() > held.size() && to[needed.back()].split() == SplitKind::cyclic) copies = true;
+        if (needed.size() > held.size() && interleaves(to[needed.back()].split())) copies = true;
     }
     return copies ? Kind::copy : Kind::view;
 }

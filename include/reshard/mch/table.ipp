@@ -28,10 +28,10 @@ inline void check_table_slots(MchTable const& table) {
                             " do not have one owner each. Fix: shard them on a mesh of "
                             "one axis; split the communicator for copies of a table."));
     }
-    if (slots.placement(0).is_shard() && slots.placement(0).rule().kind == SplitKind::cyclic && !whole) {
+    if (slots.placement(0).is_shard() && interleaves(slots.placement(0).split()) && !whole) {
         refuse_table(ErrorCode::placement, table,
                      concat("slots on ", to_string(slots),
-                            " are dealt out in blocks, but a shard is one range of slots. Fix: use the chunk rule, or "
+                            " interleave, but a shard is one range of slots. Fix: use the chunk rule, or "
                             "Boundaries."));
     }
 }

@@ -5,7 +5,7 @@
 /// \depends plan/steps.
 ///
 /// A chunk of what a rank folds is a part of its share along one dimension; every rank's share has the same number of
-/// chunks, and both sides of an exchange know all shares, so nobody asks. Block-cyclic shares are many boxes:
+/// chunks, and both sides of an exchange know all shares, so nobody asks. Shares that interleave are many boxes:
 /// they are folded at once.
 #pragma once
 
@@ -30,10 +30,8 @@ namespace detail {
                 Index longest = 0;
                 for (Index i = 0; i < parts; ++i) longest = larger(longest, part(rule, extent, parts, i).size());
                 extent = longest;
-            } else if (rule.kind == SplitKind::cyclic && parts > 1) {
-                Index const block = rule.block();
-                Index const turns = extent / block / parts;  // in which every part gets a whole block
-                extent = turns * block + smaller(extent - turns * parts * block, block);
+            } else if (interleaves(rule.kind)) {
+                extent = IndexSet(Interval{0, extent}, rule, parts, 0).size();
             } else {
                 extent = ceil_div(extent, parts);
             }
@@ -70,7 +68,7 @@ public:
         addends_ = slots.addends;
         waits_ = folded.place == Place::scratch;
         converts_ = steps.converts;
-        if (is_cyclic(steps.layouts.front().distribution) || is_cyclic(folded.distribution)) return;
+        if (interleaved(steps.layouts.front().distribution) || interleaved(folded.distribution)) return;
         Index const share = detail::largest_piece(folded.distribution);
         Index const limit = larger(steps.fold_elements, Index{1});
         if (detail::saturated_product(share, addends_) <= detail::saturated_product(limit, 4))
@@ -153,9 +151,9 @@ private:
         Index const result = waits_ ? share : converts_ ? chunk : 0;
         return slots > INT64_MAX - result ? INT64_MAX : slots + result;
     }
-    [[nodiscard]] static bool is_cyclic(DynamicDistribution const& distribution) noexcept {
+    [[nodiscard]] static bool interleaved(DynamicDistribution const& distribution) noexcept {
         for (PlacementForm const& placement : distribution.signature().placements)
-            if (placement.is_shard() && placement.split() == SplitKind::cyclic) return true;
+            if (placement.is_shard() && interleaves(placement.split())) return true;
         return false;
     }
 

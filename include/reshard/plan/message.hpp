@@ -70,21 +70,21 @@ namespace detail {
 
 /// One dimension of an exchange: whether either side deals it out in blocks, and how many repeats a message may have.
 struct DimForm {
-    bool is_cyclic = false;
+    bool interleaved = false;
     int levels = 0;
 };
 using DimForms = InlineList<DimForm, max_grid_dims>;
 
 /// Two repeats per block-cyclic dimension, as long as a message and the strided box of a tensor of `rank` dimensions
 /// have room: then one for the first dimensions, and none.
-template <class IsCyclic>
-[[nodiscard]] constexpr DimForms dim_forms(int rank, int dims, IsCyclic&& is_cyclic) noexcept {
+template <class Interleaved>
+[[nodiscard]] constexpr DimForms dim_forms(int rank, int dims, Interleaved&& is_interleaved) noexcept {
     DimForms forms;
-    for (int dim = 0; dim < dims; ++dim) forms.push_back({is_cyclic(dim), 0});
+    for (int dim = 0; dim < dims; ++dim) forms.push_back({is_interleaved(dim), 0});
     int room = smaller(max_rank + 1 - rank, Message::max_repeats);
     for (int round = 0; round < 2; ++round) {
         for (int dim = 0; dim < dims && room > 0; ++dim) {
-            if (!forms[dim].is_cyclic) continue;
+            if (!forms[dim].interleaved) continue;
             ++forms[dim].levels;
             --room;
         }
@@ -134,8 +134,7 @@ using IndexSets = InlineList<IndexSet, max_rank>;
 }
 /// Forms of what two products share.
 [[nodiscard]] inline DimForms forms_of(IndexSets const& a, IndexSets const& b) noexcept {
-    return dim_forms(a.size(), a.size(),
-                     [&](int dim) { return !a[dim].simplified().is_interval() || !b[dim].simplified().is_interval(); });
+    return dim_forms(a.size(), a.size(), [&](int dim) { return !a[dim].is_interval() || !b[dim].is_interval(); });
 }
 
 /// Calls `visit` with the messages that together are what two products share, row-major.

@@ -197,7 +197,7 @@ RESHARD_INLINE void detail::digest(Digest& digest, DynamicDistribution const& di
         if (!placement.is_shard()) continue;
         RuleRef const rule = distribution.rule(axis);
         digest.add_word_signed(placement.dim()).add_word(static_cast<std::uint64_t>(rule.kind));
-        if (rule.kind == SplitKind::cyclic) digest.add_word_signed(rule.block());
+        if (interleaves(rule.kind)) digest.add_word_signed(rule.block());
         for (Index i = 0; rule.kind == SplitKind::boundaries && i <= mesh.extent(axis); ++i) {
             digest.add_word_signed(rule.numbers[i]);
         }

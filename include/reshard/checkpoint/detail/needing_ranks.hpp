@@ -33,7 +33,7 @@ private:
     bool look(int dim) {
         if (dim == box_.rank()) return go_through(free_, [&] { return found(); });
         return go_through(cutting_[static_cast<std::size_t>(dim)], [&] {
-            IndexSet const set = to_.index_set(coordinates_, dim).simplified();
+            IndexSet const set = to_.index_set(coordinates_, dim);
             return set.local_index(box_.end(dim)) == set.local_index(box_.begin(dim)) || look(dim + 1);
         });
     }

@@ -31,7 +31,7 @@ struct NeededBox {
     for (int dim = 0; dim < dims; ++dim) {
         needed.held[dim] = 0;
         if (!to.cuts(dim).empty()) {
-            IndexSet const set = to.index_set(coordinates, dim).simplified();
+            IndexSet const set = to.index_set(coordinates, dim);
             if (!set.is_interval()) return NeedForm::messages;
             needed.box.set(dim, intersect(box[dim], set.span()));
             needed.held[dim] = set.span().begin;

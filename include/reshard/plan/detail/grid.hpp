@@ -102,9 +102,9 @@ struct Grid {
         }
     }
 
-    /// Whether a dimension's last cut deals blocks out in turn.
-    [[nodiscard]] bool is_cyclic(int dim) const noexcept {
-        return dims[dim].first != dims[dim].last && all_cuts[dims[dim].last - 1].rule.kind == SplitKind::cyclic;
+    /// Whether parts of a dimension lie in one another: its last cut says.
+    [[nodiscard]] bool is_interleaved(int dim) const noexcept {
+        return dims[dim].first != dims[dim].last && interleaves(all_cuts[dims[dim].last - 1].rule.kind);
     }
 
     [[nodiscard]] Index coordinate(Index ordinal, GridCut const& cut) const noexcept {
@@ -118,7 +118,7 @@ struct Grid {
         for (GridCut const& cut : cuts(dim)) {
             if (span.empty()) break;
             Index const i = coordinate(ordinal, cut);
-            if (cut.rule.kind == SplitKind::cyclic) return IndexSet(span, cut.rule.block(), cut.parts, i);
+            if (interleaves(cut.rule.kind)) return IndexSet(span, cut.rule, cut.parts, i);
             Interval const own = part(cut.rule, span.size(), cut.parts, i);
             span = own.empty() ? Interval{dims[dim].extent, dims[dim].extent}
                                : Interval{span.begin + own.begin, span.begin + own.end};
@@ -127,7 +127,7 @@ struct Grid {
     }
 
     /// Calls `visit(index_set, ordinal)` for every part of dimension `dim` that meets `query`, and perhaps for some
-    /// that do not where both are block-cyclic; `ordinal` sums coordinate * stride over the dimension's axes.
+    /// that do not where one interleaves; `ordinal` sums coordinate * stride over the dimension's axes.
     void for_each_part(int dim, IndexSet const& query, FunctionRef<void(IndexSet const&, Index)> visit) const {
         descend(cuts(dim), {0, dims[dim].extent}, query, 0, visit);
     }
@@ -159,26 +159,19 @@ private:
             return;
         }
         GridCut const& cut = *cuts.first;
-        if (cut.rule.kind == SplitKind::cyclic) {  // always the last cut of its dimension
-            Index const block = cut.rule.block();
-            auto const visit_part = [&](Index i) {
-                visit(IndexSet(span, block, cut.parts, i), ordinal + i * cut.stride);
-            };
-            Index const first = (met.begin - span.begin) / block;
-            Index const last = (smaller(span.end, query.span().end) - 1 - span.begin) / block;
-            if (last - first >= cut.parts) {
-                for (Index i = 0; i < cut.parts; ++i) visit_part(i);
-                return;
-            }
-            for (Index k = first;;) {  // each part has one block there
-                visit_part(k % cut.parts);
-                if (k == last) return;
-                met = met_from(span.begin + (k + 1) * block, span, query);
-                if (met.empty()) return;
-                k = (met.begin - span.begin) / block;
-            }
-        }
         Index const extent = span.size();
+        if (interleaves(cut.rule.kind)) {  // always the last cut of its dimension
+            Index const end = smaller(span.end, query.span().end) - span.begin;
+            bool const some = within_a_round(cut, extent, {met.begin - span.begin, end});
+            for (Index next = 0; !met.empty();) {
+                Index const i = some ? part_of(cut.rule, extent, cut.parts, met.begin - span.begin) : next++;
+                if (i == cut.parts) return;
+                IndexSet const own(span, cut.rule, cut.parts, i);
+                visit(own, ordinal + i * cut.stride);
+                if (some) met = met_from(own.segment_from(met.begin).end, span, query);
+            }
+            return;
+        }
         while (!met.empty()) {
             Index const i = part_of(cut.rule, extent, cut.parts, met.begin - span.begin);
             Interval const piece = part(cut.rule, extent, cut.parts, i);
@@ -187,6 +180,13 @@ private:
                     ordinal + (cut.shift == 0 ? i : (i + cut.shift) % cut.parts) * cut.stride, visit);
             met = met_from(child.end, span, query);
         }
+    }
+    /// Whether no part of an extent has two of its intervals there.
+    [[nodiscard]] static bool within_a_round(GridCut const& cut, Index extent, Interval there) noexcept {
+        Index const block = cut.rule.block();
+        if (cut.rule.kind == SplitKind::cyclic) return (there.end - 1) / block - there.begin / block < cut.parts;
+        Index const piece = larger<Index>(ceil_div(extent, block), 1);
+        return (there.end - 1) / piece == there.begin / piece;
     }
     /// What `query` has of `span` from `position` on, up to the end of its segment.
     [[nodiscard]] static Interval met_from(Index position, Interval span, IndexSet const& query) noexcept {

@@ -27,17 +27,12 @@ namespace reshard::inline v0::detail {
 
 /// Calls `visit(set)` for index sets that together are [0, extent) without `set`.
 inline void for_each_outside(IndexSet const& set, Index extent, FunctionRef<void(IndexSet const&)> visit) {
-    IndexSet const own = set.simplified();
-    if (own.span().begin > 0) visit(IndexSet(Interval{0, own.span().begin}));
-    if (!own.is_interval()) {
-        Interval const first = own.segment(0);  // whole, because more blocks than parts follow each other
-        Index const block = first.size();
-        Index const parts = own.period() / block;
-        for (Index i = 0; i < parts; ++i) {
-            if (own.span().begin + i * block != first.begin) visit(IndexSet(own.span(), block, parts, i));
-        }
+    if (set.span().begin > 0) visit(IndexSet(Interval{0, set.span().begin}));
+    if (!set.is_interval()) {
+        for (IndexSet const& other : {set.before_each(), set.behind_each()})
+            if (other.segments() != 0) visit(other);
     }
-    if (own.span().end < extent) visit(IndexSet(Interval{own.span().end, extent}));
+    if (set.span().end < extent) visit(IndexSet(Interval{set.span().end, extent}));
 }
 
 /// Calls `visit` with messages that together are `sets` without `others`.

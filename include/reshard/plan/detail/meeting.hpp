@@ -40,7 +40,7 @@ inline void sort_exchange(Exchange& exchange) {
 
 /// How two grids of the same extents meet, dimension by dimension.
 [[nodiscard]] inline DimForms forms_of(Grid const& a, Grid const& b) {
-    return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_cyclic(dim) || b.is_cyclic(dim); });
+    return dim_forms(a.rank, a.dims.size(), [&](int dim) { return a.is_interleaved(dim) || b.is_interleaved(dim); });
 }
 
 /// The pieces of `grid` that meet `sets`, dimension by dimension; their products are the messages.

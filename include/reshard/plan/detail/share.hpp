@@ -121,7 +121,7 @@ public:
         : sets_(sets) {
         for (int dim = 0; dim < sets.size(); ++dim) {
             begin_.push_back(static_cast<Index>(tiles_.size()));
-            if (forms[dim].is_cyclic) list(other, dim, forms[dim].levels, is_own);
+            if (forms[dim].interleaved) list(other, dim, forms[dim].levels, is_own);
             elements_ *= sets[dim].size();
         }
         begin_.push_back(static_cast<Index>(tiles_.size()));

@@ -222,7 +222,7 @@ private:
         if (dim == forms_.size()) return visit(message, outer.destination);
         int const repeats = message.repeats.size();
         IndexSet const& set = places_.set(dim);
-        IndexSet const met = forms_[dim].is_cyclic ? set : IndexSet(narrowed(dim, outer));
+        IndexSet const met = forms_[dim].interleaved ? set : IndexSet(narrowed(dim, outer));
         to_.for_each_part(dim, met, [&](IndexSet const& part, Index ordinal) {
             Index const destination = outer.destination + ordinal;
             for_each_sent(set, part, forms_[dim].levels, [&](Segments const& segments) {

@@ -46,10 +46,10 @@ public:
     }
     /// Whether ranks hold all that they get.
     [[nodiscard]] bool holds_all() const { return held(-1, -1) == Held{}; }
-    /// Whether a cut behind the others is possible: a block-cyclic cut is always the last.
+    /// Whether a cut behind the others is possible: one that interleaves is always the last.
     [[nodiscard]] bool open(int dim) const noexcept {
         AxisList const cuts = result_.cuts(dim);
-        return cuts.empty() || result_.signature()[cuts.back()].split() != SplitKind::cyclic;
+        return cuts.empty() || !interleaves(result_.signature()[cuts.back()].split());
     }
 
     [[nodiscard]] Layout layout(Place place = Place::destination) const { return {place, result_, owner_}; }

@@ -23,7 +23,7 @@ public:
           forms_(forms_of(from, to)),
           overlap_(from.mesh->lowest_rank() <= to.mesh->last_rank() &&
                    to.mesh->lowest_rank() <= from.mesh->last_rank()) {
-        for (DimForm const& form : forms_) any_cyclic_ = any_cyclic_ || form.is_cyclic;
+        for (DimForm const& form : forms_) any_interleaved_ = any_interleaved_ || form.interleaved;
     }
 
     void plan(Index rank, Exchange& exchange) const {
@@ -101,7 +101,7 @@ private:
             Index const target = to_.mesh->ordinal(from_.mesh->rank_at(piece + copies_.ordinal(copy)));
             if (target < 0) continue;
             Holder holder{target, receivers_.index(target), line.blocks.size()};
-            if (any_cyclic_) {
+            if (any_interleaved_) {
                 auto const is_own = [&](int dim, Index other) { return same_part(target, other, dim); };
                 line.blocks.emplace_back(to_, sets, forms_, is_own);
             }
@@ -206,7 +206,7 @@ private:
             near.for_each([&](Message const& message, Index destination) {
                 Index const target = destination + receivers_.ordinal(turn);
                 if (at_home && line.is_holder(turn, target)) return;
-                Index const place = at_home && !any_cyclic_ ? next : start(line, message, target);
+                Index const place = at_home && !any_interleaved_ ? next : start(line, message, target);
                 next += message.elements();
                 if (place >= last || place + message.elements() <= first) return;
                 Index const receiver = to_.mesh->rank_at(target);
@@ -223,7 +223,7 @@ private:
     AxisSubset copies_;
     AxisSubset receivers_;
     DimForms forms_;
-    bool any_cyclic_ = false;
+    bool any_interleaved_ = false;
     bool overlap_;  ///< the meshes may have ranks in common
 };
 

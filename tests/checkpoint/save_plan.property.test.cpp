@@ -35,8 +35,9 @@ std::vector<Index> positions(DynamicShape const& shape, Box const& box) {
     return result;
 }
 
-/// The copy that a rank has, by its coordinates.
+/// The copy that a rank has, by its coordinates. Of no bytes there is one.
 int copy_of(PlacedTensor const& source, Index rank, SaveOptions const& options) {
+    if (source.distribution.shape().size() == 0) return 0;
     auto const at = oracle::coordinates(source.distribution, rank);
     Index copy = 0;
     for (int axis = 0; axis < static_cast<int>(at.size()); ++axis) {

@@ -113,7 +113,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         std::vector<std::string> faults;
         for (auto const& one : room.texts) {
             ByteReader in(one);
-            while (!in.at_end()) faults.push_back(in.text());
+            while (!in.at_end()) in.text(faults.emplace_back());
         }
         std::sort(faults.begin(), faults.end());  // two ranks may find the same fault of a file
         faults.erase(std::unique(faults.begin(), faults.end()), faults.end());

@@ -97,29 +97,17 @@ struct Found {
     double largest = 0;
     std::vector<DifferentElement> places;
 };
-inline void write(ByteWriter& out, Found const& found) {
-    out.number(static_cast<Index>(found.tensor));
-    out.number(found.elements);
-    out.digest(__builtin_bit_cast(std::uint64_t, found.largest));
-    out.number(static_cast<Index>(found.places.size()));
-    for (DifferentElement const& element : found.places) {
-        out.number(element.place);
-        out.digest(element.first);
-        out.digest(element.second);
+template <class Io>
+void pass(Io& io, typename Io::template Ref<Found> found) {
+    io.number(found.tensor);
+    io.number(found.elements);
+    io.word(found.largest);
+    io.size(found.places);
+    for (auto& element : found.places) {
+        io.number(element.place);
+        io.word(element.first);
+        io.word(element.second);
     }
-}
-[[nodiscard]] inline Found read_found(ByteReader& in) {
-    Found found;
-    found.tensor = static_cast<std::size_t>(in.number());
-    found.elements = in.number();
-    found.largest = __builtin_bit_cast(double, in.digest());
-    found.places.resize(static_cast<std::size_t>(in.number()));
-    for (DifferentElement& element : found.places) {
-        element.place = in.number();
-        element.first = in.digest();
-        element.second = in.digest();
-    }
-    return found;
 }
 
 /// Where the share of a rank begins, of bytes that lie in one line.
@@ -153,7 +141,7 @@ public:
                     options_->progress(smaller(done, end - begin), end - begin);
                 }
             }
-            if (found.elements > 0) write(out, found);
+            if (found.elements > 0) pass(out, found);
             before += bytes;
         }
     }

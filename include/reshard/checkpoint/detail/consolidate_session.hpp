@@ -186,7 +186,8 @@ private:
             std::vector<std::string> paths;
             report_.left_over.clear();
             for (ByteReader in(names_); !in.at_end();) {
-                std::string leaf = in.text();
+                std::string leaf;
+                in.text(leaf);
                 if (paths.size() < output_.catalogue.files().size()) {
                     paths.push_back(commit_.path(leaf));
                 } else {

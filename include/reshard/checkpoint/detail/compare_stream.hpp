@@ -33,15 +33,8 @@ class StreamedCheckpoint {
 public:
     /// Collective. Throws the same error on every rank.
     StreamedCheckpoint(std::string const& path, CommunicatorRef comm, PendingVerdict& pending) {
-        LoadList list;
         ListShare share;
-        Collectives collectives;
-        pending.attempt([&] {
-            if (comm.rank() == 0) list = look_at(path, false);
-            share.prepare(comm, 0, list);
-        });
-        pending.agree(comm);
-        share.run(comm, 0, path, list, collectives, pending);
+        LoadList list = list_together(path, comm, share, pending);
         pending.attempt([&] {
             catalogue_ = std::move(list.catalogue);
             files_.emplace(catalogue_, path, std::move(list.open));

@@ -227,6 +227,20 @@ private:
     TextRoom room_;
 };
 
+/// Collective. What rank 0 finds at a path, on all ranks, about what is pending too; what fails at the end is pending.
+[[nodiscard]] inline LoadList list_together(std::string const& path, CommunicatorRef comm, ListShare& share,
+                                            PendingVerdict& pending) {
+    LoadList list;
+    Collectives collectives;
+    pending.attempt([&] {
+        if (comm.rank() == 0) list = look_at(path, false);
+        share.prepare(comm, 0, list);
+    });
+    pending.agree(comm);
+    share.run(comm, 0, path, list, collectives, pending);
+    return list;
+}
+
 /// What ListShare::run() comes to, and what is opened before it, for the checkpoint of a catalogue. (Boxes that several
 /// shards of PyTorch's hold are in the catalogue once, though all of their headers are shared.)
 struct ListCosts {

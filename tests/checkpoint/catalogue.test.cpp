@@ -89,14 +89,26 @@ TEST_SUITE("checkpoint/catalogue") {
                                      "model.10.b", "",          "x",         std::string(300, 'y')};
         for (std::int64_t number : numbers) out.number(number);
         for (std::string const& text : texts) out.text(text);
-        out.digest(0xfedcba9876543210U);
+        out.word(std::uint64_t{0xfedcba9876543210U});
         out.number(-5);
         auto const bytes = out.take();
         detail::ByteReader in(bytes);
-        for (std::int64_t number : numbers) CHECK(in.number() == number);
-        for (std::string const& text : texts) CHECK(in.text() == text);
-        CHECK(in.digest() == 0xfedcba9876543210U);
-        CHECK(in.number() == -5);
+        std::int64_t got = 0;
+        std::string got_text;
+        std::uint64_t got_word = 0;
+        for (std::int64_t number : numbers) {
+            in.number(got);
+            CHECK(got == number);
+        }
+        for (std::string const& text : texts) {
+            in.text(got_text);
+            CHECK(got_text == text);
+        }
+        in.word(got_word);
+        CHECK(got_word == 0xfedcba9876543210U);
+        in.number(got);
+        CHECK(got == -5);
+        CHECK(in.at_end());
 
         std::vector<TensorSpec> many;
         for (int i = 0; i < 1000; ++i) {

@@ -30,9 +30,68 @@ std::string complaint(std::string_view json, Read&& read, std::string_view where
     return error.message;
 }
 
+/// All that a tree has, in order.
+std::string content(JsonTree const& tree, std::uint32_t node = 0) {
+    std::string log;
+    auto const items = [&](char open, bool with_keys) {
+        log = open;
+        tree.for_each(node, [&](std::uint32_t item) {
+            if (with_keys) log += concat(tree.key(item), ":");
+            log += content(tree, item) + " ";
+        });
+        return log + ")";
+    };
+    switch (tree.kind(node)) {
+        case JsonTree::Kind::other: return "other";
+        case JsonTree::Kind::null: return "null";
+        case JsonTree::Kind::integer: return std::to_string(tree.integer(node));
+        case JsonTree::Kind::text: return concat("'", tree.text(node), "'");
+        case JsonTree::Kind::list: return items('[', false);
+        case JsonTree::Kind::object: return items('{', true);
+    }
+    return {};
+}
+std::string content_of(std::string_view json) { return content(JsonTree(json, "f", refuse)); }
+
+bool refuses(std::string_view json) {
+    return caught([&] { static_cast<void>(JsonTree(json, "f", refuse)); }).code == ErrorCode::format;
+}
+
 }  // namespace
 
 TEST_SUITE("checkpoint/json_tree") {
+    TEST_CASE("values arrive in order and integers are exact") {
+        CHECK(content_of(R"( {"a":[1,null,true],"b":{"c":"d"}} )") == "{a:[1 null other ) b:{c:'d' ) )");
+        CHECK(content_of("[18446744073709551615,9007199254740993]") == "[18446744073709551615 9007199254740993 )");
+        CHECK(content_of("[-1,-0,1.0,1e3,18446744073709551616,0.5]") == "[other other other other other other )");
+    }
+
+    TEST_CASE("what is not exactly one JSON text is refused") {
+        for (std::string_view const json :
+             {std::string_view(""), std::string_view(" "), std::string_view("{"), std::string_view("{}}"),
+              std::string_view("{} x"), std::string_view("{,}"), std::string_view("[1,]"), std::string_view("{'a':1}"),
+              std::string_view("[01]"), std::string_view("[1e999]"), std::string_view("nul"), std::string_view("[NaN]"),
+              std::string_view("{}\0", 3), std::string_view("{}\0{}", 5), std::string_view("\xef\xbb\xbf{}"),
+              std::string_view("[\"\\ud800\"]"), std::string_view("[\"\n\"]"), std::string_view("// c\n{}")}) {
+            CAPTURE(std::string(json));
+            CHECK(refuses(json));
+        }
+    }
+
+    TEST_CASE("nesting stops at the limit, so a bomb costs neither stack nor time") {
+        std::string const deepest(128, '[');
+        CHECK_FALSE(refuses(deepest + std::string(128, ']')));
+        CHECK(refuses("[" + deepest + std::string(129, ']')));
+        CHECK(refuses(std::string(10'000'000, '[')));
+    }
+
+    TEST_CASE("twins are kept for who asks to see them") {
+        std::string_view const json = R"({"a":1,"b":{"c":2,"c":3},"a":4})";
+        CHECK(refuses(json));
+        JsonTree const tree(json, "f", refuse, {}, reshard::detail::JsonTwins::keep);
+        CHECK(content(tree) == "{a:1 b:{c:2 c:3 ) a:4 )");
+    }
+
     TEST_CASE("values are found by name and in order, whatever lies between them") {
         JsonTree const tree(R"({"a":{"x":[[1,2],{"y":[]}],"z":"\u00e4"},"":18446744073709551615,"b":[0,[],3]})", "f",
                             refuse);

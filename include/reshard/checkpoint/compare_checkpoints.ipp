@@ -44,7 +44,8 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<std::
     for (auto const& text : texts) {
         ByteReader in(text);
         while (!in.at_end()) {
-            Found const found = read_found(in);
+            Found found;
+            pass(in, found);
             if (found.tensor != last) {
                 StoredTensor const& stored = first.tensors()[alike[found.tensor].first];
                 differences.push_back({DifferenceKind::values,

@@ -1,31 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/json_tree.hpp
 /// \brief  JSON as a tree, for the files that say what a folder holds, with errors that name the file and the key.
-/// \depends checkpoint/detail/json.hpp, checkpoint/detail/json_text.hpp. No I/O. Private to the library.
+/// \depends checkpoint/detail/json_text.hpp, checkpoint/tensor_info.hpp, nlohmann/json.hpp (included nowhere else; its
+/// errors do not get out). No I/O. Private to the library.
 #pragma once
 
-#include <reshard/checkpoint/detail/json.hpp>
 #include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/tensor_info.hpp>
 
-#include <algorithm>  // sort, adjacent_find
-#include <vector>     // vector
+#include <nlohmann/json.hpp>
+
+#include <algorithm>    // sort, adjacent_find
+#include <cstdint>      // uint64_t
+#include <string>       // string
+#include <string_view>  // string_view
+#include <vector>       // vector
 
 namespace reshard::inline v0::detail {
 
 /// How a room says that a file is not what it claims to be: throws FormatError with a remedy.
 using RefuseFile = void (*)(std::string_view file, std::string_view what);
 
+/// Containers nested deeper than this are refused: no header needs more than 3, and serde_json stops here too.
+inline constexpr int max_json_depth = 128;
+
+/// Keys that an object gives twice: refused, or for the reader to see.
+enum class JsonTwins : std::uint8_t { refuse, keep };
+
 /// All values of a text in its order, each with what it contains behind it: 24 bytes a value, whatever the text.
 class JsonTree {
 public:
-    enum class Kind : std::uint8_t { other, integer, text, list, object };
+    /// An integer is exact; `other` is a boolean, or a number that is negative, fractional or too large.
+    enum class Kind : std::uint8_t { other, null, integer, text, list, object };
 
-    /// Throws through `refuse` what is not one JSON text, or gives a key twice. `where` begins the names of keys.
-    JsonTree(std::string_view json, std::string_view file, RefuseFile refuse, std::string_view where = {})
-        : file_(file), where_(where), refuse_(refuse) {
+    /// Throws through `refuse` what is not one JSON text (whitespace around it allowed), or gives a key twice. `where`
+    /// begins the names of keys.
+    JsonTree(std::string_view json, std::string_view file, RefuseFile refuse, std::string_view where = {},
+             JsonTwins twins = JsonTwins::refuse)
+        : file_(file), where_(where), refuse_(refuse), twins_(twins) {
         if (json.size() > most_bytes) fail(concat("it has ", json.size(), " bytes, more than ", most_bytes));
         if (!is_utf8(json)) fail("it is not UTF-8");
-        read_json(json, *this);
+        // nlohmann skips a byte order mark and takes a zero byte for the end of the text; JSON allows neither.
+        if (json.starts_with("\xef\xbb\xbf")) fail("not JSON at byte 1: a byte order mark");
+        if (auto const at = json.find('\0'); at != std::string_view::npos)
+            fail(concat("not JSON at byte ", at + 1, ": a zero byte"));
+        nodes_.reserve(json.size() / 16);  // of what we read, most values take so many bytes
+        texts_.reserve(json.size());
+        Events events{*this};
+#if defined(__cpp_exceptions)
+        try {
+#endif
+            if (!nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &events)) fail("not JSON");
+#if defined(__cpp_exceptions)
+        } catch (nlohmann::json::exception const& error) {
+            fail(concat("not JSON: ", quote_name(error.what())));
+        }
+#endif
     }
 
     /// \name The values, by number; the whole is 0.
@@ -40,6 +70,11 @@ public:
     }
     /// The value after this one and all that is in it.
     [[nodiscard]] std::uint32_t next(std::uint32_t node) const noexcept { return nodes_[node].next; }
+    /// Calls f(item) for what a list or an object has.
+    template <class F>
+    void for_each(std::uint32_t node, F&& f) const {
+        for (std::uint32_t item = node + 1; item < next(node); item = next(item)) f(item);
+    }
     /// The member of that name; 0 when there is none.
     [[nodiscard]] std::uint32_t find(std::uint32_t node, std::string_view name) const noexcept {
         if (kind(node) != Kind::object) return 0;
@@ -73,32 +108,6 @@ public:
         std::abort();  // it throws
     }
 
-    /// \name Events of the text
-    ///@{
-    void open(bool is_object) { open_.push_back(add(is_object ? Kind::object : Kind::list, 0)); }
-    void close() {
-        std::uint32_t const node = open_.back();
-        open_.pop_back();
-        nodes_[node].next = static_cast<std::uint32_t>(nodes_.size());
-        if (kind(node) == Kind::object) refuse_duplicates(node);
-    }
-    void key(std::string const& text) {
-        key_ = static_cast<std::uint32_t>(texts_.size());
-        key_size_ = static_cast<std::uint32_t>(text.size());
-        texts_ += text;
-    }
-    void value(JsonScalar const& scalar) {
-        switch (scalar.kind) {
-            case JsonKind::unsigned_integer: add(Kind::integer, scalar.integer); return;
-            case JsonKind::text:
-                add(Kind::text, (std::uint64_t{texts_.size()} << 32U) | scalar.text->size());
-                texts_ += *scalar.text;
-                return;
-            default: add(Kind::other, 0);
-        }
-    }
-    ///@}
-
 private:
     struct Node {
         Kind kind = Kind::other;
@@ -110,19 +119,59 @@ private:
     // A text has fewer values than bytes, and its texts are no longer when their escapes are read.
     static constexpr std::size_t most_bytes = UINT32_MAX;
 
+    /// nlohmann's SAX interface.
+    struct Events {
+        JsonTree& tree;
+
+        bool null() { return tree.add(Kind::null, 0); }
+        bool boolean(bool) { return tree.add(Kind::other, 0); }
+        bool number_integer(nlohmann::json::number_integer_t) { return tree.add(Kind::other, 0); }
+        bool number_unsigned(nlohmann::json::number_unsigned_t number) { return tree.add(Kind::integer, number); }
+        bool number_float(nlohmann::json::number_float_t, std::string const&) { return tree.add(Kind::other, 0); }
+        bool string(std::string const& text) {
+            tree.add(Kind::text, (std::uint64_t{tree.texts_.size()} << 32U) | text.size());
+            tree.texts_ += text;
+            return true;
+        }
+        bool binary(nlohmann::json::binary_t&) { return false; }  // only binary formats have it
+        bool key(std::string const& text) {
+            tree.key_ = static_cast<std::uint32_t>(tree.texts_.size());
+            tree.key_size_ = static_cast<std::uint32_t>(text.size());
+            tree.texts_ += text;
+            return true;
+        }
+        bool start_object(std::size_t) { return tree.open(Kind::object); }
+        bool start_array(std::size_t) { return tree.open(Kind::list); }
+        bool end_object() { return tree.close(); }
+        bool end_array() { return tree.close(); }
+        bool parse_error(std::size_t position, std::string const&, nlohmann::json::exception const& error) {
+            tree.fail(concat("not JSON at byte ", position, ": ", quote_name(error.what())));
+        }
+    };
+
     [[nodiscard]] std::string_view text_at(std::uint64_t begin, std::uint64_t size) const noexcept {
         return std::string_view(texts_).substr(begin, size);
     }
-    std::uint32_t add(Kind kind, std::uint64_t value) {
-        auto const node = static_cast<std::uint32_t>(nodes_.size());
-        nodes_.push_back({kind, node + 1, key_, key_size_, value});
+    bool add(Kind kind, std::uint64_t value) {
+        nodes_.push_back({kind, static_cast<std::uint32_t>(nodes_.size()) + 1, key_, key_size_, value});
         key_size_ = 0;
-        return node;
+        return true;
+    }
+    bool open(Kind kind) {
+        if (open_.size() == max_json_depth) fail(concat("nested deeper than ", max_json_depth, " levels"));
+        open_.push_back(static_cast<std::uint32_t>(nodes_.size()));
+        return add(kind, 0);
+    }
+    bool close() {
+        std::uint32_t const node = open_.back();
+        open_.pop_back();
+        nodes_[node].next = static_cast<std::uint32_t>(nodes_.size());
+        if (kind(node) == Kind::object && twins_ == JsonTwins::refuse) refuse_duplicates(node);
+        return true;
     }
     void refuse_duplicates(std::uint32_t object) {
         keys_.clear();
-        for (std::uint32_t member = object + 1; member < next(object); member = next(member))
-            keys_.push_back(key(member));
+        for_each(object, [&](std::uint32_t member) { keys_.push_back(key(member)); });
         std::sort(keys_.begin(), keys_.end());
         auto const twin = std::adjacent_find(keys_.begin(), keys_.end());
         if (twin != keys_.end()) fail(concat(quote_name(*twin), " is given twice"));
@@ -133,6 +182,7 @@ private:
     std::string_view file_;
     std::string_view where_;
     RefuseFile refuse_;
+    JsonTwins twins_;
     std::vector<std::uint32_t> open_;
     std::vector<std::string_view> keys_;
     std::uint32_t key_ = 0;
@@ -168,13 +218,14 @@ public:
     /// Calls f(JsonReader) for every item of a list.
     template <class F>
     void for_each(F&& f) const {
-        each(expect(JsonTree::Kind::list, "a list"), f);
+        tree_->for_each(expect(JsonTree::Kind::list, "a list"),
+                        [&](std::uint32_t item) { f(JsonReader(*tree_, item)); });
     }
     /// Calls f(std::string key, JsonReader) for every member of an object.
     template <class F>
     void for_each_member(F&& f) const {
-        each(expect(JsonTree::Kind::object, "an object"),
-             [&](JsonReader const& member) { f(std::string(tree_->key(member.node_)), member); });
+        tree_->for_each(expect(JsonTree::Kind::object, "an object"),
+                        [&](std::uint32_t member) { f(std::string(tree_->key(member)), JsonReader(*tree_, member)); });
     }
     [[nodiscard]] std::vector<Index> integers() const {
         std::vector<Index> list;
@@ -191,12 +242,6 @@ private:
         if (tree_->kind(node_) != kind) fail(concat("is not ", what));
         return node_;
     }
-    template <class F>
-    void each(std::uint32_t container, F&& f) const {
-        std::uint32_t const end = tree_->next(container);
-        for (std::uint32_t item = container + 1; item < end; item = tree_->next(item)) f(JsonReader(*tree_, item));
-    }
-
     JsonTree const* tree_;
     std::uint32_t node_;
 };

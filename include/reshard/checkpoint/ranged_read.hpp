@@ -10,17 +10,15 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/file_box.hpp>
+#include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/read_options.hpp>
 #include <reshard/core/error.hpp>
 
 #include <algorithm>  // sort, push_heap, lower_bound
 #include <atomic>     // atomic
 #include <cstddef>    // byte
-#include <exception>  // exception_ptr
 #include <memory>     // unique_ptr
-#include <mutex>      // mutex
 #include <span>       // span
-#include <thread>     // thread
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {
@@ -266,50 +264,22 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
     std::unique_ptr<std::byte[]> const scratch(new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);
     CopyHint const hint = totals.bytes_wanted >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
 
-    std::atomic<std::size_t> next_read{0};
-    std::atomic<std::size_t> failed_read{reads.size()};  // the first one that failed, so far
+    std::vector<std::byte*> own(
+        smaller(static_cast<std::size_t>(options.in_flight), reads.size()));  // scratch, of each worker that needs some
     std::atomic<Index> scratch_used{0};
-    std::exception_ptr failure;
-    std::mutex failing;
-    auto const work = [&]() noexcept {
-        std::byte* own = nullptr;
-        for (;;) {
-            // A chosen read goes ahead although a later one failed: so the first failure in order is always found.
-            std::size_t const i = next_read.fetch_add(1, std::memory_order_relaxed);
-            if (i >= failed_read.load(std::memory_order_acquire)) return;
-            PlannedRead const& read = reads[i];
-            std::byte* to = read.to;
-            if (to == nullptr) {
-                if (own == nullptr) {
-                    own = scratch.get() + scratch_used.fetch_add(plan.longest_scratch(), std::memory_order_relaxed);
-                }
-                to = own;
+    run_on_workers(reads.size(), options.in_flight, [&](std::size_t i, int worker) {
+        PlannedRead const& read = reads[i];
+        std::byte* to = read.to;
+        if (to == nullptr) {
+            std::byte*& mine = own[static_cast<std::size_t>(worker)];
+            if (mine == nullptr) {
+                mine = scratch.get() + scratch_used.fetch_add(plan.longest_scratch(), std::memory_order_relaxed);
             }
-            try {
-                read_at(read.file, read.offset, std::span<std::byte>(to, static_cast<std::size_t>(read.bytes)));
-            } catch (...) {
-                std::lock_guard<std::mutex> const lock(failing);
-                if (i < failed_read.load(std::memory_order_relaxed)) {
-                    failed_read.store(i, std::memory_order_release);
-                    failure = std::current_exception();
-                }
-                return;
-            }
-            plan.deliver(read, to, hint);
+            to = mine;
         }
-    };
-
-    std::size_t const workers = smaller(static_cast<std::size_t>(options.in_flight), reads.size());
-    std::vector<std::thread> threads;
-    threads.reserve(workers);
-    try {
-        while (threads.size() + 1 < workers) threads.emplace_back(work);
-    } catch (...) {
-        // The system gives no more threads: those that there are read everything.
-    }
-    work();
-    for (std::thread& thread : threads) thread.join();
-    if (failure) std::rethrow_exception(failure);
+        read_at(read.file, read.offset, std::span<std::byte>(to, static_cast<std::size_t>(read.bytes)));
+        plan.deliver(read, to, hint);
+    });
     return totals;
 }
 

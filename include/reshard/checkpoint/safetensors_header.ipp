@@ -2,13 +2,14 @@
 // How checkpoint/safetensors_header.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/detail/json.hpp>
-#include <reshard/checkpoint/detail/json_text.hpp>
 #include <reshard/checkpoint/detail/stored_order.hpp>
+#include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 
-#include <algorithm>  // sort, lower_bound, adjacent_find
+#include <algorithm>  // find, sort, lower_bound, adjacent_find
+#include <iterator>   // begin, end
 #include <tuple>      // tie
+#include <utility>    // exchange
 
 namespace reshard::inline v0 {
 
@@ -22,150 +23,75 @@ struct RawEntry {
     std::uint64_t offsets[2] = {0, 0};
 };
 
-/// Builds the entries from the events of the JSON text.
-class SafetensorsHeaderHandler {
-public:
-    explicit SafetensorsHeaderHandler(std::string_view file) noexcept : file_(file) {}
+[[noreturn]] inline void refuse_header(SafetensorsRule rule, std::string_view file, std::string_view why) {
+    raise_rule(rule, concat(file, ": ", why, ". Fix: write the file anew with a safetensors library."));
+}
 
-    std::vector<RawEntry> entries;
-    Metadata metadata;
-
-    [[noreturn]] void fail(std::string const& why) const { fail(SafetensorsRule::invalid_header_deserialization, why); }
-
-    void open(bool is_object) {
-        if (ignoring()) {
-            ++ignored_depth_;
-            return;
+/// An entry as the text has it. Unknown fields are skipped with all they contain, as safetensors does.
+[[nodiscard]] inline RawEntry entry_from(JsonTree const& tree, std::uint32_t node, std::string_view file) {
+    using Kind = JsonTree::Kind;
+    RawEntry entry{std::string(tree.key(node)), DType::u8, {}, {0, 0}};
+    auto const refuse = [&](std::string_view why) {
+        refuse_header(SafetensorsRule::invalid_header_deserialization, file,
+                      concat("tensor ", quote_name(entry.name), " ", why));
+    };
+    auto const each_number = [&](std::uint32_t list, std::string_view what, auto&& take) {
+        if (tree.kind(list) != Kind::list) refuse("has a field of the wrong type");
+        tree.for_each(list, [&](std::uint32_t item) {
+            if (tree.kind(item) == Kind::list || tree.kind(item) == Kind::object) refuse("has a list inside a list");
+            if (tree.kind(item) != Kind::integer || !take(tree.integer(item))) refuse(what);
+        });
+    };
+    constexpr std::string_view fields[] = {"dtype", "shape", "data_offsets"};
+    bool seen[] = {false, false, false};
+    tree.for_each(node, [&](std::uint32_t member) {
+        auto const field = std::find(std::begin(fields), std::end(fields), tree.key(member)) - std::begin(fields);
+        if (field == 3) return;
+        if (std::exchange(seen[field], true)) {
+            refuse_header(SafetensorsRule::duplicate_key, file,
+                          concat("tensor ", quote_name(entry.name), " has ", quote_name(fields[field]), " twice"));
         }
-        switch (place_) {
-            case Place::outside:
-                if (!is_object) fail("the header is not a JSON object");
-                place_ = Place::header;
-                return;
-            case Place::header:
-                if (!is_object) fail(concat("the value of ", quote_name(key_), " is not an object"));
-                if (key_ == "__metadata__") {
-                    place_ = Place::metadata;
-                } else {
-                    place_ = Place::entry;
-                    entries.push_back({key_, DType::u8, {}, {0, 0}});
-                    seen_ = 0;
-                    field_ = Field::unknown;
-                }
-                return;
-            case Place::entry:
-                if (is_object || field_ == Field::dtype) fail_entry("has a field of the wrong type");
-                place_ = field_ == Field::shape ? Place::shape : Place::offsets;
-                offset_count_ = 0;
-                return;
-            case Place::metadata: fail(concat("__metadata__ has a value at ", quote_name(key_), " that is not text"));
-            case Place::shape:
-            case Place::offsets: fail_entry("has a list inside a list");
-        }
-    }
-
-    void close() {
-        if (ignored_depth_ > 0) {
-            --ignored_depth_;
-            return;
-        }
-        switch (place_) {
-            case Place::offsets:
-                if (offset_count_ != 2) fail_entry("has data_offsets that are not [begin, end]");
-                place_ = Place::entry;
-                return;
-            case Place::shape: place_ = Place::entry; return;
-            case Place::entry:
-                if (seen_ != 7U) fail_entry("lacks one of dtype, shape and data_offsets");
-                place_ = Place::header;
-                return;
-            case Place::metadata: place_ = Place::header; return;
-            case Place::header:
-            case Place::outside: place_ = Place::outside; return;
-        }
-    }
-
-    void key(std::string& text) {
-        if (ignored_depth_ > 0) return;
-        if (place_ != Place::entry) {
-            key_ = text;  // a copy: the parser's memory for texts stays as large as it has grown
-            if (place_ == Place::header && key_ == "__metadata__") {
-                if (metadata_seen_) fail(SafetensorsRule::duplicate_key, "'__metadata__' is given twice");
-                metadata_seen_ = true;
-            }
-            return;
-        }
-        field_ = text == "dtype"          ? Field::dtype
-                 : text == "shape"        ? Field::shape
-                 : text == "data_offsets" ? Field::offsets
-                                          : Field::unknown;
-        auto const bit = static_cast<unsigned>(field_);
-        if ((seen_ & bit) != 0) {
-            fail(SafetensorsRule::duplicate_key,
-                 concat("tensor ", quote_name(entries.back().name), " has ", quote_name(text), " twice"));
-        }
-        seen_ |= bit;
-    }
-
-    void value(JsonScalar const& scalar) {
-        if (ignoring()) return;
-        switch (place_) {
-            case Place::outside: fail("the header is not a JSON object");
-            case Place::header:
-                if (key_ == "__metadata__" && scalar.kind == JsonKind::null) return;  // the same as none
-                fail(concat("the value of ", quote_name(key_), " is not an object"));
-            case Place::metadata:
-                if (scalar.kind != JsonKind::text)
-                    fail(concat("__metadata__ has a value at ", quote_name(key_), " that is not text"));
-                metadata.emplace_back(std::move(key_), std::move(*scalar.text));
-                return;
-            case Place::entry:
-                if (field_ != Field::dtype || scalar.kind != JsonKind::text)
-                    fail_entry("has a field of the wrong type");
-                if (!parse_dtype(*scalar.text, entries.back().dtype))
-                    fail_entry(concat("has the unknown dtype ", quote_name(*scalar.text)));
-                return;
-            case Place::shape:
-                if (scalar.kind != JsonKind::unsigned_integer) fail_entry("has an extent that is not an integer >= 0");
-                if (entries.back().shape.size() == max_rank) {
+        if (field == 0) {
+            if (tree.kind(member) != Kind::text) refuse("has a field of the wrong type");
+            std::string_view const dtype = tree.text(member);
+            if (!parse_dtype(dtype, entry.dtype)) refuse(concat("has the unknown dtype ", quote_name(dtype)));
+        } else if (field == 1) {
+            each_number(member, "has an extent that is not an integer >= 0", [&](std::uint64_t extent) {
+                if (entry.shape.size() == max_rank) {
                     raise_rule(SafetensorsRule::too_many_dimensions,
-                               concat(file_, ": tensor ", quote_name(entries.back().name), " has more than ", max_rank,
+                               concat(file, ": tensor ", quote_name(entry.name), " has more than ", max_rank,
                                       " dimensions. Fix: merge dimensions before saving."));
                 }
-                entries.back().shape.push_back(scalar.integer);
-                return;
-            case Place::offsets:
-                if (scalar.kind != JsonKind::unsigned_integer || offset_count_ == 2)
-                    fail_entry("has data_offsets that are not two integers >= 0");
-                entries.back().offsets[offset_count_++] = scalar.integer;
-                return;
+                entry.shape.push_back(extent);
+                return true;
+            });
+        } else {
+            std::size_t count = 0;
+            each_number(member, "has data_offsets that are not two integers >= 0", [&](std::uint64_t offset) {
+                if (count == 2) return false;
+                entry.offsets[count++] = offset;
+                return true;
+            });
+            if (count != 2) refuse("has data_offsets that are not [begin, end]");
         }
-    }
+    });
+    if (!(seen[0] && seen[1] && seen[2])) refuse("lacks one of dtype, shape and data_offsets");
+    return entry;
+}
 
-private:
-    enum class Place : int { outside, header, metadata, entry, shape, offsets };
-    enum class Field : unsigned { unknown = 0, dtype = 1, shape = 2, offsets = 4 };
-
-    /// Unknown fields of an entry are skipped with all they contain, as safetensors does.
-    [[nodiscard]] bool ignoring() const noexcept {
-        return ignored_depth_ > 0 || (place_ == Place::entry && field_ == Field::unknown);
-    }
-    [[noreturn]] void fail(SafetensorsRule rule, std::string_view why) const {
-        raise_rule(rule, concat(file_, ": ", why, ". Fix: write the file anew with a safetensors library."));
-    }
-    [[noreturn]] void fail_entry(std::string_view why) const {
-        fail(concat("tensor ", quote_name(entries.back().name), " ", why));
-    }
-
-    std::string_view file_;
-    std::string key_;
-    Place place_ = Place::outside;
-    Field field_ = Field::unknown;
-    unsigned seen_ = 0;
-    int offset_count_ = 0;
-    int ignored_depth_ = 0;
-    bool metadata_seen_ = false;
-};
+/// What `__metadata__` has; null is the same as none.
+[[nodiscard]] inline Metadata metadata_from(JsonTree const& tree, std::uint32_t node, std::string_view file) {
+    Metadata metadata;
+    if (tree.kind(node) == JsonTree::Kind::null) return metadata;
+    tree.for_each(node, [&](std::uint32_t member) {
+        if (tree.kind(member) != JsonTree::Kind::text) {
+            refuse_header(SafetensorsRule::invalid_header_deserialization, file,
+                          concat("__metadata__ has a value at ", quote_name(tree.key(member)), " that is not text"));
+        }
+        metadata.emplace_back(tree.key(member), tree.text(member));
+    });
+    return metadata;
+}
 
 /// Shape, size and place of one entry; `previous_end` is where the data so far stops.
 inline TensorInfo check_entry(RawEntry&& entry, std::uint64_t previous_end, std::string_view file) {
@@ -256,10 +182,34 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
         raise_rule(SafetensorsRule::invalid_header,
                    concat(file, ": the header is not UTF-8. Fix: check that this is a safetensors file."));
     }
-    detail::SafetensorsHeaderHandler handler(file);
-    detail::read_json(json, handler);
-
-    auto& entries = handler.entries;
+    constexpr auto deserialization = SafetensorsRule::invalid_header_deserialization;
+    constexpr detail::RefuseFile refuse = [](std::string_view name, std::string_view why) {
+        detail::refuse_header(deserialization, name, why);
+    };
+    detail::JsonTree const tree(json, file, refuse, {}, detail::JsonTwins::keep);
+    if (tree.kind(0) != detail::JsonTree::Kind::object)
+        detail::refuse_header(deserialization, file, "the header is not a JSON object");
+    std::vector<detail::RawEntry> entries;
+    Metadata metadata;
+    bool has_metadata = false;
+    std::size_t count = 0;
+    tree.for_each(0, [&](std::uint32_t) { ++count; });
+    entries.reserve(count);
+    tree.for_each(0, [&](std::uint32_t member) {
+        bool const is_metadata = tree.key(member) == "__metadata__";
+        if (is_metadata && std::exchange(has_metadata, true))
+            detail::refuse_header(SafetensorsRule::duplicate_key, file, "'__metadata__' is given twice");
+        bool const is_none = is_metadata && tree.kind(member) == detail::JsonTree::Kind::null;
+        if (tree.kind(member) != detail::JsonTree::Kind::object && !is_none) {
+            detail::refuse_header(deserialization, file,
+                                  concat("the value of ", quote_name(tree.key(member)), " is not an object"));
+        }
+        if (is_metadata) {
+            metadata = detail::metadata_from(tree, member, file);
+        } else {
+            entries.push_back(detail::entry_from(tree, member, file));
+        }
+    });
     auto const refuse_twice = [&](auto& list, auto const& key) {
         detail::sort_unless_sorted(list, [&](auto const& a, auto const& b) { return key(a) < key(b); });
         auto const twin = std::adjacent_find(list.begin(), list.end(),
@@ -269,7 +219,7 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
                        concat(file, ": ", quote_name(key(*twin)), " is given twice. Fix: write the file anew."));
         }
     };
-    refuse_twice(handler.metadata, [](auto const& item) -> std::string const& { return item.first; });
+    refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
     refuse_twice(entries, [](auto const& item) -> std::string const& { return item.name; });
 
     detail::sort_unless_sorted(entries, [](auto const& a, auto const& b) {
@@ -289,7 +239,7 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
                    concat(file, ": its tensors take ", last_end, " bytes but ", file_bytes - data_offset,
                           " follow the header. Fix: the file is cut short or has bytes appended; fetch it again."));
     }
-    return {std::move(tensors), std::move(handler.metadata), data_offset};
+    return {std::move(tensors), std::move(metadata), data_offset};
 }
 
 RESHARD_INLINE SafetensorsHeader parse_safetensors_header(std::span<std::byte const> start, Index file_bytes,

@@ -113,7 +113,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         std::vector<std::string> faults;
         for (auto const& one : room.texts) {
             ByteReader in(one);
-            while (!in.at_end()) faults.push_back(in.text());
+            while (!in.at_end()) in.text(faults.emplace_back());
         }
         std::sort(faults.begin(), faults.end());  // two ranks may find the same fault of a file
         faults.erase(std::unique(faults.begin(), faults.end()), faults.end());
@@ -127,18 +127,13 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 [[nodiscard]] inline CheckpointVerdict verify_once(std::string const& path, CommunicatorRef comm,
                                                    ReadOptions const& reads, Index window_bytes,
                                                    std::function<void(Index, Index)> const& progress) {
-    LoadList list;
     ListShare share;
-    Collectives collectives;
     PendingVerdict pending;
     pending.attempt([&] {
         check_window(window_bytes);
         static_cast<void>(count_reads({}, reads));
-        if (comm.rank() == 0) list = look_at(path, false);
-        share.prepare(comm, 0, list);
     });
-    pending.agree(comm);
-    share.run(comm, 0, path, list, collectives, pending);
+    LoadList list = list_together(path, comm, share, pending);
 
     Catalogue catalogue;
     std::optional<LoadFiles> files;

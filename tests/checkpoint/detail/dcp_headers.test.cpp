@@ -15,7 +15,6 @@ using reshard::detail::dcp_entries;
 using reshard::detail::dcp_manifest;
 using reshard::detail::dcp_name;
 using reshard::detail::DcpFile;
-using reshard::detail::is_dcp_shard;
 
 namespace {
 
@@ -134,7 +133,6 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
             std::string const leaf = shard_name(static_cast<int>(files.size()) + 1);
             Index const bytes = 8 + static_cast<Index>(one.json.size()) + one.data_bytes;
             SafetensorsHeader const header = parse_safetensors_json(one.json, bytes, leaf);
-            CHECK(is_dcp_shard(header));
             files.push_back({{leaf, bytes, 0, -1}, dcp_entries(header, leaf)});
         }
         Manifest const m = dcp_manifest(files, "f");
@@ -163,21 +161,12 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
     TEST_CASE("files without sharding info hold whole tensors, names of other forms say nothing") {
         std::vector<Piece> const pieces{{"w", DType::f32, {{0, 4}}}};
         SafetensorsHeader const plain = header_of(pieces, default_metadata());
-        CHECK_FALSE(is_dcp_shard(plain));
         CHECK(dcp_entries(plain, "f")[0].box == Box{{0, 4}});
         Manifest const m =
             dcp_manifest(std::vector<DcpFile>{{{"any.safetensors", 40, 0, -1}, dcp_entries(plain, "f")}}, "f");
         CHECK(m.world_size == 0);
         CHECK(m.files[0].writer == -1);
         CHECK(dcp_manifest({}, "f") == Manifest{});
-    }
-
-    TEST_CASE("shards are known by their header, those of a save of this library are not") {
-        std::vector<Piece> const pieces{{"w", DType::f32, {{0, 4}}}};
-        CHECK(is_dcp_shard(header_of(pieces, sharding_info(pieces))));
-        Metadata ours = sharding_info(pieces);
-        ours.emplace_back("reshard_save", "0123456789abcdef");
-        CHECK_FALSE(is_dcp_shard(header_of(pieces, ours)));
     }
 
     TEST_CASE("names are read as PyTorch writes them") {

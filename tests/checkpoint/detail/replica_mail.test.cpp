@@ -36,18 +36,27 @@ TEST_CASE("messages added in any order of peers arrive, several to one peer in t
     });
 }
 
+namespace {
+std::vector<Index> join_lists(CommunicatorRef comm, std::vector<Index> const& mine) {
+    detail::ListJoin join;
+    join.make_room(comm);
+    detail::PendingVerdict pending;
+    return join.run(comm, mine, pending);
+}
+}  // namespace
+
 TEST_CASE("lists of any lengths are joined in rank order on every rank") {
     for (int ranks : {1, 2, 5}) {
         std::vector<Index> wanted;
         for (int r = 0; r < ranks; ++r) wanted.insert(wanted.end(), static_cast<std::size_t>(r * 2 % 5), 10 * r);
         run_on_threads(ranks, [&](ThreadCommunicator& comm) {
             std::vector<Index> const mine(static_cast<std::size_t>(comm.rank() * 2 % 5), 10 * comm.rank());
-            CHECK(detail::join_lists(comm, mine) == wanted);
-            CHECK(detail::join_lists(comm, {}).empty());
+            CHECK(join_lists(comm, mine) == wanted);
+            CHECK(join_lists(comm, {}).empty());
         });
     }
     SelfCommunicator self;
-    CHECK(detail::join_lists(self, {1, 2}) == std::vector<Index>{1, 2});
+    CHECK(join_lists(self, {1, 2}) == std::vector<Index>{1, 2});
 }
 
 TEST_CASE("what is so on one rank is known to all, and harms nobody") {

@@ -23,11 +23,12 @@ std::vector<LocalTensor> targets() {
 /// As it arrives. `bytes` is what travels.
 std::vector<WantedExtent> sent(std::vector<WantedExtent> const& wanted, std::size_t& bytes) {
     detail::ByteWriter out;
-    detail::write(out, wanted, targets());
+    detail::pass(out, wanted, targets());
     auto const text = out.take();
     bytes = text.size();
     detail::ByteReader in(text);
-    auto arrived = detail::read_wanted(in, targets());
+    std::vector<WantedExtent> arrived;
+    detail::pass(in, arrived, targets());
     CHECK(in.at_end());
     return arrived;
 }

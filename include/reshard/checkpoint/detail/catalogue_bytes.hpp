@@ -3,11 +3,15 @@
 /// \brief  Catalogues, and what they are made from, as bytes: what one rank sends to the others. Both ends are the same
 ///         program.
 /// \depends checkpoint/catalogue.hpp.
+///
+/// pass() says once what a value consists of: with a ByteWriter it is written, with a ByteReader read.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
+
+#include <cstring>  // memcpy
 
 namespace reshard::inline v0::detail {
 
@@ -15,21 +19,32 @@ namespace reshard::inline v0::detail {
 /// written: names of tensors have most in common. So a list of thousands of tensors stays a matter of microseconds.
 class ByteWriter {
 public:
-    void number(std::int64_t value) {
+    static constexpr bool writes = true;
+    template <class T>
+    using Ref = T const&;
+
+    template <class T>
+    void number(T const& value) {
         auto rest = static_cast<std::uint64_t>(value);
         for (; rest >= 0x80; rest >>= 7U) bytes_.push_back(static_cast<std::byte>(0x80U | (rest & 0x7fU)));
         bytes_.push_back(static_cast<std::byte>(rest));
     }
-    /// Always eight bytes: a digest is long whatever it is, and not known before a file is written.
-    void digest(std::uint64_t value) {
-        for (unsigned shift = 0; shift < 64; shift += 8) bytes_.push_back(static_cast<std::byte>(value >> shift));
+    template <class List>
+    void size(List const& list) {
+        number(list.size());
+    }
+    /// All bytes it has: of what is long whatever it is (a digest), or not known before a file is written.
+    template <class T>
+    void word(T const& value) {
+        auto const raw = std::as_bytes(std::span(&value, 1));
+        bytes_.insert(bytes_.end(), raw.begin(), raw.end());
     }
     void text(std::string_view text) {
         std::size_t const shorter = smaller(text.size(), last_.size());
         std::size_t same = 0;
         while (same < shorter && text[same] == last_[same]) ++same;
-        number(static_cast<std::int64_t>(same));
-        number(static_cast<std::int64_t>(text.size() - same));
+        number(same);
+        number(text.size() - same);
         auto const raw = std::as_bytes(std::span(text.substr(same)));
         bytes_.insert(bytes_.end(), raw.begin(), raw.end());
         last_.assign(text);
@@ -41,12 +56,7 @@ public:
             number(box.extent(dim));
         }
     }
-    void file(CheckpointFile const& file) {
-        text(file.leaf);
-        number(file.file_bytes);
-        digest(file.header_digest);
-        number(file.writer + 1);
-    }
+    void shape(DynamicShape const& shape) { box(Box(shape)); }
     [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
 
 private:
@@ -57,45 +67,58 @@ private:
 /// \pre the bytes are a ByteWriter's.
 class ByteReader {
 public:
+    static constexpr bool writes = false;
+    template <class T>
+    using Ref = T&;
+
     explicit ByteReader(std::span<std::byte const> bytes) noexcept : rest_(bytes) {}
-    [[nodiscard]] std::int64_t number() noexcept {
+    template <class T>
+    void number(T& result) noexcept {
         std::uint64_t value = 0;
         for (unsigned shift = 0;; shift += 7) {
             auto const byte = std::to_integer<std::uint64_t>(rest_.front());
             rest_ = rest_.subspan(1);
             value |= (byte & 0x7fU) << shift;
-            if (byte < 0x80) return static_cast<std::int64_t>(value);
+            if (byte < 0x80) break;
         }
+        result = static_cast<T>(value);
     }
-    [[nodiscard]] std::uint64_t digest() noexcept {
-        std::uint64_t value = 0;
-        for (unsigned byte = 0; byte < 8; ++byte) value |= std::to_integer<std::uint64_t>(rest_[byte]) << (8 * byte);
-        rest_ = rest_.subspan(8);
-        return value;
+    template <class List>
+    void size(List& list) {
+        std::size_t count = 0;
+        number(count);
+        list.resize(count);
     }
-    [[nodiscard]] std::string text() {
-        auto const same = static_cast<std::size_t>(number());
-        auto const size = static_cast<std::size_t>(number());
+    template <class T>
+    void word(T& value) noexcept {
+        std::memcpy(&value, rest_.data(), sizeof(T));
+        rest_ = rest_.subspan(sizeof(T));
+    }
+    void text(std::string& text) {
+        std::size_t same = 0;
+        std::size_t size = 0;
+        number(same);
+        number(size);
         last_.resize(same);
         last_.append(reinterpret_cast<char const*>(rest_.data()), size);
         rest_ = rest_.subspan(size);
-        return last_;
+        text = last_;
     }
-    [[nodiscard]] Box box() {
-        Box result;
-        for (auto dims = number(); dims > 0; --dims) {
-            Index const begin = number();
-            result.push_back({begin, begin + number()});
+    void box(Box& box) noexcept {
+        box = Box();
+        int rank = 0;
+        for (number(rank); rank > 0; --rank) {
+            Index begin = 0;
+            Index extent = 0;
+            number(begin);
+            number(extent);
+            box.push_back({begin, begin + extent});
         }
-        return result;
     }
-    [[nodiscard]] CheckpointFile file() {
-        CheckpointFile result;
-        result.leaf = text();
-        result.file_bytes = number();
-        result.header_digest = digest();
-        result.writer = static_cast<int>(number()) - 1;
-        return result;
+    void shape(DynamicShape& shape) {
+        Box whole;
+        box(whole);
+        shape = whole.shape();
     }
     [[nodiscard]] bool at_end() const noexcept { return rest_.empty(); }
 
@@ -104,135 +127,89 @@ private:
     std::string last_;
 };
 
-/// Texts of one kind one after the other, so that they share what they begin with.
-template <class Items, class Text>
-void write_texts(ByteWriter& out, Items const& items, Text&& text) {
-    for (auto const& item : items) out.text(text(item));
+template <class Io>
+void pass(Io& io, typename Io::template Ref<CheckpointFile> file) {
+    io.text(file.leaf);
+    io.number(file.file_bytes);
+    io.word(file.header_digest);
+    io.word(file.writer);
 }
-inline void write(ByteWriter& out, Metadata const& metadata) {
-    out.number(static_cast<std::int64_t>(metadata.size()));
-    for (auto const& [key, value] : metadata) {
-        out.text(key);
-        out.text(value);
+template <class Io>
+void pass(Io& io, typename Io::template Ref<Metadata> metadata) {
+    io.size(metadata);
+    for (auto& [key, value] : metadata) {
+        io.text(key);
+        io.text(value);
     }
 }
-[[nodiscard]] inline Metadata read_metadata(ByteReader& in) {
-    Metadata metadata(static_cast<std::size_t>(in.number()));
-    for (auto& item : metadata) {
-        item.first = in.text();
-        item.second = in.text();
+/// Without the sums of blocks, which nobody asks for who did not read the manifest. Texts of one kind come one after
+/// the other, so that they share what they begin with.
+template <class Io>
+void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
+    io.text(manifest.save);
+    io.number(manifest.world_size);
+    pass(io, manifest.metadata);
+    io.size(manifest.files);
+    for (auto& file : manifest.files) pass(io, file);
+    io.size(manifest.tensors);
+    for (auto& tensor : manifest.tensors) io.text(tensor.name);
+    for (auto& tensor : manifest.tensors) io.text(tensor.distribution);
+    for (auto& tensor : manifest.tensors) {
+        io.number(tensor.dtype);
+        io.shape(tensor.shape);
+        io.number(tensor.replicas);
     }
-    return metadata;
+    io.size(manifest.extents);
+    for (auto& extent : manifest.extents) io.text(extent.key);
+    for (auto& extent : manifest.extents) {
+        io.number(extent.tensor);
+        io.number(extent.replica);
+        io.number(extent.file);
+        io.number(extent.begin);
+        io.box(extent.box);
+        io.number(extent.has_checksum);
+        if (extent.has_checksum) io.number(extent.crc32c);
+    }
 }
-/// Without the sums of blocks, which nobody asks for who did not read the manifest.
 inline void write(ByteWriter& out, Catalogue const& catalogue) {
-    Manifest const& manifest = catalogue.manifest();
-    out.number(static_cast<std::int64_t>(catalogue.kind()));
-    out.text(manifest.save);
-    out.number(manifest.world_size);
-    write(out, manifest.metadata);
-    out.number(static_cast<std::int64_t>(manifest.files.size()));
-    for (CheckpointFile const& file : manifest.files) out.file(file);
-    out.number(static_cast<std::int64_t>(manifest.tensors.size()));
-    write_texts(out, manifest.tensors, [](StoredTensor const& tensor) { return std::string_view(tensor.name); });
-    write_texts(out, manifest.tensors,
-                [](StoredTensor const& tensor) { return std::string_view(tensor.distribution); });
-    for (StoredTensor const& tensor : manifest.tensors) {
-        out.number(static_cast<std::int64_t>(tensor.dtype));
-        out.box(Box(tensor.shape));
-        out.number(tensor.replicas);
-    }
-    out.number(static_cast<std::int64_t>(manifest.extents.size()));
-    write_texts(out, manifest.extents, [](Extent const& extent) { return std::string_view(extent.key); });
-    for (Extent const& extent : manifest.extents) {
-        out.number(static_cast<std::int64_t>(extent.tensor));
-        out.number(extent.replica);
-        out.number(extent.file);
-        out.number(extent.begin);
-        out.box(extent.box);
-        out.number(extent.has_checksum ? Index{extent.crc32c} + 1 : 0);
-    }
+    out.number(catalogue.kind());
+    pass(out, catalogue.manifest());
 }
 [[nodiscard]] inline Catalogue read_catalogue(ByteReader& in) {
+    CheckpointKind kind{};
     Manifest manifest;
-    auto const kind = static_cast<CheckpointKind>(in.number());
-    manifest.save = in.text();
-    manifest.world_size = static_cast<int>(in.number());
-    manifest.metadata = read_metadata(in);
-    manifest.files.resize(static_cast<std::size_t>(in.number()));
-    for (CheckpointFile& file : manifest.files) file = in.file();
-    manifest.tensors.resize(static_cast<std::size_t>(in.number()));
-    for (StoredTensor& tensor : manifest.tensors) tensor.name = in.text();
-    for (StoredTensor& tensor : manifest.tensors) tensor.distribution = in.text();
-    for (StoredTensor& tensor : manifest.tensors) {
-        tensor.dtype = static_cast<DType>(in.number());
-        tensor.shape = in.box().shape();
-        tensor.replicas = static_cast<int>(in.number());
-    }
-    manifest.extents.resize(static_cast<std::size_t>(in.number()));
-    for (Extent& extent : manifest.extents) extent.key = in.text();
-    for (Extent& extent : manifest.extents) {
-        extent.tensor = static_cast<std::size_t>(in.number());
-        extent.replica = static_cast<int>(in.number());
-        extent.file = static_cast<int>(in.number());
-        extent.begin = in.number();
-        extent.box = in.box();
-        Index const sum = in.number();
-        extent.has_checksum = sum != 0;
-        extent.crc32c = extent.has_checksum ? static_cast<std::uint32_t>(sum - 1) : 0;
-    }
+    in.number(kind);
+    pass(in, manifest);
     return Catalogue(std::move(manifest), kind);
 }
 
 /// A list of files whose headers have to be read, without the path: ranks may know it by another. \pre list.kind is not
 /// manifest
-inline void write(ByteWriter& out, FileList const& list) {
-    out.number(static_cast<std::int64_t>(list.kind));
-    out.number(static_cast<std::int64_t>(list.leaves.size()));
-    for (std::string const& leaf : list.leaves) out.text(leaf);
-    for (IndexedTensor const& tensor : list.indexed) {
-        out.text(tensor.name);
-        out.number(tensor.file);
+template <class Io>
+void pass(Io& io, typename Io::template Ref<FileList> list) {
+    io.number(list.kind);
+    io.size(list.leaves);
+    for (auto& leaf : list.leaves) io.text(leaf);
+    io.size(list.indexed);
+    for (auto& tensor : list.indexed) {
+        io.text(tensor.name);
+        io.number(tensor.file);
     }
-}
-[[nodiscard]] inline FileList read_file_list(ByteReader& in) {
-    FileList list;
-    list.kind = static_cast<CheckpointKind>(in.number());
-    list.leaves.resize(static_cast<std::size_t>(in.number()));
-    for (std::string& leaf : list.leaves) leaf = in.text();
-    while (!in.at_end()) {
-        std::string name = in.text();
-        list.indexed.push_back({std::move(name), static_cast<int>(in.number())});
-    }
-    return list;
 }
 
 /// What a header says.
-inline void write(ByteWriter& out, FileEntries const& entries) {
-    out.file(entries.file);
-    write(out, entries.metadata);
-    out.number(static_cast<std::int64_t>(entries.entries.size()));
-    write_texts(out, entries.entries, [](FileEntry const& entry) { return std::string_view(entry.name); });
-    write_texts(out, entries.entries, [](FileEntry const& entry) { return std::string_view(entry.key); });
-    for (FileEntry const& entry : entries.entries) {
-        out.number(static_cast<std::int64_t>(entry.dtype));
-        out.number(entry.begin);
-        out.box(entry.box);
+template <class Io>
+void pass(Io& io, typename Io::template Ref<FileEntries> entries) {
+    pass(io, entries.file);
+    pass(io, entries.metadata);
+    io.size(entries.entries);
+    for (auto& entry : entries.entries) io.text(entry.name);
+    for (auto& entry : entries.entries) io.text(entry.key);
+    for (auto& entry : entries.entries) {
+        io.number(entry.dtype);
+        io.number(entry.begin);
+        io.box(entry.box);
     }
-}
-[[nodiscard]] inline FileEntries read_file_entries(ByteReader& in) {
-    FileEntries result;
-    result.file = in.file();
-    result.metadata = read_metadata(in);
-    result.entries.resize(static_cast<std::size_t>(in.number()));
-    for (FileEntry& entry : result.entries) entry.name = in.text();
-    for (FileEntry& entry : result.entries) entry.key = in.text();
-    for (FileEntry& entry : result.entries) {
-        entry.dtype = static_cast<DType>(in.number());
-        entry.begin = in.number();
-        entry.box = in.box();
-    }
-    return result;
 }
 
 }  // namespace reshard::inline v0::detail

@@ -33,15 +33,8 @@ class StreamedCheckpoint {
 public:
     /// Collective. Throws the same error on every rank.
     StreamedCheckpoint(std::string const& path, CommunicatorRef comm, PendingVerdict& pending) {
-        LoadList list;
         ListShare share;
-        Collectives collectives;
-        pending.attempt([&] {
-            if (comm.rank() == 0) list = look_at(path, false);
-            share.prepare(comm, 0, list);
-        });
-        pending.agree(comm);
-        share.run(comm, 0, path, list, collectives, pending);
+        LoadList list = list_together(path, comm, share, pending);
         pending.attempt([&] {
             catalogue_ = std::move(list.catalogue);
             files_.emplace(catalogue_, path, std::move(list.open));
@@ -97,29 +90,17 @@ struct Found {
     double largest = 0;
     std::vector<DifferentElement> places;
 };
-inline void write(ByteWriter& out, Found const& found) {
-    out.number(static_cast<Index>(found.tensor));
-    out.number(found.elements);
-    out.digest(__builtin_bit_cast(std::uint64_t, found.largest));
-    out.number(static_cast<Index>(found.places.size()));
-    for (DifferentElement const& element : found.places) {
-        out.number(element.place);
-        out.digest(element.first);
-        out.digest(element.second);
+template <class Io>
+void pass(Io& io, typename Io::template Ref<Found> found) {
+    io.number(found.tensor);
+    io.number(found.elements);
+    io.word(found.largest);
+    io.size(found.places);
+    for (auto& element : found.places) {
+        io.number(element.place);
+        io.word(element.first);
+        io.word(element.second);
     }
-}
-[[nodiscard]] inline Found read_found(ByteReader& in) {
-    Found found;
-    found.tensor = static_cast<std::size_t>(in.number());
-    found.elements = in.number();
-    found.largest = __builtin_bit_cast(double, in.digest());
-    found.places.resize(static_cast<std::size_t>(in.number()));
-    for (DifferentElement& element : found.places) {
-        element.place = in.number();
-        element.first = in.digest();
-        element.second = in.digest();
-    }
-    return found;
 }
 
 /// Where the share of a rank begins, of bytes that lie in one line.
@@ -153,7 +134,7 @@ public:
                     options_->progress(smaller(done, end - begin), end - begin);
                 }
             }
-            if (found.elements > 0) write(out, found);
+            if (found.elements > 0) pass(out, found);
             before += bytes;
         }
     }

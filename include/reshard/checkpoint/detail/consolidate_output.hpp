@@ -200,17 +200,8 @@ struct NamedFile {
     Manifest& manifest = plan.manifest;
     manifest.save = id;
     for (std::size_t f = 0; f < manifest.files.size(); ++f) {
-        auto const extents =
-            std::span<Extent const>(manifest.extents).subspan(plan.first[f], plan.first[f + 1] - plan.first[f]);
-        std::vector<TensorSpec> entries;
-        for (Extent const& extent : extents) {
-            entries.push_back({key_of(manifest, extent), manifest.tensors[extent.tensor].dtype, extent.box.shape()});
-        }
-        Metadata metadata = options.metadata;
-        metadata.emplace_back("DCP_SHARDING_INFO", sharding_info(manifest, extents));
-        metadata.emplace_back("reshard_save", id);
-        SafetensorsLayout layout = safetensors_layout(std::move(entries), std::move(metadata));
         int const writer = manifest.files[f].writer;
+        SafetensorsLayout layout = shard_layout(manifest, plan.extents_of(writer), options.metadata);
         manifest.files[f] = described_file(shard_file_name(writer, plan.ranks, id), layout);
         manifest.files[f].writer = writer;
         result.starts.push_back(std::move(layout.start));

@@ -37,20 +37,6 @@ namespace reshard::inline v0::detail {
     return joined;
 }
 
-[[nodiscard]] inline std::vector<Index> numbers_of(std::span<ExtentRun const> runs) {
-    std::vector<Index> numbers;
-    numbers.reserve(4 * runs.size());
-    for (ExtentRun const& run : runs) numbers.insert(numbers.end(), {run.extent, run.begin, run.end, run.crc32c});
-    return numbers;
-}
-[[nodiscard]] inline std::vector<ExtentRun> runs_of(std::span<Index const> numbers) {
-    std::vector<ExtentRun> runs;
-    runs.reserve(numbers.size() / 4);
-    for (std::size_t i = 0; i + 3 < numbers.size(); i += 4)
-        runs.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
-    return runs;
-}
-
 /// Between two exchanges nobody leaves: what fails is pending until all agree.
 class RewriteSession {
 public:
@@ -186,7 +172,8 @@ private:
             std::vector<std::string> paths;
             report_.left_over.clear();
             for (ByteReader in(names_); !in.at_end();) {
-                std::string leaf = in.text();
+                std::string leaf;
+                in.text(leaf);
                 if (paths.size() < output_.catalogue.files().size()) {
                     paths.push_back(commit_.path(leaf));
                 } else {
@@ -221,16 +208,14 @@ private:
                          });
         if (!any) return;
         SumVerdict mine;
-        std::vector<Index> numbers;
         pending_.attempt([&] {
             mine = sum_up(from_, runner_->read());
             mine.parts.push_back({-1, 0, mine.bytes, 0});
-            numbers = numbers_of(mine.parts);
         });
-        numbers = join(numbers);
+        std::vector<ExtentRun> const all = join(mine.parts);
         pending_.attempt([&] {
             std::vector<ExtentRun> parts;
-            for (ExtentRun const& run : runs_of(numbers)) {
+            for (ExtentRun const& run : all) {
                 if (run.extent < 0) {
                     report_.bytes_verified += run.end;
                 } else {
@@ -249,14 +234,13 @@ private:
 
     void sum_output() {
         if (!options_.checksums) return;
-        std::vector<Index> numbers;
-        pending_.attempt(
-            [&] { numbers = numbers_of(joined_runs(runner_->written(), output_.catalogue.manifest().block_bytes)); });
-        numbers = join(numbers);
+        std::vector<ExtentRun> runs;
+        pending_.attempt([&] { runs = joined_runs(runner_->written(), output_.catalogue.manifest().block_bytes); });
+        runs = join(runs);
         pending_.attempt([&] {
             Manifest manifest = output_.catalogue.manifest();
             std::vector<Index> known(manifest.extents.size(), 0);  // bytes from the first on
-            for (ExtentRun const& run : joined_runs(runs_of(numbers), manifest.block_bytes)) {
+            for (ExtentRun const& run : joined_runs(std::move(runs), manifest.block_bytes)) {
                 auto const place = static_cast<std::size_t>(run.extent);
                 if (known[place] != run.begin) continue;
                 Extent& extent = manifest.extents[place];
@@ -275,8 +259,8 @@ private:
             output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());
         });
     }
-    /// Collective. The numbers of all ranks, on all.
-    [[nodiscard]] std::vector<Index> join(std::span<Index const> mine) {
+    /// Collective. The runs of all ranks, on all.
+    [[nodiscard]] std::vector<ExtentRun> join(std::vector<ExtentRun> const& mine) {
         ++report_.collectives.agreements;
         ++report_.collectives.exchanges;
         return join_.run(comm(), mine, pending_);

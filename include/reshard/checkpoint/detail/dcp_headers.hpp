@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/dcp_headers.hpp
 /// \brief  Shards that PyTorch's DCP wrote as safetensors files: which box of which tensor each entry is.
-/// \depends checkpoint/coverage, checkpoint/json_tree, checkpoint/safetensors_header. No I/O.
+/// \depends checkpoint/{coverage,json_tree,safetensors_header}, checkpoint/detail/{name_reader,sharding_info}. No I/O.
 /// Source: github.com/pytorch/pytorch, torch/distributed/checkpoint: _hf_utils.py (names of files and keys) and
 /// hf_storage.py, `HuggingFaceStorageReader.read_metadata` (their meaning).
 ///
@@ -12,6 +12,8 @@
 
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/cover_fault.hpp>
+#include <reshard/checkpoint/detail/name_reader.hpp>
+#include <reshard/checkpoint/detail/sharding_info.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 
@@ -19,8 +21,6 @@
 #include <utility>  // exchange
 
 namespace reshard::inline v0::detail {
-
-inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
 
 [[noreturn]] inline void refuse_dcp(std::string_view where, std::string_view what, std::string_view fix) {
     raise(ErrorCode::format, concat("reshard::Checkpoint: ", where, ": ", what, ". Fix: ", fix));
@@ -31,13 +31,6 @@ inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
     auto const at = std::lower_bound(metadata.begin(), metadata.end(), key,
                                      [](auto const& item, std::string_view text) { return item.first < text; });
     return at == metadata.end() || at->first != key ? nullptr : &at->second;
-}
-
-/// Whether the header says which boxes its entries are. Files of a save of this library say so too, but are none: they
-/// count only together with the manifest that names them.
-[[nodiscard]] inline bool is_dcp_shard(SafetensorsHeader const& header) noexcept {
-    return find_metadata(header.metadata(), dcp_sharding_info) != nullptr &&
-           find_metadata(header.metadata(), "reshard_save") == nullptr;
 }
 
 /// An entry of a file: a box of a tensor.
@@ -106,27 +99,12 @@ struct DcpName {
     int files = 0;  ///< per rank, at most
 };
 [[nodiscard]] inline DcpName dcp_name(std::string_view leaf) noexcept {
-    auto const take = [&](std::string_view word) {
-        bool const there = leaf.starts_with(word);
-        leaf.remove_prefix(there ? word.size() : leaf.size());
-        return there;
-    };
-    auto const number = [&] {
-        int value = 0;
-        std::size_t digits = 0;
-        for (; digits < leaf.size() && digits < 9 && leaf[digits] >= '0' && leaf[digits] <= '9'; ++digits)
-            value = 10 * value + (leaf[digits] - '0');
-        leaf.remove_prefix(digits);
-        return value;
-    };
+    NameReader in(leaf);
     DcpName name;
-    static_cast<void>(take("shard-"));
-    name.shard = number();
-    static_cast<void>(take("-model-"));
-    static_cast<void>(number());
-    static_cast<void>(take("-of-"));
-    name.files = number();
-    return leaf == ".safetensors" && name.files > 0 ? name : DcpName{};
+    int file = 0;
+    bool const fits = in.word("shard-") && in.number(name.shard) && in.word("-model-") && in.number(file) &&
+                      in.word("-of-") && in.number(name.files) && in.word(".safetensors") && in.at_end();
+    return fits && name.files > 0 ? name : DcpName{};
 }
 
 /// Refuses files numbered as shards that are not those of ranks 0, 1, ... of one save. Other names say nothing.

@@ -89,14 +89,14 @@ enum class ListForm : int { catalogue, files, wanted };
 [[nodiscard]] inline std::vector<std::byte> list_text(LoadList const& list, std::span<LocalTensor const> targets = {}) {
     ByteWriter out;
     if (list.is_dealt) {
-        out.number(static_cast<int>(ListForm::files));
-        write(out, list.files);
+        out.number(ListForm::files);
+        pass(out, list.files);
     } else if (list.is_matched) {
-        out.number(static_cast<int>(ListForm::wanted));
-        out.digest(list.digest);
-        write(out, list.wanted, targets);
+        out.number(ListForm::wanted);
+        out.word(list.digest);
+        pass(out, list.wanted, targets);
     } else {
-        out.number(static_cast<int>(ListForm::catalogue));
+        out.number(ListForm::catalogue);
         write(out, list.catalogue);
     }
     return out.take();
@@ -167,7 +167,8 @@ public:
         broadcast_text(comm, source, text_, room_.lists, pending);
         collectives.broadcasts += 2;
         ByteReader in(text_);
-        auto const form = static_cast<ListForm>(in.number());
+        ListForm form{};
+        in.number(form);
         list.is_dealt = form == ListForm::files;
         list.is_matched = form == ListForm::wanted;
         if (!list.is_dealt) {
@@ -176,7 +177,7 @@ public:
         }
         std::vector<std::byte> mine;
         pending.attempt([&] {
-            if (comm.rank() != source) list.files = read_file_list(in);
+            if (comm.rank() != source) pass(in, list.files);
             mine = read_headers(comm.rank(), comm.size(), path, list);
         });
         ++collectives.agreements;
@@ -191,8 +192,8 @@ public:
 private:
     static void read(ByteReader& in, LoadList& list, std::span<LocalTensor const> targets) {
         if (list.is_matched) {
-            list.digest = in.digest();
-            list.wanted = read_wanted(in, targets);
+            in.word(list.digest);
+            pass(in, list.wanted, targets);
         } else {
             list.catalogue = read_catalogue(in);
         }
@@ -210,22 +211,35 @@ private:
         for (auto i = static_cast<std::size_t>(rank); i < files; i += static_cast<std::size_t>(ranks)) {
             list.open[i] = SafetensorsFile::open(join_path(folder, list.files.leaves[i]));
             ++list.opened;
-            write(out, reader.read(*list.open[i], i));
+            pass(out, reader.read(*list.open[i], i));
         }
         return out.take();
     }
     void put_together(LoadList& list) {
         auto const files = list.files.leaves.size();
         std::vector<ByteReader> readers(room_.texts.begin(), room_.texts.end());
-        std::vector<FileEntries> entries;
-        entries.reserve(files);
-        for (std::size_t i = 0; i < files; ++i) entries.push_back(read_file_entries(readers[i % readers.size()]));
+        std::vector<FileEntries> entries(files);
+        for (std::size_t i = 0; i < files; ++i) pass(readers[i % readers.size()], entries[i]);
         list.catalogue = Catalogue(manifest_of(list.files, std::move(entries)), list.files.kind);
     }
 
     std::vector<std::byte> text_;
     TextRoom room_;
 };
+
+/// Collective. What rank 0 finds at a path, on all ranks, about what is pending too; what fails at the end is pending.
+[[nodiscard]] inline LoadList list_together(std::string const& path, CommunicatorRef comm, ListShare& share,
+                                            PendingVerdict& pending) {
+    LoadList list;
+    Collectives collectives;
+    pending.attempt([&] {
+        if (comm.rank() == 0) list = look_at(path, false);
+        share.prepare(comm, 0, list);
+    });
+    pending.agree(comm);
+    share.run(comm, 0, path, list, collectives, pending);
+    return list;
+}
 
 /// What ListShare::run() comes to, and what is opened before it, for the checkpoint of a catalogue. (Boxes that several
 /// shards of PyTorch's hold are in the catalogue once, though all of their headers are shared.)
@@ -268,7 +282,7 @@ struct ListCosts {
     for (std::size_t i = 0; i < files; ++i) {
         entries[i].file = catalogue.files()[i];
         list.files.leaves.push_back(entries[i].file.leaf);
-        write(out, entries[i]);
+        pass(out, entries[i]);
     }
     ++costs.collectives.agreements;
     costs.collectives.exchanges = 2;

@@ -29,6 +29,14 @@ public:
         return count >= fewest;
     }
     [[nodiscard]] bool digits(std::size_t fewest, std::size_t most) noexcept { return run("0123456789", fewest, most); }
+    /// A number of up to nine digits.
+    [[nodiscard]] bool number(int& value) noexcept {
+        std::string_view const text = rest_;
+        if (!digits(1, 9)) return false;
+        value = 0;
+        for (char const digit : text.substr(0, text.size() - rest_.size())) value = 10 * value + (digit - '0');
+        return true;
+    }
     [[nodiscard]] bool at_end() const noexcept { return rest_.empty(); }
 
 private:

@@ -48,7 +48,7 @@ private:
     std::vector<Receive> receives_;
 };
 
-/// The numbers of all ranks, in rank order, to all: by way of rank 0, so that messages grow with the ranks and not with
+/// The lists of all ranks, in rank order, to all: by way of rank 0, so that messages grow with the ranks and not with
 /// their square.
 class ListJoin {
 public:
@@ -59,9 +59,9 @@ public:
         if (comm.rank() == 0) counts_.resize(ranks);
     }
 
-    /// Collective. Four exchanges, and before numbers move an agreement about what is pending and about memory for
-    /// them.
-    [[nodiscard]] std::vector<Index> run(CommunicatorRef comm, std::span<Index const> mine, PendingVerdict& pending) {
+    /// Collective. Four exchanges, and before lists move an agreement about what is pending and about memory for them.
+    template <class T>
+    [[nodiscard]] std::vector<T> run(CommunicatorRef comm, std::vector<T> const& mine, PendingVerdict& pending) {
         Index const own = pending.ok() ? static_cast<Index>(mine.size()) : 0;
         mail_.send(0, std::span(&own, 1));
         for (std::size_t r = 0; r < counts_.size(); ++r)
@@ -70,10 +70,10 @@ public:
         Index total = std::accumulate(counts_.begin(), counts_.end(), Index{0});
         to_all(comm, std::span(&total, 1));
 
-        std::vector<Index> all;
+        std::vector<T> all;
         pending.attempt([&] { all.resize(static_cast<std::size_t>(total)); });
         pending.agree(comm);
-        mail_.send(0, mine);
+        mail_.send(0, std::span<T const>(mine));
         std::size_t offset = 0;
         for (std::size_t r = 0; r < counts_.size(); ++r) {
             auto const count = static_cast<std::size_t>(counts_[r]);
@@ -86,23 +86,16 @@ public:
     }
 
 private:
-    void to_all(CommunicatorRef comm, std::span<Index> numbers) {
-        if (comm.rank() != 0) mail_.receive(0, numbers);
-        for (int r = 1; comm.rank() == 0 && r < comm.size(); ++r) mail_.send(r, std::span<Index const>(numbers));
+    template <class T>
+    void to_all(CommunicatorRef comm, std::span<T> list) {
+        if (comm.rank() != 0) mail_.receive(0, list);
+        for (int r = 1; comm.rank() == 0 && r < comm.size(); ++r) mail_.send(r, std::span<T const>(list));
         mail_.deliver(comm);
     }
 
     ReplicaMail mail_;
     std::vector<Index> counts_;  ///< on rank 0, of each rank
 };
-
-/// Collective. The same, for a rank that has memory.
-[[nodiscard]] inline std::vector<Index> join_lists(CommunicatorRef comm, std::vector<Index> const& mine) {
-    ListJoin join;
-    join.make_room(comm);
-    PendingVerdict pending;
-    return join.run(comm, mine, pending);
-}
 
 /// Collective. Whether it is so on any rank.
 [[nodiscard]] inline bool is_anywhere(CommunicatorRef comm, bool here) {

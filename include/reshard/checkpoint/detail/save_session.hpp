@@ -8,6 +8,7 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/replica_locate.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
@@ -31,13 +32,9 @@ namespace reshard::inline v0::detail {
 [[nodiscard]] inline SaveNames save_names() {
     return {manifest_name,
             [](std::string const& path) {
-                Index bytes = 0;
-                FileDescriptor const file = open_for_reading(path, bytes);
-                if (bytes > max_manifest_bytes) refuse_manifest(path, concat("it has ", bytes, " bytes"));
-                std::string text(static_cast<std::size_t>(bytes), '\0');
-                read_fully(file, path, 0, std::as_writable_bytes(std::span(text)));
                 std::vector<std::string> leaves;
-                for (CheckpointFile const& one : manifest_from(text, path).files) leaves.push_back(one.leaf);
+                Manifest const manifest = manifest_from(read_json_text(path, max_manifest_bytes), path);
+                for (CheckpointFile const& one : manifest.files) leaves.push_back(one.leaf);
                 return leaves;
             },
             [](std::string_view leaf) { return is_shard_file(leaf); },
@@ -150,15 +147,7 @@ public:
         plan_.manifest.save = hex_text(id_, 16);
         report_.save = plan_.manifest.save;
         if (mine().empty()) return;
-        std::vector<TensorSpec> specs;
-        for (Extent const& extent : mine()) {
-            specs.push_back(
-                {key_of(plan_.manifest, extent), plan_.manifest.tensors[extent.tensor].dtype, extent.box.shape()});
-        }
-        Metadata metadata = default_metadata();
-        metadata.emplace_back("DCP_SHARDING_INFO", sharding_info(plan_.manifest, mine()));
-        metadata.emplace_back("reshard_save", plan_.manifest.save);
-        SafetensorsLayout const layout = safetensors_layout(std::move(specs), std::move(metadata));
+        SafetensorsLayout const layout = shard_layout(plan_.manifest, mine(), default_metadata());
         data_offset_ = static_cast<Index>(layout.start.size());
         record_[0] = static_cast<std::uint64_t>(data_offset_ + layout.data_bytes);
         record_[1] = safetensors_header_digest(std::string_view(layout.start).substr(8));

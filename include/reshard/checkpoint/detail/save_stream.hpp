@@ -2,20 +2,17 @@
 /// \file   reshard/checkpoint/detail/save_stream.hpp
 /// \brief  One rank's bytes on their way into its file: in pieces that threads take, summed just before each is
 ///         written.
-/// \depends checkpoint/{checksum,manifest}, checkpoint/detail/element_range (dense bytes of views), threads.
+/// \depends checkpoint/{checksum,manifest}, checkpoint/detail/{element_range,workers} (dense bytes of views).
 #pragma once
 
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/detail/element_range.hpp>
+#include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 
 #include <algorithm>  // upper_bound
-#include <atomic>     // atomic
 #include <cstring>    // memcpy
-#include <exception>  // exception_ptr
 #include <memory>     // unique_ptr
-#include <mutex>      // mutex
-#include <thread>     // thread
 #include <utility>    // exchange
 #include <vector>     // vector
 
@@ -27,41 +24,6 @@ struct SaveSpan {
     Index begin = 0;
     Index bytes = 0;
 };
-
-/// Calls work(i, worker) for every i below `count` from up to `threads` threads, this one among them; `worker` is below
-/// `threads`, and no two that run have the same. After a failure no i is begun; what was thrown first is thrown when
-/// all have ended.
-template <class Work>
-void run_on_workers(std::size_t count, int threads, Work&& work) {
-    std::atomic<std::size_t> next{0};
-    std::atomic<int> workers_begun{0};
-    std::atomic<bool> failed{false};
-    std::exception_ptr failure;
-    auto const loop = [&]() noexcept {
-        int const worker = workers_begun.fetch_add(1, std::memory_order_relaxed);
-        for (;;) {
-            std::size_t const i = next.fetch_add(1, std::memory_order_relaxed);
-            if (i >= count || failed.load(std::memory_order_relaxed)) return;
-            try {
-                work(i, worker);
-            } catch (...) {
-                if (!failed.exchange(true)) failure = std::current_exception();
-                return;
-            }
-        }
-    };
-    std::size_t const workers = smaller(static_cast<std::size_t>(threads), count);
-    std::vector<std::thread> others;
-    try {
-        others.reserve(workers);
-        while (others.size() + 1 < workers) others.emplace_back(loop);
-    } catch (...) {
-        // The system gives no more threads: those that there are do everything.
-    }
-    loop();
-    for (std::thread& thread : others) thread.join();
-    if (failure) std::rethrow_exception(failure);
-}
 
 /// The data section of a file, cut into units of unit_bytes. Units are independent: any thread takes any of them. A
 /// sink is called as sink(position in the data section, bytes).

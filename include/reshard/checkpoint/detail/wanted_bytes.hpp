@@ -18,61 +18,43 @@ struct WantedForm {
     static constexpr int bits = 3;
 };
 
-/// \pre wanted is what match() found for the targets, in its order
-inline void write(ByteWriter& out, std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets) {
-    out.number(static_cast<std::int64_t>(wanted.size()));
+/// \pre wanted is what match() found for the targets, in its order; those of a reader differ in memory only
+template <class Io>
+void pass(Io& io, typename Io::template Ref<std::vector<WantedExtent>> wanted, std::span<LocalTensor const> targets) {
+    io.size(wanted);
     WantedExtent next;  // where an extent lies that needs no place
-    for (WantedExtent const& one : wanted) {
-        bool const goes_on = one.file == next.file && one.begin == next.begin && one.extent == next.extent;
-        bool const is_whole = one.box == Box(targets[one.target].distribution.shape());
-        bool const is_for_all = one.replica == 0 && one.replicas == 1 && one.replica_axes == 0;
-        out.number(static_cast<std::int64_t>(one.target) << WantedForm::bits | (goes_on ? 0 : WantedForm::has_place) |
-                   (is_whole ? 0 : WantedForm::has_box) | (is_for_all ? 0 : WantedForm::has_replicas));
-        if (!goes_on) {
-            out.number(one.file);
-            out.number(one.begin);
-            out.number(static_cast<std::int64_t>(one.extent));
+    for (auto& one : wanted) {
+        std::int64_t head = 0;
+        if constexpr (Io::writes) {
+            bool const goes_on = one.file == next.file && one.begin == next.begin && one.extent == next.extent;
+            bool const is_whole = one.box == Box(targets[one.target].distribution.shape());
+            bool const is_for_all = one.replica == 0 && one.replicas == 1 && one.replica_axes == 0;
+            head = static_cast<std::int64_t>(one.target) << WantedForm::bits | (goes_on ? 0 : WantedForm::has_place) |
+                   (is_whole ? 0 : WantedForm::has_box) | (is_for_all ? 0 : WantedForm::has_replicas);
         }
-        if (!is_whole) out.box(one.box);
-        if (!is_for_all) {
-            out.number(one.replica);
-            out.number(one.replicas);
-            out.number(one.replica_axes);
+        io.number(head);
+        if constexpr (!Io::writes) {
+            one = next;
+            one.target = static_cast<std::size_t>(head >> WantedForm::bits);
+            LocalTensor const& target = targets[one.target];
+            one.dtype = target.view.dtype();  // match() has seen that it is the file's
+            one.box = Box(target.distribution.shape());
         }
-        next.file = one.file;
-        next.begin = one.begin + one.bytes();
-        next.extent = one.extent + 1;
-    }
-}
-
-/// \pre the targets differ from the writer's in memory only
-[[nodiscard]] inline std::vector<WantedExtent> read_wanted(ByteReader& in, std::span<LocalTensor const> targets) {
-    std::vector<WantedExtent> wanted(static_cast<std::size_t>(in.number()));
-    WantedExtent next;
-    for (WantedExtent& one : wanted) {
-        std::int64_t const head = in.number();
-        one.target = static_cast<std::size_t>(head >> WantedForm::bits);
-        one.file = next.file;
-        one.begin = next.begin;
-        one.extent = next.extent;
         if ((head & WantedForm::has_place) != 0) {
-            one.file = static_cast<int>(in.number());
-            one.begin = in.number();
-            one.extent = static_cast<std::size_t>(in.number());
+            io.number(one.file);
+            io.number(one.begin);
+            io.number(one.extent);
         }
-        LocalTensor const& target = targets[one.target];
-        one.dtype = target.view.dtype();  // match() has seen that it is the file's
-        one.box = (head & WantedForm::has_box) != 0 ? in.box() : Box(target.distribution.shape());
+        if ((head & WantedForm::has_box) != 0) io.box(one.box);
         if ((head & WantedForm::has_replicas) != 0) {
-            one.replica = static_cast<int>(in.number());
-            one.replicas = static_cast<int>(in.number());
-            one.replica_axes = static_cast<unsigned>(in.number());
+            io.number(one.replica);
+            io.number(one.replicas);
+            io.number(one.replica_axes);
         }
         next.file = one.file;
         next.begin = one.begin + one.bytes();
         next.extent = one.extent + 1;
     }
-    return wanted;
 }
 
 }  // namespace reshard::inline v0::detail

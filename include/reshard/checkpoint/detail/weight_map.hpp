@@ -1,66 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/weight_map.hpp
 /// \brief  Reads `model.safetensors.index.json`: which tensor lies in which file.
-/// \depends checkpoint/detail/json.hpp. No I/O.
+/// \depends checkpoint/json_tree.hpp. No I/O.
 #pragma once
 
-#include <reshard/checkpoint/detail/json.hpp>
-#include <reshard/checkpoint/detail/json_text.hpp>
+#include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
-#include <algorithm>  // sort, adjacent_find
+#include <algorithm>  // sort
 
 namespace reshard::inline v0 {
 namespace detail {
 
 /// (tensor, file), sorted by tensor.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
-
-/// Keeps what stands under "weight_map"; "metadata" and whatever else is there is skipped: its total_size is
-/// wrong often enough in the wild.
-class WeightMapHandler {
-public:
-    explicit WeightMapHandler(std::string_view file) noexcept : file_(file) {}
-
-    WeightMap map;
-
-    [[noreturn]] void fail(std::string const& why) const { fail(SafetensorsRule::invalid_index, why); }
-    [[noreturn]] void fail(SafetensorsRule rule, std::string_view why) const {
-        raise_rule(rule, concat(file_, ": ", why, ". Fix: fetch or write the index anew."));
-    }
-
-    void open(bool is_object) {
-        ++depth_;
-        if (depth_ == 1 && !is_object) fail("the index is not a JSON object");
-        if (depth_ == 2 && wanted_ && !is_object) fail("'weight_map' is not an object");
-        if (depth_ == 3 && wanted_) fail(concat("the file of ", quote_name(key_), " is not text"));
-    }
-    void close() { --depth_; }
-    void key(std::string& text) {
-        if (depth_ == 1) {
-            wanted_ = text == "weight_map";
-            if (wanted_ && seen_) fail(SafetensorsRule::duplicate_key, "'weight_map' is given twice");
-            seen_ = seen_ || wanted_;
-        }
-        if (depth_ == 2 && wanted_) key_ = std::move(text);
-    }
-    void value(JsonScalar const& scalar) {
-        if (depth_ == 0) fail("the index is not a JSON object");
-        if (!wanted_) return;
-        if (depth_ == 1) fail("'weight_map' is not an object");
-        if (scalar.kind != JsonKind::text) fail(concat("the file of ", quote_name(key_), " is not text"));
-        map.emplace_back(std::move(key_), std::move(*scalar.text));
-    }
-
-    [[nodiscard]] bool found() const noexcept { return seen_; }
-
-private:
-    std::string_view file_;
-    std::string key_;
-    int depth_ = 0;
-    bool wanted_ = false;
-    bool seen_ = false;
-};
 
 /// A path that stays in its folder: not empty, not absolute, no "..", no zero byte. Sub-folders are fine.
 [[nodiscard]] inline bool stays_in_folder(std::string_view path) noexcept {
@@ -74,26 +27,43 @@ private:
     return false;  // ends in a slash: a folder
 }
 
-/// Throws FormatError: InvalidIndex, or DuplicateKey for a tensor given twice.
+/// What stands under "weight_map"; "metadata" and whatever else is there is skipped: its total_size is wrong often
+/// enough in the wild. Throws FormatError: InvalidIndex, or DuplicateKey for a tensor given twice.
 [[nodiscard]] inline WeightMap parse_weight_map(std::string_view json, std::string_view file) {
-    WeightMapHandler handler(file);
-    if (!is_utf8(json)) handler.fail("the index is not UTF-8");
-    read_json(json, handler);
-    if (!handler.found()) handler.fail("it has no 'weight_map'");
-    WeightMap& map = handler.map;
+    auto const fail = [&](std::string_view why, SafetensorsRule rule = SafetensorsRule::invalid_index) {
+        raise_rule(rule, concat(file, ": ", why, ". Fix: fetch or write the index anew."));
+    };
+    if (!is_utf8(json)) fail("the index is not UTF-8");
+    constexpr RefuseFile refuse = [](std::string_view name, std::string_view why) {
+        raise_rule(SafetensorsRule::invalid_index, concat(name, ": ", why, ". Fix: fetch or write the index anew."));
+    };
+    JsonTree const tree(json, file, refuse, {}, JsonTwins::keep);
+    if (tree.kind(0) != JsonTree::Kind::object) fail("the index is not a JSON object");
+    std::uint32_t found = 0;
+    tree.for_each(0, [&](std::uint32_t member) {
+        if (tree.key(member) != "weight_map") return;
+        if (found != 0) fail("'weight_map' is given twice", SafetensorsRule::duplicate_key);
+        found = member;
+    });
+    if (found == 0) fail("it has no 'weight_map'");
+    if (tree.kind(found) != JsonTree::Kind::object) fail("'weight_map' is not an object");
+    WeightMap map;
+    tree.for_each(found, [&](std::uint32_t member) {
+        if (tree.kind(member) != JsonTree::Kind::text)
+            fail(concat("the file of ", quote_name(tree.key(member)), " is not text"));
+        map.emplace_back(tree.key(member), tree.text(member));
+    });
     std::sort(map.begin(), map.end());
-    auto const twin =
-        std::adjacent_find(map.begin(), map.end(), [](auto const& a, auto const& b) { return a.first == b.first; });
-    if (twin != map.end()) {
-        handler.fail(SafetensorsRule::duplicate_key, concat("tensor ", quote_name(twin->first), " is given twice"));
-    }
-    for (auto const& [tensor, leaf] : map) {
+    for (std::size_t i = 0; i < map.size(); ++i) {
+        auto const& [tensor, leaf] = map[i];
+        if (i > 0 && map[i - 1].first == tensor)
+            fail(concat("tensor ", quote_name(tensor), " is given twice"), SafetensorsRule::duplicate_key);
         if (!stays_in_folder(leaf)) {
-            handler.fail(concat("tensor ", quote_name(tensor), " lies in ", quote_name(leaf),
-                                ", which is no file inside the folder"));
+            fail(concat("tensor ", quote_name(tensor), " lies in ", quote_name(leaf),
+                        ", which is no file inside the folder"));
         }
     }
-    return std::move(map);
+    return map;
 }
 
 }  // namespace detail

@@ -214,6 +214,8 @@ TEST_CASE("a block-cyclic rank holds several boxes, and box() says so") {
           "reshard::distribution: rank 0 holds 2 pieces of dimension 0, not one box. Fix: ask boxes(rank).");
     CHECK(distribution(Mesh{2}, Shape{3}, Shard<0, BlockCyclic>{{2}}).box(1) == Box{{2, 3}});
     CHECK(distribution(Mesh{1}, Shape{9}, Shard<0, BlockCyclic>{{2}}).box(0) == Box{{0, 9}});
+    CHECK(distribution(Mesh{2}, Shape{9}, Shard<0, Strided>{{2}}).boxes(1) ==
+          std::vector<Box>{Box{{3, 5}}, Box{{7, 9}}});  // pieces of 5 and 4
 }
 
 TEST_CASE("boxes of two block-cyclic dimensions come in row-major order") {

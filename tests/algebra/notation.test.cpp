@@ -37,6 +37,7 @@ TEST_CASE("types print as the notation shows") {
     CHECK(to_string(distribution<Shard<0>, Shard<0>>(Mesh{2, 4}, shape, AxisOrder<1, 0>{})) == "(2,4):(S0,S0)@1,0");
     CHECK(to_string(distribution<Shard<0, Balanced>>(Mesh{8}, shape)) == "(8):(S0:bal)");
     CHECK(to_string(distribution(Mesh{8}, shape, Shard<1, BlockCyclic>{{64}})) == "(8):(S1:cyc64)");
+    CHECK(to_string(distribution(Mesh{8}, shape, Shard<1, Strided>{{3}})) == "(8):(S1:str3)");
     CHECK(to_string(distribution(Mesh{2}, shape, Shard<0, Boundaries>{{0, 3, 8}})) == "(2):(S0[0,3,8])");
     CHECK(to_string(distribution<Replicate>(Mesh{2}.on(first_rank(8)), shape)) == "(2)+8:(R)");
     CHECK(to_string(distribution<Replicate>(Mesh{3}.on({0, {4, 0, 2}}), shape)) == "(3)[4,0,2]:(R)");

@@ -25,6 +25,7 @@ static_assert(is_view<On8<Replicate>, On8<Replicate>> && is_view<On8<Shard<1>>, 
 static_assert(is_view<On8<Partial<>>, On8<Partial<>>> && is_view<On8<Avg>, On8<Avg>>);
 static_assert(is_view<On8<Replicate>, On8<Shard<0>>> && is_view<On8<Replicate>, On8<Shard<1, Balanced>>>);
 static_assert(transition_kind<On8<Replicate>, On8<Shard<0, BlockCyclic>>> == Kind::copy, "several windows");
+static_assert(transition_kind<On8<Replicate>, On8<Shard<0, Strided>>> == Kind::copy);
 static_assert(transition_kind<On8<Replicate>, On8<Partial<>>> == Kind::copy);
 static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::product>>> == Kind::copy);
 static_assert(transition_kind<On8<Replicate>, On8<Partial<Reduce::bxor>>> == Kind::copy);

@@ -136,7 +136,7 @@ TEST_CASE("tables that make no sense are refused by name") {
                   slots(distribution(Mesh{2, 2}, Shape{10}, Shard<0>{}, Replicate{})));
     check_refused(ErrorCode::placement, "(4):(R)", slots(distribution(Mesh{4}, Shape{10}, Replicate{})));
     check_refused(ErrorCode::placement, "(4):(P+)", slots(distribution(Mesh{4}, Shape{10}, Partial<>{})));
-    check_refused(ErrorCode::placement, "dealt out",
+    check_refused(ErrorCode::placement, "interleave",
                   slots(distribution(Mesh{4}, Shape{10}, Shard<0, BlockCyclic>{{2}})));
     check_refused(ErrorCode::mismatch,
                   "hash size 0. Fix: give TorchRec's input_hash_size (the default of its MCH module "

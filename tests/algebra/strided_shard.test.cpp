@@ -97,6 +97,7 @@ TEST_SUITE("algebra/strided_shard") {
               "(2,4):(S0,S1:cyc8)");
         CHECK(refusal(Mesh{2, 4}, Shape{64}, both, {1, 2}) == "(2,4):(S0,S0:cyc4)");
         CHECK(refusal(Mesh{3}, Shape{3}, {Placement::shard(0)}, {5}) == "(3):(S0:str5)");  // pieces of one
+        CHECK(refusal(Mesh{4}, Shape{8}, {Placement::shard(0)}, {Index{1} << 62}) == "(4):(S0:str4611686018427387904)");
         CHECK(refusal(Mesh{2}, Shape{4, 15}, {Placement::shard(1)}, {3}) == "(2):(S1:str3)");
         CHECK(refusal(Mesh{2, 4}, Shape{20}, both, {4, 1}) == "(2,4):(S0,S0)@1,0");
         CHECK(refusal(Mesh{2, 4}, Shape{21}, both, {1, 3}) == "(2,4):(S0,S0:str3)");

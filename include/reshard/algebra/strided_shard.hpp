@@ -66,9 +66,10 @@ public:
             if (factors_[axes_[i]] > 1) return false;
         int const last = axes_.back();
         Index blocks = factors_[last];  // as many as there are, where all are equal
-        for (int axis : axes_) blocks *= mesh_.extent(axis);
+        bool even = true;
+        for (int axis : axes_) even = even && multiply_fits(blocks, mesh_.extent(axis), blocks);
         Index const extent = shape_.extent(dim_);
-        bool const even = extent % blocks == 0;
+        even = even && extent % blocks == 0;
         placements[last] = Placement::shard(dim_, even ? SplitRule{SplitKind::cyclic, extent / blocks, {}}
                                                        : SplitRule{SplitKind::strided, factors_[last], {}});
         return true;

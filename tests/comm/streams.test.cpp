@@ -11,6 +11,7 @@
 
 #include <reshard/comm/agree.hpp>
 
+#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,8 +27,18 @@ struct Thrown {
     [[nodiscard]] bool says(std::string const& part) const { return message.find(part) != std::string::npos; }
 };
 
+/// Rank 2 dies while it tells the others of its failure: rank 1 is never told by it.
+class TellsInPart final : public runtime::Pipes {
+public:
+    using Pipes::Pipes;
+    Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
+        if (rank() == 2 && peer == 1 && channel == Channel::control) return closed;
+        return Pipes::write_some(peer, channel, bytes);
+    }
+};
+
 /// What body(comm) threw on each rank. A rank that returns closes its streams.
-template <class Body>
+template <class Streams = runtime::Pipes, class Body>
 std::vector<Thrown> run(int ranks, std::chrono::milliseconds deadline, Body const& body) {
     auto const ends = runtime::socket_pairs(ranks);
     REQUIRE(!ends.empty());
@@ -37,7 +48,7 @@ std::vector<Thrown> run(int ranks, std::chrono::milliseconds deadline, Body cons
         threads.emplace_back([&, r] {
             auto const i = static_cast<std::size_t>(r);
             try {
-                StreamCommunicator comm(std::make_unique<runtime::Pipes>(r, ends[i]), deadline);
+                StreamCommunicator comm(std::make_unique<Streams>(r, ends[i]), deadline);
                 body(comm);
             } catch (Error const& error) {
                 thrown[i] = {error.code(), std::string(error.message())};
@@ -78,6 +89,16 @@ TEST_SUITE("comm/streams") {
             CHECK(thrown[r].says("rank 1 has ended and closed its streams"));
             CHECK(thrown[r].says("in agree(). Fix: "));
         }
+    }
+
+    TEST_CASE("a failure reaches also those whom the failing rank did not live to tell") {
+        auto const& one = test::different_payloads.front();
+        std::atomic<int> over{0};
+        check_none(run<TellsInPart>(3, patient, [&](StreamCommunicator& comm) {
+            test::notices_different_payloads(comm, one);
+            if (comm.rank() != 2) ++over;
+            while (comm.rank() == 2 && over != 2) std::this_thread::yield();
+        }));
     }
 
     TEST_CASE("a rank that never comes is late, by name, and late for all") {

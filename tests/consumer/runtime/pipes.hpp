@@ -17,7 +17,7 @@
 
 namespace runtime {
 
-class Pipes final : public reshard::transport::Streams {
+class Pipes : public reshard::transport::Streams {
 public:
     using Channel = reshard::transport::StreamChannel;
 

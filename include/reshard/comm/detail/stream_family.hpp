@@ -145,6 +145,8 @@ private:
     [[nodiscard]] bool read(int rank, StreamRound const& waiting);
     void take_early(StreamRound& round);
     void hear() noexcept;
+    /// All others of the failure, once: by who failed, and by everyone who heard.
+    void tell() noexcept;
 
     std::unique_ptr<transport::Streams> streams_;
     std::chrono::milliseconds deadline_;

@@ -47,6 +47,9 @@ RESHARD_INLINE void detail::StreamFamily::poison(ErrorCode code, std::string_vie
     failure_ = {code, streams_->rank(), first, second, group, std::min(reason.size(), sizeof failure_.reason), {}};
     std::memcpy(failure_.reason, reason.data(), static_cast<std::size_t>(failure_.length));
     told_ = true;
+    tell();
+}
+RESHARD_INLINE void detail::StreamFamily::tell() noexcept {
     auto const record = std::as_bytes(std::span(&failure_, 1));
     for (int r = 0; r < streams_->size(); ++r) {
         if (r == streams_->rank()) continue;
@@ -71,7 +74,9 @@ RESHARD_INLINE void detail::StreamFamily::hear() noexcept {
             Index const n = streams_->read_some(r, transport::StreamChannel::control, bytes);
             from.record_read += static_cast<std::size_t>(std::max<Index>(n, 0));
         });
-        if (from.record_read == sizeof from.record) failure_ = from.record;
+        if (from.record_read != sizeof from.record) continue;
+        failure_ = from.record;
+        tell();  // this rank may end before the one that failed has told all: who waits for both is to hear the reason
     }
 }
 RESHARD_INLINE void detail::StreamFamily::check(StreamRound const& round) {

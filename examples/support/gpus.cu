@@ -32,8 +32,7 @@ void take_gpu(int rank, int in_node) {
 
 class GpuTransport final : public demo::Transport {
 public:
-    explicit GpuTransport(reshard::CommunicatorRef host)
-        : Transport([](void* memory) noexcept { static_cast<void>(cudaFree(memory)); }) {
+    explicit GpuTransport(reshard::CommunicatorRef host) : Transport(host) {
         reshard::agree_on_errors(host, [&] {
             take_gpu(host.rank(), demo::started_by_launcher() ? demo::rank_in_node(host.rank()) : host.rank());
             check(cudaStreamCreateWithFlags(&stream_.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
@@ -55,9 +54,9 @@ private:
         cudaStream_t stream = nullptr;
     };
 
-    [[nodiscard]] void* allocate(std::size_t bytes) override {
-        void* memory = nullptr;
-        check(cudaMallocManaged(&memory, std::max<std::size_t>(bytes, 1)), "cudaMallocManaged");
+    [[nodiscard]] Memory allocate(std::size_t bytes) override {
+        Memory memory{nullptr, [](void* data) noexcept { static_cast<void>(cudaFree(data)); }};
+        check(cudaMallocManaged(&memory.data, std::max<std::size_t>(bytes, 1)), "cudaMallocManaged");
         return memory;
     }
 

@@ -12,46 +12,37 @@
 
 namespace demo {
 
-/// A communicator for plans, and memory that it and this rank's processor both reach. Outlives its tensors.
+/// A communicator for plans, and memory that it and this rank's processor both reach: here, any. Outlives its tensors.
 class Transport {
 public:
-    using Release = void (*)(void*) noexcept;
-    explicit Transport(Release release) : release_(release) {}
+    /// \pre `comm` outlives this.
+    explicit Transport(reshard::CommunicatorRef comm) : comm_(comm) {}
     Transport(Transport const&) = delete;
     Transport& operator=(Transport const&) = delete;
     virtual ~Transport() = default;
 
-    [[nodiscard]] virtual reshard::CommunicatorRef comm() = 0;
+    [[nodiscard]] virtual reshard::CommunicatorRef comm() { return comm_; }
     /// Returns when what comm() was asked for is done, so that the processor may look at it.
     virtual void finish() {}
     /// Of zeros.
     template <class T>
     [[nodiscard]] reshard::Tensor<T> tensor(reshard::DynamicShape const& shape) {
-        reshard::Tensor<T> tensor(static_cast<T*>(allocate(static_cast<std::size_t>(shape.size()) * sizeof(T))), shape,
-                                  release_);
+        Memory const memory = allocate(static_cast<std::size_t>(shape.size()) * sizeof(T));
+        reshard::Tensor<T> tensor = memory.data == nullptr
+                                        ? reshard::Tensor<T>(shape)
+                                        : reshard::Tensor<T>(static_cast<T*>(memory.data), shape, memory.release);
         std::fill_n(tensor.data(), tensor.size(), T{0});
         return tensor;
     }
 
 protected:
-    /// At least one byte, aligned to 64.
-    [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+    struct Memory {
+        void* data = nullptr;  ///< null: a tensor's own will do
+        void (*release)(void*) noexcept = nullptr;
+    };
+    [[nodiscard]] virtual Memory allocate(std::size_t) { return {}; }
 
 private:
-    Release release_;
-};
-
-/// Memory of the processor, moved by a communicator that outlives this.
-class HostTransport final : public Transport {
-public:
-    explicit HostTransport(reshard::CommunicatorRef comm)
-        : Transport([](void* memory) noexcept { ::operator delete(memory, alignment); }), comm_(comm) {}
-    [[nodiscard]] reshard::CommunicatorRef comm() override { return comm_; }
-
-private:
-    static constexpr std::align_val_t alignment{64};
-    [[nodiscard]] void* allocate(std::size_t bytes) override { return ::operator new(bytes, alignment); }
-
     reshard::CommunicatorRef comm_;
 };
 

@@ -171,7 +171,7 @@ void run(Options const& options, CommunicatorRef comm, Trace* trace = nullptr) {
         }
     });
     std::unique_ptr<Transport> const transport =
-        options.gpus ? demo::gpu_transport(comm) : std::make_unique<demo::HostTransport>(comm);
+        options.gpus ? demo::gpu_transport(comm) : std::make_unique<Transport>(comm);
     Options all = options;
     all.model.fields = log->fields();
     say(comm, "%d ranks (%s), weights multiplied as %s, batches of %lld\n", comm.size(),

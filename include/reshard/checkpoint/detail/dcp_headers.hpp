@@ -216,7 +216,9 @@ inline void check_dcp_names(std::span<DcpFile const> files, std::string_view fol
     std::string const fault = coverage_fault(manifest);
     if (!fault.empty()) refuse_dcp(folder, fault, "fetch the files of all ranks, and of one save only.");
     std::sort(manifest.extents.begin(), manifest.extents.end(), [](Extent const& a, Extent const& b) {
-        return std::tie(a.file, a.begin, a.tensor) < std::tie(b.file, b.begin, b.tensor);
+        bool const ours = !a.box.empty();  // as in a header: what has no bytes is in front of what begins there
+        bool const theirs = !b.box.empty();
+        return std::tie(a.file, a.begin, ours, a.tensor) < std::tie(b.file, b.begin, theirs, b.tensor);
     });
     return manifest;
 }

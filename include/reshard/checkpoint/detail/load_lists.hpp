@@ -278,17 +278,17 @@ struct ListCosts {
         entries[static_cast<std::size_t>(extent.file)].entries.push_back(entry);
         if (catalogue.kind() == CheckpointKind::index) list.files.indexed.push_back({entry.name, extent.file});
     }
-    ByteWriter out;
+    std::vector<ByteWriter> texts(static_cast<std::size_t>(ranks));  // in each of them names share what they begin with
     for (std::size_t i = 0; i < files; ++i) {
         entries[i].file = catalogue.files()[i];
         list.files.leaves.push_back(entries[i].file.leaf);
-        pass(out, entries[i]);
+        pass(texts[i % texts.size()], entries[i]);
     }
     ++costs.collectives.agreements;
     costs.collectives.exchanges = 2;
     costs.bytes = (ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(list).size()) +
-                  Index{ranks} * (ranks - 1) * static_cast<Index>(sizeof(Index)) +
-                  (ranks - 1) * static_cast<Index>(out.take().size());
+                  Index{ranks} * (ranks - 1) * static_cast<Index>(sizeof(Index));
+    for (ByteWriter& text : texts) costs.bytes += (ranks - 1) * static_cast<Index>(text.take().size());
     return costs;
 }
 

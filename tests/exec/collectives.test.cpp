@@ -151,6 +151,46 @@ TEST_SUITE("exec/collectives") {
         });
     }
 
+    TEST_CASE("what one rank gets wrong is an error of all, without waiting for a deadline") {
+        auto const mesh = Mesh{2, 2}.named("dp", "tp");
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            std::vector<float> memory{1.0F};
+            DynamicView const flat = TensorView<float>(memory.data(), Shape{1});
+            DynamicView const deep = TensorView<float>(memory.data(), Shape{1, 1, 1, 1, 1, 1, 1, 1});
+            bool const culprit = comm.rank() == 2;
+            DynamicView const& view = culprit ? deep : flat;
+            auto const words = doctest::Contains("rank 2 of 4: reshard: a tensor of 8 dimensions");
+            CHECK_THROWS_WITH_AS(all_reduce(view, comm, mesh, 0), words, ShapeError);
+            std::vector<float> more(2);
+            DynamicView const both = TensorView<float>(more.data(), Shape{2});
+            CHECK_THROWS_WITH_AS(all_gather(view, culprit ? deep : both, comm, mesh, 0), words, ShapeError);
+            CHECK_THROWS_WITH_AS(reduce_scatter(culprit ? deep : both, view, comm, mesh, 0), words, ShapeError);
+            CHECK_THROWS_WITH_AS(broadcast(view, comm, mesh, 0), words, ShapeError);
+            CHECK_THROWS_WITH_AS(broadcast(flat, comm, mesh, 0, culprit ? 7 : 0),
+                                 doctest::Contains("rank 2 of 4: reshard::broadcast: root 7"), MeshError);
+            all_reduce(flat, comm, mesh, 0);  // nothing is broken
+            CHECK(memory[0] == 2.0F);
+        });
+    }
+
+    TEST_CASE("windows of one tensor may be source and destination, also beside other axes") {
+        auto const mesh = Mesh{2, 2};
+        run_on_threads(4, [&](ThreadCommunicator& comm) {
+            std::vector<float> memory(4 * 6, static_cast<float>(comm.rank() + 1));
+            Indices const strides{6, 1};
+            DynamicView const left(reinterpret_cast<std::byte*>(memory.data()), DType::f32, Shape{4, 2}, strides);
+            DynamicView const right(reinterpret_cast<std::byte*>(memory.data() + 2), DType::f32, Shape{4, 4}, strides);
+            all_gather(left, right, comm, mesh, 1, 1);
+            auto const first = static_cast<float>(comm.rank() / 2 * 2 + 1);
+            for (std::size_t row = 0; row < 4; ++row) {
+                CHECK(memory[6 * row + 2] == first);
+                CHECK(memory[6 * row + 5] == first + 1);
+            }
+            DynamicView const across(reinterpret_cast<std::byte*>(memory.data() + 1), DType::f32, Shape{4, 4}, strides);
+            CHECK_THROWS_WITH_AS(all_gather(left, across, comm, mesh, 1, 1), doctest::Contains("overlap"), BufferError);
+        });
+    }
+
     TEST_CASE(
         "law: a plan that only folds leaves the same bits in place, alone and in a batch, at once and in chunks") {
         int folded = 0;

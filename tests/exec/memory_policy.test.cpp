@@ -7,6 +7,7 @@
 #include <reshard/comm/self.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/comm/traced.hpp>
+#include <reshard/exec/batch.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include "support/thrown.hpp"
@@ -148,6 +149,56 @@ TEST_SUITE("memory/host_memory") {
                 CHECK(work.folds == (at_a_time == 0 ? 1 : 5));
                 CHECK(part == std::vector<float>(200'000, 3.0F));
             }
+        });
+        for (auto const& each : thrown) CHECK(each == test::Thrown{});
+    }
+
+    TEST_CASE("on devices, a workspace that one rank gives changes nothing for the others") {
+        auto const thrown = thrown_by(3, [](ThreadCommunicator& threads) {
+            Work work;
+            Counted comm(threads.split(0, threads.rank()), work);
+            DynamicShape const shape{600'000};
+            std::vector<float> const many(600'000, 1.0F);
+            std::vector<float> part(200'000);
+            std::vector<float> whole(600'000);
+            ConstDynamicView const from(TensorView<float const>(many.data(), shape));
+            DynamicView const to(TensorView<float>(part.data(), Shape{200'000}));
+            DynamicView const all(TensorView<float>(whole.data(), shape));
+            Plan<> const folds = plan(parse("(3):(P+)", shape), parse("(3):(S0)", shape));
+            Index const needed = workspace_bytes(folds, comm, DType::f32);
+            CHECK(needed > 3 * 200'000 * 4);  // all addends at once
+            CHECK(workspace_bytes(folds, comm, DType::f32, {.fold_elements = 1000}) < needed);
+            CHECK(workspace_bytes(folds, comm.rank(), DType::f32) < needed);
+            std::vector<std::byte> scratch(threads.rank() == 1 ? static_cast<std::size_t>(needed) : 0);
+            redistribute(folds, comm, from, to, PrepareOptions{.workspace = scratch});
+            CHECK(part == std::vector<float>(200'000, 3.0F));
+            CHECK(work.folds == 1);
+
+            // Nor where nothing is folded.
+            Plan<> const gathers = plan(parse("(3):(S0)", shape), parse("(3):(R)", shape));
+            redistribute(gathers, comm, ConstDynamicView(to), all, PrepareOptions{.workspace = scratch});
+            CHECK(whole == std::vector<float>(600'000, 3.0F));
+
+            Batch batch;
+            batch.add(folds, from, to);
+            batch.add(gathers, ConstDynamicView(to), all);  // reads what the other writes
+            CHECK_THROWS_AS(redistribute(batch, comm), BufferError);
+            std::vector<float> second(200'000);
+            Batch good;
+            good.add(folds, from, to);
+            good.add(folds, from, DynamicView(TensorView<float>(second.data(), Shape{200'000})));
+            BatchOptions options;
+            CHECK(workspace_bytes(good, comm, options) == needed);
+            CHECK(workspace_bytes(good, comm.rank(), options) < needed);
+            CHECK(rounds(good, comm, options).size() == 2);
+            options.workspace_bytes = needed;
+            options.workspace = scratch;
+            redistribute(good, comm, options);
+            CHECK(second == part);
+            options.workspace_bytes = needed - 1;
+            CHECK_THROWS_WITH_AS(redistribute(good, comm, options),
+                                 doctest::Contains("raise BatchOptions::workspace_bytes to"), BufferError);
+            CHECK_THROWS_AS(static_cast<void>(rounds(good, comm, options)), BufferError);
         });
         for (auto const& each : thrown) CHECK(each == test::Thrown{});
     }

@@ -22,7 +22,7 @@ struct BatchOptions {
     /// No round needs more scratch memory than this on any rank; rounds follow each other in the same memory. Only
     /// folds need any. A tensor that needs more by itself is a BufferError.
     Index workspace_bytes = INT64_MAX;
-    /// Scratch memory of workspace_bytes(batch, rank, options) bytes or more that outlives the prepared plan, where the
+    /// Scratch memory of workspace_bytes(batch, comm, options) bytes or more that outlives the prepared plan, where the
     /// tensors lie; allocated when empty.
     std::span<std::byte> workspace{};
 };
@@ -66,9 +66,13 @@ private:
 /// Throws BufferError for a tensor that needs more scratch memory than a round may use.
 [[nodiscard]] std::vector<std::vector<std::size_t>> rounds(Batch const& batch, int rank,
                                                            BatchOptions const& options = {});
+/// The same where the tensors of `comm` lie: on a device all addends are folded at once by default.
+[[nodiscard]] std::vector<std::vector<std::size_t>> rounds(Batch const& batch, CommunicatorRef comm,
+                                                           BatchOptions const& options = {});
 
 /// Bytes of scratch memory one rank needs for a batch: of the round that needs most.
 [[nodiscard]] Index workspace_bytes(Batch const& batch, int rank, BatchOptions const& options = {});
+[[nodiscard]] Index workspace_bytes(Batch const& batch, CommunicatorRef comm, BatchOptions const& options = {});
 
 namespace detail {
 /// Checks, allocates and binds one rank's side of a batch, by `new`. Communicates nothing. `current` is the tensor at

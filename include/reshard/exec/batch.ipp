@@ -12,12 +12,14 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-[[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank, PrepareOptions const& options) {
+[[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank, bool on_device) {
     PlanValue const plan = tensor.plan.value();
-    return RankSteps(plan, plan.steps(plan), rank, tensor.source, tensor.destination, options, host_memory().convert);
+    return RankSteps(plan, plan.steps(plan), rank, tensor.source, tensor.destination,
+                     chunked(tensor.options, on_device), host_memory().convert);
 }
-[[nodiscard]] inline RankSteps rank_steps(BatchTensor const& tensor, int rank) {
-    return rank_steps(tensor, rank, tensor.options);
+/// What becomes of a tensor's values.
+[[nodiscard]] inline ValueChange change_of(BatchTensor const& tensor, int rank) {
+    return rank_steps(tensor, rank, false).change;
 }
 
 /// "tensor 17 'model.norm.weight'"
@@ -41,16 +43,30 @@ namespace detail {
     return load;
 }
 
-/// Bytes of scratch memory of one rank: of the round that needs most.
-[[nodiscard]] inline Index workspace_of_rounds(std::vector<std::vector<std::size_t>> const& rounds,
-                                               std::span<Index const> needs) noexcept {
-    Index most = 0;
-    for (auto const& round : rounds) {
-        Index sum = 0;
-        for (std::size_t i : round) sum += needs[i];
-        most = larger(most, sum);
+/// The rounds of a batch, as one rank needs scratch memory for them: they follow each other in the same memory.
+struct Rounds {
+    std::vector<std::vector<std::size_t>> tensors;
+    std::vector<std::size_t> offsets;  ///< of each tensor's scratch memory
+    Index workspace = 0;               ///< bytes, of the round that needs most
+
+    Rounds(std::vector<RoundLoad> const& loads, std::span<Index const> needs, BatchOptions const& options)
+        : tensors(cut_into_rounds(loads, options.round_bytes, options.workspace_bytes)), offsets(loads.size(), 0) {
+        for (auto const& round : tensors) {
+            Index sum = 0;
+            for (std::size_t i : round) offsets[i] = static_cast<std::size_t>(std::exchange(sum, sum + needs[i]));
+            workspace = larger(workspace, sum);
+        }
     }
-    return most;
+};
+[[nodiscard]] inline Rounds rounds_of(Batch const& batch, int rank, BatchOptions const& options, bool on_device) {
+    std::vector<RoundLoad> loads;
+    std::vector<Index> needs;
+    for (BatchTensor const& tensor : batch.tensors()) {
+        RankSteps const mine = rank_steps(tensor, rank, on_device);
+        loads.push_back(round_load(mine, options));
+        needs.push_back(scratch_bytes(mine, rank));
+    }
+    return Rounds(loads, needs, options);
 }
 
 inline void check_options(BatchOptions const& options) {
@@ -65,8 +81,8 @@ inline void check_clashes(Batch const& batch, int rank) {
     for (std::size_t i = 0; i < batch.size(); ++i) {
         BatchTensor const& tensor = batch.tensors()[i];
         bool const reads = tensor.plan.from().contains(rank);
-        bool const in_place = reads && is_in_place(tensor.plan.value(), rank_steps(tensor, rank).change, tensor.source,
-                                                   tensor.destination);
+        bool const in_place =
+            reads && is_in_place(tensor.plan.value(), change_of(tensor, rank), tensor.source, tensor.destination);
         if (reads && !in_place) stretches.push_back({tensor.source, i, false});
         if (tensor.plan.to().contains(rank)) stretches.push_back({tensor.destination, i, true});
     }
@@ -85,7 +101,7 @@ inline void check_clashes(Batch const& batch, int rank) {
     result.tensors.reserve(batch.size());
     for (BatchTensor const& tensor : batch.tensors()) {
         Digest words;
-        digest(words, tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options);
+        digest(words, tensor.plan.value(), change_of(tensor, rank), tensor.options);
         result.tensors.push_back(words.add_text(tensor.name).value());
     }
     return result;
@@ -101,27 +117,23 @@ inline void check_clashes(Batch const& batch, int rank) {
     if (i >= batch.size()) return concat("prepared a batch of ", batch.size(), " tensors, without a tensor ", place);
     BatchTensor const& tensor = batch.tensors()[i];
     return concat("prepared ", label(batch, i), " as ",
-                  move_text(tensor.plan.value(), rank_steps(tensor, rank).change, tensor.options));
+                  move_text(tensor.plan.value(), change_of(tensor, rank), tensor.options));
 }
 
 }  // namespace detail
 
 RESHARD_INLINE std::vector<std::vector<std::size_t>> rounds(Batch const& batch, int rank, BatchOptions const& options) {
-    std::vector<RoundLoad> loads;
-    loads.reserve(batch.size());
-    for (BatchTensor const& tensor : batch.tensors()) {
-        loads.push_back(detail::round_load(detail::rank_steps(tensor, rank), options));
-    }
-    return cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
+    return detail::rounds_of(batch, rank, options, false).tensors;
 }
-
+RESHARD_INLINE std::vector<std::vector<std::size_t>> rounds(Batch const& batch, CommunicatorRef comm,
+                                                            BatchOptions const& options) {
+    return detail::rounds_of(batch, comm.rank(), options, detail::is_on_device(comm)).tensors;
+}
 RESHARD_INLINE Index workspace_bytes(Batch const& batch, int rank, BatchOptions const& options) {
-    std::vector<Index> needs;
-    needs.reserve(batch.size());
-    for (BatchTensor const& tensor : batch.tensors()) {
-        needs.push_back(scratch_bytes(detail::rank_steps(tensor, rank), rank));
-    }
-    return detail::workspace_of_rounds(rounds(batch, rank, options), needs);
+    return detail::rounds_of(batch, rank, options, false).workspace;
+}
+RESHARD_INLINE Index workspace_bytes(Batch const& batch, CommunicatorRef comm, BatchOptions const& options) {
+    return detail::rounds_of(batch, comm.rank(), options, detail::is_on_device(comm)).workspace;
 }
 
 RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, CommunicatorRef comm,
@@ -135,7 +147,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
     needs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
-        RankSteps const mine = rank_steps(tensor, rank, chunked(tensor.options, comm, options.workspace));
+        RankSteps const mine = rank_steps(tensor, rank, is_on_device(comm));
         PlanValue const plan = tensor.plan.value();
         check_arguments(plan, mine, rank, comm.size(), tensor.source, tensor.destination, tensor.options.cast);
         check_memory(comm, memory, plan, tensor.source, tensor.destination);
@@ -144,31 +156,20 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         needs.push_back(scratch_bytes(mine, rank));
     }
     check_clashes(batch, rank);
-    auto const rounds = cut_into_rounds(loads, options.round_bytes, options.workspace_bytes);
-
-    Index const needed = workspace_of_rounds(rounds, needs);
+    Rounds const rounds(loads, needs, options);
     Workspace own;
-    std::span<std::byte> const workspace =
-        workspace_for(comm, memory, options.workspace, needed, own, "batch", "workspace_bytes(batch, rank, options)");
-    std::vector<std::size_t> offsets(batch.size(), 0);  // rounds follow each other in the same memory
-    for (auto const& round : rounds) {
-        std::size_t offset = 0;
-        for (std::size_t i : round) {
-            offsets[i] = offset;
-            offset += static_cast<std::size_t>(needs[i]);
-        }
-    }
+    std::span<std::byte> const workspace = workspace_for(comm, memory, options.workspace, rounds.workspace, own,
+                                                         "batch", "workspace_bytes(batch, comm, options)");
     std::vector<Job> jobs;
     jobs.reserve(batch.size());
     for (current = 0; current < batch.size(); ++current) {
         BatchTensor const& tensor = batch.tensors()[current];
-        auto const part =
-            workspace.subspan(needs[current] == 0 ? 0 : offsets[current], static_cast<std::size_t>(needs[current]));
-        jobs.emplace_back(tensor.plan.value(),
-                          rank_steps(tensor, rank, chunked(tensor.options, comm, options.workspace)), rank,
-                          tensor.source, tensor.destination, part, memory);
+        auto const part = workspace.subspan(needs[current] == 0 ? 0 : rounds.offsets[current],
+                                            static_cast<std::size_t>(needs[current]));
+        jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank, is_on_device(comm)), rank, tensor.source,
+                          tensor.destination, part, memory);
     }
-    return new BatchJob(comm, std::move(jobs), rounds, std::move(own));
+    return new BatchJob(comm, std::move(jobs), rounds.tensors, std::move(own));
 }
 
 RESHARD_INLINE PreparedPlan prepare(Batch const& batch, CommunicatorRef comm, BatchOptions const& options) {

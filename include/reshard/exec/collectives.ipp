@@ -5,6 +5,8 @@
 #include <reshard/exec/collectives.hpp>
 #include <reshard/exec/sync.hpp>
 
+#include <optional>
+
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -68,13 +70,36 @@ private:
     Indices extents_;
 };
 
+/// Collective, also for what this rank alone gets wrong. `from(Beside)` and `to(Beside)` place tensors of `shape`.
+template <class From, class To>
+void redistribute_beside(DynamicShape const& shape, ConstDynamicView const& source, DynamicView const& destination,
+                         CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes, From const& from,
+                         To const& to) {
+    struct Move {
+        Plan<> plan;
+        ConstDynamicView source;
+        DynamicView destination;
+    };
+    std::optional<Move> move;
+    attempt_before_agreement(comm, [&] {
+        Beside const all(mesh, axes, shape);
+        move.emplace(Move{plan(from(all), to(all)), all.view(source), all.view(destination)});
+    });
+    redistribute(move->plan, comm, move->source, move->destination);
+}
+[[nodiscard]] inline auto placed(Placement const& along) {
+    return [along](Beside const& all) { return all.placed(along); };
+}
+[[nodiscard]] inline auto cut(int dim) {
+    return [dim](Beside const& all) { return all.cut(dim); };
+}
+
 }  // namespace detail
 
 RESHARD_INLINE void all_reduce(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
                                DynamicMesh const& mesh, MeshAxes const& axes, Reduce op) {
-    detail::Beside const all(mesh, axes, source.shape());
-    redistribute(plan(all.placed(Placement::partial(op)), all.placed(Placement::replicate())), comm, all.view(source),
-                 all.view(destination));
+    detail::redistribute_beside(source.shape(), source, destination, comm, mesh, axes,
+                                detail::placed(Placement::partial(op)), detail::placed(Placement::replicate()));
 }
 RESHARD_INLINE void all_reduce(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                                MeshAxes const& axes, Reduce op) {
@@ -82,26 +107,29 @@ RESHARD_INLINE void all_reduce(DynamicView const& tensor, CommunicatorRef comm, 
 }
 RESHARD_INLINE void reduce_scatter(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
                                    DynamicMesh const& mesh, MeshAxes const& axes, int dim, Reduce op) {
-    detail::Beside const all(mesh, axes, source.shape());
-    redistribute(plan(all.placed(Placement::partial(op)), all.cut(dim)), comm, all.view(source), all.view(destination));
+    detail::redistribute_beside(source.shape(), source, destination, comm, mesh, axes,
+                                detail::placed(Placement::partial(op)), detail::cut(dim));
 }
 RESHARD_INLINE void all_gather(ConstDynamicView const& source, DynamicView const& destination, CommunicatorRef comm,
                                DynamicMesh const& mesh, MeshAxes const& axes, int dim) {
-    detail::Beside const all(mesh, axes, destination.shape());
-    redistribute(plan(all.cut(dim), all.placed(Placement::replicate())), comm, all.view(source), all.view(destination));
+    detail::redistribute_beside(destination.shape(), source, destination, comm, mesh, axes, detail::cut(dim),
+                                detail::placed(Placement::replicate()));
 }
 RESHARD_INLINE void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                               MeshAxes const& axes, int root) {
-    detail::Beside const all(mesh, axes, tensor.shape());
-    DynamicMesh const along = mesh.along(axes, mesh.rank_at(0));
-    if (root < 0 || root >= along.size()) {
-        raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", along.size(),
-                                      " ranks along the axes. Fix: they count from 0."));
-    }
-    LocalTensor const one{"tensor", all.placed(Placement::replicate()), all.view(tensor)};
+    std::optional<LocalTensor> one;
     SyncOptions options;
-    options.source = static_cast<int>(along.rank_at(root));
-    sync(std::span(&one, 1), comm, options);
+    detail::attempt_before_agreement(comm, [&] {
+        detail::Beside const all(mesh, axes, tensor.shape());
+        DynamicMesh const along = mesh.along(axes, mesh.rank_at(0));
+        if (root < 0 || root >= along.size()) {
+            raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", along.size(),
+                                          " ranks along the axes. Fix: they count from 0."));
+        }
+        options.source = static_cast<int>(along.rank_at(root));
+        one.emplace(LocalTensor{"tensor", all.placed(Placement::replicate()), all.view(tensor)});
+    });
+    sync(std::span(&*one, 1), comm, options);
 }
 
 }  // namespace reshard::inline v0

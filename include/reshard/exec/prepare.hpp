@@ -16,6 +16,9 @@ namespace reshard::inline v0 {
 
 /// Bytes of scratch memory one rank needs for a plan; zero unless a Partial is folded. `dtype` is the source's.
 [[nodiscard]] Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype, PrepareOptions const& options = {});
+/// The same of this rank, where the tensors of `comm` lie: on a device all addends are folded at once by default.
+[[nodiscard]] Index workspace_bytes(Plan<> const& plan, CommunicatorRef comm, DType dtype,
+                                    PrepareOptions const& options = {});
 
 namespace detail {
 class BatchJob;  // exec/detail/batch_job.hpp

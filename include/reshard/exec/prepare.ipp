@@ -17,6 +17,11 @@ RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, Index rank, DType dtype
     return detail::padded_bytes(scratch_elements(steps, rank), dtype);
 }
 
+RESHARD_INLINE Index workspace_bytes(Plan<> const& plan, CommunicatorRef comm, DType dtype,
+                                     PrepareOptions const& options) {
+    return workspace_bytes(plan, comm.rank(), dtype, detail::chunked(options, detail::is_on_device(comm)));
+}
+
 namespace detail {
 
 /// A rank's own work. If it fails, the others must not wait for what would have followed.
@@ -69,13 +74,13 @@ RESHARD_INLINE RunRequest PreparedPlan::start() & { return {comm_, *job_}; }
 
 RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
-                                                 PrepareOptions const& given, Verdict const& found) {
+                                                 PrepareOptions const& options, Verdict const& found) {
     int const rank = comm.rank();
-    PrepareOptions const options = chunked(given, comm, given.workspace);
     ValueChange change;
     PreparedPlan prepared(comm, nullptr);
     Verdict verdict = verdict_of([&] {
-        RankSteps const mine(plan, plan.steps(plan), rank, source, destination, options, host.convert);
+        RankSteps const mine(plan, plan.steps(plan), rank, source, destination, chunked(options, is_on_device(comm)),
+                             host.convert);
         change = mine.change;
         check_arguments(plan, mine, rank, comm.size(), source, destination, options.cast);
         if (!found.ok()) raise(found.code, found.reason);
@@ -85,7 +90,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
         Workspace own;
         std::span<std::byte> const workspace = workspace_for(
             comm, memory, options.workspace, scratch_bytes(mine, rank), own, "plan",
-            change.is_active() ? "workspace_bytes(plan, rank, dtype, options)" : "workspace_bytes(plan, rank, dtype)");
+            change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
         std::vector<Job> jobs;
         jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory);
         BatchJob::Rounds rounds;

@@ -25,8 +25,7 @@ struct PrepareOptions {
     /// Where a Partial is folded and a rank would have addends of more than four times as many elements: so many are
     /// brought together and folded at a time, in at most 64 chunks, of which each has a 32nd of it from every rank.
     /// Scratch memory is as much smaller, and what is folded is in the cache. The same on every rank. 0: 2^17, which
-    /// suits caches of processors; on devices, where an exchange costs more to start, all at once, unless scratch
-    /// memory is given.
+    /// suits caches of processors; on devices, where an exchange costs more to start, all at once.
     Index fold_elements = 0;
 };
 

@@ -17,7 +17,7 @@
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 
-#include <tuple>    // tie
+#include <tuple>    // tie, tuple
 #include <utility>  // exchange
 
 namespace reshard::inline v0::detail {
@@ -216,9 +216,12 @@ inline void check_dcp_names(std::span<DcpFile const> files, std::string_view fol
     std::string const fault = coverage_fault(manifest);
     if (!fault.empty()) refuse_dcp(folder, fault, "fetch the files of all ranks, and of one save only.");
     std::sort(manifest.extents.begin(), manifest.extents.end(), [](Extent const& a, Extent const& b) {
-        bool const ours = !a.box.empty();  // as in a header: what has no bytes is in front of what begins there
-        bool const theirs = !b.box.empty();
-        return std::tie(a.file, a.begin, ours, a.tensor) < std::tie(b.file, b.begin, theirs, b.tensor);
+        // As in a header: what has no bytes is in front of what begins there, in the order in which boxes are numbered.
+        auto const place = [](Extent const& one) {
+            return std::tuple(one.file, one.begin, !one.box.empty(), one.tensor, one.key.size(),
+                              std::string_view(one.key));
+        };
+        return place(a) < place(b);
     });
     return manifest;
 }

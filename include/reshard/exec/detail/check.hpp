@@ -53,10 +53,18 @@ struct ByteRange {
     return true;
 }
 
+/// Whether views of the same rank have the same strides, wherever there is a second element to step to.
+[[nodiscard]] inline bool same_strides(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
+    for (int dim = 0; dim < a.rank(); ++dim) {
+        if (a.stride(dim) != b.stride(dim) && (a.extent(dim) != 1 || b.extent(dim) != 1)) return false;
+    }
+    return true;
+}
+
 /// Whether two views with equal positive strides are disjoint windows of one dense tensor: some dimension keeps
 /// them apart. False when they do not look like windows of one tensor.
 [[nodiscard]] inline bool disjoint_windows(ConstDynamicView const& a, ConstDynamicView const& b) noexcept {
-    if (a.rank() != b.rank() || !(a.strides() == b.strides()) || a.dtype() != b.dtype()) return false;
+    if (a.rank() != b.rank() || !same_strides(a, b) || a.dtype() != b.dtype()) return false;
     Index rest =
         static_cast<Index>(reinterpret_cast<std::uintptr_t>(b.data()) - reinterpret_cast<std::uintptr_t>(a.data()));
     Index const element = bytes(a.dtype());
@@ -67,27 +75,33 @@ struct ByteRange {
     if (rest < 0) rest = -rest;
     // The strides of a dense parent are the places of a number system, in which the offset between the two windows is
     // a number: one digit per dimension.
+    Indices dims;  // of more than one element
     Indices digits;
-    Indices rows;  // elements of `dim` in one step of the dimension outside it
+    Indices rows;  // elements of a dimension in one step of the one outside it
+    Index outer = 0;
     for (int dim = 0; dim < a.rank(); ++dim) {
+        if (a.extent(dim) == 1 && b.extent(dim) == 1) continue;
         Index const stride = a.stride(dim);
-        if (stride <= 0 || (dim > 0 && a.stride(dim - 1) % stride != 0)) return false;
+        if (stride <= 0 || outer % stride != 0) return false;
+        dims.push_back(dim);
         digits.push_back(rest / stride);
-        rows.push_back(dim == 0 ? 0 : a.stride(dim - 1) / stride);
+        rows.push_back(outer / stride);
         rest %= stride;
+        outer = stride;
     }
     if (rest != 0) return true;  // one lies between the elements of the other
     // The second window may start further left in a later row: then a digit counts backwards and the next one outside
     // it is larger by one. Where both windows fit into rows, their elements are told apart by their digits.
-    for (unsigned backwards = 0; backwards < (1U << a.rank()); backwards += 2) {  // dimension 0 never
+    for (unsigned backwards = 0; backwards < (1U << dims.size()); backwards += 2) {  // the first never
         bool fits = true;
         bool apart = false;
         Index carry = 0;
-        for (int dim = a.rank() - 1; dim >= 0 && fits; --dim) {
-            Index const steps = digits[dim] + carry - ((backwards >> dim) & 1U ? rows[dim] : 0);
-            carry = (backwards >> dim) & 1U;
+        for (int place = dims.size() - 1; place >= 0 && fits; --place) {
+            int const dim = static_cast<int>(dims[place]);
+            Index const steps = digits[place] + carry - ((backwards >> place) & 1U ? rows[place] : 0);
+            carry = (backwards >> place) & 1U;
             Index const end = larger(first.extent(dim), steps + second.extent(dim));
-            fits = dim == 0 || end - smaller<Index>(steps, 0) <= rows[dim];
+            fits = place == 0 || end - smaller<Index>(steps, 0) <= rows[place];
             apart = apart || steps >= first.extent(dim) || -steps >= second.extent(dim);
         }
         if (fits) return apart;
@@ -154,7 +168,7 @@ inline void check_dtype(planning::Steps const& steps, ValueChange const& change)
 [[nodiscard]] inline bool is_in_place(PlanValue const& plan, ValueChange const& change, ConstDynamicView const& source,
                                       DynamicView const& destination) {
     return source.data() == destination.data() && source.dtype() == destination.dtype() && !change.is_active() &&
-           source.strides() == destination.strides() && only_folds(plan);
+           source.rank() == destination.rank() && same_strides(source, destination) && only_folds(plan);
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.

@@ -63,13 +63,13 @@ inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSt
                  ", and this communicator only copies memory of a device. Fix: ", std::string(memory.copies_only())));
 }
 
-/// How many addends are folded at a time where nobody said.
-[[nodiscard]] inline PrepareOptions chunked(PrepareOptions options, CommunicatorRef comm,
-                                            std::span<std::byte const> workspace) {
-    bool const on_device = comm.memory() != nullptr;
-    if (options.fold_elements <= 0 && on_device && workspace.empty()) options.fold_elements = INT64_MAX;
+/// How many addends are folded at a time where nobody said. What only one rank has, as its workspace, has no say: the
+/// ranks would cut into different numbers of exchanges.
+[[nodiscard]] inline PrepareOptions chunked(PrepareOptions options, bool on_device) noexcept {
+    if (options.fold_elements <= 0 && on_device) options.fold_elements = INT64_MAX;
     return options;
 }
+[[nodiscard]] inline bool is_on_device(CommunicatorRef comm) noexcept { return comm.memory() != nullptr; }
 
 /// Bytes of scratch memory of one rank.
 [[nodiscard]] inline Index scratch_bytes(RankSteps const& mine, int rank) {

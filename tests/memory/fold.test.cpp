@@ -3,11 +3,13 @@
 #include <reshard/memory/fold.hpp>
 
 #include "boxes.hpp"
+#include "support/random.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>    // signbit, isnan
 #include <cstdint>  // int64_t
+#include <cstring>  // memcpy, memcmp
 #include <string>
 #include <vector>
 
@@ -124,6 +126,16 @@ std::uint64_t random_element(std::mt19937& rng, Kind kind, bool with_nan) {
 bool is_nan_bits(Kind kind, std::uint64_t bits) { return kind.floating && std::isnan(to_real(kind.dtype, bits)); }
 
 Index offset_bytes(DType dtype, std::size_t i) { return static_cast<Index>(i) * bytes(dtype); }
+bool is_nan(DType dtype, std::byte const* at) {
+    std::uint64_t const number = read_bits(at, bytes(dtype)) & ~(std::uint64_t{1} << (8 * bytes(dtype) - 1));
+    switch (dtype) {
+        case DType::f16: return number > 0x7c00U;
+        case DType::bf16: return number > 0x7f80U;
+        case DType::f32: return number > 0x7f800000U;
+        default: return number > 0x7ff0000000000000U;
+    }
+}
+
 }  // namespace
 
 TEST_SUITE("memory/fold") {
@@ -311,6 +323,45 @@ TEST_SUITE("memory/fold") {
                 scale(kind.dtype, to.base(), to.box, multiply, divide);
                 REQUIRE(to.memory == want);
             }
+        }
+    }
+
+    TEST_CASE("law: runs and single elements are folded to the same bits, whatever instructions the processor has") {
+        for (std::uint64_t seed : test::seeds(300)) {
+            test::Random random(seed);
+            CAPTURE(seed);
+            DType const dtype = random.pick(std::vector<DType>{DType::f16, DType::bf16, DType::f32, DType::f64});
+            Reduce const op = random.pick(std::vector<Reduce>{Reduce::sum, Reduce::avg, Reduce::max, Reduce::product});
+            Index const n = random.between(0, 200);
+            Index const slots = random.between(1, 9);
+            Index const size = bytes(dtype);
+            auto const at = static_cast<std::size_t>(random.between(0, 9));  // no address suits the instructions
+            std::vector<std::byte> dense(at + static_cast<std::size_t>(slots * n * size));
+            bool const plain = random.chance(50);  // else any bits: infinities, numbers below the normal ones, NaN
+            for (std::byte& one : dense) one = static_cast<std::byte>(random.between(0, plain ? 59 : 255));
+            std::vector<std::byte> spread(static_cast<std::size_t>(2 * slots * n * size));
+            for (Index i = 0; i < slots * n; ++i) {
+                std::memcpy(spread.data() + 2 * i * size, dense.data() + at + i * size, static_cast<std::size_t>(size));
+            }
+            std::vector<std::byte> by_runs(at + static_cast<std::size_t>(n * size) + 1, std::byte{0x77});
+            std::vector<std::byte> by_elements(static_cast<std::size_t>(2 * n * size), std::byte{0x77});
+            Index const divisor = op == Reduce::avg ? slots : 1;
+            StridedBox run;
+            run.element_bytes = size;
+            run.dims.push_back({n, size});
+            StridedBox elements = run;
+            elements.dims[0].stride = 2 * size;
+            fold(op, dtype, dense.data() + at, n * size, slots, run, by_runs.data() + at, run, divisor);
+            fold(op, dtype, spread.data(), 2 * n * size, slots, elements, by_elements.data(), elements, divisor);
+            bool same = by_runs.back() == std::byte{0x77};
+            for (Index i = 0; i < n; ++i) {
+                std::byte const* const one = by_runs.data() + at + i * size;
+                std::byte const* const other = by_elements.data() + 2 * i * size;
+                bool const equal = std::memcmp(one, other, static_cast<std::size_t>(size)) == 0;
+                // Whose payload the sum of two NaN has is the compiler's choice.
+                same = same && (equal || (is_nan(dtype, one) && is_nan(dtype, other)));
+            }
+            REQUIRE(same);
         }
     }
 }

@@ -2,7 +2,7 @@
 // How memory/fold.hpp is done.
 #pragma once
 
-#include <reshard/memory/detail/arithmetic.hpp>
+#include <reshard/memory/detail/fold_blocks.hpp>
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/loop_nest.hpp>
 
@@ -10,50 +10,19 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// How far apart things are while a run of elements is folded, in bytes.
-struct FoldRun {
-    Index extent = 1;       ///< elements
-    Index from = 0;         ///< between elements of a slot
-    Index to = 0;           ///< between elements of the destination
-    Index slot_stride = 0;  ///< between addends of one element
-    Index slots = 1;
-    Index divisor = 1;
-};
-
 template <class T, Reduce Op, bool Dense>
 void fold_run(FoldRun const& run, std::byte const* from, std::byte* to) noexcept {
-    constexpr Index block =
-        256;  // accumulators stay in the first cache, and the inner loops have something to vectorise
-    constexpr Index size = sizeof(T);
-    Accumulator<T> sums[block];
-    for (Index start = 0; start < run.extent; start += block) {
-        Index const n = smaller(block, run.extent - start);
-        Index const from_step = Dense ? size : run.from;
-        Index const to_step = Dense ? size : run.to;
-        std::byte const* source = from + start * from_step;
-        for (Index i = 0; i < n; ++i) sums[i] = load_element<T>(source + i * from_step);
-        for (Index k = 1; k < run.slots; ++k) {
-            source += run.slot_stride;
-            for (Index i = 0; i < n; ++i) sums[i] = combine<Op>(sums[i], load_element<T>(source + i * from_step));
-        }
-        if constexpr (std::is_floating_point_v<Accumulator<T>>) {
-            if (run.divisor != 1) {
-                auto const divisor = static_cast<Accumulator<T>>(run.divisor);
-                for (Index i = 0; i < n; ++i) sums[i] /= divisor;
-            }
-        }
-        std::byte* destination = to + start * to_step;
-        for (Index i = 0; i < n; ++i) store_element<T>(destination + i * to_step, sums[i]);
-    }
+    fold_blocks<T, Op, Dense>(run, from, to);
 }
-
-using FoldKernel = void (*)(FoldRun const&, std::byte const*, std::byte*) noexcept;
 
 template <class T, bool Dense>
 FoldKernel fold_kernel(Reduce op) noexcept {
     // Sums, products and bits of integers do not depend on the sign, so signed types borrow the unsigned kernels.
     constexpr bool floating = std::is_floating_point_v<Accumulator<T>>;
     using Unsigned = typename std::conditional_t<floating, std::type_identity<T>, std::make_unsigned<T>>::type;
+    if constexpr (floating && Dense) {
+        if (FoldKernel const wide = wide_sums<T>(op); wide != nullptr) return wide;
+    }
     return with_op<Accumulator<T>>(op, [&]<Reduce Op>() -> FoldKernel {
         return fold_run<std::conditional_t<is_ordered(Op), T, Unsigned>, Op, Dense>;
     });

@@ -19,7 +19,13 @@ inline constexpr int streams_in_flight = 4;
 
 namespace detail {
 
+/// In pieces where memcpy of glibc would choose `rep movsb`: on AMD's Zen 3 and 4 that moves 2 GB/s, not 80, where the
+/// destination is up to 32 bytes further than the source in its page (lunnova.dev/articles/ryzen-slow-short-rep-mov;
+/// sourceware.org/bugzilla 30994), as memory of malloc is beside memory that is mapped.
 inline void copy_bytes(std::byte const* from, std::byte* to, Index bytes) noexcept {
+    constexpr Index piece = 1024;
+    constexpr Index large = Index{1} << 19;  // memcpy has other ways
+    for (; bytes > 2 * piece && bytes < large; bytes -= piece, from += piece, to += piece) std::memcpy(to, from, piece);
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 

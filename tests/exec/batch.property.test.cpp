@@ -63,7 +63,8 @@ std::vector<Item> random_items(test::Random& random, int ranks) {
         auto const dtype = any ? random.pick(std::vector<DType>{DType::u8, DType::f8_e4m3, DType::i16, DType::bf16,
                                                                 DType::f32, DType::c64, DType::f64})
                                : random.pick(std::vector<DType>{DType::u8, DType::i16, DType::i32, DType::u64});
-        items.push_back({across ? plan_across(from, to) : plan(from, to), dtype, {}, {}, {}});
+        Plan<> const within = across ? plan_across(from, to) : plan(from, to);
+        items.push_back({random.chance(33) ? within.one_shot_fold() : within, dtype, {}, {}, {}});
         Item& item = items.back();
         if (random.chance(50)) item.options.fold_elements = random.between(1, 60);
         for (int rank = 0; rank < ranks; ++rank) {

@@ -39,7 +39,7 @@ bool wants_large_pages(std::byte const* address) {
 /// Fresh pages, from a multiple of 2 MiB on.
 class FreshPages {
 public:
-    static constexpr std::size_t large = Scratch::large_page;
+    static constexpr std::size_t large = large_page;
     explicit FreshPages(std::size_t large_pages) : bytes_((large_pages + 1) * large) {
         mapped_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         REQUIRE(mapped_ != MAP_FAILED);
@@ -67,7 +67,7 @@ TEST_SUITE("memory/scratch") {
             Scratch const scratch(bytes);
             CHECK(scratch.size() == bytes);
             CHECK(address(scratch) % 64 == 0);
-            CHECK((bytes < Index{1} << 22 || address(scratch) % Scratch::large_page == 0));
+            CHECK((bytes < Index{1} << 22 || address(scratch) % large_page == 0));
             for (Index at = 0; at < bytes; at += 4096) scratch.data()[at] = std::byte{7};
             scratch.bytes().back() = std::byte{9};
             CHECK(static_cast<Index>(scratch.words().size()) == bytes / 8);

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace {
@@ -40,6 +41,25 @@ TEST_SUITE("memory/stream_copy") {
                     stream_copy_rows(from.data(), from_stride, to.data() + shift, to_stride, rows, bytes);
                     REQUIRE(to == want);
                 }
+            }
+        }
+    }
+
+    TEST_CASE("stream_copy_rows: wherever in their pages rows begin, all of them arrives") {
+        for (Index bytes : {Index{700}, Index{2048}, Index{3100}, Index{4096}, Index{5000}, Index{8192}}) {
+            for (Index from_stride : {Index{8192}, Index{8192 + 1024}, Index{8192 + 40}, Index{12288 - 64}}) {
+                CAPTURE(bytes);
+                CAPTURE(from_stride);
+                constexpr Index rows = 9;
+                auto const from = pattern(static_cast<std::size_t>(rows * from_stride + 64));
+                std::vector<std::byte> to(static_cast<std::size_t>(rows * bytes + 128), guard);
+                auto want = to;
+                for (Index r = 0; r < rows; ++r) {
+                    auto const row = from.begin() + 9 + r * from_stride;
+                    std::copy(row, row + bytes, want.begin() + 31 + r * bytes);
+                }
+                stream_copy_rows(from.data() + 9, from_stride, to.data() + 31, bytes, rows, bytes);
+                REQUIRE(to == want);
             }
         }
     }

@@ -453,4 +453,39 @@ TEST_SUITE("plan/plan") {
             }
         }
     }
+
+    TEST_CASE("a one-shot fold: one exchange for two, more elements, and nothing else changes") {
+        Shape const shape{8, 8};
+        Plan<> const two = plan(parse("(4):(P+)", shape), parse("(4):(R)", shape));
+        Plan<> const one = two.one_shot_fold();
+        CHECK(two.cost(1).phases == 2);
+        CHECK(two.cost(1).received == 2 * 3 * 16);
+        CHECK(one.cost(1).phases == 1);
+        CHECK(one.cost(1).received == 3 * 64);
+        CHECK(one.cost(1).sent == 3 * 64);
+        CHECK(one.kind() == Kind::collective);
+        CHECK(one.ranks_per_node() == 0);
+        CHECK(!(one == two));
+        CHECK(one.hash() != two.hash());
+        CHECK(one.one_shot_fold() == one);
+        // Along an axis that stays cut, and beside copies that need not share a fold.
+        Plan<> const beside = plan(parse("(2,4):(S0,P+)", shape), parse("(2,4):(S0,R)", shape)).one_shot_fold();
+        CHECK(beside.cost(5).phases == 1);
+        CHECK(beside.cost(5).received == 3 * 32);
+        Plan<> const copied = plan(parse("(2,4):(R,P+)", shape), parse("(2,4):(R,R)", shape)).one_shot_fold();
+        CHECK(copied.cost(5).received == 3 * 64);
+        // What spreads no fold is as it was.
+        for (auto const& [from, to] : {std::pair("(4):(P+)", "(4):(S0)"), std::pair("(4):(S0)", "(4):(R)")}) {
+            Plan<> const direct = plan(parse(from, shape), parse(to, shape));
+            for (int phase = 0; phase < direct.cost(2).phases; ++phase) {
+                Exchange const before = direct.exchange(2, phase);
+                Exchange const after = direct.one_shot_fold().exchange(2, phase);
+                CHECK(after.sends == before.sends);
+                CHECK(after.receives == before.receives);
+            }
+            CHECK(direct.one_shot_fold().cost(2) == direct.cost(2));
+        }
+        CHECK_THROWS_WITH_AS(static_cast<void>(one.then(plan(parse("(4):(R)", shape), parse("(4):(S0)", shape)))),
+                             doctest::Contains("travel differently"), MismatchError);
+    }
 }

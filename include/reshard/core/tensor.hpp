@@ -4,6 +4,7 @@
 /// \depends core only.
 #pragma once
 
+#include <reshard/core/large_pages.hpp>
 #include <reshard/core/tensor_view.hpp>
 
 #include <new>      // operator new, align_val_t
@@ -11,8 +12,8 @@
 
 namespace reshard::inline v0 {
 
-/// Move-only; elements are not initialised; memory is aligned to 64 bytes. By default, and once moved from, of shape
-/// [0].
+/// Move-only; elements are not initialised; memory is aligned to 64 bytes, from 4 MiB on it asks for large pages. By
+/// default, and once moved from, of shape [0].
 template <Element T>
 class Tensor {
     static_assert(std::is_trivially_copyable_v<T>, "reshard::Tensor: elements are moved as bytes.");
@@ -26,6 +27,8 @@ public:
                                            " do not fit 64 bits. Fix: check the extents for a wrong unit."));
         }
         data_ = static_cast<T*>(::operator new(static_cast<std::size_t>(bytes), alignment));
+        // Not aligned to them: tensors whose addresses differ by multiples of 2 MiB share the sets of caches.
+        if (bytes >= large) prefer_large_pages(data_, static_cast<std::size_t>(bytes));
     }
     /// Takes over memory from elsewhere (managed, pinned, shared): shape.size() elements, which release(data) frees.
     Tensor(T* data, DynamicShape const& shape, void (*release)(void*) noexcept) noexcept
@@ -60,6 +63,7 @@ public:
 
 private:
     static constexpr std::align_val_t alignment{64};
+    static constexpr Index large = Index{4} << 20;
 
     static constexpr DynamicShape nothing{Indices{0}};
 

@@ -68,7 +68,7 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
         // from elsewhere (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
         Refinement middle(outline.needed().distribution, &plan.from, outline.needed().owner);
         bool spread = false;
-        for (int axis = 0; axis < plan.from.mesh().axes(); ++axis) {
+        for (int axis = 0; axis < plan.from.mesh().axes() && plan.ranks_per_node != one_shot; ++axis) {
             if (!plan.to.signature()[axis].is_replicate() || plan.from.mesh().extent(axis) == 1) continue;
             bool const copied = plan.from.signature()[axis].is_replicate();
             if (copied && (outline.addends() < 2 || (outline.addends() == 2 && middle.holds_all()))) continue;
@@ -154,8 +154,9 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
     if (!(first.to() == next.from())) {
         raise(ErrorCode::mismatch, text() + " do not meet. Fix: start the second where the first ends.");
     }
-    if (first.ranks_per_node() != next.ranks_per_node()) {
-        raise(ErrorCode::mismatch, text() + " are relayed differently. Fix: join direct plans, then relay the result.");
+    if (first.ranks_per_node_ != next.ranks_per_node_) {
+        raise(ErrorCode::mismatch,
+              text() + " travel differently (relayed, one-shot). Fix: join direct plans, then relay the result.");
     }
     auto const rounds = [](Plan<> const& plan) {
         Steps const steps = plan.steps();

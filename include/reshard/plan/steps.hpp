@@ -13,7 +13,8 @@
 /// R, S -> P     | fill, exchange source -> destination: what only this rank's place needs
 /// P -> S        | exchange source -> scratch: the addends of the rank's shard; fold scratch -> destination; both
 ///               | chunk by chunk (plan/fold_chunks.hpp)
-/// P -> R        | the same of a share of it, and exchange destination -> destination: the folded shares
+/// P -> R        | the same of a share of it, and exchange destination -> destination: the folded shares; as a
+///               | one-shot fold, the same of all of it
 /// P(a) -> P(b)  | fill, and exchange and fold of a share
 /// across meshes | the fold goes scratch -> scratch on the source's mesh, the exchange scratch -> destination
 /// relayed       | the last exchange in two: source or destination -> destination, destination -> destination
@@ -143,7 +144,7 @@ struct PlanValue {
     planning::Steps (*steps)(PlanValue const& plan);
     bool across = false;
     Kind kind = Kind::collective;
-    Index ranks_per_node = 0;
+    Index ranks_per_node = 0;  ///< of relays; or one_shot
 };
 // Defined by plan/plan.ipp.
 [[nodiscard]] planning::Steps steps_within(PlanValue const& plan);   ///< on one mesh

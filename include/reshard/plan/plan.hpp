@@ -68,7 +68,7 @@ void digest(Digest& digest, DynamicDistribution const& distribution);
 
 struct RelayPlanning;  // plan/relay.hpp
 /// In place of ranks_per_node: every rank folds what it needs.
-inline constexpr Index one_shot = -1;
+inline constexpr Index folds_one_shot = -1;
 
 }  // namespace detail
 
@@ -127,7 +127,7 @@ public:
     /// Faster for tensors of a few KiB, where an exchange costs more to start than to carry out. The same bits. Plans
     /// that spread no fold stay as they are.
     [[nodiscard]] constexpr Plan one_shot_fold() const noexcept {
-        return Plan(from_, to_, across_, detail::one_shot, nullptr);
+        return Plan(from_, to_, across_, detail::folds_one_shot, nullptr);
     }
 
     [[nodiscard]] constexpr Kind kind() const noexcept { return kind_; }
@@ -223,7 +223,7 @@ private:
     From from_;
     To to_;
     StepsMaker relayed_;           ///< null: directly
-    std::int32_t ranks_per_node_;  ///< or one_shot
+    std::int32_t ranks_per_node_;  ///< or folds_one_shot
     bool across_;
     Kind kind_;
 };

@@ -68,7 +68,7 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
         // from elsewhere (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
         Refinement middle(outline.needed().distribution, &plan.from, outline.needed().owner);
         bool spread = false;
-        for (int axis = 0; axis < plan.from.mesh().axes() && plan.ranks_per_node != one_shot; ++axis) {
+        for (int axis = 0; axis < plan.from.mesh().axes() && plan.ranks_per_node != folds_one_shot; ++axis) {
             if (!plan.to.signature()[axis].is_replicate() || plan.from.mesh().extent(axis) == 1) continue;
             bool const copied = plan.from.signature()[axis].is_replicate();
             if (copied && (outline.addends() < 2 || (outline.addends() == 2 && middle.holds_all()))) continue;

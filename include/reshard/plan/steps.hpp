@@ -144,7 +144,7 @@ struct PlanValue {
     planning::Steps (*steps)(PlanValue const& plan);
     bool across = false;
     Kind kind = Kind::collective;
-    Index ranks_per_node = 0;  ///< of relays; or one_shot
+    Index ranks_per_node = 0;  ///< of relays; or folds_one_shot
 };
 // Defined by plan/plan.ipp.
 [[nodiscard]] planning::Steps steps_within(PlanValue const& plan);   ///< on one mesh

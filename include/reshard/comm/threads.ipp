@@ -63,13 +63,7 @@ RESHARD_INLINE ThreadCommunicator ThreadCommunicator::split(int colour, int key)
     return {std::move(child), place};
 }
 RESHARD_INLINE void ThreadCommunicator::abort(ErrorCode code, std::string_view reason) noexcept {
-    try {
-        team().family()->poison({code == ErrorCode::none ? ErrorCode::user : code, team().member(rank()),
-                                 std::string(reason), engine_->team().get(), rank(), rank()});
-    } catch (...) {  // no memory for the text: the others still learn who
-        team().family()->poison(
-            {ErrorCode::out_of_memory, team().member(rank()), {}, engine_->team().get(), rank(), rank()});
-    }
+    team().poison(code, team().member(rank()), rank(), rank(), reason);
 }
 RESHARD_INLINE std::vector<int> ThreadCommunicator::ranks_like(int colour) {
     if (colour < 0) return {rank()};
@@ -157,8 +151,8 @@ RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& optio
             threads.emplace_back([&, r] { run_rank(team, r, call, body, ends[static_cast<std::size_t>(r)]); });
         }
     } catch (...) {
-        team->family()->poison({ErrorCode::out_of_memory, static_cast<int>(threads.size()),
-                                "its thread could not be started", team.get()});
+        team->poison(ErrorCode::out_of_memory, static_cast<int>(threads.size()), -1, -1,
+                     "its thread could not be started");
         join_all();
         throw;
     }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/failure_record.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -56,19 +57,6 @@ struct StreamHead {
     StreamCall call = StreamCall::exchange;
     std::uint32_t count = 0;  ///< of transfers
     std::uint64_t bytes = 0;  ///< after the head
-};
-
-/// What is said on the control channel, once.
-struct StreamRecord {
-    ErrorCode code = ErrorCode::none;
-    std::int32_t rank = -1;  ///< whose failure it is: of the outermost communicator
-    std::int32_t first = -1;
-    std::int32_t second = -1;  ///< these two ranks of that group get the error itself, all others PeerFailed
-    std::uint64_t group = 0;
-    std::uint64_t length = 0;
-    char reason[472] = {};
-
-    [[nodiscard]] std::string_view said() const noexcept { return {reason, static_cast<std::size_t>(length)}; }
 };
 
 /// One call of a group: a message to every other rank, and one from each.
@@ -134,11 +122,12 @@ private:
         std::size_t body_read = 0;
         Message early;
         StreamRound const* writer = nullptr;  ///< a message of that round has gone in part
-        StreamRecord record;
+        FailureRecord record;                 ///< what is said on the control channel, once
         std::size_t record_read = 0;
         bool closed = false;
     };
 
+    [[nodiscard]] bool failed() const noexcept { return failure_.code != 0; }
     [[nodiscard]] Peer& peer(int rank) noexcept { return peers_[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] bool move_all(StreamRound& waiting);
     [[nodiscard]] bool write(StreamRound& round);
@@ -153,8 +142,8 @@ private:
     std::vector<Peer> peers_;
     std::vector<StreamRound*> under_way_;
     std::map<std::pair<std::uint64_t, int>, Message> early_;  ///< by group and rank: at most one call ahead
-    StreamRecord failure_;
-    bool told_ = false;  ///< this rank has thrown the error itself, or had no part in it
+    FailureRecord failure_;
+    bool told_ = false;  ///< this rank has thrown the error itself
 };
 
 }  // namespace detail

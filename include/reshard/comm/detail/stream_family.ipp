@@ -43,9 +43,8 @@ RESHARD_INLINE detail::StreamFamily::StreamFamily(std::unique_ptr<transport::Str
 
 RESHARD_INLINE void detail::StreamFamily::poison(ErrorCode code, std::string_view reason, std::uint64_t group,
                                                  int first, int second) noexcept {
-    if (failure_.code != ErrorCode::none) return;
-    failure_ = {code, streams_->rank(), first, second, group, std::min(reason.size(), sizeof failure_.reason), {}};
-    std::memcpy(failure_.reason, reason.data(), static_cast<std::size_t>(failure_.length));
+    if (failed()) return;
+    failure_ = failure_record(code, streams_->rank(), group, first, second, reason);
     told_ = true;
     tell();
 }
@@ -66,7 +65,7 @@ RESHARD_INLINE void detail::StreamFamily::fail(ErrorCode code, std::string const
     raise(code, reason);
 }
 RESHARD_INLINE void detail::StreamFamily::hear() noexcept {
-    for (int r = 0; r < streams_->size() && failure_.code == ErrorCode::none; ++r) {
+    for (int r = 0; r < streams_->size() && !failed(); ++r) {
         if (r == streams_->rank()) continue;
         Peer& from = peer(r);
         auto const bytes = std::as_writable_bytes(std::span(&from.record, 1)).subspan(from.record_read);
@@ -80,12 +79,9 @@ RESHARD_INLINE void detail::StreamFamily::hear() noexcept {
     }
 }
 RESHARD_INLINE void detail::StreamFamily::check(StreamRound const& round) {
-    if (failure_.code == ErrorCode::none) return;
+    if (!failed()) return;
     under_way_.clear();
-    bool const concerned =
-        failure_.group == round.id() && (failure_.first == round.me() || failure_.second == round.me());
-    if (concerned && !std::exchange(told_, true)) raise(failure_.code, std::string(failure_.said()));
-    raise(ErrorCode::peer_failed, concat("reshard::streams: rank ", failure_.rank, " failed: ", failure_.said()));
+    raise_failure(failure_, "reshard::streams", round.me(), round.id(), false, told_);
 }
 RESHARD_INLINE void detail::StreamFamily::begin(StreamRound& round) {
     under_way_.push_back(&round);

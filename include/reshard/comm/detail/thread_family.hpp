@@ -4,8 +4,8 @@
 /// \depends core, comm/thread_options.hpp, <atomic>, <chrono>, <memory>, <mutex>, <vector>.
 #pragma once
 
+#include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/thread_options.hpp>
-#include <reshard/core/error.hpp>
 
 #include <atomic>   // atomic
 #include <chrono>   // steady_clock
@@ -31,16 +31,6 @@ inline void relax() noexcept {
 #endif
 }
 
-/// The first thing that went wrong. Later ones are consequences, or at least come too late to matter.
-struct ThreadFailure {
-    ErrorCode code = ErrorCode::none;
-    int rank = -1;  ///< who failed, counted in the whole family
-    std::string reason;
-    void const* team = nullptr;  ///< where: the ranks of this team may share the error itself, see `first`, `second`
-    int first = -1;              ///< a mismatch belongs to these two ranks of the team; both -1: to all of them
-    int second = -1;
-};
-
 /// Somebody to wake when something happens to the family.
 class Sleeper {
 public:
@@ -65,17 +55,18 @@ public:
     [[nodiscard]] unsigned alarms() const noexcept { return alarms_.load(std::memory_order_seq_cst); }
     [[nodiscard]] bool poisoned() const noexcept { return poisoned_.load(std::memory_order_seq_cst); }
     /// \pre poisoned(). Never changes again.
-    [[nodiscard]] ThreadFailure const& failure() const noexcept { return failure_; }
+    [[nodiscard]] FailureRecord const& failure() const noexcept { return failure_; }
     /// Everything `rank` ever did is visible to who reads true.
     [[nodiscard]] bool returned(int rank) const noexcept {
         return returned_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
     }
 
-    void poison(ThreadFailure failure) noexcept {
+    /// Unless somebody has failed before: later failures are consequences, or come too late to matter.
+    void poison(FailureRecord const& failure) noexcept {
         {
             std::lock_guard const lock(mutex_);
             if (poisoned_.load(std::memory_order_relaxed)) return;
-            failure_ = std::move(failure);
+            failure_ = failure;
             poisoned_.store(true, std::memory_order_seq_cst);
         }
         sound_alarm();
@@ -110,7 +101,7 @@ private:
     int spins_;
     std::mutex mutex_;
     std::vector<std::weak_ptr<Sleeper>> sleepers_;
-    ThreadFailure failure_;
+    FailureRecord failure_;
     alignas(no_false_sharing) std::atomic<unsigned> alarms_{0};
     std::atomic<bool> poisoned_{false};
 };

@@ -112,34 +112,30 @@ public:
         for (int r = 0; r < size(); ++r) {
             if (!family_->returned(member(r))) continue;
             if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
-            family_->poison({ErrorCode::peer_failed, member(r),
-                             concat("rank ", r,
-                                    " returned while others wait for it. Fix: make every rank "
-                                    "take part in every collective call."),
-                             this});
+            poison(ErrorCode::peer_failed, member(r), -1, -1,
+                   concat("rank ", r,
+                          " returned while others wait for it. Fix: make every rank take part in every collective "
+                          "call."));
             raise_failure(me, true);
         }
     }
 
     // ---- Failure ---------------------------------------------------------------------------------------------
 
+    /// `who` of the family has failed; `first` and `second` of the team, or -1, may share the error itself.
+    void poison(ErrorCode code, int who, int first, int second, std::string_view reason) noexcept {
+        family_->poison(failure_record(code, who, scope(), first, second, reason));
+    }
     /// Throws the family's failure as `me` must see it. \pre the family is poisoned.
     [[noreturn]] void raise_failure(int me, bool waiting) const {
-        ThreadFailure const& failure = family_->failure();
-        bool const everyone = failure.first < 0 && failure.second < 0;
-        bool const ours = everyone || failure.first == me || failure.second == me;
-        if (waiting && failure.team == this && ours &&
-            (failure.code == ErrorCode::mismatch || failure.code == ErrorCode::deadline)) {
-            raise(failure.code, failure.reason);
-        }
-        raise(ErrorCode::peer_failed,
-              concat("reshard::ThreadCommunicator: rank ", failure.rank, " failed: ", failure.reason));
+        bool reported = !waiting;  // who comes later hears of it as PeerFailed
+        detail::raise_failure(family_->failure(), "reshard::ThreadCommunicator", me, scope(), waiting, reported);
     }
     void check_alive(int me) const {
         if (family_->poisoned()) raise_failure(me, false);
     }
     [[noreturn]] void raise_mismatch(int me, int first, int second, std::string reason) {
-        family_->poison({ErrorCode::mismatch, member(me), reason, this, first, second});
+        poison(ErrorCode::mismatch, member(me), first, second, reason);
         raise(ErrorCode::mismatch, std::move(reason));
     }
 
@@ -179,20 +175,16 @@ public:
         if (family_->poisoned()) raise_failure(me, true);
     }
     /// `me` has waited for too long, for something that is no rank.
-    [[noreturn]] void raise_deadline(int me, std::string text) {
-        family_->poison({ErrorCode::deadline, member(me), std::move(text), this, me, me});
+    [[noreturn]] void raise_deadline(int me, std::string_view text) {
+        poison(ErrorCode::deadline, member(me), me, me, text);
         raise_failure(me, true);
     }
 
 private:
+    /// Failures name the team by its place in memory.
+    [[nodiscard]] std::uint64_t scope() const noexcept { return reinterpret_cast<std::uintptr_t>(this); }
     void abandon(int me, char const* reason) noexcept {
-        if (!family_->poisoned()) {
-            try {
-                family_->poison({ErrorCode::user, member(me), reason, this, me, me});
-            } catch (...) {  // no memory for the text
-                family_->poison({ErrorCode::out_of_memory, member(me), {}, this, me, me});
-            }
-        }
+        poison(ErrorCode::user, member(me), me, me, reason);
         for (int r = 0; r < size(); ++r) {
             while (r != me && seat(r).reading.load(std::memory_order_seq_cst)) std::this_thread::yield();
         }
@@ -230,7 +222,7 @@ private:
             concat("reshard::ThreadCommunicator: waited ", static_cast<Index>(family_->options().deadline.count()),
                    " ms in ", name(seat(me).call), " for rank ", missing,
                    ". Fix: find out why it does not come, or raise ThreadOptions::deadline.");
-        family_->poison({ErrorCode::deadline, member(rank), std::move(text), this});
+        poison(ErrorCode::deadline, member(rank), -1, -1, text);
         raise_failure(me, true);
     }
 

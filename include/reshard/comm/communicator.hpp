@@ -31,6 +31,14 @@ struct Traffic {
     Index bytes_received = 0;
     Index bytes_local = 0;
 
+    constexpr Traffic& operator+=(Traffic const& more) noexcept {
+        messages_sent += more.messages_sent;
+        bytes_sent += more.bytes_sent;
+        messages_received += more.messages_received;
+        bytes_received += more.bytes_received;
+        bytes_local += more.bytes_local;
+        return *this;
+    }
     [[nodiscard]] friend constexpr Traffic operator-(Traffic const& later, Traffic const& earlier) noexcept {
         return {later.messages_sent - earlier.messages_sent, later.bytes_sent - earlier.bytes_sent,
                 later.messages_received - earlier.messages_received, later.bytes_received - earlier.bytes_received,

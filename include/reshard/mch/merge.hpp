@@ -68,10 +68,6 @@ public:
 
     /// How many keys repeat the one before them in the merge. 0 before order().
     [[nodiscard]] Index duplicates() const noexcept { return duplicates_; }
-    /// The run of each entry, in merged order; dropped ones have `dropped_bit` set. Empty before order().
-    [[nodiscard]] std::span<std::uint16_t const> runs_in_order() const noexcept {
-        return {order_, order_ != nullptr ? static_cast<std::size_t>(entries_) : 0};
-    }
     static constexpr std::uint16_t dropped_bit = 0x8000;
 
     /// Calls f(position, run, row) for every entry in merged order, dropped ones included. One thread.

@@ -518,16 +518,16 @@ TEST_SUITE("comm/nccl") {
         CHECK(other.seat(2).entered.load() == 77);
         CHECK(third.seat(2).entered.load() == 0);
         detail::FailureRecord heard;
-        CHECK_FALSE(other.heard(heard));
+        CHECK_FALSE(other.failure().heard(heard));
         detail::FailureRecord first = detail::failure_record(ErrorCode::io, 1, 5, -1, -1, std::string(2000, 'x'));
         detail::FailureRecord second = detail::failure_record(ErrorCode::user, 2, 5, -1, -1, "later");
-        one.tell(first);
-        other.tell(second);
+        one.failure().tell(first);
+        other.failure().tell(second);
         CHECK(second.rank == 1);
         CHECK(std::string(second.reason) == std::string(999, 'x'));
-        CHECK(other.heard(heard));
+        CHECK(other.failure().heard(heard));
         CHECK(heard.code == static_cast<int>(ErrorCode::io));
-        CHECK_FALSE(third.heard(heard));
+        CHECK_FALSE(third.failure().heard(heard));
         one.forget_name();
         detail::NcclBoard late(number, 3);  // a name that is free again
         CHECK(late.seat(2).entered.load() == 0);

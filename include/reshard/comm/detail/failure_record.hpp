@@ -7,6 +7,9 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
+#include <sched.h>
+
+#include <atomic>     // atomic
 #include <chrono>     // steady_clock
 #include <cstring>    // memcpy
 #include <exception>  // uncaught_exceptions
@@ -31,6 +34,32 @@ struct FailureRecord {
     std::memcpy(failure.reason, reason.data(), smaller(reason.size(), sizeof(failure.reason) - 1));
     return failure;
 }
+
+/// The first failure, in memory that processes share and that is zero before.
+struct SharedFailure {
+    std::atomic<std::uint32_t> state;  ///< 0: all is well; 1: somebody writes; 2: written
+    FailureRecord record;
+
+    /// Whether anybody has failed; then `failure` is what failed first.
+    [[nodiscard]] bool heard(FailureRecord& failure) const noexcept {
+        if (state.load(std::memory_order_seq_cst) == 0) return false;
+        constexpr int patience = 100'000;  // whoever writes it may die
+        for (int turn = 0; turn < patience && state.load(std::memory_order_acquire) == 1; ++turn) sched_yield();
+        std::memcpy(&failure, &record, sizeof failure);
+        return true;
+    }
+    /// Whether `failure` is the first; else it becomes what was.
+    bool tell(FailureRecord& failure) noexcept {
+        std::uint32_t none = 0;
+        if (!state.compare_exchange_strong(none, 1, std::memory_order_seq_cst)) {
+            static_cast<void>(heard(failure));
+            return false;
+        }
+        std::memcpy(&record, &failure, sizeof failure);
+        state.store(2, std::memory_order_seq_cst);
+        return true;
+    }
+};
 
 /// How a rank has left a communicator, in a word that others look at.
 enum class Departure : std::uint32_t { none, returned, thrown };

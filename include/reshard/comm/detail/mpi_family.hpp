@@ -55,13 +55,7 @@ public:
     /// Whether the family has failed. Cheap: looks at shared memory, and rarely at messages.
     [[nodiscard]] bool hear(bool thoroughly = false) noexcept {
         if (poisoned_) return true;
-        if (node_ && node_->header().failure_state.load(std::memory_order_seq_cst) != 0) {
-            while (node_->header().failure_state.load(std::memory_order_acquire) == 1 && !is_late_to_write())
-                sched_yield();
-            failure_ = node_->header().failure;
-            poisoned_ = true;
-            return true;
-        }
+        if (node_ && node_->header().failure.heard(failure_)) return poisoned_ = true;
         // Looking for messages is also what drives MPI: messages it holds back for a full queue move on.
         if (!thoroughly && ++hearings_ % 32 != 0) return false;
         int waiting = 0;
@@ -149,9 +143,6 @@ private:
         static std::atomic<std::uint64_t> count{0};
         return count;
     }
-    /// Whoever claimed the record died before it was written.
-    [[nodiscard]] bool is_late_to_write() noexcept { return ++yields_ > 100000; }
-
     [[nodiscard]] bool receive(FailureRecord& letter) noexcept {
         return MPI_Recv(&letter, static_cast<int>(sizeof(letter)), MPI_BYTE, MPI_ANY_SOURCE, tag, control_,
                         MPI_STATUS_IGNORE) == MPI_SUCCESS;
@@ -161,17 +152,7 @@ private:
     bool record(FailureRecord const& failure) noexcept {
         failure_ = failure;
         poisoned_ = true;
-        if (!node_) return true;
-        MpiNodeHeader& header = node_->header();
-        std::uint32_t none = 0;
-        if (header.failure_state.compare_exchange_strong(none, 1, std::memory_order_seq_cst)) {
-            header.failure = failure;
-            header.failure_state.store(2, std::memory_order_seq_cst);
-            return true;
-        }
-        while (header.failure_state.load(std::memory_order_acquire) == 1 && !is_late_to_write()) sched_yield();
-        failure_ = header.failure;
-        return false;
+        return !node_ || node_->header().failure.tell(failure_);
     }
 
     MPI_Comm control_;
@@ -183,7 +164,6 @@ private:
     bool poisoned_ = false;
     bool reported_ = false;
     unsigned hearings_ = 0;
-    unsigned yields_ = 0;
     std::vector<MpiSegment> own_;
     std::vector<MpiSegment> peers_;
     std::vector<MpiSegment> reopened_;

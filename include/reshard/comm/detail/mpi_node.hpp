@@ -42,8 +42,7 @@ struct alignas(mpi_seat_alignment) MpiSeat {
 
 struct MpiNodeHeader {
     std::uint64_t nonce = 0;
-    std::atomic<std::uint32_t> failure_state{0};  ///< 0 none, 1 being written, 2 readable
-    FailureRecord failure;
+    SharedFailure failure{};
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free &&

@@ -102,37 +102,12 @@ public:
         return reinterpret_cast<NcclSeat*>(memory_ + sizeof(Header))[rank];
     }
 
-    /// Whether anybody has failed; then `failure` is what failed first.
-    [[nodiscard]] bool heard(FailureRecord& failure) const noexcept {
-        Header const& head = header();
-        for (int turn = 0; turn < 1000000; ++turn) {  // whoever writes it may die
-            std::uint32_t const state = head.state.load(std::memory_order_acquire);
-            if (state == 0) return false;
-            if (state == 2) {
-                std::memcpy(&failure, &head.failure, sizeof(failure));
-                return true;
-            }
-        }
-        return false;
-    }
-    /// Makes `failure` the first, or replaces it by what was.
-    void tell(FailureRecord& failure) noexcept {
-        Header& head = header();
-        std::uint32_t none = 0;
-        if (head.state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) {
-            std::memcpy(&head.failure, &failure, sizeof(failure));
-            head.state.store(2, std::memory_order_release);
-        } else {
-            static_cast<void>(heard(failure));
-        }
-    }
+    [[nodiscard]] SharedFailure& failure() const noexcept { return reinterpret_cast<Header*>(memory_)->failure; }
 
 private:
     struct alignas(128) Header {
-        std::atomic<std::uint32_t> state;  ///< 0: all is well; 1: somebody writes; 2: written
-        FailureRecord failure;
+        SharedFailure failure;
     };
-    [[nodiscard]] Header& header() const noexcept { return *reinterpret_cast<Header*>(memory_); }
 
     std::size_t bytes_;
     int ranks_;

@@ -311,11 +311,7 @@ private:
     }
 
     void settle() noexcept {
-        traffic_.bytes_local += moving_.bytes_local;
-        traffic_.bytes_sent += moving_.bytes_sent;
-        traffic_.bytes_received += moving_.bytes_received;
-        traffic_.messages_sent += moving_.messages_sent;
-        traffic_.messages_received += moving_.messages_received;
+        traffic_ += moving_;
         phase_ = Phase::idle;
     }
 

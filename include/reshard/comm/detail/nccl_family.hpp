@@ -54,14 +54,14 @@ struct NcclFamily {
     bool reported = false;
 
     [[nodiscard]] bool hear() noexcept {
-        if (!poisoned && board) poisoned = board->heard(failure);
+        if (!poisoned && board) poisoned = board->failure().heard(failure);
         return poisoned;
     }
     void poison(FailureRecord const& mine) noexcept {
         if (hear()) return;
         failure = mine;
         poisoned = true;
-        if (board) board->tell(failure);
+        if (board) board->failure().tell(failure);
     }
 };
 

@@ -216,12 +216,7 @@ private:
         static_cast<void>(round_ = inner_.exchange(now_sent_, now_received_));
     }
     void unpack() {
-        Traffic const moved = inner_.traffic() - before_;
-        moving_.bytes_local += moved.bytes_local;
-        moving_.bytes_sent += moved.bytes_sent;
-        moving_.bytes_received += moved.bytes_received;
-        moving_.messages_sent += moved.messages_sent;
-        moving_.messages_received += moved.messages_received;
+        moving_ += inner_.traffic() - before_;
         for (Piece const& piece : arriving_) {
             auto* const at = const_cast<std::byte*>(piece.from.base);
             Receive const& to = piece.to;
@@ -242,11 +237,7 @@ private:
         marked_ = Clock::now();
     }
     void settle() noexcept {
-        traffic_.bytes_local += moving_.bytes_local;
-        traffic_.bytes_sent += moving_.bytes_sent;
-        traffic_.bytes_received += moving_.bytes_received;
-        traffic_.messages_sent += moving_.messages_sent;
-        traffic_.messages_received += moving_.messages_received;
+        traffic_ += moving_;
         stage_ = Stage::idle;
     }
 

@@ -30,7 +30,7 @@ inline void copy_bytes(std::byte const* from, std::byte* to, Index bytes) noexce
 }
 
 inline constexpr Index cache_line = 64;
-inline constexpr std::uintptr_t page = 4096;
+inline constexpr std::uintptr_t copied_page = 4096;  // addresses so far apart look alike to a processor
 
 #if defined(__SSE2__)
 /// One whole line; `to` is aligned to a line, `from` to nothing.
@@ -73,10 +73,11 @@ void stream_rows(std::byte const* const* from, std::byte* const* to, Index bytes
     // Processors take lines at the same place of two pages for one another, and rows often begin so: they are gone
     // through a quarter of a page apart, what is before the first line last.
     Index place[Rows];
-    auto const page_place = [](std::byte const* at) { return reinterpret_cast<std::uintptr_t>(at) % page; };
+    auto const page_place = [](std::byte const* at) { return reinterpret_cast<std::uintptr_t>(at) % copied_page; };
     for (int r = 0; r < Rows; ++r) {
-        std::uintptr_t const wanted = page_place(source[0]) + static_cast<std::uintptr_t>(r) * (page / Rows);
-        auto const lines_ahead = static_cast<Index>((wanted + page - page_place(source[r])) % page) / cache_line;
+        std::uintptr_t const wanted = page_place(source[0]) + static_cast<std::uintptr_t>(r) * (copied_page / Rows);
+        auto const lines_ahead =
+            static_cast<Index>((wanted + copied_page - page_place(source[r])) % copied_page) / cache_line;
         place[r] = lines_ahead < lines ? lines_ahead * cache_line : 0;
     }
     for (Index at = 0; at < end; at += cache_line) {

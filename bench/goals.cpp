@@ -7,6 +7,7 @@
 #include "support/goal_lines.hpp"
 #include "support/include_cost.hpp"
 #include "support/load_case.hpp"
+#include "support/overlap.hpp"
 #include "support/plan_cases.hpp"
 #include "support/row_exchange.hpp"
 #include "support/team.hpp"
@@ -286,6 +287,17 @@ void include_ratio(Goals& goals) {
     goals.at_most("include_ratio", result.ratio, 1.5);
 }
 
+/// What moves while ranks sleep, as those do whose device computes, or compute themselves.
+void overlap_threads(Goals& goals) {
+    Overlap found;
+    TeamClock clock(overlapping_ranks);
+    run_on_threads(overlapping_ranks, [&](ThreadCommunicator& comm) {
+        Overlap const mine = overlap_of(comm, clock);
+        if (comm.rank() == 0) found = mine;
+    });
+    print_overlap(goals, found, "overlap_threads", "overlap_threads_busy");
+}
+
 struct Goal {
     char const* name;
     void (*measure)(Goals&);
@@ -301,6 +313,7 @@ constexpr Goal all_goals[] = {
     {"simulate_ms_1m", simulate_ms_1m},
     {"view_vs_redundant_scatter", view_vs_redundant_scatter},
     {"include_ratio", include_ratio},
+    {"overlap_threads", overlap_threads},
 };
 
 }  // namespace

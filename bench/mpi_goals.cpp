@@ -11,6 +11,7 @@
 #include "support/mpi_clock.hpp"
 #include "support/mpi_collectives.hpp"
 #include "support/mpi_rows.hpp"
+#include "support/overlap.hpp"
 #if RESHARD_HAS_SCALAPACK
 #include "support/scalapack.hpp"
 #endif
@@ -19,8 +20,9 @@
 
 #include <unistd.h>  // usleep
 
-#include <cmath>     // exp, log
-#include <optional>  // optional
+#include <algorithm>  // equal, fill_n
+#include <cmath>      // exp, log
+#include <optional>   // optional
 #include <string>
 #include <vector>
 
@@ -316,35 +318,42 @@ void wait_asleep() {
     }
 }
 
+/// Calls body(communicator, its MPI_Comm) on the first ranks; the others sleep meanwhile.
+template <class Body>
+void among_the_first(Bench& bench, int ranks, Body&& body) {
+    int const part = bench.comm.rank() < ranks ? 0 : MPI_UNDEFINED;
+    MPI_Comm world = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, part, bench.comm.rank(), &world);
+    if (world != MPI_COMM_NULL) {
+        {
+            MpiCommunicator comm(world);
+            body(comm, world);
+        }
+        MPI_Comm_free(&world);
+    }
+    wait_asleep();
+}
+
 void view_vs_redundant_scatter(Bench& bench) {
     auto const list = demo::model_list(demo::qwen2_5_0_5b());
     if (bench.speaks()) std::printf("Qwen2.5-0.5B from files in the page cache, (n):(S0), the least of both:\n");
     SharedCheckpoint const files(bench, list);
     double least = 1e9;
     for (int ranks : {2, ranks_wanted}) {
-        int const part = bench.comm.rank() < ranks ? 0 : MPI_UNDEFINED;
-        MPI_Comm world = MPI_COMM_NULL;
-        MPI_Comm_split(MPI_COMM_WORLD, part, bench.comm.rank(), &world);
-        if (world != MPI_COMM_NULL) {
-            {
-                MpiCommunicator comm(world);
-                MpiClock clock(world);
-                Loader<MpiCommunicator> loader(comm, files.path(), list);
-                auto const redundant = [&] { loader.redundant_scatter(); };
-                auto const every = [&] { loader(EveryRankReads{}); };
-                bool const right = on_all_ranks(loader.is_right(redundant) && loader.is_right(every), world);
-                Paired const result = paired([&] { return clock(redundant); }, [&] { return clock(every); });
-                if (bench.speaks()) {
-                    std::printf("  %d ranks: redundant scatter %.0f ms, every rank reads %.0f ms, ratio %.2f%s\n",
-                                ranks, 1e3 * result.first, 1e3 * result.second, result.ratio,
-                                right ? "" : "  WRONG RESULT");
-                    std::fflush(stdout);
-                }
-                least = smaller(least, right ? result.ratio : 0);
+        among_the_first(bench, ranks, [&](MpiCommunicator& comm, MPI_Comm world) {
+            MpiClock clock(world);
+            Loader<MpiCommunicator> loader(comm, files.path(), list);
+            auto const redundant = [&] { loader.redundant_scatter(); };
+            auto const every = [&] { loader(EveryRankReads{}); };
+            bool const right = on_all_ranks(loader.is_right(redundant) && loader.is_right(every), world);
+            Paired const result = paired([&] { return clock(redundant); }, [&] { return clock(every); });
+            if (bench.speaks()) {
+                std::printf("  %d ranks: redundant scatter %.0f ms, every rank reads %.0f ms, ratio %.2f%s\n", ranks,
+                            1e3 * result.first, 1e3 * result.second, result.ratio, right ? "" : "  WRONG RESULT");
+                std::fflush(stdout);
             }
-            MPI_Comm_free(&world);
-        }
-        wait_asleep();
+            least = smaller(least, right ? result.ratio : 0);
+        });
     }
     bench.goals.at_least("view_vs_redundant_scatter_mpi", least, 1.2);
 }
@@ -379,7 +388,7 @@ void moe_batched_vs_single_32(Bench& bench) { moe_batched_vs_single(bench, "moe_
 // ---- What MPI has a call for --------------------------------------------------------------------------------------
 
 void beside_collective(Bench& bench, char const* goal, char const* worst, CollectiveCase const& one) {
-    BesideMpi const found = beside_mpi(bench.comm, bench.clock, one);
+    BesideMpi const found = beside_mpi(bench.comm, MPI_COMM_WORLD, one);
     bench.goals.at_least(goal, found.mean, 1.8);
     bench.goals.at_least(worst, found.worst, 1.0);
 }
@@ -391,6 +400,77 @@ void reduce_scatter_vs_mpi(Bench& bench) {
 }
 void allgather_vs_mpi(Bench& bench) {
     beside_collective(bench, "allgather_vs_mpi", "allgather_vs_mpi_worst", allgather);
+}
+
+/// What a step of training exchanges: gradients, summed and cut, in buckets of a layer's size; then the weights, whole
+/// again. Beside it a call per bucket, as one writes it by hand.
+void gradient_step(Bench& bench) {
+    constexpr int layers = 24;
+    constexpr int width = 384;
+    constexpr int elements = 12 * width * width;  // attention and a feed-forward net four times as wide
+    Mesh const mesh{ranks_wanted};
+    auto const of = [&](char const* placements) { return distribution(mesh, Shape{elements}, placements); };
+    Plan<> const reduce = plan(of("P+"), of("S0"));
+    Plan<> const gather = plan(of("S0"), of("R"));
+    Index const part = elements / ranks_wanted;
+    Tensor<float> gradients(DynamicShape(Shape{layers, elements}));
+    Tensor<float> shards(DynamicShape(Shape{layers, part}));
+    Tensor<float> weights(DynamicShape(Shape{layers, elements}));
+    Tensor<float> theirs(DynamicShape(Shape{layers, elements}));
+    for (Index i = 0; i < gradients.size(); ++i) {
+        gradients.data()[i] = static_cast<float>((i + bench.comm.rank()) % 1000);  // sums are exact in any order
+    }
+    std::vector<PreparedPlan> jobs;
+    for (int layer = 0; layer < layers; ++layer) {
+        TensorView<float> const shard(shards.data() + layer * part, Shape{part});
+        jobs.push_back(prepare(reduce, bench.comm,
+                               TensorView<float>(gradients.data() + Index{layer} * elements, Shape{elements}), shard));
+        jobs.push_back(prepare(gather, bench.comm, shard,
+                               TensorView<float>(weights.data() + Index{layer} * elements, Shape{elements})));
+    }
+    auto const ours = [&] {
+        for (int layer = layers - 1; layer >= 0; --layer) jobs[static_cast<std::size_t>(2 * layer)].run();
+        for (int layer = 0; layer < layers; ++layer) jobs[static_cast<std::size_t>(2 * layer + 1)].run();
+    };
+    auto const by_hand = [&] {
+        for (int layer = layers - 1; layer >= 0; --layer) {
+            MPI_Reduce_scatter_block(gradients.data() + Index{layer} * elements, shards.data() + layer * part,
+                                     static_cast<int>(part), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        }
+        for (int layer = 0; layer < layers; ++layer) {
+            MPI_Allgather(shards.data() + layer * part, static_cast<int>(part), MPI_FLOAT,
+                          theirs.data() + Index{layer} * elements, static_cast<int>(part), MPI_FLOAT, MPI_COMM_WORLD);
+        }
+    };
+    by_hand();
+    std::fill_n(shards.data(), shards.size(), 0.0F);
+    ours();
+    bool const right =
+        on_all_ranks(std::equal(weights.data(), weights.data() + weights.size(), theirs.data()), MPI_COMM_WORLD);
+    Paired const pair = paired([&] { return bench.clock(by_hand); }, [&] { return bench.clock(ours); });
+    print_pair(bench, "a step: MPI_Reduce_scatter, _Allgather", 2.0 * static_cast<double>(gradients.size()) * 4, pair,
+               right);
+    bench.goals.at_least("gradient_step", right ? pair.ratio : 0, 1.3);
+}
+
+// ---- Two ranks, a core each -----------------------------------------------------------------------------------------
+
+void allreduce_latency_2(Bench& bench) {
+    double ratio = 0;
+    among_the_first(bench, 2, [&](MpiCommunicator& comm, MPI_Comm world) {
+        ratio = beside_mpi(comm, world, allreduce, {1 << 10, 20'000});
+    });
+    bench.goals.at_least("allreduce_latency_2", ratio, 0.9);
+}
+
+/// What moves while ranks sleep, as those do whose device computes, or compute themselves.
+void overlap_mpi(Bench& bench) {
+    Overlap found;
+    among_the_first(bench, overlapping_ranks, [&](MpiCommunicator& comm, MPI_Comm world) {
+        MpiClock clock(world);
+        found = overlap_of(comm, clock);
+    });
+    if (bench.speaks()) print_overlap(bench.goals, found, "overlap_mpi", "overlap_busy");
 }
 
 struct Goal {
@@ -413,6 +493,9 @@ constexpr Goal all_goals[] = {
     {"allreduce_vs_mpi", allreduce_vs_mpi},
     {"reduce_scatter_vs_mpi", reduce_scatter_vs_mpi},
     {"allgather_vs_mpi", allgather_vs_mpi},
+    {"gradient_step", gradient_step},
+    {"allreduce_latency_2", allreduce_latency_2},
+    {"overlap_mpi", overlap_mpi},
 };
 
 }  // namespace

@@ -8,5 +8,6 @@
 #include <reshard/exec/batch.ipp>
 #include <reshard/exec/collectives.ipp>
 #include <reshard/exec/prepare.ipp>
+#include <reshard/exec/progress_thread.ipp>
 #include <reshard/exec/redistribute.ipp>
 #include <reshard/exec/sync.ipp>

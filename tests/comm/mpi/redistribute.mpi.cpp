@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/exec/progress_thread.hpp>
 #include <reshard/exec/redistribute.hpp>
 
 #include "support/fake_cuda.hpp"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -105,6 +107,34 @@ TEST_SUITE("comm/mpi") {
                 random_transition<std::int64_t>(comm, seed, {Reduce::sum, Reduce::min, Reduce::bxor}, false);
                 random_transition<BFloat16>(comm, seed, {Reduce::sum, Reduce::max}, false);
                 random_transition<std::uint8_t>(comm, seed, {Reduce::sum}, true);
+            }
+        }
+    }
+
+    TEST_CASE("a progress thread carries out runs to their end, on every path") {
+        for (int ranks_per_node : {0, 1, 2}) {
+            CAPTURE(ranks_per_node);
+            MpiOptions options;
+            options.ranks_per_node = ranks_per_node;
+            MpiCommunicator comm(MPI_COMM_WORLD, options);
+            int const ranks = comm.size();
+            DynamicShape const shape = Shape{Index{300} * ranks};
+            auto const of = [&](char const* placement) { return distribution(Mesh{ranks}, shape, placement); };
+            std::vector<int> addends(static_cast<std::size_t>(shape.size()), comm.rank() + 1);
+            std::vector<int> part(300);
+            std::vector<int> sums(addends.size());
+            auto reduce = prepare(plan(of("P+"), of("S0")), comm, TensorView<int>(addends.data(), shape),
+                                  TensorView<int>(part.data(), Shape{300}));
+            auto gather = prepare(plan(of("S0"), of("R")), comm, TensorView<int>(part.data(), Shape{300}),
+                                  TensorView<int>(sums.data(), shape));
+            ProgressThread progress;
+            for (int round = 0; round < 3; ++round) {
+                std::fill(sums.begin(), sums.end(), 0);
+                BackgroundRun first = progress.start(reduce);
+                BackgroundRun const second = progress.start(gather);
+                while (!second.test()) std::this_thread::sleep_for(1ms);
+                first.wait();
+                CHECK(sums == std::vector<int>(sums.size(), ranks * (ranks + 1) / 2));
             }
         }
     }

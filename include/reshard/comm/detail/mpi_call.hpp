@@ -38,6 +38,20 @@ inline void mpi_check(int code, std::string_view call, int peer = -1) {
 }
 [[nodiscard]] inline bool mpi_is_usable() noexcept { return mpi_is_initialised() && !mpi_is_finalised(); }
 
+/// Throws TransportError in a thread that may not call MPI.
+inline void check_mpi_thread() {
+    int level = MPI_THREAD_SINGLE;
+    int is_main = 0;
+    mpi_check(MPI_Query_thread(&level), "MPI_Query_thread");
+    mpi_check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
+    if (level < MPI_THREAD_SERIALIZED && is_main == 0) {
+        raise(ErrorCode::transport,
+              "reshard::MpiCommunicator: this is not the thread that initialised MPI, and MPI "
+              "was initialised for that one alone. Fix: ask MPI_Init_thread for "
+              "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE.");
+    }
+}
+
 /// What must hold before MPI may be asked for anything. Throws TransportError.
 inline void check_mpi_environment(MPI_Comm comm) {
     if (!mpi_is_initialised()) {
@@ -55,16 +69,7 @@ inline void check_mpi_environment(MPI_Comm comm) {
               "reshard::MpiCommunicator: MPI_COMM_NULL is no communicator. Fix: only the ranks "
               "inside a group may wrap it.");
     }
-    int level = MPI_THREAD_SINGLE;
-    int is_main = 0;
-    mpi_check(MPI_Query_thread(&level), "MPI_Query_thread");
-    mpi_check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
-    if (level < MPI_THREAD_SERIALIZED && is_main == 0) {
-        raise(ErrorCode::transport,
-              "reshard::MpiCommunicator: this is not the thread that initialised MPI, and MPI "
-              "was initialised for that one alone. Fix: ask MPI_Init_thread for "
-              "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE.");
-    }
+    check_mpi_thread();
     int is_inter = 0;
     mpi_check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
     if (is_inter != 0) {

@@ -11,7 +11,7 @@
 
 #include <algorithm>  // count, min
 #include <cstring>    // memcpy
-#include <thread>     // hardware_concurrency
+#include <thread>     // hardware_concurrency, sleep_for
 
 namespace reshard::inline v0::detail {
 
@@ -78,6 +78,7 @@ public:
 
     /// Every collective call starts here.
     void enter(MpiCall call) {
+        check_mpi_thread();
         // Thoroughly where peers are far: who has failed may have given up memory that this call would have MPI use.
         if (family_->hear(greetings_.any_far())) raise_failure(false);
         listen();
@@ -121,6 +122,11 @@ public:
             sched_yield();
             if (idle % 16 != 0) continue;
             auto const now = Clock::now();
+            // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
+            if (now - since >= std::chrono::milliseconds(2)) {
+                std::this_thread::sleep_for(
+                    std::min<Clock::duration>((now - since) / 64, std::chrono::milliseconds(1)));
+            }
             if (now - looked < pause) continue;
             looked = now;
             listen();

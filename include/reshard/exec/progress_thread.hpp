@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/progress_thread.hpp
+/// \brief  ProgressThread: prepared plans are carried out, to their end, while the rank that started them computes.
+/// \depends exec/prepare.hpp, <thread>. Needs threads and exceptions; not part of the umbrella.
+///
+///     ProgressThread progress;                          // one thread of this rank
+///     auto job = prepare(move, comm, gradient, shard);
+///     BackgroundRun moving = progress.start(job);       // run() begins on that thread
+///     compute();                                        // until wait() the thread has the communicator to itself
+///     moving.wait();
+///
+/// It is for transports that move data with the processor: threads, and MPI within a node or without a network card
+/// that does it. Devices need none, their streams go on by themselves. It costs a thread a rank, which sleeps unless a
+/// plan is under way, and then the processor time that the move takes anyhow: with a core of its own, or one whose
+/// rank waits for a device, the move is hidden; on a busy core it is done at the computation's expense.
+#pragma once
+
+#include <reshard/exec/prepare.hpp>
+
+#include <condition_variable>  // condition_variable
+#include <cstdint>             // uint64_t
+#include <exception>           // exception_ptr
+#include <mutex>               // mutex
+#include <thread>              // thread
+#include <utility>             // exchange
+#include <vector>              // vector
+
+namespace reshard::inline v0 {
+
+class ProgressThread;
+
+/// A run on a progress thread. Move-only; the destructor waits, and keeps an error to itself.
+class [[nodiscard]] BackgroundRun {
+public:
+    BackgroundRun(BackgroundRun&& other) noexcept
+        : progress_(std::exchange(other.progress_, nullptr)), number_(other.number_) {}
+    BackgroundRun& operator=(BackgroundRun&&) = delete;
+    ~BackgroundRun();
+
+    /// Returns when the destination is complete and nobody reads this rank's source any more. Throws what
+    /// RunRequest::wait() throws.
+    void wait();
+    /// Whether wait() would return, or throw, at once.
+    [[nodiscard]] bool test() const;
+
+private:
+    friend class ProgressThread;
+    BackgroundRun(ProgressThread& progress, std::uint64_t number) noexcept : progress_(&progress), number_(number) {}
+
+    ProgressThread* progress_;  ///< null: it has been waited for
+    std::uint64_t number_;
+};
+
+/// One thread that carries out one run after the other, in the order in which they were started; ranks start runs over
+/// one communicator in the same order. Until all of them are over, nothing else is done with that communicator, nor
+/// with others of its family. MPI must have been initialised for MPI_THREAD_SERIALIZED, or for MPI_THREAD_MULTIPLE
+/// where the rank calls MPI itself meanwhile: the run throws TransportError otherwise.
+class ProgressThread {
+public:
+    ProgressThread() : thread_([this] { work(); }) {}
+    ProgressThread(ProgressThread const&) = delete;
+    ProgressThread& operator=(ProgressThread const&) = delete;
+    /// Waits for all that was started.
+    ~ProgressThread();
+
+    /// Begins a run; whatever goes wrong is thrown by its wait(). \pre `job` outlives it and stays where it is.
+    BackgroundRun start(PreparedPlan& job);
+    BackgroundRun start(PreparedPlan&&) = delete;  ///< a run needs what was prepared: give that a name
+
+private:
+    friend class BackgroundRun;
+    struct Failure {
+        std::uint64_t number;
+        std::exception_ptr error;
+    };
+
+    void work();
+    [[nodiscard]] bool is_over(std::uint64_t number);
+    /// Waits for a run; its error, if there was one, which is then forgotten.
+    [[nodiscard]] std::exception_ptr end_of(std::uint64_t number);
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<PreparedPlan*> waiting_;  ///< run `over_` + 1 is the first
+    std::vector<Failure> failures_;       ///< of runs that nobody has waited for
+    std::uint64_t started_ = 0;
+    std::uint64_t over_ = 0;
+    bool stops_ = false;
+    std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED)
+#include <reshard/exec/progress_thread.ipp>
+#endif

@@ -10,7 +10,7 @@
 
 #include <reshard/cuda/work.hpp>
 
-#include <utility>  // move, swap
+#include <utility>  // exchange, move, swap
 
 namespace reshard::inline v0 {
 
@@ -35,9 +35,10 @@ inline constexpr Index most_descents = 1024;
 }
 
 /// How many of the first `diagonal` entries of the merge of a and b come from a, which comes first where keys are
-/// equal.
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr Index merge_path(Index const* a, Index a_count, Index const* b,
-                                                             Index b_count, Index diagonal) noexcept {
+/// equal. `a` and `b`: what has an operator[].
+template <class Keys>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Index merge_path(Keys a, Index a_count, Keys b, Index b_count,
+                                                             Index diagonal) noexcept {
     Index low = larger<Index>(0, diagonal - b_count);
     Index high = smaller(diagonal, a_count);
     while (low < high) {
@@ -55,9 +56,25 @@ struct MergeState {
     Index keys[merge_items];
     std::uint32_t values[merge_items];
 };
+/// A list in shared memory with a gap behind every 128 bytes: threads that each write eight neighbours would otherwise
+/// meet in two of its banks.
+template <class T>
+struct SpacedList {
+    static constexpr Index row = 128 / static_cast<Index>(sizeof(T));
+    T words[merge_tile + merge_tile / row];
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T& operator[](Index i) noexcept { return words[i + i / row]; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T operator[](Index i) const noexcept { return words[i + i / row]; }
+
+    struct From {
+        SpacedList const* list;
+        Index begin;
+        [[nodiscard]] RESHARD_HOST_DEVICE constexpr T operator[](Index i) const noexcept { return (*list)[begin + i]; }
+    };
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr From from(Index begin) const noexcept { return {this, begin}; }
+};
 struct MergeShared {
-    Index keys[merge_tile];
-    std::uint32_t values[merge_tile];
+    SpacedList<Index> keys;
+    SpacedList<std::uint32_t> values;
     Index begin;    ///< of the tile among all entries
     Index count;    ///< of the tile
     Index a_begin;  ///< its piece of the first run, among all entries
@@ -71,7 +88,7 @@ struct MergeRound {
     Index const* tiles = nullptr;   ///< [pairs + 1]: tiles before each pair
     Index runs = 0;
     Index const* keys = nullptr;
-    std::uint32_t const* values = nullptr;
+    std::uint32_t const* values = nullptr;  ///< null: each entry's own place
     Index* to_keys = nullptr;
     std::uint32_t* to_values = nullptr;
 
@@ -86,25 +103,28 @@ struct MergeRound {
             for (Index i = thread; i < shared.count; i += block_threads) {
                 Index const from = i < a_count ? shared.a_begin + i : shared.b_begin + i - a_count;
                 shared.keys[i] = keys[from];
-                shared.values[i] = values[from];
+                shared.values[i] = values != nullptr ? values[from] : static_cast<std::uint32_t>(from);
             }
         });
         block.each([&](int thread, auto& state) {
             Index const first = smaller<Index>(Index{thread} * merge_items, shared.count);
             Index const a_count = shared.a_end - shared.a_begin;
-            Index const* const b = shared.keys + a_count;
             Index const b_count = shared.count - a_count;
-            Index i = merge_path(shared.keys, a_count, b, b_count, first);
+            Index i = merge_path(shared.keys.from(0), a_count, shared.keys.from(a_count), b_count, first);
             Index j = first - i;
+            // The next of each: a key is read once.
+            Index a_key = i < a_count ? shared.keys[i] : 0;
+            Index b_key = j < b_count ? shared.keys[a_count + j] : 0;
             RESHARD_UNROLL
             for (int k = 0; k < merge_items; ++k) {
                 if (first + k >= shared.count) continue;
-                bool const from_a = j >= b_count || (i < a_count && shared.keys[i] <= b[j]);
-                Index const at = from_a ? i : a_count + j;
-                state.keys[k] = shared.keys[at];
-                state.values[k] = shared.values[at];
+                bool const from_a = j >= b_count || (i < a_count && a_key <= b_key);
+                state.keys[k] = from_a ? a_key : b_key;
+                state.values[k] = shared.values[from_a ? i : a_count + j];
                 i += from_a ? 1 : 0;
                 j += from_a ? 0 : 1;
+                Index const next = from_a ? i : a_count + j;  // one load of all threads, whichever they took
+                if (next < (from_a ? a_count : shared.count)) (from_a ? a_key : b_key) = shared.keys[next];
             }
         });
         block.each([&](int thread, auto& state) {
@@ -151,9 +171,11 @@ struct MergeBuffers {
     std::uint32_t* values = nullptr;
 };
 /// Merges the runs that begin at begins[0] = 0 < begins[1] < ..., and end at the last; returns whether the result lies
-/// in `other`. Memory: what lists of runs take.
+/// in `other`. Memory: what lists of runs take. With `places`, values are the places that keys have at first: nobody
+/// has to write them down (unless there is but one run).
 template <class Work>
-[[nodiscard]] bool merge_runs(Work& work, std::vector<Index> begins, MergeBuffers here, MergeBuffers other) {
+[[nodiscard]] bool merge_runs(Work& work, std::vector<Index> begins, MergeBuffers here, MergeBuffers other,
+                              bool places = false) {
     bool in_other = false;
     while (begins.size() > 2) {
         auto const runs = static_cast<Index>(begins.size()) - 1;
@@ -171,7 +193,8 @@ template <class Work>
         WorkList<Index, Work> lists(work, std::span<Index const>(begins));
         work.template tiles<MergeState, MergeShared>(
             "merge", count,
-            MergeRound{lists.data(), lists.data() + runs + 1, runs, here.keys, here.values, other.keys, other.values});
+            MergeRound{lists.data(), lists.data() + runs + 1, runs, here.keys,
+                       std::exchange(places, false) ? nullptr : here.values, other.keys, other.values});
         begins = std::move(merged);
         std::swap(here, other);
         in_other = !in_other;

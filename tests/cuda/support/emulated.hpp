@@ -10,19 +10,37 @@
 #include <reshard/cuda/work.hpp>
 
 #include <algorithm>
+#include <new>      // align_val_t
 #include <numeric>  // iota
 #include <vector>
 
 namespace reshard::test {
 
+/// Memory that begins where cudaMalloc's may.
+template <class T>
+struct DeviceAllocator {
+    using value_type = T;
+    static constexpr std::align_val_t alignment{256};
+    DeviceAllocator() = default;
+    template <class U>
+    DeviceAllocator(DeviceAllocator<U> const&) noexcept {}
+    [[nodiscard]] T* allocate(std::size_t count) {
+        return static_cast<T*>(::operator new(count * sizeof(T), alignment));
+    }
+    void deallocate(T* memory, std::size_t) noexcept { ::operator delete(memory, alignment); }
+    friend bool operator==(DeviceAllocator const&, DeviceAllocator const&) = default;
+};
+template <class T>
+using DeviceList = std::vector<T, DeviceAllocator<T>>;
+
 /// Device memory of one partition.
 struct EmulatedPartition {
     detail::TilePlan plan;
-    std::vector<std::uint32_t> table;
-    std::vector<Index> rows;
-    std::vector<Index> counts;
-    std::vector<Index> begins;
-    std::vector<Index> blocks;
+    DeviceList<std::uint32_t> table;
+    DeviceList<Index> rows;
+    DeviceList<Index> counts;
+    DeviceList<Index> begins;
+    DeviceList<Index> blocks;
     detail::PartitionFaults faults;
 
     EmulatedPartition(Index entries, int destinations, int tile) {
@@ -47,7 +65,7 @@ struct EmulatedPartition {
 /// Shared memory as a kernel finds it: anything.
 template <class Shared>
 struct Garbage {
-    std::vector<std::uint64_t> memory;
+    DeviceList<std::uint64_t> memory;
     Garbage() : memory((sizeof(Shared) + 15) / 8) { spoil(); }
     void spoil() { std::fill(memory.begin(), memory.end(), 0xa5a5a5a5a5a5a5a5); }
     Shared& operator*() { return *reinterpret_cast<Shared*>(memory.data()); }
@@ -72,15 +90,16 @@ struct HostBlocks {
 };
 
 template <class Blocks, class Columns, class Begin>
-Bytes emulate_layout(Blocks& run, EmulatedPartition& memory, Columns const& columns, Begin const& begin) {
+DeviceList<std::byte> emulate_layout(Blocks& run, EmulatedPartition& memory, Columns const& columns,
+                                     Begin const& begin) {
     run.template tiles<detail::LayoutState, detail::NoShared>(
         1, [&](auto& block, auto&, Index) { detail::lay_out_blocks(block, memory.plan, columns, begin); });
-    return Bytes(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
+    return DeviceList<std::byte>(static_cast<std::size_t>(memory.blocks.back()), std::byte{0x77});
 }
 
 /// `run`: HostBlocks, or others with their tiles().
 template <int Items, class Blocks, class Rule, class Columns>
-Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
+DeviceList<std::byte> emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
     run.template tiles<detail::CountState, detail::CountShared<Rule>>(
         plan.tiles,
@@ -90,7 +109,7 @@ Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Co
         memory.rows[i] = sum;
         sum += memory.table[i];
     }
-    Bytes packed = emulate_layout(run, memory, columns, detail::BeginOfTable{plan.rows, plan.tiles});
+    DeviceList<std::byte> packed = emulate_layout(run, memory, columns, detail::BeginOfTable{plan.rows, plan.tiles});
     run.template tiles<detail::ScatterState<Items>, detail::ScatterShared<Items, Rule>>(
         plan.tiles, [&](auto& block, auto& shared, Index tile) {
             detail::scatter_tile<Items>(block, shared, plan, rule, columns, packed.data(), tile);
@@ -99,7 +118,7 @@ Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Co
 }
 
 template <class Blocks, class Rule, class Columns>
-Bytes emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
+DeviceList<std::byte> emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
     auto const n = static_cast<std::size_t>(plan.entries);
     std::vector<std::uint16_t> keys(n);
@@ -115,7 +134,8 @@ Bytes emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Col
     std::stable_sort(from.begin(), from.end(), [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
     std::vector<std::uint16_t> sorted;
     for (std::uint32_t entry : from) sorted.push_back(keys[entry]);
-    Bytes packed = emulate_layout(run, memory, columns, detail::BeginOfSorted{sorted.data(), plan.entries});
+    DeviceList<std::byte> packed =
+        emulate_layout(run, memory, columns, detail::BeginOfSorted{sorted.data(), plan.entries});
     auto const place = [&](auto&, Index i) {
         detail::place_sorted(plan, columns, packed.data(), sorted.data(), from.data(), i);
     };
@@ -134,14 +154,16 @@ struct EmulatedKernels {
         ByList const rule{given.destinations.data()};
         PartitionResult result;
         Blocks run{Order};
+        DeviceList<std::byte> packed;
         if constexpr (Items == 0) {
-            result.packed = emulate_sort(run, memory, rule, columns);
+            packed = emulate_sort(run, memory, rule, columns);
         } else {
-            result.packed = emulate_tiles<Items>(run, memory, rule, columns);
+            packed = emulate_tiles<Items>(run, memory, rule, columns);
         }
-        result.counts = memory.counts;
-        result.begins = memory.begins;
-        result.blocks = memory.blocks;
+        result.packed.assign(packed.begin(), packed.end());
+        result.counts.assign(memory.counts.begin(), memory.counts.end());
+        result.begins.assign(memory.begins.begin(), memory.begins.end());
+        result.blocks.assign(memory.blocks.begin(), memory.blocks.end());
         result.guards_intact = run.bits_suffice;
         return result;
     }

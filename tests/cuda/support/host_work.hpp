@@ -23,9 +23,25 @@
 
 namespace reshard::test {
 
+/// Told of the memory that devices allocate, with what allocation leaves there, and of what is written to it by other
+/// means than kernels.
+struct MemoryWatcher {
+    virtual void allocated(void const* memory, Index bytes) = 0;
+    virtual void freed(void const* memory) = 0;
+    virtual void filled(void const* memory, Index bytes) = 0;
+
+protected:
+    ~MemoryWatcher() = default;
+};
+
 /// Several ranks may share one.
 class HostDevice {
 public:
+    static inline MemoryWatcher* watcher = nullptr;  ///< of all devices
+    static void filled(void const* memory, Index bytes) {
+        if (watcher != nullptr) watcher->filled(memory, bytes);
+    }
+
     ThreadOrder order = ThreadOrder::up;
     std::atomic<Index> downloaded{0};  ///< bytes
     std::atomic<Index> allocations{0};
@@ -68,6 +84,7 @@ public:
         Memory(HostDevice& device, Index bytes)
             : device_(&device), words_(static_cast<std::size_t>(ceil_div(bytes, 8) + 1), 0xa5a5a5a5a5a5a5a5) {
             device.claim(words_.data(), bytes);
+            if (HostDevice::watcher != nullptr) HostDevice::watcher->allocated(words_.data(), bytes);
         }
         Memory(Memory&& other) noexcept
             : device_(std::exchange(other.device_, nullptr)), words_(std::move(other.words_)) {}
@@ -79,7 +96,9 @@ public:
         Memory(Memory const&) = delete;
         Memory& operator=(Memory const&) = delete;
         ~Memory() {
-            if (device_ != nullptr) device_->release(words_.data());
+            if (device_ == nullptr) return;
+            if (HostDevice::watcher != nullptr) HostDevice::watcher->freed(words_.data());
+            device_->release(words_.data());
         }
         [[nodiscard]] std::byte* data() const noexcept {
             return const_cast<std::byte*>(reinterpret_cast<std::byte const*>(words_.data()));
@@ -87,7 +106,7 @@ public:
 
     private:
         HostDevice* device_ = nullptr;
-        std::vector<std::uint64_t> words_;
+        DeviceList<std::uint64_t> words_;
     };
 
     class Partition {
@@ -114,13 +133,14 @@ public:
                 raise(ErrorCode::buffer, "tests: packed memory of another size.");
             }
             std::copy(packed_.begin(), packed_.end(), packed.begin());
+            HostDevice::filled(packed.data(), static_cast<Index>(packed.size()));
         }
 
     private:
         Index entries_;
         int destinations_;
         ThreadOrder order_;
-        Bytes packed_;
+        DeviceList<std::byte> packed_;
         std::vector<Index> words_;
     };
 
@@ -135,6 +155,7 @@ public:
     void fill(void* to, int byte, Index bytes) {
         own(to, bytes);
         if (bytes != 0) std::memset(to, byte, static_cast<std::size_t>(bytes));
+        HostDevice::filled(to, bytes);
     }
     void copy(void* to, void const* from, Index bytes) {
         own(from, bytes);
@@ -143,6 +164,7 @@ public:
     void upload(void* to, void const* from, Index bytes) {
         own(to, bytes);
         if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+        HostDevice::filled(to, bytes);
     }
     void download(void* to, void const* from, Index bytes) {
         own(from, bytes);
@@ -152,8 +174,12 @@ public:
     void wait() {}
 
     template <class State, class Shared, class Body>
-    void tiles(char const*, Index count, Body const& body) {
+    void tiles([[maybe_unused]] char const* what, Index count, Body const& body) {
         Blocks run{device_->order};
+        if constexpr (requires { run.kernel; }) {
+            run.kernel = what;
+            run.device = device_;
+        }
         run.template tiles<State, Shared>(count, body);
     }
     void sum(std::uint32_t const* from, Index* to, Index count) {
@@ -163,6 +189,7 @@ public:
             total += from[i];
             to[i] = before;
         }
+        HostDevice::filled(to, 8 * count);
     }
     /// By bits [begin, end) of the keys with their sign flipped, and by nothing else.
     void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count,
@@ -181,6 +208,8 @@ public:
             sorted[i] = keys[at[i]];
             order[i] = values[at[i]];
         }
+        HostDevice::filled(sorted, 8 * count);
+        HostDevice::filled(order, 4 * count);
     }
     [[nodiscard]] Partition partition(Index entries, Index destinations) const {
         return Partition(entries, destinations, device_->order);
@@ -222,7 +251,10 @@ public:
     [[nodiscard]] Verdict agree(Verdict mine) { return inner_->agree(std::move(mine)); }
     [[nodiscard]] exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
         for (Send const& one : sends) check_memory(one.base, one.payload_bytes());
-        for (Receive const& one : receives) check_memory(one.base, one.payload_bytes());
+        for (Receive const& one : receives) {
+            check_memory(one.base, one.payload_bytes());
+            HostDevice::filled(one.base, one.payload_bytes());  // they are dense
+        }
         return inner_->bind(sends, receives);
     }
     void check_memory(void const* memory, Index bytes = 1) const {

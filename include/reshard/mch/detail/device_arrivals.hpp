@@ -82,16 +82,12 @@ public:
         Index const z = shard_.entries;
         if (z != 0) {
             for_each_index(work, "ids", z, MchWriteIds{ids_.data(), kept_, empty_id(table_->layout), shard_.ids});
-            work.copy(shard_.slots, slots_.data(), 8 * z);
-        }
-        for (std::size_t c = 0; c < table_->metadata.size() && z != 0; ++c) {
-            if (shard_.metadata[c] == nullptr) continue;
-            switch (ByteColumns::piece_of(reinterpret_cast<std::uintptr_t>(shard_.metadata[c]), widths_[c + 2])) {
-                case 8: write<std::uint64_t>(work, c); break;
-                case 4: write<std::uint32_t>(work, c); break;
-                case 2: write<std::uint16_t>(work, c); break;
-                default: write<std::uint8_t>(work, c); break;
-            }
+            giving_.slots = shard_.slots;
+            for_each_index(work, "slots", z, giving_);
+            write_columns<std::uint64_t>(work);
+            write_columns<std::uint32_t>(work);
+            write_columns<std::uint16_t>(work);
+            write_columns<std::uint8_t>(work);
         }
         if (shard_.iteration != nullptr) work.upload(shard_.iteration, &iteration_, 8);
         std::vector<Index> segments;
@@ -117,8 +113,8 @@ private:
         ids_ = List<Index>(work, entries_);
         order_ = List<std::uint32_t>(work, entries_);
         if (entries_ == 0) return;
-        MchInspect const inspect{received_,       counts_,         access_,       iteration_,   ids.data(),
-                                 arrivals.data(), descents.data(), most_descents, found_.data()};
+        MchInspect const inspect{received_,  counts_,         access_,       iteration_,
+                                 ids.data(), descents.data(), most_descents, found_.data()};
         work.template tiles<NoState, MchInspectShared>("inspect", inspect.tiles(), inspect);
         look(work);
         if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", access_);
@@ -126,7 +122,9 @@ private:
         SortBits const bits = sort_bits(seen_.ids_or, seen_.ids_and);
         auto const listed = static_cast<Index>(seen_.descents);
         Index const runs = listed + static_cast<Index>(blocks_.size());
-        if (listed <= most_descents && prefers_merge(how, runs, bits.end - bits.begin)) {
+        bool const merges = listed <= most_descents && prefers_merge(how, runs, bits.end - bits.begin);
+        if (!merges || runs == 1) for_each_index(work, "arrivals", entries_, MchListArrivals{arrivals.data()});
+        if (merges) {
             descents.shorten(listed);
             std::vector<Index> begins{entries_};
             for (std::uint32_t at : descents.host(work)) begins.push_back(static_cast<Index>(at));
@@ -136,8 +134,8 @@ private:
                 arrival += block.entries;
             }
             std::sort(begins.begin(), begins.end());
-            bool const there =
-                merge_runs(work, std::move(begins), {ids.data(), arrivals.data()}, {ids_.data(), order_.data()});
+            bool const there = merge_runs(work, std::move(begins), {ids.data(), arrivals.data()},
+                                          {ids_.data(), order_.data()}, runs > 1);
             if (!there) {
                 std::swap(ids_, ids);
                 std::swap(order_, arrivals);
@@ -196,14 +194,14 @@ private:
         MchFreeSlots among{shard_.offset, z - 1};
         List<std::uint32_t> taken(work, among.words());
         List<std::uint32_t> moved(work, kept_ + 1);
-        List<Index> moved_before(work, kept_ + 1);
+        moved_before_ = List<Index>(work, kept_ + 1);
         work.fill(taken.data(), 0, taken.bytes());
         reset(work);
         for_each_index(
             work, "slots", kept_ + 1,
             MchMarkSlots{received_, order_.data(), kept_, shard_.offset, z, taken.data(), moved.data(), found_.data()});
-        work.sum(moved.data(), moved_before.data(), kept_ + 1);
-        Index const homeless = fetch(work, moved_before.data() + kept_);
+        work.sum(moved.data(), moved_before_.data(), kept_ + 1);
+        Index const homeless = fetch(work, moved_before_.data() + kept_);
         look(work);
         auto const on_reserved = static_cast<Index>(seen_.on_reserved);
         if (seen_.faulty_slots != 0) find_twice(work);
@@ -217,13 +215,11 @@ private:
         among.free_before = free_before.data();
         for_each_index(work, "free slots", free_of_word.size(), MchCountFree{among});
         work.sum(among.free, free_before.data(), free_of_word.size());
-        List<Index> free(work, z - (kept_ - homeless));
-        for_each_index(work, "free slots", free_of_word.size(), MchListFree{among, free.data()});
-        slots_ = List<Index>(work, z);
+        free_ = List<Index>(work, z - (kept_ - homeless));
+        for_each_index(work, "free slots", free_of_word.size(), MchListFree{among, free_.data()});
         moves = List<MchRowMove>(work, homeless);
-        for_each_index(work, "slots", z,
-                       MchGiveSlots{received_, order_.data(), kept_, moved.data(), moved_before.data(), free.data(),
-                                    slots_.data(), moves.data()});
+        giving_ = {received_,    order_.data(), kept_,       homeless, moved_before_.data(),
+                   free_.data(), nullptr,       moves.data()};
     }
     /// Two entries hold a slot: names that of the last one that comes too late, by id.
     [[noreturn]] void find_twice(Work& work) {
@@ -284,13 +280,25 @@ private:
         refuse_received_entry(*table_, word(work, 0, arrival), rank, what, word(work, column, arrival), iteration_);
     }
 
+    /// Columns in pieces of T: those of one piece an element at once, each of the others by itself.
     template <class T>
-    void write(Work& work, std::size_t c) {
-        Index const pieces = widths_[c + 2] / static_cast<Index>(sizeof(T));
-        int const column = static_cast<int>(c) + 2;
-        for_each_index(work, "columns", shard_.entries * pieces,
-                       MchWriteColumn<T>{received_, order_.data(), kept_, column, pieces, table_->metadata[c].empty,
-                                         column == counts_, largest_count_, shard_.metadata[c]});
+    void write_columns(Work& work) {
+        constexpr auto size = static_cast<Index>(sizeof(T));
+        MchWriteColumns<T> together{received_, order_.data(), kept_, 1, largest_count_, {}};
+        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
+            std::byte* const to = shard_.metadata[c];
+            Index const width = widths_[c + 2];
+            if (to == nullptr || ByteColumns::piece_of(reinterpret_cast<std::uintptr_t>(to), width) != size) continue;
+            int const column = static_cast<int>(c) + 2;
+            MchWrittenColumn const one{column, table_->metadata[c].empty, column == counts_, to};
+            if (width == size) {
+                together.columns.push_back(one);
+                continue;
+            }
+            MchWriteColumns<T> const alone{received_, order_.data(), kept_, width / size, largest_count_, {one}};
+            for_each_index(work, "columns", shard_.entries * (width / size), alone);
+        }
+        if (together.columns.size() != 0) for_each_index(work, "columns", shard_.entries, together);
     }
 
     int counts_ = -1;  ///< columns of 8-byte integers
@@ -305,7 +313,9 @@ private:
     MchFindings seen_;
     List<Index> ids_;            ///< of what is kept, ascending
     List<std::uint32_t> order_;  ///< their arrivals
-    List<Index> slots_;          ///< of every row
+    List<Index> moved_before_;   ///< entries of [0, kept_] that need another slot
+    List<Index> free_;           ///< slots
+    MchGiveSlots giving_;        ///< to the shard, by these
 };
 
 }  // namespace reshard::inline v0::detail

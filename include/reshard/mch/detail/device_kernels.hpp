@@ -134,14 +134,13 @@ struct MchInspectShared {
 };
 inline constexpr Index mch_inspect_items = 4;
 
-/// Ids and arrivals for the sort; where runs begin; which numbers cannot be.
+/// Ids for the sort; where runs begin; which numbers cannot be.
 struct MchInspect {
     MchReceived received;
     int counts = -1;  ///< columns, -1 for none
     int access = -1;
     Index iteration = 0;
     Index* ids = nullptr;
-    std::uint32_t* arrivals = nullptr;
     std::uint32_t* descents = nullptr;  ///< where ids descend, the first ones found
     Index most_descents = 0;
     MchFindings* found = nullptr;
@@ -183,7 +182,6 @@ private:
         auto const number = static_cast<unsigned long long>(arrival);
         Index const id = load_as<Index>(received.element(source, 0, arrival));
         ids[arrival] = id;
-        arrivals[arrival] = static_cast<std::uint32_t>(arrival);
         mine.ids_or |= static_cast<unsigned long long>(id);
         mine.ids_and &= static_cast<unsigned long long>(id);
         if (arrival != source.begin && id < load_as<Index>(received.element(source, 0, arrival - 1))) {
@@ -203,6 +201,15 @@ private:
                 mine.largest_count = larger(mine.largest_count, static_cast<unsigned long long>(count));
             }
         }
+    }
+};
+
+/// Arrivals, for a sort.
+struct MchListArrivals {
+    std::uint32_t* list;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        list[i] = static_cast<std::uint32_t>(i);
     }
 };
 
@@ -411,7 +418,7 @@ struct MchGiveSlots {
     MchReceived received;
     std::uint32_t const* order = nullptr;
     Index kept = 0;
-    std::uint32_t const* moved = nullptr;
+    Index homeless = 0;                   ///< how many move
     Index const* moved_before = nullptr;  ///< [kept + 1]
     Index const* free = nullptr;
     Index* slots = nullptr;
@@ -419,11 +426,11 @@ struct MchGiveSlots {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index row) const {
         if (row >= kept) {
-            slots[row] = free[moved_before[kept] + row - kept];
+            slots[row] = free[homeless + row - kept];
             return;
         }
         Index const slot = received.word(1, static_cast<Index>(order[row]));
-        if (moved[row] == 0) {
+        if (homeless == 0 || moved_before[row] == moved_before[row + 1]) {
             slots[row] = slot;
             return;
         }
@@ -445,31 +452,39 @@ struct MchWriteIds {
         to[row] = row < kept ? from[row] : empty;
     }
 };
-/// One column of metadata, in pieces of T.
+struct MchWrittenColumn {
+    int column = 2;
+    std::uint8_t empty = 0;
+    bool counts = false;  ///< INT64_MAX becomes `largest_count`
+    std::byte* to = nullptr;
+};
+/// Columns of metadata whose elements are `pieces` of T.
 template <class T>
-struct MchWriteColumn {
+struct MchWriteColumns {
     MchReceived received;
     std::uint32_t const* order = nullptr;
     Index kept = 0;
-    int column = 2;
-    Index pieces = 1;  ///< of an element
-    std::uint8_t empty = 0;
-    bool counts = false;  ///< INT64_MAX becomes `largest_count`
+    Index pieces = 1;
     Index largest_count = 0;
-    std::byte* to = nullptr;
+    InlineList<MchWrittenColumn, max_device_columns> columns;
 
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
         Index const row = pieces == 1 ? i : i / pieces;
-        T value;
-        if (row < kept) {
-            Index const offset = (i - row * pieces) * static_cast<Index>(sizeof(T));
-            value = load_as<T>(received.element(column, static_cast<Index>(order[row])) + offset);
-            if (counts && value == static_cast<T>(INT64_MAX)) value = static_cast<T>(largest_count);
-        } else {
-            std::memset(&value, empty, sizeof(T));
+        Index const offset = (i - row * pieces) * static_cast<Index>(sizeof(T));
+        Index const arrival = row < kept ? static_cast<Index>(order[row]) : 0;
+        MchSource const source = row < kept ? received.source_of(arrival) : MchSource{};
+        for (int c = 0; c < columns.size(); ++c) {
+            MchWrittenColumn const& column = columns[c];
+            T value;
+            if (row < kept) {
+                value = load_as<T>(received.element(source, column.column, arrival) + offset);
+                if (column.counts && value == static_cast<T>(INT64_MAX)) value = static_cast<T>(largest_count);
+            } else {
+                std::memset(&value, column.empty, sizeof(T));
+            }
+            store_as<T>(column.to + i * static_cast<Index>(sizeof(T)), value);
         }
-        store_as<T>(to + i * static_cast<Index>(sizeof(T)), value);
     }
 };
 

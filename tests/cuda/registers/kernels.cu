@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that move most, as they are launched: for check.py, which reads what ptxas says of them.
+#include <reshard/cuda/device_work.cuh>
+#include <reshard/cuda/merge_runs.hpp>
+#include <reshard/cuda/partition_by_rank.cuh>
+#include <reshard/cuda/split_counts.cuh>
+#include <reshard/mch/detail/device_kernels.hpp>
+
+namespace reshard::detail {
+
+template <class Kernel>
+void take(Kernel* kernel) {
+    Kernel* volatile const kept = kernel;
+    static_cast<void>(kept);
+}
+template <int Items, class Rule, class Columns>
+void take_partition() {
+    take(&count_kernel<Items, Rule>);
+    take(&scatter_kernel<Items, Rule, Columns>);
+}
+template <class Body>
+void take_each() {
+    take(&tile_kernel<NoState, NoShared, EachIndex<Body>>);
+}
+
+void take_all() {
+    take_partition<8, MchLeavingRule, WordColumns>();
+    take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns>();
+    take_partition<16, BySlot<SlotsAtOffsets>, WordColumns>();
+    take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns>();
+    take(&split_kernel<BySlot<EvenSlots>>);
+    take(&tile_kernel<MergeState, MergeShared, MergeRound>);
+    take(&tile_kernel<NoState, MchInspectShared, MchInspect>);
+    take_each<MchFindRepeats>();
+    take_each<MchMarkSlots>();
+    take_each<MchGiveSlots>();
+    take_each<MchWriteIds>();
+    take_each<MchWriteColumns<std::uint64_t>>();
+}
+
+}  // namespace reshard::detail

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of cuda/ and mch/, watched: no race, nothing read that nobody wrote, nothing outside; and their traffic
+// within a budget. Traffic is exact, not a timing: it changes when a kernel does, and docs/cuda.md has the table.
+#include "cuda/watch/watch.hpp"
+
+#include "mch/support/on_device.hpp"
+
+#include <doctest/doctest.h>
+
+#include <reshard/cuda/merge_runs.hpp>
+#include <reshard/cuda/split_counts.hpp>
+#include <reshard/mch/detail/device_row_moves.hpp>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+using namespace reshard;
+using namespace reshard::test;
+
+void check_no_faults() {
+    for (std::string const& fault : watch::faults()) {
+        CAPTURE(fault);
+        CHECK(false);
+    }
+}
+
+/// Bytes to and from memory of these kernels, over `entries`.
+template <class... Names>
+double bytes_per_entry(Index entries, Names... names) {
+    return static_cast<double>((watch::traffic_of(names).memory + ...)) / static_cast<double>(entries);
+}
+/// A line as scripts/bench prints, and whether the value is within the budget, which is what is reached today.
+void goal(char const* name, double value, double target, bool at_least, double budget) {
+    bool const met = at_least ? value >= target : value <= target;
+    std::cout << "goal " << name << ' ' << value << ' ' << target << (met ? " ok\n" : " short\n");
+    CAPTURE(name);
+    if (at_least) {
+        CHECK(value >= budget);
+    } else {
+        CHECK(value <= budget);
+    }
+}
+
+// What TorchRec's tables have: an id and a slot, and two columns of metadata.
+constexpr Index columns_of_table = 4;
+
+struct Merged {
+    std::vector<Index> keys;
+    std::vector<Index> expected;
+};
+Merged merge_runs_of(Random& random, Index runs, Index longest) {
+    std::vector<Index> begins{0};
+    Merged result;
+    std::vector<Index>& keys = result.expected;
+    for (Index run = 0; run < runs; ++run) {
+        for (Index i = 0; i < longest; ++i) keys.push_back(random.between(0, INT64_MAX / 2));
+        std::sort(keys.begin() + begins.back(), keys.end());
+        begins.push_back(static_cast<Index>(keys.size()));
+    }
+    std::vector<std::uint32_t> values(keys.size());
+    std::iota(values.begin(), values.end(), 0U);
+    HostDevice device;
+    watch::Work work(device);
+    detail::WorkList<Index, watch::Work> here(work, std::span<Index const>(keys));
+    detail::WorkList<Index, watch::Work> there(work, here.size());
+    detail::WorkList<std::uint32_t, watch::Work> here_values(work, std::span<std::uint32_t const>(values));
+    detail::WorkList<std::uint32_t, watch::Work> there_values(work, here_values.size());
+    bool const in_other =
+        detail::merge_runs(work, begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+    result.keys = (in_other ? there : here).host(work);
+    std::sort(keys.begin(), keys.end());
+    return result;
+}
+
+void partition_words(Random& random, Index entries, Index world) {
+    auto const given = random_partition(random, entries, world, std::vector<Index>(columns_of_table, 8), Skew::even);
+    WordColumns columns;
+    std::vector<DeviceList<std::byte>> memory_of_columns;
+    for (Bytes const& column : given.columns) {
+        memory_of_columns.emplace_back(column.begin(), column.end());
+        columns.data.push_back(reinterpret_cast<Index const*>(memory_of_columns.back().data()));
+    }
+    // The rule reads two words of an entry, as BySlot does of tables with empty places.
+    auto const rule = [ids = columns.data[0], slots = columns.data[1], world](Index entry) {
+        return static_cast<Index>(static_cast<std::uint64_t>(ids[entry] ^ slots[entry]) %
+                                  static_cast<std::uint64_t>(world));
+    };
+    watch::Blocks run;
+    EmulatedPartition memory(entries, static_cast<int>(world), 8 * detail::block_threads);
+    auto const packed = emulate_tiles<8>(run, memory, rule, columns);
+    CHECK(static_cast<Index>(packed.size()) == 8 * columns_of_table * entries);
+}
+
+void count_splits(Random& random, Index entries, Index world, char const* name) {
+    auto const given = random_partition(random, entries, world, {}, Skew::even);
+    std::vector<unsigned long long> sums(static_cast<std::size_t>(world), 0);
+    SplitFaults found;
+    detail::SplitPlan const plan{entries, static_cast<int>(world), sums.data(), &found};
+    DeviceList<Index> const destinations(given.destinations.begin(), given.destinations.end());
+    ByList const rule{destinations.data()};
+    watch::Blocks run;
+    run.kernel = name;
+    constexpr Index grid = 3;
+    run.tiles<detail::CountState, detail::SplitShared>(grid, [&](auto& block, auto& shared, Index number) {
+        detail::split_tiles(block, shared, plan, rule, number, grid);
+    });
+    for (std::size_t d = 0; d != sums.size(); ++d) {
+        CHECK(sums[d] == static_cast<unsigned long long>(
+                             std::count(given.destinations.begin(), given.destinations.end(), static_cast<Index>(d))));
+    }
+}
+
+/// A table carried to other ranks, against the oracle.
+void carry_table(reshard::test::reference::Setup const& setup, reshard::test::reference::Mode mode, ReceiveOrder how,
+                 Random& random) {
+    auto const scene = reshard::test::reference::draw_scene(setup, random);
+    INFO(to_string(setup));
+    CHECK(reshard::test::reference::check_on_device<watch::Work>(scene, mode, how, ThreadOrder::shuffled) == "");
+}
+
+}  // namespace
+
+TEST_CASE("watched: the partition, by tiles and by a sort") {
+    watch::forget();
+    for (std::uint64_t seed : seeds(4)) {
+        Random random(seed);
+        CAPTURE(seed);
+        for (Index world : {1, 8, 255}) {
+            auto const given = random_partition(random, random.between(0, 5000), world, {8, 8, 4, 12, 1}, Skew::even);
+            CHECK((EmulatedKernels<8, ThreadOrder::shuffled, watch::Blocks>::partition(given) ==
+                   partition_oracle(given)));
+        }
+        auto const many = random_partition(random, 3000, 1024, {8, 4}, Skew::even);
+        CHECK((EmulatedKernels<0, ThreadOrder::shuffled, watch::Blocks>::partition(many) == partition_oracle(many)));
+    }
+    check_no_faults();
+}
+
+TEST_CASE("watched: split counts, in shared memory and for more ranks than fit there") {
+    watch::forget();
+    Random random(2);
+    for (Index world : {1, 8, 256, 3000}) count_splits(random, 20'000, world, "split counts");
+    check_no_faults();
+}
+
+TEST_CASE("watched: merges of runs of all lengths") {
+    watch::forget();
+    for (std::uint64_t seed : seeds(4)) {
+        Random random(seed);
+        CAPTURE(seed);
+        Merged const merged = merge_runs_of(random, random.between(2, 9), random.between(1, 3000));
+        CHECK((merged.keys == merged.expected));
+    }
+    check_no_faults();
+}
+
+TEST_CASE("watched: tables of managed collisions, in all modes, sorted and merged") {
+    using namespace reshard::test::reference;
+    watch::forget();
+    int number = 0;
+    for (std::uint64_t seed : seeds(12)) {
+        Random random(seed);
+        Setup setup;
+        setup.from = random.between(1, 4);
+        setup.to = random.between(1, 4);
+        setup.slots = random.between(1, 1500);
+        setup.fill = seed % 2 == 0 ? Fill::all : Fill::half;
+        setup.kind = IdKind::any;
+        setup.columns = static_cast<int>(random.between(0, 3));
+        CAPTURE(seed);
+        carry_table(setup, modes[number % 3], number % 2 == 0 ? ReceiveOrder::sort : ReceiveOrder::merge, random);
+        ++number;
+    }
+    check_no_faults();
+}
+
+TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within their budgets") {
+    using namespace reshard::test::reference;
+    watch::forget();
+    Random random(1);
+    constexpr Index entries = Index{16} * 2048;
+    partition_words(random, entries, 8);
+    count_splits(random, entries, 8, "split counts");
+    constexpr Index longest = 3000;
+    static_cast<void>(merge_runs_of(random, 8, longest));
+    std::cout << "partition of 32768 entries of 4 words for 8 ranks; split counts; merge of 8 runs of 3000:\n";
+    watch::print_traffic(std::cout);
+    double const partition = bytes_per_entry(entries, "CountState", "LayoutState", "ScatterState<8>");
+    double const merge = bytes_per_entry(8 * longest, "merge");
+    double used = 1;
+    Index requests = 0;
+    Index conflicts = 0;
+    for (char const* name : {"CountState", "ScatterState<8>", "split counts", "merge"}) {
+        watch::Traffic const one = watch::traffic_of(name);
+        used = smaller(used, one.sectors_used());
+        requests += one.shared;
+        conflicts += one.conflicts;
+    }
+
+    watch::forget();
+    Setup setup;
+    setup.from = 8;
+    setup.to = 1;
+    setup.slots = 20'000;
+    setup.fill = Fill::all_but_one;
+    setup.kind = IdKind::any;
+    setup.columns = 2;
+    Scene scene = draw_scene(setup, random);
+    for (std::uint64_t seed = 2; scene.table.columns[0].bytes != 8 || scene.table.columns[1].bytes != 8; ++seed) {
+        Random other(seed);
+        scene = draw_scene(setup, other);
+    }
+    CHECK(check_on_device<watch::Work>(scene, Mode::route, ReceiveOrder::merge, ThreadOrder::shuffled) == "");
+    std::cout << "8 shards of 2500 slots to one rank, two columns of metadata:\n";
+    watch::print_traffic(std::cout);
+    double const receive =
+        bytes_per_entry(setup.slots, "inspect", "merge", "repeats", "slots", "free slots", "ids", "columns");
+
+    std::cout << "merge: " << merge << " bytes an entry in 3 rounds\n";
+    CHECK(merge <= 72.2);
+    goal("device_partition_bytes", partition, 80, false, 80.2);
+    goal("device_receive_bytes", receive, 200, false, 250);
+    goal("device_sectors", used, 0.85, true, 0.85);
+    goal("device_conflicts", static_cast<double>(conflicts) / static_cast<double>(requests), 0.25, false, 0.45);
+    check_no_faults();
+}

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -68,6 +69,7 @@ struct Clique {
     std::map<std::pair<int, int>, std::deque<Message>> receives;
     std::map<std::uint64_t, Gathering> gatherings;
     std::map<std::uint64_t, Splitting> splittings;
+    std::set<std::pair<int, int>> contacts;  ///< who has had something for whom: from then on both are connected
 };
 
 std::mutex ids_mutex;
@@ -79,6 +81,9 @@ struct State {
     std::shared_ptr<Clique> clique;
     int rank = 0;
     bool over = false;  // aborted or revoked: nothing of it runs any more
+    // Operations of a communicator are done one after the other, whatever their streams.
+    std::uint64_t begun = 0;
+    std::uint64_t done = 0;
 };
 
 int device_now() {
@@ -99,6 +104,7 @@ struct ncclComm {
     std::uint64_t gatherings = 0;
     std::uint64_t splittings = 0;
     bool splits = false;
+    std::vector<int> met;  // peers of the last group that this rank had nothing for before
     ncclComm_t* child = nullptr;
 
     ncclComm() { ++communicators; }
@@ -110,7 +116,7 @@ struct ncclComm {
     int rank() const { return state->rank; }
     /// The first thing a call does; another thread may set the error.
     ncclResult_t enter() {
-        if (polls > 0 || splits) {
+        if (polls > 0 || splits || !met.empty()) {
             count([](auto& c) { ++c.misused; });
             return ncclInvalidUsage;
         }
@@ -121,6 +127,14 @@ struct ncclComm {
         if (blocking) return ncclSuccess;
         polls = 1;
         return ncclInProgress;
+    }
+    /// Whether the peers of the last group have come to know this rank too: NCCL connects both at once.
+    bool connected() {
+        std::lock_guard const lock(clique().mutex);
+        bool all = true;
+        for (int peer : met) all = all && clique().contacts.count({peer, rank()}) != 0;
+        if (all || state->over) met.clear();
+        return met.empty();
     }
     void give_up() {
         std::lock_guard const lock(clique().mutex);
@@ -185,17 +199,28 @@ ncclResult_t end_group() {
     if (ops.size() > 2048) return ncclInvalidUsage;
     ncclComm_t const comm = ops.front().comm;
     auto const state = comm->state;
+    {
+        std::lock_guard const lock(comm->clique().mutex);
+        for (Op const& op : ops) {
+            bool const first = op.peer != state->rank && comm->clique().contacts.insert({state->rank, op.peer}).second;
+            if (first) comm->met.push_back(op.peer);
+        }
+    }
     auto posted = std::make_shared<bool>(false);
-    add_task(ops.front().stream, [ops, state, posted]() mutable {
+    add_task(ops.front().stream, [ops, state, posted, number = state->begun++]() mutable {
         std::lock_guard const lock(state->clique->mutex);
         if (state->over) return true;
+        if (state->done != number) return false;
         if (!std::exchange(*posted, true)) {
             on_device([&] {
                 for (auto& op : ops) post(*state, op);
             });
         }
-        return std::all_of(ops.begin(), ops.end(), [](Op const& op) { return *op.message.done; });
+        bool const done = std::all_of(ops.begin(), ops.end(), [](Op const& op) { return *op.message.done; });
+        if (done) ++state->done;
+        return done;
     });
+    while (comm->blocking && !comm->connected()) std::this_thread::yield();
     return comm->begun();
 }
 
@@ -222,10 +247,11 @@ ncclResult_t gather(char const* call, std::string const& kind, ncclComm_t comm, 
     auto const state = comm->state;
     std::uint64_t const number = comm->gatherings++;
     auto arrived = std::make_shared<bool>(false);
-    add_task(stream, [=]() {
+    add_task(stream, [=, turn = state->begun++]() {
         Clique& clique = *state->clique;
         std::lock_guard const lock(clique.mutex);
         if (state->over) return true;
+        if (state->done != turn) return false;
         Gathering& all = clique.gatherings[number];
         if (!std::exchange(*arrived, true)) {
             auto const ranks = static_cast<std::size_t>(clique.ranks);
@@ -240,6 +266,7 @@ ncclResult_t gather(char const* call, std::string const& kind, ncclComm_t comm, 
                 all.done = true;
             }
         }
+        if (all.done) ++state->done;
         return all.done;
     });
     return comm->begun();
@@ -407,7 +434,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* code) {
     if (int const failing = fault("ncclCommGetAsyncError")) return static_cast<ncclResult_t>(failing);
     *code = comm->async;
     if (*code != ncclSuccess) return ncclSuccess;
-    if (comm->stalled || !all_arrived(comm->clique()) || (comm->splits && !finish_split(*comm)) || comm->polls > 0) {
+    if (comm->stalled || !all_arrived(comm->clique()) || (comm->splits && !finish_split(*comm)) || comm->polls > 0 ||
+        !comm->connected()) {
         comm->polls = std::max(comm->polls - 1, 0);
         *code = ncclInProgress;
     }

@@ -466,6 +466,7 @@ TEST_SUITE("comm/nccl") {
     TEST_CASE("a request's destructor gives up at the deadline and does not throw") {
         std::atomic<bool> given_up = false;
         auto const ended = on_gpus(2, with_deadline(1s), [&](NcclCommunicator& comm) {
+            comm.exchange({}, {}).wait();  // from now on both are connected
             if (comm.rank() == 0) {
                 { auto request = comm.exchange({}, {}); }
                 given_up = true;
@@ -475,6 +476,49 @@ TEST_SUITE("comm/nccl") {
             }
         });
         test::check_none(ended);
+        check_nothing_left();
+    }
+
+    TEST_CASE("the first exchange with a peer begins when that peer's does; those behind it do not wait") {
+        std::atomic<bool> began = false;
+        std::atomic<bool> again = false;
+        auto const ended = on_gpus(2, with_deadline(30s), [&](NcclCommunicator& comm) {
+            if (comm.rank() == 0) {
+                auto first = comm.exchange({}, {});
+                CHECK(began);  // NCCL connects both ends before it says that a group has been launched
+                first.wait();
+                auto second = comm.exchange({}, {});
+                again = true;
+                second.wait();
+                return;
+            }
+            std::this_thread::sleep_for(50ms);
+            began = true;
+            comm.exchange({}, {}).wait();
+            while (!again) std::this_thread::sleep_for(1ms);
+            comm.exchange({}, {}).wait();
+        });
+        test::check_none(ended);
+        check_nothing_left();
+    }
+
+    TEST_CASE("ranks that start two communicators in opposite orders wait for each other, until the deadline") {
+        auto const ended = on_gpus(2, with_deadline(1s), [&](NcclCommunicator& comm) {
+            NcclCommunicator child = comm.split(0, comm.rank());
+            NcclCommunicator& first = comm.rank() == 0 ? comm : child;
+            NcclCommunicator& second = comm.rank() == 0 ? child : comm;
+            auto one = first.exchange({}, {});
+            auto other = second.exchange({}, {});
+            one.wait();
+            other.wait();
+        });
+        int deadlines = 0;
+        for (Ended const& each : ended) {
+            CAPTURE(each.text);
+            CHECK(each.code != ErrorCode::none);
+            deadlines += each.code == ErrorCode::deadline ? 1 : 0;
+        }
+        CHECK(deadlines > 0);
         check_nothing_left();
     }
 

@@ -38,9 +38,9 @@ struct EmulatedPartition {
     detail::TilePlan plan;
     DeviceList<std::uint32_t> table;
     DeviceList<Index> rows;
-    DeviceList<Index> counts;
-    DeviceList<Index> begins;
-    DeviceList<Index> blocks;
+    std::vector<Index> counts;
+    std::vector<Index> begins;
+    std::vector<Index> blocks;
     detail::PartitionFaults faults;
 
     EmulatedPartition(Index entries, int destinations, int tile) {
@@ -99,7 +99,7 @@ DeviceList<std::byte> emulate_layout(Blocks& run, EmulatedPartition& memory, Col
 
 /// `run`: HostBlocks, or others with their tiles().
 template <int Items, class Blocks, class Rule, class Columns>
-DeviceList<std::byte> emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
+Bytes emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
     run.template tiles<detail::CountState, detail::CountShared<Rule>>(
         plan.tiles,
@@ -114,11 +114,11 @@ DeviceList<std::byte> emulate_tiles(Blocks& run, EmulatedPartition& memory, Rule
         plan.tiles, [&](auto& block, auto& shared, Index tile) {
             detail::scatter_tile<Items>(block, shared, plan, rule, columns, packed.data(), tile);
         });
-    return packed;
+    return Bytes(packed.begin(), packed.end());
 }
 
 template <class Blocks, class Rule, class Columns>
-DeviceList<std::byte> emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
+Bytes emulate_sort(Blocks& run, EmulatedPartition& memory, Rule const& rule, Columns const& columns) {
     detail::TilePlan const& plan = memory.plan;
     auto const n = static_cast<std::size_t>(plan.entries);
     std::vector<std::uint16_t> keys(n);
@@ -141,7 +141,7 @@ DeviceList<std::byte> emulate_sort(Blocks& run, EmulatedPartition& memory, Rule 
     };
     detail::EachIndex<decltype(place)> const each{plan.begins[plan.destinations], place};
     run.template tiles<detail::NoState, detail::NoShared>(ceil_div(each.count, detail::block_threads), each);
-    return packed;
+    return Bytes(packed.begin(), packed.end());
 }
 
 /// Kernels for tests/support/mch_kernels.hpp. `Items` 0 sorts.
@@ -154,16 +154,14 @@ struct EmulatedKernels {
         ByList const rule{given.destinations.data()};
         PartitionResult result;
         Blocks run{Order};
-        DeviceList<std::byte> packed;
         if constexpr (Items == 0) {
-            packed = emulate_sort(run, memory, rule, columns);
+            result.packed = emulate_sort(run, memory, rule, columns);
         } else {
-            packed = emulate_tiles<Items>(run, memory, rule, columns);
+            result.packed = emulate_tiles<Items>(run, memory, rule, columns);
         }
-        result.packed.assign(packed.begin(), packed.end());
-        result.counts.assign(memory.counts.begin(), memory.counts.end());
-        result.begins.assign(memory.begins.begin(), memory.begins.end());
-        result.blocks.assign(memory.blocks.begin(), memory.blocks.end());
+        result.counts = memory.counts;
+        result.begins = memory.begins;
+        result.blocks = memory.blocks;
         result.guards_intact = run.bits_suffice;
         return result;
     }

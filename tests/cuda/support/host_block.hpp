@@ -8,14 +8,13 @@
 
 #include <reshard/cuda/detail/block.hpp>
 
+#include "cuda/support/host_device.hpp"
 #include "support/random.hpp"
 
 #include <algorithm>  // reverse, shuffle
 #include <vector>
 
 namespace reshard::test {
-
-enum class ThreadOrder { up, down, shuffled };
 
 template <class BlockState>
 class HostBlock {

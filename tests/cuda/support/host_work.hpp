@@ -7,72 +7,19 @@
 #pragma once
 
 #include "cuda/support/emulated.hpp"
+#include "cuda/support/host_device.hpp"
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/cuda/report.hpp>
 #include <reshard/cuda/work.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace reshard::test {
-
-/// Told of the memory that devices allocate, with what allocation leaves there, and of what is written to it by other
-/// means than kernels.
-struct MemoryWatcher {
-    virtual void allocated(void const* memory, Index bytes) = 0;
-    virtual void freed(void const* memory) = 0;
-    virtual void filled(void const* memory, Index bytes) = 0;
-
-protected:
-    ~MemoryWatcher() = default;
-};
-
-/// Several ranks may share one.
-class HostDevice {
-public:
-    static inline MemoryWatcher* watcher = nullptr;  ///< of all devices
-    static void filled(void const* memory, Index bytes) {
-        if (watcher != nullptr) watcher->filled(memory, bytes);
-    }
-
-    ThreadOrder order = ThreadOrder::up;
-    std::atomic<Index> downloaded{0};  ///< bytes
-    std::atomic<Index> allocations{0};
-    Index refused_from = INT64_MAX;  ///< the first allocation that fails
-
-    /// Memory of a test's that counts as the device's.
-    void claim(void const* memory, Index bytes) {
-        std::lock_guard const lock(mutex_);
-        if (bytes != 0) memory_[number(memory)] = number(memory) + static_cast<std::uintptr_t>(bytes);
-    }
-    void release(void const* memory) {
-        std::lock_guard const lock(mutex_);
-        memory_.erase(number(memory));
-    }
-    [[nodiscard]] bool has(void const* memory, Index bytes) const {
-        std::lock_guard const lock(mutex_);
-        auto const behind = memory_.upper_bound(number(memory));
-        if (bytes == 0) return true;
-        return behind != memory_.begin() &&
-               number(memory) + static_cast<std::uintptr_t>(bytes) <= std::prev(behind)->second;
-    }
-    [[nodiscard]] std::size_t pieces() const {
-        std::lock_guard const lock(mutex_);
-        return memory_.size();
-    }
-
-private:
-    [[nodiscard]] static std::uintptr_t number(void const* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
-    std::map<std::uintptr_t, std::uintptr_t> memory_;
-    mutable std::mutex mutex_;
-};
 
 /// `Blocks`: what runs the blocks of a launch, such as HostBlocks (emulated.hpp).
 template <class Blocks>
@@ -140,7 +87,7 @@ public:
         Index entries_;
         int destinations_;
         ThreadOrder order_;
-        DeviceList<std::byte> packed_;
+        Bytes packed_;
         std::vector<Index> words_;
     };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broken kernel of each kind is found, and a sound one is not: what cuda/watch/watch.hpp promises.
-#include "cuda/watch/watch.hpp"
+#include "cuda/watch/blocks.hpp"
 
 #include <doctest/doctest.h>
 

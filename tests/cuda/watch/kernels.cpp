@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of cuda/ and mch/, watched: no race, nothing read that nobody wrote, nothing outside; and their traffic
 // within a budget. Traffic is exact, not a timing: it changes when a kernel does, and docs/cuda.md has the table.
-#include "cuda/watch/watch.hpp"
+#include "cuda/watch/blocks.hpp"
 
 #include "mch/support/on_device.hpp"
 

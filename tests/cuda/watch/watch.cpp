@@ -2,9 +2,13 @@
 // The functions that -fsanitize=thread calls, and what is made of the calls: see watch.hpp. Not itself compiled so.
 #include "cuda/watch/watch.hpp"
 
+#include <reshard/core/error.hpp>
+#include <reshard/cuda/detail/block.hpp>
+
 #include <cxxabi.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <iomanip>
@@ -13,6 +17,7 @@
 #include <mutex>
 #include <ostream>
 #include <set>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -384,7 +389,7 @@ Atomic::Atomic(void const* memory, std::size_t bytes) : was_watched_(launch->is_
 }
 Atomic::~Atomic() { launch->is_watching = was_watched_; }
 
-std::string Blocks::name_of(std::type_info const& type) {
+std::string type_name(std::type_info const& type) {
     int status = 0;
     char* const text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
     std::string name = text == nullptr ? type.name() : text;

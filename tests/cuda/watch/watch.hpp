@@ -15,11 +15,9 @@
 /// where they do not diverge; where they do, requests may be put together that a device would make one by one.
 #pragma once
 
-#include "cuda/support/host_work.hpp"
+#include "cuda/support/host_device.hpp"
 
-#include <algorithm>  // shuffle
 #include <iosfwd>
-#include <numeric>  // iota
 #include <string>
 #include <typeinfo>
 #include <vector>
@@ -60,6 +58,9 @@ struct Traffic {
 void forget();
 void print_traffic(std::ostream& out);
 
+/// `State` for reshard::detail::State.
+[[nodiscard]] std::string type_name(std::type_info const& type);
+
 // ---- For those that run what is watched --------------------------------------------------------------------------
 
 /// A launch under way on this thread. One at a time.
@@ -97,116 +98,5 @@ public:
 private:
     bool was_watched_;
 };
-
-/// HostBlock, watched.
-template <class BlockState>
-class Block : public HostBlock<BlockState> {
-public:
-    using Base = HostBlock<BlockState>;
-    using State = BlockState;
-    Block(Launch& launch, ThreadOrder order, std::uint64_t seed) : Base(order, seed), launch_(&launch) {}
-
-    template <class F>
-    void each(F&& f) {
-        Base::each([&](int thread, State& state) {
-            Thread const watched(thread, &state, sizeof(State));
-            f(thread, state);
-        });
-        launch_->barrier();
-    }
-    void sync() { launch_->barrier(); }
-
-    template <class Key, class Read, class Write>
-    void match(int bits, Key&& key, Read&& read, Write&& write) {
-        Base::match(
-            bits, key,
-            [&](int thread, State& state, std::uint32_t peers) {
-                Thread const watched(thread, &state, sizeof(State));
-                read(thread, state, peers);
-            },
-            [&](int thread, State& state, std::uint32_t peers) {
-                Thread const watched(thread, &state, sizeof(State), 1);
-                write(thread, state, peers);
-            });
-        launch_->warp_barrier();
-    }
-    template <class Value, class Take>
-    void scan(Value&& value, Take&& take) {
-        launch_->barrier();
-        Base::scan(value, [&](int thread, State& state, Index before, Index total) {
-            Thread const watched(thread, &state, sizeof(State));
-            take(thread, state, before, total);
-        });
-        launch_->barrier();
-    }
-
-    template <class T>
-    void add(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        Base::add(to, value);
-    }
-    template <class T>
-    void lower(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        Base::lower(to, value);
-    }
-    template <class T>
-    void higher(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        Base::higher(to, value);
-    }
-    template <class T>
-    T fetch_add(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        return Base::fetch_add(to, value);
-    }
-    template <class T>
-    void join(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        Base::join(to, value);
-    }
-    template <class T>
-    void meet(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        Base::meet(to, value);
-    }
-    template <class T>
-    T fetch_or(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        return Base::fetch_or(to, value);
-    }
-
-private:
-    Launch* launch_;
-};
-
-/// The blocks of launches, for BasicHostWork and EmulatedKernels; in an order of its own each time.
-struct Blocks {
-    ThreadOrder order = ThreadOrder::shuffled;
-    bool bits_suffice = true;
-    HostDevice const* device = nullptr;
-    std::string kernel{};  ///< of the next launch; empty: the name of its State
-
-    template <class State, class Shared, class Body>
-    void tiles(Index count, Body const& body) {
-        Launch launch(kernel.empty() ? name_of(typeid(State)) : kernel, device);
-        std::vector<Index> numbers(static_cast<std::size_t>(count));
-        std::iota(numbers.begin(), numbers.end(), Index{0});
-        Random random(static_cast<std::uint64_t>(count));
-        std::shuffle(numbers.begin(), numbers.end(), random.engine());
-        for (Index number : numbers) {
-            Block<State> block(launch, order, static_cast<std::uint64_t>(number) + 1);
-            Garbage<Shared> shared;
-            launch.begin_block(number, &*shared, sizeof(Shared));
-            body(block, *shared, number);
-            launch.end_block();
-            bits_suffice = bits_suffice && block.bits_suffice();
-        }
-    }
-
-private:
-    [[nodiscard]] static std::string name_of(std::type_info const& type);
-};
-using Work = BasicHostWork<Blocks>;
 
 }  // namespace reshard::test::watch

@@ -49,8 +49,6 @@ public:
         }
         return *this;
     }
-    FileDescriptor(FileDescriptor const&) = delete;
-    FileDescriptor& operator=(FileDescriptor const&) = delete;
     ~FileDescriptor() { close(); }
 
     [[nodiscard]] int get() const noexcept { return fd_; }
@@ -106,8 +104,6 @@ public:
         std::swap(bytes_, other.bytes_);
         return *this;
     }
-    FileMap(FileMap const&) = delete;
-    FileMap& operator=(FileMap const&) = delete;
     ~FileMap() {
         if (address_ != nullptr) static_cast<void>(::munmap(address_, static_cast<std::size_t>(bytes_)));
     }

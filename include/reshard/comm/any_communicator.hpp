@@ -63,8 +63,6 @@ public:
         take(other);
         return *this;
     }
-    AnyExchange(AnyExchange const&) = delete;
-    AnyExchange& operator=(AnyExchange const&) = delete;
     ~AnyExchange() { end(); }
 
     void start() {
@@ -295,8 +293,6 @@ public:
         std::swap(ref_, other.ref_);
         return *this;
     }
-    AnyCommunicator(AnyCommunicator const&) = delete;
-    AnyCommunicator& operator=(AnyCommunicator const&) = delete;
     ~AnyCommunicator() {
         if (ref_.comm_ != nullptr) ref_.table_->end(ref_.comm_);
     }

@@ -225,8 +225,6 @@ public:
           transfers_(other.transfers_),
           number_(std::exchange(other.number_, 0)) {}
     InOrder& operator=(InOrder&& other) noexcept;
-    InOrder(InOrder const&) = delete;
-    InOrder& operator=(InOrder const&) = delete;
     ~InOrder();
 
     void start();
@@ -329,6 +327,10 @@ template <class Get>
 template <class Derived>
 class CommunicatorBase {
 public:
+    CommunicatorBase() = default;
+    CommunicatorBase(CommunicatorBase&&) noexcept = default;  // and so no copies, of whatever inherits it
+    CommunicatorBase& operator=(CommunicatorBase&&) noexcept = default;
+
     /// The ranks of mesh.along(axes, rank), in its order: `split(mesh, "tp")`, `split(mesh, {"dp", "tp"})`,
     /// `split(mesh, 1)`. Ranks outside the mesh get a communicator of size 1. Throws MeshError for an axis that the
     /// mesh does not have, or a mesh with ranks the communicator does not have.

@@ -39,11 +39,6 @@ public:
                   return std::make_shared<detail::DeviceWindow>(stream, detail::current_device(), options);
               });
           }) {}
-    BasicDeviceThreadCommunicator(BasicDeviceThreadCommunicator&&) noexcept = default;
-    BasicDeviceThreadCommunicator& operator=(BasicDeviceThreadCommunicator&&) noexcept = default;
-    BasicDeviceThreadCommunicator(BasicDeviceThreadCommunicator const&) = delete;
-    BasicDeviceThreadCommunicator& operator=(BasicDeviceThreadCommunicator const&) = delete;
-    ~BasicDeviceThreadCommunicator() = default;
 
     [[nodiscard]] int rank() const noexcept { return host_.rank(); }
     [[nodiscard]] int size() const noexcept { return host_.size(); }

@@ -110,11 +110,6 @@ public:
     /// MPI not initialised or already finalised, MPI_COMM_NULL, an inter-communicator, a thread MPI was not initialised
     /// for, attach where it does not work.
     explicit MpiCommunicator(MPI_Comm comm, MpiOptions const& options = {});
-    MpiCommunicator(MpiCommunicator&&) noexcept = default;
-    MpiCommunicator& operator=(MpiCommunicator&&) noexcept = default;
-    MpiCommunicator(MpiCommunicator const&) = delete;
-    MpiCommunicator& operator=(MpiCommunicator const&) = delete;
-    ~MpiCommunicator() = default;
 
     [[nodiscard]] int rank() const noexcept;
     [[nodiscard]] int size() const noexcept;

@@ -75,8 +75,6 @@ public:
 
     BasicNcclCommunicator(BasicNcclCommunicator&&) noexcept = default;
     BasicNcclCommunicator& operator=(BasicNcclCommunicator&&) noexcept = default;
-    BasicNcclCommunicator(BasicNcclCommunicator const&) = delete;
-    BasicNcclCommunicator& operator=(BasicNcclCommunicator const&) = delete;
     /// Waits until what others still need of this rank has left it, at most ten seconds or the deadline.
     ~BasicNcclCommunicator() = default;
 

@@ -39,13 +39,6 @@ public:
     using exchange_type = transport::InOrder;
     using CommunicatorBase<SelfCommunicator>::split;
 
-    SelfCommunicator() = default;
-    SelfCommunicator(SelfCommunicator&&) = default;
-    SelfCommunicator& operator=(SelfCommunicator&&) = default;
-    SelfCommunicator(SelfCommunicator const&) = delete;
-    SelfCommunicator& operator=(SelfCommunicator const&) = delete;
-    ~SelfCommunicator() = default;
-
     [[nodiscard]] int rank() const noexcept { return 0; }
     [[nodiscard]] int size() const noexcept { return 1; }
     [[nodiscard]] Traffic traffic() const noexcept { return engine_.traffic(); }

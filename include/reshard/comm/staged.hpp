@@ -48,8 +48,6 @@ public:
         std::swap(size_, other.size_);
         return *this;
     }
-    StagingMemory(StagingMemory const&) = delete;
-    StagingMemory& operator=(StagingMemory const&) = delete;
     ~StagingMemory() { release(); }
 
     [[nodiscard]] StagingOptions const& options() const noexcept { return options_; }

@@ -28,11 +28,6 @@ public:
     using CommunicatorBase<ThreadCommunicator>::split;
 
     ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank);
-    ThreadCommunicator(ThreadCommunicator&&) noexcept = default;
-    ThreadCommunicator& operator=(ThreadCommunicator&&) noexcept = default;
-    ThreadCommunicator(ThreadCommunicator const&) = delete;
-    ThreadCommunicator& operator=(ThreadCommunicator const&) = delete;
-    ~ThreadCommunicator() = default;
 
     [[nodiscard]] int rank() const noexcept;
     [[nodiscard]] int size() const noexcept;

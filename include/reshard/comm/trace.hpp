@@ -221,8 +221,6 @@ class [[nodiscard]] Trace::Scope {
 public:
     Scope(Scope&& other) noexcept : trace_(std::exchange(other.trace_, nullptr)), id_(other.id_) {}
     Scope& operator=(Scope&&) = delete;
-    Scope(Scope const&) = delete;
-    Scope& operator=(Scope const&) = delete;
     ~Scope() {
         if (trace_ != nullptr) trace_->finish_label(id_, now());
     }

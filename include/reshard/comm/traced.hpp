@@ -39,8 +39,6 @@ public:
         under_way_ = std::exchange(other.under_way_, false);
         return *this;
     }
-    TracedExchange(TracedExchange const&) = delete;
-    TracedExchange& operator=(TracedExchange const&) = delete;
     ~TracedExchange() {
         if (under_way_) detail::quietly([&] { wait(); });
     }

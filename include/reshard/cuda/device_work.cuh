@@ -61,8 +61,6 @@ public:
             std::swap(allocator_, other.allocator_);
             return *this;
         }
-        Memory(Memory const&) = delete;
-        Memory& operator=(Memory const&) = delete;
         ~Memory() {
             if (data_ != nullptr) allocator_.release(allocator_.context, data_, bytes_, stream_);
         }

@@ -60,8 +60,6 @@ public:
         }
         return *this;
     }
-    FolderLock(FolderLock const&) = delete;
-    FolderLock& operator=(FolderLock const&) = delete;
     /// What a dead holder has said stays for the next one, unless it was dealt with.
     ~FolderLock() { let_go(); }
 

@@ -47,8 +47,6 @@ public:
         }
         return *this;
     }
-    TemporaryFile(TemporaryFile const&) = delete;
-    TemporaryFile& operator=(TemporaryFile const&) = delete;
     ~TemporaryFile() { discard(); }
 
     [[nodiscard]] std::string const& path() const noexcept { return path_; }

@@ -16,7 +16,7 @@ TEST_CASE("split counts: host and kernel body agree with a count one by one, for
     for (std::uint64_t seed : seeds(40)) {
         Random random(seed);
         Index const entries = random.pick(std::vector<Index>{0, 1, 2047, 2048, 2049, random.between(0, 20000)});
-        Index const world = random.pick(std::vector<Index>{1, 2, 8, 255, 256, 257, 3000});
+        Index const world = random.pick(std::vector<Index>{1, 2, 8, 255, 256, 257, 2055, 3000, 4111, 4112, 9000});
         auto const given = random_partition(random, entries, world, {}, Skew::even);
         ByList const rule{given.destinations.data()};
         std::vector<Index> expected(static_cast<std::size_t>(world), 0);

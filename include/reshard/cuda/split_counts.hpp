@@ -34,14 +34,16 @@ struct SplitPlan {
     PartitionFaults* faults = nullptr;
 };
 
+/// As many copies of the counters as there is room for: warps of one bin do not wait for each other.
 struct SplitShared {
-    std::uint32_t counters[block_warps * (tile_destinations + 1)];
+    static constexpr int size = 2 * block_warps * (tile_destinations + 1);
+    std::uint32_t counters[size];
 };
 
 inline constexpr int split_items = 8;
 inline constexpr Index split_tile = Index{split_items} * block_threads;
 
-/// One answer into its counter: shared for up to 256 destinations, else that of the device.
+/// One answer into its counter: in shared memory if all find room there, else that of the device.
 template <class Block>
 RESHARD_HOST_DEVICE inline void count_answer(Block& block, SplitPlan const& plan, std::uint32_t* counters, Index answer,
                                              Index entry) {
@@ -61,14 +63,13 @@ template <class Block, class Rule>
 RESHARD_HOST_DEVICE inline void split_tiles(Block& block, SplitShared& shared, SplitPlan const& plan, Rule const& rule,
                                             Index first, Index step) {
     int const bins = plan.destinations + 1;
-    bool const in_shared = plan.destinations <= tile_destinations;
+    int const copies = smaller(SplitShared::size / bins, block_warps);  // 0: more destinations than find room
     Index const tiles = ceil_div(plan.entries, split_tile);
     block.each([&](int thread, auto&) {
-        if (!in_shared) return;
-        for (int i = thread; i < block_warps * bins; i += block_threads) shared.counters[i] = 0;
+        for (int i = thread; i < copies * bins; i += block_threads) shared.counters[i] = 0;
     });
     block.each([&](int thread, auto&) {
-        std::uint32_t* const counters = in_shared ? shared.counters + Index{warp_of(thread)} * bins : nullptr;
+        std::uint32_t* const counters = copies == 0 ? nullptr : shared.counters + warp_of(thread) % copies * bins;
         for (Index tile = first; tile < tiles; tile += step) {
             Index answers[split_items];
             if ((tile + 1) * split_tile <= plan.entries) {
@@ -90,10 +91,11 @@ RESHARD_HOST_DEVICE inline void split_tiles(Block& block, SplitShared& shared, S
         }
     });
     block.each([&](int thread, auto&) {
-        if (!in_shared || thread >= plan.destinations) return;
-        unsigned long long sum = 0;
-        for (int w = 0; w < block_warps; ++w) sum += shared.counters[w * bins + thread];
-        if (sum != 0) block.add(plan.counts + thread, sum);
+        for (int d = thread; copies != 0 && d < plan.destinations; d += block_threads) {
+            unsigned long long sum = 0;
+            for (int copy = 0; copy < copies; ++copy) sum += shared.counters[copy * bins + d];
+            if (sum != 0) block.add(plan.counts + d, sum);
+        }
     });
 }
 

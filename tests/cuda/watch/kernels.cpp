@@ -141,7 +141,7 @@ TEST_CASE("watched: the partition, by tiles and by a sort") {
 TEST_CASE("watched: split counts, in shared memory and for more ranks than fit there") {
     watch::forget();
     Random random(2);
-    for (Index world : {1, 8, 256, 3000}) count_splits(random, 20'000, world, "split counts");
+    for (Index world : {1, 8, 256, 3000, 5000}) count_splits(random, 20'000, world, "split counts");
     check_no_faults();
 }
 
@@ -183,6 +183,7 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
     constexpr Index entries = Index{16} * 2048;
     partition_words(random, entries, 8);
     count_splits(random, entries, 8, "split counts");
+    count_splits(random, entries, 3000, "split counts, 3000 ranks");
     constexpr Index longest = 3000;
     static_cast<void>(merge_runs_of(random, 8, longest));
     std::cout << "partition of 32768 entries of 4 words for 8 ranks; split counts; merge of 8 runs of 3000:\n";
@@ -199,6 +200,7 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
         conflicts += one.conflicts;
     }
 
+    Index const atomics_of_many = watch::traffic_of("split counts, 3000 ranks").atomics;
     watch::forget();
     Setup setup;
     setup.from = 8;
@@ -220,6 +222,7 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
 
     std::cout << "merge: " << merge << " bytes an entry in 3 rounds\n";
     CHECK(merge <= 72.2);
+    CHECK(atomics_of_many <= 3 * 3000);  // one a block and rank, not one an entry
     goal("device_partition_bytes", partition, 80, false, 80.2);
     goal("device_receive_bytes", receive, 200, false, 250);
     goal("device_sectors", used, 0.85, true, 0.85);

@@ -214,7 +214,7 @@ private:
         if (chunks_.count() == 1) return memory_->fold(fold_);
         FoldWork part = fold_;
         Interval const inside = chunks_.part_of(fold_.slots.box.dims[dim_].extent, chunk);
-        if (inside.size() == 0) return;
+        if (inside.empty()) return;
         bool const waits = fold_.to.base == fold_.folded.base;
         for (StridedBox* box : {&part.slots.box, &part.folded.box, &part.to.box})
             box->dims[dim_].extent = inside.size();

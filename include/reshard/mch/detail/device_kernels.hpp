@@ -474,8 +474,7 @@ struct MchWriteColumns {
         Index const offset = (i - row * pieces) * static_cast<Index>(sizeof(T));
         Index const arrival = row < kept ? static_cast<Index>(order[row]) : 0;
         MchSource const source = row < kept ? received.source_of(arrival) : MchSource{};
-        for (int c = 0; c < columns.size(); ++c) {
-            MchWrittenColumn const& column = columns[c];
+        for (MchWrittenColumn const& column : columns) {
             T value;
             if (row < kept) {
                 value = load_as<T>(received.element(source, column.column, arrival) + offset);

@@ -53,7 +53,7 @@ class Page:
         if result.returncode != 0:
             text += "".join(line for line in result.stderr.splitlines(True) if line.strip() and not line.startswith("["))
             text += f"exit status {result.returncode}\n"
-        text = re.sub(r"\b[0-9a-f]{16}\b", "0123456789abcdef", text)
+        text = re.sub(r"\b(?=[0-9]*[a-f])[0-9a-f]{16}\b", "0123456789abcdef", text)  # no number is an id
         return f"<!-- {form}: {command} -->\n```text\n{text}```"
 
 

@@ -120,7 +120,6 @@ TEST_SUITE("progress_thread") {
                 std::optional<BackgroundRun> run = progress.start(sum.job);
                 BackgroundRun moved = std::move(*run);
                 run.reset();
-                CHECK((moved.test() || sum.destination[0] == 0 || sum.destination[0] == 3));
             }
             CHECK(sum.destination == std::vector<int>(4, 3));
         });

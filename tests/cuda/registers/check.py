@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ptxas says of the kernels that move most: registers, spills, shared memory, against budget.txt.
+"""What ptxas says of the kernels in kernels.cu: registers, spills, shared memory, against budget.txt.
 
     tests/cuda/registers/check.py [--nvcc NVCC] [--arch 80 90 100]      the table; a line and status 1 for what is over
     tests/cuda/registers/check.py --self-test

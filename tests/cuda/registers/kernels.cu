@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that move most, as they are launched: for check.py, which reads what ptxas says of them.
+// The kernels of the partition, split counts and tables of managed collisions, as they are launched: for check.py,
+// which reads what ptxas says of them.
 #include <reshard/cuda/device_work.cuh>
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>

@@ -18,20 +18,20 @@ namespace reshard::test {
 
 /// Memory that begins where cudaMalloc's may.
 template <class T>
-struct DeviceAllocator {
+struct AlignedAllocator {
     using value_type = T;
     static constexpr std::align_val_t alignment{256};
-    DeviceAllocator() = default;
+    AlignedAllocator() = default;
     template <class U>
-    DeviceAllocator(DeviceAllocator<U> const&) noexcept {}
+    AlignedAllocator(AlignedAllocator<U> const&) noexcept {}
     [[nodiscard]] T* allocate(std::size_t count) {
         return static_cast<T*>(::operator new(count * sizeof(T), alignment));
     }
     void deallocate(T* memory, std::size_t) noexcept { ::operator delete(memory, alignment); }
-    friend bool operator==(DeviceAllocator const&, DeviceAllocator const&) = default;
+    friend bool operator==(AlignedAllocator const&, AlignedAllocator const&) = default;
 };
 template <class T>
-using DeviceList = std::vector<T, DeviceAllocator<T>>;
+using DeviceList = std::vector<T, AlignedAllocator<T>>;
 
 /// Device memory of one partition.
 struct EmulatedPartition {

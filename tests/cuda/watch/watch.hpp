@@ -3,7 +3,7 @@
 /// \brief  Watches every access of kernel bodies that run on the host: what compute-sanitizer's racecheck, memcheck and
 ///         initcheck would say, and what a profiler's memory tables would count.
 ///
-/// Bodies are compiled with -fsanitize=thread, which calls a function for each load and store; watch.cpp has these
+/// Bodies are compiled with -fsanitize=thread, which calls a function for each load and store; calls.cpp has these
 /// functions, in place of the sanitiser's own. Only what a thread of a kernel does is looked at: its own State and its
 /// stack are registers, the block's Shared is shared memory, all else is global memory, which has to be a HostDevice's.
 ///
@@ -17,6 +17,8 @@
 
 #include "cuda/support/host_device.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <iosfwd>
 #include <string>
 #include <typeinfo>
@@ -62,6 +64,10 @@ void print_traffic(std::ostream& out);
 [[nodiscard]] std::string type_name(std::type_info const& type);
 
 // ---- For those that run what is watched --------------------------------------------------------------------------
+
+enum class Kind : std::uint8_t { read, write, atomic };
+/// An access at the instruction `pc`; looked at only if a thread of a kernel makes it.
+void touched(void const* memory, std::size_t bytes, Kind kind, void const* pc);
 
 /// A launch under way on this thread. One at a time.
 class Launch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// law.chain: no chain of two plans moves fewer bytes than the plan. Of all pairs of R, S0, S1 and P+ per axis; what is
-// known to be beaten still is counted, and may only become fewer.
+// law.chain: no chain of two plans moves fewer bytes than the plan. Of all pairs of R, S0, S1 and P+ per axis, where
+// cuts come out even. A chain that folds addends which the plan leaves alone is no way to the same tensors.
 #include <reshard/plan/plan.hpp>
 
 #include <doctest/doctest.h>
@@ -22,6 +22,15 @@ struct Pairs {
     int beaten = 0;
     double worst = 1;  ///< times as many as the best chain
 };
+
+/// Whether a chain folds along an axis that owes at both ends: a plan leaves its addends where they are.
+bool folds_kept(DynamicDistribution const& from, DynamicDistribution const& middle, DynamicDistribution const& to) {
+    for (int axis = 0; axis < from.mesh().axes(); ++axis) {
+        bool const keeps = from.signature()[axis].is_partial() && to.signature()[axis].is_partial();
+        if (keeps && !middle.signature()[axis].is_partial()) return true;
+    }
+    return false;
+}
 
 Pairs beaten_on(DynamicMesh const& mesh) {
     constexpr char const* placements[] = {"R", "S0", "S1", "P+"};
@@ -68,6 +77,7 @@ Pairs beaten_on(DynamicMesh const& mesh) {
             for (std::size_t middle = 0; middle < count; ++middle) {
                 Bytes const chain = moved(from * count + middle, middle * count + to, true);
                 if (chain.folds > direct.folds) continue;  // it rounds where the plan does not
+                if (folds_kept(all[from], all[middle], all[to])) continue;
                 auto const ratio = [](Index a, Index b) {
                     return static_cast<double>(a) / static_cast<double>(std::max<Index>(b, 1));
                 };
@@ -84,13 +94,11 @@ Pairs beaten_on(DynamicMesh const& mesh) {
 }  // namespace
 
 TEST_CASE("no chain of two plans moves fewer bytes than the plan does") {
-    Pairs const square = beaten_on(Mesh{2, 2});
-    CHECK(square.beaten == 0);
-    Pairs const flat = beaten_on(Mesh{2, 4});
-    CAPTURE(flat.worst);
-    CHECK(flat.beaten <= 3);
-    Pairs const cube = beaten_on(Mesh{2, 2, 2});
-    CAPTURE(cube.worst);
-    CHECK(cube.beaten <= 147);
-    CHECK(cube.worst <= 2);
+    for (DynamicMesh const& mesh :
+         {DynamicMesh(Mesh{2, 2}), DynamicMesh(Mesh{2, 4}), DynamicMesh(Mesh{4, 4}), DynamicMesh(Mesh{2, 2, 2})}) {
+        Pairs const pairs = beaten_on(mesh);
+        CAPTURE(pairs.worst);
+        CAPTURE(mesh.axes());
+        CHECK(pairs.beaten == 0);
+    }
 }

@@ -69,18 +69,29 @@ public:
 
     /// What the rank at these mesh coordinates holds along one dimension. An empty part lies at the extent's end.
     [[nodiscard]] constexpr IndexSet index_set(Indices const& coordinates, int dim) const noexcept {
-        Interval span{0, shape_.extent(dim)};
+        int last = -1;
+        Interval const span = interval(coordinates, dim, last);
+        if (last < 0) return IndexSet(span);
+        return IndexSet(span, rule(last), mesh_.extent(last), coordinates[last]);
+    }
+    /// The same as one interval, where no cut interleaves. Otherwise what the one that does cuts, its axis in `last`.
+    [[nodiscard]] constexpr Interval interval(Indices const& coordinates, int dim, int& last) const noexcept {
+        Index const extent = shape_.extent(dim);
+        Interval span{0, extent};
+        if (!signature_.cuts_dim(dim)) return span;
         for (int i = 0; i < signature_.shards && !span.empty(); ++i) {
             int const axis = signature_.cutting[i];
-            if (signature_[axis].dim() != dim) continue;
-            RuleRef const by = rule(axis);
-            Index const parts = mesh_.extent(axis);
-            if (interleaves(by.kind)) return IndexSet(span, by, parts, coordinates[axis]);
-            Interval const cut = part(by, span.size(), parts, coordinates[axis]);
-            span = cut.empty() ? Interval{shape_.extent(dim), shape_.extent(dim)}
-                               : Interval{span.begin + cut.begin, span.begin + cut.end};
+            PlacementForm const form = signature_[axis];
+            if (form.dim() != dim) continue;
+            if (interleaves(form.split())) [[unlikely]] {
+                last = axis;
+                break;
+            }
+            RuleRef const by = form.split() == SplitKind::boundaries ? rule(axis) : RuleRef(form.split(), nullptr);
+            Interval const cut = part(by, span.size(), mesh_.extent(axis), coordinates[axis]);
+            span = cut.empty() ? Interval{extent, extent} : Interval{span.begin + cut.begin, span.begin + cut.end};
         }
-        return IndexSet(span);
+        return span;
     }
 
     /// The box a rank holds. Throws MeshError when the rank is not in the mesh, and PlacementError when it holds

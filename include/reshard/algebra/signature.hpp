@@ -42,6 +42,7 @@ struct Signature {
     std::int8_t rank = 0;             ///< of the tensor
     std::int8_t shards = 0;           ///< how many of them cut
     std::int8_t cutting[max_axes]{};  ///< these, dimension by dimension, first cut first
+    std::uint8_t cut_dims = 0;        ///< bit d is set when some axis cuts dimension d
     std::uint8_t ones = 0;            ///< types only: bit a is set when axis a is statically of size 1
 
     constexpr Signature() = default;
@@ -50,6 +51,7 @@ struct Signature {
         for (PlacementForm const& placement : list) placements[axes++] = placement;
     }
     [[nodiscard]] constexpr PlacementForm const& operator[](int axis) const noexcept { return placements[axis]; }
+    [[nodiscard]] constexpr bool cuts_dim(int dim) const noexcept { return ((cut_dims >> dim) & 1U) != 0; }
     /// The axes that cut a dimension, first cut first.
     [[nodiscard]] constexpr AxisList cuts(int dim) const noexcept {
         AxisList result;
@@ -90,6 +92,7 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
         auto const add = [&](int axis) {
             bool const cuts = signature[axis].is_shard() && signature[axis].dim() == dim;
             if (cuts) signature.cutting[signature.shards++] = static_cast<std::int8_t>(axis);
+            if (cuts) signature.cut_dims = static_cast<std::uint8_t>(signature.cut_dims | 1U << dim);
         };
         for (int axis : order) add(axis);
         int const in_order = signature.shards;

@@ -44,14 +44,19 @@ template <class View>
 [[nodiscard]] constexpr View view_of(DynamicDistribution const& from, DynamicDistribution const& to, View const& full,
                                      Index rank) {
     Indices const coordinates = from.mesh().coordinates(rank);
-    bool fits = full.rank() == from.shape().rank();
+    if (full.rank() != from.shape().rank()) raise_view_shape(full.shape(), from.local_shape(rank), rank);
+    bool fits = true;
     auto const part = [&](int dim) -> Interval {
-        if (!fits) return {0, 0};
-        bool const whole = from.cuts(dim).empty();
-        IndexSet const have = whole ? IndexSet({0, from.shape().extent(dim)}) : from.index_set(coordinates, dim);
-        fits = full.extent(dim) == have.size();
-        if (whole && to.cuts(dim).empty()) return have.span();
-        return fits ? local_interval(have, to.index_set(coordinates, dim)) : Interval{0, 0};
+        int cyclic = -1;
+        Interval have = from.interval(coordinates, dim, cyclic);
+        Interval want = to.interval(coordinates, dim, cyclic);
+        if (cyclic >= 0) [[unlikely]] {
+            IndexSet const held = from.index_set(coordinates, dim);
+            have = {0, held.size()};
+            want = local_interval(held, to.index_set(coordinates, dim));
+        }
+        fits = fits && full.extent(dim) == have.size();
+        return fits && !want.empty() ? Interval{want.begin - have.begin, want.end - have.begin} : Interval{0, 0};
     };
     if constexpr (requires { full.dtype(); }) {
         if (!is_byte_sized(full.dtype())) raise_view_dtype(full.dtype());

@@ -63,22 +63,15 @@ RESHARD_INLINE Exchange detail::plan_between(Steps const& steps, Step const& ste
 RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
     Outline outline(plan);
     if (!outline.is_collective()) return outline.finish();
+    bool spreads = true;
     if (outline.folds()) {
-        // Every axis along which the destination has copies can share the fold. It pays when more than one addend comes
-        // from elsewhere (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
-        Refinement middle(outline.needed().distribution, &plan.from, outline.needed().owner);
-        bool spread = false;
-        for (int axis = 0; axis < plan.from.mesh().axes() && plan.ranks_per_node != folds_one_shot; ++axis) {
-            if (!plan.to.signature()[axis].is_replicate() || plan.from.mesh().extent(axis) == 1) continue;
-            bool const copied = plan.from.signature()[axis].is_replicate();
-            if (copied && (outline.addends() < 2 || (outline.addends() == 2 && middle.holds_all()))) continue;
-            middle.cut(axis);
-            spread = true;
-        }
-        outline.fold(middle.layout());
-        if (!spread) return outline.finish();
+        Layout const share = outline.share();
+        Layout const& needed = outline.needed();
+        outline.fold(share);
+        spreads = share.place != needed.place || !(share.distribution == needed.distribution) ||
+                  share.owner.axes.size() != needed.owner.axes.size();
     }
-    outline.exchange(outline.needed(), plan_within);
+    if (spreads) outline.exchange(outline.needed(), plan_within);
     return outline.finish();
 }
 RESHARD_INLINE planning::Steps detail::steps_locally(PlanValue const& plan) {
@@ -87,7 +80,7 @@ RESHARD_INLINE planning::Steps detail::steps_locally(PlanValue const& plan) {
 /// Fold on the source mesh, then one exchange.
 RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
     Outline outline(plan);
-    fold_at_source(outline, plan.from);
+    if (outline.folds()) outline.fold(outline.share_of_source());
     outline.exchange(outline.needed(), plan_between);
     return outline.finish();
 }

@@ -14,7 +14,8 @@
 /// P -> S        | exchange source -> scratch: the addends of the rank's shard; fold scratch -> destination; both
 ///               | chunk by chunk (plan/fold_chunks.hpp)
 /// P -> R        | the same of a share of it, and exchange destination -> destination: the folded shares; as a
-///               | one-shot fold, the same of all of it
+///               | one-shot fold, the same of all of it. Where the cuts of source and destination differ, a share of
+///               what | the source has may be less: fold scratch -> scratch, exchange scratch -> destination
 /// P(a) -> P(b)  | fill, and exchange and fold of a share
 /// across meshes | the fold goes scratch -> scratch on the source's mesh, the exchange scratch -> destination
 /// relayed       | the last exchange in two: source or destination -> destination, destination -> destination

@@ -65,7 +65,7 @@ public:
             best = dim;
             longest = piece;
         }
-        if (best < 0) return middle.cut(inner);
+        if (best < 0) return middle.cut(1U << inner);
         middle.cut(inner, best, {SplitKind::cyclic, ceil_div(longest, parts), {}});
     }
 
@@ -130,7 +130,7 @@ private:
         int const inner = relay.nodes.inner(axis);
         if (!has_copies(axis) || inner < 0) continue;
         if (from == nullptr) {
-            middle.cut(inner);
+            middle.cut(1U << inner);
         } else {
             ShareCut(*from, last.distribution, blocks).cut(middle, axis, inner);
         }
@@ -175,16 +175,16 @@ void add_relay(Outline& outline, Relay const& relay) {
 inline void relay_fold(Outline& outline, DynamicDistribution const& from, DynamicDistribution const& to,
                        Relay const& relay) {
     Refinement middle(relay.middle.distribution, nullptr, relay.middle.owner);
-    bool crosses = false;
+    unsigned cuts = 0;
     for (int axis = 0; axis < from.mesh().axes(); ++axis) {
         int const outside = relay.nodes.outside(axis);
         bool const was_copied = from.signature()[axis].is_replicate();
         if (!to.signature()[axis].is_replicate() || was_copied || outside < 0) continue;
-        middle.cut(outside);
-        crosses = true;
+        cuts |= 1U << outside;
     }
+    middle.cut(cuts);
     outline.fold(middle.layout());
-    crosses ? add_relay<plan_within>(outline, relay) : outline.exchange(relay.needed, plan_within);
+    cuts != 0 ? add_relay<plan_within>(outline, relay) : outline.exchange(relay.needed, plan_within);
 }
 
 [[nodiscard]] inline Steps relay_within(PlanValue const& plan, Outline& outline) {
@@ -213,7 +213,7 @@ inline void relay_fold(Outline& outline, DynamicDistribution const& from, Dynami
     if (one_node && per_node != all_ranks) return steps_between(plan);
     Relay const relay = relay_of(plan.to, outline.needed(), blocks_inside(plan.to.mesh(), per_node));
     if (!relay.found) return steps_between(plan);
-    fold_at_source(outline, plan.from);
+    if (outline.folds()) outline.fold(outline.share_of_source());
     add_relay<plan_between>(outline, relay);
     return outline.finish();
 }

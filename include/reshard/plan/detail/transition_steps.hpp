@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/transition_steps.hpp
 /// \brief  Which steps a transition takes: what is filled, exchanged and folded where.
-/// \depends plan/steps.
+/// \depends plan/detail/refinement.
 ///
 /// With Partial:
 /// - a resolved axis is folded first and spread last: the layout of the fold refines the last, so that every element is
 ///   folded on one rank (reduce-scatter), inside the destination's own memory, and then spread (all-gather);
 /// - an axis that becomes Partial needs its data only once: the last layout cuts the destination along it, and the rest
 ///   of the destination is filled with the identity;
-/// - across meshes the fold happens on the source mesh, where it is smallest.
+/// - across meshes the fold happens on the source mesh, where it is smallest;
+/// - an axis that stays Partial is left alone, also where folding it would move less: its addends are the caller's.
 ///
 /// Addends are folded in mesh order: by coordinate along the partial axes, row-major.
 #pragma once
 
-#include <reshard/plan/steps.hpp>
+#include <reshard/plan/detail/refinement.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -22,117 +23,6 @@ using planning::Place;
 using planning::Step;
 using planning::StepKind;
 using planning::Steps;
-
-/// Grows a distribution by one cut at a time, each behind the cuts already there.
-class Refinement {
-public:
-    /// `have`: what ranks of the same mesh hold already; null: elsewhere.
-    explicit Refinement(DynamicDistribution const& base, DynamicDistribution const* have = nullptr,
-                        Owner const& owner = {})
-        : base_(base), have_(have), result_(base), owner_(owner) {}
-
-    /// Lets one coordinate along `axis` have everything.
-    void own(int axis, Index coordinate) {
-        set(axis, Placement::replicate());
-        owner_.axes.push_back(static_cast<std::int8_t>(axis));
-        owner_.coordinates.push_back(static_cast<std::int32_t>(coordinate));
-    }
-    void cut(int axis, int dim, SplitRule const& rule) { set(axis, Placement::shard(dim, rule)); }
-    /// Cuts the dimension along which ranks hold most of what they get, the longest of those; when none is left to cut,
-    /// coordinate 0 owns everything.
-    void cut(int axis) {
-        int const dim = best_dim(axis);
-        dim < 0 ? own(axis, 0) : cut(axis, dim, {kind(axis, dim), 0, {}});
-    }
-    /// Whether ranks hold all that they get.
-    [[nodiscard]] bool holds_all() const { return held(-1, -1) == Held{}; }
-    /// Whether a cut behind the others is possible: one that interleaves is always the last.
-    [[nodiscard]] bool open(int dim) const noexcept {
-        AxisList const cuts = result_.cuts(dim);
-        return cuts.empty() || !interleaves(result_.signature()[cuts.back()].split());
-    }
-
-    [[nodiscard]] Layout layout(Place place = Place::destination) const { return {place, result_, owner_}; }
-
-private:
-    /// \pre the axis cuts nothing yet.
-    void set(int axis, Placement const& placement) {
-        Placements placements = result_.placements();
-        AxisList order = result_.signature().order();
-        placements[axis] = placement;
-        if (placement.is_shard()) order.push_back(static_cast<std::int8_t>(axis));
-        result_ = DynamicDistribution(base_.mesh(), base_.shape(), placements, order);
-    }
-    /// As the source cuts the dimension along this axis, where that is into even parts.
-    [[nodiscard]] SplitKind kind(int axis, int dim) const noexcept {
-        if (have_ == nullptr) return SplitKind::balanced;
-        PlacementForm const& source = have_->signature()[axis];
-        bool const chunk = source.is_shard() && source.dim() == dim && source.split() == SplitKind::chunk;
-        return chunk ? SplitKind::chunk : SplitKind::balanced;
-    }
-
-    /// Cuts into more than one part.
-    [[nodiscard]] static AxisList real_cuts(DynamicDistribution const& distribution, int dim) noexcept {
-        AxisList cuts;
-        for (int axis : distribution.cuts(dim))
-            if (distribution.mesh().extent(axis) > 1) cuts.push_back(static_cast<std::int8_t>(axis));
-        return cuts;
-    }
-    /// Of what ranks get, they hold one in so many elements, as far as cuts can tell; some hold nothing where a
-    /// dimension is cut on both sides and not alike.
-    struct Held {
-        Index one_in = 1;
-        bool everywhere = true;
-        friend bool operator==(Held const&, Held const&) = default;
-    };
-    /// When `dim` is cut along `axis`; -1, -1: by the cuts that are there.
-    [[nodiscard]] Held held(int axis, int dim) const {
-        Held result;
-        for (int d = 0; have_ != nullptr && d < base_.shape().rank(); ++d) {
-            AxisList const given = real_cuts(*have_, d);
-            AxisList wanted = real_cuts(result_, d);
-            if (d == dim) wanted.push_back(static_cast<std::int8_t>(axis));
-            int same = 0;
-            while (same < given.size() && same < wanted.size() && given[same] == wanted[same] &&
-                   cuts_alike(given[same], d, axis)) {
-                ++same;
-            }
-            if (same < given.size() && same < wanted.size()) result.everywhere = false;
-            for (int i = same; i < given.size(); ++i) result.one_in *= base_.mesh().extent(given[i]);
-        }
-        return result;
-    }
-    /// Whether both sides cut dimension `dim` alike along `axis`, which is `added` or has a cut already.
-    [[nodiscard]] bool cuts_alike(int axis, int dim, int added) const noexcept {
-        if (axis == added) return have_->signature()[axis].split() == kind(axis, dim);
-        return have_->placement(axis) == result_.placement(axis);
-    }
-    /// The dimension to cut along `axis`, of those of the first rank's box that are longer than 1; -1: there is none.
-    [[nodiscard]] int best_dim(int axis) const {
-        int best = -1;
-        Held most;
-        Index longest = 0;
-        Indices const first = base_.mesh().coordinates(base_.mesh().rank_at(0));
-        for (int dim = 0; dim < base_.shape().rank(); ++dim) {
-            Index const extent = result_.index_set(first, dim).size();
-            if (!open(dim) || extent <= 1) continue;
-            Held const found = held(axis, dim);
-            bool const more = found.one_in != most.one_in           ? found.one_in < most.one_in
-                              : found.everywhere != most.everywhere ? found.everywhere
-                                                                    : extent > longest;
-            if (best >= 0 && !more) continue;
-            best = dim;
-            most = found;
-            longest = extent;
-        }
-        return best;
-    }
-
-    DynamicDistribution const& base_;
-    DynamicDistribution const* have_;
-    DynamicDistribution result_;
-    Owner owner_;
-};
 
 /// What a transition asks for, before it is said how it travels; and the steps, as they are added.
 class Outline {
@@ -152,6 +42,28 @@ public:
     [[nodiscard]] bool is_collective() const noexcept { return steps_.kind == Kind::collective; }
     [[nodiscard]] bool folds() const noexcept { return addends_ != 0; }
     [[nodiscard]] Index addends() const noexcept { return addends_; }
+    /// Where addends are folded: a share of what the destination needs, in its memory, or in scratch memory one of what
+    /// the source has, where that moves less.
+    [[nodiscard]] Layout share() const {
+        // Every axis along which the destination has copies can have a share. It pays when more than one addend comes
+        // from elsewhere (fewer bytes) or when the copies must be exchanged anyway (same bytes, no further phase).
+        Refinement result(needed_.distribution, &plan_.from, needed_.owner);
+        result.cut(spread_);
+        if (addends_ != 2 || !result.holds_all()) result.cut(copies_);
+        bool const counts = cuts_evenly(plan_.from) && cuts_evenly(needed_.distribution);
+        if (plan_.ranks_per_node == folds_one_shot || !counts || result.holds_all()) return result.layout();
+        Layout const at_source = share_of_source();
+        return received(at_source) < received(result.layout()) ? at_source : result.layout();
+    }
+    [[nodiscard]] Layout share_of_source() const {
+        Refinement result(plan_.from, plan_.across ? nullptr : &needed_.distribution);
+        unsigned axes = 0;
+        for (int axis : resolved_) axes |= 1U << axis;
+        for (int axis = 0; axis < plan_.from.mesh().axes(); ++axis)
+            if (plan_.from.signature()[axis].is_replicate()) axes |= 1U << axis;
+        result.cut(axes);
+        return result.layout(Place::scratch);
+    }
     [[nodiscard]] Layout const& needed() const noexcept { return needed_; }  ///< what the destination gets from others
     [[nodiscard]] Steps& steps() noexcept { return steps_; }
     [[nodiscard]] int at() const noexcept { return at_; }  ///< the layout that was written last
@@ -179,6 +91,13 @@ public:
     }
 
 private:
+    /// Elements that all ranks receive when they fold in `share`, in a model.
+    [[nodiscard]] Index received(Layout const& share) const {
+        HeldModel const model(plan_.from.mesh());
+        Index const each = model.parts(resolved_) * model.size(share.distribution) + model.size(needed_.distribution);
+        return model.ranks() * each - model.held(plan_.from, share.distribution).all -
+               model.held(share.distribution, needed_.distribution).all;
+    }
     int add(Layout const& layout) {
         steps_.layouts.push_back(layout);
         return static_cast<int>(steps_.layouts.size()) - 1;
@@ -194,6 +113,7 @@ private:
         if (steps_.find(StepKind::fill) == nullptr) steps_.list.push_back({StepKind::fill, 1, 1, op});
     }
     void change_axes(Refinement& needed) {
+        unsigned filled = 0;
         for (int axis = 0; axis < plan_.from.mesh().axes(); ++axis) {
             PlacementForm const& source = plan_.from.signature()[axis];
             PlacementForm const& target = plan_.to.signature()[axis];
@@ -208,14 +128,21 @@ private:
             bool const aliases = !is_collective() || !has_identity(target.op());
             if (!fills && (change != AxisChange::alias || aliases)) continue;
             fill(target.op());
-            if (is_collective()) needed.cut(axis);
+            if (is_collective()) filled |= 1U << axis;
         }
+        for (int axis = 0; axis < plan_.from.mesh().axes() && plan_.ranks_per_node != folds_one_shot; ++axis) {
+            if (!plan_.to.signature()[axis].is_replicate() || plan_.from.mesh().extent(axis) == 1) continue;
+            bool const copied = plan_.from.signature()[axis].is_replicate();
+            if (addends_ > (copied ? 1 : 0)) (copied ? copies_ : spread_) |= 1U << axis;
+        }
+        needed.cut(filled, spread_ | copies_);
     }
     void fill_across(Refinement& needed) {
         DynamicDistribution const& from = plan_.from;
         DynamicDistribution const& to = plan_.to;
         for (int axis = 0; axis < from.mesh().axes(); ++axis)
             if (from.signature()[axis].is_partial()) resolve(axis);
+        unsigned filled = 0;
         for (int axis = 0; axis < to.mesh().axes(); ++axis) {
             if (!to.signature()[axis].is_partial()) continue;
             fill(to.signature()[axis].op());
@@ -224,9 +151,10 @@ private:
             if (from.mesh().size() == 1 && to.contains(root)) {
                 needed.own(axis, to.mesh().coordinates(root)[axis]);
             } else {
-                needed.cut(axis);
+                filled |= 1U << axis;
             }
         }
+        needed.cut(filled);
     }
 
     PlanValue const& plan_;
@@ -236,17 +164,10 @@ private:
     Reduce fold_op_ = Reduce::sum;
     Index addends_ = 0;  ///< per element; 0: nothing is folded
     AxisList resolved_;
+    unsigned spread_ = 0;  ///< axes along which the destination has copies that the source has not
+    unsigned copies_ = 0;  ///< and those along which both have
     Index multiply_ = 1;
     Index divide_ = 1;
 };
-
-/// The fold of a plan between meshes, on the source's.
-inline void fold_at_source(Outline& outline, DynamicDistribution const& from) {
-    if (!outline.folds()) return;
-    Refinement middle(from);
-    for (int axis = 0; axis < from.mesh().axes(); ++axis)
-        if (!from.signature()[axis].is_shard()) middle.cut(axis);
-    outline.fold(middle.layout(Place::scratch));
-}
 
 }  // namespace reshard::inline v0::detail

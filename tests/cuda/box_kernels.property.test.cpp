@@ -93,6 +93,39 @@ TEST_CASE("device copies: the kernel's body equals the host's copy for random bo
     }
 }
 
+TEST_CASE("device copies: units beyond 32 bits are located as those within") {
+    auto const located = [](std::vector<Index> const& extents, Index unit) {
+        detail::BoxLoops loops;
+        loops.units = 1;
+        for (Index extent : extents) {  // innermost first
+            loops.loops[loops.count] = {Divider(static_cast<std::uint64_t>(extent)), 3 + loops.count, 5 + loops.count};
+            ++loops.count;
+            loops.units *= extent;
+        }
+        Index from = 0;
+        Index to = 0;
+        loops.locate(unit, from, to);
+        return std::pair(from, to);
+    };
+    for (std::uint64_t seed : seeds(200)) {
+        std::mt19937_64 rng(seed);
+        CAPTURE(seed);
+        std::vector<Index> extents;
+        for (std::size_t d = rng() % 5 + 1; d-- > 0;) extents.push_back(1 + static_cast<Index>(rng() % 3000));
+        Index units = 1;
+        for (Index extent : extents) units *= extent;
+        Index const unit = static_cast<Index>(rng() % static_cast<std::uint64_t>(units));
+        Index rest = unit;
+        std::pair<Index, Index> expected;
+        for (std::size_t d = 0; d != extents.size(); ++d, rest /= extents[d - 1]) {
+            Index const at = rest % extents[d];
+            expected.first += at * (3 + static_cast<Index>(d));
+            expected.second += at * (5 + static_cast<Index>(d));
+        }
+        CHECK((located(extents, unit) == expected));
+    }
+}
+
 TEST_CASE("device copies: units are as wide as addresses, rows and strides allow") {
     alignas(16) std::byte from[4096];
     alignas(16) std::byte to[4096];

@@ -39,6 +39,8 @@ TEST_CASE("a divider divides, whatever the numbers") {
             CAPTURE(d);
             CAPTURE(v);
             CHECK(divide(v) == v / d);
+            auto const small = static_cast<std::uint32_t>(v);  // in 32 bits, where the divisor has as many
+            if (d <= UINT32_MAX) CHECK(divide(small) == small / static_cast<std::uint32_t>(d));
         }
     }
 }

@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(box_threads) fold_box_kernel(__grid_constant__
     fold_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 template <class A, class Box>
-__global__ void __launch_bounds__(box_threads) fold_cast_kernel(__grid_constant__ Box const box) {
+__global__ void __launch_bounds__(box_threads, 3) fold_cast_kernel(__grid_constant__ Box const box) {
     fold_cast_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 template <class Box>

@@ -41,7 +41,7 @@ def short_name(demangled):
         if letter == "(" and depth == 0:
             name = name[:at]
             break
-    return name.replace(" >", ">").replace("unsigned long", "uint64")
+    return re.sub(r"\blong\b", "int64", name.replace(" >", ">").replace("unsigned long", "uint64"))
 
 
 def kernels(ptxas):

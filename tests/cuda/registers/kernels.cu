@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the partition, split counts and tables of managed collisions, as they are launched: for check.py,
-// which reads what ptxas says of them.
+// The kernels of the partition, split counts, tables of managed collisions and boxes, as they are launched: for
+// check.py, which reads what ptxas says of them.
 #include <reshard/cuda/device_work.cuh>
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/split_counts.cuh>
 #include <reshard/mch/detail/device_kernels.hpp>
+#include <reshard/memory/on_device.cuh>
 
 namespace reshard::detail {
 
@@ -24,7 +25,21 @@ void take_each() {
     take(&tile_kernel<NoState, NoShared, EachIndex<Body>>);
 }
 
+template <class A>
+void take_folds() {
+    take(&fold_box_kernel<A, FoldBox>);
+    take(&fold_cast_kernel<A, FoldCastBox>);
+}
+
 void take_all() {
+    take(&copy_pack_kernel<CopyPack>);
+    take(&cast_pack_kernel<CastPack>);
+    take(&fill_box_kernel<FillBox>);
+    take(&scale_box_kernel<ScaleBox>);
+    take_folds<float>();
+    take_folds<double>();
+    take_folds<std::int64_t>();
+    take_folds<std::uint64_t>();
     take_partition<8, MchLeavingRule, WordColumns>();
     take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns>();
     take_partition<16, BySlot<SlotsAtOffsets>, WordColumns>();

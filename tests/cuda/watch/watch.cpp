@@ -149,6 +149,7 @@ struct UnderWay {
                           in_shared ? concat("at ", at - shared, " of shared memory") : "of global memory",
                           " by thread ", now.thread, " of block ", now.block, " in phase ", now.phase);
         };
+        if (at % size != 0) fault("misaligned", pc, where());
         if (in_shared) {
             bool all = true;
             for (std::size_t i = 0; i < size; ++i) {

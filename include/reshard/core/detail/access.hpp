@@ -10,8 +10,10 @@
 
 #if defined(__CUDA_ARCH__)
 #define RESHARD_UNROLL _Pragma("unroll")
+#define RESHARD_NO_UNROLL _Pragma("unroll 1")
 #else
 #define RESHARD_UNROLL
+#define RESHARD_NO_UNROLL
 #endif
 
 namespace reshard::inline v0::detail {

@@ -30,15 +30,22 @@ struct BoxLoops {
     int count = 0;
     Loop loops[max_box_loops];
 
-    /// Byte offsets of a unit from the first one, on both sides.
+    /// Byte offsets of a unit from the first one, on both sides. In 32 bits where all units have such numbers.
     RESHARD_HOST_DEVICE void locate(Index unit, Index& from, Index& to) const noexcept {
+        units <= UINT32_MAX ? locate(static_cast<std::uint32_t>(unit), from, to)
+                            : locate(static_cast<std::uint64_t>(unit), from, to);
+    }
+
+private:
+    template <class Number>
+    RESHARD_HOST_DEVICE void locate(Number rest, Index& from, Index& to) const noexcept {
         from = 0;
         to = 0;
-        auto rest = static_cast<std::uint64_t>(unit);
         int const last = count - 1;
+        RESHARD_NO_UNROLL
         for (int d = 0; d < last; ++d) {
-            std::uint64_t const next = loops[d].extent(rest);
-            auto const at = static_cast<Index>(rest - next * loops[d].extent.divisor());
+            Number const next = loops[d].extent(rest);
+            auto const at = static_cast<Index>(rest - next * static_cast<Number>(loops[d].extent.divisor()));
             from += at * loops[d].from;
             to += at * loops[d].to;
             rest = next;

@@ -28,6 +28,8 @@ struct CastRule {
     OddProduct product{1.0};
     DType from_type = DType::f32;
     DType to_type = DType::f32;
+    std::uint8_t from_bytes = 4;  ///< of an element
+    std::uint8_t to_bytes = 4;
     CastWay way = CastWay::wide;
     bool scales = false;
     bool keeps_double = false;  ///< the product is the result, or exact: it is rounded as any product is
@@ -54,6 +56,8 @@ struct CastBox : CastRule {
     rule.product = OddProduct(factor);
     rule.from_type = from_type;
     rule.to_type = to_type;
+    rule.from_bytes = static_cast<std::uint8_t>(bytes(from_type));
+    rule.to_bytes = static_cast<std::uint8_t>(bytes(to_type));
     rule.scales = factor != 1.0;
     rule.way = cast_way(from_type, to_type, rule.scales);
     rule.is_short = fits_float(from_type);
@@ -198,26 +202,52 @@ RESHARD_HOST_DEVICE inline void cast_element(CastRule const& rule, std::byte con
     settle(rule.to_type, to, value);
 }
 
-/// Calls body(from offset, to offset) for the elements of a tile that are one thread's.
-template <class Body>
-RESHARD_HOST_DEVICE inline void for_elements_of_thread(BoxLoops const& loops, Index tile, int thread,
-                                                       Body&& body) noexcept {
-    Index const first = tile * box_tile + thread;
-    RESHARD_UNROLL
-    for (int i = 0; i < box_items; ++i) {
-        Index const element = first + Index{i} * box_threads;
-        if (element >= loops.units) return;
-        Index from = 0;
-        Index to = 0;
-        loops.locate(element, from, to);
-        body(from, to);
+/// The bits of an element, in the lowest bytes.
+[[nodiscard]] RESHARD_HOST_DEVICE inline std::uint64_t load_bits(int bytes, std::byte const* at) noexcept {
+    switch (bytes) {
+        case 1: return load_as<std::uint8_t>(at);
+        case 2: return load_as<std::uint16_t>(at);
+        case 4: return load_as<std::uint32_t>(at);
+        default: return load_as<std::uint64_t>(at);
     }
+}
+RESHARD_HOST_DEVICE inline void store_bits(int bytes, std::byte* at, std::uint64_t bits) noexcept {
+    switch (bytes) {
+        case 1: return store_as(at, static_cast<std::uint8_t>(bits));
+        case 2: return store_as(at, static_cast<std::uint16_t>(bits));
+        case 4: return store_as(at, static_cast<std::uint32_t>(bits));
+        default: return store_as(at, bits);
+    }
+}
+/// Not part of the loops that call it, which are unrolled: a conversion of any type to any other is long.
+[[nodiscard]] RESHARD_HOST_DEVICE __attribute__((noinline)) inline std::uint64_t cast_bits(
+    CastRule const& rule, std::uint64_t bits) noexcept {
+    alignas(8) std::byte given[8];
+    alignas(8) std::byte made[8];
+    store_as(given, bits);
+    store_as(made, std::uint64_t{0});
+    cast_element(rule, given, made);
+    return load_as<std::uint64_t>(made);
 }
 
 /// What one thread does with a tile of a conversion.
 RESHARD_HOST_DEVICE inline void cast_thread(CastBox const& box, Index tile, int thread) noexcept {
-    for_elements_of_thread(box.loops, tile, thread,
-                           [&](Index from, Index to) { cast_element(box, box.from + from, box.to + to); });
+    Index const first = tile * box_tile + thread;
+    std::uint64_t values[box_items] = {};
+    Index to[box_items] = {};
+    RESHARD_UNROLL
+    for (int i = 0; i < box_items; ++i) {  // all loads before the first store
+        Index const element = first + Index{i} * box_threads;
+        if (element >= box.loops.units) continue;
+        Index from = 0;
+        box.loops.locate(element, from, to[i]);
+        values[i] = load_bits(box.from_bytes, box.from + from);
+    }
+    RESHARD_UNROLL
+    for (int i = 0; i < box_items; ++i) {
+        if (first + Index{i} * box_threads >= box.loops.units) continue;
+        store_bits(box.to_bytes, box.to + to[i], cast_bits(box, values[i]));
+    }
 }
 
 /// A fold, and a conversion of its results. They are rounded to the type of the addends first: the bits are those that
@@ -227,19 +257,19 @@ struct FoldCastBox {
     CastRule cast;
 };
 
-/// Not part of the loop that calls it, which is unrolled: a conversion of any type to any other is long.
 template <class A>
-RESHARD_HOST_DEVICE __attribute__((noinline)) void cast_folded(CastRule const& rule, A value, std::byte* to) noexcept {
+RESHARD_HOST_DEVICE inline void cast_folded(FoldCastBox const& box, A value, std::byte* to) noexcept {
     alignas(8) std::byte rounded[8];
-    store_carrier<A>(rule.from_type, rounded, value);
-    cast_element(rule, rounded, to);
+    store_as(rounded, std::uint64_t{0});
+    store_carrier<A>(box.cast.from_type, rounded, value);
+    store_bits(box.cast.to_bytes, to, cast_bits(box.cast, load_as<std::uint64_t>(rounded)));
 }
 
 /// What one thread does with a tile of a fold that converts. A: carrier_of(box.cast.from_type).
 template <class A>
 RESHARD_HOST_DEVICE inline void fold_cast_thread(FoldCastBox const& box, Index tile, int thread) noexcept {
     fold_elements_of_thread<A>(box.fold, tile, thread,
-                               [&](Index to, A value) { cast_folded<A>(box.cast, value, box.fold.to + to); });
+                               [&](Index to, A value) { cast_folded<A>(box, value, box.fold.to + to); });
 }
 
 // ---- One value, everywhere
@@ -267,15 +297,22 @@ struct FillBox {
     return box;
 }
 
+/// Calls body(to offset) for the elements of a tile that are one thread's.
+template <class Body>
+RESHARD_HOST_DEVICE inline void for_elements_of_thread(BoxLoops const& loops, Index tile, int thread,
+                                                       Body&& body) noexcept {
+    Index element = tile * box_tile + thread;
+    RESHARD_NO_UNROLL
+    for (int i = 0; i < box_items && element < loops.units; ++i, element += box_threads) {
+        Index from = 0;
+        Index to = 0;
+        loops.locate(element, from, to);
+        body(to);
+    }
+}
+
 RESHARD_HOST_DEVICE inline void fill_thread(FillBox const& box, Index tile, int thread) noexcept {
-    for_elements_of_thread(box.loops, tile, thread, [&](Index, Index to) {
-        switch (box.bytes) {
-            case 1: return store_as(box.to + to, static_cast<std::uint8_t>(box.value));
-            case 2: return store_as(box.to + to, static_cast<std::uint16_t>(box.value));
-            case 4: return store_as(box.to + to, static_cast<std::uint32_t>(box.value));
-            default: return store_as(box.to + to, box.value);
-        }
-    });
+    for_elements_of_thread(box.loops, tile, thread, [&](Index to) { store_bits(box.bytes, box.to + to, box.value); });
 }
 
 // ---- Sums and averages
@@ -298,7 +335,7 @@ struct ScaleBox {
 }
 
 RESHARD_HOST_DEVICE inline void scale_thread(ScaleBox const& box, Index tile, int thread) noexcept {
-    for_elements_of_thread(box.loops, tile, thread, [&](Index, Index to) {
+    for_elements_of_thread(box.loops, tile, thread, [&](Index to) {
         std::byte* const at = box.to + to;
         if (box.dtype == DType::f64) {
             double const product = load_as<double>(at) * static_cast<double>(box.multiply);

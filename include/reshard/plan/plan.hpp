@@ -72,8 +72,6 @@ template <class View>
 void digest(Digest& digest, DynamicDistribution const& distribution);
 
 struct RelayPlanning;  // plan/relay.hpp
-/// In place of ranks_per_node: every rank folds what it needs.
-inline constexpr Index folds_one_shot = -1;
 
 }  // namespace detail
 

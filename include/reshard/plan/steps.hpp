@@ -137,6 +137,9 @@ struct Steps {
 
 namespace detail {
 
+/// In place of ranks_per_node: every rank folds what it needs.
+inline constexpr Index folds_one_shot = -1;
+
 /// A plan of any type, as values: what planner, executor and texts work on. Who makes its steps is a pointer, so that
 /// header-only programs compile no planner that they do not use.
 struct PlanValue {

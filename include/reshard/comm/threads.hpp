@@ -51,7 +51,10 @@ public:
 private:
     friend struct detail::ThreadAccess;
 
-    /// Both phases, with `body` between them.
+    /// Phase 2: `body` reads what others laid out.
+    template <class Body>
+    void read_all(Body&& body);
+    /// Both phases.
     template <class Body>
     void meet(Body&& body);
 

@@ -51,10 +51,7 @@ public:
 private:
     friend struct detail::ThreadAccess;
 
-    /// Phase 2: `body` reads what others laid out.
-    template <class Body>
-    void read_all(Body&& body);
-    /// Both phases.
+    /// Both phases, with `body` between them.
     template <class Body>
     void meet(Body&& body);
 

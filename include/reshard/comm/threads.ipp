@@ -26,29 +26,19 @@ RESHARD_INLINE transport::InOrder ThreadCommunicator::bind(std::span<Send const>
     return {*engine_, transport::bound_transfers("ThreadCommunicator", sends, receives, size())};
 }
 template <class Body>
-void ThreadCommunicator::read_all(Body&& body) {
+void ThreadCommunicator::meet(Body&& body) {
+    team().arrive(rank());
+    team().await(rank());
     team().read_others(rank(), team().seat(rank()).call, body);
     team().arrive(rank());
     team().await(rank());
 }
-template <class Body>
-void ThreadCommunicator::meet(Body&& body) {
-    team().arrive(rank());
-    team().await(rank());
-    read_all(body);
-}
 RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) {
     detail::ThreadSeat& own = engine_->enter(detail::ThreadCall::agree);
-    own.will({detail::ThreadCall::agree, mine.code, mine.digest});
     own.verdict = &mine;
     Verdict joint;
-    joint.rank = 0;
-    joint.digest = mine.digest;
     team().guarded(rank(), [&] {
-        team().arrive(rank());
-        team().await(rank());
-        if (team().all_alike(rank())) return;
-        read_all([&] {
+        meet([&] {
             joint = transport::joint_verdict(size(), [&](int r) -> Verdict const& { return *team().seat(r).verdict; });
         });
     });

@@ -132,14 +132,14 @@ public:
         finish();
         team_->check_alive(rank_);
         ThreadSeat& own = team_->seat(rank_);
-        own.will({call});
+        own.call = call;
         return own;
     }
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->check_alive(rank_);
         ThreadSeat& own = team_->seat(rank_);
-        own.will({ThreadCall::exchange});
+        own.call = ThreadCall::exchange;
         lay_open(own, transfers);
         pulled_ = false;
         team_->arrive(rank_);

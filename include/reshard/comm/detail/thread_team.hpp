@@ -4,9 +4,7 @@
 /// \depends comm/communicator.hpp, comm/detail/thread_family.hpp, <condition_variable>.
 ///
 /// Every collective is: write the own seat, arrive, wait until all have arrived (phase 1), read other seats and the
-/// memory they point to, arrive, wait again (phase 2). Between the phases nobody writes a seat. What is read of an
-/// agreement where all is well has two places, one for each of two phases in turn, so it needs no phase 2: who writes
-/// the same place again has seen all arrive at the phase between.
+/// memory they point to, arrive, wait again (phase 2). Between the phases nobody writes a seat.
 ///
 /// Leaving after a failure. A reader raises its flag `reading` and looks for poison before it touches anything of
 /// another rank; a rank that leaves has seen the poison and then waits until every flag is down. All four accesses are
@@ -29,13 +27,6 @@ enum class ThreadCall : std::uint8_t { none, exchange, agree, split, device_exch
 
 class ThreadTeam;
 
-/// What a rank says as it arrives: its call, and where that is agree, its verdict in numbers.
-struct ThreadArrival {
-    ThreadCall call = ThreadCall::none;
-    ErrorCode code = ErrorCode::none;
-    std::uint64_t digest = 0;
-};
-
 /// One rank's place in a team. Others read the first group between the phases; the last group is the owner's alone.
 struct alignas(no_false_sharing) ThreadSeat {
     std::span<Send const> sends;
@@ -44,7 +35,7 @@ struct alignas(no_false_sharing) ThreadSeat {
     Verdict const* verdict = nullptr;
     int colour = -1;
     int key = 0;
-    ThreadArrival arrivals[2];          ///< by phase, even and odd
+    ThreadCall call = ThreadCall::none;
     std::shared_ptr<ThreadTeam> child;  ///< of the lowest rank of a colour, while the team is split
 
     std::atomic<std::uint64_t> arrived{0};  ///< phases this rank has arrived at
@@ -53,15 +44,8 @@ struct alignas(no_false_sharing) ThreadSeat {
     std::shared_ptr<void> kept;         ///< as long as the team
 
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
-    ThreadCall call = ThreadCall::none;
     Traffic traffic;
     Index send_bytes = 0;
-
-    /// Says what the rank arrives for next.
-    void will(ThreadArrival const& next) noexcept {
-        call = next.call;
-        arrivals[(phase + 1) % 2] = next;
-    }
 };
 
 class ThreadTeam final : public Sleeper {
@@ -180,23 +164,12 @@ public:
         } const flag(seat(me).reading);
         check_poison(me);
         for (int r = 0; r < size(); ++r) {
-            if (arrival(r, me).call == call) continue;
+            if (seat(r).call == call) continue;
             raise_mismatch(me, -1, -1,
                            concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r,
-                                  " called ", name(arrival(r, me).call), transport::other_call));
+                                  " called ", name(seat(r).call), transport::other_call));
         }
         body();
-    }
-    /// Whether all said what `me` does, and nobody a fault. \pre reached(me).
-    [[nodiscard]] bool all_alike(int me) {
-        check_poison(me);
-        ThreadArrival const& mine = arrival(me, me);
-        for (int r = 0; r < size(); ++r) {
-            ThreadArrival const& other = arrival(r, me);
-            bool const fine = other.code == ErrorCode::none && other.digest == mine.digest;
-            if (other.call != mine.call || !fine) return false;
-        }
-        return true;
     }
     void check_poison(int me) const {
         if (family_->poisoned()) raise_failure(me, true);
@@ -208,9 +181,6 @@ public:
     }
 
 private:
-    [[nodiscard]] ThreadArrival const& arrival(int rank, int me) noexcept {
-        return seat(rank).arrivals[seat(me).phase % 2];
-    }
     /// Failures name the team by its place in memory.
     [[nodiscard]] std::uint64_t scope() const noexcept { return reinterpret_cast<std::uintptr_t>(this); }
     void abandon(int me, char const* reason) noexcept {

@@ -31,12 +31,7 @@ void for_each_thread(Index units, Body&& body) {
 template <class Body>
 void run(detail::FoldBox const& box, Body const& body) {
     for_each_thread(box.loops.units, [&](Index tile, int thread) {
-        switch (detail::carrier_of(box.dtype)) {
-            case detail::FoldCarrier::f32: return body.template operator()<float>(tile, thread);
-            case detail::FoldCarrier::f64: return body.template operator()<double>(tile, thread);
-            case detail::FoldCarrier::i64: return body.template operator()<std::int64_t>(tile, thread);
-            case detail::FoldCarrier::u64: return body.template operator()<std::uint64_t>(tile, thread);
-        }
+        detail::with_carrier(box.dtype, [&]<class A>() { body.template operator()<A>(tile, thread); });
     });
 }
 void run(detail::FoldBox const& box) {

@@ -31,8 +31,8 @@ public:
         std::uint64_t const quotient = detail::high_product(value, inverse_);
         return quotient + (value - quotient * divisor_ >= divisor_ ? 1 : 0);
     }
-    /// The same in 32 bits, a quarter of the work of a device: the upper half of `inverse_` is the 32-bit inverse.
-    /// \pre divisor() < 2^32.
+    /// The same in 32 bits, which devices multiply in one instruction: the upper half of `inverse_` is the inverse
+    /// there. \pre divisor() < 2^32.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr std::uint32_t operator()(std::uint32_t value) const noexcept {
         auto const divisor = static_cast<std::uint32_t>(divisor_);
         auto const quotient = static_cast<std::uint32_t>(std::uint64_t{value} * (inverse_ >> 32U) >> 32U);

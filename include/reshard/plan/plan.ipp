@@ -66,10 +66,8 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
     bool spreads = true;
     if (outline.folds()) {
         Layout const share = outline.share();
-        Layout const& needed = outline.needed();
+        spreads = !(share == outline.needed());
         outline.fold(share);
-        spreads = share.place != needed.place || !(share.distribution == needed.distribution) ||
-                  share.owner.axes.size() != needed.owner.axes.size();
     }
     if (spreads) outline.exchange(outline.needed(), plan_within);
     return outline.finish();

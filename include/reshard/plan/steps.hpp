@@ -47,6 +47,7 @@ struct Layout {
     Layout() = default;
     Layout(Place where, DynamicDistribution const& held, detail::Owner const& alone = {})
         : place(where), distribution(held), owner(alone) {}
+    friend bool operator==(Layout const&, Layout const&) = default;
 };
 
 enum class StepKind : std::uint8_t { fill, exchange, fold, scale, copy };

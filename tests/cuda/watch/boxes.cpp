@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of memory/on_device.cuh, watched: copies, conversions, folds, fills and factors of random boxes touch
 // nothing but the boxes, aligned, each element by one thread; and what rows and transposed rows cost in sectors.
-#include "cuda/watch/watch.hpp"
+#include "cuda/watch/check.hpp"
 
 #include "cuda/support/host_device.hpp"
 #include "memory/boxes.hpp"
@@ -21,13 +21,6 @@
 namespace {
 using namespace reshard;
 using namespace reshard::test;
-
-void check_no_faults() {
-    for (std::string const& fault : watch::faults()) {
-        CAPTURE(fault);
-        CHECK(false);
-    }
-}
 
 /// The launches of one test: kernels may touch what it claims, and every launch has an order of blocks and threads of
 /// its own.
@@ -59,12 +52,7 @@ public:
     template <class Body>
     void run_fold(std::string const& kernel, detail::FoldBox const& box, Body const& body) {
         run(kernel, box.loops, [&](Index tile, int thread) {
-            switch (detail::carrier_of(box.dtype)) {
-                case detail::FoldCarrier::f32: return body.template operator()<float>(tile, thread);
-                case detail::FoldCarrier::f64: return body.template operator()<double>(tile, thread);
-                case detail::FoldCarrier::i64: return body.template operator()<std::int64_t>(tile, thread);
-                case detail::FoldCarrier::u64: return body.template operator()<std::uint64_t>(tile, thread);
-            }
+            detail::with_carrier(box.dtype, [&]<class A>() { body.template operator()<A>(tile, thread); });
         });
     }
 
@@ -135,7 +123,7 @@ TEST_CASE("watched: copies and conversions of random boxes") {
     }
     CHECK(watch::traffic_of("copy").written != 0);
     CHECK(watch::traffic_of("cast").written != 0);
-    check_no_faults();
+    watch::check_no_faults();
 }
 
 TEST_CASE("watched: folds, with and without a conversion, fills and factors of random boxes") {
@@ -183,7 +171,7 @@ TEST_CASE("watched: folds, with and without a conversion, fills and factors of r
         CAPTURE(kernel);
         CHECK(watch::traffic_of(kernel).written != 0);
     }
-    check_no_faults();
+    watch::check_no_faults();
 }
 
 TEST_CASE("traffic: rows are copied in whole sectors, and transposed in those of one side") {
@@ -195,5 +183,5 @@ TEST_CASE("traffic: rows are copied in whole sectors, and transposed in those of
     watch::print_traffic(std::cout);
     CHECK(watch::traffic_of("rows to rows").sectors_used() == 1);
     CHECK(watch::traffic_of("rows to columns").sectors_used() >= 0.22);
-    check_no_faults();
+    watch::check_no_faults();
 }

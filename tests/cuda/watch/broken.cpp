@@ -164,15 +164,15 @@ TEST_CASE("watch: what nobody wrote is not to be read: shared memory of each blo
 TEST_CASE("watch: an access lies at a multiple of its size") {
     std::vector<std::uint64_t> words(2);
     auto* const memory = reinterpret_cast<std::byte*>(words.data());
-    auto const read_at = [&](Index place) {
+    auto const write_at = [&](Index place) {
         return found_in(1, [&](auto& block, Words&, Index) {
             block.each([&](int thread, auto&) {
                 if (thread == 3) detail::store_as<std::uint32_t>(memory + place, 1);
             });
         });
     };
-    CHECK(read_at(4).empty());
-    check_one(read_at(6), "misaligned: 4 bytes of global memory by thread 3 ");
+    CHECK(write_at(4).empty());
+    check_one(write_at(6), "misaligned: 4 bytes of global memory by thread 3 ");
 }
 
 TEST_CASE("watch: sectors and bytes of global memory are those that lanes of a warp ask for at once") {

@@ -2,6 +2,7 @@
 // The kernels of cuda/ and mch/, watched: no race, nothing read that nobody wrote, nothing outside; and their traffic
 // within a budget. Traffic is exact, not a timing: it changes when a kernel does, and docs/cuda.md has the table.
 #include "cuda/watch/blocks.hpp"
+#include "cuda/watch/check.hpp"
 
 #include "mch/support/on_device.hpp"
 
@@ -18,13 +19,6 @@
 namespace {
 using namespace reshard;
 using namespace reshard::test;
-
-void check_no_faults() {
-    for (std::string const& fault : watch::faults()) {
-        CAPTURE(fault);
-        CHECK(false);
-    }
-}
 
 /// Bytes to and from memory of these kernels, over `entries`.
 template <class... Names>
@@ -135,14 +129,14 @@ TEST_CASE("watched: the partition, by tiles and by a sort") {
         auto const many = random_partition(random, 3000, 1024, {8, 4}, Skew::even);
         CHECK((EmulatedKernels<0, ThreadOrder::shuffled, watch::Blocks>::partition(many) == partition_oracle(many)));
     }
-    check_no_faults();
+    watch::check_no_faults();
 }
 
 TEST_CASE("watched: split counts, in shared memory and for more ranks than fit there") {
     watch::forget();
     Random random(2);
     for (Index world : {1, 8, 256, 3000, 5000}) count_splits(random, 20'000, world, "split counts");
-    check_no_faults();
+    watch::check_no_faults();
 }
 
 TEST_CASE("watched: merges of runs of all lengths") {
@@ -153,7 +147,7 @@ TEST_CASE("watched: merges of runs of all lengths") {
         Merged const merged = merge_runs_of(random, random.between(2, 9), random.between(1, 3000));
         CHECK((merged.keys == merged.expected));
     }
-    check_no_faults();
+    watch::check_no_faults();
 }
 
 TEST_CASE("watched: tables of managed collisions, in all modes, sorted and merged") {
@@ -173,7 +167,7 @@ TEST_CASE("watched: tables of managed collisions, in all modes, sorted and merge
         carry_table(setup, modes[number % 3], number % 2 == 0 ? ReceiveOrder::sort : ReceiveOrder::merge, random);
         ++number;
     }
-    check_no_faults();
+    watch::check_no_faults();
 }
 
 TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within their budgets") {
@@ -227,5 +221,5 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
     goal("device_receive_bytes", receive, 200, false, 198);
     goal("device_sectors", used, 0.85, true, 0.9);
     goal("device_conflicts", static_cast<double>(conflicts) / static_cast<double>(requests), 0.25, false, 0.41);
-    check_no_faults();
+    watch::check_no_faults();
 }

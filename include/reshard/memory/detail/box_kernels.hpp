@@ -113,23 +113,32 @@ struct alignas(16) Unit16 {
     return box;
 }
 
-template <class Unit>
-RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index tile, int thread) noexcept {
+/// Moves those units of a tile that are one thread's: value = load(from offset), store(to offset, value). All loads
+/// come before the first store.
+template <class Value, class Load, class Store>
+RESHARD_HOST_DEVICE inline void move_units_of_thread(BoxLoops const& loops, Index tile, int thread, Load&& load,
+                                                     Store&& store) noexcept {
     Index const first = tile * box_tile + thread;
-    Unit values[box_items] = {};
+    Value values[box_items] = {};
     Index to[box_items] = {};
     RESHARD_UNROLL
-    for (int i = 0; i < box_items; ++i) {  // all loads before the first store
+    for (int i = 0; i < box_items; ++i) {
         Index const unit = first + Index{i} * box_threads;
-        if (unit >= box.loops.units) continue;
+        if (unit >= loops.units) continue;
         Index from = 0;
-        box.loops.locate(unit, from, to[i]);
-        values[i] = load_as<Unit>(box.from + from);
+        loops.locate(unit, from, to[i]);
+        values[i] = load(from);
     }
     RESHARD_UNROLL
     for (int i = 0; i < box_items; ++i) {
-        if (first + Index{i} * box_threads < box.loops.units) store_as<Unit>(box.to + to[i], values[i]);
+        if (first + Index{i} * box_threads < loops.units) store(to[i], values[i]);
     }
+}
+template <class Unit>
+RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index tile, int thread) noexcept {
+    move_units_of_thread<Unit>(
+        box.loops, tile, thread, [&](Index from) { return load_as<Unit>(box.from + from); },
+        [&](Index to, Unit const& value) { store_as<Unit>(box.to + to, value); });
 }
 
 /// What one thread does with a tile of a copy.
@@ -171,6 +180,17 @@ enum class FoldCarrier : std::uint8_t { f32, f64, i64, u64 };
         case DType::i32:
         case DType::i64: return FoldCarrier::i64;
         default: return FoldCarrier::u64;
+    }
+}
+
+/// body.template operator()<A>(), A the type of that carrier.
+template <class Body>
+void with_carrier(DType dtype, Body&& body) {
+    switch (carrier_of(dtype)) {
+        case FoldCarrier::f32: return body.template operator()<float>();
+        case FoldCarrier::f64: return body.template operator()<double>();
+        case FoldCarrier::i64: return body.template operator()<std::int64_t>();
+        case FoldCarrier::u64: return body.template operator()<std::uint64_t>();
     }
 }
 

@@ -232,22 +232,9 @@ RESHARD_HOST_DEVICE inline void store_bits(int bytes, std::byte* at, std::uint64
 
 /// What one thread does with a tile of a conversion.
 RESHARD_HOST_DEVICE inline void cast_thread(CastBox const& box, Index tile, int thread) noexcept {
-    Index const first = tile * box_tile + thread;
-    std::uint64_t values[box_items] = {};
-    Index to[box_items] = {};
-    RESHARD_UNROLL
-    for (int i = 0; i < box_items; ++i) {  // all loads before the first store
-        Index const element = first + Index{i} * box_threads;
-        if (element >= box.loops.units) continue;
-        Index from = 0;
-        box.loops.locate(element, from, to[i]);
-        values[i] = load_bits(box.from_bytes, box.from + from);
-    }
-    RESHARD_UNROLL
-    for (int i = 0; i < box_items; ++i) {
-        if (first + Index{i} * box_threads >= box.loops.units) continue;
-        store_bits(box.to_bytes, box.to + to[i], cast_bits(box, values[i]));
-    }
+    move_units_of_thread<std::uint64_t>(
+        box.loops, tile, thread, [&](Index from) { return load_bits(box.from_bytes, box.from + from); },
+        [&](Index to, std::uint64_t bits) { store_bits(box.to_bytes, box.to + to, cast_bits(box, bits)); });
 }
 
 /// A fold, and a conversion of its results. They are rounded to the type of the addends first: the bits are those that

@@ -35,6 +35,7 @@ struct Owner {
             if (place[axes[i]] != coordinates[i]) return false;
         return true;
     }
+    friend constexpr bool operator==(Owner const&, Owner const&) = default;
 };
 
 struct GridDim {

@@ -5,7 +5,8 @@
 ///
 /// With Partial:
 /// - a resolved axis is folded first and spread last: the layout of the fold refines the last, so that every element is
-///   folded on one rank (reduce-scatter), inside the destination's own memory, and then spread (all-gather);
+///   folded on one rank (reduce-scatter), inside the destination's own memory, and then spread (all-gather); or it
+///   refines the source's, in scratch memory, where that moves less;
 /// - an axis that becomes Partial needs its data only once: the last layout cuts the destination along it, and the rest
 ///   of the destination is filled with the identity;
 /// - across meshes the fold happens on the source mesh, where it is smallest;
@@ -41,7 +42,6 @@ public:
 
     [[nodiscard]] bool is_collective() const noexcept { return steps_.kind == Kind::collective; }
     [[nodiscard]] bool folds() const noexcept { return addends_ != 0; }
-    [[nodiscard]] Index addends() const noexcept { return addends_; }
     /// Where addends are folded: a share of what the destination needs, in its memory, or in scratch memory one of what
     /// the source has, where that moves less.
     [[nodiscard]] Layout share() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/checkpoint/load.hpp: what is loaded, what is refused, and what all ranks then say.
 #include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/load_forecast.hpp>
 
 #include <doctest/doctest.h>
 
@@ -145,6 +146,31 @@ TEST_SUITE("checkpoint/load") {
                 CHECK((all.traffic - list).bytes_sent == bytes * 3 + 3);
             }
         });
+    }
+
+    TEST_CASE("a broadcast to many ranks goes round in shares: the reader sends the bytes twice, not once a rank") {
+        TempFolder const folder;
+        std::vector<Goal> const goals{goal("w", DType::f32, "(6):(R)", Shape{4099, 31})};
+        write(folder.path(), goals);
+        Index const bytes = 4099 * 31 * 4;
+        Catalogue const catalogue(Checkpoint::open(folder.path()));
+        PlacedTensor const target{"w", goals[0].to, DType::f32};
+        LoadForecast const forecast = forecast_load(catalogue, {&target, 1}, 6, OneRankReads<Broadcast>{2});
+        CHECK(forecast.messages == 5 * 5);
+        CHECK(forecast.bytes_on_wire == 5 * bytes);
+        std::vector<Traffic> traffic(6);
+        run_on_threads(6, [&](ThreadCommunicator& comm) {
+            LocalTensors tensors(goals, comm.rank());
+            auto const all = load(folder.path(), tensors.list(), comm, OneRankReads<Broadcast>{2});
+            CHECK(tensors.wrong() == "");
+            CHECK(all.collectives.broadcasts == forecast.collectives.broadcasts);
+            auto const list = load(folder.path(), {}, comm, OneRankReads<Broadcast>{2}).traffic;
+            traffic[static_cast<std::size_t>(comm.rank())] = all.traffic - list;
+        });
+        Index sent = 0;
+        for (Traffic const& of_rank : traffic) sent += of_rank.bytes_sent;
+        CHECK(sent == forecast.bytes_on_wire + 5);  // and a byte of the list to each
+        CHECK(traffic[2].bytes_sent <= 2 * bytes);
     }
 
     TEST_CASE("of small tensors as many share a window as its lists have room for") {

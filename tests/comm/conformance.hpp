@@ -539,6 +539,11 @@ inline void derives_collectives(CommunicatorRef comm) {
         broadcast(comm, text, root);
         RESHARD_CHECK(text == std::vector<std::byte>(33, std::byte{static_cast<unsigned char>(root + 1)}));
     }
+    std::vector<std::byte> much((ranks << 16U) + 3);  // among five ranks and more it goes round in shares
+    for (std::size_t i = 0; i != much.size(); ++i) much[i] = static_cast<std::byte>(i % 251);
+    std::vector<std::byte> arrived = comm.rank() == 0 ? much : std::vector<std::byte>(much.size());
+    broadcast(comm, arrived, 0);
+    RESHARD_CHECK(arrived == much);
     std::vector<Index> counts(ranks);
     std::vector<Index> theirs(ranks, -1);
     for (std::size_t r = 0; r != ranks; ++r) counts[r] = comm.rank() * 100 + static_cast<Index>(r);

@@ -50,15 +50,39 @@ struct TransferLists {
     }
 };
 
+/// Whether a broadcast goes round in shares: a rank each gets one from the root and passes it on to all others, so that
+/// the root sends the bytes twice and not to every rank (van de Geijn's scatter and all-gather).
+[[nodiscard]] constexpr bool goes_in_shares(Index bytes, int ranks) noexcept {
+    return ranks > 4 && bytes / ranks >= Index{64} << 10;
+}
+
 inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root, TransferLists& lists) {
-    if (root < 0 || root >= comm.size()) {
-        raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", comm.size(), " ranks."));
+    int const ranks = comm.size();
+    if (root < 0 || root >= ranks) {
+        raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", ranks, " ranks."));
     }
+    auto const size = static_cast<Index>(bytes.size());
+    bool const in_shares = goes_in_shares(size, ranks);
+    auto const share_of = [&](int rank) {
+        if (!in_shares) return bytes;
+        auto const begin = static_cast<std::size_t>(size / ranks * rank);
+        return bytes.subspan(begin,
+                             rank + 1 == ranks ? bytes.size() - begin : bytes.size() / static_cast<std::size_t>(ranks));
+    };
+    auto const add = [&](auto& list, int peer, std::span<std::byte> part) {
+        if (!part.empty()) list.push_back({peer, part.data(), byte_box(static_cast<Index>(part.size()))});
+    };
     lists.clear();
-    StridedBox const box = byte_box(static_cast<Index>(bytes.size()));
-    if (comm.rank() != root && !bytes.empty()) lists.receives.push_back({root, bytes.data(), box});
-    for (int r = 0; r < comm.size() && comm.rank() == root && !bytes.empty(); ++r)
-        if (r != root) lists.sends.push_back({r, bytes.data(), box});
+    for (int r = 0; r < ranks && comm.rank() == root; ++r)
+        if (r != root) add(lists.sends, r, share_of(r));
+    if (comm.rank() != root) add(lists.receives, root, share_of(comm.rank()));
+    lists.deliver(comm);
+    if (!in_shares) return;
+    for (int r = 0; r < ranks; ++r) {
+        if (r == comm.rank()) continue;
+        if (r != root) add(lists.sends, r, share_of(comm.rank()));
+        if (comm.rank() != root) add(lists.receives, r, share_of(r));
+    }
     lists.deliver(comm);
 }
 

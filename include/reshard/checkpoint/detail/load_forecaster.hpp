@@ -8,7 +8,6 @@
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/load_verify.hpp>
-#include <reshard/checkpoint/detail/needing_ranks.hpp>
 #include <reshard/checkpoint/forecast_figures.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 
@@ -100,6 +99,7 @@ public:
         std::vector<Message> scratch;
         std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
         Index staged = 0;
+        Index busiest = 0;  // bytes that one rank sends, or receives
         for (int rank = 0; rank < result_.ranks; ++rank) {
             result_.extra_bytes = larger(result_.extra_bytes, staging_bytes(schedule, spread, rank));
         }
@@ -131,9 +131,14 @@ public:
                 i = end;
             }
             std::sort(pairs.begin(), pairs.end());
-            result_.messages += spread == Spread::broadcast
-                                    ? result_.ranks - 1
-                                    : static_cast<Index>(std::unique(pairs.begin(), pairs.end()) - pairs.begin());
+            result_.messages += std::unique(pairs.begin(), pairs.end()) - pairs.begin();
+            if (spread == Spread::broadcast) {
+                Index const others = result_.ranks - 1;
+                Index const bytes = pieces.back().place + pieces.back().bytes;
+                bool const in_shares = goes_in_shares(bytes, result_.ranks);
+                result_.messages += in_shares ? others * others : others;
+                busiest += in_shares ? 2 * (bytes - bytes / result_.ranks) : bytes * others;
+            }
         });
         for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
         result_.files_opened = opens(schedule, wanted_);
@@ -145,11 +150,9 @@ public:
                 Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(ExtentParts));
         }
 
-        Index busiest = 0;  // bytes that one rank sends, or receives
         if (spread == Spread::broadcast) {
             result_.bytes_passed = staged * result_.ranks;
             result_.bytes_on_wire = staged * (result_.ranks - 1);
-            busiest = result_.bytes_on_wire;
         } else {
             result_.bytes_passed = result_.bytes_loaded;
             for (std::size_t rank = 0; rank < ranks; ++rank) {

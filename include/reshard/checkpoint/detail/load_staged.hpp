@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_staged.hpp
 /// \brief  Reads windows into staging memory and passes them on, window after window.
-/// \depends checkpoint/detail/{load_files,load_match,read_schedule}, comm/collectives, memory/copy.
+/// \depends checkpoint/detail/{load_files,needing_ranks,read_schedule}, comm/collectives, memory/copy.
 #pragma once
 
 #include <reshard/checkpoint/detail/load_files.hpp>
-#include <reshard/checkpoint/detail/load_match.hpp>
+#include <reshard/checkpoint/detail/needing_ranks.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/comm/agree.hpp>
@@ -182,26 +182,23 @@ private:
         lists_.deliver(comm_);
     }
 
-    /// Tensor by tensor, each with its own distribution: what it takes is read once for all ranks.
     void add_sends(Piece const& piece) {
         WantedExtent const& extent = wanted_[piece.wanted];
-        DynamicDistribution const& to = targets_[extent.target].distribution;
-        for (Index i = 0; i < to.mesh().size(); ++i) {
-            Index const rank = to.mesh().rank_at(i);
+        for_each_needing(extent, piece.box, targets_[extent.target].distribution, [&](Index rank) {
             NeedForm const form = need_of(piece, rank);
-            if (form == NeedForm::nothing) continue;
             std::vector<Send>& sends = sends_to_[static_cast<std::size_t>(rank)];
             if (form == NeedForm::box) {
                 Send& send = sends.emplace_back();
                 send.peer = static_cast<int>(rank);
                 send.base = at(piece.place) + place_in_dense(send.box, needed_, extent.dtype, piece.box);
-                continue;
+                return true;
             }
             for (Message const& need : needs_) {
                 MessagePart const part = part_of_dense(need, extent.dtype, piece.box);
                 sends.push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
             }
-        }
+            return true;
+        });
     }
     void add_receives(Piece const& piece) {
         LocalTensor const& target = targets_[wanted_[piece.wanted].target];

@@ -13,13 +13,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>   // errno
-#include <cstring>  // strerror_r
-#include <memory>   // unique_ptr
-#include <span>     // span
-#include <string>   // string
-#include <tuple>    // tuple
-#include <vector>   // vector
+#include <cerrno>    // errno
+#include <cstring>   // strerror_r
+#include <memory>    // unique_ptr
+#include <optional>  // optional
+#include <span>      // span
+#include <string>    // string
+#include <vector>    // vector
 
 namespace reshard::inline v0 {
 namespace detail {
@@ -34,6 +34,13 @@ inline char const* error_text(char const* text, char const*) noexcept { return t
     char buffer[256] = "unknown error";
     std::string_view const text = error_text(::strerror_r(error, buffer, sizeof buffer), buffer);
     raise(ErrorCode::io, concat("IoError: ", path, ": ", what, ": ", text, " (errno ", error, "). Fix: ", fix));
+}
+
+/// What closing a file that was written has returned: a file system over a network may say only now that bytes have
+/// not arrived. Throws IoError.
+inline void refuse_lost(int error, std::string_view path) {
+    if (error == 0) return;
+    raise_io(path, "cannot close it, bytes may be lost", error, "free space or write elsewhere; nothing was replaced.");
 }
 
 /// One open file; closed with its owner.
@@ -53,35 +60,43 @@ public:
 
     [[nodiscard]] int get() const noexcept { return fd_; }
     [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
-    /// Not retried after EINTR: Linux has closed the descriptor by then.
-    void close() noexcept {
-        if (fd_ >= 0) static_cast<void>(::close(std::exchange(fd_, -1)));
+    /// Returns 0 or errno. Not retried after EINTR: Linux has closed the descriptor by then.
+    int close() noexcept {
+        if (fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0) return 0;
+        return errno;
     }
-    /// For who has written to it: a file system over a network may say only now that bytes have not arrived. Throws
-    /// IoError.
-    void close_written(std::string_view path) {
-        if (fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0) return;
-        raise_io(path, "cannot close it, bytes may be lost", errno,
-                 "free space or write elsewhere; nothing was replaced.");
-    }
+    /// For who has written to it. Throws IoError.
+    void close_written(std::string_view path) { refuse_lost(close(), path); }
 
 private:
     int fd_ = -1;
 };
 
-/// What a file was when it was opened: writing to it or cutting it short shows. A file that was replaced by a rename
-/// is another file: what we have open stays as it was.
+/// What a file was when it was opened: writing to it or cutting it short shows, and when it is opened again, that it
+/// was replaced. What we have open stays as it was.
 struct FileStamp {
+    dev_t device = 0;
+    ino_t number = 0;
     Index bytes = 0;
     Index seconds = 0;
     Index nanoseconds = 0;
     friend bool operator==(FileStamp const&, FileStamp const&) = default;
 };
+[[nodiscard]] inline FileStamp stamp_from(struct stat const& status) noexcept {
+    return {status.st_dev, status.st_ino, static_cast<Index>(status.st_size), static_cast<Index>(status.st_mtim.tv_sec),
+            static_cast<Index>(status.st_mtim.tv_nsec)};
+}
 [[nodiscard]] inline FileStamp stamp_of(FileDescriptor const& file, std::string_view path) {
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) raise_io(path, "cannot stat", errno, "check the file system.");
-    return {static_cast<Index>(status.st_size), static_cast<Index>(status.st_mtim.tv_sec),
-            static_cast<Index>(status.st_mtim.tv_nsec)};
+    return stamp_from(status);
+}
+/// Of what is at a path, if anything.
+[[nodiscard]] inline std::optional<FileStamp> stamp_at(std::string const& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0) return stamp_from(status);
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    raise_io(path, "cannot stat", errno, "check the path and its permissions.");
 }
 
 /// One read-only map; unmapped with its owner.
@@ -230,17 +245,12 @@ inline constexpr int most_overtakings = 5;
 template <class Read>
 auto read_saved(std::string const& index, Read&& read) {
 #if defined(__cpp_exceptions)
-    auto const stamp = [&] {
-        struct stat status {};
-        static_cast<void>(::stat(index.c_str(), &status));
-        return std::tuple(status.st_dev, status.st_ino, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-    };
     for (int overtaken = 1; overtaken < most_overtakings; ++overtaken) {
-        auto const before = stamp();
+        auto const before = stamp_at(index);
         try {
             return read();
         } catch (Error const&) {
-            if (stamp() == before) throw;
+            if (stamp_at(index) == before) throw;
         }
     }
 #endif

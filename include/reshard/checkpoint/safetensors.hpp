@@ -21,7 +21,9 @@ struct OpenFile;
 /// order of magnitude slower, and a failed one kills the process. `mmap` adds `view`.
 enum class Access : int { pread, mmap };
 
-/// An open file whose header obeys every rule of the format. Move-only; reads from several threads are safe.
+/// A file whose header obeys every rule of the format. Move-only; reads from several threads are safe. It stays open
+/// while the process has descriptors to spare (half of `ulimit -n` are for files that are read), and is opened again
+/// when it is read: then a file that was replaced meanwhile is an IoError.
 class SafetensorsFile {
 public:
     SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -33,8 +35,8 @@ public:
     [[nodiscard]] static SafetensorsFile open(std::string path, Access access = Access::pread);
 
     // What refers into this object is returned by value where the object is about to go, or not at all.
-    [[nodiscard]] std::string const& path() const& noexcept { return path_; }
-    [[nodiscard]] std::string path() && noexcept { return std::move(path_); }
+    [[nodiscard]] std::string const& path() const& noexcept;
+    [[nodiscard]] std::string path() && { return std::as_const(*this).path(); }
     [[nodiscard]] SafetensorsHeader const& header() const& noexcept { return header_; }
     [[nodiscard]] SafetensorsHeader header() && noexcept { return std::move(header_); }
     /// In file order.
@@ -44,7 +46,7 @@ public:
     [[nodiscard]] Metadata metadata() && noexcept { return std::move(header_).metadata(); }
     /// Where the data section begins, in bytes from the start of the file.
     [[nodiscard]] Index data_offset() const noexcept { return header_.data_offset(); }
-    [[nodiscard]] Index file_bytes() const noexcept { return file_bytes_; }
+    [[nodiscard]] Index file_bytes() const noexcept;
     /// A 64-bit digest of the header: files of different versions almost always differ in it, or in file_bytes().
     [[nodiscard]] std::uint64_t header_digest() const noexcept { return header_digest_; }
     [[nodiscard]] bool is_mapped() const noexcept;
@@ -86,10 +88,8 @@ private:
 
     void check_range(TensorInfo const& tensor, Index byte_begin, Index byte_end) const;
 
-    std::string path_;
     std::unique_ptr<detail::OpenFile> open_;
     SafetensorsHeader header_;
-    Index file_bytes_ = 0;
     std::uint64_t header_digest_ = 0;
 };
 

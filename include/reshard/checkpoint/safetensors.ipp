@@ -2,18 +2,37 @@
 // How checkpoint/safetensors.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/file.hpp>
+#include <reshard/checkpoint/detail/cached_file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 
 namespace reshard::inline v0 {
 
 namespace detail {
 
-/// A file that is read, and what it was when it was opened.
+/// A file that is read, and what it was when it was opened. Throws IoError, when it is opened again, for one that was
+/// replaced.
 struct OpenFile {
-    FileDescriptor file;
-    FileMap map;  ///< of all of it, where it was asked for
-    FileStamp stamp;
+    std::string path;
+    Index bytes = 0;
+    std::optional<FileStamp> stamp{};
+    CachedFile cached;
+    FileMap map{};  ///< of all of it, where it was asked for
+
+    explicit OpenFile(std::string name) : path(std::move(name)), cached([this] { return open(); }) {}
+    [[nodiscard]] FileDescriptor open() {
+        if (stamp && stamp_at(path) != stamp) {
+            raise_io(path, concat("it was read before, and is gone or another file now: ", overtaken_words), ENOENT,
+                     "load again, and let saves and loads of one folder take turns.");
+        }
+        Index now = 0;
+        FileDescriptor file = open_for_reading(path, now);
+        if (!stamp) {
+            bytes = now;
+            stamp = stamp_of(file, path);
+        }
+        return file;
+    }
+    void read(Index offset, std::span<std::byte> out) { read_fully(*cached.use(), path, offset, out); }
 };
 
 }  // namespace detail
@@ -25,20 +44,18 @@ RESHARD_INLINE SafetensorsFile::~SafetensorsFile() = default;
 
 RESHARD_INLINE SafetensorsFile SafetensorsFile::open(std::string path, Access access) {
     SafetensorsFile result;
-    result.path_ = std::move(path);
-    result.open_ = std::make_unique<detail::OpenFile>();
+    result.open_ = std::make_unique<detail::OpenFile>(std::move(path));
     detail::OpenFile& file = *result.open_;
-    file.file = detail::open_for_reading(result.path_, result.file_bytes_);
+    detail::CachedFile::Use const open = file.cached.use();
     std::byte first[8]{};
-    auto const head = std::span(first).first(static_cast<std::size_t>(smaller<Index>(result.file_bytes_, 8)));
-    detail::read_fully(file.file, result.path_, 0, head);
-    Index const length = safetensors_header_length(head, result.file_bytes_, result.path_);
+    auto const head = std::span(first).first(static_cast<std::size_t>(smaller<Index>(file.bytes, 8)));
+    file.read(0, head);
+    Index const length = safetensors_header_length(head, file.bytes, file.path);
     std::string json(static_cast<std::size_t>(length), '\0');
-    detail::read_fully(file.file, result.path_, 8, std::as_writable_bytes(std::span(json)));
-    result.header_ = parse_safetensors_json(json, result.file_bytes_, result.path_);
+    file.read(8, std::as_writable_bytes(std::span(json)));
+    result.header_ = parse_safetensors_json(json, file.bytes, file.path);
     result.header_digest_ = safetensors_header_digest(json);
-    file.stamp = detail::stamp_of(file.file, result.path_);
-    if (access == Access::mmap) file.map = detail::FileMap(file.file, result.file_bytes_, result.path_);
+    if (access == Access::mmap) file.map = detail::FileMap(*open, file.bytes, file.path);
     return result;
 }
 
@@ -46,7 +63,7 @@ RESHARD_INLINE TensorInfo const& SafetensorsFile::at(std::string_view tensor) co
     TensorInfo const* const info = find(tensor);
     if (info == nullptr) {
         detail::raise_rule(SafetensorsRule::tensor_not_found,
-                           concat(path_, ": none of its ", tensors().size(), " tensors is called ",
+                           concat(path(), ": none of its ", tensors().size(), " tensors is called ",
                                   detail::quote_name(tensor), ". Fix: check the name against tensors()."));
     }
     return *info;
@@ -61,31 +78,31 @@ RESHARD_INLINE void SafetensorsFile::read_range(TensorInfo const& tensor, Index 
                                         " bytes. Fix: pass a span of exactly that size."));
     }
     // Also when mapped: a short file is an error here, but would be a signal there.
-    detail::read_fully(open_->file, path_, data_offset() + tensor.begin + byte_begin, out);
+    open_->read(data_offset() + tensor.begin + byte_begin, out);
 }
 
 RESHARD_INLINE void SafetensorsFile::read_data(Index begin, std::span<std::byte> out) const {
     if (begin < 0 || static_cast<Index>(out.size()) > header_.data_bytes() - begin) {
         raise(ErrorCode::buffer,
-              concat("reshard::SafetensorsFile: ", path_, " has no ", out.size(), " bytes at offset ", begin,
+              concat("reshard::SafetensorsFile: ", path(), " has no ", out.size(), " bytes at offset ", begin,
                      " of its data section. Fix: read within its ", header_.data_bytes(), " bytes."));
     }
-    detail::read_fully(open_->file, path_, data_offset() + begin, out);
+    open_->read(data_offset() + begin, out);
 }
 
 RESHARD_INLINE Index SafetensorsFile::copy_data(Index begin, Index bytes, detail::FileDescriptor const& to,
                                                 Index offset) const {
     if (begin < 0 || bytes > header_.data_bytes() - begin) {
         raise(ErrorCode::buffer,
-              concat("reshard::SafetensorsFile: ", path_, " has no ", bytes, " bytes at offset ", begin,
+              concat("reshard::SafetensorsFile: ", path(), " has no ", bytes, " bytes at offset ", begin,
                      " of its data section. Fix: copy within its ", header_.data_bytes(), " bytes."));
     }
-    return detail::copy_between(open_->file, data_offset() + begin, to, offset, bytes);
+    return detail::copy_between(*open_->cached.use(), data_offset() + begin, to, offset, bytes);
 }
 
 RESHARD_INLINE void SafetensorsFile::check_unchanged() const {
-    if (detail::stamp_of(open_->file, path_) == open_->stamp) return;
-    raise(ErrorCode::io, concat("IoError: ", path_,
+    if (detail::stamp_of(*open_->cached.use(), path()) == open_->stamp) return;
+    raise(ErrorCode::io, concat("IoError: ", path(),
                                 ": it was written to while it was read. Fix: write checkpoints under another name "
                                 "and rename them; load again."));
 }
@@ -94,7 +111,7 @@ RESHARD_INLINE std::span<std::byte const> SafetensorsFile::mapped_bytes(TensorIn
     check_range(tensor, 0, tensor.bytes());
     if (!is_mapped()) {
         raise(ErrorCode::buffer,
-              concat("reshard::SafetensorsFile: ", path_, " is not mapped. Fix: open it with Access::mmap."));
+              concat("reshard::SafetensorsFile: ", path(), " is not mapped. Fix: open it with Access::mmap."));
     }
     return {open_->map.data() + data_offset() + tensor.begin, static_cast<std::size_t>(tensor.bytes())};
 }
@@ -113,11 +130,14 @@ RESHARD_INLINE ConstDynamicView SafetensorsFile::view(TensorInfo const& tensor) 
 RESHARD_INLINE void SafetensorsFile::check_range(TensorInfo const& tensor, Index byte_begin, Index byte_end) const {
     bool const ours = 0 <= tensor.begin && tensor.begin <= tensor.end && tensor.end <= header_.data_bytes();
     if (!ours || byte_begin < 0 || byte_end < byte_begin || byte_end > tensor.bytes()) {
-        raise(ErrorCode::buffer,
-              concat("reshard::SafetensorsFile: ", path_, " has no bytes [", byte_begin, ", ", byte_end, ") of tensor ",
-                     detail::quote_name(tensor.name), ". Fix: pass a tensor of this file and a range inside it."));
+        raise(ErrorCode::buffer, concat("reshard::SafetensorsFile: ", path(), " has no bytes [", byte_begin, ", ",
+                                        byte_end, ") of tensor ", detail::quote_name(tensor.name),
+                                        ". Fix: pass a tensor of this file and a range inside it."));
     }
 }
+
+RESHARD_INLINE std::string const& SafetensorsFile::path() const& noexcept { return open_->path; }
+RESHARD_INLINE Index SafetensorsFile::file_bytes() const noexcept { return open_->bytes; }
 
 RESHARD_INLINE bool SafetensorsFile::is_mapped() const noexcept {
     return open_ != nullptr && open_->map.data() != nullptr;

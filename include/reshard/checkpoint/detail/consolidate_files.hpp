@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_files.hpp
 /// \brief  Files that several ranks write together: made by one under temporary names, opened by all, renamed by one.
-/// \depends checkpoint/detail/temporary_file. POSIX.
+/// \depends checkpoint/detail/{cached_file,temporary_file}. POSIX.
 #pragma once
 
+#include <reshard/checkpoint/detail/cached_file.hpp>
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 
 #include <sys/statvfs.h>
@@ -53,47 +54,50 @@ public:
     SharedFiles() = default;
     /// `paths`: temporary ones. `starts`: bytes in front of the data.
     SharedFiles(std::vector<std::string> paths, std::vector<Index> starts)
-        : paths_(std::move(paths)), starts_(std::move(starts)), files_(paths_.size()) {}
+        : paths_(std::move(paths)), starts_(std::move(starts)) {
+        for (std::string const& path : paths_)
+            files_.push_back(std::make_unique<CachedFile>([path] { return open_for_writing(path); }));
+    }
 
     void open(int file) {
-        auto const i = static_cast<std::size_t>(file);
-        if (files_[i].is_open()) return;
-        int fd = -1;
-        do {
-            fd = ::open(paths_[i].c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
-        } while (fd < 0 && errno == EINTR);
-        if (fd < 0) {
-            raise_io(paths_[i], "cannot open for writing", errno,
-                     errno == EMFILE ? "raise the limit on open files (ulimit -n)."
-                                     : "write to a folder that all ranks share, and may write to.");
-        }
-        files_[i] = FileDescriptor(fd);
-        ++count_;
+        if (!at(file).is_used()) ++count_;
+        static_cast<void>(at(file).use());
     }
     [[nodiscard]] Index count() const noexcept { return count_; }
-    /// Bytes of the data section; from several threads at once. \pre open(file)
+    /// Bytes of the data section; from several threads at once.
     void write(int file, Index begin, std::span<std::byte const> bytes) const {
         auto const i = static_cast<std::size_t>(file);
-        write_fully_at(files_[i], paths_[i], starts_[i] + begin, bytes);
+        write_fully_at(*files_[i]->use(), paths_[i], starts_[i] + begin, bytes);
     }
-    [[nodiscard]] FileDescriptor const& at(int file) const noexcept { return files_[static_cast<std::size_t>(file)]; }
+    [[nodiscard]] CachedFile& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
     [[nodiscard]] Index start(int file) const noexcept { return starts_[static_cast<std::size_t>(file)]; }
     /// What this rank has written so far is durable.
     void sync() const {
         for (std::size_t i = 0; i < files_.size(); ++i) {
-            if (!files_[i].is_open() || ::fdatasync(files_[i].get()) == 0) continue;
+            if (!files_[i]->is_used() || ::fdatasync(files_[i]->use()->get()) == 0) continue;
             raise_io(paths_[i], "cannot make its bytes durable", errno,
                      "free space or write elsewhere; nothing was replaced.");
         }
     }
     void close() {
-        for (std::size_t i = 0; i < files_.size(); ++i) files_[i].close_written(paths_[i]);
+        for (std::size_t i = 0; i < files_.size(); ++i) files_[i]->close_written(paths_[i]);
     }
 
 private:
+    [[nodiscard]] static FileDescriptor open_for_writing(std::string const& path) {
+        int fd = -1;
+        do {
+            fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+        } while (fd < 0 && errno == EINTR);
+        if (fd >= 0) return FileDescriptor(fd);
+        raise_io(path, "cannot open for writing", errno,
+                 errno == EMFILE ? "raise the limit on open files (ulimit -n)."
+                                 : "write to a folder that all ranks share, and may write to.");
+    }
+
     std::vector<std::string> paths_;
     std::vector<Index> starts_;
-    std::vector<FileDescriptor> files_;
+    std::vector<std::unique_ptr<CachedFile>> files_;
     Index count_ = 0;
 };
 

@@ -22,10 +22,9 @@ namespace reshard::inline v0::detail {
 }
 
 [[nodiscard]] inline bool is_same_place(std::string const& a, std::string const& b) {
-    struct stat first {};
-    struct stat second {};
-    return ::stat(a.c_str(), &first) == 0 && ::stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
+    auto const first = stamp_at(a);
+    auto const second = stamp_at(b);
+    return first && second && first->device == second->device && first->number == second->number;
 }
 
 /// Throws IoError when somebody is writing a checkpoint into the folder: what is there may go at any moment.

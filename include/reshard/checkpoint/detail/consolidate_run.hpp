@@ -131,7 +131,7 @@ private:
         SafetensorsFile const& file = in_->at(from.file);
         Index done = 0;
         if (!verify && !options_->checksums) {
-            done = file.copy_data(from.begin + copy.from_begin, copy.bytes, out_->at(to.file),
+            done = file.copy_data(from.begin + copy.from_begin, copy.bytes, *out_->at(to.file).use(),
                                   out_->start(to.file) + to.begin + copy.to_begin);
             count(1, done, 1);
         }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/needing_ranks.hpp
 /// \brief  Which ranks need something of a box, without asking every rank.
-/// \depends checkpoint/detail/load_match.hpp, plan/detail/grid.hpp. No I/O, no communication.
+/// \depends checkpoint/detail/load_match.hpp. No I/O, no communication.
 #pragma once
 
 #include <reshard/checkpoint/detail/load_match.hpp>
-#include <reshard/plan/detail/grid.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -92,10 +92,10 @@ public:
     void claim() {
         if (!is_first()) return;
         lock_ = FolderLock(folder_, concat(".", names_.index, ".lock"));
-        index_ = stamp_of_index();
+        index_ = stamp_at(path(names_.index));
         if (!lock_.is_held()) return;
         std::vector<std::string> named;
-        bool const known = index_.there && verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok();
+        bool const known = index_.has_value() && verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok();
         std::sort(named.begin(), named.end());
         for (std::string const& leaf : leaves_of(folder_)) {
             bool const stale = known && names_.is_data(leaf) && !std::binary_search(named.begin(), named.end(), leaf);
@@ -104,7 +104,7 @@ public:
     }
 
     /// Local, after claim() on rank 0: whoever has removed an index says that none was there.
-    void forget_index() noexcept { index_ = {}; }
+    void forget_index() noexcept { index_.reset(); }
     /// Local, on rank 0: the lock that claim() took.
     [[nodiscard]] FolderLock& lock() noexcept { return lock_; }
 
@@ -188,35 +188,10 @@ public:
 
 private:
     void refuse_replaced() const {
-        if (stamp_of_index() == index_) return;
+        if (stamp_at(path(names_.index)) == index_) return;
         raise(ErrorCode::io,
               concat("IoError: ", path(names_.index), ": another save has replaced it while this one was ",
                      "under way. Fix: let one job at a time save into a folder."));
-    }
-
-    /// The index, told from any other that replaces it.
-    struct IndexStamp {
-        bool there = false;
-        dev_t device = 0;
-        ino_t number = 0;
-        off_t bytes = 0;
-        Index seconds = 0;
-        Index nanoseconds = 0;
-        friend bool operator==(IndexStamp const&, IndexStamp const&) = default;
-    };
-    [[nodiscard]] IndexStamp stamp_of_index() const {
-        struct stat status {};
-        std::string const index = path(names_.index);
-        if (::stat(index.c_str(), &status) != 0) {
-            if (errno == ENOENT || errno == ENOTDIR) return {};
-            raise_io(index, "cannot stat", errno, "check the file system.");
-        }
-        return {true,
-                status.st_dev,
-                status.st_ino,
-                status.st_size,
-                static_cast<Index>(status.st_mtim.tv_sec),
-                static_cast<Index>(status.st_mtim.tv_nsec)};
     }
 
     std::string folder_;
@@ -227,7 +202,7 @@ private:
     std::string summary_;
     Index agreements_ = 0;
     FolderLock lock_;
-    IndexStamp index_;
+    std::optional<FileStamp> index_;  ///< what was there when the folder was claimed
     std::string published_;
     std::optional<TemporaryFile> new_index_;
     std::vector<std::string> previous_;

@@ -29,4 +29,64 @@ TEST_SUITE("comm/collectives") {
             reshard::barrier(comm);
         });
     }
+
+    TEST_CASE("messages added in any order of peers arrive, several to one peer in the order they were added") {
+        reshard::run_on_threads(3, [](reshard::ThreadCommunicator& comm) {
+            reshard::detail::TransferLists lists;
+            for (int round = 0; round < 2; ++round) {  // a delivery leaves nothing behind
+                std::vector<int> out;
+                std::vector<int> in(6, -1);
+                for (int i = 0; i < 6; ++i) out.push_back(100 * comm.rank() + 10 * round + i);
+                for (std::size_t i = 0; i < 6; ++i) {  // message i goes to rank 2 - i % 3
+                    int const peer = 2 - static_cast<int>(i % 3);
+                    lists.send(peer, std::span<int const>(out).subspan(i, 1));
+                    lists.receive(static_cast<int>(i % 3), std::span<int>(in).subspan(i, 1));
+                }
+                lists.send(0, std::span<int const>());  // nothing is sent of nothing
+                lists.deliver(comm);
+                for (std::size_t i = 0; i < 6; ++i) {
+                    // The k-th message of rank i % 3 for this rank is its message 2 - rank + 3 k.
+                    int const nth = 2 - comm.rank() + 3 * static_cast<int>(i / 3);
+                    CHECK(in[i] == 100 * static_cast<int>(i % 3) + 10 * round + nth);
+                }
+            }
+        });
+    }
+
+    TEST_CASE("lists of any lengths are gathered in rank order on every rank") {
+        auto const gather = [](reshard::CommunicatorRef comm, std::vector<int> const& mine) {
+            reshard::detail::GatheredLists<int> lists;
+            lists.make_room(comm.size());
+            reshard::detail::PendingVerdict pending;
+            lists.gather(comm, mine, pending);
+            for (int r = 0; r < comm.size(); ++r)
+                CHECK(lists.of(r).size() == static_cast<std::size_t>(lists.sizes[static_cast<std::size_t>(r)]));
+            return lists.all;
+        };
+        for (int ranks : {1, 2, 5}) {
+            std::vector<int> wanted;
+            for (int r = 0; r < ranks; ++r) wanted.insert(wanted.end(), static_cast<std::size_t>(r * 2 % 5), 10 * r);
+            reshard::run_on_threads(ranks, [&](reshard::ThreadCommunicator& comm) {
+                std::vector<int> const mine(static_cast<std::size_t>(comm.rank() * 2 % 5), 10 * comm.rank());
+                CHECK(gather(comm, mine) == wanted);
+                CHECK(gather(comm, {}).empty());
+            });
+        }
+        reshard::SelfCommunicator self;
+        CHECK(gather(self, {1, 2}) == std::vector<int>{1, 2});
+    }
+
+    TEST_CASE("a rank that has failed before lists are gathered fails all, with its words") {
+        reshard::run_on_threads(3, [](reshard::ThreadCommunicator& comm) {
+            reshard::detail::GatheredLists<int> lists;
+            lists.make_room(comm.size());
+            reshard::detail::PendingVerdict pending;
+            pending.attempt([&] {
+                if (comm.rank() == 1) reshard::raise(reshard::ErrorCode::format, "this rank cannot. Fix: none.");
+            });
+            std::vector<int> const mine{1, 2, 3};
+            CHECK_THROWS_WITH_AS(lists.gather(comm, mine, pending), doctest::Contains("rank 1 of 3: this rank cannot"),
+                                 reshard::FormatError);
+        });
+    }
 }

@@ -38,11 +38,11 @@ namespace detail {
 }
 
 /// What all ranks found, put together: each has looked at elements behind those of the ranks before it.
-inline void join(std::vector<CheckpointDifference>& differences, std::span<std::vector<std::byte> const> texts,
+inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<std::byte>& found_by,
                  std::span<ComparedTensor const> alike, Catalogue const& first, int most_elements) {
     std::size_t last = alike.size();
-    for (auto const& text : texts) {
-        ByteReader in(text);
+    for (std::size_t rank = 0; rank < found_by.sizes.size(); ++rank) {
+        ByteReader in(found_by.of(static_cast<int>(rank)));
         while (!in.at_end()) {
             Found found;
             pass(in, found);
@@ -74,10 +74,10 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<std::
 [[nodiscard]] inline CompareReport compare_once(std::string const& first, std::string const& second,
                                                 CommunicatorRef comm, CompareOptions const& options) {
     PendingVerdict pending;
-    TextRoom room;
+    GatheredLists<std::byte> room;
     pending.attempt([&] {
         check(options);
-        room.make(comm.size());
+        room.make_room(comm.size());
     });
     StreamedCheckpoint a(first, comm, pending);
     StreamedCheckpoint b(second, comm, pending);
@@ -101,8 +101,8 @@ inline void join(std::vector<CheckpointDifference>& differences, std::span<std::
         b.check_unchanged();
         text = out.take();
     });
-    all_gather_texts(comm, text, room, pending);
-    pending.attempt([&] { join(report.differences, room.texts, alike, a.catalogue(), options.most_elements); });
+    room.gather(comm, text, pending);
+    pending.attempt([&] { join(report.differences, room, alike, a.catalogue(), options.most_elements); });
     pending.agree(comm);
     return report;
 }

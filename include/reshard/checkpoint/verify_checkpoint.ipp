@@ -99,20 +99,20 @@ private:
 
 /// Collective. The faults of all ranks as one FormatError, the same on all; returns where there are none.
 inline void raise_faults(CommunicatorRef comm, std::string const& path, std::span<std::string const> mine,
-                         TextRoom& room, PendingVerdict& pending) {
+                         GatheredLists<std::byte>& room, PendingVerdict& pending) {
     std::vector<std::byte> text;
     pending.attempt([&] {
         ByteWriter out;
         for (std::string const& fault : mine) out.text(fault);
         text = out.take();
     });
-    all_gather_texts(comm, text, room, pending);
-    if (std::all_of(room.texts.begin(), room.texts.end(), [](auto const& one) { return one.empty(); })) return;
+    room.gather(comm, text, pending);
+    if (room.all.empty()) return;
     std::string words;
     pending.attempt([&] {
         std::vector<std::string> faults;
-        for (auto const& one : room.texts) {
-            ByteReader in(one);
+        for (int rank = 0; rank < comm.size(); ++rank) {
+            ByteReader in(room.of(rank));
             while (!in.at_end()) in.text(faults.emplace_back());
         }
         std::sort(faults.begin(), faults.end());  // two ranks may find the same fault of a file

@@ -62,7 +62,7 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     }
     if (options.mode == VerifyMode::repair) {
         std::string undecided;
-        detail::ReplicaMail mail;
+        detail::TransferLists mail;
         detail::agree_or_raise(
             comm, detail::verdict_of([&] {
                 ReplicaReport const found = report;

@@ -9,7 +9,9 @@
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
 
-#include <vector>
+#include <algorithm>  // is_sorted, stable_sort
+#include <numeric>    // accumulate
+#include <vector>     // vector
 
 namespace reshard::inline v0 {
 
@@ -29,22 +31,38 @@ inline void check_blocks(std::string_view operation, std::size_t whole, std::siz
                                     " blocks of ", block, " bytes. Fix: give it one block per rank."));
 }
 
-/// Lists for the collectives below: with them they allocate nothing. Who makes room for them where all ranks agree next
-/// is not missed later, in the middle of a call, for a lack of memory.
+/// Sends and receives that are added in any order of peers and move in one exchange. Who makes room for them where all
+/// ranks agree next is not missed later, in the middle of a call, for a lack of memory.
 struct TransferLists {
     std::vector<Send> sends;
     std::vector<Receive> receives;
 
-    void make_room(int ranks) {
-        sends.reserve(static_cast<std::size_t>(ranks));
-        receives.reserve(static_cast<std::size_t>(ranks));
+    void make_room(std::size_t most_sends, std::size_t most_receives) {
+        sends.reserve(most_sends);
+        receives.reserve(most_receives);
+    }
+    void make_room(int ranks) { make_room(static_cast<std::size_t>(ranks), static_cast<std::size_t>(ranks)); }
+    /// Nothing is sent of nothing. Several to one peer arrive in the order they were added.
+    template <class T>
+    void send(int peer, std::span<T> values) {
+        auto const bytes = std::as_bytes(values);
+        if (!bytes.empty()) sends.push_back({peer, bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
+    }
+    template <class T>
+    void receive(int peer, std::span<T> values) {
+        auto const bytes = std::as_writable_bytes(values);
+        if (!bytes.empty()) receives.push_back({peer, bytes.data(), byte_box(static_cast<Index>(bytes.size()))});
     }
     void clear() noexcept {
         sends.clear();
         receives.clear();
     }
-    /// Collective; the lists are empty again.
+    /// Collective: every rank calls it, whether or not it has messages; the lists are empty again.
     void deliver(CommunicatorRef comm) {
+        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
+        if (!std::is_sorted(sends.begin(), sends.end(), by_peer)) std::stable_sort(sends.begin(), sends.end(), by_peer);
+        if (!std::is_sorted(receives.begin(), receives.end(), by_peer))
+            std::stable_sort(receives.begin(), receives.end(), by_peer);
         comm.exchange(sends, receives).wait();
         clear();
     }
@@ -69,19 +87,16 @@ inline void broadcast(CommunicatorRef comm, std::span<std::byte> bytes, int root
         return bytes.subspan(begin,
                              rank + 1 == ranks ? bytes.size() - begin : bytes.size() / static_cast<std::size_t>(ranks));
     };
-    auto const add = [&](auto& list, int peer, std::span<std::byte> part) {
-        if (!part.empty()) list.push_back({peer, part.data(), byte_box(static_cast<Index>(part.size()))});
-    };
     lists.clear();
     for (int r = 0; r < ranks && comm.rank() == root; ++r)
-        if (r != root) add(lists.sends, r, share_of(r));
-    if (comm.rank() != root) add(lists.receives, root, share_of(comm.rank()));
+        if (r != root) lists.send(r, share_of(r));
+    if (comm.rank() != root) lists.receive(root, share_of(comm.rank()));
     lists.deliver(comm);
     if (!in_shares) return;
     for (int r = 0; r < ranks; ++r) {
         if (r == comm.rank()) continue;
-        if (r != root) add(lists.sends, r, share_of(comm.rank()));
-        if (comm.rank() != root) add(lists.receives, r, share_of(r));
+        if (r != root) lists.send(r, share_of(comm.rank()));
+        if (comm.rank() != root) lists.receive(r, share_of(r));
     }
     lists.deliver(comm);
 }
@@ -90,13 +105,48 @@ inline void all_gather(CommunicatorRef comm, std::span<std::byte const> mine, st
                        TransferLists& lists) {
     check_blocks("all_gather", all.size(), mine.size(), comm.size());
     lists.clear();
-    StridedBox const box = byte_box(static_cast<Index>(mine.size()));
-    for (int r = 0; r < comm.size() && !mine.empty(); ++r) {
-        lists.sends.push_back({r, mine.data(), box});
-        lists.receives.push_back({r, all.data() + static_cast<std::size_t>(r) * mine.size(), box});
+    for (int r = 0; r < comm.size(); ++r) {
+        lists.send(r, mine);
+        lists.receive(r, all.subspan(static_cast<std::size_t>(r) * mine.size(), mine.size()));
     }
     lists.deliver(comm);
 }
+
+/// Lists of all ranks, one after the other, and what it takes to bring them together.
+template <class T>
+struct GatheredLists {
+    TransferLists lists;
+    std::vector<Index> sizes;  ///< of each rank's
+    std::vector<T> all;
+
+    /// Local, where all ranks agree next.
+    void make_room(int ranks) {
+        lists.make_room(ranks);
+        sizes.resize(static_cast<std::size_t>(ranks));
+    }
+    /// Collective: an all-gather of sizes and one of the lists; between them an agreement about what is pending and
+    /// about memory for them.
+    void gather(CommunicatorRef comm, std::span<T const> mine, PendingVerdict& pending) {
+        Index const size = pending.ok() ? static_cast<Index>(mine.size()) : 0;
+        all_gather(comm, std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(sizes)), lists);
+        pending.attempt(
+            [&] { all.resize(static_cast<std::size_t>(std::accumulate(sizes.begin(), sizes.end(), Index{0}))); });
+        pending.agree(comm);
+        std::span<T> rest(all);
+        for (int r = 0; r < comm.size(); ++r) {
+            auto const theirs = static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]);
+            lists.send(r, mine);
+            lists.receive(r, rest.first(theirs));
+            rest = rest.subspan(theirs);
+        }
+        lists.deliver(comm);
+    }
+    [[nodiscard]] std::span<T> of(int rank) {
+        Index const begin = std::accumulate(sizes.begin(), sizes.begin() + rank, Index{0});
+        return std::span(all).subspan(static_cast<std::size_t>(begin),
+                                      static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]));
+    }
+};
 
 }  // namespace detail
 

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/comm/threads.hpp>
+
 #include <vector>
 
 namespace {
@@ -50,6 +52,15 @@ TEST_CASE("what leaders send is put in the order of tensors, then of ranks") {
     CHECK(differences[0].odd == Ranks{2});
     CHECK(differences[1].ranks == Ranks{4, 5});
     CHECK(differences[2].tensor == 2);
+}
+
+TEST_CASE("what is so on one rank is known to all, and harms nobody") {
+    run_on_threads(3, [](ThreadCommunicator& comm) {
+        CHECK_FALSE(detail::is_anywhere(comm, false));
+        for (int r = 0; r < 3; ++r) CHECK(detail::is_anywhere(comm, comm.rank() == r));
+        CHECK(detail::is_anywhere(comm, true));
+        CHECK_FALSE(detail::is_anywhere(comm, false));
+    });
 }
 
 }  // namespace

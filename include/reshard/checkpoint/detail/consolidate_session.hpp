@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_session.hpp
 /// \brief  Rewriting a checkpoint on one rank of several: agree, check, write, vote, publish.
-/// \depends checkpoint/detail/{consolidate_folder,consolidate_survey,left_over,load_lists,replica_mail}.
+/// \depends checkpoint/detail/{consolidate_folder,consolidate_survey,left_over,load_lists}, comm/collectives.
 #pragma once
 
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
@@ -12,7 +12,6 @@
 #include <reshard/checkpoint/detail/consolidate_terms.hpp>
 #include <reshard/checkpoint/detail/left_over.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
-#include <reshard/checkpoint/detail/replica_mail.hpp>
 #include <reshard/comm/agree.hpp>
 
 namespace reshard::inline v0::detail {
@@ -188,7 +187,7 @@ private:
     void prepare() {
         commit_.agree([&] {
             pending_.raise_pending();
-            join_.make_room(comm());
+            runs_.make_room(comm().size());
             pieces_.emplace(list_pieces(*line_, comm().rank(), comm().size(), options_));
             maker_.emplace(from_, output_.catalogue, *line_, options_.replica);
             PieceSurvey const needs = survey(*maker_, from_, output_.catalogue, *pieces_, options_);
@@ -262,8 +261,9 @@ private:
     /// Collective. The runs of all ranks, on all.
     [[nodiscard]] std::vector<ExtentRun> join(std::vector<ExtentRun> const& mine) {
         ++report_.collectives.agreements;
-        ++report_.collectives.exchanges;
-        return join_.run(comm(), mine, pending_);
+        report_.collectives.exchanges += 2;
+        runs_.gather(comm(), mine, pending_);
+        return std::move(runs_.all);
     }
 
     /// Everything gets its name. Shards mean nothing without their manifest: it comes last. Whole files mean something
@@ -319,7 +319,7 @@ private:
     SaveCommit commit_;
     PendingVerdict pending_;
     TransferLists lists_;
-    ListJoin join_;
+    GatheredLists<ExtentRun> runs_;
     std::uint64_t id_ = 0;
     Catalogue from_;
     std::optional<LoadFiles> in_;

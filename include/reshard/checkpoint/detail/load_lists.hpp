@@ -102,20 +102,6 @@ enum class ListForm : int { catalogue, files, wanted };
     return out.take();
 }
 
-/// Texts that ranks tell each other, and room for what that takes.
-struct TextRoom {
-    TransferLists lists;
-    std::vector<Index> sizes;
-    std::vector<std::vector<std::byte>> texts;  ///< of each rank, once they are told
-
-    /// Local, where all ranks agree next.
-    void make(int ranks) {
-        lists.make_room(ranks);
-        sizes.resize(static_cast<std::size_t>(ranks));
-        texts.resize(static_cast<std::size_t>(ranks));
-    }
-};
-
 /// The text of one rank becomes that of all. Collective: two broadcasts, and between them an agreement about what is
 /// pending and about memory for the text.
 inline void broadcast_text(CommunicatorRef comm, int source, std::vector<std::byte>& text, TransferLists& lists,
@@ -127,35 +113,12 @@ inline void broadcast_text(CommunicatorRef comm, int source, std::vector<std::by
     broadcast(comm, text, source, lists);
 }
 
-/// Bytes of each rank, in rank order, into room.texts on every rank. Collective: an all-gather of their sizes and one
-/// of the bytes, and between them an agreement about what is pending and about memory for the bytes.
-inline void all_gather_texts(CommunicatorRef comm, std::span<std::byte const> mine, TextRoom& room,
-                             PendingVerdict& pending) {
-    Index const size = pending.ok() ? static_cast<Index>(mine.size()) : 0;
-    all_gather(comm, std::as_bytes(std::span(&size, 1)), std::as_writable_bytes(std::span(room.sizes)), room.lists);
-    pending.attempt([&] {
-        for (std::size_t r = 0; r < room.sizes.size(); ++r) {
-            room.texts[r].resize(static_cast<std::size_t>(room.sizes[r]));
-            if (static_cast<int>(r) == comm.rank()) {
-                std::copy(mine.begin(), mine.end(), room.texts[r].begin());
-                continue;
-            }
-            Index const theirs = room.sizes[r];
-            int const peer = static_cast<int>(r);
-            if (size != 0) room.lists.sends.push_back({peer, mine.data(), byte_box(size)});
-            if (theirs != 0) room.lists.receives.push_back({peer, room.texts[r].data(), byte_box(theirs)});
-        }
-    });
-    pending.agree(comm);
-    room.lists.deliver(comm);
-}
-
 /// How the list goes round. Between two exchanges nobody leaves: what fails is pending until all agree.
 class ListShare {
 public:
     /// Local, where all ranks agree next. `targets` are those of match_for_all().
     void prepare(CommunicatorRef comm, int source, LoadList const& list, std::span<LocalTensor const> targets = {}) {
-        room_.make(comm.size());
+        room_.make_room(comm.size());
         if (comm.rank() == source) text_ = list_text(list, targets);
     }
 
@@ -181,13 +144,13 @@ public:
             mine = read_headers(comm.rank(), comm.size(), path, list);
         });
         ++collectives.agreements;
-        all_gather_texts(comm, mine, room_, pending);
+        room_.gather(comm, mine, pending);
         collectives.exchanges += 2;
         pending.attempt([&] { put_together(list); });
     }
 
     /// For other texts, once the list has gone round.
-    [[nodiscard]] TextRoom& room() noexcept { return room_; }
+    [[nodiscard]] GatheredLists<std::byte>& room() noexcept { return room_; }
 
 private:
     static void read(ByteReader& in, LoadList& list, std::span<LocalTensor const> targets) {
@@ -217,14 +180,15 @@ private:
     }
     void put_together(LoadList& list) {
         auto const files = list.files.leaves.size();
-        std::vector<ByteReader> readers(room_.texts.begin(), room_.texts.end());
+        std::vector<ByteReader> readers;
+        for (std::size_t r = 0; r < room_.sizes.size(); ++r) readers.emplace_back(room_.of(static_cast<int>(r)));
         std::vector<FileEntries> entries(files);
         for (std::size_t i = 0; i < files; ++i) pass(readers[i % readers.size()], entries[i]);
         list.catalogue = Catalogue(manifest_of(list.files, std::move(entries)), list.files.kind);
     }
 
     std::vector<std::byte> text_;
-    TextRoom room_;
+    GatheredLists<std::byte> room_;
 };
 
 /// Collective. What rank 0 finds at a path, on all ranks, about what is pending too; what fails at the end is pending.

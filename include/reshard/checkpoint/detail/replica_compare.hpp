@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/replica_compare.hpp
 /// \brief  Who differs from whom, by hashes: one per replica group, and one per tensor where these differ.
-/// \depends replica_groups, replica_hash, replica_mail, replica_report.
+/// \depends replica_groups, replica_hash, replica_report, comm/collectives.
 #pragma once
 
 #include <reshard/checkpoint/detail/replica_groups.hpp>
 #include <reshard/checkpoint/detail/replica_hash.hpp>
-#include <reshard/checkpoint/detail/replica_mail.hpp>
 #include <reshard/checkpoint/replica_report.hpp>
+#include <reshard/comm/collectives.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -73,8 +73,8 @@ struct ReplicaComparison {
     };
     std::vector<ReplicaGroup> groups;
     std::vector<Findings> findings;  ///< of each group
-    ReplicaMail mail;
-    ListJoin join;
+    TransferLists mail;
+    GatheredLists<Index> list;  ///< what leaders find
 
     ReplicaComparison() = default;
     /// Local, where all ranks agree next.
@@ -87,9 +87,16 @@ struct ReplicaComparison {
             most += groups[g].ranks.size();
         }
         mail.make_room(most, most);
-        join.make_room(comm);
+        list.make_room(comm.size());
     }
 };
+
+/// Collective. Whether it is so on any rank.
+[[nodiscard]] inline bool is_anywhere(CommunicatorRef comm, bool here) {
+    Verdict mine;
+    if (here) mine.code = ErrorCode::mismatch;
+    return !comm.agree(std::move(mine)).ok();
+}
 
 /// Collective. All differences, the same on every rank; where there are none, 16 bytes per rank and group have moved,
 /// and nothing was allocated. What a rank has no memory for is an OutOfMemory on all.
@@ -98,7 +105,7 @@ struct ReplicaComparison {
     int const rank = comm.rank();
     auto const& groups = comparison.groups;
     auto& findings = comparison.findings;
-    ReplicaMail& mail = comparison.mail;
+    TransferLists& mail = comparison.mail;
     for (std::size_t g = 0; g < groups.size(); ++g) {
         ReplicaGroup const& group = groups[g];
         auto& found = findings[g];
@@ -161,9 +168,9 @@ struct ReplicaComparison {
             }
         }
     });
-    words = comparison.join.run(comm, words, pending);
+    comparison.list.gather(comm, words, pending);
     std::vector<ReplicaDifference> differences;
-    pending.attempt([&] { differences = parse_differences(words, tensors); });
+    pending.attempt([&] { differences = parse_differences(comparison.list.all, tensors); });
     pending.agree(comm);
     return differences;
 }

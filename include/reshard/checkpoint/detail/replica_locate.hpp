@@ -67,8 +67,8 @@ inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
     std::vector<Index> words;
     std::vector<std::byte> mine;
     std::vector<std::byte> theirs;
-    ReplicaMail mail;
-    ListJoin join;
+    TransferLists mail;
+    GatheredLists<Index> spots;
     PendingVerdict pending;
     pending.attempt([&] {
         searches = list_searches(comm.rank(), tensors, differences, hasher, block_bytes);
@@ -80,7 +80,7 @@ inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
             theirs.reserve(most);
         }
         mail.make_room(searches.size(), searches.size());
-        join.make_room(comm);
+        spots.make_room(comm.size());
     });
     pending.agree(comm);
     for (Search& search : searches) {
@@ -123,7 +123,8 @@ inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
         words.push_back(at < 0 ? 0 : bits(theirs));
         words.push_back(at < 0 ? 0 : bits(mine));
     }
-    words = join.run(comm, words, pending);
+    spots.gather(comm, words, pending);
+    words = std::move(spots.all);
     for (std::size_t at = 0; at < words.size(); at += words_per_spot) {
         ReplicaDifference& difference = differences[static_cast<std::size_t>(words[at])];
         ReplicaSpot& spot = difference.spot;

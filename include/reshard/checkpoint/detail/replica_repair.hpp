@@ -77,8 +77,8 @@ void for_each_repair(int rank, std::span<LocalTensor const> tensors, std::span<R
 }
 
 /// Room for the largest delivery. Local, where all ranks agree next.
-[[nodiscard]] inline ReplicaMail room_for_repair(int rank, std::span<LocalTensor const> tensors,
-                                                 std::span<ReplicaDifference const> differences, Index bucket_bytes) {
+[[nodiscard]] inline TransferLists room_for_repair(int rank, std::span<LocalTensor const> tensors,
+                                                   std::span<ReplicaDifference const> differences, Index bucket_bytes) {
     std::size_t sends = 0;
     std::size_t receives = 0;
     std::size_t most_sends = 0;
@@ -89,17 +89,17 @@ void for_each_repair(int rank, std::span<LocalTensor const> tensors, std::span<R
             most_sends = larger(most_sends, std::exchange(sends, 0));
             most_receives = larger(most_receives, std::exchange(receives, 0));
         });
-    ReplicaMail mail;
+    TransferLists mail;
     mail.make_room(most_sends, most_receives);
     return mail;
 }
 
 /// Collective. `mail` is room_for_repair().
 inline void repair(CommunicatorRef comm, std::span<LocalTensor const> tensors,
-                   std::span<ReplicaDifference const> differences, Index bucket_bytes, ReplicaMail& mail) {
+                   std::span<ReplicaDifference const> differences, Index bucket_bytes, TransferLists& mail) {
     for_each_repair(
-        comm.rank(), tensors, differences, bucket_bytes, [&](Send const& send) { mail.send(send); },
-        [&](Receive const& receive) { mail.receive(receive); }, [&] { mail.deliver(comm); });
+        comm.rank(), tensors, differences, bucket_bytes, [&](Send const& send) { mail.sends.push_back(send); },
+        [&](Receive const& receive) { mail.receives.push_back(receive); }, [&] { mail.deliver(comm); });
 }
 
 }  // namespace reshard::inline v0::detail

@@ -176,7 +176,7 @@ public:
     /// Collective: the rest of the protocol. `written`: how this rank's part went.
     SaveReport finish(Verdict written) {
         before_ = comm().traffic();  // others may have used the communicator since it began
-        ReplicaMail mail;
+        TransferLists mail;
         commit_.agree([&] {
             if (!written.ok()) raise(written.code, std::string(words_of(written)));
             mail = records_to_send();
@@ -268,8 +268,8 @@ private:
     }
 
     /// To rank 0, in one exchange.
-    [[nodiscard]] ReplicaMail records_to_send() {
-        ReplicaMail mail;
+    [[nodiscard]] TransferLists records_to_send() {
+        TransferLists mail;
         if (!mine().empty()) mail.send(0, std::span<std::uint64_t const>(record_));
         std::size_t at = 0;
         for (std::size_t f = 0; commit_.is_first() && f < plan_.manifest.files.size(); ++f) {

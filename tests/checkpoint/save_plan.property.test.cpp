@@ -116,6 +116,18 @@ TEST_SUITE("checkpoint/save_plan property") {
             SavePlan const plan = plan_save(list, static_cast<int>(ranks + random.between(0, 2)), options);
             check_covered_once(list, plan, options);
             CHECK(plan.bytes_written <= plan.bytes_held);
+            for (int rank = 0; rank < plan.ranks; ++rank) {  // a rank finds its part without that of the others
+                SavePlan const own = plan_save_of(list, plan.ranks, rank, options);
+                auto const all = plan.extents_of(rank);
+                CHECK(own.manifest.extents == std::vector<Extent>(all.begin(), all.end()));
+                CHECK(own.extents_of(rank).size() == all.size());
+                CHECK(own.bytes_of(rank) == plan.bytes_of(rank));
+                CHECK(own.manifest.files == plan.manifest.files);
+                CHECK(own.manifest.tensors == plan.manifest.tensors);
+                CHECK(own.sources == plan.sources);
+                CHECK(own.bytes_held == plan.bytes_held);
+                CHECK(own.bytes_written == plan.bytes_written);
+            }
         }
     }
 

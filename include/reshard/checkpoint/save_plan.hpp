@@ -55,6 +55,11 @@ inline constexpr Index max_save_extents = Index{1} << 22;
 /// for more than max_save_extents boxes, BufferError for options that mean nothing. All name the tensor.
 [[nodiscard]] SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks, SaveOptions const& options = {});
 
+/// The same of one rank, for that rank: the extents of the others are not listed, and take no memory; all else is as in
+/// the whole plan. Throws as above.
+[[nodiscard]] SavePlan plan_save_of(std::span<PlacedTensor const> tensors, int ranks, int rank,
+                                    SaveOptions const& options = {});
+
 /// A line for the whole, then a line for each of the first `most` ranks that write.
 [[nodiscard]] std::string explain(SavePlan const& plan, std::size_t most = 16);
 

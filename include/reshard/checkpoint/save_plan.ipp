@@ -20,8 +20,8 @@ namespace detail {
 
 class SavePlanner {
 public:
-    SavePlanner(std::span<PlacedTensor const> sources, int ranks, SaveOptions const& options)
-        : sources_(sources), options_(options) {
+    SavePlanner(std::span<PlacedTensor const> sources, int ranks, int only, SaveOptions const& options)
+        : sources_(sources), options_(options), dealer_(sources, plan_.sources, ranks, only, options) {
         plan_.dedup = options.dedup;
         plan_.ranks = ranks;
     }
@@ -32,7 +32,8 @@ public:
         sort_names();
         for (std::size_t t = 0; t < sources_.size(); ++t) add(t);
         check_axes();
-        lay_out(SaveDealer(families_, plan_.manifest.tensors, items_, boxes_, plan_.ranks, options_).deal());
+        dealer_.deal();
+        lay_out(dealer_.extents());
         plan_.manifest.world_size = plan_.ranks;
         return std::move(plan_);
     }
@@ -109,86 +110,69 @@ private:
             }
         }
         plan_.manifest.tensors.push_back(std::move(stored));
-        if (whole_bytes == 0) return add_empty(t, from);
 
-        std::size_t const family = families_.find(mesh, free);
-        SaveFamily const& groups = families_[family];
+        std::size_t const family = dealer_.family_of(mesh, whole_bytes == 0 ? (1U << mesh.axes()) - 1U : free);
+        // A tensor without elements has no bytes, but it has a name and a shape: the lowest rank keeps them.
+        if (whole_bytes == 0) return dealer_.add({t, family, 0, 0, 0});
+        SaveFamily const& groups = dealer_.family(family);
         for (Index g = 0; g < groups.groups(); ++g) {
-            Index const rank = mesh.rank_at(groups.first[static_cast<std::size_t>(g)]);
-            Indices const at = mesh.coordinates(rank);
-            SaveItem item{t, family, g, 0, 0, boxes_.size(), 0};
+            Indices const at = mesh.coordinates(mesh.rank_at(groups.first[static_cast<std::size_t>(g)]));
+            SaveItem item{t, family, g, 0, bits(source.dtype)};
             for (int axis : apart)
                 item.replica = item.replica * static_cast<int>(mesh.extent(axis)) + static_cast<int>(at[axis]);
             Index count = 1;
             for (int dim = 0; dim < from.shape().rank(); ++dim) {
-                Index const segments = from.index_set(at, dim).segments();
-                if (!multiply_fits(count, segments, count) || count > max_save_extents) count = max_save_extents + 1;
+                IndexSet const set = from.index_set(at, dim);
+                item.bytes *= set.size();
+                if (!multiply_fits(count, set.segments(), count) || count > max_save_extents)
+                    count = max_save_extents + 1;
             }
-            if (count > max_save_extents - static_cast<Index>(boxes_.size())) {
+            if (item.bytes == 0) continue;
+            item.bytes /= 8;
+            boxes_ += count;
+            if (boxes_ > max_save_extents) {
                 refuse(ErrorCode::placement,
                        concat("brings the boxes of this save above ", max_save_extents,
                               ". Fix: redistribute block-cyclic tensors to contiguous shards before they are saved."));
             }
-            for (Box const& box : from.boxes(rank)) {
-                item.bytes += box.size() * bits(source.dtype) / 8;
-                boxes_.push_back(box);
-            }
-            item.boxes = boxes_.size() - item.first_box;
             plan_.bytes_held += item.bytes * static_cast<Index>(groups.group_size());
             plan_.bytes_written += item.bytes;
-            if (item.boxes != 0) items_.push_back(item);
+            dealer_.add(item);
         }
-    }
-    /// It has no bytes, but it has a name and a shape: the lowest rank keeps them.
-    void add_empty(std::size_t t, DynamicDistribution const& from) {
-        std::size_t const family = families_.find(from.mesh(), (1U << from.mesh().axes()) - 1U);
-        items_.push_back({t, family, 0, 0, 0, boxes_.size(), 1});
-        boxes_.emplace_back(from.shape());
     }
 
     /// Inside a file the order is that of safetensors_layout(): widest type first, then by name.
-    void lay_out(std::vector<SavePiece> pieces) {
-        auto const begins = [](Box const& box) {
-            Indices list;
-            for (int dim = 0; dim < box.rank(); ++dim) list.push_back(box.begin(dim));
-            return list;
-        };
-        std::sort(pieces.begin(), pieces.end(), [&](SavePiece const& a, SavePiece const& b) {
-            if (a.writer != b.writer) return a.writer < b.writer;
-            if (a.tensor != b.tensor) return a.tensor < b.tensor;
-            if (a.replica != b.replica) return a.replica < b.replica;
-            Indices const x = begins(a.box);
-            Indices const y = begins(b.box);
-            return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end());
+    void lay_out(std::vector<Extent> extents) {
+        std::vector<int> file_of(static_cast<std::size_t>(plan_.ranks), -1);
+        for (int rank = 0; rank < plan_.ranks; ++rank) {
+            if (!dealer_.writes(rank)) continue;
+            file_of[static_cast<std::size_t>(rank)] = static_cast<int>(plan_.manifest.files.size());
+            plan_.manifest.files.push_back({{}, 0, 0, rank});
+        }
+        plan_.first.assign(plan_.manifest.files.size() + 1, 0);
+        for (Extent& extent : extents) {
+            extent.file = file_of[static_cast<std::size_t>(extent.file)];
+            ++plan_.first[static_cast<std::size_t>(extent.file) + 1];
+        }
+        std::partial_sum(plan_.first.begin(), plan_.first.end(), plan_.first.begin());
+        auto const part = [](Extent const& extent) { return std::tie(extent.file, extent.tensor, extent.replica); };
+        std::sort(extents.begin(), extents.end(), [&](Extent const& a, Extent const& b) {
+            if (part(a) != part(b)) return part(a) < part(b);
+            for (int dim = 0; dim < a.box.rank(); ++dim)
+                if (a.box.begin(dim) != b.box.begin(dim)) return a.box.begin(dim) < b.box.begin(dim);
+            return false;
         });
-        std::vector<Extent>& extents = plan_.manifest.extents;
-        extents.reserve(pieces.size());
         auto const key_of = [&](Extent const& extent) -> std::string const& {
             return extent.key.empty() ? plan_.manifest.tensors[extent.tensor].name : extent.key;
         };
         Index number = 0;
-        for (std::size_t i = 0; i < pieces.size(); ++i) {
-            SavePiece const& piece = pieces[i];
-            bool const same_file = i > 0 && pieces[i - 1].writer == piece.writer;
-            bool const same_part =
-                same_file && pieces[i - 1].tensor == piece.tensor && pieces[i - 1].replica == piece.replica;
-            number = same_part ? number + 1 : 0;
-            if (!same_file) {
-                plan_.first.push_back(i);
-                plan_.manifest.files.push_back({{}, 0, 0, piece.writer});
-            }
-            StoredTensor const& tensor = plan_.manifest.tensors[piece.tensor];
-            Extent extent;
-            extent.tensor = piece.tensor;
-            extent.replica = piece.replica;
-            extent.file = static_cast<int>(plan_.first.size()) - 1;
-            extent.box = piece.box;
-            if (tensor.replicas > 1 || number > 0) {
-                extent.key = stored_key(tensor.name, tensor.replicas, piece.replica, number);
-            }
-            extents.push_back(std::move(extent));
+        for (std::size_t i = 0; i < extents.size(); ++i) {
+            Extent& extent = extents[i];
+            StoredTensor const& tensor = plan_.manifest.tensors[extent.tensor];
+            number = i > 0 && part(extents[i - 1]) == part(extent) ? number + 1 : 0;
+            if (tensor.replicas > 1 || number > 0)
+                extent.key = stored_key(tensor.name, tensor.replicas, extent.replica, number);
         }
-        plan_.first.push_back(extents.size());
         for (std::size_t f = 0; f + 1 < plan_.first.size(); ++f) {
             auto const begin = extents.begin() + static_cast<std::ptrdiff_t>(plan_.first[f]);
             auto const end = extents.begin() + static_cast<std::ptrdiff_t>(plan_.first[f + 1]);
@@ -203,14 +187,14 @@ private:
                 at += plan_.bytes_of(*extent);
             }
         }
+        plan_.manifest.extents = std::move(extents);
     }
 
     std::span<PlacedTensor const> sources_;
     SaveOptions const& options_;
     SavePlan plan_;
-    SaveFamilies families_;
-    std::vector<SaveItem> items_;
-    std::vector<Box> boxes_;
+    SaveDealer dealer_;
+    Index boxes_ = 0;
     int most_axes_ = 0;
 };
 
@@ -240,7 +224,12 @@ RESHARD_INLINE Index SavePlan::bytes_of(int rank) const noexcept {
 }
 
 RESHARD_INLINE SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks, SaveOptions const& options) {
-    return detail::SavePlanner(tensors, ranks, options).run();
+    return detail::SavePlanner(tensors, ranks, -1, options).run();
+}
+
+RESHARD_INLINE SavePlan plan_save_of(std::span<PlacedTensor const> tensors, int ranks, int rank,
+                                     SaveOptions const& options) {
+    return detail::SavePlanner(tensors, ranks, rank, options).run();
 }
 
 RESHARD_INLINE std::string explain(SavePlan const& plan, std::size_t most) {

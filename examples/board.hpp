@@ -132,15 +132,11 @@ struct Board {
     bool matches(int from, int to) {
         auto const sends = with(at(from).sends, to);
         auto const receives = with(at(to).receives, from);
-        for (std::size_t k = 0; k < std::max(sends.size(), receives.size()); ++k) {
-            Send const* const send = k < sends.size() ? &sends[k] : nullptr;
-            Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
-            if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) continue;
-            std::lock_guard const lock(family->mutex);
-            poison(ErrorCode::mismatch, transport::mismatch_text(from, send, to, receive, int(k)), from, to);
-            return false;
-        }
-        return true;
+        std::string const text = transport::mismatch_text(from, sends, to, receives);
+        if (text.empty()) return true;
+        std::lock_guard const lock(family->mutex);
+        poison(ErrorCode::mismatch, text, from, to);
+        return false;
     }
     void pull(int me) {
         for (int r = 0; r < int(seats.size()); ++r)

@@ -277,6 +277,9 @@ template <class A, class B>
 
 /// mismatch_text() of two transfers that lie open; nullptr where a side has none.
 [[nodiscard]] std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth);
+/// The same of the first of all transfers between two ranks that do not fit; empty: they do.
+[[nodiscard]] std::string mismatch_text(int sender, std::span<Send const> sends, int receiver,
+                                        std::span<Receive const> receives);
 
 /// How a message ends where ranks are in different calls of a transport.
 inline constexpr std::string_view other_call =

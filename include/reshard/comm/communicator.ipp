@@ -140,5 +140,15 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, Send const* send
     }
     return mismatch_text(sender, sent, receiver, expected, nth);
 }
+RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<Send const> sends, int receiver,
+                                                    std::span<Receive const> receives) {
+    for (std::size_t k = 0; k < larger(sends.size(), receives.size()); ++k) {
+        Send const* const send = k < sends.size() ? &sends[k] : nullptr;
+        Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
+        if (send != nullptr && receive != nullptr && same_extents(*send, *receive)) continue;
+        return mismatch_text(sender, send, receiver, receive, static_cast<int>(k));
+    }
+    return {};
+}
 
 }  // namespace reshard::inline v0

@@ -11,14 +11,10 @@ RESHARD_INLINE void detail::SelfEngine::start(transport::BoundTransfers const& t
     check_alive();
     std::span<Send const> const sends = transfers.sends;
     std::span<Receive const> const receives = transfers.receives;
-    for (std::size_t i = 0; i < larger(sends.size(), receives.size()); ++i) {
-        Send const* const send = i < sends.size() ? &sends[i] : nullptr;
-        Receive const* const receive = i < receives.size() ? &receives[i] : nullptr;
-        if (send == nullptr || receive == nullptr || !transport::same_extents(*send, *receive)) {
-            failed_ = ErrorCode::mismatch;
-            reason_ = transport::mismatch_text(0, send, 0, receive, static_cast<int>(i));
-            raise(failed_, reason_);
-        }
+    if (std::string text = transport::mismatch_text(0, sends, 0, receives); !text.empty()) {
+        failed_ = ErrorCode::mismatch;
+        reason_ = std::move(text);
+        raise(failed_, reason_);
     }
     CopyHint const hint = transfers.send_bytes >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
     for (std::size_t i = 0; i < sends.size(); ++i) deliver(sends[i], receives[i], hint);

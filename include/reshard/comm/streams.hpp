@@ -38,7 +38,7 @@ private:
     void pack();
     void unpack();
     /// Throws, on both ranks, where what `peer` sends is not what this rank expects.
-    void compare(int peer, std::span<Receive const> receives);
+    void compare(int peer);
     void count();
     /// `mine` goes to all; what came of rank r is then round_.side(r).in.
     void gather(StreamCall call, std::span<std::byte const> mine);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <reshard/comm/detail/box_pieces.hpp>
+#include <reshard/comm/detail/peers.hpp>
+#include <reshard/comm/detail/transfer_listing.hpp>
 #include <reshard/comm/streams.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/deliver.hpp>
@@ -20,32 +22,8 @@ RESHARD_INLINE void transport::Streams::idle() { std::this_thread::sleep_for(std
 
 namespace detail {
 
-/// What a message says of each transfer before their bytes follow.
-struct StreamTransfer {
-    Index bytes = 0;
-    std::int64_t wire = -1;  ///< DType; -1: as it lies in memory
-    std::uint64_t extents = 0;
-};
-template <class T>
-[[nodiscard]] StreamTransfer told(T const& transfer) noexcept {
-    Digest extents;
-    extents.add_signed(transfer.wire_element_bytes());
-    for (StridedDim const& dim : transfer.box.dims) extents.add_signed(dim.extent);
-    bool const active = transfer.conversion.is_active();
-    return {transfer.payload_bytes(), active ? static_cast<int>(transfer.conversion.wire) : -1, extents.value()};
-}
 /// Bytes that a transfer takes in a message: elements begin where the processor likes to find them.
 [[nodiscard]] constexpr Index slot_of(Index payload_bytes) noexcept { return (payload_bytes + 7) / 8 * 8; }
-/// The transfers with `peer`, from the front of a list that is sorted by peer; those before it are gone through.
-template <class T>
-[[nodiscard]] std::span<T const> take(std::span<T const>& list, int peer) noexcept {
-    std::size_t n = 0;
-    while (n < list.size() && list[n].peer == peer) ++n;
-    auto const result = list.first(n);
-    list = list.subspan(n);
-    return result;
-}
-
 }  // namespace detail
 
 RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& transfers) {
@@ -66,85 +44,51 @@ RESHARD_INLINE bool detail::StreamGroup::test() {
     return true;
 }
 RESHARD_INLINE void detail::StreamGroup::pack() {
-    auto sends = transfers_.sends;
     for (int r = 0; r < round_.size(); ++r) {
-        auto const mine = take(sends, r);
+        auto const mine = transfers_with(transfers_.sends, r);
         if (r == round_.me()) continue;
-        std::size_t bytes = mine.size() * sizeof(StreamTransfer);
+        auto const listing = TransferListing::of(mine);
+        std::size_t bytes = sizeof listing;
         for (Send const& send : mine) bytes += static_cast<std::size_t>(slot_of(send.payload_bytes()));
-        std::byte* at = round_.message_to(r, mine.size(), bytes).data();
-        for (Send const& send : mine) {
-            StreamTransfer const one = told(send);
-            std::memcpy(at, &one, sizeof one);
-            at += sizeof one;
-        }
+        std::byte* at = round_.message_to(r, bytes).data();
+        std::memcpy(at, &listing, sizeof listing);
+        at += sizeof listing;
         for (Send const& send : mine) {
             deliver(send, packed_at(at, send));
             at += slot_of(send.payload_bytes());
         }
     }
 }
-RESHARD_INLINE void detail::StreamGroup::compare(int peer, std::span<Receive const> receives) {
-    StreamRound::Side const& side = round_.side(peer);
-    for (std::size_t k = 0; k < std::max<std::size_t>(side.head.count, receives.size()); ++k) {
-        StreamTransfer sent{-1, -1, 0};
-        StreamTransfer const expected = k < receives.size() ? told(receives[k]) : StreamTransfer{-1, -1, 0};
-        if (k < side.head.count) std::memcpy(&sent, side.in.data() + k * sizeof sent, sizeof sent);
-        if (sent.bytes == expected.bytes && sent.wire == expected.wire && sent.extents == expected.extents) continue;
-        bool const wires = sent.bytes == expected.bytes && sent.wire != expected.wire;
-        int const me = round_.me();
-        int const nth = static_cast<int>(k);
-        family_->fail(
-            ErrorCode::mismatch,
-            wires ? transport::wire_text(peer, static_cast<int>(sent.wire), me, static_cast<int>(expected.wire), nth)
-                  : transport::mismatch_text(peer, sent.bytes, me, expected.bytes, nth),
-            round_, peer, me);
-    }
+RESHARD_INLINE void detail::StreamGroup::compare(int peer) {
+    auto const receives = transfers_with(transfers_.receives, peer);
+    TransferListing sent = TransferListing::of(transfers_with(transfers_.sends, peer));
+    if (peer != round_.me()) std::memcpy(&sent, round_.side(peer).in.data(), sizeof sent);
+    std::string const text = mismatch_of(peer, sent, round_.me(), TransferListing::of(receives));
+    if (!text.empty()) family_->fail(ErrorCode::mismatch, text, round_, peer, round_.me());
 }
 RESHARD_INLINE void detail::StreamGroup::unpack() {
     int const me = round_.me();
-    auto receives = transfers_.receives;
-    std::span<Receive const> own_receives;
-    for (int r = 0; r < round_.size(); ++r) {
-        auto const theirs = take(receives, r);
-        if (r != me) compare(r, theirs);
-        if (r == me) own_receives = theirs;
-    }
-    auto sends = transfers_.sends;
-    for (int r = 0; r < me; ++r) static_cast<void>(take(sends, r));
-    auto const own_sends = take(sends, me);
-    for (std::size_t k = 0; k < std::max(own_sends.size(), own_receives.size()); ++k) {
-        Send const* const send = k < own_sends.size() ? &own_sends[k] : nullptr;
-        Receive const* const receive = k < own_receives.size() ? &own_receives[k] : nullptr;
-        if (send == nullptr || receive == nullptr || !transport::same_extents(*send, *receive)) {
-            family_->fail(ErrorCode::mismatch, transport::mismatch_text(me, send, me, receive, static_cast<int>(k)),
-                          round_, me, me);
-        }
-        deliver(*send, *receive);
-    }
-    receives = transfers_.receives;
-    for (int r = 0; r < round_.size(); ++r) {
-        auto const theirs = take(receives, r);
-        if (r == me) continue;
-        std::byte* at = round_.side(r).in.data() + theirs.size() * sizeof(StreamTransfer);
-        for (Receive const& receive : theirs) {
+    for (int r = 0; r < round_.size(); ++r) compare(r);
+    auto const own = transfers_with(transfers_.sends, me);
+    for_each_peer(transfers_.receives, 0, [&](int peer, std::span<Receive const> receives) {
+        for (std::size_t k = 0; peer == me && k < own.size(); ++k) deliver(own[k], receives[k]);
+        if (peer == me) return;
+        std::byte* at = round_.side(peer).in.data() + sizeof(TransferListing);
+        for (Receive const& receive : receives) {
             deliver(packed_at<std::byte const>(at, receive), receive);
             at += slot_of(receive.payload_bytes());
         }
-    }
+    });
     count();
 }
 RESHARD_INLINE void detail::StreamGroup::count() {
-    auto const add_up = [&](auto transfers, Index& messages, Index& bytes, Index& local) {
-        int last = -1;
-        for (auto const& one : transfers) {
-            (one.peer == round_.me() ? local : bytes) += one.payload_bytes();
-            if (one.peer != round_.me() && std::exchange(last, one.peer) != one.peer) ++messages;
-        }
-    };
-    Index same = 0;
-    add_up(transfers_.sends, traffic_.messages_sent, traffic_.bytes_sent, traffic_.bytes_local);
-    add_up(transfers_.receives, traffic_.messages_received, traffic_.bytes_received, same);
+    for_each_pair(transfers_.sends, transfers_.receives, [&](int peer, auto sends, auto receives) {
+        bool const far = peer != round_.me();
+        Index const sent = payload_of(sends);
+        Index const received = payload_of(receives);
+        traffic_ += far ? Traffic{sends.empty() ? 0 : 1, sent, receives.empty() ? 0 : 1, received, 0}
+                        : Traffic{0, 0, 0, 0, sent};
+    });
 }
 RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::byte const> mine) {
     finish();
@@ -153,7 +97,7 @@ RESHARD_INLINE void detail::StreamGroup::gather(StreamCall call, std::span<std::
     for (int r = 0; r < round_.size(); ++r) {
         if (r == round_.me()) {
             round_.side(r).in.assign(mine.begin(), mine.end());
-        } else if (auto const body = round_.message_to(r, 0, mine.size()); !mine.empty()) {
+        } else if (auto const body = round_.message_to(r, mine.size()); !mine.empty()) {
             std::memcpy(body.data(), mine.data(), mine.size());
         }
     }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/trace.hpp
 /// \brief  Trace: what one rank sent, where, how many bytes and how long it took, in memory set aside beforehand.
-/// \depends core, <chrono>, <vector>. Traced<C> (comm/traced.hpp) writes it; trace_summary.hpp and trace_json.hpp read.
+/// \depends core, comm/detail/peers.hpp, <chrono>, <vector>. Traced<C> (comm/traced.hpp) writes it; trace_summary.hpp
+/// and trace_json.hpp read.
 #pragma once
 
+#include <reshard/comm/detail/peers.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/transfer.hpp>
 
@@ -138,36 +140,18 @@ public:
                            int me) noexcept {
         record.first_peer = peers_.size();
         bool fits = records_.size() < records_.capacity();
-        std::size_t s = 0;
-        std::size_t r = 0;
-        while (s < sends.size() || r < receives.size()) {  // both sides are sorted by peer
-            TracePeer peer;
-            if (s == sends.size()) {
-                peer.rank = receives[r].peer;
-            } else if (r == receives.size()) {
-                peer.rank = sends[s].peer;
-            } else {
-                peer.rank = smaller(sends[s].peer, receives[r].peer);
-            }
-            std::size_t const before = s + r;
-            for (; s < sends.size() && sends[s].peer == peer.rank; ++s) {
-                ++peer.messages_sent;
-                peer.bytes_sent += sends[s].payload_bytes();
-            }
-            for (; r < receives.size() && receives[r].peer == peer.rank; ++r) {
-                ++peer.messages_received;
-                peer.bytes_received += receives[r].payload_bytes();
-            }
-            if (s + r == before) break;  // not sorted: the transport has the words for that
-            if (peer.rank == me) {
+        detail::for_each_pair(sends, receives, [&](int rank, auto out, auto in) {
+            TracePeer const peer{rank, static_cast<Index>(out.size()), detail::payload_of(out),
+                                 static_cast<Index>(in.size()), detail::payload_of(in)};
+            if (rank == me) {
                 record.bytes_local += peer.bytes_sent;
-                continue;
+                return;
             }
             add_to(record.sent, peer.messages_sent, peer.bytes_sent);
             add_to(record.received, peer.messages_received, peer.bytes_received);
             fits = fits && peers_.size() < peers_.capacity();
             if (fits) peers_.push_back(peer);
-        }
+        });
         if (!fits) {
             peers_.resize(record.first_peer);
             ++dropped_;

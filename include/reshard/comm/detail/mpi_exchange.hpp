@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_exchange.hpp
 /// \brief  One exchange of an MPI communicator from start to end, and what is kept from one to the next.
-/// \depends comm/detail/mpi_pull.hpp.
+/// \depends comm/detail/{mpi_pull,peers}.hpp.
 #pragma once
 
 #include <reshard/comm/detail/mpi_pull.hpp>
+#include <reshard/comm/detail/peers.hpp>
 
 #include <cerrno>
 
@@ -80,36 +81,6 @@ private:
     /// After a failure: lets MPI finish what both sides have begun, and says whose memory it keeps all the same.
     [[nodiscard]] std::string give_up();
 
-    /// Calls body(peer, first, last) once per peer, from `start` around: up for sends, down for receives.
-    template <class Byte, class Body>
-    static void for_each_peer_range(std::span<Transfer<Byte> const> sorted, int start, Body&& body) {
-        std::size_t turn = 0;
-        while (turn < sorted.size() && sorted[turn].peer < start) ++turn;
-        auto up = [&](std::size_t at, std::size_t end) {
-            while (at < end) {
-                std::size_t next = at + 1;
-                while (next < end && sorted[next].peer == sorted[at].peer) ++next;
-                body(sorted[at].peer, at, next);
-                at = next;
-            }
-        };
-        auto down = [&](std::size_t begin, std::size_t at) {
-            while (at > begin) {
-                std::size_t first = at - 1;
-                while (first > begin && sorted[first - 1].peer == sorted[at - 1].peer) --first;
-                body(sorted[at - 1].peer, first, at);
-                at = first;
-            }
-        };
-        if constexpr (std::is_const_v<Byte>) {
-            up(turn, sorted.size());
-            up(0, turn);
-        } else {
-            down(0, turn);
-            down(turn, sorted.size());
-        }
-    }
-
     /// Lays the sends to ranks of this node open.
     void publish();
 
@@ -164,10 +135,8 @@ private:
 
     void copy_to_self() {
         int const me = team_->rank();
-        for (std::size_t k = 0; k < larger(self_sends_.size(), self_receives_.size()); ++k) {
-            check_pair(me, k < self_sends_.size() ? &self_sends_[k] : nullptr, me,
-                       k < self_receives_.size() ? &self_receives_[k] : nullptr, k);
-        }
+        std::string const text = transport::mismatch_text(me, self_sends_, me, self_receives_);
+        if (!text.empty()) team_->raise_mismatch(me, me, text);
         for (std::size_t k = 0; k < self_sends_.size(); ++k) deliver(self_sends_[k], self_receives_[k], hint_);
     }
 
@@ -253,13 +222,9 @@ private:
     }
 
     void settle() noexcept {
-        Index local = 0;
-        for (Send const& send : self_sends_) local += send.payload_bytes();
-        traffic_.bytes_local += local;
-        traffic_.bytes_sent += send_bytes_ - local;
-        traffic_.bytes_received += receive_bytes_ - local;
-        traffic_.messages_sent += direct_sent_ + outgoing_.take_messages();
-        traffic_.messages_received += direct_received_ + incoming_.take_messages();
+        Index const local = payload_of(self_sends_);
+        traffic_ += {direct_sent_ + outgoing_.take_messages(), send_bytes_ - local,
+                     direct_received_ + incoming_.take_messages(), receive_bytes_ - local, local};
     }
 
     std::shared_ptr<MpiTeam> team_;

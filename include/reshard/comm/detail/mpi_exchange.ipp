@@ -89,22 +89,25 @@ inline void MpiExchange::lay_lanes() {
     heard_ = 0;
     self_sends_ = {};
     self_receives_ = {};
-    for_each_peer_range(sends_, me, [&](int peer, std::size_t first, std::size_t last) {
+    for_each_peer(sends_, me, [&](int peer, std::span<Send const> sends) {
         if (peer == me) {
-            self_sends_ = sends_.subspan(first, last - first);
+            self_sends_ = sends;
             return;
         }
-        outgoing_.add(peer, first, last, true);
-        if (int const local = team_->local(peer); local >= 0) readers_.push_back({peer, local, first, last, 0, false});
+        auto const first = static_cast<std::size_t>(sends.data() - sends_.data());
+        outgoing_.add(peer, first, first + sends.size(), true);
+        if (int const local = team_->local(peer); local >= 0)
+            readers_.push_back({peer, local, first, first + sends.size(), 0, false});
     });
-    for_each_peer_range(receives_, me, [&](int peer, std::size_t first, std::size_t last) {
+    for_each_peer<Way::down>(receives_, me, [&](int peer, std::span<Receive const> receives) {
         if (peer == me) {
-            self_receives_ = receives_.subspan(first, last - first);
+            self_receives_ = receives;
             return;
         }
+        auto const first = static_cast<std::size_t>(receives.data() - receives_.data());
         int const local = team_->local(peer);
-        std::size_t const lane = incoming_.add(peer, first, last, false);
-        (local >= 0 ? sources_ : far_).push_back({peer, local, first, last, lane, false});
+        std::size_t const lane = incoming_.add(peer, first, first + receives.size(), false);
+        (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), lane, false});
     });
     self_done_ = self_sends_.empty() && self_receives_.empty();
     Index const here = team_->node() ? team_->node()->ranks() : 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_greetings.hpp
 /// \brief  What ranks that share no memory tell each other about an exchange: how much each sends and expects.
-/// \depends comm/detail/{mpi_call,transfer_listing}.hpp, <optional>, <vector>.
+/// \depends comm/detail/{mpi_call,peers,transfer_listing}.hpp, <optional>, <vector>.
 ///
 /// Between two ranks with transfers, one small message goes each way, whatever the number of transfers; an exchange
 /// ends when it has come from every such peer. So a rank that sends what nobody expects is found by that rank, which is
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <reshard/comm/detail/mpi_call.hpp>
+#include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/transfer_listing.hpp>
 
 #include <algorithm>  // lower_bound
@@ -49,22 +50,10 @@ public:
         ++epoch_;
         heard_ = 0;
         peers_.clear();
-        std::size_t s = 0;
-        std::size_t r = 0;
-        while (s < sends.size() || r < receives.size()) {
-            int const rank = r == receives.size() ? sends[s].peer
-                             : s == sends.size()  ? receives[r].peer
-                                                  : smaller(sends[s].peer, receives[r].peer);
-            auto const take = [rank](auto all, std::size_t& at) {
-                std::size_t const from = at;
-                while (at < all.size() && all[at].peer == rank) ++at;
-                return all.subspan(from, at - from);
-            };
-            auto const mine = take(sends, s);
-            auto const theirs = take(receives, r);
+        for_each_pair(sends, receives, [&](int rank, std::span<Send const> mine, std::span<Receive const> theirs) {
             if (is_far(rank))
                 peers_.push_back({rank, false, {epoch_, TransferListing::of(mine), TransferListing::of(theirs)}});
-        }
+        });
         requests_.assign(peers_.size(), MPI_REQUEST_NULL);
         for (std::size_t i = 0; i < peers_.size(); ++i) {
             mpi_check(MPI_Isend(&peers_[i].greeting, static_cast<int>(sizeof(MpiGreeting)), MPI_BYTE, peers_[i].rank,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/device_copies.hpp, comm/detail/nccl_rounds.hpp, comm/detail/transfer_listing.hpp.
+/// \depends comm/detail/{device_copies,nccl_rounds,peers,transfer_listing}.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -11,6 +11,7 @@
 
 #include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/nccl_rounds.hpp>
+#include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/transfer_listing.hpp>
 
 namespace reshard::inline v0::detail {
@@ -133,28 +134,22 @@ private:
         lanes.clear();
         own = {};
         int const ranks = team_->size();
-        std::size_t last = 0;
-        for (std::size_t at = 0; at < transfers.size(); at = last) {
-            int const peer = transfers[at].peer;
-            for (last = at + 1; last < transfers.size() && transfers[last].peer == peer;) ++last;
+        for_each_peer(transfers, 0, [&](int peer, std::span<Transfer<Byte> const> theirs) {
             int const ahead = std::is_const_v<Byte> ? peer - team_->rank() : team_->rank() - peer;
+            auto const at = static_cast<std::size_t>(theirs.data() - transfers.data());
             if (ahead == 0) {
-                own = transfers.subspan(at, last - at);
+                own = theirs;
             } else {
-                lanes.push_back({peer, (ahead + ranks) % ranks, at, last});
+                lanes.push_back({peer, (ahead + ranks) % ranks, at, at + theirs.size()});
             }
-        }
+        });
     }
     void lay_lanes() {
         lay_lanes(sends_, out_, own_sends_);
         lay_lanes(receives_, in_, own_receives_);
-        for (std::size_t k = 0; k < larger(own_sends_.size(), own_receives_.size()); ++k) {
-            Send const* const send = k < own_sends_.size() ? &own_sends_[k] : nullptr;
-            Receive const* const receive = k < own_receives_.size() ? &own_receives_[k] : nullptr;
-            if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) continue;
-            int const me = team_->rank();
-            team_->raise_mismatch(me, me, transport::mismatch_text(me, send, me, receive, static_cast<int>(k)));
-        }
+        int const me = team_->rank();
+        std::string const text = transport::mismatch_text(me, own_sends_, me, own_receives_);
+        if (!text.empty()) team_->raise_mismatch(me, me, text);
     }
 
     // ---- Comparing -------------------------------------------------------------------------------------------

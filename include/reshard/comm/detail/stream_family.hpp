@@ -48,14 +48,13 @@ public:
 
 namespace detail {
 
-enum class StreamCall : std::uint32_t { exchange, agree, split };
+enum class StreamCall : std::uint64_t { exchange, agree, split };
 [[nodiscard]] std::string_view name(StreamCall call) noexcept;
 
 /// In front of every message.
 struct StreamHead {
     std::uint64_t group = 0;
     StreamCall call = StreamCall::exchange;
-    std::uint32_t count = 0;  ///< of transfers
     std::uint64_t bytes = 0;  ///< after the head
 };
 
@@ -83,7 +82,7 @@ public:
 
     void begin(StreamCall call) noexcept;
     /// Where the body of the message to rank r is written.
-    [[nodiscard]] std::span<std::byte> message_to(int r, std::size_t count, std::size_t bytes);
+    [[nodiscard]] std::span<std::byte> message_to(int r, std::size_t bytes);
     [[nodiscard]] Side* waiting_for(int outermost) noexcept;
     [[nodiscard]] bool complete() const noexcept;
 

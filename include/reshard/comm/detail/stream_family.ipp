@@ -18,8 +18,8 @@ RESHARD_INLINE void detail::StreamRound::begin(StreamCall call) noexcept {
     side(me_).arrived = true;
     side(me_).out.clear();
 }
-RESHARD_INLINE std::span<std::byte> detail::StreamRound::message_to(int r, std::size_t count, std::size_t bytes) {
-    StreamHead const head{id_, call_, static_cast<std::uint32_t>(count), bytes};
+RESHARD_INLINE std::span<std::byte> detail::StreamRound::message_to(int r, std::size_t bytes) {
+    StreamHead const head{id_, call_, bytes};
     std::vector<std::byte>& out = side(r).out;
     out.resize(sizeof head + bytes);
     std::memcpy(out.data(), &head, sizeof head);

@@ -1,58 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/thread_exchange.hpp
 /// \brief  The data plane of ranks that are threads: match what peers laid out, then pull it from their memory, once.
-/// \depends comm/detail/thread_team.hpp, memory/deliver.hpp. No allocation, except for the text of an error.
+/// \depends comm/detail/{peers,thread_team}.hpp, memory/deliver.hpp. No allocation, except for the text of an error.
 #pragma once
 
+#include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/thread_team.hpp>
 #include <reshard/memory/deliver.hpp>
 
 namespace reshard::inline v0::detail {
 
-/// The transfers of `sorted` whose peer is `peer`.
-template <class T>
-[[nodiscard]] std::span<T const> transfers_with(std::span<T const> sorted, int peer) noexcept {
-    std::size_t low = 0;
-    std::size_t high = sorted.size();
-    while (low < high) {
-        std::size_t const middle = low + (high - low) / 2;
-        if (sorted[middle].peer < peer)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    std::size_t end = low;
-    while (end < sorted.size() && sorted[end].peer == peer) ++end;
-    return sorted.subspan(low, end - low);
-}
-
-/// Calls body(peer, transfers) once per peer, ascending from `start` and around.
-template <class T, class Body>
-void for_each_peer(std::span<T const> sorted, int start, Body&& body) {
-    std::size_t turn = 0;
-    while (turn < sorted.size() && sorted[turn].peer < start) ++turn;
-    auto walk = [&](std::size_t at, std::size_t end) {
-        while (at < end) {
-            std::size_t next = at + 1;
-            while (next < end && sorted[next].peer == sorted[at].peer) ++next;
-            body(sorted[at].peer, sorted.subspan(at, next - at));
-            at = next;
-        }
-    };
-    walk(turn, sorted.size());
-    walk(0, turn);
-}
-
 /// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents and types.
 inline void check_pair(ThreadTeam& team, int me, int sender, std::span<Send const> sends, int receiver,
                        std::span<Receive const> receives) {
-    for (std::size_t k = 0; k < larger(sends.size(), receives.size()); ++k) {
-        Send const* const send = k < sends.size() ? &sends[k] : nullptr;
-        Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
-        if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) continue;
-        team.raise_mismatch(me, sender, receiver,
-                            transport::mismatch_text(sender, send, receiver, receive, static_cast<int>(k)));
-    }
+    std::string const text = transport::mismatch_text(sender, sends, receiver, receives);
+    if (!text.empty()) team.raise_mismatch(me, sender, receiver, text);
 }
 
 /// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both know of a mismatch; then
@@ -98,17 +60,10 @@ inline void pull(ThreadTeam& team, int me) {
 
 /// The exchange is over for everybody: count it.
 inline void settle(ThreadSeat& own, int me) noexcept {
-    auto count = [me](auto transfers, Index& messages, Index& bytes, Index total) noexcept {
-        Index local = 0;
-        auto const mine = transfers_with(transfers, me);
-        for (auto const& transfer : mine) local += transfer.payload_bytes();
-        messages += static_cast<Index>(transfers.size() - mine.size());
-        bytes += total - local;
-        return local;
-    };
-    Traffic& traffic = own.traffic;
-    traffic.bytes_local += count(own.sends, traffic.messages_sent, traffic.bytes_sent, own.send_bytes);
-    count(own.receives, traffic.messages_received, traffic.bytes_received, own.receive_bytes);
+    auto const sends = transfers_with(own.sends, me);
+    Index const local = payload_of(sends);  // as much as it receives from itself
+    own.traffic += {static_cast<Index>(own.sends.size() - sends.size()), own.send_bytes - local,
+                    static_cast<Index>(own.receives.size() - sends.size()), own.receive_bytes - local, local};
 }
 
 /// Lays this rank's transfers out for the others: all can read them when all have arrived.

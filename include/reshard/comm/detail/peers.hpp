@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/peers.hpp
+/// \brief  Lists of transfers, sorted by peer, taken peer by peer.
+/// \depends core/transfer.hpp, <span>.
+#pragma once
+
+#include <reshard/core/transfer.hpp>
+
+#include <span>  // span
+
+namespace reshard::inline v0::detail {
+
+/// The transfers of `sorted` whose peer is `peer`.
+template <class T>
+[[nodiscard]] std::span<T const> transfers_with(std::span<T const> sorted, int peer) noexcept {
+    std::size_t low = 0;
+    std::size_t high = sorted.size();
+    while (low < high) {
+        std::size_t const middle = low + (high - low) / 2;
+        if (sorted[middle].peer < peer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    std::size_t end = low;
+    while (end < sorted.size() && sorted[end].peer == peer) ++end;
+    return sorted.subspan(low, end - low);
+}
+
+/// Bytes of all of them on the wire.
+template <class T>
+[[nodiscard]] Index payload_of(std::span<T const> transfers) noexcept {
+    Index bytes = 0;
+    for (T const& transfer : transfers) bytes += transfer.payload_bytes();
+    return bytes;
+}
+
+/// The way around the peers.
+enum class Way { up, down };
+
+/// Calls body(peer, transfers) once per peer: from `start` up and around, or from the one below it down and around.
+template <Way W = Way::up, class T, class Body>
+void for_each_peer(std::span<T const> sorted, int start, Body&& body) {
+    std::size_t const size = sorted.size();
+    std::size_t turn = 0;
+    while (turn < size && sorted[turn].peer < start) ++turn;
+    for (std::size_t done = 0; done < size;) {
+        std::size_t first = W == Way::up ? turn + done : turn + (size - 1 - done);
+        if (first >= size) first -= size;
+        int const peer = sorted[first].peer;
+        std::size_t last = first + 1;
+        while (first > 0 && sorted[first - 1].peer == peer) --first;
+        while (last < size && sorted[last].peer == peer) ++last;
+        body(peer, sorted.subspan(first, last - first));
+        done += last - first;
+    }
+}
+
+/// Calls body(peer, sends, receives) once per peer that either list names, ascending.
+template <class Body>
+void for_each_pair(std::span<Send const> sends, std::span<Receive const> receives, Body&& body) {
+    while (!sends.empty() || !receives.empty()) {
+        bool const sends_first = receives.empty() || (!sends.empty() && sends[0].peer < receives[0].peer);
+        int const peer = sends_first ? sends[0].peer : receives[0].peer;
+        auto const take = [peer](auto& list) {
+            std::size_t n = 0;
+            while (n < list.size() && list[n].peer == peer) ++n;
+            auto const taken = list.first(n);
+            list = list.subspan(n);
+            return taken;
+        };
+        auto const mine = take(sends);
+        body(peer, mine, take(receives));
+    }
+}
+
+}  // namespace reshard::inline v0::detail

@@ -34,13 +34,10 @@ TEST_SUITE("checkpoint/needing_ranks") {
             extent.replica = static_cast<int>(random.between(0, extent.replicas - 1));
             extent.replica_axes = static_cast<unsigned>(random.between(0, (1 << to.mesh().axes()) - 1));
             std::set<Index> expected;
-            std::vector<Message> needs;
+            detail::Needs needs;
             for (Index i = 0; i < to.mesh().size(); ++i) {
-                needs.clear();
-                detail::append_needs(needs, extent, box, to, to.mesh().rank_at(i));
-                Index elements = 0;
-                for (Message const& need : needs) elements += need.elements();
-                if (elements != 0) expected.insert(to.mesh().rank_at(i));
+                Index const rank = to.mesh().rank_at(i);
+                if (detail::needed_bytes(box, extent, to, rank, needs) != 0) expected.insert(rank);
             }
             std::vector<Index> ranks;
             detail::for_each_needing(extent, box, to, [&](Index rank) {

@@ -36,7 +36,7 @@ struct LoadShare {
                                         std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets,
                                         int rank) {
     LoadShare share{direct.bytes_read, direct.reads, 0, direct.bytes_wanted};
-    std::vector<Message> scratch;
+    Needs scratch;
     for (Piece const& piece : schedule.pieces) {
         if (piece.reader != rank) continue;
         WantedExtent const& extent = wanted[piece.wanted];

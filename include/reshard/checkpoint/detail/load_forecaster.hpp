@@ -96,7 +96,7 @@ public:
         std::vector<Index> reads(ranks);
         std::vector<Index> bytes_read(ranks);
         std::vector<Index> kept(ranks);
-        std::vector<Message> scratch;
+        Needs scratch;
         std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
         Index staged = 0;
         Index busiest = 0;  // bytes that one rank sends, or receives

@@ -13,22 +13,15 @@
 
 namespace reshard::inline v0::detail {
 
-/// What a rank needs of a box of an extent: nothing of a copy that is not its own. \pre the rank is in the mesh
-inline void append_needs(std::vector<Message>& messages, WantedExtent const& extent, Box const& box,
-                         DynamicDistribution const& to, Index rank) {
-    if (extent.is_for(to.mesh(), rank)) append_needs(messages, box, to, rank);
+/// What a rank needs of a box of an extent: nothing of a copy that is not its own. False when that is nothing.
+[[nodiscard]] inline bool find_needs(Needs& needs, WantedExtent const& extent, Box const& box,
+                                     DynamicDistribution const& to, Index rank) {
+    return to.contains(rank) && extent.is_for(to.mesh(), rank) && needs.find(box, to, rank);
 }
-
 /// Bytes of a box of an extent that a rank needs.
-[[nodiscard]] inline Index needed_bytes(Box const& box, WantedExtent const& extent,
-                                        DynamicDistribution const& distribution, Index rank,
-                                        std::vector<Message>& scratch) {
-    if (!distribution.contains(rank)) return 0;
-    scratch.clear();
-    append_needs(scratch, extent, box, distribution, rank);
-    Index elements = 0;
-    for (Message const& need : scratch) elements += need.elements();
-    return elements * bytes(extent.dtype);
+[[nodiscard]] inline Index needed_bytes(Box const& box, WantedExtent const& extent, DynamicDistribution const& to,
+                                        Index rank, Needs& needs) {
+    return find_needs(needs, extent, box, to, rank) ? needs.elements() * bytes(extent.dtype) : 0;
 }
 
 [[noreturn]] inline void raise_wanted(ErrorCode code, std::string_view tensor, std::string const& why) {

@@ -21,20 +21,14 @@ namespace reshard::inline v0::detail {
 [[nodiscard]] inline std::vector<ReadBox> needed_boxes(std::span<WantedExtent const> wanted,
                                                        std::span<LocalTensor const> targets, int rank) {
     std::vector<ReadBox> boxes;
-    std::vector<Message> needs;
+    Needs needs;
     for (WantedExtent const& extent : wanted) {
         LocalTensor const& target = targets[extent.target];
-        if (!target.distribution.contains(rank)) continue;
-        needs.clear();
-        append_needs(needs, extent, extent.box, target.distribution, rank);
-        if (needs.empty()) continue;
-        Indices const coordinates = target.distribution.mesh().coordinates(rank);
-        for (Message const& need : needs) {
-            MessagePart const from = part_of_dense(need, extent.dtype, extent.box);
-            MessagePart const to = part_of_local(need, target.view, target.distribution, coordinates);
+        if (!find_needs(needs, extent, extent.box, target.distribution, rank)) continue;
+        needs.for_each(extent.box, target, [&](MessagePart const& from, MessagePart const& to) {
             boxes.push_back(
                 {extent.file, extent.begin + from.offset, from.box, target.view.data() + to.offset, to.box});
-        }
+        });
     }
     return boxes;
 }
@@ -131,8 +125,10 @@ public:
     /// Local, after run(), where all ranks agree next: takes what is needed of the last window that was broadcast.
     void finish() {
         for (Piece const& piece : std::exchange(came_, {})) {
-            visit_needs(piece, [&](MessagePart const& from, MessagePart const& to, std::byte* base) {
-                copy(at(piece.place) + from.offset, from.box, base + to.offset, to.box);
+            LocalTensor const& target = target_of(piece);
+            if (!finds(piece, comm_.rank())) continue;
+            needs_.for_each(piece.box, target, [&](MessagePart const& from, MessagePart const& to) {
+                copy(at(piece.place) + from.offset, from.box, target.view.data() + to.offset, to.box);
                 report_.bytes_loaded += from.box.payload_bytes();
             });
         }
@@ -184,77 +180,30 @@ private:
 
     void add_sends(Piece const& piece) {
         WantedExtent const& extent = wanted_[piece.wanted];
-        for_each_needing(extent, piece.box, targets_[extent.target].distribution, [&](Index rank) {
-            NeedForm const form = need_of(piece, rank);
-            std::vector<Send>& sends = sends_to_[static_cast<std::size_t>(rank)];
-            if (form == NeedForm::box) {
-                Send& send = sends.emplace_back();
-                send.peer = static_cast<int>(rank);
-                send.base = at(piece.place) + place_in_dense(send.box, needed_, extent.dtype, piece.box);
-                return true;
-            }
-            for (Message const& need : needs_) {
-                MessagePart const part = part_of_dense(need, extent.dtype, piece.box);
-                sends.push_back({static_cast<int>(rank), at(piece.place) + part.offset, part.box});
-            }
+        for_each_needing(extent, piece.box, target_of(piece).distribution, [&](Index rank) {
+            if (!finds(piece, rank)) return true;
+            needs_.for_each_in(piece.box, extent.dtype, [&](MessagePart const& part) {
+                sends_to_[static_cast<std::size_t>(rank)].push_back(
+                    {static_cast<int>(rank), at(piece.place) + part.offset, part.box});
+            });
             return true;
         });
     }
     void add_receives(Piece const& piece) {
-        LocalTensor const& target = targets_[wanted_[piece.wanted].target];
-        if (!target.distribution.contains(comm_.rank())) return;
-        NeedForm const form = need_of(piece, comm_.rank());
-        if (form == NeedForm::box) {
-            Receive& receive = lists_.receives.emplace_back();
-            receive.peer = piece.reader;
-            receive.base = target.view.data() + place_in_local(receive.box, needed_, target.view);
-            report_.bytes_loaded += receive.box.payload_bytes();
-        } else if (form == NeedForm::messages) {
-            visit_messages(piece, [&](MessagePart const&, MessagePart const& to, std::byte* base) {
-                lists_.receives.push_back({piece.reader, base + to.offset, to.box});
-                report_.bytes_loaded += to.box.payload_bytes();
-            });
-        }
+        LocalTensor const& target = target_of(piece);
+        if (!finds(piece, comm_.rank())) return;
+        needs_.for_each_in(target, [&](MessagePart const& part) {
+            lists_.receives.push_back({piece.reader, target.view.data() + part.offset, part.box});
+            report_.bytes_loaded += part.box.payload_bytes();
+        });
     }
 
-    /// What a rank of the mesh needs of a piece: in needed_, or in needs_.
-    [[nodiscard]] NeedForm need_of(Piece const& piece, Index rank) {
-        WantedExtent const& extent = wanted_[piece.wanted];
-        DynamicDistribution const& to = targets_[extent.target].distribution;
-        if (!extent.is_for(to.mesh(), rank)) return NeedForm::nothing;
-        Indices const coordinates = to.mesh().coordinates(rank);
-        if (!partial_part(to, coordinates).has_values) return NeedForm::nothing;
-        NeedForm const form = needed_box(needed_, piece.box, to, coordinates);
-        if (form != NeedForm::messages) return form;
-        needs_.clear();
-        append_needs(needs_, piece.box, to, rank);
-        return needs_.empty() ? NeedForm::nothing : form;
+    [[nodiscard]] LocalTensor const& target_of(Piece const& piece) const noexcept {
+        return targets_[wanted_[piece.wanted].target];
     }
-
-    /// What this rank needs of a piece: visit(where it is read to, where it belongs, address of the local tensor).
-    template <class Visit>
-    void visit_needs(Piece const& piece, Visit&& visit) {
-        LocalTensor const& target = targets_[wanted_[piece.wanted].target];
-        if (!target.distribution.contains(comm_.rank())) return;
-        NeedForm const form = need_of(piece, comm_.rank());
-        if (form == NeedForm::messages) visit_messages(piece, visit);
-        if (form != NeedForm::box) return;
-        MessagePart from;
-        MessagePart to;
-        from.offset = place_in_dense(from.box, needed_, target.view.dtype(), piece.box);
-        to.offset = place_in_local(to.box, needed_, target.view);
-        visit(from, to, target.view.data());
-    }
-    /// The same of what need_of() has put into needs_.
-    template <class Visit>
-    void visit_messages(Piece const& piece, Visit&& visit) {
-        WantedExtent const& extent = wanted_[piece.wanted];
-        LocalTensor const& target = targets_[extent.target];
-        Indices const coordinates = target.distribution.mesh().coordinates(comm_.rank());
-        for (Message const& need : needs_) {
-            visit(part_of_dense(need, extent.dtype, piece.box),
-                  part_of_local(need, target.view, target.distribution, coordinates), target.view.data());
-        }
+    /// What a rank needs of a piece is in needs_ then.
+    [[nodiscard]] bool finds(Piece const& piece, Index rank) {
+        return find_needs(needs_, wanted_[piece.wanted], piece.box, target_of(piece).distribution, rank);
     }
 
     CommunicatorRef comm_;
@@ -264,8 +213,7 @@ private:
     Spread spread_;
     LoadReport& report_;
     Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
-    NeededBox needed_;
-    std::vector<Message> needs_;
+    Needs needs_;
     std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through
     TransferLists lists_;
     std::span<Piece const> came_;  ///< by broadcast, and not yet taken from staging memory

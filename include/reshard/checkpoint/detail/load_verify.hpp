@@ -29,7 +29,7 @@ namespace reshard::inline v0::detail {
                                                          LoadOptions const& options) {
     std::vector<std::size_t> places;
     if (!options.verify_checksums) return places;
-    std::vector<Message> scratch;
+    Needs scratch;
     for (WantedExtent const& extent : wanted) {
         Index const needed = needed_bytes(extent.box, extent, targets[extent.target].distribution, rank, scratch);
         if (needed == extent.bytes()) places.push_back(extent.extent);

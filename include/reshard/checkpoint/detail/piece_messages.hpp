@@ -15,56 +15,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// What a rank needs of a box: nothing, a box, or what only messages can say.
-enum class NeedForm : int { nothing, box, messages };
-struct NeededBox {
-    Box box;       ///< of the global index space
-    Indices held;  ///< the first index that the rank holds, by dimension
-};
-/// A box, as it nearly always is: without a list of messages, for thousands of tensors.
-/// \pre the coordinates of a rank that has values
-[[nodiscard]] inline NeedForm needed_box(NeededBox& needed, Box const& box, DynamicDistribution const& to,
-                                         Indices const& coordinates) noexcept {
-    int const dims = to.shape().rank();
-    needed.box = box;
-    needed.held.count = dims;
-    for (int dim = 0; dim < dims; ++dim) {
-        needed.held[dim] = 0;
-        if (!to.cuts(dim).empty()) {
-            IndexSet const set = to.index_set(coordinates, dim);
-            if (!set.is_interval()) return NeedForm::messages;
-            needed.box.set(dim, intersect(box[dim], set.span()));
-            needed.held[dim] = set.span().begin;
-        }
-        if (needed.box[dim].empty()) return NeedForm::nothing;
-    }
-    return NeedForm::box;
-}
-
-/// Appends what `rank` needs of the box: the same messages in the same order for whoever asks.
-/// \pre the rank is in the mesh.
-inline void append_needs(std::vector<Message>& messages, Box const& box, DynamicDistribution const& to, Index rank) {
-    Indices const coordinates = to.mesh().coordinates(rank);
-    if (!partial_part(to, coordinates).has_values) return;
-    int const dims = to.shape().rank();
-    NeededBox needed;
-    NeedForm const form = needed_box(needed, box, to, coordinates);
-    if (form == NeedForm::nothing) return;
-    if (form == NeedForm::box) {
-        Message& message = messages.emplace_back();
-        message.peer = rank;
-        for (int dim = 0; dim < dims; ++dim) message.box.push_back(needed.box[dim]);
-        return;
-    }
-    IndexSets const sets = index_sets(to, coordinates);
-    IndexSets asked;
-    for (int dim = 0; dim < dims; ++dim) asked.push_back(IndexSet(box[dim]));
-    for_each_common(asked, sets, forms_of(asked, sets), [&](Message const& message) {
-        messages.push_back(message);
-        messages.back().peer = rank;
-    });
-}
-
 /// A message as a strided box of memory, or of a file.
 struct MessagePart {
     Index offset = 0;  ///< bytes from the first element of what it is a part of
@@ -91,35 +41,6 @@ template <class Place>
     return part;
 }
 
-/// Describes a needed box in a dense row-major box of the index space; returns where it begins there, in bytes.
-[[nodiscard]] inline Index place_in_dense(StridedBox& part, NeededBox const& needed, DType dtype,
-                                          Box const& dense) noexcept {
-    int const dims = dense.rank();
-    part.element_bytes = bytes(dtype);
-    part.dims.count = dims;
-    Index offset = 0;
-    Index stride = bytes(dtype);
-    for (int dim = dims - 1; dim >= 0; --dim) {
-        part.dims[dim] = {needed.box.extent(dim), stride};
-        offset += (needed.box.begin(dim) - dense.begin(dim)) * stride;
-        stride *= dense.extent(dim);
-    }
-    return offset;
-}
-/// The same in the rank's local tensor.
-[[nodiscard]] inline Index place_in_local(StridedBox& part, NeededBox const& needed, DynamicView const& view) noexcept {
-    int const dims = view.rank();
-    part.element_bytes = bytes(view.dtype());
-    part.dims.count = dims;
-    Index offset = 0;
-    for (int dim = 0; dim < dims; ++dim) {
-        Index const stride = view.stride(dim) * part.element_bytes;
-        part.dims[dim] = {needed.box.extent(dim), stride};
-        offset += (needed.box.begin(dim) - needed.held[dim]) * stride;
-    }
-    return offset;
-}
-
 /// Of a dense row-major box of the index space.
 [[nodiscard]] inline MessagePart part_of_dense(Message const& message, DType dtype, Box const& dense) {
     Indices strides;
@@ -140,5 +61,105 @@ template <class Place>
     return part_of(message, view.dtype(), strides,
                    [&](int dim, Index i) { return distribution.index_set(coordinates, dim).local_index(i); });
 }
+
+/// What ranks need of boxes, one after the other: a box, as it nearly always is, or the same messages in the same order
+/// for whoever asks. Keeps the memory that this takes.
+class Needs {
+public:
+    /// What a rank of the mesh needs of a box; false when that is nothing.
+    bool find(Box const& box, DynamicDistribution const& to, Index rank) {
+        coordinates_ = to.mesh().coordinates(rank);
+        is_box_ = true;
+        if (!partial_part(to, coordinates_).has_values) return false;
+        int const dims = to.shape().rank();
+        box_ = box;
+        held_.count = dims;
+        for (int dim = 0; dim < dims; ++dim) {
+            held_[dim] = 0;
+            if (!to.cuts(dim).empty()) {
+                IndexSet const set = to.index_set(coordinates_, dim);
+                if (!set.is_interval()) return find_messages(box, to);
+                box_.set(dim, intersect(box[dim], set.span()));
+                held_[dim] = set.span().begin;
+            }
+            if (box_[dim].empty()) return false;
+        }
+        return true;
+    }
+    /// Of what was found.
+    [[nodiscard]] Index elements() const noexcept {
+        if (is_box_) return box_.size();
+        Index sum = 0;
+        for (Message const& message : messages_) sum += message.elements();
+        return sum;
+    }
+    /// visit(MessagePart) for each part of what was found: where it lies in `dense`, a box that is packed row-major.
+    template <class Visit>
+    void for_each_in(Box const& dense, DType dtype, Visit&& visit) const {
+        if (!is_box_) {
+            for (Message const& message : messages_) visit(part_of_dense(message, dtype, dense));
+            return;
+        }
+        MessagePart part;
+        part.box.element_bytes = bytes(dtype);
+        part.box.dims.count = dense.rank();
+        Index stride = bytes(dtype);
+        for (int dim = dense.rank() - 1; dim >= 0; --dim) {
+            part.box.dims[dim] = {box_.extent(dim), stride};
+            part.offset += (box_.begin(dim) - dense.begin(dim)) * stride;
+            stride *= dense.extent(dim);
+        }
+        visit(part);
+    }
+    /// The same, in the same order, for the rank itself: where each part lies in its local tensor.
+    template <class Visit>
+    void for_each_in(LocalTensor const& local, Visit&& visit) const {
+        if (!is_box_) {
+            for (Message const& message : messages_)
+                visit(part_of_local(message, local.view, local.distribution, coordinates_));
+            return;
+        }
+        MessagePart part;
+        part.box.element_bytes = bytes(local.view.dtype());
+        part.box.dims.count = local.view.rank();
+        for (int dim = 0; dim < local.view.rank(); ++dim) {
+            Index const stride = local.view.stride(dim) * part.box.element_bytes;
+            part.box.dims[dim] = {box_.extent(dim), stride};
+            part.offset += (box_.begin(dim) - held_[dim]) * stride;
+        }
+        visit(part);
+    }
+    /// visit(where it lies in `dense`, where in the local tensor) for each part.
+    template <class Visit>
+    void for_each(Box const& dense, LocalTensor const& local, Visit&& visit) const {
+        if (is_box_) {
+            for_each_in(dense, local.view.dtype(), [&](MessagePart const& from) {
+                for_each_in(local, [&](MessagePart const& to) { visit(from, to); });
+            });
+            return;
+        }
+        for (Message const& message : messages_)
+            visit(part_of_dense(message, local.view.dtype(), dense),
+                  part_of_local(message, local.view, local.distribution, coordinates_));
+    }
+
+private:
+    bool find_messages(Box const& box, DynamicDistribution const& to) {
+        is_box_ = false;
+        messages_.clear();
+        IndexSets const sets = index_sets(to, coordinates_);
+        IndexSets asked;
+        for (int dim = 0; dim < box.rank(); ++dim) asked.push_back(IndexSet(box[dim]));
+        for_each_common(asked, sets, forms_of(asked, sets),
+                        [&](Message const& message) { messages_.push_back(message); });
+        return !messages_.empty();
+    }
+
+    Indices coordinates_;
+    bool is_box_ = true;
+    Box box_;       ///< of the global index space
+    Indices held_;  ///< the first index that the rank holds, by dimension
+    std::vector<Message> messages_;
+};
 
 }  // namespace reshard::inline v0::detail

@@ -51,7 +51,7 @@ struct SpanAffinity {
     bool const same_world = catalogue.manifest().world_size == ranks;
     std::vector<SpanAffinity> written;
     std::vector<SpanAffinity> needed;
-    std::vector<Message> scratch;
+    Needs scratch;
     for (Piece const& piece : schedule.pieces) {
         WantedExtent const& extent = wanted[piece.wanted];
         int const writer = catalogue.files()[static_cast<std::size_t>(extent.file)].writer;

@@ -70,7 +70,7 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
     report.extra_bytes = largest;
     parts::fill_identities(tensors, comm.rank());
 
-    std::vector<Message> needs;
+    parts::Needs needs;
     std::vector<Send> sends;
     std::vector<Receive> receives;
     for (parts::WantedExtent const& extent : wanted) {
@@ -89,21 +89,16 @@ inline reshard::LoadReport redundant_scatter(std::string const& path, std::span<
         receives.clear();
         for (Index i = 0; comm.rank() == 0 && i < to.mesh().size(); ++i) {
             Index const rank = to.mesh().rank_at(i);
-            needs.clear();
-            parts::append_needs(needs, extent, all, to, rank);
-            for (Message const& need : needs) {
-                auto const part = parts::part_of_dense(need, extent.dtype, all);
+            if (!parts::find_needs(needs, extent, all, to, rank)) continue;
+            needs.for_each_in(all, extent.dtype, [&](parts::MessagePart const& part) {
                 sends.push_back({static_cast<int>(rank), whole + part.offset, part.box});
-            }
+            });
         }
-        if (to.contains(comm.rank())) {
-            needs.clear();
-            parts::append_needs(needs, extent, all, to, comm.rank());
-            for (Message const& need : needs) {
-                auto const part = parts::part_of_local(need, target.view, to, to.mesh().coordinates(comm.rank()));
+        if (parts::find_needs(needs, extent, all, to, comm.rank())) {
+            needs.for_each_in(target, [&](parts::MessagePart const& part) {
                 receives.push_back({0, target.view.data() + part.offset, part.box});
                 report.bytes_loaded += part.box.payload_bytes();
-            }
+            });
         }
         comm.exchange(sends, receives).wait();
     }

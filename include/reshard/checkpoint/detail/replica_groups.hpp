@@ -1,36 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/replica_groups.hpp
 /// \brief  Which ranks should hold the same bytes of a tensor, derived from its placements.
-/// \depends exec/local_tensor.hpp, <algorithm>. No communication: every rank derives any rank's groups.
+/// \depends exec/local_tensor.hpp, plan/message.hpp, <algorithm>. No communication: every rank derives any rank's
+/// groups.
 #pragma once
 
 #include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/exec/local_tensor.hpp>
+#include <reshard/plan/message.hpp>
 
 #include <algorithm>  // sort, find_if
 
 namespace reshard::inline v0::detail {
 
-/// The ranks, ascending, that hold what `rank` holds: those that differ from it along Replicate axes only. Ranks that
-/// differ along a Shard axis hold other elements, along a Partial axis other addends. \pre the rank is in the mesh.
+/// The places of the copies of a part: along the Replicate axes. Ranks that differ along a Shard axis hold other
+/// elements, along a Partial axis other addends.
+[[nodiscard]] inline AxisSubset copies_of(DynamicDistribution const& distribution) {
+    unsigned axes = 0;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis)
+        if (distribution.signature()[axis].is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
+    return AxisSubset(distribution.mesh(), axes);
+}
+
+/// The ranks, ascending, that hold what `rank` holds. \pre the rank is in the mesh.
 [[nodiscard]] inline std::vector<int> replica_group(DynamicDistribution const& distribution, Index rank) {
     DynamicMesh const& mesh = distribution.mesh();
-    Index const own = mesh.ordinal(rank);
-    Indices const at = mesh.coordinates(rank);
-    std::vector<Index> ordinals{own};
-    for (int axis = 0; axis < mesh.axes(); ++axis) {
-        if (!distribution.signature()[axis].is_replicate()) continue;
-        std::size_t const so_far = ordinals.size();
-        for (Index step = 0; step < mesh.extent(axis); ++step) {
-            if (step == at[axis]) continue;
-            for (std::size_t i = 0; i < so_far; ++i) {
-                ordinals.push_back(ordinals[i] + (step - at[axis]) * mesh.stride(axis));
-            }
-        }
-    }
+    AxisSubset const copies = copies_of(distribution);
+    Index const part = mesh.ordinal(rank) - copies.ordinal(copies.index(mesh.ordinal(rank)));
     std::vector<int> ranks;
-    ranks.reserve(ordinals.size());
-    for (Index ordinal : ordinals) ranks.push_back(static_cast<int>(mesh.rank_at(ordinal)));
+    ranks.reserve(static_cast<std::size_t>(copies.size()));
+    for (Index i = 0; i < copies.size(); ++i) ranks.push_back(static_cast<int>(mesh.rank_at(part + copies.ordinal(i))));
     std::sort(ranks.begin(), ranks.end());
     return ranks;
 }
@@ -39,23 +38,16 @@ namespace reshard::inline v0::detail {
 /// the Replicate axes, and where the group stands along the others. \pre both ranks are in the mesh.
 [[nodiscard]] inline int same_replica(DynamicDistribution const& distribution, Index member, Index rank) {
     DynamicMesh const& mesh = distribution.mesh();
-    Indices const group = mesh.coordinates(member);
-    Indices const replica = mesh.coordinates(rank);
-    Index ordinal = 0;
-    for (int axis = 0; axis < mesh.axes(); ++axis) {
-        bool const free = distribution.signature()[axis].is_replicate();
-        ordinal = ordinal * mesh.extent(axis) + (free ? replica : group)[axis];
-    }
+    AxisSubset const copies = copies_of(distribution);
+    Index const place = mesh.ordinal(member);
+    Index const ordinal =
+        place - copies.ordinal(copies.index(place)) + copies.ordinal(copies.index(mesh.ordinal(rank)));
     return static_cast<int>(mesh.rank_at(ordinal));
 }
 
 /// Whether any two ranks hold the same elements of a tensor. The same answer on every rank.
 [[nodiscard]] inline bool has_replicas(DynamicDistribution const& distribution) noexcept {
-    if (distribution.shape().size() == 0) return false;
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        if (distribution.signature()[axis].is_replicate() && distribution.mesh().extent(axis) > 1) return true;
-    }
-    return false;
+    return distribution.shape().size() != 0 && copies_of(distribution).size() > 1;
 }
 
 /// The global index of an element of a rank's local tensor. \pre it has that element.

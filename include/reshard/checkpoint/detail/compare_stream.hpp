@@ -50,21 +50,9 @@ public:
     /// Elements [begin, end) of a tensor in row-major order, packed; of its first copy.
     void read(std::size_t place, LineTensor const& tensor, Index begin, Index end, ReadOptions const& options,
               std::byte* to) {
-        Index const width = tensor.from_bytes();
         boxes_.clear();
-        for_each_box(tensor.shape, begin, end, [&](Box const& slab) {
-            for (std::size_t const i : catalogue_.extents_of(place)) {
-                Extent const& extent = catalogue_.extents()[i];
-                Box const held = tensor.box(extent.box);
-                Box const part = intersect(slab, held);
-                if (extent.replica != 0 || part.empty()) continue;
-                boxes_.push_back({extent.file, extent.begin + place_in(held, part) * width,
-                                  strided_in(held, part, width), to + place_in(slab, part) * width,
-                                  strided_in(slab, part, width)});
-                files_->open(extent.file);
-            }
-            to += slab.size() * width;
-        });
+        append_reads(boxes_, catalogue_, place, tensor, 0, Box(tensor.shape), begin, end, to);
+        for (ReadBox const& box : boxes_) files_->open(box.file);
         read_boxes(boxes_, options, [&](int file, Index at, std::span<std::byte> out) { files_->read(file, at, out); });
     }
 

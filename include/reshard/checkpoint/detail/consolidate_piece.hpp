@@ -61,6 +61,28 @@ struct PieceWork {
     return (wanted < 0 ? written : wanted) % larger(from.replicas, 1);
 }
 
+/// Appends reads of elements [begin, end) of `frame`, a box of a tensor, in row-major order, to `to`, packed: what the
+/// boxes of copy `replica` have of them.
+inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std::size_t place,
+                         LineTensor const& tensor, int replica, Box const& frame, Index begin, Index end,
+                         std::byte* to) {
+    Index const width = tensor.from_bytes();
+    for_each_box(frame.shape(), begin, end, [&](Box slab) {
+        for (int d = 0; d < slab.rank(); ++d)
+            slab.set(d, {slab.begin(d) + frame.begin(d), slab.end(d) + frame.begin(d)});
+        for (std::size_t const i : from.extents_of(place)) {
+            Extent const& extent = from.extents()[i];
+            if (extent.replica != replica) continue;
+            Box const source = tensor.box(extent.box);
+            Box const part = intersect(slab, source);
+            if (part.empty()) continue;
+            reads.push_back({extent.file, extent.begin + place_in(source, part) * width,
+                             strided_in(source, part, width), to + (place_in(frame, part) - begin) * width,
+                             strided_in(frame, part, width)});
+        }
+    });
+}
+
 /// Finds reads and writes of pieces. \pre the catalogues and the line outlive it
 class PieceMaker {
 public:
@@ -151,24 +173,8 @@ private:
         Extent const& to = to_->extents()[write.extent];
         StoredTensor const& stored = from_->tensors()[to.tensor];
         LineTensor const tensor = line_tensor(stored, to_->tensors()[to.tensor].dtype);
-        Index const width = tensor.from_bytes();
-        Box const frame = tensor.box(to.box);
-        int const replica = read_from(to.tensor, to.replica);
-        // A run is slabs of its extent, whatever slabs of the tensor it came from.
-        for_each_box(frame.shape(), write.begin, write.end, [&](Box slab) {
-            for (int d = 0; d < slab.rank(); ++d)
-                slab.set(d, {slab.begin(d) + frame.begin(d), slab.end(d) + frame.begin(d)});
-            for (std::size_t const place : from_->extents_of(to.tensor)) {
-                Extent const& extent = from_->extents()[place];
-                if (extent.replica != replica) continue;
-                Box const source = tensor.box(extent.box);
-                Box const part = intersect(slab, source);
-                if (part.empty()) continue;
-                Index const at = write.at + (place_in(frame, part) - write.begin) * width;
-                work.reads.push_back({extent.file, extent.begin + place_in(source, part) * width,
-                                      strided_in(source, part, width), buffer + at, strided_in(frame, part, width)});
-            }
-        });
+        append_reads(work.reads, *from_, to.tensor, tensor, read_from(to.tensor, to.replica), tensor.box(to.box),
+                     write.begin, write.end, buffer + write.at);
     }
 
     Catalogue const* from_;

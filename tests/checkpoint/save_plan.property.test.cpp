@@ -117,7 +117,7 @@ TEST_SUITE("checkpoint/save_plan property") {
             check_covered_once(list, plan, options);
             CHECK(plan.bytes_written <= plan.bytes_held);
             for (int rank = 0; rank < plan.ranks; ++rank) {  // a rank finds its part without that of the others
-                SavePlan const own = plan_save_of(list, plan.ranks, rank, options);
+                SavePlan const own = detail::plan_save_of_rank(list, plan.ranks, rank, options);
                 auto const all = plan.extents_of(rank);
                 CHECK(own.manifest.extents == std::vector<Extent>(all.begin(), all.end()));
                 CHECK(own.extents_of(rank).size() == all.size());

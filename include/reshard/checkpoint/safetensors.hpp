@@ -22,7 +22,7 @@ struct OpenFile;
 enum class Access : int { pread, mmap };
 
 /// A file whose header obeys every rule of the format. Move-only; reads from several threads are safe. It stays open
-/// while the process has descriptors to spare (half of `ulimit -n` are for files that are read), and is opened again
+/// while the process has descriptors to spare (half of `ulimit -n` are for checkpoints), and is opened again
 /// when it is read: then a file that was replaced meanwhile is an IoError.
 class SafetensorsFile {
 public:

@@ -9,8 +9,8 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// A file that is read, and what it was when it was opened. Throws IoError, when it is opened again, for one that was
-/// replaced.
+/// A file that is read, and what it was when it was opened first. Opened again, one that was replaced or removed is an
+/// IoError, with the words by which loads know that a save has overtaken them.
 struct OpenFile {
     std::string path;
     Index bytes = 0;
@@ -20,15 +20,16 @@ struct OpenFile {
 
     explicit OpenFile(std::string name) : path(std::move(name)), cached([this] { return open(); }) {}
     [[nodiscard]] FileDescriptor open() {
-        if (stamp && stamp_at(path) != stamp) {
-            raise_io(path, concat("it was read before, and is gone or another file now: ", overtaken_words), ENOENT,
-                     "load again, and let saves and loads of one folder take turns.");
-        }
         Index now = 0;
-        FileDescriptor file = open_for_reading(path, now);
+        auto const open_now = [&] { return open_for_reading(path, now); };
+        FileDescriptor file = stamp ? open_saved(path, open_now) : open_now();
         if (!stamp) {
             bytes = now;
             stamp = stamp_of(file, path);
+        } else if (stamp_of(file, path) != stamp) {
+            raise(ErrorCode::io,
+                  concat("IoError: ", path, ": it is another file now than when it was first read: ", overtaken_words,
+                         ". Fix: load again, and let saves and loads of one folder take turns."));
         }
         return file;
     }

@@ -7,8 +7,8 @@
 ///     SavePlan const plan = plan_save(placed_tensors(tensors), comm.size(), {.dedup = SaveDedup::shared});
 ///     std::puts(explain(plan).c_str());
 ///
-/// Names, types, distributions, the number of ranks and options decide everything: each rank computes the whole plan
-/// alike, so that a save needs no collective call to find out who writes what.
+/// Names, types, distributions, the number of ranks and options decide everything: each rank computes the same plan,
+/// or its part of it, so that a save needs no collective call to find out who writes what.
 #pragma once
 
 #include <reshard/checkpoint/manifest.hpp>
@@ -55,10 +55,12 @@ inline constexpr Index max_save_extents = Index{1} << 22;
 /// for more than max_save_extents boxes, BufferError for options that mean nothing. All name the tensor.
 [[nodiscard]] SavePlan plan_save(std::span<PlacedTensor const> tensors, int ranks, SaveOptions const& options = {});
 
-/// The same of one rank, for that rank: the extents of the others are not listed, and take no memory; all else is as in
-/// the whole plan. Throws as above.
-[[nodiscard]] SavePlan plan_save_of(std::span<PlacedTensor const> tensors, int ranks, int rank,
-                                    SaveOptions const& options = {});
+namespace detail {
+/// What plan_save() comes to for one rank: the extents of the others are not listed and take no memory, all else is as
+/// in the whole plan. Throws as above.
+[[nodiscard]] SavePlan plan_save_of_rank(std::span<PlacedTensor const> tensors, int ranks, int rank,
+                                         SaveOptions const& options);
+}  // namespace detail
 
 /// A line for the whole, then a line for each of the first `most` ranks that write.
 [[nodiscard]] std::string explain(SavePlan const& plan, std::size_t most = 16);

@@ -227,8 +227,8 @@ RESHARD_INLINE SavePlan plan_save(std::span<PlacedTensor const> tensors, int ran
     return detail::SavePlanner(tensors, ranks, -1, options).run();
 }
 
-RESHARD_INLINE SavePlan plan_save_of(std::span<PlacedTensor const> tensors, int ranks, int rank,
-                                     SaveOptions const& options) {
+RESHARD_INLINE SavePlan detail::plan_save_of_rank(std::span<PlacedTensor const> tensors, int ranks, int rank,
+                                                  SaveOptions const& options) {
     return detail::SavePlanner(tensors, ranks, rank, options).run();
 }
 

@@ -9,10 +9,11 @@
 #include <reshard/checkpoint/save_options.hpp>
 #include <reshard/plan/message.hpp>
 
-#include <algorithm>  // sort
-#include <span>       // span
-#include <tuple>      // tuple
-#include <vector>     // vector
+#include <algorithm>      // sort
+#include <span>           // span
+#include <tuple>          // tuple
+#include <unordered_map>  // unordered_multimap
+#include <vector>         // vector
 
 namespace reshard::inline v0::detail {
 
@@ -67,10 +68,15 @@ public:
 
     /// The number of the family: tensors share few meshes, each is taken apart once.
     [[nodiscard]] std::size_t family_of(DynamicMesh const& mesh, unsigned free_axes) {
-        auto const known = std::find_if(families_.begin(), families_.end(), [&](SaveFamily const& one) {
-            return one.free_axes == free_axes && one.mesh == mesh;
-        });
-        if (known != families_.end()) return static_cast<std::size_t>(known - families_.begin());
+        Digest digest;
+        digest.add(free_axes).add_signed(mesh.lowest_rank());
+        for (Index extent : mesh.extents()) digest.add_signed(extent);
+        auto const [first, last] = by_digest_.equal_range(digest.value());
+        for (auto known = first; known != last; ++known) {
+            SaveFamily const& one = families_[known->second];
+            if (one.free_axes == free_axes && one.mesh == mesh) return known->second;
+        }
+        by_digest_.emplace(digest.value(), families_.size());
         families_.emplace_back(mesh, free_axes);
         return families_.size() - 1;
     }
@@ -228,9 +234,10 @@ private:
     int only_;
     SaveOptions const& options_;
     std::vector<SaveFamily> families_;
-    std::vector<SaveItem> open_;  ///< which several ranks could write
-    std::vector<Index> load_;     ///< bytes per rank so far
-    std::vector<bool> writes_;    ///< per rank
+    std::unordered_multimap<std::uint64_t, std::size_t> by_digest_;  ///< experts and stages have meshes of their own
+    std::vector<SaveItem> open_;                                     ///< which several ranks could write
+    std::vector<Index> load_;                                        ///< bytes per rank so far
+    std::vector<bool> writes_;                                       ///< per rank
     std::vector<Extent> extents_;
 };
 

@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/slot_bitmap.hpp
-/// \brief  Which slots of a range are taken: finds those taken twice or out of range, lists the free ones.
-/// \depends core, mch/detail, <atomic>, <bit>.
+/// \brief  Which slots of a range are taken: finds those taken twice, lists the free ones.
+/// \depends core, mch/detail, <bit>.
 #pragma once
 
 #include <reshard/mch/detail/parts.hpp>
 
-#include <atomic>   // atomic_ref
 #include <bit>      // popcount, countr_zero, bit_floor
 #include <cstring>  // memset
 
 namespace reshard::inline v0 {
-
-/// What went wrong while slots were marked. Counts do not depend on the number of threads.
-struct SlotFaults {
-    Index out_of_range = 0;
-    Index duplicates = 0;  ///< marks of a slot that was marked already, by this call or an earlier one
-
-    [[nodiscard]] bool none() const noexcept { return out_of_range == 0 && duplicates == 0; }
-};
 
 /// A bit per slot, in memory of the caller's.
 class SlotBitmap {
@@ -37,9 +28,7 @@ public:
     /// Takes the memory and frees all slots. Throws BufferError when it is too small.
     void clear(std::span<std::byte> workspace);
 
-    /// Marks slots as taken; safe from several threads at once. \pre clear() was called.
-    [[nodiscard]] SlotFaults mark(std::span<Index const> slots) noexcept;
-    /// Marks one slot; false when it was taken. \pre contains(slot); no other thread marks.
+    /// Marks one slot; false when it was taken. \pre clear() was called; contains(slot); no other thread marks.
     [[nodiscard]] bool take(Index slot) noexcept {
         std::uint64_t& word = words_[(slot - first_) / 64];
         std::uint64_t const bit = bit_of(slot);
@@ -53,42 +42,6 @@ public:
         auto const place = static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(first_);
         std::uint64_t const within = place & (spread_ | (std::uint64_t{0} - static_cast<std::uint64_t>(yes)));
         words_[within / 64] |= static_cast<std::uint64_t>(yes) << (within % 64);
-    }
-    /// mark() by a team. `team` returns only when all parts are done, so what they marked is visible afterwards.
-    template <class Team>
-    [[nodiscard]] SlotFaults mark(std::span<Index const> slots, int parts, Team&& team) {
-        detail::check_parts("reshard::SlotBitmap::mark", parts);
-        Index outside = 0;
-        Index duplicates = 0;
-        auto const count = static_cast<Index>(slots.size());
-        team(parts, [&](int part) {
-            Index const begin = detail::part_begin(count, parts, part);
-            Index const end = detail::part_begin(count, parts, part + 1);
-            SlotFaults const own =
-                mark(slots.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
-            std::atomic_ref<Index>(outside).fetch_add(own.out_of_range, std::memory_order_relaxed);
-            std::atomic_ref<Index>(duplicates).fetch_add(own.duplicates, std::memory_order_relaxed);
-        });
-        return {outside, duplicates};
-    }
-    /// Calls f(position, slot, is_duplicate) for every faulty slot of a list, in order: what a report needs once
-    /// mark() has counted faults. One thread; begins with all slots free, and leaves marked what the list holds.
-    template <class F>
-    void for_each_fault(std::span<Index const> slots, F&& f) {
-        if (word_count() != 0) std::memset(words_, 0, static_cast<std::size_t>(word_count()) * 8);
-        Index position = 0;
-        for (Index slot : slots) {
-            bool const inside = contains(slot);
-            bool const taken = inside && is_taken(slot);
-            if (!inside || taken) f(position, slot, taken);
-            if (inside) words_[(slot - first_) / 64] |= bit_of(slot);
-            ++position;
-        }
-    }
-
-    /// \pre contains(slot).
-    [[nodiscard]] bool is_taken(Index slot) const noexcept {
-        return (words_[(slot - first_) / 64] & bit_of(slot)) != 0;
     }
     [[nodiscard]] Index taken() const noexcept;
     [[nodiscard]] Index free() const noexcept { return count_ - taken(); }

@@ -20,20 +20,6 @@ RESHARD_INLINE void SlotBitmap::clear(std::span<std::byte> workspace) {
     if (word_count() != 0) std::memset(words_, 0, static_cast<std::size_t>(word_count()) * 8);
 }
 
-RESHARD_INLINE SlotFaults SlotBitmap::mark(std::span<Index const> slots) noexcept {
-    SlotFaults faults;
-    for (Index slot : slots) {
-        if (!contains(slot)) {
-            ++faults.out_of_range;
-            continue;
-        }
-        std::uint64_t const bit = bit_of(slot);
-        std::atomic_ref<std::uint64_t> word(words_[(slot - first_) / 64]);
-        if ((word.fetch_or(bit, std::memory_order_relaxed) & bit) != 0) ++faults.duplicates;
-    }
-    return faults;
-}
-
 RESHARD_INLINE Index SlotBitmap::taken() const noexcept {
     Index total = 0;
     for (Index w = 0; w < word_count(); ++w) total += std::popcount(words_[w]);

@@ -446,37 +446,44 @@ TEST_SUITE("checkpoint/load") {
     }
 
     TEST_CASE("a file that is cut short half-way fails all ranks, and they say that tensors are partly filled") {
-        TempFolder const folder;
-        std::vector<Goal> const goals{goal("a", DType::u8, "(3):(R)", Shape{64, 64}),
-                                      goal("b", DType::u8, "(3):(S0)", Shape{64, 64})};
-        write(folder.path(), goals);
-        check_same(thrown_by(3,
-                             [&](ThreadCommunicator& comm) {
-                                 Checkpoint const checkpoint = Checkpoint::open(folder.path());
-                                 barrier(comm);  // all have opened it, and now rank 0 cuts it
-                                 if (comm.rank() == 0) {
-                                     std::filesystem::resize_file(
-                                         folder / "model.safetensors",
-                                         static_cast<std::uintmax_t>(checkpoint.files()[0].data_offset() + 5000));
-                                 }
-                                 barrier(comm);
-                                 LocalTensors tensors(goals, comm.rank());
-                                 auto const wanted = detail::match(Catalogue(checkpoint), tensors.list());
-                                 auto const schedule = detail::one_reads(wanted, 1, 1024);
-                                 detail::LoadFiles files(checkpoint);
-                                 files.open(0);
-                                 LoadReport report;
-                                 detail::StagedLoad load(comm, wanted, tensors.list(), schedule,
-                                                         detail::Spread::scatter, report);
-                                 try {
-                                     load.run(files, {});
-                                 } catch (Error const& error) {
-                                     CHECK(report.collectives.scatters == 4);  // the windows that were whole
-                                     detail::raise_partly_filled(error);
-                                 }
-                             }),
-                   ErrorCode::io,
-                   {"rank 1 of 3: IoError: ", "it was cut short while open", "The tensors are partly filled"});
+        Index const window = 1024;  // 8 of them
+        std::vector<Goal> const goals{goal("a", DType::u8, "(3):(R)", Shape{64, window / 16}),
+                                      goal("b", DType::u8, "(3):(S0)", Shape{64, window / 16})};
+        for (auto const spread : {detail::Spread::scatter, detail::Spread::broadcast, detail::Spread::exchange}) {
+            CAPTURE(static_cast<int>(spread));
+            TempFolder const folder;
+            write(folder.path(), goals);
+            bool const together = spread == detail::Spread::exchange;
+            auto const load_cut = [&](ThreadCommunicator& comm) {
+                Checkpoint const checkpoint = Checkpoint::open(folder.path());
+                barrier(comm);  // all have opened it, and now rank 0 cuts it
+                if (comm.rank() == 0) {
+                    std::filesystem::resize_file(
+                        folder / "model.safetensors",
+                        static_cast<std::uintmax_t>(checkpoint.files()[0].data_offset() + 7 * window - window / 8));
+                }
+                barrier(comm);
+                LocalTensors tensors(goals, comm.rank());
+                auto const wanted = detail::match(Catalogue(checkpoint), tensors.list());
+                auto const schedule =
+                    together ? detail::spans_read(wanted, 3, window) : detail::one_reads(wanted, 1, window);
+                detail::LoadFiles files(checkpoint);
+                files.open(0);
+                LoadReport report;
+                detail::StagedLoad load(comm, wanted, tensors.list(), schedule, spread, report);
+                try {
+                    load.run(files, {});
+                } catch (Error const& error) {
+                    auto const& [scatters, broadcasts, exchanges, agreements] = report.collectives;
+                    CHECK(scatters + broadcasts + exchanges == (together ? 1 : 6));  // the windows that were whole
+                    CHECK(agreements == 1 + (together ? 2 : 7));
+                    detail::raise_partly_filled(error);
+                }
+            };
+            check_same(thrown_by(3, load_cut), ErrorCode::io,
+                       {concat("rank ", together ? 2 : 1, " of 3: IoError: "), "it was cut short while open",
+                        "The tensors are partly filled"});
+        }
     }
 
     TEST_CASE("a file that is written to, or cut, under an open or mapped checkpoint fails the rank that reads it") {

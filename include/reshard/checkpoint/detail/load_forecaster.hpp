@@ -100,9 +100,8 @@ public:
         std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
         Index staged = 0;
         Index busiest = 0;  // bytes that one rank sends, or receives
-        for (int rank = 0; rank < result_.ranks; ++rank) {
-            result_.extra_bytes = larger(result_.extra_bytes, staging_bytes(schedule, spread, rank));
-        }
+        std::vector<Index> const staging = staging_bytes(schedule, spread, result_.ranks);
+        for (Index rank : staging) result_.extra_bytes = larger(result_.extra_bytes, rank);
         for_each_window(schedule, [&](std::span<Piece const> pieces) {
             pairs.clear();
             for (std::size_t i = 0; i < pieces.size();) {
@@ -121,13 +120,12 @@ public:
                     kept[static_cast<std::size_t>(reader)] +=
                         needed_bytes(pieces[end].box, extent, to, reader, scratch);
                 }
-                std::byte* const staging = some_address();
                 ReadTotals const totals =
-                    count_reads(staging_boxes(pieces.subspan(i, end - i), wanted_, reader, staging), reads_);
+                    count_reads(staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), reads_);
                 reads[static_cast<std::size_t>(reader)] += totals.reads;
                 bytes_read[static_cast<std::size_t>(reader)] += totals.bytes_read;
                 result_.extra_bytes =
-                    larger(result_.extra_bytes, staging_bytes(schedule, spread, reader) + totals.scratch_bytes);
+                    larger(result_.extra_bytes, staging[static_cast<std::size_t>(reader)] + totals.scratch_bytes);
                 i = end;
             }
             std::sort(pairs.begin(), pairs.end());

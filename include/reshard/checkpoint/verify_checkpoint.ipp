@@ -152,8 +152,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         files->sum_up(*sums);
         cut = is_cut(catalogue, schedule, check->wanted(), LoadOptions{});
         if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
-        auto const bytes = staging_bytes(schedule, Spread::scatter, comm.size());
-        staging.resize(static_cast<std::size_t>(bytes[static_cast<std::size_t>(comm.rank())]));
+        staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
     });
     pending.agree(comm);
 

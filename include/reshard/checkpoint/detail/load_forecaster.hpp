@@ -99,9 +99,12 @@ public:
         Needs scratch;
         std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
         Index staged = 0;
-        Index busiest = 0;  // bytes that one rank sends, or receives
-        std::vector<Index> const staging = staging_bytes(schedule, spread, result_.ranks);
-        for (Index rank : staging) result_.extra_bytes = larger(result_.extra_bytes, rank);
+        Index busiest = 0;           // bytes that one rank sends, or receives
+        std::vector<Index> staging;  // of each rank
+        for (int rank = 0; rank < result_.ranks; ++rank) {
+            staging.push_back(staging_bytes(schedule, spread, rank));
+            result_.extra_bytes = larger(result_.extra_bytes, staging.back());
+        }
         for_each_window(schedule, [&](std::span<Piece const> pieces) {
             pairs.clear();
             for (std::size_t i = 0; i < pieces.size();) {

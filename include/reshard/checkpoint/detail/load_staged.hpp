@@ -41,13 +41,12 @@ namespace reshard::inline v0::detail {
 /// How a window reaches who needs it.
 enum class Spread : int { scatter, broadcast, exchange };
 
-/// Staging memory of each rank.
-[[nodiscard]] inline std::vector<Index> staging_bytes(ReadSchedule const& schedule, Spread spread, int ranks) {
-    std::vector<Index> bytes(static_cast<std::size_t>(ranks), spread == Spread::broadcast ? schedule.staging_bytes : 0);
-    for (Piece const& piece : schedule.pieces) {
-        Index& reader = bytes[static_cast<std::size_t>(piece.reader)];
-        reader = larger(reader, piece.place + piece.bytes);
-    }
+/// Staging memory of one rank.
+[[nodiscard]] inline Index staging_bytes(ReadSchedule const& schedule, Spread spread, int rank) noexcept {
+    if (spread == Spread::broadcast) return schedule.staging_bytes;
+    Index bytes = 0;
+    for (Piece const& piece : schedule.pieces)
+        if (piece.reader == rank) bytes = larger(bytes, piece.place + piece.bytes);
     return bytes;
 }
 
@@ -97,9 +96,8 @@ public:
           schedule_(schedule),
           spread_(spread),
           report_(report),
-          staging_bytes_(staging_bytes(schedule, spread, comm.size())[static_cast<std::size_t>(comm.rank())]),
-          staging_(comm.allocate(staging_bytes_)) {
-        report.extra_bytes = larger(report.extra_bytes, staging_bytes_);
+          staging_(comm.allocate(staging_bytes())) {
+        report.extra_bytes = larger(report.extra_bytes, staging_bytes());
         ++report.collectives.agreements;  // about the memory
     }
 
@@ -137,6 +135,9 @@ public:
     }
 
 private:
+    [[nodiscard]] Index staging_bytes() const noexcept {
+        return detail::staging_bytes(schedule_, spread_, comm_.rank());
+    }
     [[nodiscard]] std::byte* at(Index place) noexcept { return staging_.data() + place; }
 
     void read(std::span<Piece const> pieces, LoadFiles const& files, ReadOptions const& options) {
@@ -145,7 +146,7 @@ private:
             boxes, options, [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
         report_.reads += totals.reads;
         report_.bytes_read += totals.bytes_read;
-        report_.extra_bytes = larger(report_.extra_bytes, staging_bytes_ + totals.scratch_bytes);
+        report_.extra_bytes = larger(report_.extra_bytes, staging_bytes() + totals.scratch_bytes);
     }
 
     void pass_all(std::span<Piece const> pieces) {
@@ -211,7 +212,6 @@ private:
     ReadSchedule const& schedule_;
     Spread spread_;
     LoadReport& report_;
-    Index staging_bytes_;
     Workspace staging_;  ///< which the ranks of a node read in place, where the transport has it
     Needs needs_;
     std::vector<std::vector<Send>> sends_to_;  ///< by rank, while a window is gone through

@@ -52,6 +52,18 @@ void same_nans(Placed& placed, std::vector<std::byte>& memory, DType type) {
     });
 }
 
+/// Device code has no other accesses.
+void check_aligned(detail::CopyBox const& box) {
+    int const part = box.unit / box.parts;
+    CHECK(reinterpret_cast<std::uintptr_t>(box.from) % static_cast<std::uintptr_t>(box.unit) == 0);
+    CHECK(reinterpret_cast<std::uintptr_t>(box.to) % static_cast<std::uintptr_t>(part) == 0);
+    CHECK(box.part_stride % part == 0);
+    for (int d = 0; d < box.loops.count; ++d) {
+        CHECK(box.loops.loops[d].from % box.unit == 0);
+        CHECK(box.loops.loops[d].to % part == 0);
+    }
+}
+
 std::vector<Index> random_extents(std::mt19937& rng) {
     std::vector<Index> extents(rng() % 6);
     for (Index& extent : extents) extent = 1 + static_cast<Index>(rng() % 9);
@@ -78,14 +90,45 @@ TEST_CASE("device copies: the kernel's body equals the host's copy for random bo
         CHECK((to.memory == expected));
         CHECK(box.loops.units * box.unit == from.box.payload_bytes());
         if (box.loops.units == 0) continue;
-        auto const aligned = [&](auto number) { return static_cast<Index>(number) % box.unit == 0; };
-        CHECK(aligned(reinterpret_cast<std::uintptr_t>(box.from)));  // device code has no other accesses
-        CHECK(aligned(reinterpret_cast<std::uintptr_t>(box.to)));
-        for (int d = 0; d < box.loops.count; ++d) {
-            CHECK(aligned(box.loops.loops[d].from));
-            CHECK(aligned(box.loops.loops[d].to));
-        }
+        check_aligned(box);
     }
+}
+
+TEST_CASE("device copies: transposed, in loads of several elements wherever the source has them in a row") {
+    int wide = 0;
+    for (std::uint64_t seed : seeds(200)) {
+        std::mt19937 rng(static_cast<unsigned>(seed));
+        CAPTURE(seed);
+        Index const element = std::vector<Index>{1, 2, 4, 8}[rng() % 4];
+        Index const planes = 1 + static_cast<Index>(rng() % 3);
+        Index const rows = 1 + static_cast<Index>(rng() % 70);
+        Index const columns = 1 + static_cast<Index>(rng() % 70);
+        Index const row = element * (columns + static_cast<Index>(rng() % 3));
+        Index const column = element * (rows + static_cast<Index>(rng() % 3));
+        Placed from{
+            StridedBox{{StridedDim{planes, rows * row}, StridedDim{rows, row}, StridedDim{columns, element}}, element},
+            std::vector<std::byte>(static_cast<std::size_t>(planes * rows * row + 64)),
+            element * static_cast<Index>(rng() % 3)};
+        Placed to{
+            StridedBox{{StridedDim{planes, columns * column}, StridedDim{rows, element}, StridedDim{columns, column}},
+                       element},
+            std::vector<std::byte>(static_cast<std::size_t>(planes * columns * column + 64), std::byte{0x5a}),
+            element * static_cast<Index>(rng() % 3)};
+        if (rng() % 2 == 0) {  // columns from the last on: no more in a row
+            from.first += (columns - 1) * element;
+            from.box.dims[2].stride = -element;
+        }
+        scramble(rng, from.memory);
+        std::vector<std::byte> expected = to.memory;
+        copy(from.base(), from.box, expected.data() + to.first, to.box);
+        auto const box = detail::copy_box(from.base(), from.box, to.base(), to.box);
+        for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
+        CHECK((to.memory == expected));
+        CHECK(box.loops.units * box.unit == from.box.payload_bytes());
+        check_aligned(box);
+        wide += box.parts > 1 ? 1 : 0;
+    }
+    CHECK(wide > 10);
 }
 
 TEST_CASE("device copies: units beyond 32 bits are located as those within") {
@@ -137,6 +180,18 @@ TEST_CASE("device copies: units are as wide as addresses, rows and strides allow
     CHECK(unit(2, 8, 15, 128, 30, 0).unit == 2);
     CHECK(unit(2, 8, 16, 128, 32, 1).unit == 1);
     CHECK(unit(1, 1, 1, 0, 0, 0).unit == 1);
+    auto const transposed = [&](Index element, Index rows, Index columns, Index shift) {
+        StridedBox a{{StridedDim{rows, element * columns}, StridedDim{columns, element}}, element};
+        StridedBox b{{StridedDim{rows, element}, StridedDim{columns, element * rows}}, element};
+        auto const box = detail::copy_box(from + shift, a, to, b);
+        return std::pair(box.unit, box.parts);
+    };
+    CHECK(transposed(4, 8, 16, 0) == std::pair(16, 4));
+    CHECK(transposed(2, 16, 8, 0) == std::pair(16, 8));
+    CHECK(transposed(1, 32, 12, 0) == std::pair(4, 4));
+    CHECK(transposed(8, 8, 16, 8) == std::pair(8, 1));
+    CHECK(transposed(4, 7, 16, 0) == std::pair(4, 1));  // too few to fill a sector
+    CHECK(transposed(4, 8, 15, 0) == std::pair(4, 1));
     CHECK(detail::unit_of(0) == 16);
     CHECK(detail::unit_of(24) == 8);
 }

@@ -3,14 +3,14 @@
 /// \brief  Sorted runs of 64-bit keys with 32-bit values, merged by pairs: stable, and when that beats a sort.
 /// \depends core, cuda/work. Compiles without CUDA.
 ///
-/// Each tile of a round writes 2048 merged entries: it finds where its piece begins and ends in both runs (merge path:
-/// Green, McColl, Bader, ICS 2012), loads the two pieces, and each thread merges 8 entries of its own. 24 bytes an
-/// entry and round, as a pass of a radix sort has: what counts is how many there are.
+/// Each tile of a round writes 2048 merged entries: where its pieces begin and end in both runs has been searched
+/// (merge path: Green, McColl, Bader, ICS 2012), it loads the two, and each thread merges 8 entries of its own. 24
+/// bytes an entry and round, as a pass of a radix sort has: what counts is how many there are.
 #pragma once
 
 #include <reshard/cuda/work.hpp>
 
-#include <utility>  // exchange, move, swap
+#include <utility>  // move, swap
 
 namespace reshard::inline v0 {
 
@@ -36,13 +36,13 @@ inline constexpr Index most_descents = 1024;
 
 /// How many of the first `diagonal` entries of the merge of a and b come from a, which comes first where keys are
 /// equal. `a` and `b`: what has an operator[].
-template <class Keys>
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr Index merge_path(Keys a, Index a_count, Keys b, Index b_count,
-                                                             Index diagonal) noexcept {
-    Index low = larger<Index>(0, diagonal - b_count);
-    Index high = smaller(diagonal, a_count);
+template <class Number, class A, class B>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Number merge_path(A a, Number a_count, B b, Number b_count,
+                                                              Number diagonal) noexcept {
+    Number low = larger<Number>(0, diagonal - b_count);
+    Number high = smaller(diagonal, a_count);
     while (low < high) {
-        Index const middle = low + (high - low) / 2;
+        Number const middle = low + (high - low) / 2;
         if (a[middle] <= b[diagonal - 1 - middle]) {
             low = middle + 1;
         } else {
@@ -52,41 +52,84 @@ template <class Keys>
     return low;
 }
 
+/// What a tile merges: pieces of neighbouring runs. Places are those among all entries.
+struct MergeTile {
+    Index begin;  ///< of the result
+    Index a;      ///< of its piece of the first run
+    Index b;
+    std::int32_t a_count;
+    std::int32_t b_count;
+};
+/// Finds the pieces of all tiles of a round, a thread for each: no block of the merge waits for a search.
+struct MergeSearch {
+    Index const* begins = nullptr;  ///< [runs + 1]
+    Index const* tiles = nullptr;   ///< [pairs + 1]: tiles before each pair
+    Index runs = 0;
+    Index const* keys = nullptr;
+    MergeTile* pieces = nullptr;
+
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index tile) const {
+        Index const pair = part_at(tiles, (runs + 1) / 2, tile);
+        Index const begin = begins[2 * pair];
+        Index const middle = begins[smaller(2 * pair + 1, runs)];
+        Index const end = begins[smaller(2 * pair + 2, runs)];
+        Index const first = (tile - tiles[pair]) * merge_tile;
+        Index const last = smaller(first + merge_tile, end - begin);
+        auto const of_a = [&](Index diagonal) {
+            return merge_path(keys + begin, middle - begin, keys + middle, end - middle, diagonal);
+        };
+        Index const a = of_a(first);
+        Index const a_count = of_a(last) - a;
+        pieces[tile] = {begin + first, begin + a, middle + first - a, static_cast<std::int32_t>(a_count),
+                        static_cast<std::int32_t>(last - first - a_count)};
+    }
+};
+
 struct MergeState {
     Index keys[merge_items];
     std::uint32_t values[merge_items];
 };
-/// A list in shared memory with a gap behind every 128 bytes: threads that each write eight neighbours would otherwise
-/// meet in two of its banks.
+/// A list in shared memory, turned within each 128 bytes by which of them they are: threads meet in no bank where each
+/// has a place of its own among 16 (of 8 bytes) or 32 that are eight apart, round the list. \pre merge_items is 8.
 template <class T>
-struct SpacedList {
-    static constexpr Index row = 128 / static_cast<Index>(sizeof(T));
-    T words[merge_tile + merge_tile / row];
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T& operator[](Index i) noexcept { return words[i + i / row]; }
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T operator[](Index i) const noexcept { return words[i + i / row]; }
-
-    struct From {
-        SpacedList const* list;
-        Index begin;
-        [[nodiscard]] RESHARD_HOST_DEVICE constexpr T operator[](Index i) const noexcept { return (*list)[begin + i]; }
-    };
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr From from(Index begin) const noexcept { return {this, begin}; }
+struct MergeList {
+    static constexpr std::uint32_t row = 128 / sizeof(T);
+    T words[merge_tile];
+    [[nodiscard]] RESHARD_HOST_DEVICE static constexpr std::uint32_t place(int i) noexcept {
+        auto const at = static_cast<std::uint32_t>(i);
+        return at ^ (at / row % merge_items);
+    }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T& operator[](int i) noexcept { return words[place(i)]; }
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr T operator[](int i) const noexcept { return words[place(i)]; }
 };
+/// The second run's piece lies in it from the end on.
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr int place_of_b(int i) noexcept {
+    return static_cast<int>(merge_tile) - 1 - i;
+}
 struct MergeShared {
-    SpacedList<Index> keys;
-    SpacedList<std::uint32_t> values;
-    Index begin;    ///< of the tile among all entries
-    Index count;    ///< of the tile
-    Index a_begin;  ///< its piece of the first run, among all entries
-    Index a_end;
-    Index b_begin;  ///< and of the second
+    MergeList<Index> keys;
+    MergeList<std::uint32_t> values;
+    std::int32_t of_a[block_threads + 1];  ///< entries of the first run before those of each thread
+
+    struct A {
+        MergeList<Index> const* keys;
+        [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator[](int i) const noexcept { return (*keys)[i]; }
+    };
+    struct B {
+        MergeList<Index> const* keys;
+        [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator[](int i) const noexcept {
+            return (*keys)[place_of_b(i)];
+        }
+    };
 };
 
-/// Neighbouring runs become one each, the last by itself if their number is odd.
+/// Neighbouring runs become one each, the last by itself if their number is odd. A thread's eight entries, some of a
+/// ascending and the rest of b descending, lie in places that differ modulo 8, whichever they are: it takes them in
+/// that order, which is nobody else's bank, and a bitonic merge in registers puts them right. (Conflict-free gather:
+/// Berney, Sitchinava: Eliminating bank conflicts in GPU mergesort.)
 struct MergeRound {
-    Index const* begins = nullptr;  ///< [runs + 1]
-    Index const* tiles = nullptr;   ///< [pairs + 1]: tiles before each pair
-    Index runs = 0;
+    MergeTile const* pieces = nullptr;  ///< of each tile
     Index const* keys = nullptr;
     std::uint32_t const* values = nullptr;  ///< null: each entry's own place
     Index* to_keys = nullptr;
@@ -95,73 +138,79 @@ struct MergeRound {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, MergeShared& shared, Index tile) const {
         block.each([&](int thread, auto&) {
-            if (thread == 0) find_piece(shared, tile, false);
-            if (thread == warp_threads) find_piece(shared, tile, true);  // while the other warp searches
+            MergeTile const piece = pieces[tile];
+            for (int i = thread; i < piece.a_count; i += block_threads) load(shared, i, piece.a + i);
+            for (int i = thread; i < piece.b_count; i += block_threads) load(shared, place_of_b(i), piece.b + i);
         });
         block.each([&](int thread, auto&) {
-            Index const a_count = shared.a_end - shared.a_begin;
-            for (Index i = thread; i < shared.count; i += block_threads) {
-                Index const from = i < a_count ? shared.a_begin + i : shared.b_begin + i - a_count;
-                shared.keys[i] = keys[from];
-                shared.values[i] = values != nullptr ? values[from] : static_cast<std::uint32_t>(from);
+            MergeTile const piece = pieces[tile];
+            int const first = smaller(thread * merge_items, piece.a_count + piece.b_count);
+            shared.of_a[thread] = merge_path(MergeShared::A{&shared.keys}, piece.a_count, MergeShared::B{&shared.keys},
+                                             piece.b_count, first);
+            if (thread == 0) shared.of_a[block_threads] = piece.a_count;
+        });
+        block.each([&](int thread, auto& state) {
+            MergeTile const piece = pieces[tile];
+            int const count = piece.a_count + piece.b_count;
+            int const first = smaller(thread * merge_items, count);
+            int const a = shared.of_a[thread];
+            int const a_count = shared.of_a[thread + 1] - a;
+            int const b_count = smaller(merge_items, count - first) - a_count;
+            RESHARD_UNROLL
+            for (int k = 0; k < merge_items; ++k) {
+                int const i =
+                    static_cast<int>(static_cast<unsigned>(k - a) % merge_items);  // of a, or from the end of b
+                bool const from_a = i < a_count;
+                int const from_b = merge_items - 1 - i;
+                state.keys[k] = INT64_MAX;  // behind all
+                state.values[k] = UINT32_MAX;
+                if (!from_a && from_b >= b_count) continue;
+                int const at = from_a ? a + i : place_of_b(first - a + from_b);
+                state.keys[k] = shared.keys[at];
+                state.values[k] = shared.values[at];
+            }
+            RESHARD_UNROLL
+            for (int distance = merge_items / 2; distance != 0; distance /= 2) {
+                RESHARD_UNROLL
+                for (int k = 0; k < merge_items; ++k) {
+                    if ((k & distance) == 0) put_in_order(state, k, k + distance);
+                }
             }
         });
         block.each([&](int thread, auto& state) {
-            Index const first = smaller<Index>(Index{thread} * merge_items, shared.count);
-            Index const a_count = shared.a_end - shared.a_begin;
-            Index const b_count = shared.count - a_count;
-            Index i = merge_path(shared.keys.from(0), a_count, shared.keys.from(a_count), b_count, first);
-            Index j = first - i;
-            // The next of each: a key is read once.
-            Index a_key = i < a_count ? shared.keys[i] : 0;
-            Index b_key = j < b_count ? shared.keys[a_count + j] : 0;
+            int const count = pieces[tile].a_count + pieces[tile].b_count;
             RESHARD_UNROLL
             for (int k = 0; k < merge_items; ++k) {
-                if (first + k >= shared.count) continue;
-                bool const from_a = j >= b_count || (i < a_count && a_key <= b_key);
-                state.keys[k] = from_a ? a_key : b_key;
-                state.values[k] = shared.values[from_a ? i : a_count + j];
-                i += from_a ? 1 : 0;
-                j += from_a ? 0 : 1;
-                Index const next = from_a ? i : a_count + j;  // one load of all threads, whichever they took
-                if (next < (from_a ? a_count : shared.count)) (from_a ? a_key : b_key) = shared.keys[next];
-            }
-        });
-        block.each([&](int thread, auto& state) {
-            RESHARD_UNROLL
-            for (int k = 0; k < merge_items; ++k) {
-                Index const at = Index{thread} * merge_items + k;
-                if (at >= shared.count) continue;
+                int const at = thread * merge_items + k;
+                if (at >= count) continue;
                 shared.keys[at] = state.keys[k];
                 shared.values[at] = state.values[k];
             }
         });
         block.each([&](int thread, auto&) {
-            for (Index i = thread; i < shared.count; i += block_threads) {
-                to_keys[shared.begin + i] = shared.keys[i];
-                to_values[shared.begin + i] = shared.values[i];
+            MergeTile const piece = pieces[tile];
+            for (int i = thread; i < piece.a_count + piece.b_count; i += block_threads) {
+                to_keys[piece.begin + i] = shared.keys[i];
+                to_values[piece.begin + i] = shared.values[i];
             }
         });
     }
 
 private:
-    /// Where the tile's pieces begin, or where the first run's ends.
-    RESHARD_HOST_DEVICE void find_piece(MergeShared& shared, Index tile, bool ends) const {
-        Index const low = part_at(tiles, (runs + 1) / 2, tile);
-        Index const begin = begins[2 * low];
-        Index const middle = begins[smaller(2 * low + 1, runs)];
-        Index const end = begins[smaller(2 * low + 2, runs)];
-        Index const first = (tile - tiles[low]) * merge_tile;
-        Index const last = smaller(first + merge_tile, end - begin);
-        Index const of_a = merge_path(keys + begin, middle - begin, keys + middle, end - middle, ends ? last : first);
-        if (ends) {
-            shared.a_end = begin + of_a;
-            return;
-        }
-        shared.begin = begin + first;
-        shared.count = last - first;
-        shared.a_begin = begin + of_a;
-        shared.b_begin = middle + first - of_a;
+    RESHARD_HOST_DEVICE void load(MergeShared& shared, int to, Index from) const {
+        shared.keys[to] = keys[from];
+        shared.values[to] = values != nullptr ? values[from] : static_cast<std::uint32_t>(from);
+    }
+    /// Values are places, so among equal keys theirs is the order.
+    RESHARD_HOST_DEVICE static void put_in_order(MergeState& state, int first, int second) {
+        Index const key = state.keys[first];
+        std::uint32_t const value = state.values[first];
+        bool const swaps = state.keys[second] < key || (state.keys[second] == key && state.values[second] < value);
+        state.keys[first] = swaps ? state.keys[second] : key;
+        state.values[first] = swaps ? state.values[second] : value;
+        if (!swaps) return;
+        state.keys[second] = key;
+        state.values[second] = value;
     }
 };
 
@@ -171,11 +220,11 @@ struct MergeBuffers {
     std::uint32_t* values = nullptr;
 };
 /// Merges the runs that begin at begins[0] = 0 < begins[1] < ..., and end at the last; returns whether the result lies
-/// in `other`. Memory: what lists of runs take. With `places`, values are the places that keys have at first: nobody
-/// has to write them down (unless there is but one run).
+/// in `other`. Values are the places that keys have at first: nobody writes them down, not even where there is but one
+/// run. Memory: lists of runs, and 32 bytes a tile.
 template <class Work>
-[[nodiscard]] bool merge_runs(Work& work, std::vector<Index> begins, MergeBuffers here, MergeBuffers other,
-                              bool places = false) {
+[[nodiscard]] bool merge_runs(Work& work, std::vector<Index> begins, MergeBuffers here, MergeBuffers other) {
+    std::uint32_t const* values = nullptr;
     bool in_other = false;
     while (begins.size() > 2) {
         auto const runs = static_cast<Index>(begins.size()) - 1;
@@ -190,11 +239,13 @@ template <class Work>
         merged.push_back(begins.back());
         Index const count = tiles.back();
         begins.insert(begins.end(), tiles.begin(), tiles.end());
-        WorkList<Index, Work> lists(work, std::span<Index const>(begins));
+        WorkList<Index, Work> const lists(work, std::span<Index const>(begins));
+        WorkList<MergeTile, Work> const pieces(work, count);
+        for_each_index(work, "merge search", count,
+                       MergeSearch{lists.data(), lists.data() + runs + 1, runs, here.keys, pieces.data()});
         work.template tiles<MergeState, MergeShared>(
-            "merge", count,
-            MergeRound{lists.data(), lists.data() + runs + 1, runs, here.keys,
-                       std::exchange(places, false) ? nullptr : here.values, other.keys, other.values});
+            "merge", count, MergeRound{pieces.data(), here.keys, values, other.keys, other.values});
+        values = other.values;
         begins = std::move(merged);
         std::swap(here, other);
         in_other = !in_other;

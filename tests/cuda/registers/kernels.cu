@@ -46,6 +46,7 @@ void take_all() {
     take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns>();
     take(&split_kernel<BySlot<EvenSlots>>);
     take(&tile_kernel<MergeState, MergeShared, MergeRound>);
+    take_each<MergeSearch>();
     take(&tile_kernel<NoState, MchInspectShared, MchInspect>);
     take_each<MchFindRepeats>();
     take_each<MchMarkSlots>();

@@ -134,8 +134,8 @@ private:
                 arrival += block.entries;
             }
             std::sort(begins.begin(), begins.end());
-            bool const there = merge_runs(work, std::move(begins), {ids.data(), arrivals.data()},
-                                          {ids_.data(), order_.data()}, runs > 1);
+            bool const there =
+                merge_runs(work, std::move(begins), {ids.data(), arrivals.data()}, {ids_.data(), order_.data()});
             if (!there) {
                 std::swap(ids_, ids);
                 std::swap(order_, arrivals);

@@ -3,8 +3,10 @@
 /// \brief  Strided boxes as device kernels see them: one unit or element per number, and what a thread does with it.
 /// \depends core, memory/detail. Compiles without CUDA, so that tests run the bodies of kernels on the host.
 ///
-/// A box is worked on in tiles of box_tile units. A unit is what one access moves: up to 16 bytes, as alignment and
-/// strides allow. Units are numbered innermost loop first, so neighbours in a warp are neighbours in memory.
+/// A box is worked on in tiles of box_tile units. A unit is what one load moves: up to 16 bytes, as alignment and
+/// strides allow. Units are numbered innermost loop of the destination first, so neighbours in a warp are neighbours in
+/// memory there. Where they are not in the source, a copy loads neighbours of the source at once and stores them one by
+/// one, each beside those of the warp's other threads: whole sectors on both sides, without shared memory.
 #pragma once
 
 #include <reshard/core/detail/access.hpp>
@@ -61,7 +63,9 @@ private:
 struct CopyBox {
     std::byte const* from = nullptr;
     std::byte* to = nullptr;
-    int unit = 1;  ///< bytes: 1, 2, 4, 8 or 16
+    int unit = 1;   ///< bytes of a load: 1, 2, 4, 8 or 16
+    int parts = 1;  ///< stores of a unit, at part_stride bytes from each other
+    Index part_stride = 0;
     BoxLoops loops;
 };
 
@@ -88,6 +92,26 @@ struct alignas(16) Unit16 {
     return loops;
 }
 
+/// Where neighbours of the source are not neighbours of the destination: as many as 16 bytes have become one unit.
+/// \pre box.unit is the whole of what lies in a row on both sides.
+inline void load_at_once(CopyBox& box, LoopNest& nest) noexcept {
+    Index const width = box.unit;
+    LoopDim* line = nullptr;  // along which they lie
+    auto bits = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(box.from));
+    for (LoopDim& dim : nest.dims) {
+        bits |= static_cast<std::uint64_t>(dim.from == width ? dim.extent * width : dim.from);
+        if (dim.from == width) line = &dim;
+    }
+    Index const unit = unit_of(bits);
+    // A warp has to fill sectors of 32 bytes in the destination.
+    if (line == nullptr || unit <= width || nest.dims.back().to != width || nest.dims.back().extent * width < 32)
+        return;
+    box.unit = static_cast<int>(unit);
+    box.parts = static_cast<int>(unit / width);
+    box.part_stride = line->to;
+    *line = {line->extent / box.parts, unit, line->to * box.parts};
+}
+
 /// \pre Both boxes have the same extents and element_bytes.
 [[nodiscard]] inline CopyBox copy_box(std::byte const* from, StridedBox const& from_box, std::byte* to,
                                       StridedBox const& to_box) noexcept {
@@ -103,6 +127,7 @@ struct alignas(16) Unit16 {
         bits |= static_cast<std::uint64_t>(dim.from) | static_cast<std::uint64_t>(dim.to);
     Index const unit = unit_of(bits);
     box.unit = static_cast<int>(unit);
+    if (run == unit && !nest.dims.empty()) load_at_once(box, nest);
     BoxLoops const outer = box_loops(nest);
     if (run != unit) {
         box.loops.loops[0] = {Divider(static_cast<std::uint64_t>(run / unit)), unit, unit};
@@ -134,6 +159,56 @@ RESHARD_HOST_DEVICE inline void move_units_of_thread(BoxLoops const& loops, Inde
         if (first + Index{i} * box_threads < loops.units) store(to[i], values[i]);
     }
 }
+/// The bits of an element, in the lowest bytes.
+[[nodiscard]] RESHARD_HOST_DEVICE inline std::uint64_t load_bits(int bytes, std::byte const* at) noexcept {
+    switch (bytes) {
+        case 1: return load_as<std::uint8_t>(at);
+        case 2: return load_as<std::uint16_t>(at);
+        case 4: return load_as<std::uint32_t>(at);
+        default: return load_as<std::uint64_t>(at);
+    }
+}
+RESHARD_HOST_DEVICE inline void store_bits(int bytes, std::byte* at, std::uint64_t bits) noexcept {
+    switch (bytes) {
+        case 1: return store_as(at, static_cast<std::uint8_t>(bits));
+        case 2: return store_as(at, static_cast<std::uint16_t>(bits));
+        case 4: return store_as(at, static_cast<std::uint32_t>(bits));
+        default: return store_as(at, bits);
+    }
+}
+/// Calls body(from offset, to offset) for those units of a tile that are one thread's.
+template <class Body>
+RESHARD_HOST_DEVICE inline void for_units_of_thread(BoxLoops const& loops, Index tile, int thread,
+                                                    Body&& body) noexcept {
+    Index unit = tile * box_tile + thread;
+    RESHARD_NO_UNROLL
+    for (int i = 0; i < box_items && unit < loops.units; ++i, unit += box_threads) {
+        Index from = 0;
+        Index to = 0;
+        loops.locate(unit, from, to);
+        body(from, to);
+    }
+}
+/// Units in several parts: those of a number, little-endian.
+RESHARD_HOST_DEVICE inline void copy_parts_of_thread(CopyBox const& box, Index tile, int thread) noexcept {
+    int const width = box.unit / box.parts;
+    for_units_of_thread(box.loops, tile, thread, [&](Index from, Index to) {
+        Unit16 value{0, 0};
+        if (box.unit == 16) {
+            value = load_as<Unit16>(box.from + from);
+        } else {
+            value.low = load_bits(box.unit, box.from + from);
+        }
+        std::byte* at = box.to + to;
+        RESHARD_NO_UNROLL
+        for (int part = 0; part < box.parts; ++part, at += box.part_stride) {
+            store_bits(width, at, value.low);
+            int const bits = 8 * width;
+            value.low = width == 8 ? value.high : value.low >> bits | value.high << (64 - bits);
+            value.high = width == 8 ? 0 : value.high >> bits;
+        }
+    });
+}
 template <class Unit>
 RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index tile, int thread) noexcept {
     move_units_of_thread<Unit>(
@@ -143,6 +218,7 @@ RESHARD_HOST_DEVICE inline void copy_units_of_thread(CopyBox const& box, Index t
 
 /// What one thread does with a tile of a copy.
 RESHARD_HOST_DEVICE inline void copy_thread(CopyBox const& box, Index tile, int thread) noexcept {
+    if (box.parts != 1) return copy_parts_of_thread(box, tile, thread);
     switch (box.unit) {
         case 16: return copy_units_of_thread<Unit16>(box, tile, thread);
         case 8: return copy_units_of_thread<std::uint64_t>(box, tile, thread);

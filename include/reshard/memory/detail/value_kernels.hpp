@@ -202,23 +202,6 @@ RESHARD_HOST_DEVICE inline void cast_element(CastRule const& rule, std::byte con
     settle(rule.to_type, to, value);
 }
 
-/// The bits of an element, in the lowest bytes.
-[[nodiscard]] RESHARD_HOST_DEVICE inline std::uint64_t load_bits(int bytes, std::byte const* at) noexcept {
-    switch (bytes) {
-        case 1: return load_as<std::uint8_t>(at);
-        case 2: return load_as<std::uint16_t>(at);
-        case 4: return load_as<std::uint32_t>(at);
-        default: return load_as<std::uint64_t>(at);
-    }
-}
-RESHARD_HOST_DEVICE inline void store_bits(int bytes, std::byte* at, std::uint64_t bits) noexcept {
-    switch (bytes) {
-        case 1: return store_as(at, static_cast<std::uint8_t>(bits));
-        case 2: return store_as(at, static_cast<std::uint16_t>(bits));
-        case 4: return store_as(at, static_cast<std::uint32_t>(bits));
-        default: return store_as(at, bits);
-    }
-}
 /// Not part of the loops that call it, which are unrolled: a conversion of any type to any other is long.
 [[nodiscard]] RESHARD_HOST_DEVICE __attribute__((noinline)) inline std::uint64_t cast_bits(
     CastRule const& rule, std::uint64_t bits) noexcept {
@@ -284,22 +267,9 @@ struct FillBox {
     return box;
 }
 
-/// Calls body(to offset) for the elements of a tile that are one thread's.
-template <class Body>
-RESHARD_HOST_DEVICE inline void for_elements_of_thread(BoxLoops const& loops, Index tile, int thread,
-                                                       Body&& body) noexcept {
-    Index element = tile * box_tile + thread;
-    RESHARD_NO_UNROLL
-    for (int i = 0; i < box_items && element < loops.units; ++i, element += box_threads) {
-        Index from = 0;
-        Index to = 0;
-        loops.locate(element, from, to);
-        body(to);
-    }
-}
-
 RESHARD_HOST_DEVICE inline void fill_thread(FillBox const& box, Index tile, int thread) noexcept {
-    for_elements_of_thread(box.loops, tile, thread, [&](Index to) { store_bits(box.bytes, box.to + to, box.value); });
+    for_units_of_thread(box.loops, tile, thread,
+                        [&](Index, Index to) { store_bits(box.bytes, box.to + to, box.value); });
 }
 
 // ---- Sums and averages
@@ -322,7 +292,7 @@ struct ScaleBox {
 }
 
 RESHARD_HOST_DEVICE inline void scale_thread(ScaleBox const& box, Index tile, int thread) noexcept {
-    for_elements_of_thread(box.loops, tile, thread, [&](Index to) {
+    for_units_of_thread(box.loops, tile, thread, [&](Index, Index to) {
         std::byte* const at = box.to + to;
         if (box.dtype == DType::f64) {
             double const product = load_as<double>(at) * static_cast<double>(box.multiply);

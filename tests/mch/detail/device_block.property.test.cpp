@@ -240,13 +240,13 @@ TEST_CASE("device block: rows are moved by list") {
     ThreadedWork work(device);
     auto* const memory = reinterpret_cast<std::byte*>(data.data());
     detail::MchRowViews const views{{memory}, {12}, 12};
-    views.copy(work, 0, numbers.data(), 1, rows, reinterpret_cast<std::byte*>(records.data()), true);
+    detail::copy_rows(work, views, 0, numbers.data(), 1, rows, reinterpret_cast<std::byte*>(records.data()), true);
     for (std::size_t i = 0; i < numbers.size(); ++i) {
         REQUIRE(records[3 * i + 2] == static_cast<float>(3 * numbers[i] + 2));
     }
     auto const before = data;
     std::fill(data.begin(), data.end(), 0.0F);
-    views.copy(work, 0, numbers.data(), 1, rows, reinterpret_cast<std::byte*>(records.data()), false);
+    detail::copy_rows(work, views, 0, numbers.data(), 1, rows, reinterpret_cast<std::byte*>(records.data()), false);
     CHECK(data == before);
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/row_move_lists.hpp
-/// \brief  Moves of rows by the rank that holds them, and what is refused of moves and rows.
-/// \depends mch/{routing,slot_bitmap,transition}, memory/scratch.
+/// \brief  Moves of rows by the rank that holds them, what ranks ask of each other, and what is refused of either.
+/// \depends comm/collectives, mch/{routing,slot_bitmap,transition}, mch/detail/buffers, memory/scratch.
 #pragma once
 
+#include <reshard/comm/collectives.hpp>
+#include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/slot_bitmap.hpp>
 #include <reshard/mch/transition.hpp>
@@ -28,26 +30,102 @@ struct MchRowCount {
                  concat("on rank ", rank, ": two moves end at row ", row,
                         ". Fix: pass the moves that redistribute() returned on this rank, each once."));
 }
-inline void check_rows_given(MchTable const& table, Index rank, std::size_t moves, std::size_t views) {
-    if (moves == 0 || views != 0) return;
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("on rank ", rank, ": ", moves,
-                        " moves and no rows to move. Fix: pass the weights and every state of the optimizer."));
-}
 [[noreturn]] inline void refuse_row_bytes(MchTable const& table, int rank, Index row_bytes, int other, Index others) {
     refuse_table(ErrorCode::mismatch, table,
                  concat("rows have ", row_bytes, " bytes on rank ", rank, ", ", others, " on rank ", other,
                         ". Fix: pass the same weights and states on every rank."));
 }
 
-/// Moves of one rank, grouped by the rank that holds the rows. `wanted` and `asked` are grouped alike by rank.
-class MchRowMoves {
-public:
+/// Rows of several views: one record of all of them for each.
+struct MchRowViews {
+    std::vector<std::byte*> data;
+    std::vector<Index> widths;
+    Index record_bytes = 0;
+
+    /// check(what, memory, bytes): what else is asked of a view's memory. Throws BufferError for views that do not hold
+    /// the rank's rows, and MismatchError for moves without any.
+    template <class Check>
+    void take(std::span<DynamicView const> rows, MchTable const& table, Index rank, std::size_t moves, Check&& check) {
+        if (moves != 0 && rows.empty()) {
+            refuse_table(ErrorCode::mismatch, table,
+                         concat("on rank ", rank, ": ", moves,
+                                " moves and no rows to move. Fix: pass the weights and every state of the optimizer."));
+        }
+        Index const count = table.range(rank).size();
+        MchBuffers buffers(table, rank);
+        for (std::size_t v = 0; v < rows.size(); ++v) {
+            std::string const what = rows.size() == 1 ? std::string("the rows") : concat("the rows of view ", v);
+            Index width = bytes(rows[v].dtype());
+            for (int d = 1; d < rows[v].rank(); ++d) width *= rows[v].extent(d);
+            widths.push_back(width);
+            data.push_back(buffers.column(rows[v], what, count, width));
+            check(what, data.back(), count * width);
+            record_bytes += width;
+        }
+    }
+};
+
+/// Rows that ranks want of each other: how many, then which, then their records. By rank, in memory of the caller's.
+struct MchRowExchange {
+    std::vector<MchRowCount> counts;  ///< that this rank wants of each
+    std::vector<MchRowCount> theirs;  ///< that each wants of this one
+    std::vector<Index> begins;        ///< of each among those that this rank wants
+    std::vector<Index> asked_begins;  ///< and among those that it is asked for; the end
+    TransferLists lists;
+
+    void resize(std::size_t ranks, Index record_bytes) {
+        counts.assign(ranks, {0, record_bytes});
+        begins.assign(ranks, 0);
+        asked_begins.reserve(ranks + 1);
+        lists.make_room(static_cast<int>(ranks));
+    }
+    void list_counts(MchRowCount const* to, MchRowCount* from) {
+        auto const ranks = counts.size();
+        list_all_to_all(std::as_bytes(std::span(to, ranks)), std::as_writable_bytes(std::span(from, ranks)),
+                        static_cast<int>(ranks), lists.sends, lists.receives);
+    }
+    /// Returns how many rows the rank is asked for. Throws MismatchError for records of another size.
+    [[nodiscard]] Index count_asked(MchTable const& table, int rank) {
+        Index asked = 0;
+        asked_begins.clear();
+        for (std::size_t r = 0; r < counts.size(); ++r) {
+            bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
+            if (meet && theirs[r].row_bytes != counts[r].row_bytes) {
+                refuse_row_bytes(table, rank, counts[r].row_bytes, static_cast<int>(r), theirs[r].row_bytes);
+            }
+            asked_begins.push_back(asked);
+            asked += theirs[r].rows;
+        }
+        return asked;
+    }
+    void list_numbers(Index const* wanted, Index* asked) {
+        for (std::size_t r = 0; r < counts.size(); ++r) {
+            auto const peer = static_cast<int>(r);
+            lists.send(peer, std::span(wanted + begins[r], static_cast<std::size_t>(counts[r].rows)));
+            lists.receive(peer, std::span(asked + asked_begins[r], static_cast<std::size_t>(theirs[r].rows)));
+        }
+    }
+    void list_records(std::byte const* leaving, std::byte* arriving) {
+        for (std::size_t r = 0; r < counts.size(); ++r) {
+            auto const peer = static_cast<int>(r);
+            Index const width = counts[r].row_bytes;
+            lists.send(peer,
+                       std::span(leaving + asked_begins[r] * width, static_cast<std::size_t>(theirs[r].rows * width)));
+            lists.receive(peer,
+                          std::span(arriving + begins[r] * width, static_cast<std::size_t>(counts[r].rows * width)));
+        }
+    }
+};
+
+/// Moves of one rank, grouped by the rank that holds the rows.
+struct MchRowMoves {
+    std::vector<Index> wanted;   ///< rows of the whole that this rank wants
+    std::vector<Index> targets;  ///< and where they go
+
     /// Throws MismatchError for moves that are not this rank's, and for two to the same row.
-    void sort(std::span<MchRowMove const> moves, MchTable const& table, Index rank, std::size_t ranks) {
+    void sort(std::span<MchRowMove const> moves, MchTable const& table, Index rank, MchRowExchange& exchange) {
         Interval const range = table.range(rank);
         SlotRouter const owner(table.slots);
-        begin_.assign(ranks + 1, 0);
         auto const holder = [&](MchRowMove const& move) {
             return static_cast<std::size_t>(table.slots.mesh().rank_at(owner(move.from)));
         };
@@ -60,27 +138,21 @@ public:
                 refuse_move(table, rank, move, range);
             }
             if (!taken.take(move.to)) twice = smaller(twice, move.to);
-            ++begin_[holder(move) + 1];
+            ++exchange.counts[holder(move)].rows;
         }
         if (twice != INT64_MAX) refuse_target_twice(table, rank, twice);
-        for (std::size_t r = 0; r < ranks; ++r) begin_[r + 1] += begin_[r];
+        for (std::size_t r = 1; r < exchange.begins.size(); ++r) {
+            exchange.begins[r] = exchange.begins[r - 1] + exchange.counts[r - 1].rows;
+        }
         wanted.resize(moves.size());
         targets.resize(moves.size());
-        std::vector<Index> next(begin_.begin(), begin_.end() - 1);
+        std::vector<Index> next = exchange.begins;
         for (MchRowMove const& move : moves) {
             auto const at = static_cast<std::size_t>(next[holder(move)]++);
             wanted[at] = move.from;
             targets[at] = move.to;
         }
     }
-    [[nodiscard]] Index begin(std::size_t rank) const noexcept { return begin_[rank]; }
-    [[nodiscard]] Index count(std::size_t rank) const noexcept { return begin_[rank + 1] - begin_[rank]; }
-
-    std::vector<Index> wanted;   ///< rows of the whole that this rank wants
-    std::vector<Index> targets;  ///< and where they go
-
-private:
-    std::vector<Index> begin_;  ///< per rank, and the end
 };
 
 }  // namespace reshard::inline v0::detail

@@ -192,6 +192,12 @@ TEST_CASE("device copies: units are as wide as addresses, rows and strides allow
     CHECK(transposed(8, 8, 16, 8) == std::pair(8, 1));
     CHECK(transposed(4, 7, 16, 0) == std::pair(4, 1));  // too few to fill a sector
     CHECK(transposed(4, 8, 15, 0) == std::pair(4, 1));
+    {  // windows of 8 that overlap: each begins where no load of several elements may
+        StridedBox const a{{StridedDim{8, 4}, StridedDim{8, 4}, StridedDim{8, 64}}, 4};
+        StridedBox const b{{StridedDim{8, 256}, StridedDim{8, 32}, StridedDim{8, 4}}, 4};
+        auto const box = detail::copy_box(from, a, to, b);
+        CHECK(std::pair(box.unit, box.parts) == std::pair(4, 1));
+    }
     CHECK(detail::unit_of(0) == 16);
     CHECK(detail::unit_of(24) == 8);
 }

@@ -99,8 +99,9 @@ inline void load_at_once(CopyBox& box, LoopNest& nest) noexcept {
     LoopDim* line = nullptr;  // along which they lie
     auto bits = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(box.from));
     for (LoopDim& dim : nest.dims) {
-        bits |= static_cast<std::uint64_t>(dim.from == width ? dim.extent * width : dim.from);
-        if (dim.from == width) line = &dim;
+        bool const is_line = line == nullptr && dim.from == width;  // a second one is windows that overlap
+        if (is_line) line = &dim;
+        bits |= static_cast<std::uint64_t>(is_line ? dim.extent * width : dim.from);
     }
     Index const unit = unit_of(bits);
     // A warp has to fill sectors of 32 bytes in the destination.

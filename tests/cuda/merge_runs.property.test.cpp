@@ -65,3 +65,42 @@ TEST_CASE("merge of runs: is preferred to a sort that needs more passes, and whe
     CHECK(detail::prefers_merge(ReceiveOrder::merge, 4000, 1));
     CHECK_FALSE(detail::prefers_merge(ReceiveOrder::sort, 1, 63));
 }
+
+TEST_CASE("merge of runs: threads that gather at once have each a bank of their own, wherever their entries lie") {
+    using detail::MergeList;
+    for (std::uint64_t seed : seeds(100)) {
+        Random random(seed);
+        CAPTURE(seed);
+        Index const a_share = random.between(0, 8);  // of eight entries, about
+        std::vector<detail::MergeShare> threads;
+        int a = 0;
+        for (int thread = 0; thread < detail::block_threads; ++thread) {
+            auto const of_a = static_cast<int>(smaller<Index>(8, larger<Index>(0, a_share + random.between(-4, 4))));
+            threads.push_back({a, of_a, thread * detail::merge_items - a, detail::merge_items - of_a});
+            a += of_a;
+        }
+        std::vector<int> taken(static_cast<std::size_t>(detail::merge_tile), 0);
+        for (int k = 0; k < detail::merge_items; ++k) {
+            std::vector<std::uint32_t> key_banks;
+            std::vector<std::uint32_t> value_banks;
+            for (detail::MergeShare const& one : threads) {
+                int const at = one.place(k);
+                REQUIRE(at >= 0);
+                CHECK(at % detail::merge_items == k);
+                ++taken[static_cast<std::size_t>(at)];
+                key_banks.push_back(MergeList<Index>::place(at) % 16);  // pairs of banks: half a warp is served at once
+                value_banks.push_back(MergeList<std::uint32_t>::place(at) % 32);
+            }
+            auto const differ = [](std::vector<std::uint32_t> list, std::ptrdiff_t group) {
+                for (auto first = list.begin(); first != list.end(); first += group) {
+                    std::sort(first, first + group);
+                    if (std::adjacent_find(first, first + group) != first + group) return false;
+                }
+                return true;
+            };
+            CHECK(differ(key_banks, 16));
+            CHECK(differ(value_banks, 32));
+        }
+        CHECK(std::count(taken.begin(), taken.end(), 1) == detail::merge_tile);  // every entry, once
+    }
+}

@@ -87,6 +87,8 @@ struct MergeSearch {
 };
 
 struct MergeState {
+    std::int32_t a_count;  ///< of the tile
+    std::int32_t count;
     Index keys[merge_items];
     std::uint32_t values[merge_items];
 };
@@ -107,6 +109,22 @@ struct MergeList {
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr int place_of_b(int i) noexcept {
     return static_cast<int>(merge_tile) - 1 - i;
 }
+/// What a thread merges: a_count entries of the first run's piece from a on, b_count of the second's from b on.
+struct MergeShare {
+    int a;
+    int a_count;
+    int b;
+    int b_count;
+
+    /// The place of the one that lies at k modulo 8; -1 if there is none. \pre a + b is a multiple of 8, and the counts
+    /// make 8 but at the end.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr int place(int k) const noexcept {
+        int const i = static_cast<int>(static_cast<unsigned>(k - a) % merge_items);
+        int const from_b = merge_items - 1 - i;
+        if (i < a_count) return a + i;
+        return from_b < b_count ? place_of_b(b + from_b) : -1;
+    }
+};
 struct MergeShared {
     MergeList<Index> keys;
     MergeList<std::uint32_t> values;
@@ -137,35 +155,30 @@ struct MergeRound {
 
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, MergeShared& shared, Index tile) const {
-        block.each([&](int thread, auto&) {
+        block.each([&](int thread, auto& state) {
             MergeTile const piece = pieces[tile];
+            state.a_count = piece.a_count;
+            state.count = piece.a_count + piece.b_count;
             for (int i = thread; i < piece.a_count; i += block_threads) load(shared, i, piece.a + i);
             for (int i = thread; i < piece.b_count; i += block_threads) load(shared, place_of_b(i), piece.b + i);
         });
-        block.each([&](int thread, auto&) {
-            MergeTile const piece = pieces[tile];
-            int const first = smaller(thread * merge_items, piece.a_count + piece.b_count);
-            shared.of_a[thread] = merge_path(MergeShared::A{&shared.keys}, piece.a_count, MergeShared::B{&shared.keys},
-                                             piece.b_count, first);
-            if (thread == 0) shared.of_a[block_threads] = piece.a_count;
+        block.each([&](int thread, auto& state) {
+            int const first = smaller(thread * merge_items, state.count);
+            shared.of_a[thread] = merge_path(MergeShared::A{&shared.keys}, state.a_count, MergeShared::B{&shared.keys},
+                                             state.count - state.a_count, first);
+            if (thread == 0) shared.of_a[block_threads] = state.a_count;
         });
         block.each([&](int thread, auto& state) {
-            MergeTile const piece = pieces[tile];
-            int const count = piece.a_count + piece.b_count;
-            int const first = smaller(thread * merge_items, count);
+            int const first = smaller(thread * merge_items, state.count);
             int const a = shared.of_a[thread];
             int const a_count = shared.of_a[thread + 1] - a;
-            int const b_count = smaller(merge_items, count - first) - a_count;
+            MergeShare const mine{a, a_count, first - a, smaller(merge_items, state.count - first) - a_count};
             RESHARD_UNROLL
             for (int k = 0; k < merge_items; ++k) {
-                int const i =
-                    static_cast<int>(static_cast<unsigned>(k - a) % merge_items);  // of a, or from the end of b
-                bool const from_a = i < a_count;
-                int const from_b = merge_items - 1 - i;
+                int const at = mine.place(k);
                 state.keys[k] = INT64_MAX;  // behind all
                 state.values[k] = UINT32_MAX;
-                if (!from_a && from_b >= b_count) continue;
-                int const at = from_a ? a + i : place_of_b(first - a + from_b);
+                if (at < 0) continue;
                 state.keys[k] = shared.keys[at];
                 state.values[k] = shared.values[at];
             }
@@ -178,20 +191,19 @@ struct MergeRound {
             }
         });
         block.each([&](int thread, auto& state) {
-            int const count = pieces[tile].a_count + pieces[tile].b_count;
             RESHARD_UNROLL
             for (int k = 0; k < merge_items; ++k) {
                 int const at = thread * merge_items + k;
-                if (at >= count) continue;
+                if (at >= state.count) continue;
                 shared.keys[at] = state.keys[k];
                 shared.values[at] = state.values[k];
             }
         });
-        block.each([&](int thread, auto&) {
-            MergeTile const piece = pieces[tile];
-            for (int i = thread; i < piece.a_count + piece.b_count; i += block_threads) {
-                to_keys[piece.begin + i] = shared.keys[i];
-                to_values[piece.begin + i] = shared.values[i];
+        block.each([&](int thread, auto& state) {
+            Index const begin = pieces[tile].begin;
+            for (int i = thread; i < state.count; i += block_threads) {
+                to_keys[begin + i] = shared.keys[i];
+                to_values[begin + i] = shared.values[i];
             }
         });
     }

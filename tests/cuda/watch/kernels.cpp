@@ -194,6 +194,9 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
         conflicts += one.conflicts;
     }
 
+    // Cycles of shared memory. The gather has no conflicts (merge_runs.property.test.cpp): these are the search's.
+    watch::Traffic const merged = watch::traffic_of("merge");
+    CHECK(merged.shared + merged.conflicts <= 53'000);
     Index const atomics_of_many = watch::traffic_of("split counts, 3000 ranks").atomics;
     watch::forget();
     Setup setup;
@@ -216,13 +219,10 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
 
     std::cout << "merge: " << merge << " bytes an entry in 3 rounds\n";
     CHECK(merge <= 69);
-    // Cycles of shared memory: the gather has no conflicts, so what is left are those of the search.
-    watch::Traffic const merged = watch::traffic_of("merge");
-    CHECK(merged.shared + merged.conflicts <= 53'500);
     CHECK(atomics_of_many <= 3 * 3000);  // one a block and rank, not one an entry
     goal("device_partition_bytes", partition, 80, false, 80.2);
     goal("device_receive_bytes", receive, 200, false, 198);
-    goal("device_sectors", used, 0.85, true, 0.89);
+    goal("device_sectors", used, 0.85, true, 0.92);
     goal("device_conflicts", static_cast<double>(conflicts) / static_cast<double>(requests), 0.25, false, 0.41);
     watch::check_no_faults();
 }

@@ -35,11 +35,11 @@ std::vector<T> whole_tensor(I const& initializer, Index count, std::uint64_t see
 
 /// Memory for a local tensor: its dimensions in any order, with gaps, sometimes backwards.
 template <class T>
-struct Strided {
+struct StridedMemory {
     std::vector<T> memory;
     TensorView<T> view;
 
-    Strided(test::Random& random, DynamicShape const& shape, T filling) {
+    StridedMemory(test::Random& random, DynamicShape const& shape, T filling) {
         std::vector<int> order;
         for (int dim = 0; dim < shape.rank(); ++dim) order.push_back(dim);
         bool const dense = random.chance(40);
@@ -93,7 +93,7 @@ void check_parts(std::uint64_t seed, I const& initializer) {
     oracle::Owed const debt = oracle::owed(d);
     for (Index rank : oracle::ranks(d)) {
         CAPTURE(rank);
-        Strided<T> local(random, d.local_shape(rank), filling);
+        StridedMemory<T> local(random, d.local_shape(rank), filling);
         initialize(name, d, local.view, static_cast<int>(rank), key, initializer);
         oracle::Elements const held = oracle::elements(d, rank);
         std::vector<T*> const elements = local.elements();
@@ -170,7 +170,7 @@ TEST_SUITE("init/initialize") {
             DynamicDistribution const d = random.distribution();
             INFO(test::reproduction(seed, d));
             for (Index rank : oracle::ranks(d)) {
-                Strided<std::int32_t> local(random, d.local_shape(rank), 77);
+                StridedMemory<std::int32_t> local(random, d.local_shape(rank), 77);
                 initialize("w", d, local.view, static_cast<int>(rank), seed, Constant{-5.0});
                 bool right = true;
                 for (std::int32_t* element : local.elements()) {

@@ -118,6 +118,52 @@ TEST_SUITE("comm/threads") {
         }
     }
 
+    TEST_CASE("ThreadCommunicator: agreements that end early and late, exchanges and splits follow each other") {
+        auto const seed = 733U;
+        CAPTURE(seed);
+        for (int ranks : {2, 3, 5}) {
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                std::mt19937 same(seed);  // what all ranks call, and with what
+                std::mt19937 own(seed + 1 + static_cast<unsigned>(comm.rank()));
+                for (int round = 0; round < 300; ++round) {
+                    if (own() % 4 == 0) std::this_thread::yield();
+                    auto const what = same() % 6;
+                    int const odd = static_cast<int>(same() % static_cast<unsigned>(ranks));
+                    bool const it_is_me = comm.rank() == odd;
+                    if (what == 0) sends_one_value_to_each_peer(comm);
+                    if (what == 1) RESHARD_CHECK(comm.split(0, 0).size() == ranks);
+                    if (what < 2) continue;
+                    Verdict mine{ErrorCode::none, -1, {}, 100U + static_cast<unsigned>(round)};
+                    if (what == 3 && it_is_me) mine.code = ErrorCode::shape;
+                    if (what == 4 && it_is_me) ++mine.digest;
+                    if (what == 5 && comm.rank() == 0) mine.reason = concat("round ", round);
+                    Verdict const all = comm.agree(mine);
+                    ErrorCode const expected = what == 3   ? ErrorCode::shape
+                                               : what == 4 ? ErrorCode::mismatch
+                                                           : ErrorCode::none;
+                    RESHARD_CHECK(all.code == expected);
+                    RESHARD_CHECK(all.rank == (what == 3 ? odd : what == 4 ? larger(odd, odd == 0 ? 1 : 0) : 0));
+                    if (what == 5) RESHARD_CHECK(all.reason == concat("round ", round));
+                }
+            });
+        }
+    }
+
+    TEST_CASE("ThreadCommunicator: what all have agreed on holds, though one fails right behind it") {
+        for (int round = 0; round < 200; ++round) {
+            std::atomic<int> agreed{0};
+            CHECK_THROWS_AS(run_on_threads(3,
+                                           [&](ThreadCommunicator& comm) {
+                                               if (comm.rank() == round % 3) std::this_thread::yield();
+                                               if (comm.agree({}).ok()) ++agreed;
+                                               if (comm.rank() == 1) throw std::runtime_error("behind it");
+                                               barrier(comm);
+                                           }),
+                            std::runtime_error);
+            CHECK(agreed == 3);
+        }
+    }
+
     TEST_CASE("run_on_threads: starts each rank once, and refuses to start none") {
         std::array<std::atomic<int>, 8> seen{};
         run_on_threads(8, [&](ThreadCommunicator& comm) {

@@ -153,7 +153,8 @@ struct GatheredLists {
 /// Returns when every rank has called it. MismatchError on all where one is in another call that agrees.
 inline void barrier(CommunicatorRef comm) {
     constexpr std::uint64_t unlike_others = 0x6261727269657221;
-    detail::agree_or_raise(comm, {ErrorCode::none, -1, std::string(transport::in_barrier), unlike_others});
+    auto const text = [](void const*) { return std::string(transport::in_barrier); };
+    detail::agree_or_raise(comm, {ErrorCode::none, -1, {}, unlike_others, text});
 }
 
 /// `bytes` of rank `root` to every rank; the same size everywhere. Throws MeshError for a root that does not exist.

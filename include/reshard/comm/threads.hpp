@@ -54,6 +54,9 @@ private:
     /// Both phases, with `body` between them.
     template <class Body>
     void meet(Body&& body);
+    /// What follows the first of them.
+    template <class Body>
+    void read_and_meet(Body&& body);
 
     [[nodiscard]] detail::ThreadTeam& team() const noexcept;
     /// Ranks of this team with `colour`, in their order in the child; this rank alone for a negative one.

@@ -26,26 +26,38 @@ RESHARD_INLINE transport::InOrder ThreadCommunicator::bind(std::span<Send const>
     return {*engine_, transport::bound_transfers("ThreadCommunicator", sends, receives, size())};
 }
 template <class Body>
-void ThreadCommunicator::meet(Body&& body) {
-    team().arrive(rank());
-    team().await(rank());
+void ThreadCommunicator::read_and_meet(Body&& body) {
     team().read_others(rank(), team().seat(rank()).call, body);
     team().arrive(rank());
     team().await(rank());
 }
+template <class Body>
+void ThreadCommunicator::meet(Body&& body) {
+    team().arrive(rank());
+    team().await(rank());
+    read_and_meet(body);
+}
 RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) {
-    detail::ThreadSeat& own = engine_->enter(detail::ThreadCall::agree);
+    bool const content = mine.ok() && mine.reason.empty();
+    detail::ThreadSeat& own = engine_->enter({detail::ThreadCall::agree, content, mine.digest});
     own.verdict = &mine;
     Verdict joint;
     team().guarded(rank(), [&] {
-        meet([&] {
+        team().arrive(rank());
+        team().await(rank());
+        if (team().of_one_mind(rank())) {
+            joint.rank = 0;
+            joint.digest = mine.digest;
+            return;
+        }
+        read_and_meet([&] {
             joint = transport::joint_verdict(size(), [&](int r) -> Verdict const& { return *team().seat(r).verdict; });
         });
     });
     return joint;
 }
 RESHARD_INLINE ThreadCommunicator ThreadCommunicator::split(int colour, int key) {
-    detail::ThreadSeat& own = engine_->enter(detail::ThreadCall::split);
+    detail::ThreadSeat& own = engine_->enter({detail::ThreadCall::split});
     own.colour = colour;
     own.key = key;
     std::shared_ptr<detail::ThreadTeam> child;

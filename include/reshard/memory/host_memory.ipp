@@ -8,11 +8,24 @@
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/host_memory.hpp>
 
-#include <vector>  // vector
+#include <utility>  // exchange
 
 namespace reshard::inline v0 {
 
 namespace detail {
+
+/// Memory that nobody has zeroed: what is folded is written first.
+class HostScratch {
+public:
+    explicit HostScratch(Index bytes) : data_(new std::byte[static_cast<std::size_t>(bytes)]) {}
+    HostScratch(HostScratch&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+    HostScratch& operator=(HostScratch&&) = delete;
+    ~HostScratch() { delete[] data_; }
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+
+private:
+    std::byte* data_;
+};
 
 class HostCopies : public MemoryPolicy {
 public:
@@ -23,9 +36,7 @@ public:
                                         "the host first, or pass a communicator for devices, or without one a "
                                         "DeviceMemory."));
     }
-    [[nodiscard]] Workspace allocate(Index bytes) const override {
-        return Workspace(std::vector<std::byte>(static_cast<std::size_t>(bytes)));
-    }
+    [[nodiscard]] Workspace allocate(Index bytes) const override { return Workspace(HostScratch(bytes)); }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         for (std::size_t k = 0; k < sends.size(); ++k) reshard::deliver(sends[k], receives[k]);
     }

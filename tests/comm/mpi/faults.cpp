@@ -322,7 +322,19 @@ void die_inside_the_next_call(MpiCommunicator const& comm) {
 void killed_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
     barrier(comm);
     die_inside_the_next_call(comm);
-    barrier(comm);  // may still go well for some: not for rank 0, which both MPIs have wait for the culprit
+    barrier(comm);  // goes well: all have come, and on one node that is all it takes
+    barrier(comm);
+}
+/// The same where it matters what everybody has to say, which takes a second round.
+void fail_on_the_late_one(MpiCommunicator& comm) {
+    agree_on_errors(comm, [&] {
+        if (comm.rank() == 3) raise(ErrorCode::io, "reshard: no such file. Fix: look for it.");
+    });
+}
+void killed_in_verdict(MpiCommunicator& comm, Place const& /*place*/) {
+    barrier(comm);
+    die_inside_the_next_call(comm);
+    fail_on_the_late_one(comm);
 }
 void killed_in_exchange(MpiCommunicator& comm, Place const& place) {
     Work const work(comm, place);
@@ -341,7 +353,7 @@ void stopped_in_agree(MpiCommunicator& comm, Place const& /*place*/) {
             std::raise(SIGSTOP);
         }).detach();
     }
-    for (int round = 0; round < 3; ++round) barrier(comm);
+    fail_on_the_late_one(comm);
 }
 void stopped(MpiCommunicator& comm, Place const& place) {
     exchange_until(comm, place, [&] {
@@ -468,6 +480,7 @@ constexpr Scenario scenarios[] = {
     {"kill_at_the_end", killed_at_the_end, never},
     {"kill_and_hush", killed_and_hushed, never},
     {"kill_in_agree", killed_in_agree, never},
+    {"kill_in_verdict", killed_in_verdict, never},
     {"kill_in_exchange", killed_in_exchange, never},
     {"stop", stopped, soon},
     {"stop_in_agree", stopped_in_agree, soon},

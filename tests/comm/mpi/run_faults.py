@@ -76,7 +76,8 @@ SCENARIOS = {
     "kill_before_agree": Wanted(LOST),
     "kill_at_the_end": Wanted("none", said=r".*: rank 2 \(process \d+\) has died"),
     "kill_and_hush": Wanted("none", None, ["note hushed"], said=r".*: rank 2 \(process \d+\) has died"),
-    "kill_in_agree": Wanted(f"none|{LOST}"),
+    "kill_in_agree": Wanted(LOST),
+    "kill_in_verdict": Wanted(LOST),
     "kill_in_exchange": Wanted(LOST),
     "stop": Wanted(OVERDUE, None, [UNTOUCHED, SAME], stays=True),
     "stop_in_agree": Wanted(r"DeadlineExceeded .* in agree for rank 2 \(", None, stays=True),
@@ -91,7 +92,6 @@ SCENARIOS = {
     "bad_input": None,
 }
 SCENARIOS["payloads_differ"].outcome[1] = SCENARIOS["payloads_differ"].outcome[CULPRIT]
-SCENARIOS["kill_in_agree"].outcome[0] = LOST
 # Ranks that share nothing cannot tell who is busy elsewhere, who has died, or who has not come.
 APART = {
     "other_call": Wanted(*2 * ["(MismatchError|DeadlineExceeded|PeerFailed) "]),
@@ -106,7 +106,8 @@ CASES = [
     "wrong_shape", "other_plan", "out_of_memory",
     "payloads_differ", "payloads_differ.shared", "payloads_differ.apart", "other_call", "other_call.apart",
     "exit", "kill", "kill.messages", "kill.shared", "kill.apart", "kill_before_agree",
-    "kill_at_the_end", "kill_and_hush", "kill_in_agree", "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
+    "kill_at_the_end", "kill_and_hush", "kill_in_agree", "kill_in_verdict",
+    "kill_in_exchange", "kill_in_exchange.messages", "kill_in_exchange.shared",
     "stop", "stop.messages", "stop.shared", "stop_in_agree", "stop_in_message.apart",
     "absent", "absent.apart", "absent_from_prepare", "absent_from_split", "return_early",
     "dropped", "dropped.messages", "dropped_overdue",

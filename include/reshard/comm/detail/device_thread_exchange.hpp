@@ -102,7 +102,7 @@ public:
         team_->check_alive(rank_);
         closing([&] {
             ThreadSeat& own = team_->seat(rank_);
-            own.call = ThreadCall::device_exchange;
+            team_->say(rank_, {ThreadCall::device_exchange});
             own.sends = {};
             look_up(transfers.sends, place_->sent_from);
             look_up(transfers.receives, received_in_);

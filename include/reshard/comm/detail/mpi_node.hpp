@@ -31,6 +31,8 @@ struct alignas(mpi_seat_alignment) MpiSeat {
     std::atomic<Index> list_bytes{0};         ///< size of the list's file
     std::atomic<std::uint32_t> reading{0};    ///< copies from other ranks at this moment
     std::atomic<std::uint32_t> left{0};       ///< its communicator is gone: a Departure
+    std::atomic<std::uint64_t> agreed{0};     ///< agreements in which its words stand
+    std::uint64_t words[2][5] = {};           ///< of even ones and of odd ones: who writes the next may be ahead by one
     int pid = 0;
     int list_file = -1;
     std::uint64_t cookie = 0;  ///< the value at cookie_address in the owner's memory: trial of attach

@@ -275,6 +275,10 @@ private:
         return std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(1));
     }
 
+    /// The maximum of what all ranks say, each word for itself.
+    [[nodiscard]] std::uint64_t const* maximum(std::uint64_t const (&words)[5]);
+    /// The same among ranks of one node: they read it in each other's seats.
+    void find_maximum_here();
     [[nodiscard]] std::uint64_t const* gather(std::uint64_t const (&words)[3]);
     [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length);
 
@@ -320,6 +324,7 @@ private:
     std::chrono::steady_clock::time_point dead_since_{};
     Absence absence_;
     std::uint64_t calls_ = 0;
+    std::uint64_t agreements_ = 0;
     std::uint64_t splits_ = 0;
     unsigned glances_ = 0;
     MpiCall call_ = MpiCall::none;

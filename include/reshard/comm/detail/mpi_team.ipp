@@ -10,18 +10,7 @@ inline Verdict MpiTeam::agree(Verdict const& mine) {
     Verdict joint;
     guarded([&] {
         joint = agree_in_words(
-            mine, size_,
-            [&](std::uint64_t const(&words)[5]) {
-                std::memcpy(agreement_->own, words, sizeof(words));
-                meet(
-                    "MPI_Iallreduce",
-                    [&](MPI_Request* request) {
-                        return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_,
-                                              request);
-                    },
-                    first_patience());
-                return agreement_->all;
-            },
+            mine, size_, [&](std::uint64_t const(&words)[5]) { return maximum(words); },
             [&](std::uint64_t const(&words)[3]) { return gather(words); },
             [&](std::string const& text, int root, std::uint64_t length) { return spread(text, root, length); });
     });
@@ -71,6 +60,44 @@ inline void MpiTeam::demand_attach() {
           "does not work here. Fix: use MpiPath::automatic, or let the system allow it (kernel.yama.ptrace_scope = "
           "0, "
           "CAP_SYS_PTRACE for containers).");
+}
+
+inline std::uint64_t const* MpiTeam::maximum(std::uint64_t const (&words)[5]) {
+    std::memcpy(agreement_->own, words, sizeof(words));
+    if (node_ && node_->ranks() == size_) {
+        find_maximum_here();
+    } else {
+        meet(
+            "MPI_Iallreduce",
+            [&](MPI_Request* request) {
+                return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_, request);
+            },
+            first_patience());
+    }
+    return agreement_->all;
+}
+
+inline void MpiTeam::find_maximum_here() {
+    Agreement& place = *agreement_;
+    std::uint64_t const nth = ++agreements_;
+    std::memcpy(node_->own().words[nth % 2], place.own, sizeof(place.own));
+    node_->own().agreed.store(nth, std::memory_order_release);
+    int come = 0;
+    auto const has_come = [&](int l) { return node_->seat(l).agreed.load(std::memory_order_acquire) >= nth; };
+    await(
+        [&] {
+            while (come < size_ && has_come(come)) ++come;
+            return come == size_ ? MpiStep::complete : MpiStep::idle;
+        },
+        [&](auto&& visit) {
+            for (int l = come; l < size_; ++l)
+                if (!has_come(l)) visit(rank_of_local(l));
+        },
+        first_patience());
+    std::memset(place.all, 0, sizeof(place.all));
+    for (int l = 0; l < size_; ++l) {
+        for (int i = 0; i < 5; ++i) place.all[i] = larger(place.all[i], node_->seat(l).words[nth % 2][i]);
+    }
 }
 
 inline std::uint64_t const* MpiTeam::gather(std::uint64_t const (&words)[3]) {
@@ -192,10 +219,7 @@ inline std::shared_ptr<MpiTeam> MpiTeam::split(int colour, int key) {
     std::shared_ptr<MpiTeam> child;
     guarded([&] {
         // Nobody enters a call that cannot be given up before all are there.
-        agreement_->own[0] = 0;
-        meet("MPI_Iallreduce", [&](MPI_Request* request) {
-            return MPI_Iallreduce(agreement_->own, agreement_->all, 1, MPI_UINT64_T, MPI_MAX, comm_, request);
-        });
+        static_cast<void>(maximum({}));
         ++splits_;
         MPI_Comm made = MPI_COMM_NULL;
         mpi_check(MPI_Comm_split(comm_, colour < 0 ? MPI_UNDEFINED : colour, key, &made), "MPI_Comm_split");

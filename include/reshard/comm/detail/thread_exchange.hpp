@@ -83,19 +83,17 @@ public:
     [[nodiscard]] int rank() const noexcept { return rank_; }
 
     /// Every collective call starts here.
-    ThreadSeat& enter(ThreadCall call) {
+    ThreadSeat& enter(ThreadWord const& word) {
         finish();
         team_->check_alive(rank_);
-        ThreadSeat& own = team_->seat(rank_);
-        own.call = call;
-        return own;
+        team_->say(rank_, word);
+        return team_->seat(rank_);
     }
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->check_alive(rank_);
-        ThreadSeat& own = team_->seat(rank_);
-        own.call = ThreadCall::exchange;
-        lay_open(own, transfers);
+        team_->say(rank_, {ThreadCall::exchange});
+        lay_open(team_->seat(rank_), transfers);
         pulled_ = false;
         team_->arrive(rank_);
     }

@@ -4,7 +4,8 @@
 /// \depends comm/communicator.hpp, comm/detail/thread_family.hpp, <condition_variable>.
 ///
 /// Every collective is: write the own seat, arrive, wait until all have arrived (phase 1), read other seats and the
-/// memory they point to, arrive, wait again (phase 2). Between the phases nobody writes a seat.
+/// memory they point to, arrive, wait again (phase 2). Between the phases nobody writes a seat. An agreement in which
+/// all are of one mind ends with phase 1: what it reads are words, and a rank says its next in another place.
 ///
 /// Leaving after a failure. A reader raises its flag `reading` and looks for poison before it touches anything of
 /// another rank; a rank that leaves has seen the poison and then waits until every flag is down. All four accesses are
@@ -27,6 +28,15 @@ enum class ThreadCall : std::uint8_t { none, exchange, agree, split, device_exch
 
 class ThreadTeam;
 
+/// What a rank says as it arrives in a call: all that others read of it where they agree.
+struct ThreadWord {
+    ThreadCall call = ThreadCall::none;
+    bool content = false;  ///< its verdict is well, and has nothing to say to who agrees
+    std::uint64_t digest = 0;
+
+    [[nodiscard]] friend bool operator==(ThreadWord const&, ThreadWord const&) = default;
+};
+
 /// One rank's place in a team. Others read the first group between the phases; the last group is the owner's alone.
 struct alignas(no_false_sharing) ThreadSeat {
     std::span<Send const> sends;
@@ -35,7 +45,7 @@ struct alignas(no_false_sharing) ThreadSeat {
     Verdict const* verdict = nullptr;
     int colour = -1;
     int key = 0;
-    ThreadCall call = ThreadCall::none;
+    ThreadWord words[2];                ///< of calls that begin with an even phase, and with an odd one
     std::shared_ptr<ThreadTeam> child;  ///< of the lowest rank of a colour, while the team is split
 
     std::atomic<std::uint64_t> arrived{0};  ///< phases this rank has arrived at
@@ -44,6 +54,7 @@ struct alignas(no_false_sharing) ThreadSeat {
     std::shared_ptr<void> kept;         ///< as long as the team
 
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
+    ThreadCall call = ThreadCall::none;
     Traffic traffic;
     Index send_bytes = 0;
 };
@@ -75,6 +86,22 @@ public:
     }
 
     // ---- The barrier -----------------------------------------------------------------------------------------
+
+    /// What `me` says when it arrives next. Who still reads its last word reads the other one: to arrive twice takes
+    /// all.
+    void say(int me, ThreadWord const& word) noexcept {
+        ThreadSeat& own = seat(me);
+        own.call = word.call;
+        own.words[(own.phase + 1) % 2] = word;
+    }
+    /// Whether all have said the same, and are content. \pre the phase in which they say it is over, the next is not
+    [[nodiscard]] bool of_one_mind(int me) noexcept {
+        std::uint64_t const place = seat(me).phase % 2;
+        ThreadWord const& mine = seat(me).words[place];
+        bool same = mine.content;
+        for (int r = 0; same && r < size(); ++r) same = seat(r).words[place] == mine;
+        return same;
+    }
 
     /// Never blocks.
     void arrive(int me) noexcept {
@@ -164,10 +191,11 @@ public:
         } const flag(seat(me).reading);
         check_poison(me);
         for (int r = 0; r < size(); ++r) {
-            if (seat(r).call == call) continue;
+            ThreadCall const other = seat(r).words[seat(me).phase % 2].call;
+            if (other == call) continue;
             raise_mismatch(me, -1, -1,
                            concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r,
-                                  " called ", name(seat(r).call), transport::other_call));
+                                  " called ", name(other), transport::other_call));
         }
         body();
     }

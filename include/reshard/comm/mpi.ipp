@@ -56,11 +56,15 @@ RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> se
 }
 RESHARD_INLINE Verdict MpiCommunicator::agree(Verdict const& mine) {
     enter(detail::MpiCall::agree);
-    return team().agree(mine);
+    Verdict joint = team().agree(mine);
+    exchange_->settle_late();
+    return joint;
 }
 RESHARD_INLINE MpiCommunicator MpiCommunicator::split(int colour, int key) {
     enter(detail::MpiCall::split);
-    return MpiCommunicator(detail::make_mpi_exchange(team().split(colour, key)));
+    auto child = team().split(colour, key);
+    exchange_->settle_late();
+    return MpiCommunicator(detail::make_mpi_exchange(std::move(child)));
 }
 RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
     std::fflush(nullptr);
@@ -82,6 +86,7 @@ RESHARD_INLINE detail::MpiSharedBlock MpiCommunicator::allocate_bytes(Index elem
         bytes = 0;
     }
     auto const [data, key] = detail::allocate_shared(team(), bytes, std::move(mine));
+    exchange_->settle_late();
     return {team().family(), data, key};
 }
 RESHARD_INLINE void detail::MpiSharedBlock::release() noexcept {

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <memory>  // unique_ptr
 #include <new>
 #include <random>  // mt19937
 #include <stdexcept>
@@ -188,6 +189,57 @@ private:
     std::vector<Send> sends_;
     std::vector<Receive> receives_;
 };
+
+/// An exchange among some of the ranks, bound once. Every word says who sent it, and in which round.
+class Replayed {
+public:
+    Replayed(MpiCommunicator& comm, std::mt19937& same, bool is_short) : rank_(comm.rank()) {
+        auto const ranks = static_cast<std::size_t>(comm.size());
+        memory_.resize(2 * ranks);
+        for (std::size_t from = 0; from != ranks; ++from) {
+            for (std::size_t to = 0; to != ranks; ++to) {
+                std::size_t const words = same() % 3 == 0 ? 0 : 1 + same() % (is_short ? 1500 : 20000);
+                if (static_cast<int>(from) == rank_) memory_[to].resize(words);
+                if (static_cast<int>(to) == rank_) memory_[ranks + from].resize(words);
+            }
+        }
+        for (std::size_t peer = 0; peer != ranks; ++peer) {
+            auto const box = [](auto const& words) { return test::box_of(8, {{static_cast<Index>(words.size()), 8}}); };
+            auto const r = static_cast<int>(peer);
+            auto& out = memory_[peer];
+            auto& in = memory_[ranks + peer];
+            if (!out.empty()) sends_.push_back({r, reinterpret_cast<std::byte const*>(out.data()), box(out)});
+            if (!in.empty()) receives_.push_back({r, reinterpret_cast<std::byte*>(in.data()), box(in)});
+        }
+        exchange_ = comm.bind(sends_, receives_);
+    }
+    void start(std::uint64_t round) {
+        for (std::size_t to = 0; to != memory_.size() / 2; ++to)
+            for (std::uint64_t& word : memory_[to]) word = word_of(round, rank_, static_cast<int>(to));
+        exchange_.start();
+    }
+    /// Words that are wrong.
+    [[nodiscard]] std::uint64_t finish(std::uint64_t round) {
+        exchange_.wait();
+        std::uint64_t wrong = 0;
+        for (std::size_t from = 0; from != memory_.size() / 2; ++from) {
+            for (std::uint64_t& word : memory_[memory_.size() / 2 + from])
+                wrong += word == word_of(round, static_cast<int>(from), rank_) ? 0 : 1;
+        }
+        return wrong;
+    }
+
+private:
+    [[nodiscard]] static std::uint64_t word_of(std::uint64_t round, int from, int to) {
+        return round << 32U | static_cast<std::uint64_t>(from) << 16U | static_cast<std::uint64_t>(to);
+    }
+
+    int rank_;
+    std::vector<std::vector<std::uint64_t>> memory_;  ///< for each rank, then from each rank
+    std::vector<Send> sends_;
+    std::vector<Receive> receives_;
+    MpiCommunicator::exchange_type exchange_;
+};
 }  // namespace
 
 TEST_SUITE("comm/mpi") {
@@ -287,6 +339,89 @@ TEST_SUITE("comm/mpi") {
                 .wait();
             if (mine && comm.rank() == last) CHECK(got == round);
         }
+    }
+
+    TEST_CASE(
+        "MpiCommunicator: short exchanges that are replayed in any order arrive whole, however far ranks run ahead") {
+        auto const seed = 20251U;
+        CAPTURE(seed);
+        for_each_way([&](MpiCommunicator& comm) {
+            std::mt19937 same(seed);
+            std::mt19937 own(seed + 1 + static_cast<unsigned>(comm.rank()));
+            std::vector<std::unique_ptr<Replayed>> bound;
+            for (int i = 0; i != 6; ++i) bound.push_back(std::make_unique<Replayed>(comm, same, i % 3 != 2));
+            std::uint64_t wrong = 0;
+            for (std::uint64_t round = 1; round != 400; ++round) {
+                if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 300));
+                Replayed& one = *bound[same() % bound.size()];
+                Replayed& other = *bound[same() % bound.size()];
+                one.start(round);
+                if (same() % 4 == 0 && &one != &other) {
+                    other.start(round);
+                    wrong += other.finish(round);
+                }
+                wrong += one.finish(round);
+                if (same() % 8 == 0) barrier(comm);
+            }
+            CHECK(wrong == 0);
+        });
+    }
+
+    TEST_CASE("MpiCommunicator: a rank that replays another exchange is found out by the next call") {
+        for (auto options : all_ways()) {
+            for (bool repeats : {false, true}) {
+                CAPTURE(options.ranks_per_node);
+                CAPTURE(static_cast<int>(options.path));
+                CAPTURE(repeats);
+                options.deadline = 20s;
+                MpiCommunicator comm(MPI_COMM_WORLD, options);
+                if (comm.size() < 2) return;
+                int value = 1;
+                int got = 0;
+                Send const send{1, reinterpret_cast<std::byte const*>(&value), test::box_of(4, {})};
+                Receive const receive{0, reinterpret_cast<std::byte*>(&got), test::box_of(4, {})};
+                auto full = comm.bind({&send, comm.rank() == 0 ? 1U : 0U}, {&receive, comm.rank() == 1 ? 1U : 0U});
+                auto empty = comm.bind({}, {});
+                ErrorCode code = ErrorCode::none;
+                try {
+                    for (auto* exchange : {&full, &empty, &full}) {
+                        exchange->start();
+                        exchange->wait();  // a late rank may hear of the failure here
+                    }
+                    auto& stray = comm.rank() == 0 ? full : empty;
+                    stray.start();
+                    stray.wait();
+                    if (repeats) {
+                        full.start();  // rank 1 may have fetched this before rank 0 asks for what it did not
+                        if (comm.rank() == 0) std::this_thread::sleep_for(5ms);
+                        full.wait();
+                    }
+                    barrier(comm);
+                    barrier(comm);
+                } catch (Error const& error) {
+                    code = error.code();
+                }
+                CHECK(code == (comm.rank() < 2 ? ErrorCode::mismatch : ErrorCode::peer_failed));
+                MPI_Barrier(MPI_COMM_WORLD);
+            }
+        }
+    }
+
+    TEST_CASE("MpiCommunicator: what a rank has sent arrives though it is gone") {
+        for_each_way([](MpiCommunicator& comm) {
+            for (int round = 0; round != 5; ++round) {
+                MpiCommunicator child = comm.split(0, 0);
+                test::BoundRing ring(child);
+                ring.start(child, 1);
+                ring.exchange.wait();
+                bool const leaves = comm.rank() == round % comm.size();
+                if (!leaves) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+                ring.start(child, 2);
+                ring.exchange.wait();
+                CHECK(ring.is_right(2));
+                if (leaves) MpiCommunicator const gone = std::move(child);
+            }
+        });
     }
 
     TEST_CASE("MpiCommunicator: an exchange that is repeated allocates nothing") {

@@ -31,6 +31,7 @@ public:
             ++epoch_;
             direct_sent_ = direct_received_ = 0;
             finished_ = false;
+            leaves_ = transfers.first != started();
             send_modes_.assign(sends_.size(), MpiMode::message);
             receive_modes_.assign(receives_.size(), MpiMode::message);
             publish();
@@ -54,6 +55,12 @@ public:
         return complete;
     }
 
+    /// In a call that all have entered: those that left without this rank's last transfers never expected any.
+    void settle_late() {
+        closing([&] { static_cast<void>(late_have_read()); });
+        late_.clear();
+    }
+
 private:
     /// Ranks with which this rank exchanges something, and how far that is.
     struct Neighbour {
@@ -63,6 +70,13 @@ private:
         std::size_t last = 0;
         std::size_t lane = 0;
         bool done = false;
+    };
+
+    /// One that may not have fetched yet what this rank has left for it.
+    struct LateReader {
+        int rank = 0;
+        int local = 0;
+        Index bytes = 0;  ///< of the first transfer
     };
 
     template <class Body>
@@ -108,9 +122,10 @@ private:
             finished_ = true;
             if (team_->node()) team_->node()->own().finished.store(epoch_, std::memory_order_release);
         }
+        all = late_have_read() && all;
         for (Neighbour& reader : readers_) {
-            if (reader.done) continue;
-            reader.done = was_read(reader);
+            if (reader.done || leaves_) continue;
+            reader.done = was_read(reader.rank, reader.local, epoch_, sends_[reader.first].payload_bytes());
             moved = moved || reader.done;
             all = all && reader.done;
         }
@@ -155,13 +170,20 @@ private:
         } const flag(node.own().reading);
         if (team_->family()->hear()) team_->raise_failure();
         std::span<MpiPublished const> entries;
-        if (published == 2 * epoch_) {
-            std::byte const* const list = node.list_of(source.local);
+        std::byte const* list = nullptr;
+        std::atomic<std::uint64_t> const& slot = node.slot_epoch(source.local, epoch_);
+        // Where it has moved on without waiting for this rank, there was nothing for it.
+        if (slot.load(std::memory_order_acquire) == epoch_) {
+            list = node.slot(source.local, epoch_);
+            entries = MpiList::of(list, MpiNode::slot_bytes, node.ranks(), node.me());
+            std::atomic_thread_fence(std::memory_order_acquire);
+            if (slot.load(std::memory_order_relaxed) != epoch_) entries = {};
+        } else if (published == 2 * epoch_) {
+            list = node.list_of(source.local);
             if (list == nullptr)
                 raise_unreachable(source.rank, "opening the list of sends", "raise the limit of open files");
             entries = MpiList::of(list, seat.list_bytes.load(std::memory_order_acquire), node.ranks(), node.me());
             std::atomic_thread_fence(std::memory_order_acquire);
-            // It has moved on without waiting for this rank: there was nothing for it.
             if (seat.published.load(std::memory_order_relaxed) != published) entries = {};
         }
         auto const receives = receives_.subspan(source.first, source.last - source.first);
@@ -172,17 +194,17 @@ private:
         for (std::size_t k = 0; k < receives.size(); ++k) {
             receive_modes_[source.first + k] = entries[k].mode;
             if (entries[k].mode == MpiMode::message) continue;
-            fetch(source, entries[k], receives[k]);
+            fetch(source, list, entries[k], receives[k]);
             ++direct_received_;
         }
         // Had the owner of that memory failed meanwhile, it would have said so before it touched the memory again.
         std::atomic_thread_fence(std::memory_order_acquire);
         if (team_->family()->hear()) team_->raise_failure();
         incoming_.make_ready(source.lane);
-        node.pulled(node.me(), source.local).store(epoch_, std::memory_order_release);
+        node.pulled(node.me(), source.local, epoch_).store(epoch_, std::memory_order_release);
         return true;
     }
-    void fetch(Neighbour const& source, MpiPublished const& sent, Receive const& receive);
+    void fetch(Neighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive);
     /// What a rank of this node has laid open cannot be reached: because it has died, or for a reason of its own.
     [[noreturn]] void raise_unreachable(int rank, std::string_view what, std::string_view fix) {
         if (team_->family()->hear(true)) team_->raise_failure();
@@ -192,16 +214,19 @@ private:
                                            ") failed. Fix: ", fix, "."));
     }
 
-    /// Whether a rank of this node has fetched what this one published for it.
-    [[nodiscard]] bool was_read(Neighbour const& reader) {
+    /// Whether a rank of this node has fetched what this one published for it: `bytes` first.
+    [[nodiscard]] bool was_read(int rank, int local, std::uint64_t epoch, Index bytes) {
         MpiNode& node = *team_->node();
-        auto const read = [&] {
-            return node.pulled(reader.local, node.me()).load(std::memory_order_acquire) >= epoch_;
-        };
+        auto const read = [&] { return node.pulled(local, node.me(), epoch).load(std::memory_order_acquire) >= epoch; };
         if (read()) return true;
-        if (node.seat(reader.local).finished.load(std::memory_order_acquire) < epoch_ || read()) return read();
-        check_pair(team_->rank(), &sends_[reader.first], reader.rank, nullptr, 0);
-        return false;
+        if (node.seat(local).finished.load(std::memory_order_acquire) < epoch || read()) return read();
+        team_->raise_mismatch(team_->rank(), rank, transport::mismatch_text(team_->rank(), bytes, rank, -1, 0));
+    }
+    /// The same of the exchange before this one.
+    [[nodiscard]] bool late_have_read() {
+        while (!late_.empty() && was_read(late_.back().rank, late_.back().local, late_epoch_, late_.back().bytes))
+            late_.pop_back();
+        return late_.empty();
     }
     /// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents and types.
     void check_pair(int sender, Send const* send, int receiver, Receive const* receive, std::size_t nth) {
@@ -215,13 +240,17 @@ private:
         for (Neighbour const& source : sources_)
             if (!source.done) visit(source.rank);
         for (Neighbour const& reader : readers_)
-            if (!reader.done) visit(reader.rank);
+            if (!reader.done && !leaves_) visit(reader.rank);
+        for (LateReader const& reader : late_) visit(reader.rank);
         incoming_.missing(visit);
         outgoing_.missing(visit);
         team_->greetings().missing(visit);
     }
 
     void settle() noexcept {
+        late_epoch_ = epoch_;
+        for (Neighbour const& reader : readers_)
+            if (leaves_) late_.push_back({reader.rank, reader.local, sends_[reader.first].payload_bytes()});
         Index const local = payload_of(self_sends_);
         traffic_ += {direct_sent_ + outgoing_.take_messages(), send_bytes_ - local,
                      direct_received_ + incoming_.take_messages(), receive_bytes_ - local, local};
@@ -240,9 +269,11 @@ private:
     std::vector<MpiMode> receive_modes_;
     std::vector<Neighbour> readers_;
     std::vector<Neighbour> sources_;
-    std::vector<Neighbour> far_;  ///< ranks of other nodes that this one receives from; done: it knows what
+    std::vector<LateReader> late_;  ///< of the exchange before
+    std::vector<Neighbour> far_;    ///< ranks of other nodes that this one receives from; done: it knows what
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
+    std::uint64_t late_epoch_ = 0;
     Index send_bytes_ = 0;
     Index receive_bytes_ = 0;
     Index direct_sent_ = 0;
@@ -251,6 +282,7 @@ private:
     Traffic traffic_;
     bool self_done_ = false;
     bool finished_ = false;
+    bool leaves_ = false;  ///< without waiting for readers
 };
 
 /// Left alone once its family has failed, as a team is.

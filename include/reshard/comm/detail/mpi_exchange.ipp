@@ -43,14 +43,21 @@ inline void MpiExchange::publish() {
     MpiNode& node = *team_->node();
     MpiSeat& seat = node.own();
     seat.published.store(2 * epoch_ - 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_release);
     bool const copies = team_->family()->options().path != MpiPath::messages;
     Index room = 0;
-    for (Send const& send : sends_) room += copies ? mpi_listed_room(send) : 0;
+    for (Send const& send : sends_) {
+        int const there = team_->local(send.peer);
+        if (copies && there >= 0 && there != node.me()) room += mpi_listed_room(send);
+    }
     room = smaller(room, mpi_listed_total);
     Index place = MpiList::copies_at(node.ranks(), sends_.size());
     Index const end = place + room;
-    std::byte* const list = node.own_list(end);
+    std::atomic<std::uint64_t>* const slot = end <= MpiNode::slot_bytes ? &node.slot_epoch(node.me(), epoch_) : nullptr;
+    if (slot != nullptr) slot->store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::byte* const list = slot != nullptr ? node.slot(node.me(), epoch_) : node.own_list(end);
+    leaves_ = leaves_ && slot != nullptr;
     std::uint32_t* const starts = MpiList::starts(list);
     MpiPublished* const entries = MpiList::entries(list, node.ranks());
     std::uint32_t count = 0;
@@ -73,9 +80,11 @@ inline void MpiExchange::publish() {
             }
             send_modes_[at] = entry.mode;
             if (entry.mode != MpiMode::message) ++direct_sent_;
+            leaves_ = leaves_ && entry.mode == MpiMode::list;
         }
     }
     starts[node.ranks()] = count;
+    if (slot != nullptr) slot->store(epoch_, std::memory_order_release);
     seat.published.store(2 * epoch_, std::memory_order_release);
 }
 
@@ -99,6 +108,7 @@ inline void MpiExchange::lay_lanes() {
         if (int const local = team_->local(peer); local >= 0)
             readers_.push_back({peer, local, first, first + sends.size(), 0, false});
     });
+    late_.reserve(readers_.size());
     for_each_peer<Way::down>(receives_, me, [&](int peer, std::span<Receive const> receives) {
         if (peer == me) {
             self_receives_ = receives;
@@ -115,12 +125,12 @@ inline void MpiExchange::lay_lanes() {
                                                                                     : CopyHint::cached;
 }
 
-inline void MpiExchange::fetch(Neighbour const& source, MpiPublished const& sent, Receive const& receive) {
+inline void MpiExchange::fetch(Neighbour const& source, std::byte const* list, MpiPublished const& sent,
+                               Receive const& receive) {
     MpiSeat const& seat = team_->node()->seat(source.local);
     int const rank = source.rank;
     if (sent.mode == MpiMode::list) {
-        std::byte const* const packed = team_->node()->list_of(source.local) + sent.offset;
-        deliver(packed_at(packed, sent.send), receive);
+        deliver(packed_at(list + sent.offset, sent.send), receive);
     } else if (sent.mode == MpiMode::segment) {
         std::byte const* const memory =
             team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);

@@ -7,6 +7,10 @@
 /// rank r, which receives from s, waits for that, compares, copies, and stores pulled(r, s) = e; s leaves the exchange
 /// when every rank it sends to has done so. While s writes the list of epoch e + 1, published is 2e + 1: whoever comes
 /// late and finds more than 2e knows that s had nothing for it.
+///
+/// Short lists go into one of two slots, of odd epochs and of even ones, which all ranks have mapped. A slot says of
+/// which epoch it is. When such a list holds all that s sends and is a replay, s leaves without waiting: it waits at
+/// the end of epoch e + 1 for those that have not fetched what it had in e. So a slot is written when nobody reads it.
 #pragma once
 
 #include <reshard/comm/detail/failure_record.hpp>
@@ -83,10 +87,21 @@ public:
         return std::launder(reinterpret_cast<MpiSeat*>(memory_.data() + seats_at))[local];
     }
     [[nodiscard]] MpiSeat& own() const noexcept { return seat(me_); }
-    /// Epoch in which `receiver` has last pulled all that `sender` had for it. Written by the receiver.
-    [[nodiscard]] std::atomic<std::uint64_t>& pulled(int receiver, int sender) const noexcept {
-        return std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.data() + pulled_at(ranks_) +
-                                                                          receiver * pulled_row(ranks_)))[sender];
+    /// Epoch, of those that are odd as `epoch` is or even, in which `receiver` has last pulled all that `sender` had
+    /// for it. Written by the receiver.
+    [[nodiscard]] std::atomic<std::uint64_t>& pulled(int receiver, int sender, std::uint64_t epoch) const noexcept {
+        Index const row = 2 * receiver + static_cast<Index>(epoch % 2);
+        return atomic_at(pulled_at(ranks_) + row * pulled_row(ranks_) + 8 * sender);
+    }
+
+    /// Room for a short list.
+    static constexpr Index slot_bytes = Index{64} << 10;
+    [[nodiscard]] std::byte* slot(int local, std::uint64_t epoch) const noexcept {
+        return memory_.data() + slot_at(local, epoch) + mpi_seat_alignment;
+    }
+    /// The epoch whose list it holds; 0 while it is written.
+    [[nodiscard]] std::atomic<std::uint64_t>& slot_epoch(int local, std::uint64_t epoch) const noexcept {
+        return atomic_at(slot_at(local, epoch));
     }
 
     /// Room for `bytes` in the own list. Throws OutOfMemory.
@@ -115,12 +130,20 @@ public:
 private:
     static constexpr Index first_list_bytes = 16384;
     static constexpr Index seats_at = 2048;
+    static constexpr Index slot_stride = slot_bytes + static_cast<Index>(mpi_seat_alignment);
     static_assert(sizeof(MpiNodeHeader) <= 2048);
 
     [[nodiscard]] static Index pulled_at(int ranks) noexcept {
         return seats_at + static_cast<Index>(ranks) * static_cast<Index>(sizeof(MpiSeat));
     }
     [[nodiscard]] static Index pulled_row(int ranks) noexcept { return ceil_div(ranks, 16) * 128; }
+    [[nodiscard]] static Index slots_at(int ranks) noexcept { return pulled_at(ranks) + 2 * ranks * pulled_row(ranks); }
+    [[nodiscard]] Index slot_at(int local, std::uint64_t epoch) const noexcept {
+        return slots_at(ranks_) + (2 * local + static_cast<Index>(epoch % 2)) * slot_stride;
+    }
+    [[nodiscard]] std::atomic<std::uint64_t>& atomic_at(Index offset) const noexcept {
+        return *std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(memory_.data() + offset));
+    }
 
     /// Everybody maps the block that the first rank of the node makes.
     [[nodiscard]] bool meet(MPI_Comm node) {
@@ -129,7 +152,7 @@ private:
             int pid;
             int file;
         } place{0, own_pid(), -1};
-        Index const bytes = pulled_at(ranks_) + ranks_ * pulled_row(ranks_);
+        Index const bytes = slots_at(ranks_) + 2 * ranks_ * slot_stride;
         if (me_ == 0) {
             memory_ = SharedMemory::create(bytes);
             if (memory_) {
@@ -144,9 +167,9 @@ private:
                 (::new (memory_.data()) MpiNodeHeader)->nonce = place.nonce;
                 for (int r = 0; r < ranks_; ++r) {
                     ::new (memory_.data() + seats_at + r * static_cast<Index>(sizeof(MpiSeat))) MpiSeat;
-                    for (int s = 0; s < ranks_; ++s) {
-                        ::new (memory_.data() + pulled_at(ranks_) + r * pulled_row(ranks_) + 8 * s)
-                            std::atomic<std::uint64_t>{0};
+                    for (std::uint64_t epoch : {0U, 1U}) {
+                        ::new (&slot_epoch(r, epoch)) std::atomic<std::uint64_t>{0};
+                        for (int s = 0; s < ranks_; ++s) ::new (&pulled(r, s, epoch)) std::atomic<std::uint64_t>{0};
                     }
                 }
             }

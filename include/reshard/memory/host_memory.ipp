@@ -8,6 +8,7 @@
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/host_memory.hpp>
 
+#include <new>      // operator new
 #include <utility>  // exchange
 
 namespace reshard::inline v0 {
@@ -17,10 +18,11 @@ namespace detail {
 /// Memory that nobody has zeroed: what is folded is written first.
 class HostScratch {
 public:
-    explicit HostScratch(Index bytes) : data_(new std::byte[static_cast<std::size_t>(bytes)]) {}
+    explicit HostScratch(Index bytes)
+        : data_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes)))) {}
     HostScratch(HostScratch&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
     HostScratch& operator=(HostScratch&&) = delete;
-    ~HostScratch() { delete[] data_; }
+    ~HostScratch() { ::operator delete(data_); }
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
 
 private:

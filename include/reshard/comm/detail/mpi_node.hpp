@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_node.hpp
 /// \brief  What the ranks of one node share beside MPI: a seat each, a record of the first failure, lists of sends.
-/// \depends comm/detail/{failure_record,mpi_call,mpi_memory}.hpp, <atomic>, <memory>, <vector>.
+/// \depends comm/detail/{failure_record,mpi_call,mpi_memory,process}.hpp, <atomic>, <memory>, <vector>.
 ///
 /// Epochs count the exchanges of a communicator. Rank s writes its sends into its own list and stores published = 2e;
 /// rank r, which receives from s, waits for that, compares, copies, and stores pulled(r, s) = e; s leaves the exchange
@@ -16,6 +16,7 @@
 #include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/comm/detail/mpi_memory.hpp>
+#include <reshard/comm/detail/process.hpp>
 
 #include <atomic>  // atomic
 #include <memory>  // shared_ptr
@@ -54,6 +55,31 @@ struct MpiNodeHeader {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free &&
                   std::atomic<Index>::is_always_lock_free,
               "reshard: atomics in memory shared by processes must not need a lock.");
+
+struct MpiProcess {
+    std::uint64_t space = 0;  ///< where its number means something, see process_space()
+    int pid = 0;
+    int rank = 0;
+};
+
+/// Collective over `here`, ranks of one machine, among them `rank` of a communicator. Those of this rank's node, itself
+/// included, in the order of `here`; at most `most` of them, if that is not 0, and then the same ones on all of them.
+[[nodiscard]] inline std::vector<MpiProcess> mpi_processes_of_node(MPI_Comm here, int rank, int most) {
+    MpiProcess const own{process_space(), own_pid(), rank};
+    std::vector<MpiProcess> all(static_cast<std::size_t>(mpi_size(here)));
+    auto const bytes = static_cast<int>(sizeof(own));
+    mpi_check(MPI_Allgather(&own, bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, here), "MPI_Allgather");
+    std::vector<MpiProcess> node;
+    std::size_t place = 0;
+    for (MpiProcess const& each : all) {
+        if (each.rank == rank) place = node.size();
+        if (each.rank == rank || (each.space == own.space && own.space != 0)) node.push_back(each);
+    }
+    if (most <= 0) return node;
+    std::size_t const first = place / static_cast<std::size_t>(most) * static_cast<std::size_t>(most);
+    std::size_t const last = smaller(first + static_cast<std::size_t>(most), node.size());
+    return {node.begin() + static_cast<std::ptrdiff_t>(first), node.begin() + static_cast<std::ptrdiff_t>(last)};
+}
 
 /// The shared block of the ranks of one communicator on one node.
 class MpiNode {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_team.hpp
 /// \brief  One communicator: its ranks, how they wait for each other and fail together, agreement and splitting.
-/// \depends comm/detail/{agree_in_words,mpi_family,mpi_greetings,mpi_processes}.hpp.
+/// \depends comm/detail/{agree_in_words,mpi_family,mpi_greetings}.hpp.
 #pragma once
 
 #include <reshard/comm/detail/agree_in_words.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
 #include <reshard/comm/detail/mpi_greetings.hpp>
-#include <reshard/comm/detail/mpi_processes.hpp>
 
 #include <algorithm>  // count, min
 #include <cstring>    // memcpy

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/{device_copies,nccl_rounds,peers,transfer_listing}.hpp.
+/// \depends comm/detail/{device_copies,lanes,nccl_team,peers,transfer_listing}.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -10,11 +10,32 @@
 #pragma once
 
 #include <reshard/comm/detail/device_copies.hpp>
-#include <reshard/comm/detail/nccl_rounds.hpp>
+#include <reshard/comm/detail/lanes.hpp>
+#include <reshard/comm/detail/nccl_team.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/transfer_listing.hpp>
 
 namespace reshard::inline v0::detail {
+
+/// How much one pair may move in one round, the same on all ranks, and how pairs share a group.
+struct NcclRounds : PairShare {
+    int distances = 1;  ///< that share a group
+
+    NcclRounds(int ranks, Index window) noexcept {
+        int const most = nccl_group_limit / 2;  // as many sends as receives
+        distances = larger(1, smaller(ranks - 1, most));
+        messages = most / distances;
+        bytes = larger<Index>(window / 2 / distances, 256);
+    }
+};
+
+/// Whether NCCL can be given the memory itself.
+template <class Byte>
+[[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer, StridedBox const& box) noexcept {
+    int left = 0;
+    static_cast<void>(run_bytes_of(box, left));
+    return left == 0 && transfer.conversion.is_plain();
+}
 
 /// `Copies` is how boxes are packed and unpacked: StridedCopies. Where it does not convert, the host does.
 template <class Copies>

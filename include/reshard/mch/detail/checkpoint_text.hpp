@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  Tables as a checkpoint knows them: the names of their tensors, and a JSON text for each.
-/// \depends mch/{checkpoint_types,id_bounds}, mch/detail/checkpoint_json, checkpoint/safetensors_layout, comm/agree. No
+/// \depends mch/{checkpoint_types,id_bounds}, checkpoint/{json_tree,safetensors_layout}, comm/agree. No
 /// I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
+#include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
-#include <reshard/mch/detail/checkpoint_json.hpp>
 #include <reshard/mch/id_bounds.hpp>
 
 #include <charconv>  // from_chars
@@ -17,6 +17,19 @@
 namespace reshard::inline v0 {
 
 namespace detail {
+
+[[noreturn]] inline void refuse_mch_file(std::string_view file, std::string_view what, std::string_view fix) {
+    raise(ErrorCode::format, concat("reshard::mch: ", file, ": ", what, ". Fix: ", fix));
+}
+
+/// Throws FormatError for what is not one JSON text. `where` begins the names of keys in messages.
+[[nodiscard]] inline JsonTree parse_mch_json(std::string_view json, std::string_view file,
+                                             std::string_view where = {}) {
+    constexpr RefuseFile refuse = [](std::string_view name, std::string_view what) {
+        refuse_mch_file(name, what, "restore the file, or save anew.");
+    };
+    return {json, file, refuse, where};
+}
 
 /// Of the text of a table. 1 and 2 were folders of their own: detail/checkpoint_old.hpp.
 inline constexpr Index mch_text_version = 3;

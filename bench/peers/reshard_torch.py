@@ -129,14 +129,14 @@ def run(library, extents, source, target, shape, parts):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("library")
+    parser.add_argument("shared_library")
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--side", type=int, default=4096, help="rows and columns of the float32 matrix that is timed")
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests/interop"))
     from reshard_dlpack import Library
-    library = Library(os.path.abspath(args.library))
+    library = Library(os.path.abspath(args.shared_library))
 
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(work, (args.cases, args.side, args.repeat, folder), nprocs=RANKS)

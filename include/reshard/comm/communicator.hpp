@@ -108,7 +108,7 @@ concept BoundExchange =
 ///                              | PeerFailed for the others. A rank whose own part was over before it could know has
 ///                              | the same error from its next call on the communicator; the two never both succeed,
 ///                              | but where ranks replay what was started before, and not the same: then the next
-///                              | call of one of them fails.
+///                              | exchange or agreement of one of them fails.
 /// c.exchange(sends, receives)  | derived: bind and start; ranks that move nothing call it with empty spans
 /// c.agree(verdict)             | collective; every rank gets the same verdict: the failing one of the lowest rank; if
 ///                              | none fails but digests differ, `mismatch`, naming the lowest rank whose digest is

@@ -62,9 +62,7 @@ RESHARD_INLINE Verdict MpiCommunicator::agree(Verdict const& mine) {
 }
 RESHARD_INLINE MpiCommunicator MpiCommunicator::split(int colour, int key) {
     enter(detail::MpiCall::split);
-    auto child = team().split(colour, key);
-    exchange_->settle_late();
-    return MpiCommunicator(detail::make_mpi_exchange(std::move(child)));
+    return MpiCommunicator(detail::make_mpi_exchange(team().split(colour, key)));
 }
 RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
     std::fflush(nullptr);
@@ -86,7 +84,6 @@ RESHARD_INLINE detail::MpiSharedBlock MpiCommunicator::allocate_bytes(Index elem
         bytes = 0;
     }
     auto const [data, key] = detail::allocate_shared(team(), bytes, std::move(mine));
-    exchange_->settle_late();
     return {team().family(), data, key};
 }
 RESHARD_INLINE void detail::MpiSharedBlock::release() noexcept {

@@ -38,8 +38,8 @@ void ThreadCommunicator::meet(Body&& body) {
     read_and_meet(body);
 }
 RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) {
-    bool const content = mine.ok() && mine.reason.empty();
-    detail::ThreadSeat& own = engine_->enter({detail::ThreadCall::agree, content, mine.digest});
+    bool const quiet = mine.ok() && mine.reason.empty();
+    detail::ThreadSeat& own = engine_->enter({detail::ThreadCall::agree, quiet, mine.digest});
     own.verdict = &mine;
     Verdict joint;
     team().guarded(rank(), [&] {

@@ -55,7 +55,8 @@ public:
         return complete;
     }
 
-    /// In a call that all have entered: those that left without this rank's last transfers never expected any.
+    /// In an agreement, which all have entered: who has not fetched by now what this rank left for it never expected
+    /// it. Throws MismatchError then.
     void settle_late() {
         closing([&] { static_cast<void>(late_have_read()); });
         late_.clear();
@@ -72,12 +73,15 @@ private:
         bool done = false;
     };
 
-    /// One that may not have fetched yet what this rank has left for it.
-    struct LateReader {
+    /// One that may not have fetched yet what this rank has for it.
+    struct Reader {
         int rank = 0;
         int local = 0;
         Index bytes = 0;  ///< of the first transfer
     };
+    [[nodiscard]] Reader reader_of(Neighbour const& peer) const noexcept {
+        return {peer.rank, peer.local, sends_[peer.first].payload_bytes()};
+    }
 
     template <class Body>
     void closing(Body&& body) {
@@ -125,7 +129,7 @@ private:
         all = late_have_read() && all;
         for (Neighbour& reader : readers_) {
             if (reader.done || leaves_) continue;
-            reader.done = was_read(reader.rank, reader.local, epoch_, sends_[reader.first].payload_bytes());
+            reader.done = was_read(reader_of(reader), epoch_);
             moved = moved || reader.done;
             all = all && reader.done;
         }
@@ -172,19 +176,18 @@ private:
         std::span<MpiPublished const> entries;
         std::byte const* list = nullptr;
         std::atomic<std::uint64_t> const& slot = node.slot_epoch(source.local, epoch_);
-        // Where it has moved on without waiting for this rank, there was nothing for it.
-        if (slot.load(std::memory_order_acquire) == epoch_) {
-            list = node.slot(source.local, epoch_);
-            entries = MpiList::of(list, MpiNode::slot_bytes, node.ranks(), node.me());
-            std::atomic_thread_fence(std::memory_order_acquire);
-            if (slot.load(std::memory_order_relaxed) != epoch_) entries = {};
-        } else if (published == 2 * epoch_) {
-            list = node.list_of(source.local);
+        bool const in_slot = slot.load(std::memory_order_acquire) == epoch_;
+        if (in_slot || published == 2 * epoch_) {
+            list = in_slot ? node.slot(source.local, epoch_) : node.list_of(source.local);
             if (list == nullptr)
                 raise_unreachable(source.rank, "opening the list of sends", "raise the limit of open files");
-            entries = MpiList::of(list, seat.list_bytes.load(std::memory_order_acquire), node.ranks(), node.me());
+            Index const size = in_slot ? MpiNode::slot_bytes : seat.list_bytes.load(std::memory_order_acquire);
+            entries = MpiList::of(list, size, node.ranks(), node.me());
             std::atomic_thread_fence(std::memory_order_acquire);
-            if (seat.published.load(std::memory_order_relaxed) != published) entries = {};
+            // It has moved on without waiting for this rank: there was nothing for it.
+            bool const stands = in_slot ? slot.load(std::memory_order_relaxed) == epoch_
+                                        : seat.published.load(std::memory_order_relaxed) == published;
+            if (!stands) entries = {};
         }
         auto const receives = receives_.subspan(source.first, source.last - source.first);
         for (std::size_t k = 0; k < larger(entries.size(), receives.size()); ++k) {
@@ -214,18 +217,21 @@ private:
                                            ") failed. Fix: ", fix, "."));
     }
 
-    /// Whether a rank of this node has fetched what this one published for it: `bytes` first.
-    [[nodiscard]] bool was_read(int rank, int local, std::uint64_t epoch, Index bytes) {
+    /// Whether a rank of this node has fetched what this one published for it. Throws MismatchError where it is over
+    /// for that rank, and it has not.
+    [[nodiscard]] bool was_read(Reader const& reader, std::uint64_t epoch) {
         MpiNode& node = *team_->node();
-        auto const read = [&] { return node.pulled(local, node.me(), epoch).load(std::memory_order_acquire) >= epoch; };
+        auto const read = [&] {
+            return node.pulled(reader.local, node.me(), epoch).load(std::memory_order_acquire) >= epoch;
+        };
         if (read()) return true;
-        if (node.seat(local).finished.load(std::memory_order_acquire) < epoch || read()) return read();
-        team_->raise_mismatch(team_->rank(), rank, transport::mismatch_text(team_->rank(), bytes, rank, -1, 0));
+        if (node.seat(reader.local).finished.load(std::memory_order_acquire) < epoch || read()) return read();
+        int const me = team_->rank();
+        team_->raise_mismatch(me, reader.rank, transport::mismatch_text(me, reader.bytes, reader.rank, -1, 0));
     }
     /// The same of the exchange before this one.
     [[nodiscard]] bool late_have_read() {
-        while (!late_.empty() && was_read(late_.back().rank, late_.back().local, late_epoch_, late_.back().bytes))
-            late_.pop_back();
+        while (!late_.empty() && was_read(late_.back(), late_epoch_)) late_.pop_back();
         return late_.empty();
     }
     /// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents and types.
@@ -241,7 +247,7 @@ private:
             if (!source.done) visit(source.rank);
         for (Neighbour const& reader : readers_)
             if (!reader.done && !leaves_) visit(reader.rank);
-        for (LateReader const& reader : late_) visit(reader.rank);
+        for (Reader const& reader : late_) visit(reader.rank);
         incoming_.missing(visit);
         outgoing_.missing(visit);
         team_->greetings().missing(visit);
@@ -250,7 +256,7 @@ private:
     void settle() noexcept {
         late_epoch_ = epoch_;
         for (Neighbour const& reader : readers_)
-            if (leaves_) late_.push_back({reader.rank, reader.local, sends_[reader.first].payload_bytes()});
+            if (leaves_) late_.push_back(reader_of(reader));
         Index const local = payload_of(self_sends_);
         traffic_ += {direct_sent_ + outgoing_.take_messages(), send_bytes_ - local,
                      direct_received_ + incoming_.take_messages(), receive_bytes_ - local, local};
@@ -269,8 +275,8 @@ private:
     std::vector<MpiMode> receive_modes_;
     std::vector<Neighbour> readers_;
     std::vector<Neighbour> sources_;
-    std::vector<LateReader> late_;  ///< of the exchange before
-    std::vector<Neighbour> far_;    ///< ranks of other nodes that this one receives from; done: it knows what
+    std::vector<Reader> late_;    ///< of the exchange before
+    std::vector<Neighbour> far_;  ///< ranks of other nodes that this one receives from; done: it knows what
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     std::uint64_t late_epoch_ = 0;

@@ -54,6 +54,7 @@ inline void MpiExchange::publish() {
     Index place = MpiList::copies_at(node.ranks(), sends_.size());
     Index const end = place + room;
     std::atomic<std::uint64_t>* const slot = end <= MpiNode::slot_bytes ? &node.slot_epoch(node.me(), epoch_) : nullptr;
+    // Whoever finds the slot in use again also finds `published` beyond its epoch.
     if (slot != nullptr) slot->store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     std::byte* const list = slot != nullptr ? node.slot(node.me(), epoch_) : node.own_list(end);

@@ -78,6 +78,7 @@ inline std::uint64_t const* MpiTeam::maximum(std::uint64_t const (&words)[5]) {
 }
 
 inline void MpiTeam::find_maximum_here() {
+    // Two places, in turn: who says the next word may be ahead of those who read this one, by one and no more.
     Agreement& place = *agreement_;
     std::uint64_t const nth = ++agreements_;
     std::memcpy(node_->own().words[nth % 2], place.own, sizeof(place.own));

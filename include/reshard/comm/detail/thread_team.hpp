@@ -31,7 +31,7 @@ class ThreadTeam;
 /// What a rank says as it arrives in a call: all that others read of it where they agree.
 struct ThreadWord {
     ThreadCall call = ThreadCall::none;
-    bool content = false;  ///< its verdict is well, and has nothing to say to who agrees
+    bool quiet = false;  ///< its verdict is well, and has no text
     std::uint64_t digest = 0;
 
     [[nodiscard]] friend bool operator==(ThreadWord const&, ThreadWord const&) = default;
@@ -87,18 +87,18 @@ public:
 
     // ---- The barrier -----------------------------------------------------------------------------------------
 
-    /// What `me` says when it arrives next. Who still reads its last word reads the other one: to arrive twice takes
-    /// all.
+    /// What `me` says when it arrives next. Its last word stands in the other place, for who still reads that; the one
+    /// before has been read by all, since all have arrived once more.
     void say(int me, ThreadWord const& word) noexcept {
         ThreadSeat& own = seat(me);
         own.call = word.call;
         own.words[(own.phase + 1) % 2] = word;
     }
-    /// Whether all have said the same, and are content. \pre the phase in which they say it is over, the next is not
+    /// Whether all have said the same, quietly. \pre the phase in which they say it is over, the next is not
     [[nodiscard]] bool of_one_mind(int me) noexcept {
         std::uint64_t const place = seat(me).phase % 2;
         ThreadWord const& mine = seat(me).words[place];
-        bool same = mine.content;
+        bool same = mine.quiet;
         for (int r = 0; same && r < size(); ++r) same = seat(r).words[place] == mine;
         return same;
     }

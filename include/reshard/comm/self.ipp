@@ -7,7 +7,7 @@
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE void detail::SelfEngine::start(transport::BoundTransfers const& transfers) {
+RESHARD_INLINE void detail::SelfEngine::copy(transport::BoundTransfers const& transfers) {
     check_alive();
     std::span<Send const> const sends = transfers.sends;
     std::span<Receive const> const receives = transfers.receives;

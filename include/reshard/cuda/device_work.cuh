@@ -83,12 +83,7 @@ public:
             partition_.count(rule, columns, {memory_.data(), static_cast<std::size_t>(partition_.workspace_bytes())},
                              work.stream_);
         }
-        [[nodiscard]] std::vector<Index> report(DeviceWork& work) const {
-            std::vector<Index> words(static_cast<std::size_t>(PartitionReport::words(partition_.destinations())));
-            partition_.copy_report(words, work.stream_);
-            work.wait();
-            return words;
-        }
+        [[nodiscard]] Index const* report_words() const noexcept { return partition_.report_words(); }
         template <class Rule, class Columns>
         void scatter(DeviceWork& work, Rule const& rule, Columns const& columns, std::span<std::byte> packed,
                      PartitionReport const& report) const {

@@ -189,6 +189,9 @@ public:
                            "cudaMemcpyAsync");
     }
 
+    /// Where those words lie on the device, once count() has been called.
+    [[nodiscard]] Index const* report_words() const noexcept { return plan_.counts; }
+
     /// Writes the packed blocks, padding included: bytes [0, report.packed_bytes()) and no other. Rule and columns must
     /// be as they were in count(), and its workspace untouched. Throws as count() does, and TransitionError before it;
     /// `packed` must be aligned to 16.

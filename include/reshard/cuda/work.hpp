@@ -14,7 +14,8 @@
 ///     tiles<State, Shared>(what, n, body)     body(block, shared, tile) for [0, n): cuda/detail/block.hpp
 ///     sum(from, to, n)                        exclusive sum of 32-bit numbers, into 64-bit ones
 ///     sort(keys, sorted, values, order, n, bits)    stable, by some bits of signed keys: SortBits
-///     Partition partition(entries, ranks)     count(rule, columns), report(), scatter(rule, columns, packed, report)
+///     Partition partition(entries, ranks)     count(rule, columns), scatter(rule, columns, packed, report), and
+///                                             report_words(): where its report lies on the device, once it has counted
 ///     check(who, what, memory, bytes, alignment)    throws BufferError for memory that kernels cannot be given
 ///
 /// DeviceWork (cuda/device_work.cuh) is a stream of CUDA.
@@ -22,9 +23,10 @@
 
 #include <reshard/cuda/detail/block.hpp>
 
-#include <bit>     // countl_zero, countr_zero
-#include <span>    // span
-#include <vector>  // vector
+#include <bit>      // countl_zero, countr_zero
+#include <cstring>  // memcpy
+#include <span>     // span
+#include <vector>   // vector
 
 namespace reshard::inline v0::detail {
 
@@ -92,6 +94,20 @@ void count_indices(Work& work, char const* what, CountIndices<Answer> const& cou
     work.template tiles<NoState, CountIndicesShared>(what, ceil_div(counting.count, block_threads), counting);
 }
 
+/// Values of the device, on the host.
+template <class T, class Work>
+[[nodiscard]] std::vector<T> fetch(Work& work, T const* from, Index count) {
+    std::vector<T> list(static_cast<std::size_t>(count));
+    if (count != 0) work.download(list.data(), from, count * static_cast<Index>(sizeof(T)));
+    return list;
+}
+template <class T, class Work>
+[[nodiscard]] T fetch(Work& work, T const* from) {
+    T value{};
+    work.download(&value, from, static_cast<Index>(sizeof(T)));
+    return value;
+}
+
 /// Memory of a Work for so many T.
 template <class T, class Work>
 class WorkList {
@@ -110,23 +126,66 @@ public:
     /// Only the first `count` count from now on.
     void shorten(Index count) noexcept { count_ = count; }
     /// On the host.
-    [[nodiscard]] std::vector<T> host(Work& work) const {
-        std::vector<T> list(static_cast<std::size_t>(count_));
-        if (count_ != 0) work.download(list.data(), data(), bytes());
-        return list;
-    }
+    [[nodiscard]] std::vector<T> host(Work& work) const { return fetch(work, data(), count_); }
 
 private:
     typename Work::Memory memory_;
     Index count_ = 0;
 };
 
-/// One value of the device, on the host.
-template <class T, class Work>
-[[nodiscard]] T fetch(Work& work, T const* from) {
-    T value{};
-    work.download(&value, from, static_cast<Index>(sizeof(T)));
-    return value;
-}
+struct GatherWords {
+    std::uintptr_t const* from;  ///< of each list
+    Index const* begins;         ///< words before it
+    Index lists;
+    Index* to;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        Index const list = part_at(begins, lists, i);
+        to[i] = reinterpret_cast<Index const*>(from[list])[i - begins[list]];
+    }
+};
+/// What the host wants to know of many lists of the device: one copy, and one wait, for all of them.
+template <class Work>
+class Fetches {
+public:
+    /// Returns the place of the first word among the answers. \pre `from`: words of the device, aligned to 8 bytes,
+    /// which stay until run().
+    std::size_t add(void const* from, Index words = 1) {
+        auto const place = static_cast<std::size_t>(words_);
+        from_.push_back(reinterpret_cast<std::uintptr_t>(from));
+        begins_.push_back(words_);
+        words_ += words;
+        return place;
+    }
+    /// What was added since the last run is on the host now, in place of what was there.
+    void run(Work& work) {
+        auto const lists = static_cast<Index>(from_.size());
+        if (lists == 1) {
+            answers_ = fetch(work, reinterpret_cast<Index const*>(from_[0]), words_);
+        } else if (lists != 0) {
+            WorkList<std::uintptr_t, Work> const from(work, std::span<std::uintptr_t const>(from_));
+            WorkList<Index, Work> const begins(work, std::span<Index const>(begins_));
+            WorkList<Index, Work> const to(work, words_);
+            for_each_index(work, "gather words", words_, GatherWords{from.data(), begins.data(), lists, to.data()});
+            answers_ = to.host(work);
+        }
+        from_.clear();
+        begins_.clear();
+        words_ = 0;
+    }
+    [[nodiscard]] Index operator[](std::size_t place) const noexcept { return answers_[place]; }
+    [[nodiscard]] std::span<Index const> list(std::size_t place, Index words) const noexcept {
+        return std::span(answers_).subspan(place, static_cast<std::size_t>(words));
+    }
+    void read(std::size_t place, void* to, std::size_t bytes) const noexcept {
+        std::memcpy(to, answers_.data() + place, bytes);
+    }
+
+private:
+    std::vector<std::uintptr_t> from_;
+    std::vector<Index> begins_;
+    Index words_ = 0;
+    std::vector<Index> answers_;
+};
 
 }  // namespace reshard::inline v0::detail

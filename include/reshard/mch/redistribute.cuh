@@ -10,7 +10,7 @@
 ///     apply_row_moves_on_device(changes[0].moves(), current, rows, comm);
 ///
 /// What the host sees are counts, reports of faults, and where runs of ids begin: a few words a table and pair of
-/// ranks.
+/// ranks, of all tables at once. It waits for the device seven times at most.
 #pragma once
 
 #include <reshard/cuda/device_work.cuh>

@@ -48,29 +48,27 @@ public:
     };
     class Partition {
     public:
-        Partition(Index entries, Index destinations)
-            : inner_(std::make_shared<HostWork::Partition>(entries, destinations, ThreadOrder::shuffled)) {}
+        Partition(HostWork const& host, Index entries, Index destinations)
+            : inner_(std::make_shared<HostWork::Partition>(host.partition(entries, destinations))),
+              words_(PartitionReport::words(destinations)) {}
         template <class Rule, class Columns>
         void count(StreamWork& work, Rule const& rule, Columns const& columns) {
             work.later([inner = inner_, rule, columns](HostWork& host) { inner->count(host, rule, columns); });
         }
-        [[nodiscard]] std::vector<Index> report(StreamWork& work) const {
-            work.wait();
-            return inner_->report(work.inner_);
-        }
+        [[nodiscard]] Index const* report_words() const noexcept { return inner_->report_words(); }
         template <class Rule, class Columns>
         void scatter(StreamWork& work, Rule const& rule, Columns const& columns, std::span<std::byte> packed,
                      PartitionReport const& report) const {
             if (static_cast<Index>(packed.size()) != report.packed_bytes()) throw std::runtime_error("packed");
-            std::vector<Index> const words = inner_->report(work.inner_);
-            work.later([inner = inner_, rule, columns, packed, words](HostWork& host) {
-                auto const ranks = static_cast<Index>(words.size() - 4) / 3;
-                inner->scatter(host, rule, columns, packed, PartitionReport(words, ranks));
+            work.later([inner = inner_, rule, columns, packed, words = words_](HostWork& host) {
+                std::span<Index const> const found(inner->report_words(), static_cast<std::size_t>(words));
+                inner->scatter(host, rule, columns, packed, PartitionReport(found, (words - 4) / 3));
             });
         }
 
     private:
         std::shared_ptr<HostWork::Partition> inner_;
+        Index words_;
     };
 
     StreamWork(HostDevice& device, cudaStream_t stream) : inner_(device), stream_(stream) {}
@@ -109,7 +107,9 @@ public:
               detail::SortBits bits) {
         later([=](HostWork& host) { host.sort(keys, sorted, values, order, count, bits); });
     }
-    [[nodiscard]] Partition partition(Index entries, Index destinations) const { return {entries, destinations}; }
+    [[nodiscard]] Partition partition(Index entries, Index destinations) const {
+        return {inner_, entries, destinations};
+    }
     void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
         inner_.check(who, what, memory, bytes, alignment);
     }
@@ -148,6 +148,7 @@ void check_mch_on_streams(int count, Run const& run) {
         Result result{scene.loaded, std::vector<Change>(scene.loaded.size()), std::vector<RankEnd>(table.parts())};
         std::vector<std::vector<Index>> rows(table.parts());
         HostDevice device;
+        device.order = ThreadOrder::shuffled;
         for (std::size_t r = 0; r < table.parts(); ++r) {
             for (Ids const* column : {&result.shards[r].raw, &result.shards[r].slots, &result.shards[r].segments,
                                       &result.shards[r].iteration}) {

@@ -47,6 +47,7 @@ void take_all() {
     take(&split_kernel<BySlot<EvenSlots>>);
     take(&tile_kernel<MergeState, MergeShared, MergeRound>);
     take_each<MergeSearch>();
+    take_each<GatherWords>();
     take(&tile_kernel<NoState, MchInspectShared, MchInspect>);
     take_each<MchFindRepeats>();
     take_each<MchMarkSlots>();

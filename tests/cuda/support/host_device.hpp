@@ -36,6 +36,7 @@ public:
 
     ThreadOrder order = ThreadOrder::up;
     std::atomic<Index> downloaded{0};  ///< bytes
+    std::atomic<Index> downloads{0};   ///< each of which waits for the device
     std::atomic<Index> allocations{0};
     Index refused_from = INT64_MAX;  ///< the first allocation that fails
 

@@ -58,21 +58,29 @@ public:
 
     class Partition {
     public:
-        Partition(Index entries, Index destinations, ThreadOrder order)
-            : entries_(entries), destinations_(static_cast<int>(destinations)), order_(order) {}
+        Partition(HostDevice& device, Index entries, Index destinations)
+            : entries_(entries),
+              destinations_(static_cast<int>(destinations)),
+              order_(device.order),
+              report_(device, 8 * PartitionReport::words(destinations)) {}
         template <class Rule, class Columns>
         void count(BasicHostWork&, Rule const& rule, Columns const& columns) {
             bool const sorts = destinations_ > detail::tile_destinations;
             EmulatedPartition memory(entries_, destinations_, sorts ? 1 : 8 * detail::block_threads);
             Blocks run{order_};
             packed_ = sorts ? emulate_sort(run, memory, rule, columns) : emulate_tiles<8>(run, memory, rule, columns);
+            std::vector<Index> words;
             for (auto const* list : {&memory.counts, &memory.begins, &memory.blocks}) {
-                words_.insert(words_.end(), list->begin(), list->end());
+                words.insert(words.end(), list->begin(), list->end());
             }
-            words_.push_back(static_cast<Index>(memory.faults.out_of_range));
-            words_.push_back(static_cast<Index>(memory.faults.first));
+            words.push_back(static_cast<Index>(memory.faults.out_of_range));
+            words.push_back(static_cast<Index>(memory.faults.first));
+            std::memcpy(report_.data(), words.data(), 8 * words.size());
+            HostDevice::filled(report_.data(), 8 * static_cast<Index>(words.size()));
         }
-        [[nodiscard]] std::vector<Index> report(BasicHostWork&) const { return words_; }
+        [[nodiscard]] Index const* report_words() const noexcept {
+            return reinterpret_cast<Index const*>(report_.data());
+        }
         template <class Rule, class Columns>
         void scatter(BasicHostWork&, Rule const&, Columns const&, std::span<std::byte> packed,
                      PartitionReport const& report) const {
@@ -88,7 +96,7 @@ public:
         int destinations_;
         ThreadOrder order_;
         Bytes packed_;
-        std::vector<Index> words_;
+        Memory report_;
     };
 
     explicit BasicHostWork(HostDevice& device) : device_(&device) {}
@@ -117,6 +125,7 @@ public:
         own(from, bytes);
         if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
         device_->downloaded += bytes;
+        ++device_->downloads;
     }
     void wait() {}
 
@@ -159,7 +168,7 @@ public:
         HostDevice::filled(order, 4 * count);
     }
     [[nodiscard]] Partition partition(Index entries, Index destinations) const {
-        return Partition(entries, destinations, device_->order);
+        return Partition(*device_, entries, destinations);
     }
     void check(char const* who, char const* what, void const* memory, Index bytes, Index alignment) const {
         if (bytes != 0 && reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(alignment) != 0) {

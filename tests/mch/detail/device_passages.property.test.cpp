@@ -19,6 +19,40 @@ using namespace reshard::test::reference;
 
 constexpr Id worlds[] = {1, 2, 3, 4, 6, 8};
 
+/// Makes one of eight things wrong with a shard, if there are entries.
+void spoil(Scene& scene, std::size_t kind, Random& random) {
+    auto const any = [&] {
+        return static_cast<std::size_t>(random.between(0, static_cast<Id>(scene.loaded.size()) - 1));
+    };
+    ShardBuffers& shard = scene.loaded[any()];
+    ShardBuffers const& other = scene.loaded[any()];
+    if (shard.raw.empty() || other.raw.empty()) return;
+    auto const at = [&](ShardBuffers const& of) {
+        return static_cast<std::size_t>(random.between(0, static_cast<Id>(of.raw.size()) - 1));
+    };
+    std::size_t const i = at(shard);
+    std::size_t const j = at(other);
+    auto const number = [&](std::string_view name, Id value) {
+        for (std::size_t c = 0; c < scene.table.columns.size(); ++c) {
+            if (scene.table.columns[c].name != name) continue;
+            std::memcpy(shard.metadata[c].data() + 8 * i, &value, 8);
+        }
+    };
+    switch (kind) {
+        case 0: shard.raw[i] = other.raw[j]; break;
+        case 1: shard.slots[i] = other.slots[j]; break;
+        case 2: shard.slots[i] = random.pick(Ids{-1, INT64_MIN, INT64_MAX, scene.table.offsets.back()}); break;
+        case 3: number("counts", random.pick(Ids{-1, INT64_MIN, INT64_MAX})); break;
+        case 4: number("last_access_iter", random.pick(Ids{-1, 2000, INT64_MAX})); break;
+        case 5: shard.iteration[0] = 1001; break;
+        case 6:
+            shard.raw.assign(shard.raw.size(), 0);
+            if (random.chance(50)) shard.slots.assign(shard.raw.size(), 0);
+            break;
+        default: std::swap(shard.slots[i], shard.slots[at(shard)]); break;
+    }
+}
+
 }  // namespace
 
 TEST_CASE("redistribute on devices: equals the oracle in all modes, orders of threads, sorted or merged") {
@@ -65,35 +99,8 @@ TEST_CASE(
         Scene scene = draw_scene(setup, random);
         std::size_t kind = 0;
         for (Id times = random.between(1, 2); times > 0; --times) {
-            auto const any = [&] { return static_cast<std::size_t>(random.between(0, setup.to - 1)); };
-            ShardBuffers& shard = scene.loaded[any()];
-            ShardBuffers const& other = scene.loaded[any()];
-            if (shard.raw.empty() || other.raw.empty()) continue;
-            auto const at = [&](ShardBuffers const& of) {
-                return static_cast<std::size_t>(random.between(0, static_cast<Id>(of.raw.size()) - 1));
-            };
-            std::size_t const i = at(shard);
-            std::size_t const j = at(other);
             kind = times == 1 ? seed % 8 : static_cast<std::size_t>(random.between(0, 7));  // few seeds have all
-            auto const number = [&](std::string_view name, Id value) {
-                for (std::size_t c = 0; c < scene.table.columns.size(); ++c) {
-                    if (scene.table.columns[c].name != name) continue;
-                    std::memcpy(shard.metadata[c].data() + 8 * i, &value, 8);
-                }
-            };
-            switch (kind) {
-                case 0: shard.raw[i] = other.raw[j]; break;
-                case 1: shard.slots[i] = other.slots[j]; break;
-                case 2: shard.slots[i] = random.pick(Ids{-1, INT64_MIN, INT64_MAX, setup.slots}); break;
-                case 3: number("counts", random.pick(Ids{-1, INT64_MIN, INT64_MAX})); break;
-                case 4: number("last_access_iter", random.pick(Ids{-1, 2000, INT64_MAX})); break;
-                case 5: shard.iteration[0] = 1001; break;
-                case 6:
-                    shard.raw.assign(shard.raw.size(), 0);
-                    if (random.chance(50)) shard.slots.assign(shard.raw.size(), 0);
-                    break;
-                default: std::swap(shard.slots[i], shard.slots[at(shard)]); break;
-            }
+            spoil(scene, kind, random);
         }
         Mode const mode = modes[random.between(0, 2)];
         bool const accept_strays = random.chance(70);
@@ -166,8 +173,10 @@ TEST_CASE("redistribute on devices: many tables in one message a pair of ranks; 
                                   library_state(table, results[t].shards[r])});
                 tables.back().saved.name = tables.back().current.name = concat("table ", t);
             }
+            if (r == 0) device.downloads = 0;
             auto changes = reshard::detail::redistribute_with(work, std::span<MchTransition const>(tables), comm,
                                                               library_options(mode), ReceiveOrder::automatic);
+            if (r == 0) CHECK(device.downloads <= most_downloads);
             for (std::size_t t = 0; t < scenes.size(); ++t) results[t].changes[r] = change_of(changes.at(t).on_host());
         });
         CAPTURE(seed);
@@ -181,6 +190,71 @@ TEST_CASE("redistribute on devices: many tables in one message a pair of ranks; 
             CHECK(difference(scenes[t].table, results[t], expected) == "");
         }
     }
+}
+
+TEST_CASE("redistribute on devices: of many tables that are wrong the host's first is named, and nothing is written") {
+    int refused = 0;
+    int beside = 0;  // where a later table is wrong as well
+    for (std::uint64_t seed : seeds(200)) {
+        Random random(seed);
+        Id const to = random.between(1, 3);
+        Mode const mode = modes[random.between(0, 2)];
+        MchOptions options = library_options(mode);
+        options.accept_strays = random.chance(70);
+        std::vector<Scene> scenes;
+        int spoilt = 0;
+        for (Id count = random.between(2, 4); count > 0; --count) {
+            Setup setup;
+            setup.from = random.between(1, 3);
+            setup.to = to;
+            setup.slots = random.between(4, 60);
+            setup.fill = random.pick(std::vector<Fill>{Fill::half, Fill::all_but_one, Fill::all});
+            setup.kind = IdKind::hash63;
+            setup.columns = 2;
+            scenes.push_back(draw_scene(setup, random));
+            if (random.chance(40)) continue;
+            spoil(scenes.back(), static_cast<std::size_t>(random.between(0, 7)), random);
+            ++spoilt;
+        }
+        auto const carry = [&](std::vector<std::vector<ShardBuffers>>& shards, auto const& redistribute) {
+            return ReplayWorld(static_cast<int>(to)).run([&](ReplayCommunicator& comm) {
+                std::vector<MchTransition> tables;
+                for (std::size_t t = 0; t < scenes.size(); ++t) {
+                    Table const& table = scenes[t].table;
+                    tables.push_back({library_table(table, table.saved_offsets, scenes[t].saved_buckets),
+                                      library_table(table, table.offsets, table.buckets),
+                                      library_state(table, shards[t][static_cast<std::size_t>(comm.rank())])});
+                    tables.back().saved.name = tables.back().current.name = concat("table ", t);
+                }
+                redistribute(std::span<MchTransition const>(tables), comm);
+            });
+        };
+        std::vector<std::vector<ShardBuffers>> loaded;
+        for (Scene const& scene : scenes) loaded.push_back(scene.loaded);
+        auto on_host = loaded;
+        auto const expected = carry(on_host, [&](auto tables, ReplayCommunicator& comm) {
+            static_cast<void>(reshard::redistribute(tables, comm, options));
+        });
+        auto on_device = loaded;
+        HostDevice device;
+        device.order = ThreadOrder::shuffled;
+        for (auto const& shards : on_device)
+            for (ShardBuffers const& shard : shards) claim(device, shard);
+        auto const ends = carry(on_device, [&](auto tables, ReplayCommunicator& replay) {
+            OnDevice comm(replay, device);
+            HostWork work(device);
+            static_cast<void>(reshard::detail::redistribute_with(work, tables, comm, options, ReceiveOrder::automatic));
+        });
+        CAPTURE(seed);
+        for (std::size_t r = 0; r < ends.size(); ++r) CHECK(ends[r].message == expected[r].message);
+        CHECK((on_device == on_host));
+        bool const fails = !ends[0].message.empty();
+        CHECK((on_device == loaded || !fails));
+        refused += fails ? 1 : 0;
+        beside += fails && spoilt > 1 ? 1 : 0;
+    }
+    CHECK(refused > test::of_seeds(100));
+    CHECK(beside > test::of_seeds(50));
 }
 
 TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is the same error on every rank") {

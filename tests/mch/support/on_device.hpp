@@ -27,7 +27,12 @@ inline void claim(HostDevice& device, ShardBuffers const& shard) {
 struct DeviceRun {
     Result result;
     Index downloaded = 0;
+    Index downloads = 0;
 };
+
+/// How often the host waits for the device, whatever the number of tables: counts, headers, what came, where runs
+/// begin, its order, slots.
+inline constexpr Index most_downloads = 6;
 
 template <class Work = HostWork>
 DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadOrder threads,
@@ -47,12 +52,13 @@ DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadO
     result.ends = ReplayWorld(static_cast<int>(table.parts())).run([&](ReplayCommunicator& replay) {
         OnDevice comm(replay, device);
         auto const r = static_cast<std::size_t>(comm.rank());
-        if (r == 0) device.downloaded = 0;  // ranks run anew: what the last time took counts
+        if (r == 0) device.downloaded = device.downloads = 0;  // ranks run anew: what the last time took counts
         MchState const state = library_state(table, result.shards[r]);
         MchTransition const one{saved, current, state};
         Work work(device);
         auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, options, how);
         if (r == 0) run.downloaded = device.downloaded;
+        if (r == 0) run.downloads = device.downloads;
         MchChange const change = changes[0].on_host();
         CHECK(change.moves.size() == changes[0].moves().size());
         CHECK(change.evicted.size() == changes[0].evicted().size());
@@ -80,6 +86,7 @@ std::string check_on_device(Scene const& scene, Mode mode, ReceiveOrder how, Thr
     if (bytes != ranks * (ranks - 1) * 16 + expected.bytes) return "bytes are not headers and entries";
     // Reports and headers; of a run of ids where it begins.
     if (run.downloaded > 1500 + 100 * ranks + 4 * reshard::detail::most_descents) return "columns went to the host";
+    if (run.downloads > most_downloads) return "the host waited too often for the device";
     return {};
 }
 

@@ -3,7 +3,8 @@
 /// \brief  Entries that arrive at a shard on a device: put in order, given slots, written once all ranks have agreed.
 /// \depends mch/detail/{arrival,device_change,device_kernels}, cuda/merge_runs.
 ///
-/// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors.
+/// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors. A step asks the
+/// device what the next has to know, so that the host waits once for all tables.
 #pragma once
 
 #include <reshard/cuda/merge_runs.hpp>
@@ -62,19 +63,73 @@ public:
     /// Ids of the shard to be, ascending.
     [[nodiscard]] Index const* ids() const noexcept { return ids_.data(); }
 
-    /// Works out the shard, and lists what becomes of the entries. Throws as MchIncoming::arrange(). Nothing of the
-    /// caller's is written.
-    void arrange(Work& work, MchMode mode, ReceiveOrder how, MchDeviceLists<Work>& change) {
-        bool const may_move = mode == MchMode::route;
+    // Steps that work out the shard, and list what becomes of the entries. They throw as MchIncoming::arrange().
+    // Nothing of the caller's is written.
+
+    /// Looks at what came.
+    void inspect(Work& work, bool may_move, Fetches<Work>& asked) {
         found_ = List<MchFindings>(work, 1);
+        ids_ = List<Index>(work, entries_);
+        descents_ = List<std::uint32_t>(work, most_descents);
         reset(work);
-        order(work, how);
+        if (entries_ != 0) {
+            MchInspect const inspect{received_,   counts_,          access_,       iteration_,
+                                     ids_.data(), descents_.data(), most_descents, found_.data()};
+            work.template tiles<NoState, MchInspectShared>("inspect", inspect.tiles(), inspect);
+        }
+        checks_slots_ = !may_move && entries_ >= shard_.entries;  // what is evicted would not be looked at
+        if (checks_slots_) find_faulty_slots(work);
+        ask(asked);
+    }
+    /// Decides how ids are put in order.
+    void choose_order(Work& work, ReceiveOrder how, Fetches<Work>& asked) {
+        see(asked);
+        if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", access_);
+        if (seen_.negative != none) refuse_entry(work, seen_.negative, "has count", counts_);
+        bits_ = sort_bits(seen_.ids_or, seen_.ids_and);
+        descents_.shorten(static_cast<Index>(seen_.descents));
+        runs_ = descents_.size() + static_cast<Index>(blocks_.size());
+        merges_ = descents_.size() <= most_descents && prefers_merge(how, runs_, bits_.end - bits_.begin);
+        if (merges_ && descents_.size() != 0) descents_at_ = asked.add(descents_.data(), ceil_div(descents_.size(), 2));
+    }
+    void order(Work& work, Fetches<Work>& asked) {
+        if (entries_ != 0) {
+            List<Index> sorted(work, entries_);
+            List<std::uint32_t> arrivals(work, entries_);
+            order_ = List<std::uint32_t>(work, entries_);
+            if (!merges_ || runs_ == 1) {
+                for_each_index(work, "arrivals", entries_, MchListArrivals{arrivals.data()});
+            }
+            bool there = true;
+            if (merges_) {
+                there = merge_runs(work, begins_of_runs(asked), {ids_.data(), arrivals.data()},
+                                   {sorted.data(), order_.data()});
+            } else {
+                work.sort(ids_.data(), sorted.data(), arrivals.data(), order_.data(), entries_, bits_);
+            }
+            there ? std::swap(ids_, sorted) : std::swap(order_, arrivals);
+            for_each_index(work, "repeats", entries_, MchFindRepeats{ids_.data(), found_.data()});
+        }
+        descents_ = {};
+        ask(asked);
+    }
+    /// Sends away what does not fit, marks the slots that are kept.
+    void place(Work& work, Fetches<Work>& asked, MchDeviceLists<Work>& change) {
+        see(asked);
+        if (seen_.repeats != 0) {
+            refuse_repeated_ids(*table_, static_cast<Index>(seen_.repeats), shard_.range(),
+                                fetch(work, ids_.data() + seen_.first_repeat));
+        }
         largest_count_ = static_cast<Index>(seen_.largest_count);
         change.numbers.unpinned = static_cast<Index>(seen_.pinned);
-        if (!may_move && entries_ >= shard_.entries) check_slots(work);  // what is evicted would not be looked at
+        if (checks_slots_ && seen_.faulty_slots != 0) refuse_slots(work);
         kept_ = entries_;
         evict(work, change.evicted);
-        if (shard_.entries != 0) give_slots(work, may_move, change.moves);
+        if (shard_.entries != 0) mark_slots(work, asked);
+    }
+    /// Gives the others a slot.
+    void give(Work& work, bool may_move, Fetches<Work> const& asked, List<MchRowMove>& moves) {
+        if (shard_.entries != 0) give_slots(work, may_move, asked, moves);
     }
 
     /// Writes the shard. \pre all ranks have agreed.
@@ -103,51 +158,26 @@ private:
         work.upload(found_.data(), &seen_, static_cast<Index>(sizeof(seen_)));
     }
     void look(Work& work) { work.download(&seen_, found_.data(), static_cast<Index>(sizeof(seen_))); }
+    /// The same for all tables at once.
+    void ask(Fetches<Work>& asked) { found_at_ = asked.add(found_.data(), sizeof(MchFindings) / 8); }
+    void see(Fetches<Work> const& asked) { asked.read(found_at_, &seen_, sizeof(seen_)); }
 
-    // ---- Order ---------------------------------------------------------------------------------------------------
-
-    void order(Work& work, ReceiveOrder how) {
-        List<Index> ids(work, entries_);
-        List<std::uint32_t> arrivals(work, entries_);
-        List<std::uint32_t> descents(work, most_descents);
-        ids_ = List<Index>(work, entries_);
-        order_ = List<std::uint32_t>(work, entries_);
-        if (entries_ == 0) return;
-        MchInspect const inspect{received_,  counts_,         access_,       iteration_,
-                                 ids.data(), descents.data(), most_descents, found_.data()};
-        work.template tiles<NoState, MchInspectShared>("inspect", inspect.tiles(), inspect);
-        look(work);
-        if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", access_);
-        if (seen_.negative != none) refuse_entry(work, seen_.negative, "has count", counts_);
-        SortBits const bits = sort_bits(seen_.ids_or, seen_.ids_and);
-        auto const listed = static_cast<Index>(seen_.descents);
-        Index const runs = listed + static_cast<Index>(blocks_.size());
-        bool const merges = listed <= most_descents && prefers_merge(how, runs, bits.end - bits.begin);
-        if (!merges || runs == 1) for_each_index(work, "arrivals", entries_, MchListArrivals{arrivals.data()});
-        if (merges) {
-            descents.shorten(listed);
-            std::vector<Index> begins{entries_};
-            for (std::uint32_t at : descents.host(work)) begins.push_back(static_cast<Index>(at));
-            Index arrival = 0;
-            for (MchBlock const& block : blocks_) {
-                begins.push_back(arrival);
-                arrival += block.entries;
-            }
-            std::sort(begins.begin(), begins.end());
-            bool const there =
-                merge_runs(work, std::move(begins), {ids.data(), arrivals.data()}, {ids_.data(), order_.data()});
-            if (!there) {
-                std::swap(ids_, ids);
-                std::swap(order_, arrivals);
-            }
-        } else {
-            work.sort(ids.data(), ids_.data(), arrivals.data(), order_.data(), entries_, bits);
+    /// Where runs begin, and where the last ends: those of blocks, and those that begin inside a block.
+    [[nodiscard]] std::vector<Index> begins_of_runs(Fetches<Work> const& asked) const {
+        std::vector<Index> begins{entries_};
+        Index const inside = descents_.size();
+        if (inside != 0) {
+            std::vector<std::uint32_t> at(static_cast<std::size_t>(inside));
+            asked.read(descents_at_, at.data(), 4 * at.size());
+            begins.insert(begins.end(), at.begin(), at.end());
         }
-        for_each_index(work, "repeats", entries_, MchFindRepeats{ids_.data(), found_.data()});
-        look(work);
-        if (seen_.repeats == 0) return;
-        refuse_repeated_ids(*table_, static_cast<Index>(seen_.repeats), shard_.range(),
-                            fetch(work, ids_.data() + seen_.first_repeat));
+        Index arrival = 0;
+        for (MchBlock const& block : blocks_) {
+            begins.push_back(arrival);
+            arrival += block.entries;
+        }
+        std::sort(begins.begin(), begins.end());
+        return begins;
     }
 
     // ---- Eviction ------------------------------------------------------------------------------------------------
@@ -189,34 +219,44 @@ private:
 
     /// Its own where it can keep it, else the lowest free one; the last slot is the row of misses. \pre there are
     /// slots.
-    void give_slots(Work& work, bool may_move, List<MchRowMove>& moves) {
-        Index const z = shard_.entries;
-        MchFreeSlots among{shard_.offset, z - 1};
-        List<std::uint32_t> taken(work, among.words());
+    void mark_slots(Work& work, Fetches<Work>& asked) {
         List<std::uint32_t> moved(work, kept_ + 1);
+        taken_ = List<std::uint32_t>(work, free_slots().words());
         moved_before_ = List<Index>(work, kept_ + 1);
-        work.fill(taken.data(), 0, taken.bytes());
+        work.fill(taken_.data(), 0, taken_.bytes());
         reset(work);
-        for_each_index(
-            work, "slots", kept_ + 1,
-            MchMarkSlots{received_, order_.data(), kept_, shard_.offset, z, taken.data(), moved.data(), found_.data()});
+        for_each_index(work, "slots", kept_ + 1,
+                       MchMarkSlots{received_, order_.data(), kept_, shard_.offset, shard_.entries, taken_.data(),
+                                    moved.data(), found_.data()});
         work.sum(moved.data(), moved_before_.data(), kept_ + 1);
-        Index const homeless = fetch(work, moved_before_.data() + kept_);
-        look(work);
+        ask(asked);
+        homeless_at_ = asked.add(moved_before_.data() + kept_);
+    }
+    [[nodiscard]] MchFreeSlots free_slots() const noexcept { return {shard_.offset, shard_.entries - 1}; }
+    void give_slots(Work& work, bool may_move, Fetches<Work> const& asked, List<MchRowMove>& moves) {
+        Index const z = shard_.entries;
+        see(asked);
+        Index const homeless = asked[homeless_at_];
         auto const on_reserved = static_cast<Index>(seen_.on_reserved);
         if (seen_.faulty_slots != 0) find_twice(work);
         if (on_reserved > 1) refuse_slot_twice(*table_, shard_.offset + z - 1);
-        if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
+        if (!may_move && homeless != on_reserved) {  // one is not of the shard
+            reset(work);
+            find_faulty_slots(work);
+            refuse_slots(work);
+        }
 
+        MchFreeSlots among = free_slots();
         List<std::uint32_t> free_of_word(work, among.words() + 1);
         List<Index> free_before(work, free_of_word.size());
-        among.taken = taken.data();
+        among.taken = taken_.data();
         among.free = free_of_word.data();
         among.free_before = free_before.data();
         for_each_index(work, "free slots", free_of_word.size(), MchCountFree{among});
         work.sum(among.free, free_before.data(), free_of_word.size());
         free_ = List<Index>(work, z - (kept_ - homeless));
         for_each_index(work, "free slots", free_of_word.size(), MchListFree{among, free_.data()});
+        taken_ = {};
         moves = List<MchRowMove>(work, homeless);
         giving_ = {received_,    order_.data(), kept_,       homeless, moved_before_.data(),
                    free_.data(), nullptr,       moves.data()};
@@ -229,16 +269,14 @@ private:
         refuse_slot_twice(*table_, word(work, 1, arrival));
     }
     /// Where slots stay: all arrive at their owner, none twice.
-    void check_slots(Work& work) {
-        Index const z = shard_.entries;
-        List<std::uint32_t> taken(work, ceil_div(z, 32));
+    void find_faulty_slots(Work& work) {
+        List<std::uint32_t> taken(work, ceil_div(shard_.entries, 32));
         work.fill(taken.data(), 0, taken.bytes());
-        reset(work);
         for_each_index(work, "slots", entries_,
-                       MchCheckSlots{received_, shard_.offset, z, taken.data(), found_.data()});
-        look(work);
-        if (seen_.faulty_slots == 0) return;
-        sort_slots(work, nullptr, entries_, shard_.offset + z, true);
+                       MchCheckSlots{received_, shard_.offset, shard_.entries, taken.data(), found_.data()});
+    }
+    [[noreturn]] void refuse_slots(Work& work) {
+        sort_slots(work, nullptr, entries_, shard_.offset + shard_.entries, true);
         Index const slot = word(work, 1, static_cast<Index>(seen_.first_fault));
         if (!shard_.range().contains(slot)) refuse_foreign_slot(*table_, slot, shard_.range());
         refuse_slot_twice(*table_, slot);
@@ -311,11 +349,20 @@ private:
     MchReceived received_;
     List<MchFindings> found_;
     MchFindings seen_;
-    List<Index> ids_;            ///< of what is kept, ascending
+    std::size_t found_at_ = 0;      ///< among what is asked, as the others
+    List<std::uint32_t> descents_;  ///< where runs begin inside a block
+    std::size_t descents_at_ = 0;
+    SortBits bits_;
+    Index runs_ = 0;
+    bool merges_ = false;
+    bool checks_slots_ = false;
+    List<Index> ids_;            ///< as they came; then of what is kept, ascending
     List<std::uint32_t> order_;  ///< their arrivals
-    List<Index> moved_before_;   ///< entries of [0, kept_] that need another slot
-    List<Index> free_;           ///< slots
-    MchGiveSlots giving_;        ///< to the shard, by these
+    List<std::uint32_t> taken_;  ///< slots: a bit each
+    std::size_t homeless_at_ = 0;
+    List<Index> moved_before_;  ///< entries of [0, kept_] that need another slot
+    List<Index> free_;          ///< slots
+    MchGiveSlots giving_;       ///< to the shard, by these
 };
 
 }  // namespace reshard::inline v0::detail

@@ -20,16 +20,28 @@ class MchDevicePassage {
     using List = WorkList<T, Work>;
 
 public:
-    /// Counts what leaves. \pre `transition` outlives this. Throws what redistribute_on_device() documents.
-    MchDevicePassage(Work& work, MchTransition const& transition, MchOptions const& options, int rank)
-        : current_(&transition.current),
+    /// Counts what leaves. \pre `transition` outlives this. This and what follows throws what redistribute_on_device()
+    /// documents.
+    MchDevicePassage(Work& work, MchTransition const& transition, MchOptions const& options, int rank,
+                     Fetches<Work>& asked)
+        : saved_(&transition.saved),
+          current_(&transition.current),
           shard_(shard_of(transition.current, transition.state, rank)),
           part_(current_->slots.mesh().ordinal(rank)),
           current_offsets_(work, std::span<Index const>(transition.current.offsets())),
           router_(transition.current, current_offsets_.data()),
           arrivals_(transition.current, shard_) {
         check_columns(work, rank);
-        stays() ? find_reach(work) : count_leaving(work, transition, options);
+        stays() ? find_reach(work, asked) : count_leaving(work, options, asked);
+    }
+    /// Looks at what was counted.
+    void examine(Work& work, Fetches<Work> const& asked) {
+        if (stays()) {
+            lists_.numbers.live_before = lists_.numbers.live_after = asked[counts_at_];
+            lists_.numbers.unreachable = asked[counts_at_ + 1];
+        } else {
+            examine_leaving(work, asked);
+        }
     }
 
     /// The slots of a bucketed table are places, which a load by position keeps.
@@ -75,12 +87,18 @@ public:
             numbers.received += one.entries;
         }
     }
-    void arrange(Work& work, MchMode mode, ReceiveOrder order) {
-        arrivals_.arrange(work, mode, order, lists_);
+    [[nodiscard]] MchDeviceArrivals<Work>& arrivals() noexcept { return arrivals_; }
+    void place(Work& work, Fetches<Work>& asked) {
+        arrivals_.place(work, asked, lists_);
         lists_.numbers.live_after = arrivals_.kept();
         if (!counts_strays_) return;
-        lists_.numbers.unreachable =
-            count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part_});
+        counted_ = zeros(work, 1);
+        count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part_}, counted_.data());
+        counts_at_ = asked.add(counted_.data());
+    }
+    void give(Work& work, MchMode mode, Fetches<Work> const& asked) {
+        arrivals_.give(work, mode == MchMode::route, asked, lists_.moves);
+        if (counts_strays_) lists_.numbers.unreachable = asked[counts_at_];
     }
     void commit(Work& work) { arrivals_.commit(work); }
     [[nodiscard]] MchDeviceLists<Work> lists() noexcept { return std::move(lists_); }
@@ -108,31 +126,41 @@ private:
         check("the list of segments", shard_.segments, 8 * shard_.segment_count, 8);
         check("the current iteration", shard_.iteration, 8, 8);
     }
-    void count_leaving(Work& work, MchTransition const& transition, MchOptions const& options) {
-        std::vector<Index> const saved = transition.saved.offsets();
-        saved_offsets_ = List<Index>(work, std::span<Index const>(saved));
+    void count_leaving(Work& work, MchOptions const& options, Fetches<Work>& asked) {
+        saved_offsets_ = List<Index>(work, std::span<Index const>(saved_->offsets()));
         bool const by_slot = options.mode == MchMode::slot_owner;
         rule_ = {shard_.ids,
                  shard_.slots,
                  saved_offsets_.data(),
-                 static_cast<int>(saved.size()) - 1,
+                 static_cast<int>(saved_offsets_.size()) - 1,
                  shard_.offset,
                  empty_id(current_->layout),
                  router_,
                  by_slot,
                  by_slot && options.drop_unreachable,
                  current_->parts(),
-                 refuses_strays(options, transition.saved),
-                 Router(transition.saved, saved_offsets_.data())};
+                 refuses_strays(options, *saved_),
+                 Router(*saved_, saved_offsets_.data())};
         bool const all_reachable = !by_slot || options.drop_unreachable;
         counts_strays_ = !all_reachable;
-        partition_.emplace(work.partition(shard_.entries, current_->parts() + (rule_.drop_unreachable ? 1 : 0)));
+        partition_.emplace(work.partition(shard_.entries, destinations()));
         with_columns([&](auto const& columns) { partition_->count(work, rule_, columns); });
-        words_ = partition_->report(work);
-        if (shard_.iteration != nullptr) iteration_ = fetch(work, shard_.iteration);
-        if (never_loaded(work)) refuse_never_loaded(*current_, shard_.entries, shard_.offset);
-        Index const wrong = report().first_out_of_range();
+        report_at_ = asked.add(partition_->report_words(), PartitionReport::words(destinations()));
+        if (shard_.iteration != nullptr) iteration_at_ = asked.add(shard_.iteration);
+        if (shard_.entries < 2) return;
+        ends_at_ = asked.add(shard_.ids);
+        for (Index const* at : {shard_.ids + shard_.entries - 1, shard_.slots, shard_.slots + shard_.entries - 1}) {
+            asked.add(at);
+        }
+    }
+    void examine_leaving(Work& work, Fetches<Work> const& asked) {
+        auto const words = asked.list(report_at_, PartitionReport::words(destinations()));
+        words_.assign(words.begin(), words.end());
+        if (shard_.iteration != nullptr) iteration_ = asked[iteration_at_];
+        if (never_loaded(work, asked)) refuse_never_loaded(*current_, shard_.entries, shard_.offset);
         if (report().out_of_range() == 0) return;
+        Index const wrong = report().first_out_of_range();
+        std::vector<Index> const saved = saved_->offsets();
         auto const part_of = [&](Index at) { return part_at(saved.data(), rule_.saved_parts, at); };
         auto const from = static_cast<std::size_t>(part_of(shard_.offset + wrong));
         Index const id = fetch(work, shard_.ids + wrong);
@@ -142,9 +170,8 @@ private:
         List<Index> copy(work, shard_.entries);
         work.copy(copy.data(), shard_.ids, copy.bytes());
         std::vector<Index> const ids = copy.host(work);
-        refuse_stray(transition.saved, *current_, shard_.offset + wrong, id, static_cast<Index>(from),
-                     rule_.saved_router.part_of_id(id),
-                     fitting_hash_sizes(transition.saved, ids, shard_.offset, part_of));
+        refuse_stray(*saved_, *current_, shard_.offset + wrong, id, static_cast<Index>(from),
+                     rule_.saved_router.part_of_id(id), fitting_hash_sizes(*saved_, ids, shard_.offset, part_of));
     }
     /// Calls f(columns) with those of the shard: words, where all are.
     template <class F>
@@ -169,34 +196,39 @@ private:
         }
         f(columns);
     }
-    [[nodiscard]] PartitionReport report() const {
-        return PartitionReport(words_, current_->parts() + (rule_.drop_unreachable ? 1 : 0));
-    }
+    [[nodiscard]] Index destinations() const noexcept { return current_->parts() + (rule_.drop_unreachable ? 1 : 0); }
+    [[nodiscard]] PartitionReport report() const { return PartitionReport(words_, destinations()); }
     [[nodiscard]] std::byte* block(Index part) const {
         return packed_.data() + report().blocks()[static_cast<std::size_t>(part)];
     }
-    template <class Answer>
-    [[nodiscard]] static Index count(Work& work, Index entries, Answer const& answer) {
-        List<unsigned long long> total(work, 1);
-        work.fill(total.data(), 0, total.bytes());
-        count_indices(work, "count", CountIndices<Answer>{entries, answer, total.data()});
-        return static_cast<Index>(fetch(work, total.data()));
+    using Count = unsigned long long;
+    [[nodiscard]] static List<Count> zeros(Work& work, Index count) {
+        List<Count> list(work, count);
+        work.fill(list.data(), 0, list.bytes());
+        return list;
     }
-    void find_reach(Work& work) {
+    template <class Answer>
+    static void count(Work& work, Index entries, Answer const& answer, Count* total) {
+        count_indices(work, "count", CountIndices<Answer>{entries, answer, total});
+    }
+    void find_reach(Work& work, Fetches<Work>& asked) {
         Index const empty = empty_id(current_->layout);
-        MchChange& numbers = lists_.numbers;
-        numbers.live_before = numbers.live_after = count(work, shard_.entries, MchIsLive{shard_.ids, empty});
-        numbers.unreachable = count(work, shard_.entries, MchIsStray{shard_.ids, empty, router_, part_});
+        counted_ = zeros(work, 2);
+        count(work, shard_.entries, MchIsLive{shard_.ids, empty}, counted_.data());
+        count(work, shard_.entries, MchIsStray{shard_.ids, empty, router_, part_}, counted_.data() + 1);
+        counts_at_ = asked.add(counted_.data(), 2);
     }
     /// Looks at all only where the first and the last would be zeros.
-    [[nodiscard]] bool never_loaded(Work& work) const {
+    [[nodiscard]] bool never_loaded(Work& work, Fetches<Work> const& asked) const {
         if (shard_.entries < 2) return false;
-        for (Index const* column : {shard_.ids, shard_.slots}) {
-            if (fetch(work, column) != 0 || fetch(work, column + shard_.entries - 1) != 0) return false;
-        }
-        return count(work, shard_.entries, MchIsFilled{shard_.ids, shard_.slots}) == 0;
+        for (Index word : asked.list(ends_at_, 4))
+            if (word != 0) return false;
+        List<Count> const filled = zeros(work, 1);
+        count(work, shard_.entries, MchIsFilled{shard_.ids, shard_.slots}, filled.data());
+        return fetch(work, filled.data()) == 0;
     }
 
+    MchTable const* saved_;
     MchTable const* current_;
     MchShard shard_;
     Index part_;  ///< of the mesh, -1 outside
@@ -207,10 +239,118 @@ private:
     MchLeavingRule rule_;
     bool counts_strays_ = false;
     std::optional<typename Work::Partition> partition_;
-    std::vector<Index> words_;  ///< its report
+    std::vector<Index> words_;   ///< its report
+    List<Count> counted_;        ///< ids, and those of them that are strays; or these alone
+    std::size_t report_at_ = 0;  ///< among what is asked, as the others
+    std::size_t iteration_at_ = 0;
+    std::size_t ends_at_ = 0;
+    std::size_t counts_at_ = 0;
     Index iteration_ = 0;
     List<std::byte> packed_;
     MchDeviceLists<Work> lists_;
+};
+
+/// The tables of a call, step by step: what a step asks of the device is answered for all tables at once, before the
+/// next. Of tables with faults the first is named, as where one is gone through after the other.
+template <class Work>
+class MchDevicePassages {
+public:
+    /// Throws, as what follows does, what redistribute_on_device() documents.
+    void begin(Work& work, std::span<MchTransition const> tables, MchOptions const& options, int rank, int ranks) {
+        list_.reserve(tables.size());
+        each(tables.size(), [&](std::size_t t) {
+            check_transition(tables, t, ranks);
+            list_.emplace_back(work, tables[t], options, rank, asked_);
+        });
+        asked_.run(work);
+        each([&](MchDevicePassage<Work>& one) { one.examine(work, asked_); });
+        refuse();
+    }
+    /// What rank r is to hear, a header a table.
+    [[nodiscard]] std::vector<MchArrival> headers(std::size_t ranks) const {
+        std::vector<MchArrival> result(ranks * list_.size());
+        for (std::size_t t = 0; t < list_.size(); ++t) {
+            MchDevicePassage<Work> const& one = list_[t];
+            for (std::size_t r = 0; r < ranks; ++r) result[r * list_.size() + t].iteration = one.iteration();
+            for (Index part = 0; !one.stays() && part < one.current().parts(); ++part) {
+                auto const r = static_cast<std::size_t>(one.current().slots.mesh().rank_at(part));
+                result[r * list_.size() + t].entries = one.entries_for(part);
+            }
+        }
+        return result;
+    }
+    /// Packs what leaves, makes room for what comes.
+    void pack(Work& work, std::span<MchArrival const> arrivals, int rank, int ranks) {
+        for (std::size_t t = 0; t < list_.size(); ++t) {
+            if (list_[t].stays()) continue;
+            list_[t].pack(work, rank, ranks, [&](int r) -> MchArrival const& {
+                return arrivals[static_cast<std::size_t>(r) * list_.size() + t];
+            });
+        }
+    }
+    /// All tables in one message per pair of ranks.
+    void list_transfers(int rank, std::vector<Send>& sends, std::vector<Receive>& receives) {
+        for (MchDevicePassage<Work>& one : list_) {
+            if (!one.stays()) one.list_transfers(rank, sends, receives);
+        }
+        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
+        std::stable_sort(sends.begin(), sends.end(), by_peer);
+        std::stable_sort(receives.begin(), receives.end(), by_peer);
+    }
+    void arrange(Work& work, MchMode mode, ReceiveOrder how) {
+        bool const may_move = mode == MchMode::route;
+        moving([&](auto& one) { one.arrivals().inspect(work, may_move, asked_); });
+        asked_.run(work);
+        moving([&](auto& one) { one.arrivals().choose_order(work, how, asked_); });
+        asked_.run(work);
+        moving([&](auto& one) { one.arrivals().order(work, asked_); });
+        asked_.run(work);
+        moving([&](auto& one) { one.place(work, asked_); });
+        asked_.run(work);
+        moving([&](auto& one) { one.give(work, mode, asked_); });
+        refuse();
+        work.wait();
+        result_.reserve(list_.size());
+    }
+    /// Writes the shards. \pre all ranks have agreed.
+    [[nodiscard]] std::vector<BasicMchDeviceChange<Work>> commit(Work& work) {
+        for (MchDevicePassage<Work>& one : list_) {
+            if (!one.stays()) one.commit(work);
+            result_.emplace_back(work, one.lists());
+        }
+        return std::move(result_);
+    }
+
+private:
+    /// Calls body(t) for t of [0, count), but for those from the first on that has been found wrong.
+    template <class Body>
+    void each(std::size_t count, Body&& body) {
+        for (std::size_t t = 0; t < smaller(count, good_); ++t) {
+            Verdict found = verdict_of([&] { body(t); });
+            if (found.ok()) continue;
+            good_ = t;
+            wrong_ = std::move(found);
+        }
+    }
+    template <class Body>
+    void each(Body&& body) {
+        each(list_.size(), [&](std::size_t t) { body(list_[t]); });
+    }
+    template <class Body>
+    void moving(Body&& body) {
+        each([&](MchDevicePassage<Work>& one) {
+            if (!one.stays()) body(one);
+        });
+    }
+    void refuse() {
+        if (!wrong_.ok()) raise(wrong_.code, std::move(wrong_.reason));
+    }
+
+    std::vector<MchDevicePassage<Work>> list_;
+    std::vector<BasicMchDeviceChange<Work>> result_;
+    Fetches<Work> asked_;
+    std::size_t good_ = SIZE_MAX;  ///< tables
+    Verdict wrong_;                ///< of the one behind them
 };
 
 /// redistribute_on_device() (mch/redistribute.cuh) over a Work whose memory the communicator moves.
@@ -227,28 +367,15 @@ std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<
         reshard::digest(digest, one.saved);
         reshard::digest(digest, one.current);
     }
-    std::vector<MchDevicePassage<Work>> passages;
-    std::vector<BasicMchDeviceChange<Work>> result;
+    MchDevicePassages<Work> passages;
     std::vector<MchArrival> headers;
     WorkList<MchArrival, Work> to;
     WorkList<MchArrival, Work> from;
     std::vector<Send> sends;
     std::vector<Receive> receives;
     agree_after(comm, digest.value(), [&] {
-        headers.resize(static_cast<std::size_t>(ranks) * tables.size());
-        passages.reserve(tables.size());
-        result.reserve(tables.size());
-        for (std::size_t t = 0; t < tables.size(); ++t) {
-            check_transition(tables, t, ranks);
-            auto const& one = passages.emplace_back(work, tables[t], options, rank);
-            for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
-                headers[r * tables.size() + t].iteration = one.iteration();
-            }
-            for (Index part = 0; !one.stays() && part < one.current().parts(); ++part) {
-                auto const r = static_cast<std::size_t>(one.current().slots.mesh().rank_at(part));
-                headers[r * tables.size() + t].entries = one.entries_for(part);
-            }
-        }
+        passages.begin(work, tables, options, rank, ranks);
+        headers = passages.headers(static_cast<std::size_t>(ranks));
         if (ranks == 1) return;
         to = WorkList<MchArrival, Work>(work, std::span<MchArrival const>(headers));
         from = WorkList<MchArrival, Work>(work, to.size());
@@ -262,31 +389,13 @@ std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<
         sends.clear();
         receives.clear();
         if (ranks != 1) headers = from.host(work);
-        for (std::size_t t = 0; t < passages.size(); ++t) {
-            MchDevicePassage<Work>& one = passages[t];
-            if (one.stays()) continue;
-            one.pack(work, rank, ranks, [&](int r) -> MchArrival const& {
-                return headers[static_cast<std::size_t>(r) * tables.size() + t];
-            });
-            one.list_transfers(rank, sends, receives);
-        }
-        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
-        std::stable_sort(sends.begin(), sends.end(), by_peer);
-        std::stable_sort(receives.begin(), receives.end(), by_peer);
+        passages.pack(work, headers, rank, ranks);
+        passages.list_transfers(rank, sends, receives);
     });
     if (ranks != 1) comm.exchange(sends, receives).wait();
 
-    agree_after(comm, digest.value(), [&] {
-        for (MchDevicePassage<Work>& one : passages) {
-            if (!one.stays()) one.arrange(work, options.mode, order);
-        }
-        work.wait();
-    });
-    for (MchDevicePassage<Work>& one : passages) {
-        if (!one.stays()) one.commit(work);
-        result.emplace_back(work, one.lists());
-    }
-    return result;
+    agree_after(comm, digest.value(), [&] { passages.arrange(work, options.mode, order); });
+    return passages.commit(work);
 }
 
 }  // namespace reshard::inline v0::detail

@@ -119,7 +119,7 @@ void apply_row_moves_with(Work& work, std::span<MchRowMove const> moves, MchTabl
         ByteColumns column;
         column.add(reinterpret_cast<std::byte const*>(moves.data()), 16);
         partition.count(work, rule, column);
-        std::vector<Index> const words = partition.report(work);
+        auto const words = fetch(work, partition.report_words(), PartitionReport::words(table.parts()));
         PartitionReport const report(words, table.parts());
         if (report.out_of_range() != 0) {
             refuse_move(table, rank, fetch(work, moves.data() + report.first_out_of_range()), range);

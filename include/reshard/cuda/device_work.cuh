@@ -34,7 +34,7 @@ struct DeviceAllocator {
 namespace detail {
 
 template <class State, class Shared, class Body>
-__global__ void __launch_bounds__(block_threads) tile_kernel(Body body) {
+__global__ void __launch_bounds__(block_threads) tile_kernel(__grid_constant__ Body const body) {
     __shared__ Shared shared;
     __shared__ typename DeviceBlock<State>::Shared scan;
     DeviceBlock<State> block(scan);

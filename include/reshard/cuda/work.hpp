@@ -65,33 +65,31 @@ void for_each_index(Work& work, char const* what, Index count, Body const& body)
     work.template tiles<NoState, NoShared>(what, ceil_div(count, block_threads), EachIndex<Body>{count, body});
 }
 
-struct CountIndicesShared {
-    unsigned long long count;
+struct CountIndicesState {
+    Index count;
 };
-/// Adds to `total` how many i of [0, count) answer true: one atomic a block there, others in shared memory.
+/// Adds to `total` how many i of [0, count) answer true: one atomic a block.
 template <class Answer>
 struct CountIndices {
     Index count;
     Answer answer;
     unsigned long long* total;
     template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block& block, CountIndicesShared& shared, Index tile) const {
-        block.each([&](int thread, auto&) {
-            if (thread == 0) shared.count = 0;
-        });
-        block.each([&](int thread, auto&) {
+    RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index tile) const {
+        block.each([&](int thread, auto& state) {
             Index const i = tile * block_threads + thread;
-            if (i < count && answer(i)) block.add(&shared.count, 1ULL);
+            state.count = i < count && answer(i) ? 1 : 0;
         });
-        block.each([&](int thread, auto&) {
-            if (thread == 0 && shared.count != 0) block.add(total, shared.count);
-        });
+        block.fold([](auto const& state) { return state.count; }, [](Index a, Index b) { return a + b; },
+                   [&](Index all) {
+                       if (all != 0) block.add(total, static_cast<unsigned long long>(all));
+                   });
     }
 };
 template <class Work, class Answer>
 void count_indices(Work& work, char const* what, CountIndices<Answer> const& counting) {
     if (counting.count == 0) return;
-    work.template tiles<NoState, CountIndicesShared>(what, ceil_div(counting.count, block_threads), counting);
+    work.template tiles<CountIndicesState, NoShared>(what, ceil_div(counting.count, block_threads), counting);
 }
 
 /// Values of the device, on the host.

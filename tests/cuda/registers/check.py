@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ptxas says of the kernels in kernels.cu: registers, spills, shared memory, against budget.txt.
+"""What ptxas says of the kernels in kernels.cu: registers, local and shared memory, against budget.txt.
 
     tests/cuda/registers/check.py [--nvcc NVCC] [--arch 80 90 100]      the table; a line and status 1 for what is over
     tests/cuda/registers/check.py --self-test
 
-A kernel of budget.txt that is not compiled is an error, and so is one that budget.txt does not have. The last column
+A kernel of budget.txt that is not compiled is an error, and so is one that budget.txt does not have, and one with
+atomics of 64 bits on shared memory: ptxas makes loops of compare-and-swap of them (ATOMS.CAST.SPIN). The last column
 of the table is computed: blocks of 256 threads that a processor of the device has room for at a time.
 """
 import argparse
@@ -22,7 +23,7 @@ REGISTERS_OF_PROCESSOR, THREADS_OF_PROCESSOR, THREADS = 65536, 2048, 256  # comp
 
 
 def budgets(text):
-    """{kernel: (registers, spilled bytes, bytes of shared memory)}"""
+    """{kernel: (registers, bytes of local memory, bytes of shared memory)}"""
     rows = {}
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -45,20 +46,32 @@ def short_name(demangled):
 
 
 def kernels(ptxas):
-    """{mangled: (registers, spilled bytes, bytes of shared memory)} from ptxas -v."""
-    rows, name, spilled = {}, None, 0
+    """{mangled: (registers, bytes of local memory, bytes of shared memory)} from ptxas -v."""
+    rows, name, local = {}, None, 0
     for line in ptxas.splitlines():
         entry = re.search(r"Compiling entry function '(\S+)'", line)
-        spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line)
+        spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
         used = re.search(r"Used (\d+) registers", line)
         if entry:
-            name, spilled = entry[1], 0
+            name, local = entry[1], 0
         elif spills:
-            spilled = int(spills[1]) + int(spills[2])
+            local = sum(int(number) for number in spills.groups())
         elif used and name:
             shared = re.search(r"(\d+) bytes smem", line)
-            rows[name] = (int(used[1]), spilled, int(shared[1]) if shared else 0)
+            rows[name] = (int(used[1]), local, int(shared[1]) if shared else 0)
             name = None
+    return rows
+
+
+def shared_swaps(ptx):
+    """{mangled: atomics of 64 bits on shared memory} of the kernels that have some."""
+    rows, name = {}, None
+    for line in ptx.splitlines():
+        entry = re.search(r"\.entry (\w+)", line)
+        if entry:
+            name = entry[1]
+        elif re.search(r"\b(atom|red)\.(\w+\.)*shared(::\w+)?\.\w+\.[busf]64", line):
+            rows[name] = rows.get(name, 0) + 1
     return rows
 
 
@@ -77,7 +90,7 @@ def compare(found, allowed, arch):
         if name not in allowed:
             faults.append(f"sm_{arch} {name}: not in budget.txt")
             continue
-        for what, is_now, most in zip(("registers", "bytes spilled", "bytes of shared memory"), numbers, allowed[name]):
+        for what, is_now, most in zip(("registers", "bytes of local memory", "bytes of shared memory"), numbers, allowed[name]):
             if is_now > most:
                 faults.append(f"sm_{arch} {name}: {is_now} {what}, budget.txt allows {most}")
     faults += [f"sm_{arch} {name}: in budget.txt, and not compiled" for name in sorted(set(allowed) - set(found))]
@@ -88,13 +101,17 @@ def compile_for(nvcc, arch):
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [nvcc, "-std=c++20", f"-I{ROOT / 'include'}", f"-arch=sm_{arch}", "-cubin", "-Xptxas", "-v",
-             "-diag-suppress=2810,20013,20015", str(FOLDER / "kernels.cu"), "-o", f"{folder}/kernels.cubin"],
-            capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
+             "-diag-suppress=2810,20013,20015", "-keep", "-keep-dir", folder, str(FOLDER / "kernels.cu"), "-o",
+             f"{folder}/kernels.cubin"], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
+        swaps = shared_swaps(pathlib.Path(folder, "kernels.ptx").read_text())
     rows = kernels(done.stdout + done.stderr)
-    names = subprocess.run(["c++filt"], input="\n".join(rows), capture_output=True, text=True, check=True).stdout
-    return {short_name(name): numbers for name, numbers in zip(names.splitlines(), rows.values()) if "cub::" not in name}
+    text = subprocess.run(["c++filt"], input="\n".join(rows), capture_output=True, text=True, check=True).stdout
+    names = {mangled: short_name(name) for mangled, name in zip(rows, text.splitlines()) if "cub::" not in name}
+    faults = [f"sm_{arch} {names[mangled]}: {count} atomics of 64 bits on shared memory"
+              for mangled, count in swaps.items() if mangled in names]
+    return {name: rows[mangled] for mangled, name in names.items()}, faults
 
 
 def self_test():
@@ -105,16 +122,19 @@ def self_test():
             "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
             "ptxas info    : Used 10 registers, used 0 barriers\n")
     found = kernels(text)
-    assert found == {"a": (64, 20, 26944), "b": (10, 0, 0)}, found
-    assert compare(found, {"a": (64, 20, 30000), "b": (10, 0, 0)}, 90)[1] == []
-    assert compare(found, {"a": (63, 20, 30000), "b": (10, 0, 0)}, 90)[1] == ["sm_90 a: 64 registers, budget.txt allows 63"]
-    assert compare(found, {"a": (64, 0, 30000)}, 90)[1] == ["sm_90 a: 20 bytes spilled, budget.txt allows 0",
+    assert found == {"a": (64, 28, 26944), "b": (10, 0, 0)}, found
+    assert compare(found, {"a": (64, 28, 30000), "b": (10, 0, 0)}, 90)[1] == []
+    assert compare(found, {"a": (63, 28, 30000), "b": (10, 0, 0)}, 90)[1] == ["sm_90 a: 64 registers, budget.txt allows 63"]
+    assert compare(found, {"a": (64, 0, 30000)}, 90)[1] == ["sm_90 a: 28 bytes of local memory, budget.txt allows 0",
                                                             "sm_90 b: not in budget.txt"]
     assert compare({}, {"a": (1, 0, 0)}, 80)[1] == ["sm_80 a: in budget.txt, and not compiled"]
     assert blocks_at_once(80, 26944, 90) == 3 and blocks_at_once(16, 0, 90) == 8 and blocks_at_once(120, 47424, 80) == 2
     assert short_name("void reshard::v0::detail::tile_kernel<reshard::v0::detail::NoState, reshard::v0::detail::NoShared, "
                       "reshard::v0::detail::EachIndex<reshard::v0::detail::MchGiveSlots> >(reshard::v0::detail::"
                       "EachIndex<reshard::v0::detail::MchGiveSlots>)") == "tile_kernel<EachIndex<MchGiveSlots>>"
+    ptx = (".visible .entry a(\n atom.shared.add.u32 %r1, [%r2], 1;\n atom.global.or.b64 %rd1, [%rd2], %rd3;\n}\n"
+           ".visible .entry b(\n atom.shared.or.b64 %rd1, [%r2], %rd3;\n red.relaxed.cta.shared::cta.add.u64 [%r2], %rd3;\n}")
+    assert shared_swaps(ptx) == {"b": 2}, shared_swaps(ptx)
     assert budgets("# a\n\nscatter_kernel<8, A, B>  80 0 3\n") == {"scatter_kernel<8, A, B>": (80, 0, 3)}
 
 
@@ -129,11 +149,12 @@ def main():
         return
     allowed = budgets((FOLDER / "budget.txt").read_text())
     wrong = []
-    print(f"{'kernel':<72} registers, bytes spilled, bytes of shared memory, blocks at once")
+    print(f"{'kernel':<72} registers, bytes of local memory, bytes of shared memory, blocks at once")
     for arch in arguments.arch:
-        lines, faults = compare(compile_for(arguments.nvcc, arch), allowed, arch)
+        found, swaps = compile_for(arguments.nvcc, arch)
+        lines, faults = compare(found, allowed, arch)
         print("\n".join(lines))
-        wrong += faults
+        wrong += swaps + faults
     for fault in wrong:
         print(fault, file=sys.stderr)
     sys.exit(1 if wrong else 0)

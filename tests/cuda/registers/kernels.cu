@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of the partition, split counts, tables of managed collisions and boxes, as they are launched: for
 // check.py, which reads what ptxas says of them.
+#include <reshard/comm/detail/kernel_copies.cuh>
 #include <reshard/cuda/device_work.cuh>
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/split_counts.cuh>
 #include <reshard/mch/detail/device_kernels.hpp>
+#include <reshard/mch/detail/device_row_moves.hpp>
 #include <reshard/memory/on_device.cuh>
 
 namespace reshard::detail {
@@ -44,16 +46,32 @@ void take_all() {
     take_partition<8, BySlot<SlotsAtOffsets>, ByteColumns>();
     take_partition<16, BySlot<SlotsAtOffsets>, WordColumns>();
     take_partition<16, BySlot<SlotsAtOffsets>, ByteColumns>();
+    take(&lay_out_kernel<WordColumns, BeginOfTable>);
+    take(&lay_out_kernel<ByteColumns, BeginOfSorted>);
+    take(&destinations_kernel<MchLeavingRule>);
+    take(&place_kernel<WordColumns>);
+    take(&place_kernel<ByteColumns>);
     take(&split_kernel<BySlot<EvenSlots>>);
     take(&tile_kernel<MergeState, MergeShared, MergeRound>);
     take_each<MergeSearch>();
     take_each<GatherWords>();
-    take(&tile_kernel<NoState, MchInspectShared, MchInspect>);
+    take(&tile_kernel<MchInspectState, NoShared, MchInspect>);
+    take(&tile_kernel<CountIndicesState, NoShared, CountIndices<MchIsStray>>);
     take_each<MchFindRepeats>();
     take_each<MchMarkSlots>();
     take_each<MchGiveSlots>();
     take_each<MchWriteIds>();
     take_each<MchWriteColumns<std::uint64_t>>();
+    take_each<MchWriteColumns<std::uint8_t>>();
+    take_each<MchScores>();
+    take_each<MchEvict>();
+    take_each<MchCompact>();
+    take_each<MchCheckSlots>();
+    take_each<MchListFree>();
+    take_each<MchListWanted>();
+    take_each<MchCopyRows<std::uint64_t>>();
+    take(&copy_boxes_kernel<CopyBox>);
+    take(&cast_boxes_kernel<CastBox>);
 }
 
 }  // namespace reshard::detail

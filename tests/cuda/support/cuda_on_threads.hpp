@@ -245,6 +245,26 @@ public:
 private:
     TempStorage& storage_;
 };
+/// As CUB's: thread 0 alone has the result, and barriers are as there.
+template <class T, int Threads>
+class BlockReduce {
+public:
+    struct TempStorage {
+        T values[Threads];
+    };
+    explicit BlockReduce(TempStorage& storage) : storage_(storage) {}
+    template <class Combine>
+    T Reduce(T value, Combine combine) {
+        int const thread = reshard::test::on_threads::me();
+        storage_.values[thread] = value;
+        __syncthreads();
+        for (int t = 1; thread == 0 && t < Threads; ++t) value = combine(value, storage_.values[t]);
+        return value;
+    }
+
+private:
+    TempStorage& storage_;
+};
 }  // namespace cub
 
 #define __device__

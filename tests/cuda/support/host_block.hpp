@@ -67,6 +67,16 @@ public:
         }
     }
 
+    template <class Value, class Combine, class Take>
+    void fold(Value&& value, Combine&& combine, Take&& take) {
+        std::vector<int> const order = threads(detail::block_threads);
+        Index total = value(states_[static_cast<std::size_t>(order[0])]);
+        for (std::size_t i = 1; i < order.size(); ++i) {
+            total = combine(total, value(states_[static_cast<std::size_t>(order[i])]));
+        }
+        take(total);
+    }
+
     template <class T>
     void add(T* to, T value) {
         *to += value;

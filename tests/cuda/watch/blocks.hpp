@@ -55,6 +55,17 @@ public:
         launch_->barrier();
     }
 
+    template <class Value, class Combine, class Take>
+    void fold(Value&& value, Combine&& combine, Take&& take) {
+        launch_->barrier();
+        Base::fold(value, combine, [&](Index total) {
+            State none{};
+            Thread const watched(0, &none, sizeof(State));
+            take(total);
+        });
+        launch_->barrier();
+    }
+
     template <class T>
     void add(T* to, T value) {
         Atomic const atomic(to, sizeof(T));

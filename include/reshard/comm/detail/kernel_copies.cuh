@@ -17,15 +17,28 @@
 
 namespace reshard::inline v0::detail {
 
+/// The block's box in shared memory, where its loops are looked up for every unit.
 template <class Box>
-__global__ void __launch_bounds__(box_threads) copy_boxes_kernel(Box const* boxes, Index const* starts, int count) {
+__device__ Box const& near_box(Box const& listed) {
+    constexpr int words = sizeof(Box) / sizeof(std::uint64_t);
+    static_assert(sizeof(Box) % sizeof(std::uint64_t) == 0 && words <= box_threads);
+    __shared__ std::uint64_t box[words];
+    if (threadIdx.x < words) box[threadIdx.x] = reinterpret_cast<std::uint64_t const*>(&listed)[threadIdx.x];
+    __syncthreads();
+    return reinterpret_cast<Box const&>(box);
+}
+// Three blocks at once: for four, ptxas spills 48 bytes on sm_90.
+template <class Box>
+__global__ void __launch_bounds__(box_threads, 3) copy_boxes_kernel(Box const* boxes, Index const* starts, int count) {
     int const number = part_at(starts, count, blockIdx.x);
-    copy_thread(boxes[number], static_cast<Index>(blockIdx.x) - starts[number], static_cast<int>(threadIdx.x));
+    copy_thread(near_box(boxes[number]), static_cast<Index>(blockIdx.x) - starts[number],
+                static_cast<int>(threadIdx.x));
 }
 template <class Box>
 __global__ void __launch_bounds__(box_threads) cast_boxes_kernel(Box const* boxes, Index const* starts, int count) {
     int const number = part_at(starts, count, blockIdx.x);
-    cast_thread(boxes[number], static_cast<Index>(blockIdx.x) - starts[number], static_cast<int>(threadIdx.x));
+    cast_thread(near_box(boxes[number]), static_cast<Index>(blockIdx.x) - starts[number],
+                static_cast<int>(threadIdx.x));
 }
 
 class KernelCopies {

@@ -9,7 +9,12 @@
 ///     block.each([&](int thread, State& state) { ... });     every thread, then a barrier
 ///     block.match(bits, key, read, write);                   warps: who has my key? read, warp barrier, write
 ///     block.scan(value, take);                               exclusive sum over the threads, then a barrier
+///     block.fold(value, combine, take);                      take(what all threads have, as one number) by one of
+///                                                            them, then a barrier
 ///     block.add(&shared_counter, 1u);                        atomic, shared or global memory
+///
+/// Numbers of 64 bits that all threads have a part in are folded: atomics of 64 bits on shared memory are loops of
+/// compare-and-swap on devices (tests/cuda/registers looks for them), which a block's threads would go through by turns.
 ///
 /// Nothing one thread writes is read by another in the same phase, so the order of threads within a phase is free: the
 /// device runs them at once (DeviceBlock), tests run them in any order (HostBlock), and results are the same bits.

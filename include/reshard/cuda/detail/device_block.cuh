@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/detail/device_block.cuh
 /// \brief  The block of threads that cuda/detail/block.hpp describes, on the device.
-/// \depends cuda/detail/block.hpp, CUB's block scan.
+/// \depends cuda/detail/block.hpp, CUB's block scan and block reduce.
 #pragma once
 
 #include <reshard/cuda/detail/block.hpp>
 
 #if defined(__CUDACC__)  // tests that run this on the host declare what they put in CUDA's place
+#include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
 #endif
 
@@ -24,7 +25,11 @@ class DeviceBlock {
 public:
     using State = BlockState;
     using Scan = cub::BlockScan<Index, block_threads>;
-    using Shared = typename Scan::TempStorage;
+    using Fold = cub::BlockReduce<Index, block_threads>;
+    union Shared {
+        typename Scan::TempStorage scan;
+        typename Fold::TempStorage fold;
+    };
 
     __device__ explicit DeviceBlock(Shared& shared) : shared_(shared) {}
 
@@ -49,8 +54,15 @@ public:
 
     template <class Value, class Take>
     RESHARD_HOST_DEVICE __forceinline__ void scan(Value&& value, Take&& take) {
-        RESHARD_ON_DEVICE(Index before = 0; Index total = 0; Scan(shared_).ExclusiveSum(value(state_), before, total);
+        RESHARD_ON_DEVICE(Index before = 0; Index total = 0;
+                          Scan(shared_.scan).ExclusiveSum(value(state_), before, total);
                           take(static_cast<int>(threadIdx.x), state_, before, total); __syncthreads();)
+    }
+
+    template <class Value, class Combine, class Take>
+    RESHARD_HOST_DEVICE __forceinline__ void fold(Value&& value, Combine&& combine, Take&& take) {
+        RESHARD_ON_DEVICE(Index const total = Fold(shared_.fold).Reduce(value(state_), combine);
+                          if (threadIdx.x == 0) take(total); __syncthreads();)
     }
 
     template <class T>

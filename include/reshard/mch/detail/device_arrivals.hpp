@@ -75,7 +75,7 @@ public:
         if (entries_ != 0) {
             MchInspect const inspect{received_,   counts_,          access_,       iteration_,
                                      ids_.data(), descents_.data(), most_descents, found_.data()};
-            work.template tiles<NoState, MchInspectShared>("inspect", inspect.tiles(), inspect);
+            work.template tiles<MchInspectState, NoShared>("inspect", inspect.tiles(), inspect);
         }
         checks_slots_ = !may_move && entries_ >= shard_.entries;  // what is evicted would not be looked at
         if (checks_slots_) find_faulty_slots(work);

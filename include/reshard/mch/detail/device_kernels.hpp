@@ -124,13 +124,12 @@ struct MchFindings {
     unsigned long long last_fault = 0;
 };
 
-struct MchInspectShared {
-    unsigned long long ids_or;
-    unsigned long long ids_and;
-    unsigned long long late;
-    unsigned long long negative;
-    unsigned long long largest_count;
-    unsigned long long pinned;
+/// What a thread has seen.
+struct MchInspectState {
+    Index ids_or;
+    Index ids_and;
+    Index largest_count;
+    Index pinned;
 };
 inline constexpr Index mch_inspect_items = 4;
 
@@ -147,59 +146,55 @@ struct MchInspect {
 
     [[nodiscard]] Index tiles() const noexcept { return ceil_div(received.entries, mch_inspect_items * block_threads); }
     template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block& block, MchInspectShared& shared, Index tile) const {
-        block.each([&](int thread, auto&) {
-            if (thread == 0) shared = {0, ~0ULL, ~0ULL, ~0ULL, 0, 0};
-        });
-        block.each([&](int thread, auto&) {
-            MchInspectShared mine = {0, ~0ULL, ~0ULL, ~0ULL, 0, 0};
+    RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index tile) const {
+        block.each([&](int thread, auto& state) {
+            state = {0, -1, 0, 0};
             for (Index i = 0; i < mch_inspect_items; ++i) {
                 Index const arrival = (tile * mch_inspect_items + i) * block_threads + thread;
-                if (arrival < received.entries) look(block, arrival, mine);
+                if (arrival < received.entries) look(block, arrival, state);
             }
-            block.join(&shared.ids_or, mine.ids_or);
-            block.meet(&shared.ids_and, mine.ids_and);
-            if (mine.late != ~0ULL) block.lower(&shared.late, mine.late);
-            if (mine.negative != ~0ULL) block.lower(&shared.negative, mine.negative);
-            if (mine.largest_count != 0) block.higher(&shared.largest_count, mine.largest_count);
-            if (mine.pinned != 0) block.add(&shared.pinned, mine.pinned);
         });
-        block.each([&](int thread, auto&) {
-            if (thread != 0) return;
-            block.join(&found->ids_or, shared.ids_or);
-            block.meet(&found->ids_and, shared.ids_and);
-            if (shared.late != ~0ULL) block.lower(&found->late, shared.late);
-            if (shared.negative != ~0ULL) block.lower(&found->negative, shared.negative);
-            if (shared.largest_count != 0) block.higher(&found->largest_count, shared.largest_count);
-            if (shared.pinned != 0) block.add(&found->pinned, shared.pinned);
-        });
+        block.fold([](auto const& state) { return state.ids_or; }, [](Index a, Index b) { return a | b; },
+                   [&](Index all) { block.join(&found->ids_or, bits(all)); });
+        block.fold([](auto const& state) { return state.ids_and; }, [](Index a, Index b) { return a & b; },
+                   [&](Index all) { block.meet(&found->ids_and, bits(all)); });
+        if (counts < 0) return;
+        block.fold([](auto const& state) { return state.largest_count; }, [](Index a, Index b) { return larger(a, b); },
+                   [&](Index all) {
+                       if (all != 0) block.higher(&found->largest_count, bits(all));
+                   });
+        block.fold([](auto const& state) { return state.pinned; }, [](Index a, Index b) { return a + b; },
+                   [&](Index all) {
+                       if (all != 0) block.add(&found->pinned, bits(all));
+                   });
     }
 
 private:
-    template <class Block>
-    RESHARD_HOST_DEVICE void look(Block& block, Index arrival, MchInspectShared& mine) const {
+    [[nodiscard]] RESHARD_HOST_DEVICE static constexpr unsigned long long bits(Index value) noexcept {
+        return static_cast<unsigned long long>(value);
+    }
+    /// What cannot be ends the call: each entry of that kind is told by itself.
+    template <class Block, class State>
+    RESHARD_HOST_DEVICE void look(Block& block, Index arrival, State& mine) const {
         MchSource const& source = received.source_of(arrival);
-        auto const number = static_cast<unsigned long long>(arrival);
         Index const id = load_as<Index>(received.element(source, 0, arrival));
         ids[arrival] = id;
-        mine.ids_or |= static_cast<unsigned long long>(id);
-        mine.ids_and &= static_cast<unsigned long long>(id);
+        mine.ids_or |= id;
+        mine.ids_and &= id;
         if (arrival != source.begin && id < load_as<Index>(received.element(source, 0, arrival - 1))) {
             unsigned long long const at = block.fetch_add(&found->descents, 1ULL);
-            if (at < static_cast<unsigned long long>(most_descents)) descents[at] = static_cast<std::uint32_t>(arrival);
+            if (at < bits(most_descents)) descents[at] = static_cast<std::uint32_t>(arrival);
         }
         if (access >= 0) {
             Index const last = load_as<Index>(received.element(source, access, arrival));
             bool const fits = static_cast<std::uint64_t>(last) <= static_cast<std::uint64_t>(iteration);
-            if (!fits) mine.late = smaller(mine.late, number);
+            if (!fits) block.lower(&found->late, bits(arrival));
         }
         if (counts >= 0) {
             Index const count = load_as<Index>(received.element(source, counts, arrival));
-            if (count < 0) mine.negative = smaller(mine.negative, number);
+            if (count < 0) block.lower(&found->negative, bits(arrival));
             if (count == INT64_MAX) ++mine.pinned;
-            if (count >= 0 && count != INT64_MAX) {
-                mine.largest_count = larger(mine.largest_count, static_cast<unsigned long long>(count));
-            }
+            if (count != INT64_MAX) mine.largest_count = larger(mine.largest_count, count);
         }
     }
 };

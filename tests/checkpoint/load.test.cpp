@@ -67,6 +67,43 @@ void check_refused(ErrorCode code, std::vector<std::string> const& parts, Spoil 
     attempt(EachRankReadsItsBoxes{});
     attempt(CooperativeRead{});
 }
+/// Memory that the driver calls a device's, and that the host can work on all the same; counts what is asked of it.
+class CountingMemory final : public MemoryPolicy {
+public:
+    mutable std::atomic<int> delivered{0};
+    mutable std::atomic<int> filled{0};
+
+    void check(std::string_view, void const*, Index) const override {}
+    [[nodiscard]] Workspace allocate(Index) const override { return {}; }
+    void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
+        for (std::size_t k = 0; k < sends.size(); ++k)
+            copy(sends[k].base, sends[k].box, receives[k].base, receives[k].box);
+        delivered += static_cast<int>(sends.size());
+    }
+    void fold(FoldWork const&) const override {}
+    void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
+        reshard::fill_identity(op, dtype, to, box);
+        ++filled;
+    }
+    void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
+};
+/// A communicator that states such memory, and with `devices_only` moves no other.
+class OfDevices : public PolicyBase<OfDevices, ThreadCommunicator> {
+public:
+    using PolicyBase::split;
+    OfDevices(ThreadCommunicator inner, CountingMemory& memory, bool devices_only)
+        : PolicyBase(std::move(inner)), memory_(&memory), devices_only_(devices_only) {}
+    [[nodiscard]] MemoryPolicy const* memory() const noexcept { return memory_; }
+    void check_memory(void const* memory) const {
+        if (devices_only_ && !is_device_memory(memory)) raise(ErrorCode::buffer, "tests: memory of the host.");
+    }
+    [[nodiscard]] OfDevices split(int colour, int key) { return {inner_.split(colour, key), *memory_, devices_only_}; }
+
+private:
+    CountingMemory* memory_;
+    bool devices_only_;
+};
+
 }  // namespace
 
 TEST_SUITE("checkpoint/load") {
@@ -351,6 +388,52 @@ TEST_SUITE("checkpoint/load") {
                              doctest::Contains("tensor 'head' on rank 0: the view lies in memory of a CUDA device"),
                              BufferError);
         CHECK(tensors.untouched());
+    }
+
+    TEST_CASE("over a communicator that states memory, tensors of devices are placed and filled by that memory alone") {
+        test::FakeCuda const cuda;
+        if (!cuda.works()) return;
+        std::vector<Goal> const goals{goal("addends", DType::f32, "(3):(P+)", Shape{5, 6}),
+                                      goal("rows", DType::f32, "(3):(S0)", Shape{10, 4})};
+        TempFolder const folder;
+        write(folder.path(), goals);
+        std::vector<std::byte> far(3 * 1024, std::byte{0xEE});
+        cuda.claim(far.data(), far.size());
+        auto const attempt = [&](bool devices_only, auto const& strategy, auto const& check) {
+            CAPTURE(strategy.name);
+            run_on_threads(3, [&](ThreadCommunicator& threads) {
+                CountingMemory memory;
+                LocalTensors tensors(goals, threads.rank());
+                std::byte* at = far.data() + 1024 * threads.rank();
+                for (LocalTensor& tensor : tensors.list()) {
+                    tensor.view = DynamicView(at, DType::f32, tensor.view.shape());
+                    at += 512;
+                }
+                int const rank = threads.rank();
+                OfDevices comm(std::move(threads), memory, devices_only);
+                check(comm, tensors, memory, rank, [&] { return load(folder.path(), tensors.list(), comm, strategy); });
+            });
+        };
+        auto const placed = [](OfDevices&, LocalTensors& tensors, CountingMemory& memory, int rank, auto const& run) {
+            static_cast<void>(run());
+            CHECK(tensors.wrong() == "");
+            CHECK(memory.filled == (rank == 0 ? 0 : 1));
+        };
+        attempt(false, EachRankReadsItsBoxes{}, placed);
+        attempt(false, OneRankReads<Broadcast>{}, placed);
+        attempt(false, OneRankReads<Scatter>{}, placed);
+        attempt(false, EachRankReadsItsBoxes{},
+                [&](auto& comm, auto& tensors, auto& memory, int rank, auto const& run) {
+                    placed(comm, tensors, memory, rank, run);
+                    CHECK(memory.delivered >= (rank == 0 ? 2 : 1));
+                });
+        attempt(true, EachRankReadsItsBoxes{}, [&](auto&, auto&, auto&, int, auto const& run) {
+            CHECK_THROWS_WITH_AS(
+                static_cast<void>(run()),
+                doctest::Contains("rank 0 of 3: reshard::load: tensor 'addends': lies on a device, and "
+                                  "the transport 'threads' moves no memory of the host"),
+                BufferError);
+        });
     }
 
     TEST_CASE("a checkpoint that is not there, or whose index names a missing file, is an IoError on all") {

@@ -9,7 +9,8 @@
 ///     comm, OneRankReads{});                   // one rank has it, and scatters
 ///
 /// All leave the same bits in the same tensors. Tensors of the checkpoint that are not in the list stay where they are.
-/// A tensor of 4- or 6-bit elements is loaded as its bytes: U8, of shape [bytes].
+/// A tensor of 4- or 6-bit elements is loaded as its bytes: U8, of shape [bytes]. Over a communicator of devices that
+/// moves memory of the host too, tensors may lie on either side.
 #pragma once
 
 #include <reshard/checkpoint/checkpoint.hpp>

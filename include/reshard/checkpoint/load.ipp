@@ -72,12 +72,17 @@ public:
         LoadList list;
         ListShare share;
         report_.collectives.agreements = 1;
-        auto const task = [&] { return terms.task(); };
+        auto const task = [&] {
+            TensorTask loading = terms.task();
+            loading.by_host = comm.memory() == nullptr;
+            return loading;
+        };
         agree_on_tensors(comm, tensors, task, [&] {
             check_source(terms.source, comm.size());
             check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));
             check_apart(tensors, comm.rank(), "load");
+            check_on_devices(tensors, comm);
             lists_.make_room(comm.size());
             shares_.resize(static_cast<std::size_t>(comm.size()));
             if (comm.rank() == terms.source) {
@@ -107,7 +112,9 @@ public:
     /// Empty where one rank has the files, on the others.
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
     [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
-    [[nodiscard]] std::vector<ReadBox> needs() const { return needed_boxes(wanted_, tensors_, comm_.rank()); }
+    [[nodiscard]] std::vector<ReadBox> needs() const {
+        return needed_boxes(wanted_, tensors_, comm_.rank(), comm_.memory());
+    }
 
     /// The shares of all ranks. A rank that has failed has none to tell; then all end here.
     [[nodiscard]] std::span<LoadShare const> gather_shares(LoadShare mine) {
@@ -132,7 +139,7 @@ public:
         });
         agree();
         attempt([&] {
-            fill_identities(tensors_, comm_.rank());
+            fill_identities(tensors_, comm_.rank(), comm_.memory());
             read_needs(boxes, *files_, reads, report_);
             files_->check_unchanged();
             verify_read(catalogue_, *sums, report_);
@@ -167,7 +174,7 @@ public:
         SumVerdict sum;
         attempt([&] {
             staged.finish();
-            fill_identities(tensors_, comm_.rank());
+            fill_identities(tensors_, comm_.rank(), comm_.memory());
             sum = sum_up(catalogue_, sums->runs());
         });
         ExtentParts parts;

@@ -18,6 +18,7 @@
 #include <atomic>     // atomic
 #include <cstddef>    // byte
 #include <memory>     // unique_ptr
+#include <mutex>      // mutex
 #include <span>       // span
 #include <vector>     // vector
 
@@ -87,7 +88,7 @@ public:
     [[nodiscard]] Index longest_scratch() const noexcept { return longest_scratch_; }
 
     /// Copies what a read has brought to all who want it.
-    void deliver(PlannedRead const& read, std::byte const* bytes, CopyHint hint) const noexcept {
+    void deliver(PlannedRead const& read, std::byte const* bytes, CopyHint hint) const {
         for (std::size_t i = first_box(read.file, read.offset); i != boxes_.size(); ++i) {
             FileBox const& box = boxes_[i].box;
             if (box.file() != read.file || box.begin() >= read.offset + read.bytes) break;
@@ -267,6 +268,9 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
     std::vector<std::byte*> own(
         smaller(static_cast<std::size_t>(options.in_flight), reads.size()));  // scratch, of each worker that needs some
     std::atomic<Index> scratch_used{0};
+    std::mutex placing;  // on devices, whose policy is one thread's at a time
+    bool const onto_devices =
+        std::any_of(boxes.begin(), boxes.end(), [](ReadBox const& box) { return box.onto != nullptr; });
     run_on_workers(reads.size(), options.in_flight, [&](std::size_t i, int worker) {
         PlannedRead const& read = reads[i];
         std::byte* to = read.to;
@@ -278,6 +282,8 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
             to = mine;
         }
         read_at(read.file, read.offset, std::span<std::byte>(to, static_cast<std::size_t>(read.bytes)));
+        std::unique_lock lock(placing, std::defer_lock);
+        if (onto_devices) lock.lock();
         plan.deliver(read, to, hint);
     });
     return totals;

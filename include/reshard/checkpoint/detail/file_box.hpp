@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/file_box.hpp
 /// \brief  A box of a file that goes to a box of memory: where its bytes lie, and how a part of the file fills it.
-/// \depends core, memory/copy.hpp. No allocation, no input or output.
+/// \depends core, memory/{copy,memory_policy}.hpp. No allocation, no input or output.
 #pragma once
 
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/loop_nest.hpp>
-
-#include <cstring>  // memcpy
+#include <reshard/memory/memory_policy.hpp>
 
 namespace reshard::inline v0::detail {
+
+/// What was read, into its place: by the host, or by `onto` where that is memory of a device.
+inline void place(MemoryPolicy const* onto, Send const& from, Receive const& to, CopyHint hint = CopyHint::cached) {
+    if (onto == nullptr) return copy(from.base, from.box, to.base, to.box, hint);
+    onto->deliver({&from, 1}, {&to, 1});
+}
 
 /// A box of a file that goes to a box of memory: element k of one is element k of the other (same extents). A zero
 /// extent reads nothing; a box without dimensions is one element.
@@ -19,6 +24,7 @@ struct ReadBox {
     StridedBox in_file;       ///< strides in bytes, in any order, zero or more
     std::byte* to = nullptr;  ///< address of the first element in memory
     StridedBox in_memory;     ///< strides in bytes
+    MemoryPolicy const* onto = nullptr;  ///< see place()
 };
 
 /// Where a box of a file lies: loops outer to inner by their strides in the file (`to` is the stride in the file,
@@ -38,6 +44,7 @@ public:
           to_(box.to + nest_.from_offset),
           begin_(box.offset + nest_.to_offset),
           element_bytes_(box.in_file.element_bytes),
+          onto_(box.onto),
           file_(box.file) {
         int const loops = nest_.dims.size();
         // Loops that do not step over all that is inside them visit bytes out of order: one unit has them all.
@@ -81,8 +88,10 @@ public:
         explicit Cursor(FileBox const& box) noexcept : box_(&box), begin_(box.begin_) {}
         [[nodiscard]] FileBox const& box() const noexcept { return *box_; }
         [[nodiscard]] Index begin() const noexcept { return begin_; }
-        /// Null where the box has no memory: reads are also only counted.
-        [[nodiscard]] std::byte* to() const noexcept { return box_->to_ == nullptr ? nullptr : box_->to_ + to_; }
+        /// Null where nothing can be read straight into the box: it is only counted, or is memory of a device.
+        [[nodiscard]] std::byte* to() const noexcept {
+            return box_->to_ == nullptr || box_->onto_ != nullptr ? nullptr : box_->to_ + to_;
+        }
         /// False when there are no more.
         [[nodiscard]] bool next() noexcept {
             for (int d = box_->unit_loop_ - 1; d >= 0; --d) {
@@ -115,7 +124,7 @@ public:
     [[nodiscard]] Index end_before(Index position) const noexcept { return end_before(0, begin_, position); }
 
     /// Copies what belongs to the box of `bytes`, which are the file's from `offset` on.
-    void fill(std::byte const* bytes, Index offset, Index count, CopyHint hint) const noexcept {
+    void fill(std::byte const* bytes, Index offset, Index count, CopyHint hint) const {
         fill(0, begin_, to_, {bytes, offset, offset + count, hint});
     }
 
@@ -165,7 +174,7 @@ private:
     }
 
     /// Steps that lie in the window whole are one copy; those that its ends cut are taken apart.
-    void fill(int loop, Index at, std::byte* to, Window const& window) const noexcept {
+    void fill(int loop, Index at, std::byte* to, Window const& window) const {
         Index const span = spans_[loop];
         if (at + span <= window.begin || at >= window.end) return;
         if (at >= window.begin && at + span <= window.end) {
@@ -174,9 +183,8 @@ private:
         if (loop == nest_.dims.size()) {  // the window cuts an element
             Index const begin = larger(at, window.begin);
             Index const end = smaller(at + span, window.end);
-            std::memcpy(to + (begin - at), window.bytes + (begin - window.begin),
-                        static_cast<std::size_t>(end - begin));
-            return;
+            StridedBox const part{{StridedDim{end - begin, 1}}, 1};
+            return place(onto_, {0, window.bytes + (begin - window.begin), part}, {0, to + (begin - at), part});
         }
         LoopDim const& dim = nest_.dims[loop];
         Index const last = last_step(loop, at, window.end);
@@ -202,7 +210,7 @@ private:
     }
 
     /// Copies `steps` steps of a loop and all that is inside them.
-    void fill_steps(int loop, Index steps, Index at, std::byte* to, Window const& window) const noexcept {
+    void fill_steps(int loop, Index steps, Index at, std::byte* to, Window const& window) const {
         std::byte const* from = window.bytes + (at - window.begin);
         if (from == to) return;  // read straight into its place
         StridedBox from_box{{}, element_bytes_};
@@ -213,7 +221,7 @@ private:
             from_box.dims.push_back({extent, dim.to});
             to_box.dims.push_back({extent, dim.from});
         }
-        copy(from, from_box, to, to_box, window.hint);
+        place(onto_, {0, from, from_box}, {0, to, to_box}, window.hint);
     }
 
     LoopNest nest_;
@@ -223,6 +231,7 @@ private:
     Index spans_[max_rank + 2] = {};  ///< bytes from the first to the last of what loop d and those inside it visit
     Index unit_wanted_ = 0;
     int unit_loop_ = 0;  ///< the loops before it step from unit to unit
+    MemoryPolicy const* onto_;
     int file_;
     bool unit_is_dense_ = true;
 };

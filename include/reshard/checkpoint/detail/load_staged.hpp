@@ -19,15 +19,17 @@ namespace reshard::inline v0::detail {
 
 /// What one rank's local tensors need, as boxes of the files.
 [[nodiscard]] inline std::vector<ReadBox> needed_boxes(std::span<WantedExtent const> wanted,
-                                                       std::span<LocalTensor const> targets, int rank) {
+                                                       std::span<LocalTensor const> targets, int rank,
+                                                       MemoryPolicy const* memory = nullptr) {
     std::vector<ReadBox> boxes;
     Needs needs;
     for (WantedExtent const& extent : wanted) {
         LocalTensor const& target = targets[extent.target];
         if (!find_needs(needs, extent, extent.box, target.distribution, rank)) continue;
+        MemoryPolicy const* const onto = placed_by(memory, target);
         needs.for_each(extent.box, target, [&](MessagePart const& from, MessagePart const& to) {
             boxes.push_back(
-                {extent.file, extent.begin + from.offset, from.box, target.view.data() + to.offset, to.box});
+                {extent.file, extent.begin + from.offset, from.box, target.view.data() + to.offset, to.box, onto});
         });
     }
     return boxes;
@@ -68,7 +70,7 @@ enum class Spread : int { scatter, broadcast, exchange };
                 continue;
             }
         }
-        boxes.push_back({file, piece.begin, byte_box(piece.bytes), to, byte_box(piece.bytes)});
+        boxes.push_back({file, piece.begin, byte_box(piece.bytes), to, byte_box(piece.bytes), nullptr});
     }
     return boxes;
 }
@@ -127,8 +129,9 @@ public:
         for (Piece const& piece : std::exchange(came_, {})) {
             LocalTensor const& target = target_of(piece);
             if (!finds(piece, comm_.rank())) continue;
+            MemoryPolicy const* const onto = placed_by(comm_.memory(), target);
             needs_.for_each(piece.box, target, [&](MessagePart const& from, MessagePart const& to) {
-                copy(at(piece.place) + from.offset, from.box, target.view.data() + to.offset, to.box);
+                place(onto, {0, at(piece.place) + from.offset, from.box}, {0, target.view.data() + to.offset, to.box});
                 report_.bytes_loaded += from.box.payload_bytes();
             });
         }

@@ -3,10 +3,10 @@
 /// \brief  Loads a checkpoint onto any mesh and placements. How is a type: see load_strategy.hpp.
 /// \depends checkpoint/{checkpoint,load_strategy}, comm/any_communicator, exec/local_tensor. Link reshard::checkpoint.
 ///
-///     load(checkpoint, tensors, rank);                             // every rank has the file: nothing is sent
-///     load(path, tensors, comm);                                   // all have it; each byte is read once, if that
-///     pays load(path, tensors, comm, EachRankReadsItsBoxes{});          // all have it, and agree load(path, tensors,
-///     comm, OneRankReads{});                   // one rank has it, and scatters
+///     load(checkpoint, tensors, rank);                           // every rank has the file: nothing is sent
+///     load(path, tensors, comm);                                 // all have it; each byte read once where that pays
+///     load(path, tensors, comm, EachRankReadsItsBoxes{});        // all have it, and agree
+///     load(path, tensors, comm, OneRankReads{});                 // one rank has it, and scatters
 ///
 /// All leave the same bits in the same tensors. Tensors of the checkpoint that are not in the list stay where they are.
 /// A tensor of 4- or 6-bit elements is loaded as its bytes: U8, of shape [bytes]. Over a communicator of devices that

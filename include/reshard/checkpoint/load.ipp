@@ -72,17 +72,13 @@ public:
         LoadList list;
         ListShare share;
         report_.collectives.agreements = 1;
-        auto const task = [&] {
-            TensorTask loading = terms.task();
-            loading.by_host = comm.memory() == nullptr;
-            return loading;
-        };
+        auto const task = [&] { return terms.task(); };
         agree_on_tensors(comm, tensors, task, [&] {
             check_source(terms.source, comm.size());
             check_window(terms.window_bytes);
             static_cast<void>(count_reads({}, terms.reads));
             check_apart(tensors, comm.rank(), "load");
-            check_on_devices(tensors, comm);
+            check_identities(tensors, comm.rank(), comm.memory());
             lists_.make_room(comm.size());
             shares_.resize(static_cast<std::size_t>(comm.size()));
             if (comm.rank() == terms.source) {

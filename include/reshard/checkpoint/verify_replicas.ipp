@@ -46,7 +46,7 @@ RESHARD_INLINE ReplicaReport verify_replicas(std::span<LocalTensor const> tensor
     auto const task = [&] { return detail::task_of(options); };
     agree_on_tensors(comm, tensors, task, [&] {
         detail::check_options(options, comm.size());
-        hasher.emplace_back(options.canonicalise);
+        hasher.emplace_back(options.canonicalise, comm.memory());
         comparison = detail::ReplicaComparison(comm, tensors);
     });
 

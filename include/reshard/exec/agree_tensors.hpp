@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/agree_tensors.hpp
 /// \brief  agree_on_tensors(): all ranks list the same tensors and every view fits, or the same typed error everywhere.
-/// \depends exec/local_tensor, exec/detail/batch_check. Opt-in: not part of the umbrella.
+/// \depends exec/local_tensor, exec/detail/batch_check, memory/place. Opt-in: not part of the umbrella.
 #pragma once
 
 #include <reshard/comm/agree.hpp>
 #include <reshard/exec/detail/batch_check.hpp>
 #include <reshard/exec/local_tensor.hpp>
+#include <reshard/memory/place.hpp>
 
 #include <concepts>  // invocable
 
@@ -18,7 +19,7 @@ struct TensorTask {
     std::string_view verb;       ///< "verifies", for "rank 3 of 4: verifies 2 tensors, ..., but rank 0 ..."
     std::uint64_t options = 0;   ///< a digest of the options that must be equal on all ranks
     std::string options_text{};  ///< those options, after the verb: "with mode warn, ..."
-    bool by_host = true;         ///< the host itself reads or writes the views; false: only the communicator does
+    bool by_host = true;         ///< the host, or comm.memory(), reads or writes the views; false: only exchanges do
 };
 
 namespace detail {
@@ -40,6 +41,22 @@ inline void check_tensors(std::span<LocalTensor const> tensors, int rank, int ra
         }
         check_local_tensor(tensor, rank, function);
     }
+}
+
+/// For who reads or writes it outside of exchanges: throws BufferError, naming the tensor, for memory that neither the
+/// host nor the communicator's memory() can work on, or that the communicator cannot bring to the host.
+inline void check_in_reach(LocalTensor const& tensor, CommunicatorRef comm, std::string_view function) {
+    if (!tensor.distribution.contains(comm.rank())) return;
+    MemoryPolicy const* const memory = policy_for(comm.memory(), tensor.view.data());
+    if (memory == nullptr) return check_on_host(tensor, comm.rank(), function);
+    memory->check(concat("tensor '", tensor.name, "'"), tensor.view.data(), bytes(tensor.view.dtype()));
+    int const here = 0;
+    if (verdict_of([&] { comm.check_memory(&here); }).ok()) return;
+    raise(ErrorCode::buffer,
+          concat("reshard::", function, ": tensor '", tensor.name, "' on rank ", comm.rank(),
+                 ": the view lies in memory of a CUDA device, and the transport '", comm.name(),
+                 "' moves no memory of the host. Fix: use StagedOnHost around a transport of the host, or "
+                 "DeviceThreadCommunicator."));
 }
 
 /// For who writes to them: BufferError when two tensors of this rank share memory, naming both.
@@ -100,7 +117,7 @@ void agree_on_tensors(CommunicatorRef comm, std::span<LocalTensor const> tensors
         digest = detail::digest_of(tensors, task.options);
         detail::check_tensors(tensors, comm.rank(), comm.size(), task.function);
         for (LocalTensor const& tensor : tensors) {
-            if (task.by_host) detail::check_on_host(tensor, comm.rank(), task.function);
+            if (task.by_host) detail::check_in_reach(tensor, comm, task.function);
             if (tensor.distribution.contains(comm.rank())) comm.check_memory(tensor.view.data());
         }
         check();

@@ -84,7 +84,7 @@ TEST_CASE("any run of any strided view gathers to dense bytes, in pieces of any 
         std::vector<std::byte> got;
         int changed = 0;
         detail::for_each_piece(
-            view, begin, end, buffer, [&](std::span<std::byte>) { ++changed; },
+            view, begin, end, buffer, nullptr, [&](std::span<std::byte>) { ++changed; },
             [&](std::span<std::byte const> piece) {
                 CHECK(piece.size() <= buffer.size());
                 got.insert(got.end(), piece.begin(), piece.end());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/element_range.hpp
 /// \brief  Runs of a view's elements in row-major order, wherever they lie: as boxes, and as dense bytes.
-/// \depends core, algebra/box.hpp, memory/copy.hpp. Allocates nothing.
+/// \depends core, algebra/box.hpp, memory/place.hpp. Allocates nothing.
 #pragma once
 
 #include <reshard/algebra/box.hpp>
 #include <reshard/core/view_box.hpp>
-#include <reshard/memory/copy.hpp>
+#include <reshard/memory/place.hpp>
 
 #include <span>  // span
 
@@ -57,12 +57,13 @@ template <class Byte>
     return true;
 }
 
-/// Copies the elements [begin, end) to `to`, dense.
-inline void gather(ConstDynamicView const& view, Index begin, Index end, std::byte* to) noexcept {
+/// Copies the elements [begin, end) to `to`, dense; see place().
+inline void gather(ConstDynamicView const& view, Index begin, Index end, std::byte* to,
+                   MemoryPolicy const* policy = nullptr) {
     for_each_box(view.shape(), begin, end, [&](Box const& box) {
         ConstDynamicView const from = window_of(view, box);
         ConstDynamicView const dense(to, view.dtype(), from.shape());
-        copy(from.data(), strided_box(from), to, strided_box(dense));
+        place(policy, {0, from.data(), strided_box(from)}, {0, to, strided_box(dense)});
         to += box.size() * bytes(view.dtype());
     });
 }
@@ -70,14 +71,14 @@ inline void gather(ConstDynamicView const& view, Index begin, Index end, std::by
 /// Calls change(elements) and then visit(bytes) for the elements [begin, end), so many at a time as `buffer` holds.
 /// \pre the buffer holds one element or more.
 template <class Change, class Visit>
-void for_each_piece(ConstDynamicView const& view, Index begin, Index end, std::span<std::byte> buffer, Change&& change,
-                    Visit&& visit) {
+void for_each_piece(ConstDynamicView const& view, Index begin, Index end, std::span<std::byte> buffer,
+                    MemoryPolicy const* policy, Change&& change, Visit&& visit) {
     Index const element = bytes(view.dtype());
     Index const most = static_cast<Index>(buffer.size()) / element;
     for (; begin < end; begin += most) {
         Index const last = smaller(begin + most, end);
         auto const piece = buffer.first(static_cast<std::size_t>((last - begin) * element));
-        gather(view, begin, last, piece.data());
+        gather(view, begin, last, piece.data(), policy);
         change(piece);
         visit(std::span<std::byte const>(piece));
     }

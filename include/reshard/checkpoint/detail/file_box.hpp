@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/file_box.hpp
 /// \brief  A box of a file that goes to a box of memory: where its bytes lie, and how a part of the file fills it.
-/// \depends core, memory/{copy,memory_policy}.hpp. No allocation, no input or output.
+/// \depends core, memory/place.hpp. No allocation, no input or output.
 #pragma once
 
-#include <reshard/memory/copy.hpp>
 #include <reshard/memory/loop_nest.hpp>
-#include <reshard/memory/memory_policy.hpp>
+#include <reshard/memory/place.hpp>
 
 namespace reshard::inline v0::detail {
-
-/// What was read, into its place: by the host, or by `onto` where that is memory of a device.
-inline void place(MemoryPolicy const* onto, Send const& from, Receive const& to, CopyHint hint = CopyHint::cached) {
-    if (onto == nullptr) return copy(from.base, from.box, to.base, to.box, hint);
-    onto->deliver({&from, 1}, {&to, 1});
-}
 
 /// A box of a file that goes to a box of memory: element k of one is element k of the other (same extents). A zero
 /// extent reads nothing; a box without dimensions is one element.
@@ -24,7 +17,7 @@ struct ReadBox {
     StridedBox in_file;       ///< strides in bytes, in any order, zero or more
     std::byte* to = nullptr;  ///< address of the first element in memory
     StridedBox in_memory;     ///< strides in bytes
-    MemoryPolicy const* onto = nullptr;  ///< see place()
+    MemoryPolicy const* onto = nullptr;  ///< what brings it there, where that is a device's
 };
 
 /// Where a box of a file lies: loops outer to inner by their strides in the file (`to` is the stride in the file,

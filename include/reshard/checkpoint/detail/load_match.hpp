@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_match.hpp
 /// \brief  The tensors a caller wants, found in a catalogue: or what is wrong, in the same words on every rank.
-/// \depends checkpoint/detail/read_schedule.hpp, comm/any_communicator.hpp, exec/local_tensor.hpp.
+/// \depends checkpoint/detail/read_schedule.hpp, exec/local_tensor.hpp, memory/place.hpp.
 #pragma once
 
 #include <reshard/checkpoint/detail/piece_messages.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
-#include <reshard/comm/agree.hpp>
-#include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/memory/fold.hpp>
+#include <reshard/memory/place.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -189,35 +188,19 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     return in_file_order(wanted, catalogue.extents().size());
 }
 
-/// Who places what was read into a tensor: `memory` where it lies on a device; null: the host.
-[[nodiscard]] inline MemoryPolicy const* placed_by(MemoryPolicy const* memory, LocalTensor const& tensor) noexcept {
-    return memory != nullptr && is_device_memory(tensor.view.data()) ? memory : nullptr;
-}
-
-/// What can be wrong with tensors of devices: throws BufferError and TransitionError, naming the tensor.
-inline void check_on_devices(std::span<LocalTensor const> targets, CommunicatorRef comm) {
+/// Throws TransitionError for identities on a device that is only copied.
+inline void check_identities(std::span<LocalTensor const> targets, int rank, MemoryPolicy const* memory) {
     for (LocalTensor const& target : targets) {
-        if (!target.distribution.contains(comm.rank())) continue;
-        MemoryPolicy const* const onto = placed_by(comm.memory(), target);
-        if (onto == nullptr) continue;
-        onto->check(concat("tensor '", target.name, "'"), target.view.data(), bytes(target.view.dtype()));
-        DynamicMesh const& mesh = target.distribution.mesh();
-        bool const fills = !partial_part(target.distribution, mesh.coordinates(comm.rank())).has_values;
-        if (fills && !onto->copies_only().empty()) {
-            raise_wanted(ErrorCode::transition, target.name,
-                         concat("holds the identity of a Partial on rank ", comm.rank(),
-                                ", and this communicator only copies memory of a device. Fix: ", onto->copies_only()));
-        }
-        int const here = 0;  // memory of the host, as what files are read into
-        if (verdict_of([&] { comm.check_memory(&here); }).ok()) continue;
-        raise_wanted(ErrorCode::buffer, target.name,
-                     concat("lies on a device, and the transport '", comm.name(),
-                            "' moves no memory of the host, which files are read into. Fix: load over "
-                            "StagedOnHost around a transport of the host, or DeviceThreadCommunicator."));
+        DynamicDistribution const& to = target.distribution;
+        if (!to.contains(rank) || partial_part(to, to.mesh().coordinates(rank)).has_values) continue;
+        MemoryPolicy const* const onto = policy_for(memory, target.view.data());
+        if (onto == nullptr || onto->copies_only().empty()) continue;
+        raise_wanted(ErrorCode::transition, target.name,
+                     concat("holds the identity of a Partial on rank ", rank,
+                            ", and this communicator only copies memory of a device. Fix: ", onto->copies_only()));
     }
 }
-
-/// Where a rank holds identities: nobody has to send them. `memory`: see placed_by().
+/// Where a rank holds identities: nobody has to send them. On devices `memory` does it.
 inline void fill_identities(std::span<LocalTensor const> targets, int rank, MemoryPolicy const* memory = nullptr) {
     for (LocalTensor const& target : targets) {
         DynamicDistribution const& to = target.distribution;
@@ -225,7 +208,7 @@ inline void fill_identities(std::span<LocalTensor const> targets, int rank, Memo
         PartialPart const part = partial_part(to, to.mesh().coordinates(rank));
         if (part.has_values) continue;
         StridedBox const box = strided_box(target.view);
-        if (MemoryPolicy const* const onto = placed_by(memory, target)) {
+        if (MemoryPolicy const* const onto = policy_for(memory, target.view.data())) {
             onto->fill_identity(part.op, target.view.dtype(), target.view.data(), box);
         } else {
             fill_identity(part.op, target.view.dtype(), target.view.data(), box);

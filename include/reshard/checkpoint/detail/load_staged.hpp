@@ -26,7 +26,7 @@ namespace reshard::inline v0::detail {
     for (WantedExtent const& extent : wanted) {
         LocalTensor const& target = targets[extent.target];
         if (!find_needs(needs, extent, extent.box, target.distribution, rank)) continue;
-        MemoryPolicy const* const onto = placed_by(memory, target);
+        MemoryPolicy const* const onto = policy_for(memory, target.view.data());
         needs.for_each(extent.box, target, [&](MessagePart const& from, MessagePart const& to) {
             boxes.push_back(
                 {extent.file, extent.begin + from.offset, from.box, target.view.data() + to.offset, to.box, onto});
@@ -129,7 +129,7 @@ public:
         for (Piece const& piece : std::exchange(came_, {})) {
             LocalTensor const& target = target_of(piece);
             if (!finds(piece, comm_.rank())) continue;
-            MemoryPolicy const* const onto = placed_by(comm_.memory(), target);
+            MemoryPolicy const* const onto = policy_for(comm_.memory(), target.view.data());
             needs_.for_each(piece.box, target, [&](MessagePart const& from, MessagePart const& to) {
                 place(onto, {0, at(piece.place) + from.offset, from.box}, {0, target.view.data() + to.offset, to.box});
                 report_.bytes_loaded += from.box.payload_bytes();

@@ -36,7 +36,9 @@ class ReplicaHasher {
 public:
     static constexpr std::size_t buffer_bytes = std::size_t{256} << 10;
 
-    explicit ReplicaHasher(bool canonical) : state_(XXH3_createState()), canonical_(canonical) {
+    /// Of tensors of a device `memory` brings the bytes to the host.
+    explicit ReplicaHasher(bool canonical, MemoryPolicy const* memory = nullptr)
+        : state_(XXH3_createState()), memory_(memory), canonical_(canonical) {
         if (state_ == nullptr) {
             raise(ErrorCode::out_of_memory,
                   "reshard::verify_replicas: no memory for a hash state. Fix: free some memory.");
@@ -47,13 +49,14 @@ public:
     /// Of the elements [begin, end) of the row-major order. \pre elements of whole bytes.
     [[nodiscard]] Hash128 hash(ConstDynamicView const& view, Index begin, Index end) {
         bool const changes = canonical_ && has_equal_bits_apart(view.dtype());
-        if (!changes && is_dense(view)) {
+        MemoryPolicy const* const from = policy_for(memory_, view.data());
+        if (!changes && from == nullptr && is_dense(view)) {
             Index const element = bytes(view.dtype());
             return hash_of({view.data() + begin * element, static_cast<std::size_t>((end - begin) * element)});
         }
         static_cast<void>(XXH3_128bits_reset(state_.get()));
         for_each_piece(
-            view, begin, end, buffer_,
+            view, begin, end, buffer_, from,
             [&](std::span<std::byte> piece) {
                 if (changes) canonicalise(view.dtype(), piece);
             },
@@ -77,6 +80,11 @@ public:
         return result;
     }
 
+    /// The elements [begin, end), dense.
+    void read(ConstDynamicView const& view, Index begin, Index end, std::byte* to) const {
+        gather(view, begin, end, to, policy_for(memory_, view.data()));
+    }
+
     [[nodiscard]] bool is_canonical() const noexcept { return canonical_; }
 
 private:
@@ -85,6 +93,7 @@ private:
     };
     std::unique_ptr<XXH3_state_t, Free> state_;
     std::vector<std::byte> buffer_;
+    MemoryPolicy const* memory_;
     bool canonical_;
 };
 

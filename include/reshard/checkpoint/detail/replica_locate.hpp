@@ -106,7 +106,7 @@ inline void locate(CommunicatorRef comm, std::span<LocalTensor const> tensors,
         Index const end = begin + smaller(block, view.size() - begin);
         mine.resize(static_cast<std::size_t>((end - begin) * bytes(view.dtype())));
         theirs.resize(mine.size());
-        gather(view, begin, end, mine.data());
+        hasher.read(view, begin, end, mine.data());
         if (search.compares) {
             mail.receive(search.peer, std::span(theirs));
         } else {

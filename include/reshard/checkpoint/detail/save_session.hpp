@@ -120,7 +120,7 @@ public:
             compares_ = options.verify_replicas && plan_.bytes_held > plan_.bytes_written;
             if (compares_) {
                 compared = compared_tensors(tensors, options);
-                hasher.emplace_back(false);
+                hasher.emplace_back(false, comm.memory());
                 comparison = ReplicaComparison(comm, compared);
             }
             if (!commit_.is_first()) return;
@@ -226,7 +226,8 @@ private:
         std::vector<SaveSpan> result;
         for (Extent const& extent : mine()) {
             LocalTensor const& tensor = tensors[plan_.sources[extent.tensor]];
-            result.push_back({window_of(tensor, comm().rank(), extent.box), extent.begin, plan_.bytes_of(extent)});
+            result.push_back({window_of(tensor, comm().rank(), extent.box), extent.begin, plan_.bytes_of(extent),
+                              policy_for(comm().memory(), tensor.view.data())});
         }
         return result;
     }

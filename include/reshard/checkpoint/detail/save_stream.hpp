@@ -10,9 +10,10 @@
 #include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/manifest.hpp>
 
-#include <algorithm>  // upper_bound
+#include <algorithm>  // any_of, upper_bound
 #include <cstring>    // memcpy
 #include <memory>     // unique_ptr
+#include <mutex>      // mutex
 #include <utility>    // exchange
 #include <vector>     // vector
 
@@ -23,6 +24,7 @@ struct SaveSpan {
     ConstDynamicView view;
     Index begin = 0;
     Index bytes = 0;
+    MemoryPolicy const* from = nullptr;  ///< what brings it to the host, where the window is a device's
 };
 
 /// The data section of a file, cut into units of unit_bytes. Units are independent: any thread takes any of them. A
@@ -54,6 +56,8 @@ public:
             });
         }
         first_part_.push_back(parts_.size());
+        bool const fetches = std::any_of(spans_.begin(), spans_.end(), [](auto const& s) { return s.from != nullptr; });
+        if (fetches) fetching_ = std::make_unique<std::mutex>();
     }
 
     [[nodiscard]] Index bytes() const noexcept { return bytes_; }
@@ -79,7 +83,7 @@ public:
         for_each_part(unit, [&](std::size_t s, Index begin, Index end) {
             ConstDynamicView const& view = spans_[s].view;
             bool const dense = is_dense(view);
-            bool const direct = dense && end - begin >= direct_bytes;
+            bool const direct = dense && spans_[s].from == nullptr && end - begin >= direct_bytes;
             if (direct) flush();
             Index const element = reshard::bytes(view.dtype());
             for (std::uint32_t sum = 0; begin < end;) {
@@ -98,7 +102,7 @@ public:
                     at += count;
                 } else {
                     std::span<std::byte> const to = buffer.subspan(filled, size);
-                    take(view, dense, begin, begin + count, to.data());
+                    take(spans_[s], dense, begin, begin + count, to.data());
                     sum = crc32c(to, sum);
                     filled += size;
                 }
@@ -110,9 +114,9 @@ public:
     }
 
     /// Copies a unit to `to`, dense, for write_copy().
-    void copy(std::size_t unit, std::byte* to) const noexcept {
+    void copy(std::size_t unit, std::byte* to) const {
         for_each_part(unit, [&](std::size_t s, Index begin, Index end) {
-            take(spans_[s].view, is_dense(spans_[s].view), begin, end, to);
+            take(spans_[s], is_dense(spans_[s].view), begin, end, to);
             to += end - begin;
         });
     }
@@ -174,14 +178,17 @@ private:
             if (from < to) f(static_cast<std::size_t>(span - spans_.begin()), from, to);
         }
     }
-    /// Bytes [begin, end) of the dense form of a view.
-    static void take(ConstDynamicView const& view, bool dense, Index begin, Index end, std::byte* to) noexcept {
-        if (dense) {
+    /// Bytes [begin, end) of the dense form of a window.
+    void take(SaveSpan const& span, bool dense, Index begin, Index end, std::byte* to) const {
+        ConstDynamicView const& view = span.view;
+        if (dense && span.from == nullptr) {
             std::memcpy(to, view.data() + begin, static_cast<std::size_t>(end - begin));
-        } else {
-            Index const element = reshard::bytes(view.dtype());
-            gather(view, begin / element, end / element, to);
+            return;
         }
+        Index const element = reshard::bytes(view.dtype());
+        std::unique_lock<std::mutex> lock;
+        if (span.from != nullptr) lock = std::unique_lock(*fetching_);
+        gather(view, begin / element, end / element, to, span.from);
     }
 
     /// Where the block ends that byte `at` of a span is in.
@@ -199,8 +206,9 @@ private:
     Index unit_bytes_ = default_unit_bytes;
     Index block_bytes_ = default_block_bytes;
     Index bytes_ = 0;
-    std::vector<Part> parts_;              ///< in the order of the bytes
-    std::vector<std::size_t> first_part_;  ///< per unit; then the number of parts
+    std::vector<Part> parts_;               ///< in the order of the bytes
+    std::vector<std::size_t> first_part_;   ///< per unit; then the number of parts
+    std::unique_ptr<std::mutex> fetching_;  ///< from devices, if there is something to fetch
 };
 
 }  // namespace reshard::inline v0::detail

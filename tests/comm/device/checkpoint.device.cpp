@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/load.hpp where tensors lie on devices: what is read into memory of the host gets
-// to its place by the communicator, and by nothing else, because the host cannot touch what it lands in.
+// Mirrors include/reshard/checkpoint/{load,save,save_async,verify_replicas}.hpp where tensors lie on devices: bytes get
+// there, and back, by the communicator and by nothing else, because the host cannot touch what they lie in.
 #include "checkpoint/load_support.hpp"
 #include "devices.hpp"
 #include "support/fake_cuda.hpp"
 
 #include <reshard/checkpoint/load.hpp>
+#include <reshard/checkpoint/save.hpp>
+#include <reshard/checkpoint/save_async.hpp>
+#include <reshard/checkpoint/verify_replicas.hpp>
 #include <reshard/comm/staged_on_host.hpp>
 
 #include <cstring>
@@ -44,6 +47,32 @@ public:
         }
     }
     [[nodiscard]] std::span<LocalTensor const> list() const { return list_; }
+    /// Puts there what should be there.
+    void fill(cudaStream_t stream, int rank) {
+        for (LocalTensor const& tensor : host_.list()) {
+            if (!tensor.distribution.contains(rank)) continue;
+            DynamicView const& view = tensor.view;
+            auto const elements = oracle::elements(tensor.distribution, rank);
+            Index const width = bytes(view.dtype());
+            for (std::size_t k = 0; k < elements.size(); ++k) {
+                Index offset = 0;
+                auto rest = static_cast<Index>(k);
+                for (int dim = view.rank() - 1; dim >= 0; rest /= view.extent(dim--))
+                    offset += rest % view.extent(dim) * view.stride(dim);
+                for (Index b = 0; b < width; ++b)
+                    view.data()[offset * width + b] = expected_byte(tensor.name, elements[k] * width + b);
+            }
+        }
+        fake::finish(stream);
+        fake::on_device([&] {
+            for (std::size_t i = 0; i < places_.size(); ++i) {
+                DynamicView const& view = host_.list()[i].view;
+                if (view.size() != 0) std::memcpy(places_[i], view.data(), static_cast<std::size_t>(reach(view)));
+            }
+        });
+    }
+    /// A byte of a tensor on the device.
+    [[nodiscard]] std::byte* at(std::size_t tensor, Index byte) const { return places_[tensor] + byte; }
     /// What is wrong with what lies on the device.
     [[nodiscard]] std::string wrong(cudaStream_t stream) {
         fake::finish(stream);
@@ -70,7 +99,7 @@ private:
 
 /// body(comm, stream, place) on `ranks` ranks with guarded memory of a device each. `make(host, stream)` makes comm.
 template <class Make, class Body>
-void load_on_devices(int ranks, Make const& make, Body const& body) {
+void on_guarded_devices(int ranks, Make const& make, Body const& body) {
     test::FakeCuda const driver;
     if (!driver.works()) return;
     fake::reset();
@@ -103,7 +132,7 @@ void check_every_strategy(int ranks, Make const& make) {
     reads.chunk_bytes = 300;
     auto const attempt = [&](auto const& strategy) {
         CAPTURE(strategy.name);
-        load_on_devices(ranks, make, [&](auto& comm, cudaStream_t stream, std::byte* memory) {
+        on_guarded_devices(ranks, make, [&](auto& comm, cudaStream_t stream, std::byte* memory) {
             DeviceTensors tensors(goals, comm.rank(), memory);
             LoadReport const report = load(folder.path(), tensors.list(), comm, strategy);
             CHECK(tensors.wrong(stream) == "");
@@ -120,6 +149,24 @@ void check_every_strategy(int ranks, Make const& make) {
         together.cooperation = Cooperation::always;
         attempt(together);
     }
+}
+
+/// Saved from devices by `save_them`, then loaded by ranks of the host.
+template <class Make, class Save>
+void check_saved(int ranks, Make const& make, Save const& save_them) {
+    auto const goals = goals_of(ranks);
+    TempFolder const folder;
+    on_guarded_devices(ranks, make, [&](auto& comm, cudaStream_t stream, std::byte* memory) {
+        DeviceTensors tensors(goals, comm.rank(), memory);
+        tensors.fill(stream, comm.rank());
+        save_them(folder.path(), tensors.list(), comm);
+        CHECK(tensors.wrong(stream) == "");
+    });
+    run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+        LocalTensors tensors(goals, comm.rank());
+        load(folder.path(), tensors.list(), comm);
+        CHECK(tensors.wrong() == "");
+    });
 }
 
 auto const device_threads = [](ThreadCommunicator host, cudaStream_t stream) {
@@ -139,12 +186,67 @@ TEST_SUITE("comm/device") {
         }
     }
 
+    TEST_CASE("save writes tensors of devices, copies compared first, at once and behind the rank") {
+        for (int ranks : {1, 3}) {
+            CAPTURE(ranks);
+            auto const at_once = [](std::string const& folder, auto tensors, auto& comm) {
+                SaveReport const report = save(folder, tensors, comm);
+                CHECK(report.bytes_deduplicated == (comm.size() - 1) * 42);  // `whole`
+            };
+            auto const in_small_pieces = [](std::string const& folder, auto tensors, auto& comm) {
+                SaveOptions options;
+                options.buffer_bytes = 1;
+                options.in_flight = 3;
+                save(folder, tensors, comm, options);
+            };
+            auto const behind = [](Index snapshot_bytes) {
+                return [snapshot_bytes](std::string const& folder, auto tensors, auto& comm) {
+                    SaveOptions options;
+                    options.snapshot_bytes = snapshot_bytes;
+                    auto saving = start_save(folder, tensors, comm, options);
+                    saving.wait();
+                };
+            };
+            check_saved(ranks, device_threads, at_once);
+            check_saved(ranks, staged, at_once);
+            check_saved(ranks, device_threads, in_small_pieces);
+            check_saved(ranks, staged, behind(0));
+            check_saved(ranks, device_threads, behind(1024));
+        }
+    }
+
+    TEST_CASE("verify_replicas finds and mends a copy on a device that differs, and save refuses it") {
+        std::vector<Goal> const goals{goal("weights", DType::f32, "(3):(R)", Shape{5, 40}),
+                                      goal("host", DType::f32, "(3):(R)", Shape{4})};
+        TempFolder const folder;
+        auto const attempt = [&](auto const& make) {
+            on_guarded_devices(3, make, [&](auto& comm, cudaStream_t stream, std::byte* memory) {
+                DeviceTensors tensors(goals, comm.rank(), memory);
+                tensors.fill(stream, comm.rank());
+                CHECK(verify_replicas(tensors.list(), comm).equal());
+                if (comm.rank() == 2) fake::on_device([&] { *tensors.at(0, 4 * (43 * 2 + 7)) ^= std::byte{1}; });
+                CHECK((comm.rank() != 2 || tensors.wrong(stream) != ""));
+                CHECK_THROWS_WITH_AS(static_cast<void>(save(folder.path(), tensors.list(), comm)),
+                                     doctest::Contains("at [2,7]"), MismatchError);
+                VerifyOptions mend;
+                mend.mode = VerifyMode::repair;
+                ReplicaReport const found = verify_replicas(tensors.list(), comm, mend);
+                REQUIRE(found.differences.size() == 1);
+                CHECK(found.differences[0].spot.rank == 2);
+                CHECK(found.differences[0].spot.index == Indices{2, 7});
+                CHECK(tensors.wrong(stream) == "");
+            });
+        };
+        attempt(device_threads);
+        attempt(staged);
+    }
+
     TEST_CASE("load refuses an identity on a device that is only copied, on all ranks, and touches nothing") {
         std::vector<Goal> const goals{goal("addends", DType::f32, "(2):(P+)", Shape{4, 4}),
                                       goal("host", DType::f32, "(2):(R)", Shape{2})};
         TempFolder const folder;
         write(folder.path(), goals);
-        load_on_devices(2, device_threads, [&](DeviceThreadCommunicator& comm, cudaStream_t, std::byte* memory) {
+        on_guarded_devices(2, device_threads, [&](DeviceThreadCommunicator& comm, cudaStream_t, std::byte* memory) {
             DeviceTensors tensors(goals, comm.rank(), memory);
             CHECK_THROWS_WITH_AS(
                 static_cast<void>(load(folder.path(), tensors.list(), comm)),
@@ -158,7 +260,7 @@ TEST_SUITE("comm/device") {
         auto const goals = goals_of(2);
         TempFolder const folder;
         write(folder.path(), goals);
-        load_on_devices(2, device_threads, [&](DeviceThreadCommunicator& comm, cudaStream_t, std::byte* memory) {
+        on_guarded_devices(2, device_threads, [&](DeviceThreadCommunicator& comm, cudaStream_t, std::byte* memory) {
             DeviceTensors tensors(goals, comm.rank(), memory);
             if (comm.rank() == 1) fake::fail("cudaMemcpyAsync", cudaErrorUnknown);
             if (comm.rank() == 1) fake::fail("cudaMemcpy2DAsync", cudaErrorUnknown);

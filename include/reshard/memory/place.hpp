@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/memory/place.hpp
+/// \brief  A box into a box, where one of the two may lie on a device that the host cannot reach.
+/// \depends memory/{copy,device_memory,memory_policy}.
+#pragma once
+
+#include <reshard/memory/copy.hpp>
+#include <reshard/memory/device_memory.hpp>
+#include <reshard/memory/memory_policy.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// Who works on memory: `policy` where that is a device's; null: the host.
+[[nodiscard]] inline MemoryPolicy const* policy_for(MemoryPolicy const* policy, void const* memory) noexcept {
+    return policy != nullptr && is_device_memory(memory) ? policy : nullptr;
+}
+
+/// Copies by the host, or by `policy`, if there is one: it returns when what lies on the host is done with. One thread
+/// at a time.
+inline void place(MemoryPolicy const* policy, Send const& from, Receive const& to, CopyHint hint = CopyHint::cached) {
+    if (policy == nullptr) return copy(from.base, from.box, to.base, to.box, hint);
+    policy->deliver({&from, 1}, {&to, 1});
+}
+
+}  // namespace reshard::inline v0::detail

@@ -370,6 +370,46 @@ TEST_SUITE("checkpoint/load") {
                       });
     }
 
+    TEST_CASE("tensors are found under the names that a list of renames gives, with every strategy") {
+        TempFolder const folder;
+        auto const stored = three();
+        write(folder.path(), stored, small_files);
+        auto named = stored;
+        named[0].stored.name = "wte";
+        named[2].stored.name = "model.head";
+        LoadOptions options;
+        options.rename = {{"embed", "wte"}, {"*", "model.*"}};
+        auto const attempt = [&](auto strategy) {
+            CAPTURE(strategy.name);
+            strategy.options = options;
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                LocalTensors tensors(named, comm.rank());
+                load(folder.path(), tensors.list(), comm, strategy);
+                auto const original = [&](Goal const& goal) {
+                    std::string const& name = goal.stored.name;
+                    return name == "wte" ? "embed" : name == "model.head" ? "head" : name;
+                };
+                CHECK(tensors.wrong(original) == "");
+            });
+        };
+        attempt(OneRankReads<Scatter>{});
+        attempt(OneRankReads<Broadcast>{});
+        attempt(EachRankReadsItsBoxes{});
+        attempt(CooperativeRead{});
+        LocalTensors tensors(named, 0);
+        EveryRankReads alone;
+        alone.options.rename = {{"embed", "wte"}, {"model.*", "head"}};
+        CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)),
+                             doctest::Contains("rename of 'model.*' to 'head'. Fix: name two tensors"), FormatError);
+        alone.options.rename = {{"embedding", "wte"}};
+        CHECK_THROWS_WITH_AS(static_cast<void>(load(Checkpoint::open(folder.path()), tensors.list(), 0, alone)),
+                             doctest::Contains("'embedding'"), FormatError);
+        CHECK(tensors.untouched());
+        check_refused(ErrorCode::mismatch, {"rank 1 of 3"}, [](Tensors&, std::string&, auto& strategy, int rank) {
+            strategy.options.rename = {{rank == 1 ? "embed" : "norm", "other"}};
+        });
+    }
+
     TEST_CASE("memory of a device is refused, on all ranks where they load together") {
         test::FakeCuda const cuda;
         if (!cuda.works()) return;

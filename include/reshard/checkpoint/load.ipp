@@ -56,6 +56,7 @@ struct LoadTerms {
         digest.add_text(strategy).add_signed(source).add_signed(window_bytes).add(others);
         digest.add(options.verify_checksums ? 1 : 0);
         for (int axis : options.replica_axes) digest.add_signed(axis);
+        for (auto const& [name, other] : options.rename) digest.add_text(name).add_text(other);
         return {"load", "loads", digest.value(),
                 concat("with '", strategy, "', source rank ", source, ", windows of ", window_bytes, " bytes")};
     }

@@ -10,6 +10,7 @@
 #include <string>       // string
 #include <string_view>  // string_view
 #include <type_traits>  // is_same
+#include <utility>      // pair
 #include <vector>       // vector
 
 namespace reshard::inline v0 {
@@ -27,6 +28,10 @@ struct LoadOptions {
     /// Whether extents that were saved with a CRC-32C are compared with it as they are read. What is read in staging
     /// memory is always whole; who reads directly compares the extents that it reads as a whole.
     bool verify_checksums = true;
+    /// (name in the checkpoint, name in the list): tensors that the program calls otherwise. `model.layers.*` to
+    /// `blocks.*` is about all that begin so; the first that fits counts, and a name that none fits is that of the
+    /// file.
+    std::vector<std::pair<std::string, std::string>> rename{};
 };
 
 /// Every rank has the file and reads its own part of it. Nothing is sent, so there is no communicator to pass, and a

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_rename.hpp
 /// \brief  The tensors of a catalogue under other names; in files that are read they keep the names they have.
-/// \depends checkpoint/{catalogue,consolidate_options}, checkpoint/detail/{file_list,stored_replicas}. No I/O.
+/// \depends checkpoint/{catalogue,consolidate_options}, checkpoint/detail/{file_list,rename,stored_replicas}. No I/O.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/consolidate_options.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/rename.hpp>
 #include <reshard/checkpoint/detail/stored_replicas.hpp>
 
 namespace reshard::inline v0::detail {
-
-/// What a rename does to a name: nothing where it is about others. `prefix*` is about all that begin so.
-[[nodiscard]] inline bool rename_to(std::pair<std::string, std::string> const& rename, std::string_view name,
-                                    std::string& to) {
-    auto const& [from, other] = rename;
-    if (from == name) {
-        to = other;
-        return true;
-    }
-    if (!from.ends_with('*') || !name.starts_with(std::string_view(from).substr(0, from.size() - 1))) return false;
-    to = other.substr(0, other.size() - 1) + std::string(name.substr(from.size() - 1));
-    return true;
-}
 
 /// Throws FormatError for a rename that no tensor has, that is no rename, or after which two tensors have one name.
 [[nodiscard]] inline Catalogue renamed(Catalogue from, RewriteOptions const& options) {
@@ -35,15 +23,13 @@ namespace reshard::inline v0::detail {
     for (Extent& extent : manifest.extents) extent.key = std::string(key_of(manifest, extent));
     std::vector<bool> used(options.rename.size());
     for (auto const& [name, to] : options.rename) {
-        if (name.empty() || to.empty() || name.ends_with('*') != to.ends_with('*')) {
-            refuse(SafetensorsRule::invalid_index, "of ", quote_name(name), " to ", quote_name(to),
-                   ". Fix: name two tensors, or two beginnings of names with '*' behind each.");
-        }
+        if (is_rename({name, to})) continue;
+        refuse(SafetensorsRule::invalid_index, "of ", quote_name(name), " to ", quote_name(to), rename_fix);
     }
     for (StoredTensor& tensor : manifest.tensors) {
         for (std::size_t i = 0; i < options.rename.size(); ++i) {  // the first that fits
             std::string to;
-            if (!rename_to(options.rename[i], tensor.name, to)) continue;
+            if (!rename_to(options.rename[i].first, options.rename[i].second, tensor.name, to)) continue;
             tensor.name = std::move(to);
             used[i] = true;
             break;

@@ -6,11 +6,14 @@
 
 #include <reshard/checkpoint/detail/piece_messages.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
+#include <reshard/checkpoint/detail/rename.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/core/view_box.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/place.hpp>
+
+#include <algorithm>  // any_of
 
 namespace reshard::inline v0::detail {
 
@@ -135,7 +138,11 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
 inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue,
                                  LocalTensor const& target, std::size_t place, LoadOptions const& options,
                                  std::size_t near) {
-    StoredMatch const match = find_stored(catalogue, target.name, near);
+    std::string renamed;
+    bool const is_renamed = std::any_of(options.rename.begin(), options.rename.end(), [&](auto const& rename) {
+        return rename_to(rename.second, rename.first, target.name, renamed);
+    });
+    StoredMatch const match = find_stored(catalogue, is_renamed ? renamed : target.name, near);
     StoredTensor const& stored = catalogue.tensors()[match.tensor];
     bool const as_bytes = !is_byte_sized(stored.dtype);
     DType const dtype = as_bytes ? DType::u8 : stored.dtype;
@@ -179,6 +186,11 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
 /// MismatchError, MeshError, TransitionError, DTypeError.
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
                                                      LoadOptions const& options = {}) {
+    for (auto const& rename : options.rename) {
+        if (is_rename(rename)) continue;
+        raise(ErrorCode::format, concat("reshard::LoadOptions: rename of ", quote_name(rename.first), " to ",
+                                        quote_name(rename.second), rename_fix));
+    }
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
     std::size_t near = 0;

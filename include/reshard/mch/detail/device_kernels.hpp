@@ -23,23 +23,22 @@ namespace reshard::inline v0::detail {
 struct MchLeavingRule {
     Index const* ids = nullptr;
     Index const* slots = nullptr;
-    Index const* saved = nullptr;  ///< offsets of the saved shards
-    int saved_parts = 1;
-    Index offset = 0;  ///< position of entry 0
+    Index offset = 0;       ///< position of entry 0 among the saved slots
+    Index saved_slots = 0;  ///< of the saved table
     Index empty = INT64_MAX;
     Router router;
     bool by_slot = false;
     bool drop_unreachable = false;
     Index left_out = 0;
     bool refuse_strays = false;
-    Router saved_router;  ///< of ids
+    Router saved_router;
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {
         Index const id = ids[entry];
         if (id == empty) return not_sent;
         Index const slot = slots[entry];
-        int const part = part_at(saved, saved_parts, offset + entry);
-        if (slot < saved[part] || slot >= saved[part + 1]) return out_of_range;
+        std::int32_t const part = saved_router.part_of_slot(offset + entry);
+        if (slot < 0 || slot >= saved_slots || saved_router.part_of_slot(slot) != part) return out_of_range;
         if (refuse_strays && saved_router.part_of_id(id) != part) return out_of_range;
         if (!by_slot) return router.part_of_id(id);
         Index const owner = router.part_of_slot(slot);

@@ -131,9 +131,8 @@ private:
         bool const by_slot = options.mode == MchMode::slot_owner;
         rule_ = {shard_.ids,
                  shard_.slots,
-                 saved_offsets_.data(),
-                 static_cast<int>(saved_offsets_.size()) - 1,
                  shard_.offset,
+                 saved_->size(),
                  empty_id(current_->layout),
                  router_,
                  by_slot,
@@ -161,7 +160,7 @@ private:
         if (report().out_of_range() == 0) return;
         Index const wrong = report().first_out_of_range();
         std::vector<Index> const saved = saved_->offsets();
-        auto const part_of = [&](Index at) { return part_at(saved.data(), rule_.saved_parts, at); };
+        auto const part_of = [&](Index at) { return part_at(saved.data(), saved_->parts(), at); };
         auto const from = static_cast<std::size_t>(part_of(shard_.offset + wrong));
         Index const id = fetch(work, shard_.ids + wrong);
         Index const slot = fetch(work, shard_.slots + wrong);

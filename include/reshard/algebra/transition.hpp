@@ -191,6 +191,23 @@ inline constexpr Kind transition_kind = detail::kind_of_types<std::remove_cvref_
 template <class From, class To>
 inline constexpr bool is_local = transition_kind<From, To> != Kind::collective;
 
+namespace detail {
+
+/// Whether no axis is Partial on either side, as far as the types know: then nothing is folded or filled.
+template <class From, class To>
+consteval bool moves_only() {
+    if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
+        for (auto const* side : {&From::static_signature, &To::static_signature})
+            for (PlacementForm const& placement : side->placements)
+                if (placement.is_partial()) return false;
+        return true;
+    } else {
+        return false;
+    }
+}
+
+}  // namespace detail
+
 /// Whether it provably needs no copy either.
 template <class From, class To>
 inline constexpr bool is_view = transition_kind<From, To> == Kind::view;

@@ -167,7 +167,7 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         auto const part = workspace.subspan(needs[current] == 0 ? 0 : rounds.offsets[current],
                                             static_cast<std::size_t>(needs[current]));
         jobs.emplace_back(tensor.plan.value(), rank_steps(tensor, rank, is_on_device(comm)), rank, tensor.source,
-                          tensor.destination, part, memory);
+                          tensor.destination, part, memory, bind_work);
     }
     return new BatchJob(comm, std::move(jobs), rounds.tensors, std::move(own));
 }

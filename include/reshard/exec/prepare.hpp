@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/prepare.hpp
 /// \brief  A plan bound to one rank's memory and communicator: check, agree, allocate once; then run at will.
-/// \depends plan, comm/any_communicator.hpp, memory/host_memory.hpp.
+/// \depends plan, comm/any_communicator.hpp, exec/detail/means.hpp.
 #pragma once
 
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/core/tensor.hpp>
 #include <reshard/core/tensor_view.hpp>
+#include <reshard/exec/detail/means.hpp>
 #include <reshard/exec/prepare_options.hpp>
 #include <reshard/memory/convert.hpp>
-#include <reshard/memory/host_memory.hpp>
 #include <reshard/plan/plan.hpp>
 
 namespace reshard::inline v0 {
@@ -85,33 +85,10 @@ private:
 
 namespace detail {
 
-/// The same, where memory of the host is worked on as `host` does, and what this rank has already found wrong is
-/// `found`.
-[[nodiscard]] PreparedPlan prepare_with(HostMemory const& host, PlanValue const& plan, CommunicatorRef comm,
+/// prepare() by these means, where what this rank has already found wrong is `found`.
+[[nodiscard]] PreparedPlan prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                         ConstDynamicView const& source, DynamicView const& destination,
                                         PrepareOptions const& options = {}, Verdict const& found = {});
-
-template <class D>
-consteval bool has_partial() {
-    if constexpr (TypedDistribution<D>) {
-        for (auto const& placement : D::static_signature.placements) {
-            if (placement.is_partial()) return true;
-        }
-        return false;
-    } else {
-        return true;  // nobody knows
-    }
-}
-
-/// What plans between two types of distributions need of the host, where nothing is cast or scaled.
-template <class From, class To>
-[[nodiscard]] HostMemory host_for() noexcept {
-    if constexpr (has_partial<From>() || has_partial<To>()) {
-        return host_memory();
-    } else {
-        return host_copies();
-    }
-}
 
 /// Ops that the element type does not have are refused by the compiler where both are types.
 template <class D, class T>
@@ -150,13 +127,13 @@ template <class From, class To, class S, class T, std::derived_from<PrepareOptio
 [[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
                                    TensorView<T> const& destination, Options const& options) {
     static_assert(detail::check_types<From, To, S, T, Options>());
-    return detail::prepare_with(host_memory(), plan.value(), comm, source, destination, options);
+    return detail::prepare_with(detail::means_for(), plan.value(), comm, source, destination, options);
 }
 template <class From, class To, class S, class T>
 [[nodiscard]] PreparedPlan prepare(Plan<From, To> const& plan, CommunicatorRef comm, TensorView<S> const& source,
                                    TensorView<T> const& destination) {
     static_assert(detail::check_types<From, To, S, T>());
-    return detail::prepare_with(detail::host_for<From, To>(), plan.value(), comm, source, destination);
+    return detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, source, destination);
 }
 
 namespace detail {

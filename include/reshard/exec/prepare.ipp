@@ -5,6 +5,7 @@
 #include <reshard/comm/agree.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/exec/detail/batch_job.hpp>
+#include <reshard/exec/detail/job_work.hpp>
 #include <reshard/exec/detail/prepare_check.hpp>
 #include <reshard/exec/prepare.hpp>
 
@@ -72,7 +73,19 @@ RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
 RESHARD_INLINE void PreparedPlan::run() { RunRequest(comm_, *job_).wait(); }
 RESHARD_INLINE RunRequest PreparedPlan::start() & { return {comm_, *job_}; }
 
-RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanValue const& plan, CommunicatorRef comm,
+RESHARD_INLINE void detail::bind_work(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine,
+                                      planning::Step const& step, JobPlaces& places, std::span<std::byte> scratch) {
+    work.carry_out = carry_out;
+    if (step.kind == planning::StepKind::fold) return;  // behind the exchange of its addends
+    if (step.kind == planning::StepKind::exchange) {
+        return bind_fold(work, steps, mine, step, places, aligned(scratch.data()));
+    }
+    steps.push_back({step.kind, step.op, mine.change.to, step.multiply, step.divide, 0, {}});
+    if (!places.plan.to.contains(places.rank)) return;
+    work.whole = box_transfer(places.to.data(), mine.change.to, places.to.strides(), Box(places.to.shape()));
+}
+
+RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
                                                  PrepareOptions const& options, Verdict const& found) {
     int const rank = comm.rank();
@@ -80,11 +93,11 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
     PreparedPlan prepared(comm, nullptr);
     Verdict verdict = verdict_of([&] {
         RankSteps const mine(plan, plan.steps(plan), rank, source, destination, chunked(options, is_on_device(comm)),
-                             host.convert);
+                             means.host.convert);
         change = mine.change;
         check_arguments(plan, mine, rank, comm.size(), source, destination, options.cast);
         if (!found.ok()) raise(found.code, found.reason);
-        MemoryPolicy const& memory = memory_of(comm, host);
+        MemoryPolicy const& memory = memory_of(comm, means.host);
         check_memory(comm, memory, plan, source, destination);
         check_work(memory, plan, mine);
         Workspace own;
@@ -92,7 +105,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
             comm, memory, options.workspace, scratch_bytes(mine, rank), own, "plan",
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
         std::vector<Job> jobs;
-        jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory);
+        jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory, means.work);
         BatchJob::Rounds rounds;
         if (mine.steps.kind == Kind::collective) rounds.push_back({0});
         prepared = PreparedPlan(comm, new BatchJob(comm, std::move(jobs), rounds, std::move(own)));
@@ -112,7 +125,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(HostMemory const& host, PlanVal
 
 RESHARD_INLINE PreparedPlan prepare(Plan<> const& plan, CommunicatorRef comm, ConstDynamicView const& source,
                                     DynamicView const& destination, PrepareOptions const& options) {
-    return detail::prepare_with(host_memory(), plan.value(), comm, source, destination, options);
+    return detail::prepare_with(detail::means_for(), plan.value(), comm, source, destination, options);
 }
 
 }  // namespace reshard::inline v0

@@ -38,7 +38,7 @@ template <class From, class To, class S>
     });
     DynamicView view = destination.view();
     if (!found.ok()) view = {nullptr, dtype_of<T>, {}};
-    detail::prepare_with(detail::host_for<From, To>(), plan.value(), comm, source, view, {}, found).run();
+    detail::prepare_with(detail::means_for<From, To>(), plan.value(), comm, source, view, {}, found).run();
     return destination;
 }
 
@@ -65,7 +65,7 @@ void redistribute(Plan<From, To> const&, T&&...) {
 
 namespace detail {
 /// \pre nothing crosses ranks.
-void run_locally(MemoryPolicy const& memory, ConvertBox convert, PlanValue const& plan, ConstDynamicView const& source,
+void run_locally(Means const& means, PlanValue const& plan, ConstDynamicView const& source,
                  DynamicView const& destination, int rank, PrepareOptions const& options = {});
 }  // namespace detail
 
@@ -84,7 +84,8 @@ void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, Tenso
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally(memory, host_memory().convert, plan.value(), source, destination, rank, options);
+        detail::run_locally({{memory, host_memory().convert}, detail::bind_work}, plan.value(), source, destination,
+                            rank, options);
     } else {
         redistribute(static_cast<Plan<> const&>(plan), ConstDynamicView(source), DynamicView(destination), rank, memory,
                      static_cast<PrepareOptions const&>(options));
@@ -97,13 +98,13 @@ void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, Tenso
 }
 template <class From, class To, class S, class T>
 void redistribute(Plan<From, To> const& plan, TensorView<S> const& source, TensorView<T> const& destination, int rank) {
-    if constexpr (detail::has_partial<From>() || detail::has_partial<To>()) {
-        redistribute(plan, source, destination, rank, host_memory().policy);
-    } else {
+    if constexpr (detail::moves_only<From, To>()) {
         static_assert(detail::check_types<From, To, S, T>());
         static_assert(transition_kind<From, To> != Kind::collective,
                       "reshard::redistribute: this transition needs communication. Fix: pass a communicator.");
-        detail::run_locally(host_copies().policy, nullptr, plan.value(), source, destination, rank);
+        detail::run_locally(detail::means_for<From, To>(), plan.value(), source, destination, rank);
+    } else {
+        redistribute(plan, source, destination, rank, host_memory().policy);
     }
 }
 /// The same for tensors that own their memory.

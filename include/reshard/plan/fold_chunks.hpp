@@ -60,6 +60,7 @@ namespace planning {
 /// The chunks in which a plan's addends are folded.
 class FoldChunks {
 public:
+    FoldChunks() = default;
     explicit FoldChunks(Steps const& steps) {
         Step const* const fold = steps.find(StepKind::fold);
         if (fold == nullptr) return;

@@ -192,7 +192,8 @@ public:
     [[nodiscard]] constexpr detail::PlanValue value() const& noexcept {
         auto maker = relayed_;
         if constexpr (TypedDistribution<From> && TypedDistribution<To>) {  // never between meshes
-            if (maker == nullptr) maker = &detail::steps_within;
+            if (maker == nullptr)
+                maker = detail::moves_only<From, To>() ? &detail::steps_moving : &detail::steps_within;
         } else {
             if (maker == nullptr) maker = across_ ? &detail::steps_between : &detail::steps_within;
         }

@@ -72,6 +72,16 @@ RESHARD_INLINE planning::Steps detail::steps_within(PlanValue const& plan) {
     if (spreads) outline.exchange(outline.needed(), plan_within);
     return outline.finish();
 }
+RESHARD_INLINE planning::Steps detail::steps_moving(PlanValue const& plan) {
+    Steps steps = no_steps(plan, kind_of(plan.from, plan.to));
+    if (steps.kind == Kind::collective) {
+        steps.layouts.emplace_back(Place::destination, plan.to);
+        steps.list.push_back({StepKind::exchange, 0, 2, {}, 1, 1, plan_within});
+    } else {
+        steps.list.push_back({StepKind::copy, 0, 1});
+    }
+    return steps;
+}
 RESHARD_INLINE planning::Steps detail::steps_locally(PlanValue const& plan) {
     return Outline(plan, plan.kind == Kind::view ? Kind::view : Kind::copy).finish();
 }
@@ -83,13 +93,15 @@ RESHARD_INLINE planning::Steps detail::steps_between(PlanValue const& plan) {
     return outline.finish();
 }
 
+RESHARD_INLINE Index detail::fold_scratch(Steps const& steps, Step const& step, Index rank) {
+    Index const elements =
+        planning::FoldChunks(steps).scratch_elements(steps.to(step).distribution.local_shape(rank).extents());
+    if (elements == INT64_MAX) raise_uncounted();
+    return elements;
+}
 RESHARD_INLINE Index planning::scratch_elements(Steps const& steps, Index rank) {
     Step const* const fold = steps.find(StepKind::fold);
-    if (fold == nullptr || !steps.from(*fold).distribution.contains(rank)) return 0;
-    Index const elements =
-        planning::FoldChunks(steps).scratch_elements(steps.to(*fold).distribution.local_shape(rank).extents());
-    if (elements == INT64_MAX) detail::raise_uncounted();
-    return elements;
+    return fold != nullptr && steps.from(*fold).distribution.contains(rank) ? fold->scratch(steps, *fold, rank) : 0;
 }
 
 RESHARD_INLINE Cost detail::cost_of(PlanValue const& plan, Index rank) {

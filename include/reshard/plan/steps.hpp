@@ -62,6 +62,8 @@ struct Step {
     Index divide = 1;         ///< scale: Pavg -> P+
     /// exchange: one rank's part of it. No communication: both sides derive the same list from rank numbers.
     Exchange (*planner)(Steps const& steps, Step const& step, Index rank) = nullptr;
+    /// fold: elements of scratch memory that it takes on a rank. \pre the rank has addends.
+    Index (*scratch)(Steps const& steps, Step const& step, Index rank) = nullptr;
 };
 
 /// What relays add. Layout numbers; -1: there are none.
@@ -153,10 +155,12 @@ struct PlanValue {
 };
 // Defined by plan/plan.ipp.
 [[nodiscard]] planning::Steps steps_within(PlanValue const& plan);   ///< on one mesh
+[[nodiscard]] planning::Steps steps_moving(PlanValue const& plan);   ///< the same, where nothing is Partial
 [[nodiscard]] planning::Steps steps_locally(PlanValue const& plan);  ///< the same, where types know that nothing moves
 [[nodiscard]] planning::Steps steps_between(PlanValue const& plan);  ///< between meshes
 [[nodiscard]] Exchange plan_within(planning::Steps const& steps, planning::Step const& step, Index rank);
 [[nodiscard]] Exchange plan_between(planning::Steps const& steps, planning::Step const& step, Index rank);
+[[nodiscard]] Index fold_scratch(planning::Steps const& steps, planning::Step const& step, Index rank);
 
 /// The two sides of an exchange, laid out for the planner. \pre the steps outlive it: cuts point at their rules.
 struct Grids {

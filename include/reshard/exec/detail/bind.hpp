@@ -104,6 +104,12 @@ template <class Byte>
     return result;
 }
 
+/// The first address from a pointer on that is a multiple of 64; null stays null.
+[[nodiscard]] inline std::byte* aligned(std::byte* pointer) noexcept {
+    auto const address = reinterpret_cast<std::uintptr_t>(pointer);
+    return pointer == nullptr ? nullptr : pointer + ((64 - address % 64) % 64);
+}
+
 /// What a local transition copies: what is needed and held, along every dimension. Where data only fills one place
 /// (R -> P), coordinate 0 is that place.
 [[nodiscard]] inline std::vector<Message> local_messages(DynamicDistribution const& from, DynamicDistribution const& to,

@@ -25,14 +25,20 @@ using planning::Step;
 using planning::StepKind;
 using planning::Steps;
 
+/// A plan's two sides, before there are any steps between them.
+[[nodiscard]] inline Steps no_steps(PlanValue const& plan, Kind kind) {
+    Steps steps;
+    steps.kind = kind;
+    steps.layouts.reserve(3);  // unless something is folded or relayed
+    steps.layouts.emplace_back(Place::source, plan.from);
+    steps.layouts.emplace_back(Place::destination, plan.to);
+    return steps;
+}
+
 /// What a transition asks for, before it is said how it travels; and the steps, as they are added.
 class Outline {
 public:
-    Outline(PlanValue const& plan, Kind kind) : plan_(plan) {
-        steps_.kind = kind;
-        steps_.layouts.reserve(3);  // unless something is folded or relayed
-        steps_.layouts.emplace_back(Place::source, plan.from);
-        steps_.layouts.emplace_back(Place::destination, plan.to);
+    Outline(PlanValue const& plan, Kind kind) : plan_(plan), steps_(no_steps(plan, kind)) {
         Refinement needed(plan.to, plan.across ? nullptr : &plan.from);
         plan.across ? fill_across(needed) : change_axes(needed);
         if (is_collective()) needed_ = needed.layout();
@@ -77,7 +83,7 @@ public:
         steps_.layouts.front().partial = resolved_;
         int const from = at_;
         at_ = add(layout);
-        steps_.list.push_back({StepKind::fold, from, at_, fold_op_});
+        steps_.list.push_back({StepKind::fold, from, at_, fold_op_, 1, 1, nullptr, fold_scratch});
     }
     void exchange(Layout const& layout, decltype(Step::planner) planner) {
         int const from = at_;

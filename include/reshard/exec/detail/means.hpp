@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/exec/detail/means.hpp
+/// \brief  What plans are carried out with, so that header-only programs compile no more than their plans need.
+/// \depends plan/steps.hpp, memory/host_memory.hpp; <span>.
+#pragma once
+
+#include <reshard/memory/host_memory.hpp>
+#include <reshard/plan/steps.hpp>
+
+#include <span>  // span
+
+namespace reshard::inline v0::detail {
+
+struct JobPlaces;  // exec/detail/job.hpp
+struct JobStep;
+struct JobWork;
+struct RankSteps;  // exec/detail/value_change.hpp
+
+/// Binds a step that does more to values than move them: a fill, a scale, or a fold with the exchange of its addends.
+void bind_work(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine, planning::Step const& step,
+               JobPlaces& places, std::span<std::byte> scratch);
+using BindWork = decltype(&bind_work);
+
+/// What plans are carried out with. Those that only move values need no more than host_copies().
+struct Means {
+    HostMemory host;
+    BindWork work = nullptr;
+};
+/// All there are, or what plans between two types of distributions need where nothing is cast or scaled.
+template <class From = DynamicDistribution, class To = From>
+[[nodiscard]] Means means_for() noexcept {
+    if constexpr (moves_only<From, To>()) {
+        return {host_copies()};
+    } else {
+        return {host_memory(), bind_work};
+    }
+}
+
+}  // namespace reshard::inline v0::detail

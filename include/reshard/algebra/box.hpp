@@ -76,10 +76,10 @@ private:
 [[nodiscard]] inline std::string to_string(Box const& box) {
     std::string text = "[";
     for (int d = 0; d < box.rank(); ++d) {
-        if (d != 0) text += ',';
-        text += concat(box.begin(d), ":", box.end(d));
+        detail::append(text, {d == 0 ? "" : ",", box.begin(d), ":", box.end(d)});
     }
-    return text + ']';
+    detail::append(text, {"]"});
+    return text;
 }
 
 }  // namespace reshard::inline v0

@@ -8,11 +8,10 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
+/// Up to the bracket that ends it.
 inline void print_list(std::string& text, Index const* values, Index count) {
-    for (Index i = 0; i < count; ++i) {
-        if (i != 0) text += ',';
-        text += std::to_string(values[i]);
-    }
+    for (Index i = 0; i < count; ++i) append(text, {i == 0 ? "" : ",", values[i]});
+    append(text, {"]"});
 }
 
 RESHARD_INLINE AxisList printed_order(Signature const& signature) {
@@ -212,10 +211,9 @@ RESHARD_INLINE std::string to_string(Placement const& placement) {
     if (placement.is_partial()) return concat("P", symbol(placement.op()));
     SplitRule const& rule = placement.rule();
     std::string text = concat("S", placement.dim(), symbol(rule.kind));
-    if (interleaves(rule.kind)) text += concat(rule.block);
+    if (interleaves(rule.kind)) detail::append(text, {rule.block});
     if (rule.kind == SplitKind::boundaries) {
         detail::print_list(text, rule.boundaries.data(), rule.boundaries.size());
-        text += ']';
     }
     return text;
 }
@@ -223,29 +221,25 @@ RESHARD_INLINE std::string to_string(DynamicMesh const& mesh) {
     std::string text = "(";
     for (int axis = 0; axis < mesh.axes(); ++axis) {
         std::string_view const name = mesh.axis_name(axis);
-        text += concat(axis == 0 ? "" : ",", name, name.empty() ? "" : "=", mesh.extent(axis));
+        detail::append(text, {axis == 0 ? "" : ",", name, name.empty() ? "" : "=", mesh.extent(axis)});
     }
-    text += ')';
+    detail::append(text, {mesh.is_listed() ? ")[" : ")"});
     if (mesh.is_listed()) {
         RankList const list = mesh.ranks();
-        text += '[';
         detail::print_list(text, list.ranks.data(), list.ranks.size());
-        text += ']';
     } else if (mesh.rank_at(0) != 0) {
-        text += concat("+", mesh.rank_at(0));
+        detail::append(text, {"+", mesh.rank_at(0)});
     }
     return text;
 }
 RESHARD_INLINE std::string to_string(DynamicDistribution const& distribution) {
     std::string text = to_string(distribution.mesh());
-    text += ":(";
     for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-        if (axis != 0) text += ',';
-        text += to_string(distribution.placement(axis));
+        detail::append(text, {axis == 0 ? ":(" : ",", to_string(distribution.placement(axis))});
     }
-    text += ')';
+    detail::append(text, {")"});
     AxisList const order = detail::printed_order(distribution.signature());
-    for (int i = 0; i < order.size(); ++i) text += concat(i == 0 ? "@" : ",", static_cast<int>(order[i]));
+    for (int i = 0; i < order.size(); ++i) detail::append(text, {i == 0 ? "@" : ",", order[i]});
     return text;
 }
 RESHARD_INLINE DynamicDistribution distribution(DynamicMesh const& mesh, DynamicShape const& shape,

@@ -6,9 +6,10 @@
 
 #include <reshard/core/config.hpp>
 
-#include <cstdio>       // fputs
-#include <cstdlib>      // abort
-#include <exception>    // exception
+#include <cstdio>     // fputs
+#include <cstdlib>    // abort
+#include <exception>  // exception
+#include <initializer_list>
 #include <string>       // string, to_string
 #include <string_view>  // string_view
 #include <type_traits>  // is_integral
@@ -83,14 +84,25 @@ inline FailureHook& failure_hook() noexcept {
 
 namespace detail {
 
-template <class Part>
-void append(std::string& text, Part const& part) {
-    if constexpr (std::is_integral_v<Part>) {
-        text += std::to_string(part);
-    } else {
-        text += part;
-    }
-}
+/// A part of a message: a text, or an integer.
+struct Part {
+    constexpr Part(char const* words) noexcept : text(words) {}
+    constexpr Part(std::string_view words) noexcept : text(words.data()), number(words.size()) {}
+    Part(std::string const& words) noexcept : Part(std::string_view(words)) {}
+    template <class T>
+        requires std::is_integral_v<T>
+    constexpr Part(T integer) noexcept
+        : number(static_cast<unsigned long long>(integer)), kind(std::is_signed_v<T> ? Kind::integer : Kind::natural) {}
+
+    enum class Kind : unsigned char { text, integer, natural };
+    static constexpr unsigned long long up_to_zero = ~0ULL;
+
+    char const* text = nullptr;
+    unsigned long long number = up_to_zero;  ///< of a text, its length
+    Kind kind = Kind::text;
+};
+/// Puts them behind a text. Texts are written where something has gone wrong, or for people.
+[[gnu::cold]] void append(std::string& text, std::initializer_list<Part> parts);
 
 }  // namespace detail
 
@@ -99,7 +111,7 @@ void append(std::string& text, Part const& part) {
 template <class... Parts>
 [[nodiscard]] std::string concat(Parts... parts) {
     std::string text;
-    (detail::append(text, parts), ...);
+    detail::append(text, {parts...});
     return text;
 }
 

@@ -25,6 +25,24 @@ template <ErrorCode Code>
 
 }  // namespace detail
 
+RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part> parts) {
+    for (Part const& part : parts) {
+        if (part.kind == Part::Kind::text) {
+            bool const ends = part.number == Part::up_to_zero;
+            text += ends ? std::string_view(part.text) : std::string_view(part.text, part.number);
+            continue;
+        }
+        bool const negative = part.kind == Part::Kind::integer && static_cast<long long>(part.number) < 0;
+        char digits[20];
+        char* const end = digits + sizeof digits;
+        char* first = end;
+        unsigned long long rest = negative ? 0 - part.number : part.number;
+        for (; first == end || rest != 0; rest /= 10) *--first = static_cast<char>('0' + rest % 10);
+        if (negative) *--first = '-';
+        text.append(first, end);
+    }
+}
+
 [[noreturn]] RESHARD_INLINE void raise(ErrorCode code, std::string message) {
     switch (code) {
         case ErrorCode::shape: detail::raise_as<ErrorCode::shape>(std::move(message));

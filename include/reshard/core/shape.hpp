@@ -138,11 +138,9 @@ inline constexpr bool is_shape<Shape<E...>> = true;
 /// Text of a list of integers, `[8192,1024]`: used in every message about shapes, offsets and strides.
 [[nodiscard]] inline std::string to_string(Indices const& list) {
     std::string text = "[";
-    for (int i = 0; i < list.size(); ++i) {
-        if (i != 0) text += ',';
-        text += std::to_string(list[i]);
-    }
-    return text + ']';
+    for (int i = 0; i < list.size(); ++i) detail::append(text, {i == 0 ? "" : ",", list[i]});
+    detail::append(text, {"]"});
+    return text;
 }
 [[nodiscard]] inline std::string to_string(DynamicShape const& shape) { return to_string(shape.extents()); }
 

@@ -243,7 +243,7 @@ private:
         int rank = me;
         for (int r = size() - 1; r >= 0; --r) {
             if (seat(r).arrived.load(std::memory_order_acquire) >= seat(me).phase) continue;
-            missing = missing.empty() ? std::to_string(r) : concat(r, ", ", missing);
+            missing = concat(r, missing.empty() ? "" : ", ", missing);
             rank = r;
         }
         std::string text =

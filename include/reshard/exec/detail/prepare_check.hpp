@@ -85,16 +85,12 @@ inline void digest(Digest& digest, PlanValue const& plan, ValueChange const& cha
 /// "(4):(S0) -> (4):(R) of (8,8) F32 as BF16 times 0.5"
 [[nodiscard]] inline std::string move_text(PlanValue const& plan, ValueChange const& change,
                                            PrepareOptions const& options) {
-    std::string text;
-    text.reserve(100);  // written in every prepare(), in case ranks differ
-    text += to_string(plan.from);
-    text += " -> ";
-    text += to_string(plan.to);
-    text += concat(" of ", to_string(plan.from.shape()), " ", name(change.from), change_text(change, options.factor));
+    std::string text = concat(to_string(plan.from), " -> ", to_string(plan.to), " of ", to_string(plan.from.shape()),
+                              " ", name(change.from), change_text(change, options.factor));
     if (options.fold_elements == INT64_MAX) {
-        text += ", folding all addends at once";
+        append(text, {", folding all addends at once"});
     } else if (options.fold_elements > 0) {
-        text += concat(", folding ", options.fold_elements, " addends at a time");
+        append(text, {", folding ", options.fold_elements, " addends at a time"});
     }
     return text;
 }

@@ -7,8 +7,6 @@
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/detail/job.hpp>
 
-#include <algorithm>  // sort
-
 namespace reshard::inline v0::detail {
 
 /// What a prepared plan runs. One plan is a batch of one.
@@ -73,8 +71,8 @@ private:
             if (parts.size() == 1) {
                 joined = std::move(parts.front());
             } else {
-                join(parts, &JobTransfers::sends, joined.sends);
-                join(parts, &JobTransfers::receives, joined.receives);
+                joined.sends = join(parts, &JobTransfers::sends, comm.size());
+                joined.receives = join(parts, &JobTransfers::receives, comm.size());
             }
             AnyExchange exchange = comm.bind(joined.sends, joined.receives);
             steps_.push_back({std::move(joined), std::move(exchange), first, order_.size(), phase});
@@ -83,24 +81,17 @@ private:
 
     /// All transfers, by peer, those with one peer in the order of the parts: the same order on both sides.
     template <class T>
-    static void join(std::vector<JobTransfers>& parts, std::vector<T> JobTransfers::*side, std::vector<T>& result) {
-        struct Origin {
-            int peer;
-            std::size_t part;
-            std::size_t index;
-        };
-        std::vector<Origin> origins;
-        for (std::size_t part = 0; part < parts.size(); ++part) {
-            std::vector<T> const& transfers = parts[part].*side;
-            for (std::size_t i = 0; i < transfers.size(); ++i) origins.push_back({transfers[i].peer, part, i});
+    static std::vector<T> join(std::vector<JobTransfers>& parts, std::vector<T> JobTransfers::*side, int ranks) {
+        std::vector<std::size_t> next(static_cast<std::size_t>(ranks) + 1, 0);  // where a peer's next transfer goes
+        for (JobTransfers const& part : parts)
+            for (T const& transfer : part.*side) ++next[static_cast<std::size_t>(transfer.peer) + 1];
+        for (std::size_t peer = 1; peer < next.size(); ++peer) next[peer] += next[peer - 1];
+        std::vector<T> result(next.back());
+        for (JobTransfers& part : parts) {
+            for (T const& transfer : part.*side) result[next[static_cast<std::size_t>(transfer.peer)]++] = transfer;
+            part.*side = {};  // as much memory again
         }
-        std::sort(origins.begin(), origins.end(), [](Origin const& a, Origin const& b) {
-            if (a.peer != b.peer) return a.peer < b.peer;
-            return a.part != b.part ? a.part < b.part : a.index < b.index;
-        });
-        result.reserve(origins.size());
-        for (Origin const& origin : origins) result.push_back((parts[origin.part].*side)[origin.index]);
-        for (JobTransfers& part : parts) part.*side = {};  // as much memory again
+        return result;
     }
 
     std::vector<Job> jobs_;

@@ -8,15 +8,17 @@
 #include <reshard/core/transfer.hpp>
 #include <reshard/plan/plan.hpp>
 
+#include <span>    // span
+#include <vector>  // vector
+
 namespace reshard::inline v0::detail {
 
-/// Memory in which one rank's part of a distribution lies.
-template <class Byte>
+/// How one rank's part of a distribution lies in memory.
 class Binding {
 public:
     Binding() = default;
-    Binding(Byte* base, DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank)
-        : base_(base), element_bytes_(bytes(dtype)) {
+    Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank)
+        : element_bytes_(bytes(dtype)) {
         Indices const coordinates = distribution.mesh().coordinates(rank);
         for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
             sets_.push_back(distribution.index_set(coordinates, dim));
@@ -31,23 +33,12 @@ public:
         result.origin_ = origin;
         return result;
     }
-    /// The same memory, to be read.
-    template <class Other>
-        requires(std::same_as<Other const, Byte>)
-    Binding(Binding<Other> const& written)
-        : base_(written.base_),
-          element_bytes_(written.element_bytes_),
-          slot_(written.slot_),
-          origin_(written.origin_),
-          sets_(written.sets_),
-          strides_(written.strides_) {}
 
     /// A message of the global index space (with the planner's extra dimensions behind the tensor's), as memory: what
-    /// is regular there is regular here. \pre the box lies within one segment per dimension, and holds one addend.
-    [[nodiscard]] Transfer<Byte> transfer(Message const& message) const {
-        Transfer<Byte> result;
-        result.peer = static_cast<int>(message.peer);
-        result.box.element_bytes = element_bytes_;
+    /// is regular there is regular here. Returns at which byte `box` begins. \pre the box of the message lies within
+    /// one segment per dimension, and holds one addend.
+    Index place(Message const& message, StridedBox& box) const {
+        box.element_bytes = element_bytes_;
         Index offset = -origin_;
         int next = 0;
         for (int dim = 0; dim < sets_.size(); ++dim) {
@@ -57,25 +48,44 @@ public:
             for (; next < message.repeats.size() && message.repeats[next].dim == dim; ++next) {
                 BoxRepeat const& repeat = message.repeats[next];
                 Index const step = sets_[dim].local_index(begin + repeat.pitch) - origin;
-                result.box.dims.push_back({repeat.count, step * strides_[dim]});
+                box.dims.push_back({repeat.count, step * strides_[dim]});
             }
-            result.box.dims.push_back({message.box[dim].size(), strides_[dim]});
+            box.dims.push_back({message.box[dim].size(), strides_[dim]});
         }
         if (message.box.size() > sets_.size()) offset += message.box[sets_.size()].begin * slot_;
-        result.base = base_ + offset;
-        return result;
+        return offset;
     }
 
 private:
-    template <class Other>
-    friend class Binding;
-
-    Byte* base_ = nullptr;
     Index element_bytes_ = 1;
     Index slot_ = 0;
     Index origin_ = 0;
     InlineList<IndexSet, max_rank> sets_;
     Indices strides_;
+};
+
+/// Memory in which one rank's part of a distribution lies.
+template <class Byte>
+struct BoundMemory {
+    Byte* base = nullptr;
+    Binding binding;
+
+    /// The messages as transfers, with what stays with the rank, a transfer to itself, in its place among the peers.
+    [[nodiscard]] std::vector<Transfer<Byte>> transfers(std::vector<Message> const& messages,
+                                                        std::span<Message const> kept,
+                                                        Conversion const& conversion) const {
+        std::vector<Transfer<Byte>> result(messages.size() + kept.size());
+        auto next = messages.begin();
+        auto stays = kept.begin();
+        for (Transfer<Byte>& transfer : result) {
+            bool const to_itself = stays != kept.end() && (next == messages.end() || stays->peer < next->peer);
+            Message const& message = to_itself ? *stays++ : *next++;
+            transfer.peer = static_cast<int>(message.peer);
+            transfer.base = base + binding.place(message, transfer.box);
+            transfer.conversion = conversion;
+        }
+        return result;
+    }
 };
 
 /// Where, in local indices, what a rank holds under `inner` lies within what it holds under `outer`. \pre inner

@@ -18,26 +18,12 @@ struct JobTransfers {
     std::vector<Send> sends;
     std::vector<Receive> receives;
 
-    void bind(Exchange const& exchange, Binding<std::byte const> const& source, Binding<std::byte> const& target,
-              bool keep, ValueChange const& change = {}) {
-        sends.reserve(exchange.sends.size() + exchange.kept.size());
-        receives.reserve(exchange.receives.size() + exchange.kept.size());
-        // What stays with the rank travels as a transfer to itself, in its place among the peers.
-        auto const merge = [&](std::vector<Message> const& messages, auto const& binding, auto& transfers,
-                               Conversion const& conversion) {
-            std::size_t next = 0;
-            std::vector<Message> const& kept = exchange.kept;
-            for (Message const& message : messages) {
-                while (keep && next < kept.size() && kept[next].peer < message.peer) {
-                    transfers.push_back(binding.transfer(kept[next++]));
-                }
-                transfers.push_back(binding.transfer(message));
-            }
-            while (keep && next < kept.size()) transfers.push_back(binding.transfer(kept[next++]));
-            for (auto& transfer : transfers) transfer.conversion = conversion;
-        };
-        merge(exchange.sends, source, sends, change.send());
-        merge(exchange.receives, target, receives, change.receive());
+    void bind(Exchange const& exchange, BoundMemory<std::byte const> const& source,
+              BoundMemory<std::byte> const& target, bool keep, ValueChange const& change = {}) {
+        std::span<Message const> kept;
+        if (keep) kept = exchange.kept;
+        sends = source.transfers(exchange.sends, kept, change.send());
+        receives = target.transfers(exchange.receives, kept, change.receive());
     }
 };
 
@@ -50,17 +36,20 @@ struct JobPlaces {
     DynamicView const& to;
     std::byte* folded = nullptr;  ///< what a fold leaves in scratch memory
 
-    [[nodiscard]] Binding<std::byte const> read(planning::Layout const& layout) const {
-        if (layout.place != planning::Place::source) return write(layout);
+    [[nodiscard]] BoundMemory<std::byte const> read(planning::Layout const& layout) const {
+        if (layout.place != planning::Place::source) {
+            BoundMemory<std::byte> const written = write(layout);
+            return {written.base, written.binding};
+        }
         if (!plan.from.contains(rank)) return {};
-        return {from.data(), change.from, from.strides(), plan.from, rank};
+        return {from.data(), {change.from, from.strides(), plan.from, rank}};
     }
-    [[nodiscard]] Binding<std::byte> write(planning::Layout const& layout) const {
+    [[nodiscard]] BoundMemory<std::byte> write(planning::Layout const& layout) const {
         bool const here = layout.place == planning::Place::destination;
         DynamicDistribution const& held = here ? plan.to : layout.distribution;
         if (!held.contains(rank)) return {};
-        if (here) return {to.data(), change.to, to.strides(), held, rank};
-        return {folded, change.from, row_major_strides(held.local_shape(rank)), held, rank};
+        if (here) return {to.data(), {change.to, to.strides(), held, rank}};
+        return {folded, {change.from, row_major_strides(held.local_shape(rank)), held, rank}};
     }
 };
 

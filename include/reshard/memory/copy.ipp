@@ -14,18 +14,22 @@ namespace detail {
 /// Elements on each side of what is transposed at a time.
 inline constexpr Index transpose_tile = 64;
 
-/// Runs of a size the compiler knows: one to a few register moves each. Reads and writes go through memcpy, so that
-/// neither alignment nor aliasing matters.
-template <std::size_t Bytes>
-void copy_units(LoopNest nest, std::byte const* from, std::byte* to) noexcept {
-    LoopDim const inner = nest.dims.back();
-    int const outer_loops = nest.dims.size() - 2;
+/// A nest whose innermost two loops are taken together, in tiles.
+struct TiledNest {
+    LoopNest nest;
+    LoopDim inner;
     LoopDim second{1, 0, 0};
-    Index tile = inner.extent;
-    Index rows = 1;
-    if (outer_loops >= 0) {
-        int nearest = outer_loops;
-        for (int d = 0; d < outer_loops; ++d) {
+    Index tile;  ///< of the inner loop
+    Index rows;  ///< of the second, at a time
+
+    /// \pre nest has loops.
+    explicit TiledNest(LoopNest const& whole) noexcept
+        : nest(whole), inner(whole.dims.back()), tile(inner.extent), rows(1) {
+        nest.dims.pop_back();
+        if (nest.dims.empty()) return;
+        int const last = nest.dims.size() - 1;
+        int nearest = last;
+        for (int d = 0; d < last; ++d) {
             if (magnitude(nest.dims[d].from) < magnitude(nest.dims[nearest].from)) nearest = d;
         }
         // A transposition: neighbours in the source are far apart in the destination. Square tiles keep the lines of
@@ -33,14 +37,25 @@ void copy_units(LoopNest nest, std::byte const* from, std::byte* to) noexcept {
         // are what prefetchers notice.
         if (magnitude(nest.dims[nearest].from) < magnitude(inner.from)) {
             LoopDim const moved = nest.dims[nearest];
-            for (int d = nearest; d < outer_loops; ++d) nest.dims[d] = nest.dims[d + 1];
-            nest.dims[outer_loops] = moved;
+            for (int d = nearest; d < last; ++d) nest.dims[d] = nest.dims[d + 1];
+            nest.dims[last] = moved;
             tile = transpose_tile;
         }
-        second = nest.dims[outer_loops];
+        second = nest.dims.back();
+        nest.dims.pop_back();
         rows = tile == inner.extent ? second.extent : tile;
     }
-    for_each_origin(nest, larger(outer_loops, 0), from, to, [&](std::byte const* source, std::byte* destination) {
+};
+
+/// Runs of a size the compiler knows: one to a few register moves each. Reads and writes go through memcpy, so that
+/// neither alignment nor aliasing matters.
+template <std::size_t Bytes>
+void copy_units(TiledNest const& tiled, std::byte const* from, std::byte* to) noexcept {
+    LoopDim const inner = tiled.inner;
+    LoopDim const second = tiled.second;
+    Index const tile = tiled.tile;
+    Index const rows = tiled.rows;
+    for_each_origin(tiled.nest, tiled.nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {
         for (Index start = 0; start < inner.extent; start += tile) {
             Index const stop = smaller(start + tile, inner.extent);
             for (Index row = 0; row < second.extent; row += rows) {
@@ -98,14 +113,15 @@ RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std:
         });
         return detail::stream_fence();
     }
+    detail::TiledNest const tiled(nest);
     switch (run) {
-        case 1: return detail::copy_units<1>(nest, from, to);
-        case 2: return detail::copy_units<2>(nest, from, to);
-        case 4: return detail::copy_units<4>(nest, from, to);
-        case 8: return detail::copy_units<8>(nest, from, to);
-        case 16: return detail::copy_units<16>(nest, from, to);
-        case 32: return detail::copy_units<32>(nest, from, to);
-        case 64: return detail::copy_units<64>(nest, from, to);
+        case 1: return detail::copy_units<1>(tiled, from, to);
+        case 2: return detail::copy_units<2>(tiled, from, to);
+        case 4: return detail::copy_units<4>(tiled, from, to);
+        case 8: return detail::copy_units<8>(tiled, from, to);
+        case 16: return detail::copy_units<16>(tiled, from, to);
+        case 32: return detail::copy_units<32>(tiled, from, to);
+        case 64: return detail::copy_units<64>(tiled, from, to);
         default: return detail::copy_runs(nest, from, to, run);
     }
 }

@@ -8,7 +8,8 @@
 #include <reshard/core/function_ref.hpp>
 #include <reshard/plan/detail/grid.hpp>
 
-#include <vector>  // vector
+#include <utility>  // exchange
+#include <vector>   // vector
 
 namespace reshard::inline v0 {
 
@@ -94,15 +95,19 @@ template <class Interleaved>
 
 /// Calls `visit` with families of at most `levels` repeats: what has more is listed, the shorter repeat first.
 inline void list_repeats(Segments const& segments, int levels, FunctionRef<void(Segments const&)> visit) {
-    if (segments.levels() <= levels) return visit(segments);
-    bool const list_inner =
-        segments.inner.count > 1 && (segments.outer.count == 1 || segments.inner.count <= segments.outer.count);
-    Repeat const listed = list_inner ? segments.inner : segments.outer;
     Segments one = segments;
-    (list_inner ? one.inner : one.outer) = {};
-    for (Index i = 0; i < listed.count; ++i) {
-        list_repeats(one, levels, visit);
-        one.first = {one.first.begin + listed.pitch, one.first.end + listed.pitch};
+    Repeat listed[2];
+    for (Repeat& repeat : listed) {
+        if (one.levels() <= levels) break;
+        bool const inner = one.inner.count > 1 && (one.outer.count == 1 || one.inner.count <= one.outer.count);
+        repeat = std::exchange(inner ? one.inner : one.outer, {});
+    }
+    for (Index i = 0; i < listed[0].count; ++i) {
+        for (Index j = 0; j < listed[1].count; ++j) {
+            Index const shift = i * listed[0].pitch + j * listed[1].pitch;
+            one.first = {segments.first.begin + shift, segments.first.end + shift};
+            visit(one);
+        }
     }
 }
 

@@ -10,6 +10,8 @@
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/core/function_ref.hpp>
 
+#include <bit>  // countr_zero
+
 namespace reshard::inline v0::detail {
 
 inline constexpr int max_grid_dims = max_rank + 2;
@@ -200,8 +202,8 @@ private:
 class AxisSubset {
 public:
     AxisSubset(DynamicMesh const& mesh, unsigned mask) {
-        for (int axis = 0; axis < mesh.axes(); ++axis) {
-            if (((mask >> axis) & 1U) == 0) continue;
+        for (mask &= (1U << mesh.axes()) - 1; mask != 0; mask &= mask - 1) {
+            int const axis = std::countr_zero(mask);
             extents_.push_back(mesh.extent(axis));
             strides_.push_back(mesh.stride(axis));
             size_ *= mesh.extent(axis);

@@ -70,26 +70,29 @@ public:
     }
     /// Calls `visit(message, ordinal)` for every message, row-major.
     void for_each(MessageVisitor visit) const {
+        int const dims = begin_.size() - 1;
+        Index at[max_grid_dims + 1];  // the next piece of each dimension so far
+        at[0] = begin_[0];
         Message message;
-        walk(0, 0, message, visit);
+        Index ordinal = 0;
+        for (int dim = 0; dim >= 0;) {
+            if (dim < dims && at[dim] != begin_[dim + 1]) {
+                Piece const& piece = pieces_[static_cast<std::size_t>(at[dim])];
+                append(message, piece.segments);
+                ordinal += piece.ordinal;
+                ++dim;
+                at[dim] = begin_[dim];
+                continue;
+            }
+            if (dim == dims) visit(message, ordinal);
+            if (--dim < 0) return;
+            message.box.pop_back();
+            while (!message.repeats.empty() && message.repeats.back().dim == dim) message.repeats.pop_back();
+            ordinal -= pieces_[static_cast<std::size_t>(at[dim]++)].ordinal;
+        }
     }
 
 private:
-    void walk(int dim, Index ordinal, Message& message, MessageVisitor visit) const {
-        if (dim + 1 == begin_.size()) {
-            visit(message, ordinal);
-            return;
-        }
-        int const repeats = message.repeats.size();
-        for (Index i = begin_[dim]; i < begin_[dim + 1]; ++i) {
-            Piece const& piece = pieces_[static_cast<std::size_t>(i)];
-            append(message, piece.segments);
-            walk(dim + 1, ordinal + piece.ordinal, message, visit);
-            message.box.pop_back();
-            message.repeats.count = repeats;
-        }
-    }
-
     /// What a dimension shares with a part of the other side, and what that side's axes add to the ordinal.
     struct Piece {
         Segments segments;

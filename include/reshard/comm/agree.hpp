@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
+#include <reshard/core/function_ref.hpp>
 
 #include <exception>    // exception
 #include <new>          // bad_alloc
@@ -30,8 +31,7 @@ inline constexpr std::string_view no_memory_text =
 }
 
 /// What `check` throws, as a verdict.
-template <class Check>
-[[nodiscard]] Verdict verdict_of(Check&& check) {
+[[nodiscard]] inline Verdict verdict_of(FunctionRef<void()> check) {
     Verdict verdict;
 #if defined(__cpp_exceptions)
     auto const note = [&](ErrorCode code, std::string_view reason) noexcept {
@@ -71,7 +71,7 @@ void agree_or_raise(C&& comm, Verdict mine) {
 /// and that rank in front. In `work` no other rank may be waited for.
 template <class C, class Work>
 void agree_on_errors(C&& comm, Work&& work) {
-    detail::agree_or_raise(comm, detail::verdict_of(work));
+    detail::agree_or_raise(comm, detail::verdict_of([&] { work(); }));
 }
 
 namespace detail {
@@ -80,7 +80,7 @@ namespace detail {
 /// that agreement, which the others are in.
 template <class C, class Work>
 void attempt_before_agreement(C&& comm, Work&& work) {
-    Verdict mine = verdict_of(work);
+    Verdict mine = verdict_of([&] { work(); });
     if (!mine.ok()) agree_or_raise(comm, std::move(mine));
 }
 
@@ -91,7 +91,7 @@ public:
     /// Local; left out once something has failed.
     template <class Work>
     void attempt(Work&& work) {
-        if (ok()) verdict_ = verdict_of(work);
+        if (ok()) verdict_ = verdict_of([&] { work(); });
     }
     [[nodiscard]] bool ok() const noexcept { return verdict_.ok(); }
     /// Collective. As agree_or_raise(); after it nothing is pending.

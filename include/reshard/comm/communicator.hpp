@@ -291,38 +291,26 @@ inline constexpr std::string_view in_barrier = "is in barrier()";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.
 inline constexpr std::string_view differs = "disagrees with rank 0. Fix: give every rank the same arguments.";
 
+/// What is said of a rank that differs: what it and rank 0 have in hand, where the callers wrote it down.
+[[nodiscard]] std::string difference_text(std::string const& mine, std::string const& first);
+
 /// The verdict of all, given each rank's own: the one place that knows the rule. `get(r)` is the verdict of rank r.
 template <class Get>
 [[nodiscard]] Verdict joint_verdict(int ranks, Get const& get) {
-    for (int r = 0; r < ranks; ++r) {
-        if (get(r).ok()) continue;
-        Verdict failing = get(r);
-        failing.settle();
-        failing.rank = r;
-        return failing;
-    }
-    Verdict first = get(0);
-    for (int r = 1; r < ranks; ++r) {
-        if (get(r).digest == first.digest) continue;
-        first.settle();
-        first.code = ErrorCode::mismatch;
-        first.rank = r;
-        // The reasons say what each of the two has in hand, where the caller wrote it down.
-        std::string const mine = get(r).said();
-        if (mine.empty() && first.reason.empty()) {
-            first.reason = differs;
-            return first;
-        }
-        bool const strays = mine.empty() || first.reason.empty() || mine == in_barrier || first.reason == in_barrier;
-        auto const said = [](std::string const& reason) { return reason.empty() ? "is in another call" : reason; };
-        first.reason = concat(said(mine), ", but rank 0 ", said(first.reason),
-                              strays ? ". Fix: make all ranks call the same things in the same order."
-                                     : ". Fix: give every rank the same arguments.");
-        return first;
-    }
-    first.words = nullptr;
-    first.rank = 0;
-    return first;
+    int rank = 0;
+    while (rank < ranks && get(rank).ok()) ++rank;
+    bool const fails = rank < ranks;
+    if (!fails) rank = 1;
+    while (!fails && rank < ranks && get(rank).digest == get(0).digest) ++rank;
+    Verdict joint = get(fails ? rank : 0);
+    bool const agree = rank >= ranks;
+    joint.rank = agree ? 0 : rank;
+    if (!agree) joint.settle();
+    joint.words = nullptr;
+    if (agree || fails) return joint;
+    joint.code = ErrorCode::mismatch;
+    joint.reason = difference_text(get(rank).said(), joint.reason);
+    return joint;
 }
 
 }  // namespace transport

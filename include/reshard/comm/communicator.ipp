@@ -109,6 +109,15 @@ RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh,
     return {static_cast<int>(first), static_cast<int>(place)};
 }
 
+RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first) {
+    if (mine.empty() && first.empty()) return std::string(differs);
+    bool const strays = mine.empty() || first.empty() || mine == in_barrier || first == in_barrier;
+    auto const said = [](std::string_view reason) { return reason.empty() ? "is in another call" : reason; };
+    return concat(said(mine), ", but rank 0 ", said(first),
+                  strays ? ". Fix: make all ranks call the same things in the same order."
+                         : ". Fix: give every rank the same arguments.");
+}
+
 RESHARD_INLINE std::string transport::mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {
     if (sent == expected) {
         return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver,

@@ -8,6 +8,7 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/thread_options.hpp>
+#include <reshard/core/function_ref.hpp>
 
 #include <memory>  // shared_ptr
 #include <vector>  // vector
@@ -52,11 +53,9 @@ private:
     friend struct detail::ThreadAccess;
 
     /// Both phases, with `body` between them.
-    template <class Body>
-    void meet(Body&& body);
+    void meet(detail::FunctionRef<void()> body);
     /// What follows the first of them.
-    template <class Body>
-    void read_and_meet(Body&& body);
+    void read_and_meet(detail::FunctionRef<void()> body);
 
     [[nodiscard]] detail::ThreadTeam& team() const noexcept;
     /// Ranks of this team with `colour`, in their order in the child; this rank alone for a negative one.

@@ -6,7 +6,7 @@
 #include <reshard/comm/threads.hpp>
 #include <reshard/memory/device_memory.hpp>
 
-#include <algorithm>  // sort
+#include <utility>  // swap
 
 #if defined(__linux__)
 #include <sched.h>  // sched_getaffinity, sched_setaffinity
@@ -25,14 +25,12 @@ RESHARD_INLINE transport::InOrder ThreadCommunicator::bind(std::span<Send const>
                                                            std::span<Receive const> receives) {
     return {*engine_, transport::bound_transfers("ThreadCommunicator", sends, receives, size())};
 }
-template <class Body>
-void ThreadCommunicator::read_and_meet(Body&& body) {
+RESHARD_INLINE void ThreadCommunicator::read_and_meet(detail::FunctionRef<void()> body) {
     team().read_others(rank(), team().seat(rank()).call, body);
     team().arrive(rank());
     team().await(rank());
 }
-template <class Body>
-void ThreadCommunicator::meet(Body&& body) {
+RESHARD_INLINE void ThreadCommunicator::meet(detail::FunctionRef<void()> body) {
     team().arrive(rank());
     team().await(rank());
     read_and_meet(body);
@@ -82,11 +80,12 @@ RESHARD_INLINE std::vector<int> ThreadCommunicator::ranks_like(int colour) {
     std::vector<int> ranks;
     for (int r = 0; r < size(); ++r)
         if (team().seat(r).colour == colour) ranks.push_back(r);
-    std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
-        int const key_a = team().seat(a).key;
-        int const key_b = team().seat(b).key;
-        return key_a != key_b ? key_a < key_b : a < b;
-    });
+    // Ranks come in ascending order, and mostly in that of their keys.
+    for (std::size_t end = 1; end < ranks.size(); ++end) {
+        for (std::size_t i = end; i > 0 && team().seat(ranks[i]).key < team().seat(ranks[i - 1]).key; --i) {
+            std::swap(ranks[i], ranks[i - 1]);
+        }
+    }
     return ranks;
 }
 RESHARD_INLINE std::shared_ptr<detail::ThreadTeam> ThreadCommunicator::make_child(std::vector<int> ranks) {

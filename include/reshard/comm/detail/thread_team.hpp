@@ -14,6 +14,7 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/thread_family.hpp>
+#include <reshard/core/function_ref.hpp>
 
 #include <condition_variable>
 
@@ -168,8 +169,7 @@ public:
 
     /// Runs a part of a collective. If it throws, nobody waits for `me` any longer, and `me` stays until nobody reads
     /// its memory any longer.
-    template <class Body>
-    void guarded(int me, Body&& body) {
+    void guarded(int me, FunctionRef<void()> body) {
         try {
             body();
         } catch (std::exception const& error) {
@@ -182,8 +182,7 @@ public:
     }
 
     /// Runs `body` between the phases: with the flag up, after all made the same call.
-    template <class Body>
-    void read_others(int me, ThreadCall call, Body&& body) {
+    void read_others(int me, ThreadCall call, FunctionRef<void()> body) {
         struct Flag {
             std::atomic<bool>& up;
             explicit Flag(std::atomic<bool>& flag) noexcept : up(flag) { up.store(true, std::memory_order_seq_cst); }

@@ -106,8 +106,7 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
         std::vector<Job> jobs;
         jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory, means.work);
-        BatchJob::Rounds rounds;
-        if (mine.steps.kind == Kind::collective) rounds.push_back({0});
+        BatchJob::Rounds const rounds(mine.steps.kind == Kind::collective ? 1 : 0, std::vector<std::size_t>{0});
         prepared = PreparedPlan(comm, new BatchJob(comm, std::move(jobs), rounds, std::move(own)));
     });
     Digest words;

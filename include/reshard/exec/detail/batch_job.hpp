@@ -17,7 +17,7 @@ public:
     /// `rounds` names the jobs that travel together; jobs in no round are local. Their exchanges are bound to `comm`.
     BatchJob(CommunicatorRef comm, std::vector<Job>&& jobs, Rounds const& rounds, Workspace&& workspace)
         : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
-        std::vector<bool> travels(jobs_.size(), false);
+        std::vector<char> travels(jobs_.size(), false);
         for (auto const& round : rounds) {
             for (std::size_t i : round) travels[i] = true;
             add_round(comm, round);
@@ -67,15 +67,17 @@ private:
             for (std::size_t i : round) {
                 if (phase < jobs_[i].phases()) parts.push_back(jobs_[i].take_exchange(phase));
             }
-            JobTransfers joined;
+            Step& step = steps_.emplace_back();
+            step.first = first;
+            step.last = order_.size();
+            step.phase = phase;
             if (parts.size() == 1) {
-                joined = std::move(parts.front());
+                step.transfers = std::move(parts.front());
             } else {
-                joined.sends = join(parts, &JobTransfers::sends, comm.size());
-                joined.receives = join(parts, &JobTransfers::receives, comm.size());
+                step.transfers.sends = join(parts, &JobTransfers::sends, comm.size());
+                step.transfers.receives = join(parts, &JobTransfers::receives, comm.size());
             }
-            AnyExchange exchange = comm.bind(joined.sends, joined.receives);
-            steps_.push_back({std::move(joined), std::move(exchange), first, order_.size(), phase});
+            step.exchange = comm.bind(step.transfers.sends, step.transfers.receives);
         }
     }
 

@@ -118,23 +118,32 @@ RESHARD_INLINE std::string transport::difference_text(std::string const& mine, s
                          : ". Fix: give every rank the same arguments.");
 }
 
+namespace detail {
+[[nodiscard]] inline std::string transfer_text(int sender, int receiver, int nth) {
+    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ");
+}
+}  // namespace detail
+
 RESHARD_INLINE std::string transport::mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {
+    std::string text = detail::transfer_text(sender, receiver, nth);
     if (sent == expected) {
-        return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver,
-                      ": both sides move ", sent,
-                      " bytes but list different extents. Fix: build both sides from the "
-                      "same plan.");
+        detail::append(text, {"both sides move ", sent, " bytes but list different extents"});
+    } else {
+        auto const add = [&](std::string_view side, int rank, std::string_view does, Index bytes) {
+            detail::append(text, {side, rank, does});
+            bytes < 0 ? detail::append(text, {"nothing"}) : detail::append(text, {bytes, " bytes"});
+        };
+        add("rank ", sender, " sends ", sent);
+        add(", rank ", receiver, " expects ", expected);
     }
-    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ", sender,
-                  sent < 0 ? std::string(" sends nothing") : concat(" sends ", sent, " bytes"), ", rank ", receiver,
-                  expected < 0 ? std::string(" expects nothing") : concat(" expects ", expected, " bytes"),
-                  ". Fix: build both sides from the same plan.");
+    detail::append(text, {". Fix: build both sides from the same plan."});
+    return text;
 }
 
 RESHARD_INLINE std::string transport::wire_text(int sender, int sent, int receiver, int expected, int nth) {
     auto const text = [](int wire) { return wire < 0 ? "elements as they are" : name(static_cast<DType>(wire)); };
-    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": rank ", sender,
-                  " sends ", text(sent), ", rank ", receiver, " expects ", text(expected),
+    return concat(detail::transfer_text(sender, receiver, nth), "rank ", sender, " sends ", text(sent), ", rank ",
+                  receiver, " expects ", text(expected),
                   ". Fix: cast on both sides or on neither, to the same type on the way.");
 }
 RESHARD_INLINE std::string transport::mismatch_text(int sender, Send const* send, int receiver, Receive const* receive,

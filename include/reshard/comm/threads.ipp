@@ -152,18 +152,18 @@ RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& optio
     for (int r = 0; r < ranks; ++r) members[static_cast<std::size_t>(r)] = r;
     auto const team = ThreadTeam::make(std::make_shared<ThreadFamily>(ranks, options), std::move(members));
     std::vector<RankEnd> ends(static_cast<std::size_t>(ranks));
-    std::vector<std::thread> threads;
+    std::vector<std::thread> threads(ends.size());
+    int started = 0;
     auto join_all = [&] {
-        for (auto& thread : threads) thread.join();
+        for (int r = 0; r < started; ++r) threads[static_cast<std::size_t>(r)].join();
     };
     try {
-        threads.reserve(ends.size());
-        for (int r = 0; r < ranks; ++r) {
-            threads.emplace_back([&, r] { run_rank(team, r, call, body, ends[static_cast<std::size_t>(r)]); });
+        for (; started < ranks; ++started) {
+            auto const r = static_cast<std::size_t>(started);
+            threads[r] = std::thread([&, r] { run_rank(team, static_cast<int>(r), call, body, ends[r]); });
         }
     } catch (...) {
-        team->poison(ErrorCode::out_of_memory, static_cast<int>(threads.size()), -1, -1,
-                     "its thread could not be started");
+        team->poison(ErrorCode::out_of_memory, started, -1, -1, "its thread could not be started");
         join_all();
         throw;
     }

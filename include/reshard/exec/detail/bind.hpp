@@ -18,12 +18,10 @@ class Binding {
 public:
     Binding() = default;
     Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank)
-        : element_bytes_(bytes(dtype)) {
-        Indices const coordinates = distribution.mesh().coordinates(rank);
-        for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
-            sets_.push_back(distribution.index_set(coordinates, dim));
-            strides_.push_back(strides[dim] * element_bytes_);
-        }
+        : element_bytes_(bytes(dtype)),
+          sets_(index_sets(distribution, distribution.mesh().coordinates(rank))),
+          strides_(strides) {
+        for (Index& stride : strides_) stride *= element_bytes_;
     }
 
     /// The same, of a staging area that holds many addends, `slot` bytes apart, from `origin` bytes of each on.
@@ -60,7 +58,7 @@ private:
     Index element_bytes_ = 1;
     Index slot_ = 0;
     Index origin_ = 0;
-    InlineList<IndexSet, max_rank> sets_;
+    IndexSets sets_;
     Indices strides_;
 };
 

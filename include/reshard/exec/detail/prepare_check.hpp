@@ -60,7 +60,7 @@ inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSt
                  folds   ? "folds addends"
                  : fills ? "fills in identities"
                          : "changes values in place",
-                 ", and this communicator only copies memory of a device. Fix: ", std::string(memory.copies_only())));
+                 ", and this communicator only copies memory of a device. Fix: ", memory.copies_only()));
 }
 
 /// How many addends are folded at a time where nobody said. What only one rank has, as its workspace, has no say: the

@@ -74,9 +74,10 @@ struct RankSteps {
 
 /// " as BF16 times 0.5": what prepare() tells other ranks about a change.
 [[nodiscard]] inline std::string change_text(ValueChange const& change, double factor) {
-    if (!change.is_active()) return {};
-    return concat(change.to == change.from ? std::string() : concat(" as ", name(change.to)),
-                  factor == 1.0 ? std::string() : concat(" times ", factor_text(factor)));
+    std::string text;
+    if (change.to != change.from) append(text, {" as ", name(change.to)});
+    if (factor != 1.0) append(text, {" times ", factor_text(factor)});
+    return text;
 }
 
 /// Throws DTypeError for changes that have no meaning. \pre change.is_active().

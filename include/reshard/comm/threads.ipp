@@ -4,6 +4,7 @@
 
 #include <reshard/comm/detail/thread_exchange.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/device_memory.hpp>
 
 #include <utility>  // swap
@@ -27,12 +28,10 @@ RESHARD_INLINE transport::InOrder ThreadCommunicator::bind(std::span<Send const>
 }
 RESHARD_INLINE void ThreadCommunicator::read_and_meet(detail::FunctionRef<void()> body) {
     team().read_others(rank(), team().seat(rank()).call, body);
-    team().arrive(rank());
-    team().await(rank());
+    team().assemble(rank());
 }
 RESHARD_INLINE void ThreadCommunicator::meet(detail::FunctionRef<void()> body) {
-    team().arrive(rank());
-    team().await(rank());
+    team().assemble(rank());
     read_and_meet(body);
 }
 RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) {
@@ -41,8 +40,7 @@ RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) {
     own.verdict = &mine;
     Verdict joint;
     team().guarded(rank(), [&] {
-        team().arrive(rank());
-        team().await(rank());
+        team().assemble(rank());
         if (team().of_one_mind(rank())) {
             joint.rank = 0;
             joint.digest = mine.digest;
@@ -123,21 +121,13 @@ struct RankEnd {
 inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, ThreadBody call, void* body,
                      RankEnd& end) noexcept {
     if (team->family()->options().pin) pin_to_core(rank);
+    auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {
+        end = {std::current_exception(), code == ErrorCode::peer_failed};
+        team->poison(code, team->member(rank), rank, rank, reason);
+    };
     {
         ThreadCommunicator comm(team, rank);
-        ThreadCommunicator own(team, rank);  // the body may move `comm` elsewhere, into a policy for example
-        try {
-            call(body, comm);
-        } catch (Error const& error) {
-            end = {std::current_exception(), error.code() == ErrorCode::peer_failed};
-            own.abort(error.code(), error.message());
-        } catch (std::exception const& error) {
-            end = {std::current_exception(), false};
-            own.abort(ErrorCode::user, error.what());
-        } catch (...) {
-            end = {std::current_exception(), false};
-            own.abort(ErrorCode::user, "an exception that is not a std::exception");
-        }
+        quietly([&] { watched([&] { call(body, comm); }, fail); });
     }
     team->family()->mark_returned(rank);
 }

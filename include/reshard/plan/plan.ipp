@@ -45,10 +45,8 @@ namespace reshard::inline v0 {
 RESHARD_INLINE Exchange detail::plan_within(Steps const& steps, Step const& step, Index rank) {
     Exchange exchange;
     Grids grids(steps, step);
-    if (steps.inside != 0) {
-        grids.source.lay_on(steps.nodes);
-        grids.target.lay_on(steps.nodes);
-    }
+    for (Grid* grid : {&grids.source, &grids.target})
+        if (steps.inside != 0) grid->lay_on(steps.nodes);
     if (grids.source.mesh->contains(rank)) OneMesh(grids.source, grids.target, steps.inside).plan(rank, exchange);
     sort_exchange(exchange);
     return exchange;

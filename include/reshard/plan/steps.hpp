@@ -171,13 +171,12 @@ struct Grids {
         : source(steps.from(step).distribution), target(steps.to(step).distribution) {
         planning::Layout const& before = steps.from(step);
         planning::Layout const& after = steps.to(step);
-        if (after.addends != 0) {
-            source.add_dim(after.addends, before.partial);
-            target.add_dim(after.addends, after.partial);
+        bool const owned = !before.owner.axes.empty() || !after.owner.axes.empty();
+        for (Grid* grid : {&source, &target}) {
+            planning::Layout const& layout = grid == &source ? before : after;
+            if (after.addends != 0) grid->add_dim(after.addends, layout.partial);
+            if (owned) grid->add_owner(layout.owner);
         }
-        if (before.owner.axes.empty() && after.owner.axes.empty()) return;
-        source.add_owner(before.owner);
-        target.add_owner(after.owner);
     }
 };
 

@@ -133,6 +133,11 @@ public:
         sleep(me);
     }
 
+    void assemble(int me) {
+        arrive(me);
+        await(me);
+    }
+
     /// Throws if `me`, which waits, waits in vain.
     void check_alarms(int me) {
         if (family_->alarms() == 0 || reached(me)) return;

@@ -125,8 +125,8 @@ constexpr void for_each_shared(IndexSet const& a, IndexSet const& b, Visit&& vis
     if (!hull.empty()) detail::for_each_shared_in(hull, a, b, visit);
     if (end >= last) return;
     // From there on what was regular up to there is an interval.
-    for_each_shared(a.regular_end() == end ? IndexSet(a.last()) : a, b.regular_end() == end ? IndexSet(b.last()) : b,
-                    visit);
+    for_each_shared<Visit>(a.regular_end() == end ? IndexSet(a.last()) : a,
+                           b.regular_end() == end ? IndexSet(b.last()) : b, static_cast<Visit&&>(visit));
 }
 
 }  // namespace reshard::inline v0

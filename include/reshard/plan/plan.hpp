@@ -254,12 +254,12 @@ template <AnyDistribution From, AnyDistribution To>
         static_assert(detail::check_transition<From, To>());
     }
     detail::require_same(from, to, true);
-    DynamicDistribution const& source = from;
-    DynamicDistribution const& target = to;
-    if (fills_average(source.signature(), target.signature())) detail::raise_fills_average();
     if constexpr (TypedDistribution<From> && TypedDistribution<To>) {
         return Plan<From, To>(from, to, false);
     } else {
+        DynamicDistribution const& source = from;
+        DynamicDistribution const& target = to;
+        if (fills_average(source.signature(), target.signature())) detail::raise_fills_average();
         return Plan<>(source, target, false);
     }
 }

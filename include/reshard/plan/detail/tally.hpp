@@ -57,17 +57,10 @@ public:
     }
 
     /// Whether a destination agrees with the reference on those of the axes that cut `dim`.
-    [[nodiscard]] bool agrees(Index destination, int dim) const noexcept {
-        for (GridCut const& cut : to_->cuts(dim)) {
-            if (!agreeing(cut).has(destination / cut.stride % cut.parts)) return false;
-        }
-        return true;
-    }
+    [[nodiscard]] bool agrees(Index destination, int dim) const noexcept { return agree(destination, to_->cuts(dim)); }
     /// The same in all dimensions.
     [[nodiscard]] bool agrees(Index destination) const noexcept {
-        for (int dim = 0; dim < to_->dims.size(); ++dim)
-            if (!agrees(destination, dim)) return false;
-        return true;
+        return agree(destination, {to_->all_cuts.begin(), to_->all_cuts.end()});
     }
     /// Indices before `position` along one dimension.
     [[nodiscard]] Index before(int dim, Index position) const noexcept {
@@ -120,6 +113,11 @@ private:
         if (((wanted >> cut.axis) & 1U) != 0) return {inner, outer, coordinate / inner};
         return {1, inner, coordinate % inner};
     }
+    [[nodiscard]] bool agree(Index destination, Grid::Cuts cuts) const noexcept {
+        for (GridCut const& cut : cuts)
+            if (!agreeing(cut).has(destination / cut.stride % cut.parts)) return false;
+        return true;
+    }
     void count_dim(int dim) noexcept {
         if (places_.is_listed(dim)) {
             totals_[dim] = places_.tile(dim, extent(dim)).own_before;
@@ -133,26 +131,29 @@ private:
 
     /// Of the first `position` indices of a span that the cuts from `level` on cut further. \pre not block-cyclic.
     [[nodiscard]] Index counted(int dim, int level, Index size, Index position) const noexcept {
-        if (level >= levels_[dim] || position == 0) return position;
-        GridCut const& cut = to_->all_cuts[to_->dims[dim].first + level];
-        Agreeing const those = agreeing(cut);
-        Index const i = part_of(cut.rule, size, cut.parts, position - 1);
-        auto const whole = [&](Index k) {
-            Index const part_size = part(cut.rule, size, cut.parts, k).size();
-            return counted(dim, level + 1, part_size, part_size);
-        };
         Index sum = 0;
-        if (cut.rule.kind == SplitKind::boundaries) {
-            for (Index k = 0; k < i; ++k) sum += those.has(k) ? whole(k) : 0;
-        } else {
-            Index const as_first = those.before(parts_as_first(cut.rule, size, cut.parts, i));
-            Index const as_last = those.before(i) - as_first;
-            if (as_first != 0) sum += as_first * whole(0);
-            if (as_last != 0) sum += as_last * whole(cut.parts - 1);
+        for (; level < levels_[dim] && position != 0; ++level) {
+            GridCut const& cut = to_->all_cuts[to_->dims[dim].first + level];
+            Agreeing const those = agreeing(cut);
+            Index const i = part_of(cut.rule, size, cut.parts, position - 1);
+            auto const add = [&](Index count, Index k) {  // so many parts of the size of part k
+                if (count == 0) return;
+                Index const part_size = part(cut.rule, size, cut.parts, k).size();
+                sum += count * counted(dim, level + 1, part_size, part_size);
+            };
+            if (cut.rule.kind == SplitKind::boundaries) {
+                for (Index k = 0; k < i; ++k) add(those.has(k) ? 1 : 0, k);
+            } else {
+                Index const as_first = those.before(parts_as_first(cut.rule, size, cut.parts, i));
+                add(as_first, 0);
+                add(those.before(i) - as_first, cut.parts - 1);
+            }
+            if (!those.has((i + cut.shift) % cut.parts)) return sum;  // only cuts of one index are shifted
+            Interval const own = part(cut.rule, size, cut.parts, i);
+            size = own.size();
+            position -= own.begin;
         }
-        if (!those.has((i + cut.shift) % cut.parts)) return sum;  // only cuts of one index are shifted
-        Interval const own = part(cut.rule, size, cut.parts, i);
-        return sum + counted(dim, level + 1, own.size(), position - own.begin);
+        return sum + position;
     }
 
     Grid const* to_ = nullptr;

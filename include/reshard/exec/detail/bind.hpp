@@ -17,19 +17,15 @@ namespace reshard::inline v0::detail {
 class Binding {
 public:
     Binding() = default;
-    Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank)
+    /// Of a staging area that holds many addends, `slot` bytes apart: from `origin` bytes of each on.
+    Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank, Index slot = 0,
+            Index origin = 0)
         : element_bytes_(bytes(dtype)),
+          slot_(slot),
+          origin_(origin),
           sets_(index_sets(distribution, distribution.mesh().coordinates(rank))),
           strides_(strides) {
         for (Index& stride : strides_) stride *= element_bytes_;
-    }
-
-    /// The same, of a staging area that holds many addends, `slot` bytes apart, from `origin` bytes of each on.
-    [[nodiscard]] Binding staged(Index slot, Index origin) const {
-        Binding result = *this;
-        result.slot_ = slot;
-        result.origin_ = origin;
-        return result;
     }
 
     /// A message of the global index space (with the planner's extra dimensions behind the tensor's), as memory: what

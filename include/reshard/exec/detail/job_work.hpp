@@ -60,12 +60,13 @@ inline void bind_fold(JobWork& work, std::vector<JobStep>& steps, RankSteps cons
             origin = work.chunks.part_of(share[work.dim], chunk).begin * strides[work.dim] * bytes(mine.change.from);
         }
         // Where the addends go: those of a chunk begin at its first index of the rank's share.
-        Binding slots;
-        if (folded.contains(places.rank)) slots = {mine.change.from, strides, folded, places.rank};
+        BoundMemory<std::byte> slots{addends, {}};
+        if (folded.contains(places.rank)) {
+            slots.binding = {mine.change.from, strides, folded, places.rank, work.fold.slot_bytes, origin};
+        }
         steps.push_back({planning::StepKind::exchange, {}, mine.change.to, 1, 1, chunk, {}});
         steps.back().transfers.bind(work.chunks.of(whole, folded, places.rank, chunk),
-                                    places.read(mine.steps.from(step)),
-                                    {addends, slots.staged(work.fold.slot_bytes, origin)}, true);
+                                    places.read(mine.steps.from(step)), slots, true);
         steps.push_back({planning::StepKind::fold, {}, mine.change.to, 1, 1, chunk, {}});
     }
 }

@@ -6,14 +6,15 @@
 
 #include <reshard/core/config.hpp>
 
-#include <cstdio>     // fputs
-#include <cstdlib>    // abort
-#include <exception>  // exception
-#include <initializer_list>
-#include <string>       // string, to_string
-#include <string_view>  // string_view
-#include <type_traits>  // is_integral
-#include <utility>      // move
+#include <cstdint>           // uint64_t
+#include <cstdio>            // fputs
+#include <cstdlib>           // abort
+#include <exception>         // exception
+#include <initializer_list>  // initializer_list
+#include <string>            // string, to_string
+#include <string_view>       // string_view
+#include <type_traits>       // is_integral
+#include <utility>           // move
 
 namespace reshard::inline v0 {
 
@@ -92,13 +93,13 @@ struct Part {
     template <class T>
         requires std::is_integral_v<T>
     constexpr Part(T integer) noexcept
-        : number(static_cast<unsigned long long>(integer)), kind(std::is_signed_v<T> ? Kind::integer : Kind::natural) {}
+        : number(static_cast<std::uint64_t>(integer)), kind(std::is_signed_v<T> ? Kind::integer : Kind::natural) {}
 
     enum class Kind : unsigned char { text, integer, natural };
-    static constexpr unsigned long long up_to_zero = ~0ULL;
+    static constexpr std::uint64_t up_to_zero = ~std::uint64_t{0};
 
     char const* text = nullptr;
-    unsigned long long number = up_to_zero;  ///< of a text, its length
+    std::uint64_t number = up_to_zero;  ///< of a text, its length
     Kind kind = Kind::text;
 };
 /// Puts them behind a text. Texts are written where something has gone wrong, or for people.

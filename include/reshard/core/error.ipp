@@ -36,10 +36,10 @@ RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part
         char digits[20];
         char* const end = digits + sizeof digits;
         char* first = end;
-        unsigned long long rest = negative ? 0 - part.number : part.number;
+        std::uint64_t rest = negative ? 0 - part.number : part.number;
         for (; first == end || rest != 0; rest /= 10) *--first = static_cast<char>('0' + rest % 10);
         if (negative) *--first = '-';
-        text.append(first, end);
+        text.append(first, static_cast<std::size_t>(end - first));
     }
 }
 

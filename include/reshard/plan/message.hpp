@@ -8,8 +8,7 @@
 #include <reshard/core/function_ref.hpp>
 #include <reshard/plan/detail/grid.hpp>
 
-#include <utility>  // exchange
-#include <vector>   // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
@@ -100,7 +99,9 @@ inline void list_repeats(Segments const& segments, int levels, FunctionRef<void(
     for (Repeat& repeat : listed) {
         if (one.levels() <= levels) break;
         bool const inner = one.inner.count > 1 && (one.outer.count == 1 || one.inner.count <= one.outer.count);
-        repeat = std::exchange(inner ? one.inner : one.outer, {});
+        Repeat& taken = inner ? one.inner : one.outer;
+        repeat = taken;
+        taken = {};
     }
     for (Index i = 0; i < listed[0].count; ++i) {
         for (Index j = 0; j < listed[1].count; ++j) {

@@ -14,7 +14,8 @@
 ///     block.add(&shared_counter, 1u);                        atomic, shared or global memory
 ///
 /// Numbers of 64 bits that all threads have a part in are folded: atomics of 64 bits on shared memory are loops of
-/// compare-and-swap on devices (tests/cuda/registers looks for them), which a block's threads would go through by turns.
+/// compare-and-swap on devices (tests/cuda/registers looks for them), which a block's threads would go through by
+/// turns.
 ///
 /// Nothing one thread writes is read by another in the same phase, so the order of threads within a phase is free: the
 /// device runs them at once (DeviceBlock), tests run them in any order (HostBlock), and results are the same bits.

@@ -77,7 +77,7 @@ private:
                 step.transfers.sends = join(parts, &JobTransfers::sends, comm.size());
                 step.transfers.receives = join(parts, &JobTransfers::receives, comm.size());
             }
-            step.exchange = comm.bind(step.transfers.sends, step.transfers.receives);
+            static_cast<void>(step.exchange = comm.bind(step.transfers.sends, step.transfers.receives));  // for nvcc 13
         }
     }
 

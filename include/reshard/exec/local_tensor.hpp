@@ -93,7 +93,7 @@ inline void check_on_host(LocalTensor const& tensor, int rank, std::string_view 
     raise(ErrorCode::buffer,
           concat("reshard::", who, ": tensor '", tensor.name, "' on rank ", rank,
                  ": the view lies in memory of a CUDA device, where the host cannot work. Fix: pass memory of the "
-                 "host, and copy between the two, or use a communicator that states memory of devices."));
+                 "host, and copy between the two, or load, save and verify over a communicator of devices."));
 }
 
 }  // namespace detail

@@ -86,12 +86,17 @@ inline void fold_chunk(JobWork const& work, MemoryPolicy const& memory, Index ch
     memory.fold(part);
 }
 inline void carry_out(JobWork const& work, MemoryPolicy const& memory, JobStep const& step) {
-    if (step.kind == planning::StepKind::fold) return fold_chunk(work, memory, step.chunk);
-    if (work.whole.base == nullptr) return;
-    if (step.kind == planning::StepKind::fill) {
-        memory.fill_identity(step.op, step.dtype, work.whole.base, work.whole.box);
-    } else {
-        memory.scale(step.dtype, work.whole.base, work.whole.box, step.multiply, step.divide);
+    Receive const& whole = work.whole;
+    switch (step.kind) {
+        case planning::StepKind::fold: return fold_chunk(work, memory, step.chunk);
+        case planning::StepKind::fill:
+            if (whole.base != nullptr) memory.fill_identity(step.op, step.dtype, whole.base, whole.box);
+            return;
+        case planning::StepKind::scale:
+            if (whole.base != nullptr) memory.scale(step.dtype, whole.base, whole.box, step.multiply, step.divide);
+            return;
+        case planning::StepKind::exchange:
+        case planning::StepKind::copy: return;  // those of Job
     }
 }
 

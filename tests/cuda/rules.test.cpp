@@ -97,7 +97,7 @@ TEST_CASE("rules: what is left behind on purpose is no fault, what has no destin
     EmulatedPartition memory(8, 3, 8 * detail::block_threads);
     HostBlocks blocks{ThreadOrder::up};
     Bytes const packed = emulate_tiles<8>(blocks, memory, ByList{answers.data()}, words);
-    CHECK(memory.counts == std::vector<Index>{2, 1, 1});
+    CHECK((memory.counts == DeviceList<Index>{2, 1, 1}));
     CHECK(memory.faults.out_of_range == 3);
     CHECK(memory.faults.first == 3);
     std::vector<Index> sent(4);

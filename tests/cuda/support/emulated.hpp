@@ -38,9 +38,9 @@ struct EmulatedPartition {
     detail::TilePlan plan;
     DeviceList<std::uint32_t> table;
     DeviceList<Index> rows;
-    std::vector<Index> counts;
-    std::vector<Index> begins;
-    std::vector<Index> blocks;
+    DeviceList<Index> counts;
+    DeviceList<Index> begins;
+    DeviceList<Index> blocks;
     detail::PartitionFaults faults;
 
     EmulatedPartition(Index entries, int destinations, int tile) {
@@ -159,9 +159,9 @@ struct EmulatedKernels {
         } else {
             result.packed = emulate_tiles<Items>(run, memory, rule, columns);
         }
-        result.counts = memory.counts;
-        result.begins = memory.begins;
-        result.blocks = memory.blocks;
+        result.counts.assign(memory.counts.begin(), memory.counts.end());
+        result.begins.assign(memory.begins.begin(), memory.begins.end());
+        result.blocks.assign(memory.blocks.begin(), memory.blocks.end());
         result.guards_intact = run.bits_suffice;
         return result;
     }

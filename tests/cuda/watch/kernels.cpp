@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of cuda/ and mch/, watched: no race, nothing read that nobody wrote, nothing outside; and their traffic
 // within a budget. Traffic is exact, not a timing: it changes when a kernel does, and docs/cuda.md has the table.
+#include "cuda/support/traffic_case.hpp"
 #include "cuda/watch/blocks.hpp"
 #include "cuda/watch/check.hpp"
 
@@ -12,7 +13,10 @@
 #include <reshard/cuda/split_counts.hpp>
 #include <reshard/mch/detail/device_row_moves.hpp>
 
+#include <array>
+#include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -37,22 +41,13 @@ void goal(char const* name, double value, double target, bool at_least, double b
     }
 }
 
-// What TorchRec's tables have: an id and a slot, and two columns of metadata.
-constexpr Index columns_of_table = 4;
-
 struct Merged {
     std::vector<Index> keys;
     std::vector<Index> expected;
 };
-Merged merge_runs_of(Random& random, Index runs, Index longest) {
-    std::vector<Index> begins{0};
+Merged merge(SortedRuns const& runs) {
     Merged result;
-    std::vector<Index>& keys = result.expected;
-    for (Index run = 0; run < runs; ++run) {
-        for (Index i = 0; i < longest; ++i) keys.push_back(random.between(0, INT64_MAX / 2));
-        std::sort(keys.begin() + begins.back(), keys.end());
-        begins.push_back(static_cast<Index>(keys.size()));
-    }
+    std::vector<Index> const& keys = runs.keys;
     std::vector<std::uint32_t> values(keys.size());
     std::iota(values.begin(), values.end(), 0U);
     HostDevice device;
@@ -62,36 +57,31 @@ Merged merge_runs_of(Random& random, Index runs, Index longest) {
     detail::WorkList<std::uint32_t, watch::Work> here_values(work, std::span<std::uint32_t const>(values));
     detail::WorkList<std::uint32_t, watch::Work> there_values(work, here_values.size());
     bool const in_other =
-        detail::merge_runs(work, begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+        detail::merge_runs(work, runs.begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
     result.keys = (in_other ? there : here).host(work);
-    std::sort(keys.begin(), keys.end());
+    result.expected = keys;
+    std::sort(result.expected.begin(), result.expected.end());
     return result;
 }
 
-void partition_words(Random& random, Index entries, Index world) {
-    auto const given = random_partition(random, entries, world, std::vector<Index>(columns_of_table, 8), Skew::even);
+void partition_words(PartitionCase const& given) {
     WordColumns columns;
     std::vector<DeviceList<std::byte>> memory_of_columns;
     for (Bytes const& column : given.columns) {
         memory_of_columns.emplace_back(column.begin(), column.end());
         columns.data.push_back(reinterpret_cast<Index const*>(memory_of_columns.back().data()));
     }
-    // The rule reads two words of an entry, as BySlot does of tables with empty places.
-    auto const rule = [ids = columns.data[0], slots = columns.data[1], world](Index entry) {
-        return static_cast<Index>(static_cast<std::uint64_t>(ids[entry] ^ slots[entry]) %
-                                  static_cast<std::uint64_t>(world));
-    };
+    ByTwoWords const rule{columns.data[0], columns.data[1], given.world};
     watch::Blocks run;
-    EmulatedPartition memory(entries, static_cast<int>(world), 8 * detail::block_threads);
+    EmulatedPartition memory(given.entries, static_cast<int>(given.world), 8 * detail::block_threads);
     auto const packed = emulate_tiles<8>(run, memory, rule, columns);
-    CHECK(static_cast<Index>(packed.size()) == 8 * columns_of_table * entries);
+    CHECK(static_cast<Index>(packed.size()) == 8 * columns_of_table * given.entries);
 }
 
-void count_splits(Random& random, Index entries, Index world, char const* name) {
-    auto const given = random_partition(random, entries, world, {}, Skew::even);
-    std::vector<unsigned long long> sums(static_cast<std::size_t>(world), 0);
+void count_splits(PartitionCase const& given, char const* name) {
+    std::vector<unsigned long long> sums(static_cast<std::size_t>(given.world), 0);
     SplitFaults found;
-    detail::SplitPlan const plan{entries, static_cast<int>(world), sums.data(), &found};
+    detail::SplitPlan const plan{given.entries, static_cast<int>(given.world), sums.data(), &found};
     DeviceList<Index> const destinations(given.destinations.begin(), given.destinations.end());
     ByList const rule{destinations.data()};
     watch::Blocks run;
@@ -104,6 +94,28 @@ void count_splits(Random& random, Index entries, Index world, char const* name) 
         CHECK(sums[d] == static_cast<unsigned long long>(
                              std::count(given.destinations.begin(), given.destinations.end(), static_cast<Index>(d))));
     }
+}
+
+/// What compare_traffic.py compares with a profiler's counts on a GPU: a line for each kernel.
+std::string predictions() {
+    constexpr std::array<std::array<char const*, 2>, 6> kernels{{{"CountState", "count_kernel<"},
+                                                                 {"LayoutState", "lay_out_kernel<"},
+                                                                 {"ScatterState<8>", "scatter_kernel<"},
+                                                                 {"split counts", "split_kernel<"},
+                                                                 {"merge search", "MergeSearch"},
+                                                                 {"merge", "MergeRound"}}};
+    std::string text = "# kernel bytes sectors shared conflicts\n";
+    for (auto const& [name, launched] : kernels) {
+        watch::Traffic const one = watch::traffic_of(name);
+        text += concat(launched, " ", one.bytes(), " ", one.sectors, " ", one.shared, " ", one.conflicts, "\n");
+    }
+    return text;
+}
+void check_predictions() {
+    std::ostringstream known;
+    known << std::ifstream(RESHARD_PREDICTED_TRAFFIC).rdbuf();
+    INFO("what tests/cuda/device/predicted.txt must say:\n", predictions());
+    CHECK(known.str() == predictions());
 }
 
 /// A table carried to other ranks, against the oracle.
@@ -135,7 +147,8 @@ TEST_CASE("watched: the partition, by tiles and by a sort") {
 TEST_CASE("watched: split counts, in shared memory and for more ranks than fit there") {
     watch::forget();
     Random random(2);
-    for (Index world : {1, 8, 256, 3000, 5000}) count_splits(random, 20'000, world, "split counts");
+    for (Index world : {1, 8, 256, 3000, 5000})
+        count_splits(random_partition(random, 20'000, world, {}, Skew::even), "split counts");
     watch::check_no_faults();
 }
 
@@ -144,7 +157,7 @@ TEST_CASE("watched: merges of runs of all lengths") {
     for (std::uint64_t seed : seeds(4)) {
         Random random(seed);
         CAPTURE(seed);
-        Merged const merged = merge_runs_of(random, random.between(2, 9), random.between(1, 3000));
+        Merged const merged = merge(sorted_runs(random, random.between(2, 9), random.between(1, 3000)));
         CHECK((merged.keys == merged.expected));
     }
     watch::check_no_faults();
@@ -173,17 +186,18 @@ TEST_CASE("watched: tables of managed collisions, in all modes, sorted and merge
 TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within their budgets") {
     using namespace reshard::test::reference;
     watch::forget();
+    TrafficCase const given;
+    Index const entries = given.partition.entries;
+    partition_words(given.partition);
+    count_splits(given.partition, "split counts");
+    static_cast<void>(merge(given.runs));
+    check_predictions();
     Random random(1);
-    constexpr Index entries = Index{16} * 2048;
-    partition_words(random, entries, 8);
-    count_splits(random, entries, 8, "split counts");
-    count_splits(random, entries, 3000, "split counts, 3000 ranks");
-    constexpr Index longest = 3000;
-    static_cast<void>(merge_runs_of(random, 8, longest));
+    count_splits(random_partition(random, entries, 3000, {}, Skew::even), "split counts, 3000 ranks");
     std::cout << "partition of 32768 entries of 4 words for 8 ranks; split counts; merge of 8 runs of 3000:\n";
     watch::print_traffic(std::cout);
     double const partition = bytes_per_entry(entries, "CountState", "LayoutState", "ScatterState<8>");
-    double const merge = bytes_per_entry(8 * longest, "merge search", "merge");
+    double const merged = bytes_per_entry(given.runs.begins.back(), "merge search", "merge");
     double used = 1;
     Index requests = 0;
     Index conflicts = 0;
@@ -195,8 +209,8 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
     }
 
     // Cycles of shared memory. The gather has no conflicts (merge_runs.property.test.cpp): these are the search's.
-    watch::Traffic const merged = watch::traffic_of("merge");
-    CHECK(merged.shared + merged.conflicts <= 53'000);
+    watch::Traffic const rounds = watch::traffic_of("merge");
+    CHECK(rounds.shared + rounds.conflicts <= 53'000);
     Index const atomics_of_many = watch::traffic_of("split counts, 3000 ranks").atomics;
     watch::forget();
     Setup setup;
@@ -217,8 +231,8 @@ TEST_CASE("traffic: bytes per entry, sectors used and bank conflicts are within 
     double const receive = bytes_per_entry(setup.slots, "inspect", "merge search", "merge", "repeats", "slots",
                                            "free slots", "ids", "columns");
 
-    std::cout << "merge: " << merge << " bytes an entry in 3 rounds\n";
-    CHECK(merge <= 69);
+    std::cout << "merge: " << merged << " bytes an entry in 3 rounds\n";
+    CHECK(merged <= 69);
     CHECK(atomics_of_many <= 3 * 3000);  // one a block and rank, not one an entry
     goal("device_partition_bytes", partition, 80, false, 80.2);
     goal("device_receive_bytes", receive, 200, false, 198);

@@ -4,10 +4,10 @@
 /// \depends exec/detail/prepare_check, <algorithm>, <vector>.
 #pragma once
 
+#include <reshard/core/sorting.hpp>
 #include <reshard/exec/detail/prepare_check.hpp>
 
-#include <algorithm>  // sort
-#include <vector>     // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 
@@ -35,8 +35,7 @@ struct Clash {
         ByteRange const range = byte_range(stretch.view);
         if (range.begin != range.end) places.push_back({range, &stretch});
     }
-    std::sort(places.begin(), places.end(),
-              [](Reach const& a, Reach const& b) { return a.range.begin < b.range.begin; });
+    sort_list(places, [](Reach const& a, Reach const& b) { return a.range.begin < b.range.begin; });
     // Windows of one large tensor lie between each other; what starts later is compared with all that has not ended.
     std::vector<Reach> open[2];  // read, written
     for (Reach const& place : places) {

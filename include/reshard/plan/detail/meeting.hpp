@@ -1,35 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/detail/meeting.hpp
 /// \brief  The pieces of one grid that meet what a rank has of another, as messages.
-/// \depends share; <algorithm>, <vector>.
+/// \depends share.
 #pragma once
 
 #include <reshard/plan/detail/share.hpp>
 
-#include <algorithm>  // is_sorted, sort
-#include <vector>     // vector
+#include <vector>  // vector
 
 namespace reshard::inline v0::detail {
 
-/// By peer, then by box: the boxes of one exchange with a peer differ in where they begin. Often they lie in order
-/// already; else pointers are sorted, because messages are long.
+/// By peer, then by box: the boxes of one exchange with a peer differ in where they begin.
 inline void sort_messages(std::vector<Message>& messages) {
-    auto const before = [](Message const& a, Message const& b) {
+    sort_list(messages, [](Message const& a, Message const& b) {
         if (a.peer != b.peer) return a.peer < b.peer;
         for (int dim = 0; dim < a.box.size(); ++dim) {
             if (a.box[dim].begin != b.box[dim].begin) return a.box[dim].begin < b.box[dim].begin;
         }
         return false;
-    };
-    if (std::is_sorted(messages.begin(), messages.end(), before)) return;
-    std::vector<Message const*> order;
-    order.reserve(messages.size());
-    for (Message const& message : messages) order.push_back(&message);
-    std::sort(order.begin(), order.end(), [&](Message const* a, Message const* b) { return before(*a, *b); });
-    std::vector<Message> sorted;
-    sorted.reserve(messages.size());
-    for (Message const* message : order) sorted.push_back(*message);
-    messages.swap(sorted);
+    });
 }
 
 inline void sort_exchange(Exchange& exchange) {

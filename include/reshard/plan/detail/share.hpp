@@ -9,9 +9,8 @@
 /// fair share L / H, which no schedule can beat (replicas can only divide the same bytes).
 #pragma once
 
+#include <reshard/core/sorting.hpp>
 #include <reshard/plan/message.hpp>
-
-#include <algorithm>  // sort
 
 namespace reshard::inline v0::detail {
 
@@ -177,22 +176,21 @@ public:
 
 private:
     void list(Grid const& other, int dim, int levels, FunctionRef<bool(int dim, Index ordinal)> is_own) {
-        auto const first = static_cast<std::ptrdiff_t>(tiles_.size());
+        std::vector<Tile> tiles;  // with their sizes, then with those before them
         other.for_each_part(dim, sets_[dim], [&](IndexSet const& part, Index ordinal) {
             bool const own = is_own(dim, ordinal);
             for_each_sent(sets_[dim], part, levels, [&](Segments const& segments) {
-                tiles_.push_back({segments.first.begin, segments.size(), own ? segments.size() : 0});
+                tiles.push_back({segments.first.begin, segments.size(), own ? segments.size() : 0});
             });
         });
-        std::sort(tiles_.begin() + first, tiles_.end(), [](Tile const& a, Tile const& b) { return a.begin < b.begin; });
-        tiles_.push_back({INT64_MAX, 0, 0});
+        sort_list(tiles, [](Tile const& a, Tile const& b) { return a.begin < b.begin; });
         Tile sum;
-        for (auto tile = tiles_.begin() + first; tile != tiles_.end(); ++tile) {
-            Tile const sizes = *tile;
-            *tile = {sizes.begin, sum.before, sum.own_before};
+        for (Tile const& sizes : tiles) {
+            tiles_.push_back({sizes.begin, sum.before, sum.own_before});
             sum.before += sizes.before;
             sum.own_before += sizes.own_before;
         }
+        tiles_.push_back({INT64_MAX, sum.before, sum.own_before});
     }
 
     InlineList<IndexSet, max_grid_dims> sets_;

@@ -7,7 +7,7 @@
 #include <reshard/plan/detail/meeting.hpp>
 #include <reshard/plan/detail/tally.hpp>
 
-#include <algorithm>  // lower_bound, sort
+#include <algorithm>  // lower_bound
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {
@@ -111,7 +111,7 @@ private:
             }
             if (holder.elements != 0) line.holders.push_back(holder);
         }
-        std::sort(line.holders.begin(), line.holders.end(), [](Holder const& a, Holder const& b) {
+        sort_list(line.holders, [](Holder const& a, Holder const& b) {
             return a.turn != b.turn ? a.turn < b.turn : a.target < b.target;
         });
         Index at_home = 0;
@@ -154,7 +154,7 @@ private:
             }
         });
         // A line is expensive: piece by piece.
-        std::sort(shared.begin(), shared.end(), [](Message const& a, Message const& b) { return a.peer < b.peer; });
+        sort_list(shared, [](Message const& a, Message const& b) { return a.peer < b.peer; });
         Line line;
         for (Message const& message : shared) {
             if (message.peer != line.piece) line = line_of(message.peer);

@@ -9,7 +9,7 @@
 
 #include <algorithm>  // sort
 #include <cstddef>    // size_t
-#include <utility>    // move
+#include <utility>    // exchange, move
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {
@@ -33,13 +33,22 @@ namespace reshard::inline v0::detail {
 /// Sorts; equal items stay in their order. Allocates where it has to move any.
 template <class T, class Less>
 void sort_list(std::vector<T>& list, Less const& less) {
-    auto const places =
-        sorted_places(list.size(), [&](std::size_t a, std::size_t b) { return less(list[a], list[b]); });
-    if (places.empty()) return;
-    std::vector<T> sorted;
-    sorted.reserve(list.size());
-    for (std::size_t const place : places) sorted.push_back(std::move(list[place]));
-    list.swap(sorted);
+    auto places = sorted_places(list.size(), [&](std::size_t a, std::size_t b) { return less(list[a], list[b]); });
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        if (places[i] == i) continue;
+        T first = std::move(list[i]);  // of a cycle, whose items go a place on each
+        std::size_t to = i;
+        for (std::size_t from = places[to]; from != i; to = std::exchange(from, places[from])) {
+            list[to] = std::move(list[from]);
+            places[to] = to;
+        }
+        list[to] = std::move(first);
+        places[to] = to;
+    }
+}
+template <class T>
+void sort_list(std::vector<T>& list) {
+    sort_list(list, [](T const& a, T const& b) { return a < b; });
 }
 
 }  // namespace reshard::inline v0::detail

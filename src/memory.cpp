@@ -8,4 +8,3 @@
 #include <reshard/memory/copy.ipp>
 #include <reshard/memory/fold.ipp>
 #include <reshard/memory/host_memory.ipp>
-#include <reshard/memory/stream_copy.ipp>

@@ -27,7 +27,6 @@
 #include <reshard/algebra/transition.hpp>
 
 #include <reshard/memory/copy.hpp>
-#include <reshard/memory/deliver.hpp>
 #include <reshard/memory/fold.hpp>
 
 #include <reshard/plan/explain.hpp>

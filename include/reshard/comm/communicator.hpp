@@ -130,9 +130,9 @@ concept BoundExchange =
 ///
 /// The two sides of a transfer also agree on element_bytes, or, where they convert, on the type on the wire; a box
 /// without dimensions is one element. What a rank says to the others (what differs, whose verdict counts) is in
-/// namespace `transport`; memory/deliver.hpp copies, or converts, a box into a box. How a deadline is set is the
-/// transport's own matter; PeerFailed names the rank in the numbering of the outermost communicator. A communicator may
-/// move between calls, not while an exchange or prepared plan refers to it. A transport that must pack keeps its
+/// namespace `transport`; deliver() of memory/copy.hpp copies, or converts, a box into a box. How a deadline is set is
+/// the transport's own matter; PeerFailed names the rank in the numbering of the outermost communicator. A communicator
+/// may move between calls, not while an exchange or prepared plan refers to it. A transport that must pack keeps its
 /// buffers between calls: nothing is allocated once they have their size.
 ///
 /// Every wait has a deadline (DeadlineExceeded, naming who is missing). After an error the communicator is poisoned,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/comm/self.hpp>
-#include <reshard/memory/deliver.hpp>
+#include <reshard/memory/copy.hpp>
 
 namespace reshard::inline v0 {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/staged.hpp
 /// \brief  Staged<C>: transfers pass through contiguous memory of the communicator. Memory as a policy.
-/// \depends comm/{policy,detail/box_pieces}.hpp, core/detail/watched.hpp, memory/deliver.hpp, <memory>, <new>,
+/// \depends comm/{policy,detail/box_pieces}.hpp, core/detail/watched.hpp, memory/copy.hpp, <memory>, <new>,
 /// <vector>.
 ///
 /// For transports that move contiguous or registered memory best, and as the host model of what memory of a device
@@ -12,7 +12,7 @@
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/core/detail/watched.hpp>
-#include <reshard/memory/deliver.hpp>
+#include <reshard/memory/copy.hpp>
 
 #include <memory>   // unique_ptr
 #include <new>      // align_val_t, nothrow

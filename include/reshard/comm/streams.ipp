@@ -7,7 +7,7 @@
 #include <reshard/comm/detail/transfer_listing.hpp>
 #include <reshard/comm/streams.hpp>
 #include <reshard/core/detail/watched.hpp>
-#include <reshard/memory/deliver.hpp>
+#include <reshard/memory/copy.hpp>
 
 #include <algorithm>
 #include <array>

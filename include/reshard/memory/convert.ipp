@@ -11,42 +11,18 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// Two loops of a nest, so many elements at a time.
-struct ConvertTile {
-    LoopDim outer{1, 0, 0};
-    LoopDim inner{1, 0, 0};
-    Index rows = 1;
-    Index columns = 1;
-};
-
 inline constexpr Index convert_tile_elements = 1024;
 
-/// Takes the loops of a tile out of the nest. In a transposition, neighbours in the source are far apart in the
-/// destination: square tiles, so that lines of both sides stay in the first cache until they are used up.
-[[nodiscard]] inline ConvertTile take_tile(LoopNest& nest) noexcept {
-    ConvertTile tile;
-    if (!nest.dims.empty()) {
-        tile.inner = nest.dims.back();
-        nest.dims.pop_back();
-    }
-    int nearest = nest.dims.size() - 1;
-    if (nearest >= 0) {
-        int const last = nearest;
-        for (int d = 0; d < last; ++d) {
-            if (magnitude(nest.dims[d].from) < magnitude(nest.dims[nearest].from)) nearest = d;
-        }
-        bool const transposes = magnitude(nest.dims[nearest].from) < magnitude(tile.inner.from);
-        if (!transposes) nearest = last;
-        tile.outer = nest.dims[nearest];
-        for (int d = nearest; d < last; ++d) nest.dims[d] = nest.dims[d + 1];
-        nest.dims.pop_back();
-        tile.columns = smaller<Index>(tile.inner.extent, transposes ? 32 : convert_tile_elements);
-    } else {
-        tile.columns = smaller(tile.inner.extent, convert_tile_elements);
-    }
-    tile.rows = smaller(tile.outer.extent, convert_tile_elements / tile.columns);
-    return tile;
-}
+/// Two loops of a nest, so many elements at a time.
+struct ConvertTile : LoopPair {
+    Index columns;
+    Index rows;
+
+    explicit ConvertTile(LoopPair const& pair) noexcept
+        : LoopPair(pair),
+          columns(smaller<Index>(inner.extent, transposes ? 32 : convert_tile_elements)),
+          rows(smaller(outer.extent, convert_tile_elements / columns)) {}
+};
 
 /// `rows` times `columns` elements of `element` bytes, `row` and `column` bytes apart.
 [[nodiscard]] inline StridedBox tile_box(Index element, Index rows, Index row, Index columns, Index column) noexcept {
@@ -100,7 +76,7 @@ RESHARD_INLINE void convert(std::byte const* from, StridedBox const& from_box, D
     detail::RowConverter const converter(from_type, to_type, factor);
     Index const from_bytes = from_box.element_bytes;
     Index const to_bytes = to_box.element_bytes;
-    detail::ConvertTile tile = detail::take_tile(nest);
+    detail::ConvertTile const tile(detail::take_pair(nest));
     bool const dense = tile.inner.extent == 1 || (tile.inner.from == from_bytes && tile.inner.to == to_bytes);
     bool const whole_rows = dense && tile.inner.extent >= 64;  // long enough to go without tiles
     detail::for_each_origin(nest, nest.dims.size(), from, to, [&](std::byte const* source, std::byte* target) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/copy.hpp
-/// \brief  Copies one strided box into another on the host: what packing, unpacking and direct pulls are made of.
+/// \brief  Copies one strided box into another on the host: what packing, unpacking and direct pulls are made of; or
+///         converts it, by what a transfer brings.
 /// \depends core. No allocation, no exceptions.
 #pragma once
 
@@ -21,6 +22,16 @@ inline constexpr Index streaming_payload_bytes = Index{16} << 20;
 ///      overlap each other, nor the source. Bases may be aligned to nothing. A zero extent copies nothing.
 void copy(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
           CopyHint hint = CopyHint::cached) noexcept;
+
+/// From the sender's memory into the receiver's, for transports that reach both: the two conversions as one.
+/// \pre transport::same_extents(send, receive). `hint` is for values that travel as they are.
+inline void deliver(Send const& send, Receive const& receive, CopyHint hint = CopyHint::cached) noexcept {
+    Conversion const& from = send.conversion;
+    Conversion const& to = receive.conversion;
+    if (from.is_plain() && to.is_plain()) return copy(send.base, send.box, receive.base, receive.box, hint);
+    // The receiver's function: that of the sender may be an address of another process.
+    to.convert(send.base, send.box, from.memory, receive.base, receive.box, to.memory, from.factor * to.factor);
+}
 
 }  // namespace reshard::inline v0
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/memory/copy.hpp>
-#include <reshard/memory/detail/stream_rows.hpp>
 #include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/stream_copy.hpp>
 
@@ -17,42 +16,23 @@ inline constexpr Index transpose_tile = 64;
 /// A nest whose innermost two loops are taken together, in tiles.
 struct TiledNest {
     LoopNest nest;
-    LoopDim inner;
-    LoopDim second{1, 0, 0};
-    Index tile;  ///< of the inner loop
-    Index rows;  ///< of the second, at a time
+    LoopPair pair;
+    Index tile;  ///< of the inner loop; a few lines in a row per row of a tile are what prefetchers notice
+    Index rows;  ///< of the outer one, at a time
 
-    /// \pre nest has loops.
     explicit TiledNest(LoopNest const& whole) noexcept
-        : nest(whole), inner(whole.dims.back()), tile(inner.extent), rows(1) {
-        nest.dims.pop_back();
-        if (nest.dims.empty()) return;
-        int const last = nest.dims.size() - 1;
-        int nearest = last;
-        for (int d = 0; d < last; ++d) {
-            if (magnitude(nest.dims[d].from) < magnitude(nest.dims[nearest].from)) nearest = d;
-        }
-        // A transposition: neighbours in the source are far apart in the destination. Square tiles keep the lines of
-        // both sides in the caches until their other elements are asked for; a few lines in a row per row of a tile
-        // are what prefetchers notice.
-        if (magnitude(nest.dims[nearest].from) < magnitude(inner.from)) {
-            LoopDim const moved = nest.dims[nearest];
-            for (int d = nearest; d < last; ++d) nest.dims[d] = nest.dims[d + 1];
-            nest.dims[last] = moved;
-            tile = transpose_tile;
-        }
-        second = nest.dims.back();
-        nest.dims.pop_back();
-        rows = tile == inner.extent ? second.extent : tile;
-    }
+        : nest(whole),
+          pair(take_pair(nest)),
+          tile(pair.transposes ? transpose_tile : pair.inner.extent),
+          rows(pair.transposes ? transpose_tile : pair.outer.extent) {}
 };
 
 /// Runs of a size the compiler knows: one to a few register moves each. Reads and writes go through memcpy, so that
 /// neither alignment nor aliasing matters.
 template <std::size_t Bytes>
 void copy_units(TiledNest const& tiled, std::byte const* from, std::byte* to) noexcept {
-    LoopDim const inner = tiled.inner;
-    LoopDim const second = tiled.second;
+    LoopDim const inner = tiled.pair.inner;
+    LoopDim const second = tiled.pair.outer;
     Index const tile = tiled.tile;
     Index const rows = tiled.rows;
     for_each_origin(tiled.nest, tiled.nest.dims.size(), from, to, [&](std::byte const* source, std::byte* destination) {

@@ -33,24 +33,18 @@ struct StreamCopyShape {
 [[nodiscard]] constexpr StreamCopyShape stream_copy_shape(StridedBox const& from, StridedBox const& to) noexcept {
     StreamCopyShape shape{loop_nest(from, to)};
     shape.run = take_row(shape.rest, to.element_bytes);
-    auto& loops = shape.rest.dims;
-    auto const take = [&](int at) {
-        LoopDim const taken = loops[at];
-        for (int d = at; d + 1 < loops.size(); ++d) loops[d] = loops[d + 1];
-        loops.pop_back();
-        return taken;
-    };
+    auto const& loops = shape.rest.dims;
     int best = -1;
     for (int d = 0; d < loops.size(); ++d) {
         if (can_be_row(loops[d], shape.run) && (best < 0 || loops[d].extent > loops[best].extent)) best = d;
     }
     if (best < 0) return shape;
-    shape.row = take(best);
+    shape.row = take_loop(shape.rest, best);
     best = -1;
     for (int d = 0; d < loops.size(); ++d) {
         if (can_be_plane(loops[d], shape.row) && (best < 0 || loops[d].extent > loops[best].extent)) best = d;
     }
-    if (best >= 0) shape.plane = take(best);
+    if (best >= 0) shape.plane = take_loop(shape.rest, best);
     return shape;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/memory/convert.hpp>
-#include <reshard/memory/deliver.hpp>
+#include <reshard/memory/copy.hpp>
 #include <reshard/memory/device_memory.hpp>
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/host_memory.hpp>
@@ -42,10 +42,6 @@ public:
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         for (std::size_t k = 0; k < sends.size(); ++k) reshard::deliver(sends[k], receives[k]);
     }
-    // Plans that need these were refused.
-    void fold(FoldWork const&) const override {}
-    void fill_identity(Reduce, DType, std::byte*, StridedBox const&) const override {}
-    void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
     [[nodiscard]] std::string_view copies_only() const noexcept override { return "use host_memory()."; }
 };
 

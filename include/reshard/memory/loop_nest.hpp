@@ -57,14 +57,46 @@ struct LoopNest {
     return nest;
 }
 
+/// Takes one loop out of the nest.
+[[nodiscard]] constexpr LoopDim take_loop(LoopNest& nest, int at) noexcept {
+    LoopDim const taken = nest.dims[at];
+    for (int d = at; d + 1 < nest.dims.size(); ++d) nest.dims[d] = nest.dims[d + 1];
+    nest.dims.pop_back();
+    return taken;
+}
+/// The innermost one, or a loop of one step.
+[[nodiscard]] constexpr LoopDim take_inner(LoopNest& nest) noexcept {
+    return nest.dims.empty() ? LoopDim{1, 0, 0} : take_loop(nest, nest.dims.size() - 1);
+}
+
+/// Two loops that are taken together, in tiles.
+struct LoopPair {
+    LoopDim inner;
+    LoopDim outer;
+    /// Neighbours in the source are far apart in the destination: square tiles keep the lines of both sides in the
+    /// caches until their other elements are asked for.
+    bool transposes = false;
+};
+/// The innermost loop, and the one of the others along which neighbours of the source lie, if that is closer; else the
+/// one around it.
+[[nodiscard]] constexpr LoopPair take_pair(LoopNest& nest) noexcept {
+    LoopPair pair{take_inner(nest), {1, 0, 0}};
+    int const last = nest.dims.size() - 1;
+    if (last < 0) return pair;
+    int nearest = last;
+    for (int d = 0; d < last; ++d)
+        if (magnitude(nest.dims[d].from) < magnitude(nest.dims[nearest].from)) nearest = d;
+    pair.transposes = magnitude(nest.dims[nearest].from) < magnitude(pair.inner.from);
+    pair.outer = take_loop(nest, pair.transposes ? nearest : last);
+    return pair;
+}
+
 /// Bytes that lie in a row on both sides: an element, or the innermost loop, which then is none any more.
 [[nodiscard]] constexpr Index take_row(LoopNest& nest, Index element_bytes) noexcept {
     if (nest.dims.empty() || nest.dims.back().from != element_bytes || nest.dims.back().to != element_bytes) {
         return element_bytes;
     }
-    Index const row = element_bytes * nest.dims.back().extent;
-    nest.dims.pop_back();
-    return row;
+    return element_bytes * take_inner(nest).extent;
 }
 
 /// Calls body(from, to) at every point of the outermost `loops` loops; the inner ones are the body's business.

@@ -84,12 +84,13 @@ public:
     /// Send k into receive k: copied, or converted as both conversions say. All sends lie in one tensor, all receives
     /// in one.
     virtual void deliver(std::span<Send const> sends, std::span<Receive const> receives) const = 0;
-    virtual void fold(FoldWork const& work) const = 0;
-    virtual void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const = 0;
+    virtual void fold(FoldWork const& /*work*/) const {}
+    virtual void fill_identity(Reduce /*op*/, DType /*dtype*/, std::byte* /*to*/, StridedBox const& /*box*/) const {}
     /// Every element times multiply / divide.
-    virtual void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const = 0;
+    virtual void scale(DType /*dtype*/, std::byte* /*to*/, StridedBox const& /*box*/, Index /*multiply*/,
+                       Index /*divide*/) const {}
 
-    /// Empty, or: this memory is only copied, and plans that need more are refused, with this remedy.
+    /// Empty, or: this memory is only copied, and plans that need one of the three above are refused, with this remedy.
     [[nodiscard]] virtual std::string_view copies_only() const noexcept { return {}; }
 
 protected:

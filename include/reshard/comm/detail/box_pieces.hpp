@@ -9,7 +9,6 @@
 #pragma once
 
 #include <reshard/memory/copy.hpp>
-#include <reshard/memory/deliver.hpp>
 
 namespace reshard::inline v0::detail {
 

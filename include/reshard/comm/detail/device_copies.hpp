@@ -31,10 +31,6 @@ public:
             copy_on_stream(sends[k].base, sends[k].box, receives[k].base, receives[k].box, stream_);
         if (passage_ != nullptr && (has_host(sends) || has_host(receives))) passage_->wait();
     }
-    // Plans that need these were refused.
-    void fold(FoldWork const&) const override {}
-    void fill_identity(Reduce, DType, std::byte*, StridedBox const&) const override {}
-    void scale(DType, std::byte*, StridedBox const&, Index, Index) const override {}
     [[nodiscard]] std::string_view copies_only() const noexcept override {
         return "use a communicator with kernels, NcclKernelCommunicator of <reshard/comm/nccl.cuh>, "
                "DeviceThreadKernelCommunicator of <reshard/comm/device_threads.cuh> or StagedOnHostWithKernels of "

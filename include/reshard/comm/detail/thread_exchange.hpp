@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/thread_exchange.hpp
 /// \brief  The data plane of ranks that are threads: match what peers laid out, then pull it from their memory, once.
-/// \depends comm/detail/{peers,thread_team}.hpp, memory/deliver.hpp. No allocation, except for the text of an error.
+/// \depends comm/detail/{peers,thread_team}.hpp, memory/copy.hpp. No allocation, except for the text of an error.
 #pragma once
 
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/thread_team.hpp>
-#include <reshard/memory/deliver.hpp>
+#include <reshard/memory/copy.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -148,8 +148,12 @@ template <class A>
 }
 
 /// Calls body.template operator()<T>() with the element type of `dtype`; bool counts as u8. Nothing for other dtypes.
+/// On the side that `body` is for.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class Body>
-void with_number(DType dtype, Body&& body) noexcept {
+RESHARD_HOST_DEVICE void with_number(DType dtype, Body&& body) noexcept {
     switch (dtype) {
         case DType::boolean:
         case DType::u8: return body.template operator()<std::uint8_t>();

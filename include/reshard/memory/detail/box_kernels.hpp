@@ -244,31 +244,14 @@ struct FoldBox {
 };
 
 /// What addends of a type are accumulated in. Integers narrower than 64 bits wrap alike in 64.
-enum class FoldCarrier : std::uint8_t { f32, f64, i64, u64 };
-
-[[nodiscard]] constexpr FoldCarrier carrier_of(DType dtype) noexcept {
-    switch (dtype) {
-        case DType::f16:
-        case DType::bf16:
-        case DType::f32: return FoldCarrier::f32;
-        case DType::f64: return FoldCarrier::f64;
-        case DType::i8:
-        case DType::i16:
-        case DType::i32:
-        case DType::i64: return FoldCarrier::i64;
-        default: return FoldCarrier::u64;
-    }
-}
+template <class T>
+using Carrier = std::conditional_t<std::is_floating_point_v<Accumulator<T>>, Accumulator<T>,
+                                   std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;
 
 /// body.template operator()<A>(), A the type of that carrier.
 template <class Body>
 void with_carrier(DType dtype, Body&& body) {
-    switch (carrier_of(dtype)) {
-        case FoldCarrier::f32: return body.template operator()<float>();
-        case FoldCarrier::f64: return body.template operator()<double>();
-        case FoldCarrier::i64: return body.template operator()<std::int64_t>();
-        case FoldCarrier::u64: return body.template operator()<std::uint64_t>();
-    }
+    with_number(dtype, [&]<class T>() { body.template operator()<Carrier<T>>(); });
 }
 
 [[nodiscard]] inline FoldBox fold_box(Reduce op, DType dtype, std::byte const* from, StridedBox const& from_box,
@@ -322,20 +305,9 @@ template <class A>
 
 template <class A>
 RESHARD_HOST_DEVICE inline void store_carrier(DType dtype, std::byte* at, A value) noexcept {
-    if constexpr (sizeof(A) == 4) {
-        if (dtype == DType::f16) return store_as<Float16>(at, Float16(value));
-        if (dtype == DType::bf16) return store_as<BFloat16>(at, BFloat16(value));
-        store_as<float>(at, value);
-    } else if constexpr (std::is_floating_point_v<A>) {
-        store_as<double>(at, value);
-    } else {
-        switch (bits_on_device(dtype)) {
-            case 8: return store_as<std::uint8_t>(at, static_cast<std::uint8_t>(value));
-            case 16: return store_as<std::uint16_t>(at, static_cast<std::uint16_t>(value));
-            case 32: return store_as<std::uint32_t>(at, static_cast<std::uint32_t>(value));
-            default: return store_as<A>(at, value);
-        }
-    }
+    with_number(dtype, [&]<class T>() {
+        if constexpr (std::is_same_v<Carrier<T>, A>) store_as(at, static_cast<T>(value));
+    });
 }
 
 template <class A>
@@ -344,7 +316,7 @@ template <class A>
 }
 
 /// Folds those elements of a tile that are one thread's; store(to offset, value) has each. A: the type of the
-/// accumulator, that of carrier_of(box.dtype).
+/// accumulator, that of with_carrier(box.dtype).
 template <class A, class Store>
 RESHARD_HOST_DEVICE inline void fold_elements_of_thread(FoldBox const& box, Index tile, int thread,
                                                         Store&& store) noexcept {

@@ -130,11 +130,18 @@ struct Truth {
 };
 
 /// As with_number, with booleans as what they are.
+#if defined(__CUDACC__)
+#pragma nv_exec_check_disable
+#endif
 template <class Body>
-void with_element(DType dtype, Body&& body) noexcept {
+RESHARD_HOST_DEVICE void with_element(DType dtype, Body&& body) noexcept {
     if (dtype == DType::boolean) return body.template operator()<Truth>();
     with_number(dtype, body);
 }
+
+/// Whether values of S pass through carriers of type C.
+template <class S, class C>
+inline constexpr bool is_carried = std::is_same_v<C, double> || sizeof(S) <= 2 || std::is_same_v<S, float>;
 
 /// A value of memory as a carrier. 64-bit integers keep what they lose as an odd last digit, as in round_to_odd.
 template <class S, class C>
@@ -209,7 +216,7 @@ template <class C>
 [[nodiscard]] RowKernel load_kernel(DType dtype) noexcept {
     RowKernel kernel = nullptr;
     with_element(dtype, [&]<class S>() {
-        if constexpr (std::is_same_v<C, double> || sizeof(S) <= 2 || std::is_same_v<S, float>) kernel = load_row<S, C>;
+        if constexpr (is_carried<S, C>) kernel = load_row<S, C>;
     });
     return kernel;
 }

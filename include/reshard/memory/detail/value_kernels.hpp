@@ -79,61 +79,24 @@ struct CastBox : CastRule {
 
 template <class C>
 [[nodiscard]] RESHARD_HOST_DEVICE inline C carry(DType dtype, std::byte const* at) noexcept {
-    switch (dtype) {
-        case DType::boolean: return carried<Truth, C>(load_as<Truth>(at));
-        case DType::u8: return carried<std::uint8_t, C>(load_as<std::uint8_t>(at));
-        case DType::i8: return carried<std::int8_t, C>(load_as<std::int8_t>(at));
-        case DType::u16: return carried<std::uint16_t, C>(load_as<std::uint16_t>(at));
-        case DType::i16: return carried<std::int16_t, C>(load_as<std::int16_t>(at));
-        case DType::f16: return carried<Float16, C>(load_as<Float16>(at));
-        case DType::bf16: return carried<BFloat16, C>(load_as<BFloat16>(at));
-        case DType::f32: return carried<float, C>(load_as<float>(at));
-        default: break;
-    }
-    if constexpr (sizeof(C) == 8) {
-        switch (dtype) {
-            case DType::u32: return carried<std::uint32_t, C>(load_as<std::uint32_t>(at));
-            case DType::i32: return carried<std::int32_t, C>(load_as<std::int32_t>(at));
-            case DType::u64: return carried<std::uint64_t, C>(load_as<std::uint64_t>(at));
-            case DType::i64: return carried<std::int64_t, C>(load_as<std::int64_t>(at));
-            default: return carried<double, C>(load_as<double>(at));
-        }
-    }
-    return C{};
+    C value{};
+    with_element(dtype, [&]<class S>() {
+        if constexpr (is_carried<S, C>) value = carried<S, C>(load_as<S>(at));
+    });
+    return value;
 }
 
 template <class C>
 RESHARD_HOST_DEVICE inline void settle(DType dtype, std::byte* at, C value) noexcept {
-    switch (dtype) {
-        case DType::boolean: return store_as(at, settled<Truth, C>(value));
-        case DType::u8: return store_as(at, settled<std::uint8_t, C>(value));
-        case DType::i8: return store_as(at, settled<std::int8_t, C>(value));
-        case DType::u16: return store_as(at, settled<std::uint16_t, C>(value));
-        case DType::i16: return store_as(at, settled<std::int16_t, C>(value));
-        case DType::u32: return store_as(at, settled<std::uint32_t, C>(value));
-        case DType::i32: return store_as(at, settled<std::int32_t, C>(value));
-        case DType::u64: return store_as(at, settled<std::uint64_t, C>(value));
-        case DType::i64: return store_as(at, settled<std::int64_t, C>(value));
-        case DType::f16: return store_as(at, settled<Float16, C>(value));
-        case DType::bf16: return store_as(at, settled<BFloat16, C>(value));
-        case DType::f32: return store_as(at, settled<float, C>(value));
-        default: return store_as(at, settled<double, C>(value));
-    }
+    with_element(dtype, [&]<class T>() { store_as(at, settled<T, C>(value)); });
 }
 
 /// A 64-bit integer as the nearest value of another integer type.
 template <class S>
 RESHARD_HOST_DEVICE inline void clamp_into(DType dtype, std::byte* at, S value) noexcept {
-    switch (dtype) {
-        case DType::u8: return store_as(at, clamp_integer<std::uint8_t>(value));
-        case DType::i8: return store_as(at, clamp_integer<std::int8_t>(value));
-        case DType::u16: return store_as(at, clamp_integer<std::uint16_t>(value));
-        case DType::i16: return store_as(at, clamp_integer<std::int16_t>(value));
-        case DType::u32: return store_as(at, clamp_integer<std::uint32_t>(value));
-        case DType::i32: return store_as(at, clamp_integer<std::int32_t>(value));
-        case DType::u64: return store_as(at, clamp_integer<std::uint64_t>(value));
-        default: return store_as(at, clamp_integer<std::int64_t>(value));
-    }
+    with_number(dtype, [&]<class T>() {
+        if constexpr (std::is_integral_v<T>) store_as(at, clamp_integer<T>(value));
+    });
 }
 
 /// The bits of a NaN as those of a double, and back: what casts on the host make of them. Quiet, but for 16-bit floats
@@ -235,7 +198,7 @@ RESHARD_HOST_DEVICE inline void cast_folded(FoldCastBox const& box, A value, std
     store_bits(box.cast.to_bytes, to, cast_bits(box.cast, load_as<std::uint64_t>(rounded)));
 }
 
-/// What one thread does with a tile of a fold that converts. A: carrier_of(box.cast.from_type).
+/// What one thread does with a tile of a fold that converts. A: with_carrier() of box.cast.from_type.
 template <class A>
 RESHARD_HOST_DEVICE inline void fold_cast_thread(FoldCastBox const& box, Index tile, int thread) noexcept {
     fold_elements_of_thread<A>(box.fold, tile, thread,

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
-#include <reshard/memory/deliver.hpp>
+#include <reshard/memory/copy.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -277,49 +277,40 @@ private:
     detail::CommunicatorTable const* table_;
 };
 
-/// Owns a communicator of any type. A communicator itself: it can be split, wrapped in policies, passed on.
-class AnyCommunicator : public CommunicatorBase<AnyCommunicator> {
+/// Owns a communicator of any type. A communicator itself: it can be split, wrapped in policies, passed on. What it
+/// does is what a reference to the one inside does.
+class AnyCommunicator : public CommunicatorBase<AnyCommunicator>, private CommunicatorRef {
 public:
     static constexpr std::string_view name = "any";
     using exchange_type = AnyExchange;
-    using CommunicatorBase<AnyCommunicator>::split;
+    using CommunicatorBase<AnyCommunicator>::split, CommunicatorRef::split;
+    using CommunicatorRef::rank, CommunicatorRef::size, CommunicatorRef::traffic, CommunicatorRef::bind,
+        CommunicatorRef::exchange, CommunicatorRef::agree, CommunicatorRef::abort, CommunicatorRef::check_memory,
+        CommunicatorRef::memory, CommunicatorRef::terminate;
 
     template <class C>
         requires(!std::same_as<C, AnyCommunicator> && Communicator<C>)
-    explicit AnyCommunicator(C comm) : ref_(new C(std::move(comm)), &detail::communicator_table<C>) {}
+    explicit AnyCommunicator(C comm) : CommunicatorRef(new C(std::move(comm)), &detail::communicator_table<C>) {}
     AnyCommunicator(AnyCommunicator&& other) noexcept
-        : ref_(std::exchange(other.ref_.comm_, nullptr), other.ref_.table_) {}
+        : CommunicatorRef(std::exchange(other.comm_, nullptr), other.table_) {}
     AnyCommunicator& operator=(AnyCommunicator&& other) noexcept {
-        std::swap(ref_, other.ref_);
+        std::swap(comm_, other.comm_);
+        std::swap(table_, other.table_);
         return *this;
     }
     ~AnyCommunicator() {
-        if (ref_.comm_ != nullptr) ref_.table_->end(ref_.comm_);
+        if (comm_ != nullptr) table_->end(comm_);
     }
 
     /// Of the transport inside: what its own type calls itself.
-    [[nodiscard]] std::string_view transport_name() const noexcept { return ref_.name(); }
-    [[nodiscard]] int rank() const noexcept { return ref_.rank(); }
-    [[nodiscard]] int size() const noexcept { return ref_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return ref_.traffic(); }
-    AnyExchange bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        return ref_.bind(sends, receives);
-    }
-    [[nodiscard]] Verdict agree(Verdict mine) { return ref_.agree(std::move(mine)); }
-    [[nodiscard]] AnyCommunicator split(int colour, int key) { return ref_.split(colour, key); }
-    void abort(ErrorCode code, std::string_view reason) noexcept { ref_.abort(code, reason); }
-    void check_memory(void const* memory) { ref_.check_memory(memory); }
-    [[nodiscard]] MemoryPolicy const* memory() { return ref_.memory(); }
-    [[noreturn]] void terminate() noexcept { ref_.terminate(); }
+    [[nodiscard]] std::string_view transport_name() const noexcept { return CommunicatorRef::name(); }
 
 private:
     friend class CommunicatorRef;
-    explicit AnyCommunicator(CommunicatorRef made) noexcept : ref_(made) {}
-
-    CommunicatorRef ref_;
+    explicit AnyCommunicator(CommunicatorRef made) noexcept : CommunicatorRef(made) {}
 };
 
-inline CommunicatorRef::CommunicatorRef(AnyCommunicator& comm) noexcept : CommunicatorRef(comm.ref_) {}
+inline CommunicatorRef::CommunicatorRef(AnyCommunicator& comm) noexcept : CommunicatorRef(comm.comm_, comm.table_) {}
 inline AnyCommunicator CommunicatorRef::split(int colour, int key) const {
     return AnyCommunicator(CommunicatorRef(table_->split(comm_, colour, key), table_));
 }

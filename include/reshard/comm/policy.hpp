@@ -27,32 +27,47 @@ enum class PolicyKind : std::uint8_t {
 template <template <class> class Policy>
 inline constexpr PolicyKind policy_kind = PolicyKind::undeclared;
 
-/// A policy before it changes anything: all is as the communicator inside has it. Inherit it, say
-/// `using PolicyBase<Derived, C>::split;` beside your split(colour, key), and replace the members it is about.
+namespace detail {
+
+/// All is as the communicator inside has it, which Derived has by a member inner() that is const.
 template <class Derived, class C>
-class PolicyBase : public CommunicatorBase<Derived> {
+class Around : public CommunicatorBase<Derived> {
 public:
     static constexpr std::string_view name = C::name;
     using inner_type = C;
     using exchange_type = typename C::exchange_type;
 
+    [[nodiscard]] int rank() const noexcept { return inside().rank(); }
+    [[nodiscard]] int size() const noexcept { return inside().size(); }
+    [[nodiscard]] Traffic traffic() const noexcept { return inside().traffic(); }
+    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
+        return inside().bind(sends, receives);
+    }
+    [[nodiscard]] Verdict agree(Verdict mine) { return inside().agree(std::move(mine)); }
+    void abort(ErrorCode code, std::string_view reason) noexcept { inside().abort(code, reason); }
+    void check_memory(void const* memory) { inside().check_memory(memory); }
+    [[nodiscard]] auto memory() { return inside().memory(); }
+    [[noreturn]] void terminate() noexcept {
+        inside().terminate();
+        std::abort();
+    }
+
+private:
+    [[nodiscard]] decltype(auto) inside() const noexcept { return static_cast<Derived const&>(*this).inner(); }
+    [[nodiscard]] C& inside() noexcept { return static_cast<Derived&>(*this).inner(); }
+};
+
+}  // namespace detail
+
+/// A policy before it changes anything: all is as the communicator inside has it. Inherit it, say
+/// `using PolicyBase<Derived, C>::split;` beside your split(colour, key), and replace the members it is about.
+template <class Derived, class C>
+class PolicyBase : public detail::Around<Derived, C> {
+public:
     explicit PolicyBase(C inner) noexcept : inner_(std::move(inner)) {}
 
     [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] int rank() const noexcept { return inner_.rank(); }
-    [[nodiscard]] int size() const noexcept { return inner_.size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return inner_.traffic(); }
-    exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        return inner_.bind(sends, receives);
-    }
-    [[nodiscard]] Verdict agree(Verdict mine) { return inner_.agree(std::move(mine)); }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner_.abort(code, reason); }
-    void check_memory(void const* memory) { inner_.check_memory(memory); }
-    [[nodiscard]] auto memory() { return inner_.memory(); }
-    [[noreturn]] void terminate() noexcept {
-        inner_.terminate();
-        std::abort();
-    }
+    [[nodiscard]] C const& inner() const noexcept { return inner_; }
 
 protected:
     C inner_;
@@ -66,13 +81,9 @@ struct WrappedByKind {
     using type = C;
 };
 template <PolicyKind Kind, class C, template <class> class First, template <class> class... Others>
-    requires(policy_kind<First> == Kind)
-struct WrappedByKind<Kind, C, First, Others...> {
-    using type = First<C>;
+struct WrappedByKind<Kind, C, First, Others...>
+    : std::conditional_t<policy_kind<First> == Kind, std::type_identity<First<C>>, WrappedByKind<Kind, C, Others...>> {
 };
-template <PolicyKind Kind, class C, template <class> class First, template <class> class... Others>
-    requires(policy_kind<First> != Kind)
-struct WrappedByKind<Kind, C, First, Others...> : WrappedByKind<Kind, C, Others...> {};
 
 template <template <class> class... Policies>
 [[nodiscard]] constexpr int policies_of([[maybe_unused]] PolicyKind kind) noexcept {

@@ -40,45 +40,30 @@ namespace detail {
 class StagingMemory {
 public:
     explicit StagingMemory(StagingOptions const& options) noexcept : options_(options) {}
-    StagingMemory(StagingMemory&& other) noexcept
-        : options_(other.options_), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-    StagingMemory& operator=(StagingMemory&& other) noexcept {
-        std::swap(options_, other.options_);
-        std::swap(data_, other.data_);
-        std::swap(size_, other.size_);
-        return *this;
-    }
-    ~StagingMemory() { release(); }
 
     [[nodiscard]] StagingOptions const& options() const noexcept { return options_; }
-    [[nodiscard]] Index size() const noexcept { return size_; }
-    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] Index size() const noexcept { return data_ == nullptr ? 0 : data_.get_deleter().bytes; }
+    [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
     [[nodiscard]] bool grow(Index bytes) noexcept {
-        if (bytes <= size_) return true;
-        release();
-        data_ = options_.allocate(bytes);
-        size_ = data_ == nullptr ? 0 : bytes;
+        if (bytes <= size()) return true;
+        data_.reset();
+        data_ = {options_.allocate(bytes), {options_.release, bytes}};
         return data_ != nullptr;
     }
 
 private:
-    void release() noexcept {
-        if (data_ != nullptr) options_.release(data_, size_);
-        data_ = nullptr;
-        size_ = 0;
-    }
+    struct Release {
+        void (*release)(std::byte* memory, Index bytes) noexcept;
+        Index bytes;
+        void operator()(std::byte* memory) const noexcept { release(memory, bytes); }
+    };
     StagingOptions options_;
-    std::byte* data_ = nullptr;
-    Index size_ = 0;
+    std::unique_ptr<std::byte, Release> data_;
 };
 
 [[nodiscard]] constexpr Index staging_slot(Index bytes) noexcept {
     return (bytes + StagingOptions::alignment - 1) / StagingOptions::alignment * StagingOptions::alignment;
 }
-
-}  // namespace detail
-
-namespace detail {
 
 /// Packs into memory that it keeps, exchanges, unpacks.
 template <class C>
@@ -88,7 +73,6 @@ public:
         static_cast<void>(memory_.grow(options.reserve_bytes));  // if there is none, an exchange says so
     }
     [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] C const& inner() const noexcept { return inner_; }
     [[nodiscard]] StagingMemory const& memory() const noexcept { return memory_; }
 
     void start(transport::BoundTransfers const& transfers) override {
@@ -168,46 +152,36 @@ private:
 ///
 /// An exchange throws OutOfMemory when there is no memory to grow, and tells the others.
 template <class C>
-class Staged : public CommunicatorBase<Staged<C>> {
+class Staged : public detail::Around<Staged<C>, C> {
     static_assert(Communicator<C>, "reshard::Staged: wraps a communicator. Fix: see the concept Communicator.");
     static_assert(std::same_as<decltype(std::declval<C&>().memory()), std::nullptr_t>,
                   "reshard::Staged: packs on the host, but tensors lie elsewhere for this communicator, as its member "
                   "memory() says: on devices. Fix: leave Staged out; such communicators pack for themselves.");
+    using Base = detail::Around<Staged, C>;
 
 public:
-    static constexpr std::string_view name = C::name;
-    using inner_type = C;
     using exchange_type = transport::InOrder;
-    using CommunicatorBase<Staged<C>>::split;
+    using Base::split;
 
     explicit Staged(C inner, StagingOptions const& options = {})
         : engine_(std::make_unique<detail::StagedEngine<C>>(std::move(inner), options)) {}
 
-    [[nodiscard]] C& inner() noexcept { return engine_->inner(); }
-    [[nodiscard]] int rank() const noexcept { return std::as_const(*engine_).inner().rank(); }
-    [[nodiscard]] int size() const noexcept { return std::as_const(*engine_).inner().size(); }
-    [[nodiscard]] Traffic traffic() const noexcept { return std::as_const(*engine_).inner().traffic(); }
+    [[nodiscard]] C& inner() const noexcept { return engine_->inner(); }
     /// Bytes of staging memory held.
     [[nodiscard]] Index staging_bytes() const noexcept { return engine_->memory().size(); }
 
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        return {*engine_, transport::bound_transfers("Staged", sends, receives, size())};
+        return {*engine_, transport::bound_transfers("Staged", sends, receives, this->size())};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
         engine_->finish();
-        return inner().agree(std::move(mine));
+        return Base::agree(std::move(mine));
     }
     [[nodiscard]] Staged split(int colour, int key) {
         engine_->finish();
         StagingOptions options = engine_->memory().options();
         options.reserve_bytes = 0;  // what a part needs is not what the whole needed
         return Staged(inner().split(colour, key), options);
-    }
-    void check_memory(void const* memory) { inner().check_memory(memory); }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
-    [[noreturn]] void terminate() noexcept {
-        inner().terminate();
-        std::abort();
     }
 
 private:

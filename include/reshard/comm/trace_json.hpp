@@ -235,20 +235,15 @@ template <Communicator C>
 template <Communicator C>
 void write_chrome_trace(C& comm, Trace const& trace, std::string const& path, int root = 0) {
     std::string const document = chrome_trace(comm, trace, root);
-    Verdict mine;
-    std::ofstream file;
-    if (comm.rank() == root) {
-        file.open(path, std::ios::binary);
+    agree_on_errors(comm, [&] {
+        if (comm.rank() != root) return;
+        std::ofstream file(path, std::ios::binary);
         file << document;
         file.close();
-    }
-    if (!file) {
-        mine.code = ErrorCode::io;
-        mine.reason = concat("reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
-                             std::strerror(errno), ". Fix: name a file in a folder that exists and has room.");
-    }
-    Verdict const joint = comm.agree(std::move(mine));
-    if (!joint.ok()) raise(joint.code, joint.reason);
+        if (file) return;
+        raise(ErrorCode::io, concat("reshard::write_chrome_trace: rank ", root, " cannot write ", path, ": ",
+                                    std::strerror(errno), ". Fix: name a file in a folder that exists and has room."));
+    });
 }
 
 }  // namespace reshard::inline v0

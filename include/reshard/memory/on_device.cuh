@@ -16,7 +16,7 @@
 #include <reshard/memory/detail/value_kernels.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
-#include <utility>  // exchange, swap
+#include <memory>  // unique_ptr
 
 namespace reshard::inline v0 {
 
@@ -102,45 +102,32 @@ void with_delivery(Send const& send, Receive const& receive, Copies&& copies, Ca
 class DeviceWorkspace {
 public:
     DeviceWorkspace() = default;
-    DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, Index bytes)
-        : source_(source), stream_(stream), bytes_(bytes) {
-        detail::CurrentDevice const current(device_ = device);
-        data_ = source.allocate(bytes);
+    DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, Index bytes) {
+        detail::CurrentDevice const current(device);
+        data_ = {source.allocate(bytes), {source, stream, device, bytes}};
         if (data_ != nullptr) return;
         raise(ErrorCode::out_of_memory,
               concat("reshard: no memory for a workspace of ", bytes, " bytes on device ", device,
                      ". Fix: free some, pass a workspace, or fold fewer addends at once: smaller rounds of a batch."));
     }
-    DeviceWorkspace(DeviceWorkspace&& other) noexcept
-        : source_(other.source_),
-          stream_(other.stream_),
-          data_(std::exchange(other.data_, nullptr)),
-          bytes_(std::exchange(other.bytes_, 0)),
-          device_(other.device_) {}
-    DeviceWorkspace& operator=(DeviceWorkspace&& other) noexcept {
-        std::swap(source_, other.source_);
-        std::swap(stream_, other.stream_);
-        std::swap(data_, other.data_);
-        std::swap(bytes_, other.bytes_);
-        std::swap(device_, other.device_);
-        return *this;
-    }
-    ~DeviceWorkspace() {
-        if (data_ == nullptr) return;
-        detail::CurrentDevice const current(device_, std::nothrow);
-        static_cast<void>(cudaStreamSynchronize(stream_));  // an error of the device is told by whoever uses it next
-        source_.release(data_, bytes_);
-    }
 
-    [[nodiscard]] std::byte* data() const noexcept { return data_; }
-    [[nodiscard]] Index size() const noexcept { return bytes_; }
+    [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
+    [[nodiscard]] Index size() const noexcept { return data_ == nullptr ? 0 : data_.get_deleter().bytes; }
 
 private:
-    DeviceSource source_{};
-    cudaStream_t stream_ = nullptr;
-    std::byte* data_ = nullptr;
-    Index bytes_ = 0;
-    int device_ = 0;
+    struct Release {
+        DeviceSource source;
+        cudaStream_t stream;
+        int device;
+        Index bytes;
+
+        void operator()(std::byte* memory) const noexcept {
+            detail::CurrentDevice const current(device, std::nothrow);
+            static_cast<void>(cudaStreamSynchronize(stream));  // an error of the device is told by whoever uses it next
+            source.release(memory, bytes);
+        }
+    };
+    std::unique_ptr<std::byte, Release> data_;
 };
 
 /// Memory of one device, worked on by one stream. A value: copies mean the same stream.

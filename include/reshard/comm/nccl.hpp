@@ -19,8 +19,6 @@
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/detail/nccl_exchange.hpp>
 
-#include <algorithm>  // min
-
 namespace reshard::inline v0 {
 
 /// A new id for make() of a communicator, on one rank; the others must be told. Throws TransportError.
@@ -143,8 +141,7 @@ private:
                                                         NcclOptions const& options) {
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
-        // A year is for ever, and more would overflow where it is compared in nanoseconds.
-        family->options.deadline = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24 * 365));
+        family->options.deadline = detail::comparable(options.deadline);
         auto team = std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
         team->set_up();
         return std::make_shared<Exchange>(std::move(team), true);
@@ -171,17 +168,9 @@ static_assert(Communicator<NcclCommunicator>);
 template <Communicator Result = NcclCommunicator>
 [[nodiscard]] Result nccl_from(CommunicatorRef host, cudaStream_t stream, NcclOptions const& options = {}) {
     ncclUniqueId id{};
-    Verdict mine;
-    if (host.rank() == 0) {
-        ncclResult_t const code = ncclGetUniqueId(&id);
-        if (code != ncclSuccess) {
-            mine.code = ErrorCode::transport;
-            mine.reason = concat("reshard::nccl_from: ncclGetUniqueId failed: ", detail::nccl_error_text(code, nullptr),
-                                 ". Fix: NCCL_DEBUG=WARN says why.");
-        }
-    }
-    Verdict const joint = host.agree(mine);
-    if (!joint.ok()) raise(joint.code, joint.reason);
+    agree_on_errors(host, [&] {
+        if (host.rank() == 0) id = nccl_unique_id();
+    });
     broadcast(host, std::as_writable_bytes(std::span(&id, 1)), 0);
     return Result::make(id, host.rank(), host.size(), stream, options);
 }

@@ -73,6 +73,21 @@ inline ncclResult_t copy_native(void const* from, void* to, Index bytes, cudaStr
     return ncclSuccess;
 }
 
+/// ncclAllReduce and ncclReduceScatter.
+using NcclReduction = ncclResult_t (*)(void const* from, void* to, std::size_t elements, ncclDataType_t type,
+                                       ncclRedOp_t fold, ncclComm_t comm, cudaStream_t stream);
+template <class Copies>
+void reduce_natively(BasicNcclCommunicator<Copies>& comm, void const* from, void* to, Index elements, DType dtype,
+                     Reduce op, std::string_view operation, std::string_view call, NcclReduction reduction) {
+    ncclDataType_t const type = nccl_type(dtype, operation);
+    ncclRedOp_t const fold = nccl_fold(op, dtype, operation);
+    check_native(comm, elements, from, to, operation);
+    comm.run_native(call, [&](ncclComm_t native, cudaStream_t stream) {
+        if (native == nullptr) return copy_native(from, to, elements * bytes(dtype), stream);
+        return reduction(from, to, static_cast<std::size_t>(elements), type, fold, native, stream);
+    });
+}
+
 }  // namespace detail
 
 /// `bytes` bytes of every rank, in rank order, into `all` of every rank, which holds comm.size() times as many.
@@ -91,26 +106,15 @@ void native_all_gather(BasicNcclCommunicator<Copies>& comm, void const* mine, In
 template <class Copies>
 void native_all_reduce(BasicNcclCommunicator<Copies>& comm, void const* from, void* to, Index elements, DType dtype,
                        Reduce op, AnyOrder) {
-    ncclDataType_t const type = detail::nccl_type(dtype, "native_all_reduce");
-    ncclRedOp_t const fold = detail::nccl_fold(op, dtype, "native_all_reduce");
-    detail::check_native(comm, elements, from, to, "native_all_reduce");
-    comm.run_native("ncclAllReduce", [&](ncclComm_t native, cudaStream_t stream) {
-        if (native == nullptr) return detail::copy_native(from, to, elements * bytes(dtype), stream);
-        return ncclAllReduce(from, to, static_cast<std::size_t>(elements), type, fold, native, stream);
-    });
+    detail::reduce_natively(comm, from, to, elements, dtype, op, "native_all_reduce", "ncclAllReduce", ncclAllReduce);
 }
 
 /// `from` holds comm.size() blocks of `elements`; `to` of rank r becomes the fold of blocks r of all ranks.
 template <class Copies>
 void native_reduce_scatter(BasicNcclCommunicator<Copies>& comm, void const* from, void* to, Index elements, DType dtype,
                            Reduce op, AnyOrder) {
-    ncclDataType_t const type = detail::nccl_type(dtype, "native_reduce_scatter");
-    ncclRedOp_t const fold = detail::nccl_fold(op, dtype, "native_reduce_scatter");
-    detail::check_native(comm, elements, from, to, "native_reduce_scatter");
-    comm.run_native("ncclReduceScatter", [&](ncclComm_t native, cudaStream_t stream) {
-        if (native == nullptr) return detail::copy_native(from, to, elements * bytes(dtype), stream);
-        return ncclReduceScatter(from, to, static_cast<std::size_t>(elements), type, fold, native, stream);
-    });
+    detail::reduce_natively(comm, from, to, elements, dtype, op, "native_reduce_scatter", "ncclReduceScatter",
+                            ncclReduceScatter);
 }
 
 }  // namespace reshard::inline v0

@@ -21,24 +21,22 @@ namespace reshard::inline v0 {
 /// Every rank of `C` is one of these. Memory of the host is ready when an exchange is started; memory of the device
 /// when the stream has come to what was enqueued before. StagedOnHost copies by strided copies of CUDA.
 template <class C, class Copies>
-class BasicStagedOnHost : public CommunicatorBase<BasicStagedOnHost<C, Copies>> {
+class BasicStagedOnHost : public detail::Around<BasicStagedOnHost<C, Copies>, C> {
     static_assert(Communicator<C>, "reshard::StagedOnHost: wraps a communicator. Fix: see the concept Communicator.");
+    using Base = detail::Around<BasicStagedOnHost, C>;
     using Exchange = detail::StagedOnHostExchange<C, Copies>;
 
 public:
-    static constexpr std::string_view name = C::name;
-    using inner_type = C;
+    using Base::name;
     using exchange_type = transport::InOrder;
-    using CommunicatorBase<BasicStagedOnHost>::split;
+    using Base::split;
 
     /// On the current device, whose stream options.stream is. Throws TransportError, and tells the others.
     BasicStagedOnHost(C inner, StagedOnHostOptions const& options)
         : exchange_(detail::watched([&] { return std::make_unique<Exchange>(std::move(inner), options); },
                                     [&](ErrorCode code, std::string_view why) noexcept { inner.abort(code, why); })) {}
 
-    [[nodiscard]] C& inner() noexcept { return exchange_->inner(); }
-    [[nodiscard]] int rank() const noexcept { return std::as_const(*exchange_).inner().rank(); }
-    [[nodiscard]] int size() const noexcept { return std::as_const(*exchange_).inner().size(); }
+    [[nodiscard]] C& inner() const noexcept { return exchange_->inner(); }
     /// Without what ranks tell each other to count rounds; a transfer that goes in rounds counts once for each.
     [[nodiscard]] Traffic traffic() const noexcept { return exchange_->traffic(); }
     [[nodiscard]] cudaStream_t stream() const noexcept { return exchange_->options().stream; }
@@ -50,11 +48,11 @@ public:
     /// the host with everything done, not only enqueued. Starting it throws TransportError for what CUDA refuses,
     /// BufferError for memory of another device; OutOfMemory comes from there or from wait(). The others are told.
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        return {*exchange_, transport::bound_transfers("StagedOnHost", sends, receives, size())};
+        return {*exchange_, transport::bound_transfers("StagedOnHost", sends, receives, this->size())};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
         exchange_->finish();
-        return inner().agree(std::move(mine));
+        return Base::agree(std::move(mine));
     }
     [[nodiscard]] BasicStagedOnHost split(int colour, int key) {
         exchange_->finish();
@@ -68,11 +66,6 @@ public:
     /// Where tensors of plans lie, each on the device or on the host, and who works on them: this stream. StagedOnHost
     /// has no kernels, so prepare() refuses plans that fold, fill or scale.
     [[nodiscard]] MemoryPolicy const* memory() const noexcept { return &memory_; }
-    void abort(ErrorCode code, std::string_view reason) noexcept { inner().abort(code, reason); }
-    [[noreturn]] void terminate() noexcept {
-        inner().terminate();
-        std::abort();
-    }
 
 private:
     std::unique_ptr<Exchange> exchange_;

@@ -1,16 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/device_passage.hpp
-/// \brief  What a memory policy needs where tensors lie on the host or on a device: pinned memory in between, an end to
-///         waits.
-/// \depends comm/device_staging.hpp, comm/detail/device_wait.hpp, comm/detail/kept.hpp, memory/cuda_call.hpp.
+/// \brief  What transports and memory policies need between the host and a device: pinned memory, an end to waits, work
+///         of the host in the order of a stream.
+/// \depends comm/device_staging.hpp, comm/detail/waiting.hpp, core/detail/watched.hpp, memory/{copy,cuda_call}.hpp.
 #pragma once
 
-#include <reshard/comm/detail/device_wait.hpp>
-#include <reshard/comm/detail/kept.hpp>
+#include <reshard/comm/detail/waiting.hpp>
 #include <reshard/comm/device_staging.hpp>
+#include <reshard/core/detail/watched.hpp>
+#include <reshard/memory/copy.hpp>
 #include <reshard/memory/cuda_call.hpp>
 
+#include <vector>
+
 namespace reshard::inline v0::detail {
+
+/// After a failure: waits for the event, at most the deadline. Whether the device may still be busy then.
+[[nodiscard]] inline bool outlasts(CudaEvent const& event, std::chrono::steady_clock::time_point since,
+                                   std::chrono::milliseconds deadline) noexcept {
+    bool over = false;
+    while (!over) {
+        quietly([&] {
+            over = true;  // a device that answers with an error does nothing any more
+            over = event.reached();
+        });
+        if (!over && !await_device(since, deadline)) return true;
+    }
+    return false;
+}
+
+/// deliver() by the host, in the middle of a stream.
+class HostJobs {
+public:
+    /// Before an exchange, for all that it adds: jobs keep their addresses.
+    void reserve(Index most) {
+        jobs_.clear();
+        jobs_.reserve(static_cast<std::size_t>(most));
+    }
+    void add(Send const& from, Receive const& to, cudaStream_t stream) {
+        jobs_.push_back({from, to});
+        cuda_check(cudaLaunchHostFunc(
+                       stream,
+                       [](void* data) {
+                           auto const& job = *static_cast<Job const*>(data);
+                           deliver(job.from, job.to);
+                       },
+                       &jobs_.back()),
+                   "cudaLaunchHostFunc");
+    }
+
+private:
+    struct Job {
+        Send from;
+        Receive to;
+    };
+    std::vector<Job> jobs_;
+};
 
 /// Owned by a communicator, which outlives the plans that use it. Work between its exchanges passes through it.
 struct HostPassage {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/device_thread_exchange.hpp
 /// \brief  The data plane of ranks that are threads with a device each: the destination fetches from its peer's memory.
-/// \depends comm/detail/thread_exchange.hpp, comm/detail/device_copies.hpp, comm/detail/device_wait.hpp,
-/// comm/detail/box_pieces.hpp.
+/// \depends comm/detail/{thread_exchange,device_copies,box_pieces}.hpp.
 ///
 /// Ranks meet as those of ThreadCommunicator do, in two phases; what they enqueue between them is ordered by events.
 /// Before phase 1 a rank records `ready`: what it sends is there. After it, each destination lets its stream wait for
@@ -16,8 +15,6 @@
 
 #include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
-#include <reshard/comm/detail/device_wait.hpp>
-#include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/thread_exchange.hpp>
 #include <reshard/core/detail/watched.hpp>
 
@@ -126,11 +123,6 @@ private:
         direct,    ///< by strided copies of CUDA
         by_host,   ///< the host copies, or converts, in the order of the stream
         windowed,  ///< the same, piece by piece, through the window
-    };
-    /// What the host does in the middle of the stream.
-    struct Job {
-        Send from;
-        Receive to;
     };
 
     template <class Byte>
@@ -271,7 +263,7 @@ private:
         switch (move.route) {
             case Route::copied: return copied(send, receive);
             case Route::direct: return copy_on_stream(send.base, send.box, receive.base, receive.box, window_->stream);
-            case Route::by_host: return by_host(send, receive);
+            case Route::by_host: return jobs_.add(send, receive, window_->stream);
             case Route::windowed: return windowed(move);
         }
     }
@@ -281,8 +273,6 @@ private:
         }
         copies_.add(send.base, send.box, receive.base, receive.box, window_->stream);
     }
-    /// deliver(), in the order of the stream. Addresses of jobs stay: make_room() has counted them.
-    void by_host(Send const& send, Receive const& receive);
     /// What lies on a device passes through the window, where the host finds it, or leaves it. The stream keeps pieces
     /// apart.
     void windowed(Move const& move);
@@ -327,7 +317,7 @@ private:
     Copies copies_;
     DevicePlace* place_ = nullptr;
     std::vector<MemoryKind> received_in_;
-    std::vector<Job> jobs_;
+    HostJobs jobs_;
     std::vector<std::pair<int, bool>> peers_;  ///< devices, and whether kernels reach them
     std::chrono::steady_clock::time_point waiting_since_;
     Stage stage_ = Stage::idle;

@@ -70,24 +70,10 @@ void DeviceThreadExchange<Copies>::make_room() {
             batches += 2 * pieces;
         },
         [](int) {});
-    jobs_.clear();
-    jobs_.reserve(static_cast<std::size_t>(jobs));
+    jobs_.reserve(jobs);
     if (copies_.reserve(copies, batches)) return;
     raise(ErrorCode::out_of_memory, concat("reshard::DeviceThreadCommunicator: no memory to list ", copies,
                                            " boxes. Fix: give DeviceThreadOptions a larger source."));
-}
-
-template <class Copies>
-void DeviceThreadExchange<Copies>::by_host(Send const& send, Receive const& receive) {
-    jobs_.push_back({send, receive});
-    cuda_check(cudaLaunchHostFunc(
-                   window_->stream,
-                   [](void* data) {
-                       auto const& job = *static_cast<Job const*>(data);
-                       deliver(job.from, job.to);
-                   },
-                   &jobs_.back()),
-               "cudaLaunchHostFunc");
 }
 
 template <class Copies>
@@ -107,11 +93,11 @@ void DeviceThreadExchange<Copies>::windowed(Move const& move) {
             at += staging_slot(dense.payload_bytes());
         }
         if (!move.to_device) {
-            by_host(from, to);
+            jobs_.add(from, to, window_->stream);
             continue;
         }
         StridedBox const dense = dense_box(in.box, in.box.element_bytes);
-        by_host(from, {0, at, dense, to.conversion});
+        jobs_.add(from, {0, at, dense, to.conversion}, window_->stream);
         through(at, dense, to.base, to.box, true);
     }
 }
@@ -124,18 +110,8 @@ void DeviceThreadExchange<Copies>::leave() noexcept {
         if (r != rank_ && transfers_with(team_->seat(rank_).sends, r).empty()) continue;
         auto const* const place = static_cast<DevicePlace const*>(team_->seat(r).shown.load(std::memory_order_acquire));
         if (place == nullptr || !place->fetching.load(std::memory_order_acquire)) continue;
-        bool over = false;
-        while (!over) {
-            quietly([&] {
-                over = true;  // a device that answers with an error does nothing any more
-                over = place->fetched.reached();
-            });
-            if (over) break;
-            if (!detail::await_device(since, deadline())) {
-                stuck_ = true;
-                return;
-            }
-        }
+        stuck_ = outlasts(place->fetched, since, deadline());
+        if (stuck_) return;
     }
 }
 

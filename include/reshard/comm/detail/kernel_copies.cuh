@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/kernel_copies.cuh
 /// \brief  How transports for devices pack, unpack and convert with one launch for all boxes of a batch. Needs nvcc.
-/// \depends comm/detail/device_copies.hpp, comm/detail/device_or_host_memory.cuh, comm/detail/kept.hpp.
+/// \depends comm/detail/device_copies.hpp, comm/detail/device_or_host_memory.cuh.
 ///
 /// Strided copies of CUDA take a call per box, and a transposition many. Here the boxes of a batch are listed in pinned
 /// memory, and one launch walks the list, which takes a few hundred bytes per box on the host and on the device; those
@@ -10,7 +10,6 @@
 
 #include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/device_or_host_memory.cuh>
-#include <reshard/comm/detail/kept.hpp>
 
 #include <cstring>  // memcpy
 #include <vector>

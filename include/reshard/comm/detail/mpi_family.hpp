@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_family.hpp
 /// \brief  What all communicators split from one share: options, the first failure and how it is told, shared buffers.
-/// \depends comm/detail/mpi_node.hpp.
+/// \depends comm/detail/{mpi_node,waiting}.hpp.
 ///
 /// A failure is told twice: to the ranks of the node through the shared block, at once, also by a process that is about
 /// to die; to every rank by a message on a communicator of its own.
 #pragma once
 
 #include <reshard/comm/detail/mpi_node.hpp>
+#include <reshard/comm/detail/waiting.hpp>
 
 #include <sched.h>  // sched_yield
-
-#include <algorithm>  // min: smaller() is for devices as well, and chrono is the host's, to nvcc
 
 namespace reshard::inline v0::detail {
 
@@ -32,8 +31,7 @@ public:
           options_(options),
           rank_(mpi_rank(control)),
           size_(mpi_size(control)) {
-        // A year is for ever, and more would overflow where it is compared in nanoseconds.
-        options_.deadline = std::min<std::chrono::milliseconds>(options_.deadline, std::chrono::hours(24 * 365));
+        options_.deadline = comparable(options_.deadline);
     }
     MpiFamily(MpiFamily const&) = delete;
     MpiFamily& operator=(MpiFamily const&) = delete;

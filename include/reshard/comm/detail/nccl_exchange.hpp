@@ -127,11 +127,6 @@ private:
         BoxPiece piece;
         std::byte* staged;
     };
-    /// What the host converts in the middle of the stream.
-    struct Job {
-        Send from;
-        Receive to;
-    };
 
     template <class Body>
     void closing(Body&& body) {
@@ -200,7 +195,6 @@ private:
 
     /// Enqueues everything.
     void move() {
-        jobs_.clear();
         move_to_self();
         for_each_group([&](int first, int last) { move_group(first, last); });
         team_->mark();
@@ -303,15 +297,7 @@ private:
         Receive const made{0, host_.data() + staging_slot(raw.box.payload_bytes()),
                            dense_box(to.box, to.box.element_bytes), to.conversion};
         copy_on_stream(from.base, from.box, host_.data(), raw.box, team_->stream());
-        jobs_.push_back({raw, made});  // make_room() has counted them: their addresses stay
-        cuda_check(cudaLaunchHostFunc(
-                       team_->stream(),
-                       [](void* data) {
-                           auto const& job = *static_cast<Job const*>(data);
-                           deliver(job.from, job.to);
-                       },
-                       &jobs_.back()),
-                   "cudaLaunchHostFunc");
+        jobs_.add(raw, made, team_->stream());
         copy_on_stream(made.base, made.box, to.base, to.box, team_->stream());
     }
 
@@ -346,7 +332,7 @@ private:
     std::vector<TransferLane> in_left_;
     std::vector<Message> messages_;
     std::vector<Arrival> arrivals_;
-    std::vector<Job> jobs_;
+    HostJobs jobs_;
     Traffic traffic_;
     Traffic moving_;  ///< counted when the exchange is complete
     Phase phase_ = Phase::idle;

@@ -91,7 +91,7 @@ template <class Copies>
 void NcclExchange<Copies>::make_room() {
     Index near = 0;
     Index host = 0;
-    std::size_t jobs = 0;
+    Index jobs = 0;
     Index copies = 0;
     Index batches = 1;
     auto const count = [&](auto const& transfer, BoxPiece const& piece, Index& place) {
@@ -115,7 +115,7 @@ void NcclExchange<Copies>::make_room() {
         Index const most = piece_of(send.box, rule, 0).box.elements();
         host = larger(host, staging_slot(most * send.box.element_bytes) +
                                 staging_slot(most * own_receives_[k].box.element_bytes));
-        jobs += static_cast<std::size_t>(rule.pieces);
+        jobs += rule.pieces;
     }
     if (needs_room(sends_) || needs_room(receives_)) {
         for_each_group([&](int first, int last) {

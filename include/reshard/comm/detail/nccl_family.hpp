@@ -1,14 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_family.hpp
-/// \brief  What communicators split from one share on a rank, and groups of NCCL calls that always end.
-/// \depends comm/detail/nccl_board.hpp, comm/detail/nccl_call.hpp.
+/// \brief  NCCL: its codes as typed errors, the options of the transport, memory it may use, groups of its calls that
+///         always end, and what communicators split from one share on a rank.
+/// \depends comm/detail/{device_passage,nccl_board}.hpp, NCCL 2.18.
 #pragma once
 
-#include <reshard/comm/detail/kept.hpp>
+#include <reshard/comm/detail/device_passage.hpp>
 #include <reshard/comm/detail/nccl_board.hpp>
-#include <reshard/comm/detail/nccl_call.hpp>
 
-namespace reshard::inline v0::detail {
+#include <nccl.h>
+
+#include <chrono>  // milliseconds
+#include <memory>  // shared_ptr
+
+#if !defined(NCCL_VERSION_CODE) || NCCL_VERSION_CODE < 21800
+#error "reshard: comm/nccl.hpp needs NCCL 2.18 or newer (ncclCommSplit)."
+#endif
+
+namespace reshard::inline v0 {
+
+/// How ranks that are GPUs behave. `deadline`, `window_bytes` and `compare` are the same on every rank.
+struct NcclOptions {
+    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of a wait
+    /// At most about so much staging memory per communicator (elements longer than a peer's share aside): a larger
+    /// exchange goes in rounds. Boxes that lie in a row need none.
+    Index window_bytes = Index{256} << 20;
+    /// Where staging memory comes from. It grows to what the largest exchange needed; with a reserve of window_bytes
+    /// this communicator, though not what is split from it, allocates nothing later.
+    StagingOptions staging = device_staging();
+    StagingOptions host_staging = pinned_staging();  ///< for values that are converted on the way, and for agree()
+    /// Peers tell each other what they are about to move, so that payloads that differ are a MismatchError and not a
+    /// hang; one small message to every peer and one look at the host when an exchange is first started. When it is
+    /// started again, as by prepared plans, all of it is enqueued at once; so it is where this is false.
+    bool compare = true;
+};
+
+namespace detail {
+
+/// What NCCL says of a code and of the last thing that went wrong. `comm` may be null.
+[[nodiscard]] inline std::string nccl_error_text(ncclResult_t code, ncclComm_t comm) {
+    char const* const last = ncclGetLastError(comm);
+    std::string const more = last == nullptr || *last == '\0' ? std::string() : concat(" (", last, ")");
+    return concat(ncclGetErrorString(code), more);
+}
+
+[[noreturn]] inline void raise_nccl(ncclResult_t code, std::string_view call, ncclComm_t comm) {
+    std::string const text = concat("reshard::NcclCommunicator: ", call, " failed: ", nccl_error_text(code, comm));
+    if (code == ncclRemoteError) {
+        raise(ErrorCode::peer_failed, concat(text, ". Fix: look for the rank that ended, or for the network."));
+    }
+    raise(ErrorCode::transport,
+          concat(text, ". Fix: this communicator is lost; NCCL_DEBUG=WARN says more; start again."));
+}
+/// Throws TransportError, or PeerFailed where NCCL says it was a remote one. ncclInProgress is no error.
+inline void nccl_check(ncclResult_t code, std::string_view call, ncclComm_t comm = nullptr) {
+    if (code != ncclSuccess && code != ncclInProgress) raise_nccl(code, call, comm);
+}
+
+/// Throws BufferError unless a communicator on `device` can move this memory.
+inline void check_nccl_memory(int device, void const* memory) {
+    MemoryKind const kind = reachable_kind("nccl", device, memory);
+    if (kind == MemoryKind::device) return;
+    raise(ErrorCode::buffer,
+          "reshard: the transport 'nccl' moves memory of a CUDA device, and this is memory of the host: device and "
+          "host memory mixed. Fix: copy it to the device first, or use a communicator for the host.");
+}
 
 enum class NcclCall : std::uint8_t { none, exchange, agree, split, native };
 
@@ -65,4 +121,5 @@ struct NcclFamily {
     }
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace detail
+}  // namespace reshard::inline v0

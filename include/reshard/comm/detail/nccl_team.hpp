@@ -11,7 +11,7 @@
 #include <sched.h>  // sched_yield
 
 #include <algorithm>  // min
-#include <thread>     // sleep_for
+#include <optional>
 #include <vector>
 
 namespace reshard::inline v0::detail {
@@ -102,11 +102,7 @@ public:
                 // + would overflow for the largest deadlines
                 if (now - since >= options().deadline) raise_deadline();
             }
-            if (now - since < std::chrono::milliseconds(20)) {
-                sched_yield();
-            } else {
-                std::this_thread::sleep_for(std::chrono::microseconds(20));
-            }
+            give_way(now - since);
         }
     }
     /// For those who come again and again instead of waiting: throws as await() does, but knows no deadline.
@@ -118,13 +114,8 @@ public:
     }
 
     /// Everything enqueued so far: done() says whether the stream has come this far.
-    void mark() { cuda_check(cudaEventRecord(event_, stream_), "cudaEventRecord"); }
-    [[nodiscard]] bool done() {
-        cudaError_t const code = cudaEventQuery(event_);
-        if (code == cudaErrorNotReady) return false;
-        cuda_check(code, "cudaEventQuery");
-        return true;
-    }
+    void mark() { event_->record(stream_); }
+    [[nodiscard]] bool done() const { return event_->reached(); }
     /// What NCCL said to a call outside of groups; a communicator that does not block says more later.
     void settle(ncclResult_t code, std::string_view call) {
         nccl_check(code, call, comm_);
@@ -232,7 +223,7 @@ private:
     bool broken_ = false;
     bool stuck_ = false;  ///< the device may still use what this rank would free
     cudaStream_t stream_;
-    cudaEvent_t event_ = nullptr;
+    std::optional<CudaEvent> event_;
     std::shared_ptr<NcclFamily> family_;
     std::shared_ptr<NcclBoard> board_;
     std::unique_ptr<StagingMemory> host_;

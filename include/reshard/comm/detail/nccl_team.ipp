@@ -15,7 +15,7 @@ inline void NcclTeam::set_up() {
         nccl_check(ncclCommCuDevice(comm_, &device_), "ncclCommCuDevice", comm_);
     }
     guarded([&] {
-        cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+        event_.emplace();
         meeting_bytes_ = staging_slot(larger<Index>(8192, Index{8} * words_per_peer * size_));
         host_ = std::make_unique<StagingMemory>(options().host_staging);
         near_ = std::make_unique<StagingMemory>(options().staging);
@@ -210,13 +210,12 @@ inline void NcclTeam::break_off() noexcept {
         }
         comm_ = nullptr;
     }
-    auto const limit = Clock::now() + patience(std::chrono::seconds(2));
-    if (event_ == nullptr) return;
-    stuck_ = cudaEventRecord(event_, stream_) != cudaSuccess;
-    while (!stuck_ && cudaEventQuery(event_) == cudaErrorNotReady) {
-        if (Clock::now() >= limit) stuck_ = true;
-        sched_yield();
-    }
+    if (!event_) return;
+    stuck_ = true;
+    quietly([&] {
+        event_->record(stream_);
+        stuck_ = outlasts(*event_, Clock::now(), patience(std::chrono::seconds(2)));
+    });
 }
 
 inline void NcclTeam::close() {
@@ -239,7 +238,6 @@ inline void NcclTeam::close() {
     }
     host_.reset();
     near_.reset();
-    if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
 }
 
 }  // namespace reshard::inline v0::detail

@@ -2,8 +2,7 @@
 /// \file   reshard/comm/detail/staged_on_host_exchange.hpp
 /// \brief  One exchange of device memory over a transport of the host: packed into a window, moved, unpacked, in
 ///         rounds.
-/// \depends comm/communicator.hpp, comm/detail/device_copies.hpp, comm/detail/device_wait.hpp, comm/detail/lanes.hpp,
-/// core/detail/watched.hpp.
+/// \depends comm/communicator.hpp, comm/detail/{device_copies,lanes}.hpp.
 ///
 /// The transport's exchange() is collective, so every rank must take part in as many rounds, and the two sides of a
 /// pair must cut what they move alike. Neither is known to a rank alone. So ranks first count: in each step, every rank
@@ -16,8 +15,6 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
-#include <reshard/comm/detail/device_wait.hpp>
-#include <reshard/comm/detail/kept.hpp>
 #include <reshard/comm/detail/lanes.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/cuda_call.hpp>
@@ -70,7 +67,6 @@ public:
     }
 
     [[nodiscard]] C& inner() noexcept { return inner_; }
-    [[nodiscard]] C const& inner() const noexcept { return inner_; }
     [[nodiscard]] StagedOnHostOptions const& options() const noexcept { return options_; }
     [[nodiscard]] int device() const noexcept { return device_; }
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }

@@ -111,17 +111,10 @@ template <class C, class Copies>
 void StagedOnHostExchange<C, Copies>::leave() {
     if (!uses_device_) return;
     CurrentDevice const device(device_);
-    stuck_ = true;
-    auto const since = Clock::now();
-    watched(
-        [&] {
-            event_.record(options_.stream);
-            while (!event_.reached()) {
-                if (!detail::await_device(since, options_.deadline)) return;
-            }
-            stuck_ = false;
-        },
-        [&](ErrorCode, std::string_view) noexcept { stuck_ = false; });  // a device that fails does nothing more
+    quietly([&] {  // a device that fails does nothing more
+        event_.record(options_.stream);
+        stuck_ = outlasts(event_, Clock::now(), options_.deadline);
+    });
 }
 
 }  // namespace reshard::inline v0::detail

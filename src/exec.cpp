@@ -2,7 +2,6 @@
 // The compiled library: communicators of any type, and what runs over them.
 #include <reshard/comm/any_communicator.ipp>
 #include <reshard/comm/communicator.ipp>
-#include <reshard/comm/detail/stream_family.ipp>
 #include <reshard/comm/self.ipp>
 #include <reshard/comm/streams.ipp>
 #include <reshard/exec/batch.ipp>

@@ -16,9 +16,9 @@
 #include <reshard/comm/mpi_options.hpp>
 #include <reshard/core/tensor_view.hpp>
 
-#include <memory>   // shared_ptr
+#include <memory>   // shared_ptr, unique_ptr
 #include <span>     // span
-#include <utility>  // exchange, move
+#include <utility>  // move
 
 namespace reshard::inline v0 {
 
@@ -32,15 +32,14 @@ class MpiTeam;
 struct MpiAccess;
 enum class MpiCall : std::uint8_t;
 
-/// Where the memory of an MpiBuffer lies.
-struct MpiSharedBlock {
+/// Frees the memory of an MpiBuffer. Blocks nobody.
+struct MpiRelease {
     std::shared_ptr<MpiFamily> family;
-    std::byte* data = nullptr;
     std::uint64_t key = 0;
 
-    /// Blocks nobody. Nothing, if it was moved from.
-    void release() noexcept;
+    void operator()(std::byte* memory) const noexcept;
 };
+using MpiMemory = std::unique_ptr<std::byte, MpiRelease>;
 
 }  // namespace detail
 
@@ -54,47 +53,31 @@ template <Element T>
 class MpiBuffer {
 public:
     MpiBuffer() = default;
-    MpiBuffer(MpiBuffer&& other) noexcept
-        : segment_(std::move(other.segment_)),
-          data_(std::exchange(other.data_, nullptr)),
-          size_(std::exchange(other.size_, 0)) {}
-    MpiBuffer& operator=(MpiBuffer&& other) noexcept {
-        if (this == &other) return *this;
-        segment_.release();
-        segment_ = std::move(other.segment_);
-        data_ = std::exchange(other.data_, nullptr);
-        size_ = std::exchange(other.size_, 0);
-        return *this;
-    }
-    ~MpiBuffer() { segment_.release(); }
-
-    [[nodiscard]] T* data() noexcept { return data_; }
-    [[nodiscard]] T const* data() const noexcept { return data_; }
-    [[nodiscard]] Index size() const noexcept { return size_; }
-    [[nodiscard]] std::span<T> span() noexcept { return {data_, static_cast<std::size_t>(size_)}; }
-    [[nodiscard]] std::span<T const> span() const noexcept { return {data_, static_cast<std::size_t>(size_)}; }
+    [[nodiscard]] T* data() noexcept { return reinterpret_cast<T*>(memory_.get()); }
+    [[nodiscard]] T const* data() const noexcept { return reinterpret_cast<T const*>(memory_.get()); }
+    [[nodiscard]] Index size() const noexcept { return memory_ == nullptr ? 0 : size_; }
+    [[nodiscard]] std::span<T> span() noexcept { return {data(), static_cast<std::size_t>(size())}; }
+    [[nodiscard]] std::span<T const> span() const noexcept { return {data(), static_cast<std::size_t>(size())}; }
     /// A dense row-major tensor in it. Throws BufferError for a shape with more elements than the buffer has.
     [[nodiscard]] TensorView<T> view(DynamicShape const& shape) {
         check(shape);
-        return {data_, shape};
+        return {data(), shape};
     }
     [[nodiscard]] TensorView<T const> view(DynamicShape const& shape) const {
         check(shape);
-        return {data_, shape};
+        return {data(), shape};
     }
 
 private:
     friend class MpiCommunicator;
-    MpiBuffer(detail::MpiSharedBlock segment, Index size) noexcept
-        : segment_(std::move(segment)), data_(reinterpret_cast<T*>(segment_.data)), size_(size) {}
+    MpiBuffer(detail::MpiMemory memory, Index size) noexcept : memory_(std::move(memory)), size_(size) {}
     void check(DynamicShape const& shape) const {
-        if (shape.size() <= size_) return;
+        if (shape.size() <= size()) return;
         raise(ErrorCode::buffer, concat("reshard::MpiBuffer: a view of shape ", to_string(shape), " in a buffer of ",
-                                        size_, " elements. Fix: allocate as many as the shape has."));
+                                        size(), " elements. Fix: allocate as many as the shape has."));
     }
 
-    detail::MpiSharedBlock segment_;
-    T* data_ = nullptr;
+    detail::MpiMemory memory_;
     Index size_ = 0;
 };
 
@@ -157,7 +140,7 @@ private:
 
     [[nodiscard]] detail::MpiTeam& team() const noexcept;
     void enter(detail::MpiCall call);
-    [[nodiscard]] detail::MpiSharedBlock allocate_bytes(Index elements, Index element_bytes);
+    [[nodiscard]] detail::MpiMemory allocate_bytes(Index elements, Index element_bytes);
 
     std::shared_ptr<detail::MpiExchange> exchange_;
 };

@@ -2,9 +2,9 @@
 // How comm/mpi.hpp is done.
 #pragma once
 
+#include <reshard/comm/agree.hpp>
 #include <reshard/comm/detail/mpi_exchange.hpp>
 #include <reshard/comm/detail/mpi_run.hpp>
-#include <reshard/comm/detail/mpi_shared.hpp>
 #include <reshard/comm/mpi.hpp>
 #include <reshard/memory/device_memory.hpp>
 
@@ -14,6 +14,23 @@
 #include <thread>   // sleep_for
 
 namespace reshard::inline v0 {
+
+namespace detail {
+
+/// The segments of one allocation, this rank's and those it mapped. Blocks nobody.
+inline void release_segments(MpiFamily& family, std::uint64_t key) noexcept {
+    for (auto* list : {&family.own_segments(), &family.peer_segments()}) {
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < list->size(); ++i) {
+            if ((*list)[i].allocation == key) continue;
+            if (kept != i) (*list)[kept] = std::move((*list)[i]);
+            ++kept;
+        }
+        while (list->size() > kept) list->pop_back();
+    }
+}
+
+}  // namespace detail
 
 RESHARD_INLINE bool started_by_mpi() noexcept {
     for (char const* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
@@ -73,23 +90,50 @@ RESHARD_INLINE void MpiCommunicator::enter(detail::MpiCall call) {
     exchange_->finish();
     team().enter(call);
 }
-RESHARD_INLINE detail::MpiSharedBlock MpiCommunicator::allocate_bytes(Index elements, Index element_bytes) {
+RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements, Index element_bytes) {
     enter(detail::MpiCall::allocate);
-    Index bytes = 0;
-    Verdict mine;
-    if (elements < 0 || !multiply_fits(elements, element_bytes, bytes)) {
-        mine.code = ErrorCode::buffer;
-        mine.reason = concat("reshard::MpiCommunicator: a buffer of ", elements, " elements of ", element_bytes,
-                             " bytes. Fix: check the count.");
-        bytes = 0;
-    }
-    auto const [data, key] = detail::allocate_shared(team(), bytes, std::move(mine));
-    return {team().family(), data, key};
+    detail::MpiTeam& mine = team();
+    detail::MpiFamily& family = *mine.family();
+    std::uint64_t const key = family.next_segment();
+    auto const out_of_memory = [&](std::string_view what) {
+        raise(ErrorCode::out_of_memory,
+              concat("reshard::MpiCommunicator: ", what, " for a buffer of ", elements * element_bytes,
+                     " bytes. Fix: allocate less, or give the process more memory."));
+    };
+    auto const agreeing = [&](detail::FunctionRef<void()> work) {
+        detail::watched([&] { agree_on_errors(mine, work); },
+                        [&](ErrorCode, std::string_view) noexcept { detail::release_segments(family, key); });
+    };
+    detail::MpiNode* const node = mine.node().get();
+    std::byte* data = nullptr;
+    agreeing([&] {
+        Index bytes = 0;
+        if (elements < 0 || !multiply_fits(elements, element_bytes, bytes)) {
+            raise(ErrorCode::buffer, concat("reshard::MpiCommunicator: a buffer of ", elements, " elements of ",
+                                            element_bytes, " bytes. Fix: check the count."));
+        }
+        Index const padded = larger<Index>(ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well
+        family.own_segments().push_back({detail::own_pid(), key, key, detail::SharedMemory::create(padded)});
+        detail::SharedMemory const& made = family.own_segments().back().memory;
+        data = made.data();
+        if (data == nullptr) out_of_memory("no memory");
+        if (node == nullptr) return;
+        node->own().offer_bytes = padded;
+        node->own().offer_segment = key;
+        node->own().offer_file = made.file();
+    });
+    agreeing([&] {
+        for (int l = 0; node != nullptr && l < node->ranks(); ++l) {
+            if (l == node->me()) continue;
+            detail::MpiSeat const& seat = node->seat(l);
+            family.peer_segments().push_back({seat.pid, seat.offer_segment, key,
+                                              detail::SharedMemory::open(seat.pid, seat.offer_file, seat.offer_bytes)});
+            if (!family.peer_segments().back().memory) out_of_memory("no address space, or too many open files,");
+        }
+    });
+    return {data, {mine.family(), key}};
 }
-RESHARD_INLINE void detail::MpiSharedBlock::release() noexcept {
-    if (family) release_segments(*family, key);
-    family.reset();
-}
+RESHARD_INLINE void detail::MpiRelease::operator()(std::byte*) const noexcept { release_segments(*family, key); }
 
 namespace detail {
 
@@ -105,17 +149,13 @@ inline int run_ranks(MpiOptions const& options, MpiBody call, void* body) {
     try {
         MpiCommunicator comm(MPI_COMM_WORLD, options);
         team = MpiAccess::team(comm);
-        try {
+        auto const run = [&] {
             call(body, comm);
             well = true;
             team->leave();
-        } catch (Error const& error) {
-            report_end(*team, error.code(), error.message());
-        } catch (std::exception const& error) {
-            report_end(*team, ErrorCode::user, error.what());
-        } catch (...) {
-            report_end(*team, ErrorCode::user, "an exception that is not a std::exception");
-        }
+        };
+        auto const fail = [&](ErrorCode code, std::string_view text) noexcept { report_end(*team, code, text); };
+        quietly([&] { watched(run, fail); });
     } catch (std::exception const& error) {  // from the constructor
         std::fprintf(stderr, "reshard: %s\n", error.what());
         std::fflush(nullptr);

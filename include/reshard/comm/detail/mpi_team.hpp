@@ -7,6 +7,7 @@
 #include <reshard/comm/detail/agree_in_words.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
 #include <reshard/comm/detail/mpi_greetings.hpp>
+#include <reshard/core/detail/watched.hpp>
 
 #include <algorithm>  // count, min
 #include <cstring>    // memcpy
@@ -202,18 +203,7 @@ public:
     /// Runs a part of a collective. If it throws, the others hear of it.
     template <class Body>
     void guarded(Body&& body) {
-        try {
-            body();
-        } catch (Error const& error) {
-            abandon(error.code(), error.what());
-            throw;
-        } catch (std::bad_alloc const& error) {
-            abandon(ErrorCode::out_of_memory, error.what());
-            throw;
-        } catch (std::exception const& error) {
-            abandon(ErrorCode::user, error.what());
-            throw;
-        }
+        watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abandon(code, reason); });
     }
 
     // ---- Agreement -------------------------------------------------------------------------------------------
@@ -306,7 +296,7 @@ private:
     [[nodiscard]] Suspects suspects(Missing&& missing) const;
     template <class Missing>
     [[noreturn]] void raise_deadline(Missing&& missing);
-    void abandon(ErrorCode code, char const* reason) noexcept;
+    void abandon(ErrorCode code, std::string_view reason) noexcept;
 
     MPI_Comm comm_;
     std::uint64_t scope_;

@@ -128,7 +128,7 @@ inline std::string MpiTeam::spread(std::string const& mine, int root, std::uint6
     return agreement_->text;
 }
 
-inline void MpiTeam::abandon(ErrorCode code, char const* reason) noexcept {
+inline void MpiTeam::abandon(ErrorCode code, std::string_view reason) noexcept {
     if (!family_->poisoned()) poison(code, reason);
     if (!node_) return;
     // Nobody may read this rank's memory once its owner is told that the exchange is over.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/thread_team.hpp
-/// \brief  Ranks that meet: a barrier that can be given up, and the seats where ranks lay out what others may read.
-/// \depends comm/communicator.hpp, comm/detail/thread_family.hpp, <condition_variable>.
+/// \brief  Ranks that meet: a barrier that can be given up, and the seats where ranks lay out what others may read; and
+///         what all teams of one run_on_threads share: options, the first failure, and who has returned.
+/// \depends comm/{communicator,thread_options}.hpp, comm/detail/{failure_record,waiting}.hpp, <condition_variable>.
 ///
 /// Every collective is: write the own seat, arrive, wait until all have arrived (phase 1), read other seats and the
 /// memory they point to, arrive, wait again (phase 2). Between the phases nobody writes a seat. An agreement in which
@@ -13,12 +14,106 @@
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
-#include <reshard/comm/detail/thread_family.hpp>
+#include <reshard/comm/detail/failure_record.hpp>
+#include <reshard/comm/detail/waiting.hpp>
+#include <reshard/comm/thread_options.hpp>
+#include <reshard/core/detail/watched.hpp>
 #include <reshard/core/function_ref.hpp>
 
 #include <condition_variable>
+#include <memory>  // shared_ptr, weak_ptr
+#include <mutex>
+#include <thread>  // hardware_concurrency, yield
+#include <vector>
 
 namespace reshard::inline v0::detail {
+
+/// Two lines: processors fetch them in pairs.
+inline constexpr std::size_t no_false_sharing = 128;
+
+/// Tells the processor that this is a busy wait.
+inline void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// Somebody to wake when something happens to the family.
+class Sleeper {
+public:
+    virtual void wake() noexcept = 0;
+
+protected:
+    ~Sleeper() = default;
+};
+
+class ThreadFamily {
+public:
+    ThreadFamily(int ranks, ThreadOptions const& options)
+        : options_(options),
+          returned_(static_cast<std::size_t>(ranks)),
+          spins_(static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency() ? 30 : 0) {}
+
+    [[nodiscard]] ThreadOptions const& options() const noexcept { return options_; }
+    /// Rounds of busy waiting that make sense: none when ranks outnumber the cores.
+    [[nodiscard]] int spins() const noexcept { return spins_; }
+
+    /// Changes whenever a waiting rank has reason to look up: somebody failed or returned.
+    [[nodiscard]] unsigned alarms() const noexcept { return alarms_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] bool poisoned() const noexcept { return poisoned_.load(std::memory_order_seq_cst); }
+    /// \pre poisoned(). Never changes again.
+    [[nodiscard]] FailureRecord const& failure() const noexcept { return failure_; }
+    /// Everything `rank` ever did is visible to who reads true.
+    [[nodiscard]] bool returned(int rank) const noexcept {
+        return returned_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    }
+
+    /// Unless somebody has failed before: later failures are consequences, or come too late to matter.
+    void poison(FailureRecord const& failure) noexcept {
+        {
+            std::lock_guard const lock(mutex_);
+            if (poisoned_.load(std::memory_order_relaxed)) return;
+            failure_ = failure;
+            poisoned_.store(true, std::memory_order_seq_cst);
+        }
+        sound_alarm();
+    }
+    void mark_returned(int rank) noexcept {
+        returned_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+        sound_alarm();
+    }
+    void add(std::weak_ptr<Sleeper> sleeper) {
+        std::lock_guard const lock(mutex_);
+        // Teams come and go; the list only needs the living.
+        for (auto& known : sleepers_) {
+            if (known.expired()) {
+                known = std::move(sleeper);
+                return;
+            }
+        }
+        sleepers_.push_back(std::move(sleeper));
+    }
+
+private:
+    void sound_alarm() noexcept {
+        alarms_.fetch_add(1, std::memory_order_seq_cst);
+        std::lock_guard const lock(mutex_);
+        for (auto const& known : sleepers_) {
+            if (auto const sleeper = known.lock()) sleeper->wake();
+        }
+    }
+
+    ThreadOptions options_;
+    std::vector<std::atomic<bool>> returned_;
+    int spins_;
+    std::mutex mutex_;
+    std::vector<std::weak_ptr<Sleeper>> sleepers_;
+    FailureRecord failure_;
+    alignas(no_false_sharing) std::atomic<unsigned> alarms_{0};
+    std::atomic<bool> poisoned_{false};
+};
 
 enum class ThreadCall : std::uint8_t { none, exchange, agree, split, device_exchange };
 
@@ -175,15 +270,7 @@ public:
     /// Runs a part of a collective. If it throws, nobody waits for `me` any longer, and `me` stays until nobody reads
     /// its memory any longer.
     void guarded(int me, FunctionRef<void()> body) {
-        try {
-            body();
-        } catch (std::exception const& error) {
-            abandon(me, error.what());
-            throw;
-        } catch (...) {
-            abandon(me, "unknown exception");
-            throw;
-        }
+        watched(body, [&](ErrorCode, std::string_view reason) noexcept { abandon(me, reason); });
     }
 
     /// Runs `body` between the phases: with the flag up, after all made the same call.
@@ -215,7 +302,7 @@ public:
 private:
     /// Failures name the team by its place in memory.
     [[nodiscard]] std::uint64_t scope() const noexcept { return reinterpret_cast<std::uintptr_t>(this); }
-    void abandon(int me, char const* reason) noexcept {
+    void abandon(int me, std::string_view reason) noexcept {
         poison(ErrorCode::user, member(me), me, me, reason);
         for (int r = 0; r < size(); ++r) {
             while (r != me && seat(r).reading.load(std::memory_order_seq_cst)) std::this_thread::yield();
@@ -223,9 +310,7 @@ private:
     }
 
     void sleep(int me) {
-        constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // now() + more would overflow
-        auto const deadline = family_->options().deadline;
-        auto const limit = std::chrono::steady_clock::now() + (deadline < longest ? deadline : longest);
+        auto const limit = std::chrono::steady_clock::now() + comparable(family_->options().deadline);
         for (;;) {
             unsigned const seen = family_->alarms();
             check_alarms(me);

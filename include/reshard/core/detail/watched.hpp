@@ -6,6 +6,8 @@
 
 #include <reshard/core/error.hpp>
 
+#include <new>  // bad_alloc
+
 namespace reshard::inline v0::detail {
 
 /// Returns what body() returns. An error calls seen(code, text) and then goes on as it was thrown; `seen` is noexcept.
@@ -16,6 +18,9 @@ decltype(auto) watched(Body&& body, [[maybe_unused]] Seen&& seen) {
         return body();
     } catch (Error const& error) {
         seen(error.code(), std::string_view(error.message()));
+        throw;
+    } catch (std::bad_alloc const& error) {
+        seen(ErrorCode::out_of_memory, std::string_view(error.what()));
         throw;
     } catch (std::exception const& error) {
         seen(ErrorCode::user, std::string_view(error.what()));

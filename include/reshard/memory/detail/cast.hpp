@@ -212,6 +212,47 @@ void clamp_row(std::byte const* from, std::byte* to, Index count) noexcept {
 /// Whether `dtype` carries every value exactly in a float.
 [[nodiscard]] constexpr bool fits_float(DType dtype) noexcept { return bits(dtype) <= 16 || dtype == DType::f32; }
 
+/// What values pass through between two types.
+enum class CastWay : std::uint8_t {
+    short_float,  ///< float: the source fits one exactly, and there is no factor
+    wide,         ///< double
+    nearest,      ///< none: a 64-bit integer becomes the nearest double
+    whole,        ///< none: a 64-bit integer becomes the nearest integer
+};
+
+/// A value * factor as a value of another type.
+struct CastRule {
+    OddProduct product{1.0};
+    DType from_type = DType::f32;
+    DType to_type = DType::f32;
+    std::uint8_t from_bytes = 4;  ///< of an element
+    std::uint8_t to_bytes = 4;
+    CastWay way = CastWay::wide;
+    bool scales = false;
+    bool keeps_double = false;  ///< the product is the result, or exact: it is rounded as any product is
+    bool is_short = false;      ///< the source has at most 24 digits
+};
+
+/// \pre can_convert(from_type, to_type, factor), and something changes.
+[[nodiscard]] inline CastRule cast_rule(DType from_type, DType to_type, double factor) noexcept {
+    CastRule rule;
+    rule.product = OddProduct(factor);
+    rule.from_type = from_type;
+    rule.to_type = to_type;
+    rule.from_bytes = static_cast<std::uint8_t>(bytes(from_type));
+    rule.to_bytes = static_cast<std::uint8_t>(bytes(to_type));
+    rule.scales = factor != 1.0;
+    rule.is_short = fits_float(from_type);
+    if (rule.is_short && !rule.scales) rule.way = CastWay::short_float;
+    if (from_type == DType::i64 || from_type == DType::u64) {
+        if (is_integer(to_type)) rule.way = CastWay::whole;
+        if (to_type == DType::f64) rule.way = CastWay::nearest;
+    }
+    // For a double the product is rounded right away; a narrower type gets that rounding at the end.
+    rule.keeps_double = to_type == DType::f64 || (rule.is_short && rule.product.is_exact());
+    return rule;
+}
+
 template <class C>
 [[nodiscard]] RowKernel load_kernel(DType dtype) noexcept {
     RowKernel kernel = nullptr;
@@ -231,15 +272,12 @@ template <class C>
 class RowConverter {
 public:
     /// \pre can_convert(from, to, factor), and something changes.
-    RowConverter(DType from, DType to, double factor) noexcept
-        : product_(factor), from_bytes_(bytes(from)), to_bytes_(bytes(to)), scales_(factor != 1.0) {
-        is_short_ = fits_float(from);
-        nearest_ = to == DType::f64;
-        if (!scales_) direct_ = direct(from, to);
+    RowConverter(DType from, DType to, double factor) noexcept : rule_(cast_rule(from, to, factor)) {
+        if (!rule_.scales) direct_ = direct(rule_);
         if (direct_ != nullptr) return;
-        narrow_ = is_short_ && !scales_;
-        load_ = narrow_ ? load_kernel<float>(from) : load_kernel<double>(from);
-        settle_ = narrow_ ? settle_kernel<float>(to) : settle_kernel<double>(to);
+        bool const narrow = rule_.way == CastWay::short_float;
+        load_ = narrow ? load_kernel<float>(from) : load_kernel<double>(from);
+        settle_ = narrow ? settle_kernel<float>(to) : settle_kernel<double>(to);
     }
 
     void operator()(std::byte const* from, std::byte* to, Index count) const noexcept {
@@ -248,58 +286,51 @@ public:
         alignas(64) std::byte carriers[block * sizeof(double)];
         for (Index start = 0; start < count; start += block) {
             Index const n = smaller(block, count - start);
-            load_(from + start * from_bytes_, carriers, n);
-            if (scales_) scale(carriers, n);
-            settle_(carriers, to + start * to_bytes_, n);
+            load_(from + start * rule_.from_bytes, carriers, n);
+            if (rule_.scales) scale(carriers, n);
+            settle_(carriers, to + start * rule_.to_bytes, n);
         }
     }
 
 private:
     /// The pairs that weights and gradients travel as, and those no carrier serves; else nullptr.
-    [[nodiscard]] static RowKernel direct(DType from, DType to) noexcept {
-        auto const pair = [&](DType a, DType b) { return from == a && to == b; };
+    [[nodiscard]] static RowKernel direct(CastRule const& rule) noexcept {
+        auto const pair = [&](DType a, DType b) { return rule.from_type == a && rule.to_type == b; };
+        bool const is_signed = rule.from_type == DType::i64;
         if (pair(DType::f32, DType::bf16)) return cast_row<float, BFloat16>;
         if (pair(DType::bf16, DType::f32)) return cast_row<BFloat16, float>;
         if (pair(DType::f32, DType::f16)) return cast_row<float, Float16>;
         if (pair(DType::f16, DType::f32)) return cast_row<Float16, float>;
         if (pair(DType::f32, DType::f64)) return cast_row<float, double>;
         if (pair(DType::f64, DType::f32)) return cast_row<double, float>;
-        if (pair(DType::i64, DType::f64)) return cast_row<std::int64_t, double>;
-        if (pair(DType::u64, DType::f64)) return cast_row<std::uint64_t, double>;
+        if (rule.way == CastWay::nearest)
+            return is_signed ? cast_row<std::int64_t, double> : cast_row<std::uint64_t, double>;
         RowKernel kernel = nullptr;
-        if (is_integer(to) && (from == DType::i64 || from == DType::u64)) {
-            with_number(to, [&]<class T>() {
-                if constexpr (std::is_integral_v<T>) {
-                    kernel = from == DType::i64 ? clamp_row<T, std::int64_t> : clamp_row<T, std::uint64_t>;
-                }
+        if (rule.way == CastWay::whole) {
+            with_number(rule.to_type, [&]<class T>() {
+                if constexpr (std::is_integral_v<T>)
+                    kernel = is_signed ? clamp_row<T, std::int64_t> : clamp_row<T, std::uint64_t>;
             });
         }
         return kernel;
     }
 
     void scale(std::byte* carriers, Index count) const noexcept {
-        OddProduct const product = product_;  // a copy: the stores below cannot change it
+        OddProduct const product = rule_.product;  // a copy: the stores below cannot change it
         auto const apply = [&](auto&& body) { for_row<double, double>(carriers, carriers, count, body); };
-        // For a double the product is rounded right away; a narrower type gets that rounding at the end.
-        if (nearest_ || (is_short_ && product.is_exact())) {
+        if (rule_.keeps_double) {
             apply([product](double value) { return value * product.factor; });
-        } else if (is_short_) {
+        } else if (rule_.is_short) {
             apply([product](double value) { return product.of_short(value); });
         } else {
             apply([product](double value) { return product.of(value); });
         }
     }
 
-    OddProduct product_;
-    Index from_bytes_;
-    Index to_bytes_;
+    CastRule rule_;
     RowKernel direct_ = nullptr;
     RowKernel load_ = nullptr;
     RowKernel settle_ = nullptr;
-    bool scales_;
-    bool narrow_ = false;
-    bool is_short_ = false;
-    bool nearest_ = false;
 };
 
 }  // namespace reshard::inline v0::detail

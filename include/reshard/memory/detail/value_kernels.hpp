@@ -15,55 +15,12 @@ namespace reshard::inline v0::detail {
 
 // ---- Cast and factor -----------------------------------------------------------------------------------------------
 
-/// What values pass through between two types. The pairs of RowConverter, for one value instead of a row.
-enum class CastWay : std::uint8_t {
-    short_float,  ///< float: the source fits one exactly, and there is no factor
-    wide,         ///< double
-    nearest,      ///< none: a 64-bit integer becomes the nearest double
-    whole,        ///< none: a 64-bit integer becomes the nearest integer
-};
-
-/// A value * factor as a value of another type.
-struct CastRule {
-    OddProduct product{1.0};
-    DType from_type = DType::f32;
-    DType to_type = DType::f32;
-    std::uint8_t from_bytes = 4;  ///< of an element
-    std::uint8_t to_bytes = 4;
-    CastWay way = CastWay::wide;
-    bool scales = false;
-    bool keeps_double = false;  ///< the product is the result, or exact: it is rounded as any product is
-    bool is_short = false;      ///< the source has at most 24 digits
-};
-
 /// destination = source * factor. Addresses are those of element 0.
 struct CastBox : CastRule {
     std::byte const* from = nullptr;
     std::byte* to = nullptr;
     BoxLoops loops;
 };
-
-[[nodiscard]] constexpr CastWay cast_way(DType from, DType to, bool scales) noexcept {
-    bool const is_long = from == DType::i64 || from == DType::u64;
-    if (is_long && is_integer(to)) return CastWay::whole;
-    if (is_long && to == DType::f64) return CastWay::nearest;
-    return fits_float(from) && !scales ? CastWay::short_float : CastWay::wide;
-}
-
-/// \pre can_convert(from_type, to_type, factor), and something changes.
-[[nodiscard]] inline CastRule cast_rule(DType from_type, DType to_type, double factor) noexcept {
-    CastRule rule;
-    rule.product = OddProduct(factor);
-    rule.from_type = from_type;
-    rule.to_type = to_type;
-    rule.from_bytes = static_cast<std::uint8_t>(bytes(from_type));
-    rule.to_bytes = static_cast<std::uint8_t>(bytes(to_type));
-    rule.scales = factor != 1.0;
-    rule.way = cast_way(from_type, to_type, rule.scales);
-    rule.is_short = fits_float(from_type);
-    rule.keeps_double = to_type == DType::f64 || (rule.is_short && rule.product.is_exact());
-    return rule;
-}
 
 /// \pre that of cast_rule(); the boxes have the same extents.
 [[nodiscard]] inline CastBox cast_box(std::byte const* from, StridedBox const& from_box, DType from_type, std::byte* to,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/detail/process.hpp, and what transports make of it: memory of other processes
-// (mpi_memory.hpp), seats (nccl_board.hpp). Neither needs its library.
+// (process_memory.hpp), seats (nccl_board.hpp). Neither needs its library.
 #include <reshard/comm/detail/process.hpp>
 
-#include <reshard/comm/detail/mpi_memory.hpp>
 #include <reshard/comm/detail/nccl_board.hpp>
+#include <reshard/comm/detail/process_memory.hpp>
 
 #include <doctest/doctest.h>
 

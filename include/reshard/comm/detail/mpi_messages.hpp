@@ -108,7 +108,7 @@ public:
     /// The transfers [first, last) of one peer. Lanes come in the order in which they are served; those behind one
     /// that is not ready leave it half of the slots. Returns its number.
     std::size_t add(int peer, std::size_t first, std::size_t last, bool ready) {
-        Lane lane{peer, first, first, last};
+        Lane lane{peer, first, last};
         lane.ready = ready;
         if (ready) prepare(lane);
         lanes_.push_back(lane);
@@ -179,7 +179,6 @@ private:
 
     struct Lane {
         int peer = 0;
-        std::size_t begin = 0;
         std::size_t at = 0;  ///< next transfer
         std::size_t end = 0;
         Index piece = 0;  ///< next piece of it

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_node.hpp
 /// \brief  What the ranks of one node share beside MPI: a seat each, a record of the first failure, lists of sends.
-/// \depends comm/detail/{failure_record,mpi_call,mpi_memory,process}.hpp, <atomic>, <memory>, <vector>.
+/// \depends comm/detail/{failure_record,mpi_call,process_memory,process}.hpp, <atomic>, <memory>, <vector>.
 ///
 /// Epochs count the exchanges of a communicator. Rank s writes its sends into its own list and stores published = 2e;
 /// rank r, which receives from s, waits for that, compares, copies, and stores pulled(r, s) = e; s leaves the exchange
@@ -15,8 +15,8 @@
 
 #include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
-#include <reshard/comm/detail/mpi_memory.hpp>
 #include <reshard/comm/detail/process.hpp>
+#include <reshard/comm/detail/process_memory.hpp>
 
 #include <atomic>  // atomic
 #include <memory>  // shared_ptr

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_board.hpp
 /// \brief  What the ranks of a node know of each other besides NCCL: who has come how far, who is gone, what failed.
-/// \depends core, comm/detail/{failure_record,process}.hpp, POSIX shared memory of Linux. No NCCL, no CUDA.
+/// \depends core, comm/detail/{failure_record,process,process_memory}.hpp. No NCCL, no CUDA.
 ///
 /// NCCL tells nobody why a rank stopped. Ranks of a node, threads or processes, tell each other here; ranks of other
 /// nodes learn from NCCL, or from the deadline.
@@ -9,19 +9,18 @@
 
 #include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/process.hpp>
+#include <reshard/comm/detail/process_memory.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
 #include <fcntl.h>       // open
-#include <sys/mman.h>    // mmap
 #include <sys/random.h>  // getrandom
-#include <unistd.h>      // ftruncate, getpid, unlink
+#include <unistd.h>      // getpid, unlink
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>   // snprintf
-#include <cstring>  // memcpy
-#include <memory>   // shared_ptr
+#include <cstdio>  // snprintf
+#include <memory>  // shared_ptr
 
 namespace reshard::inline v0::detail {
 
@@ -66,53 +65,39 @@ inline void nccl_sit_down(NcclSeat& seat) noexcept {
 /// The ranks of one communicator that share memory. Where the system shares none, each rank has a board of its own.
 class NcclBoard {
 public:
-    NcclBoard(std::uint64_t number, int ranks)
-        : bytes_(sizeof(Header) + static_cast<std::size_t>(ranks) * sizeof(NcclSeat)), ranks_(ranks) {
+    NcclBoard(std::uint64_t number, int ranks) {
+        Index const bytes = Index{sizeof(Header)} + ranks * Index{sizeof(NcclSeat)};
         std::snprintf(path_, sizeof(path_), "/dev/shm/reshard-nccl-%016llx", static_cast<unsigned long long>(number));
-        void* memory = MAP_FAILED;
-        int const file = ::open(path_, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (file >= 0) {
-            if (::ftruncate(file, static_cast<off_t>(bytes_)) == 0)
-                memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-            ::close(file);
-        }
-        if (memory == MAP_FAILED)
-            memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) {
-            forget_name();
-            raise(ErrorCode::out_of_memory, "reshard::NcclCommunicator: no memory for the seats of its ranks.");
-        }
+        memory_ = SharedMemory::of_file(::open(path_, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), bytes);
+        if (!memory_) memory_ = SharedMemory::create(bytes);
+        memory_.close_file();
         // All bytes are zero: what all members begin as, but for ranks that nobody reads before `state` says so.
-        memory_ = static_cast<std::byte*>(memory);
+        if (memory_) return;
+        forget_name();
+        raise(ErrorCode::out_of_memory, "reshard::NcclCommunicator: no memory for the seats of its ranks.");
     }
     NcclBoard(NcclBoard const&) = delete;
     NcclBoard& operator=(NcclBoard const&) = delete;
-    ~NcclBoard() {
-        forget_name();
-        ::munmap(memory_, bytes_);
-    }
+    ~NcclBoard() { forget_name(); }
 
     /// Once all ranks have it open: then nothing is left behind, whatever happens.
     void forget_name() noexcept {
         if (path_[0] != '\0') ::unlink(path_);
         path_[0] = '\0';
     }
-    [[nodiscard]] int ranks() const noexcept { return ranks_; }
     [[nodiscard]] NcclSeat& seat(int rank) const noexcept {
-        return reinterpret_cast<NcclSeat*>(memory_ + sizeof(Header))[rank];
+        return reinterpret_cast<NcclSeat*>(memory_.data() + sizeof(Header))[rank];
     }
 
-    [[nodiscard]] SharedFailure& failure() const noexcept { return reinterpret_cast<Header*>(memory_)->failure; }
+    [[nodiscard]] SharedFailure& failure() const noexcept { return reinterpret_cast<Header*>(memory_.data())->failure; }
 
 private:
     struct alignas(128) Header {
         SharedFailure failure;
     };
 
-    std::size_t bytes_;
-    int ranks_;
     char path_[64] = {};
-    std::byte* memory_ = nullptr;
+    SharedMemory memory_;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/comm/detail/mpi_memory.hpp
+/// \file   reshard/comm/detail/process_memory.hpp
 /// \brief  Memory that processes of one machine share, and reading a process's ordinary memory.
 /// \depends core, comm/detail/process.hpp, the system calls of Linux. Elsewhere nothing is shared and ranks exchange
 /// messages.
@@ -72,9 +72,13 @@ public:
 #if defined(__linux__)
     /// New memory, all zero. Empty on failure, also when the system does not have as much.
     [[nodiscard]] static SharedMemory create(Index bytes) noexcept {
+        return of_file(::memfd_create("reshard", MFD_CLOEXEC), bytes);
+    }
+    /// Of a file that becomes this object's; below 0: there is none. Empty on failure.
+    [[nodiscard]] static SharedMemory of_file(int file, Index bytes) noexcept {
         SharedMemory made;
-        made.file_ = ::memfd_create("reshard", MFD_CLOEXEC);
-        if (made.file_ < 0 || !made.grow(bytes)) return {};
+        made.file_ = file;
+        if (file < 0 || !made.grow(bytes)) return {};
         return made;
     }
     /// Memory that process `pid` shares under the number `file`. Empty on failure, and where that is something else:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/staged.hpp
 /// \brief  Staged<C>: transfers pass through contiguous memory of the communicator. Memory as a policy.
-/// \depends comm/{policy,detail/box_pieces}.hpp, core/detail/watched.hpp, memory/copy.hpp, <memory>, <new>,
-/// <vector>.
+/// \depends comm/{policy,detail/box_pieces,detail/waiting}.hpp, core/detail/watched.hpp, memory/copy.hpp, <memory>,
+/// <new>, <vector>.
 ///
 /// For transports that move contiguous or registered memory best, and as the host model of what memory of a device
 /// needs: pack, exchange, unpack. A cap on this memory is the plan's matter: only who knows what all ranks move can
@@ -10,6 +10,7 @@
 #pragma once
 
 #include <reshard/comm/detail/box_pieces.hpp>
+#include <reshard/comm/detail/waiting.hpp>
 #include <reshard/comm/policy.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/copy.hpp>
@@ -49,6 +50,12 @@ public:
         data_.reset();
         data_ = {options_.allocate(bytes), {options_.release, bytes}};
         return data_ != nullptr;
+    }
+    /// Lets go of the memory, or, if somebody may still use it, of the right to free it, which would be to wait for
+    /// ever.
+    void close(bool stuck) noexcept {
+        if (stuck) keep_for_good(std::move(data_));
+        data_.reset();
     }
 
 private:

@@ -64,9 +64,7 @@ struct HostPassage {
         : transport(name), stream(its_stream), device(its_device), memory(source), window_bytes(bytes) {}
     HostPassage(HostPassage const&) = delete;
     HostPassage& operator=(HostPassage const&) = delete;
-    ~HostPassage() {
-        if (stuck) keep_for_good(std::move(memory));  // to free what the device may still use would be to wait for ever
-    }
+    ~HostPassage() { memory.close(stuck); }
 
     /// Takes the memory, if that was not done. Throws OutOfMemory.
     void open() {

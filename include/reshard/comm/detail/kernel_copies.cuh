@@ -97,12 +97,8 @@ public:
         casts_.launch(cast_boxes_kernel<CastBox>, near_.data(), stream);
     }
     void close(bool stuck) noexcept {
-        if (stuck) {
-            keep_for_good(std::move(listed_));
-            keep_for_good(std::move(near_));
-        }
-        listed_ = StagingMemory({});
-        near_ = StagingMemory({});
+        listed_.close(stuck);
+        near_.close(stuck);
     }
 
 private:

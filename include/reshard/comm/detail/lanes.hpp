@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/lanes.hpp
 /// \brief  Exchanges in rounds: what a pair of ranks moves in its next one, by a rule that both of them know.
-/// \depends comm/detail/box_pieces.hpp.
+/// \depends comm/detail/{box_pieces,peers}.hpp.
 ///
 /// The rule looks at the transfers of the pair alone, at extents and types: never at strides, nor at where memory lies.
 #pragma once
 
 #include <reshard/comm/detail/box_pieces.hpp>
+#include <reshard/comm/detail/peers.hpp>
 
 #include <climits>  // INT_MAX
 #include <span>
@@ -24,7 +25,7 @@ struct PairShare {
 /// The transfers of one peer, and how far they are.
 struct TransferLane {
     int peer = 0;
-    int distance = 0;
+    int distance = 0;    ///< ranks around: up for sends, down for receives
     std::size_t at = 0;  ///< next transfer
     std::size_t end = 0;
     Index piece = 0;  ///< next piece of it
@@ -55,5 +56,58 @@ void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, P
         ++lane.at;
     }
 }
+
+/// The transfers of an exchange one way, a lane per peer, and how far they are.
+template <class Byte>
+struct PeerLanes {
+    std::span<Transfer<Byte> const> transfers;
+    std::span<Transfer<Byte> const> own;  ///< what stays with the rank
+    std::vector<TransferLane> all;
+    std::vector<TransferLane> left;  ///< as far as they have come
+
+    void lay(std::span<Transfer<Byte> const> given, int rank, int ranks) {
+        transfers = given;
+        own = transfers_with(given, rank);
+        all.clear();
+        for_each_peer(given, 0, [&](int peer, std::span<Transfer<Byte> const> theirs) {
+            int const ahead = std::is_const_v<Byte> ? peer - rank : rank - peer;
+            auto const at = static_cast<std::size_t>(theirs.data() - given.data());
+            all.push_back({peer, (ahead + ranks) % ranks, at, at + theirs.size()});
+        });
+    }
+    void leave_out_own() {
+        std::erase_if(all, [](TransferLane const& lane) { return lane.distance == 0; });
+    }
+    /// Calls body(transfer, piece) for the next round of the lanes whose distance is in [first, last).
+    template <class Body>
+    void take_rounds(PairShare const& share, int first, int last, Body&& body) {
+        for (TransferLane& lane : left)
+            if (lane.distance >= first && lane.distance < last) take_round(transfers, lane, share, body);
+    }
+    /// Whether there is another round.
+    [[nodiscard]] bool go_on() {
+        std::erase_if(left, [](TransferLane const& lane) { return lane.at == lane.end; });
+        return !left.empty();
+    }
+};
+
+/// Both ways.
+struct RoundLanes {
+    PeerLanes<std::byte const> out;
+    PeerLanes<std::byte> in;
+
+    void leave_out_own() {
+        out.leave_out_own();
+        in.leave_out_own();
+    }
+    void rewind() {
+        out.left = out.all;
+        in.left = in.all;
+    }
+    [[nodiscard]] bool go_on() {
+        bool const sends = out.go_on();
+        return in.go_on() || sends;
+    }
+};
 
 }  // namespace reshard::inline v0::detail

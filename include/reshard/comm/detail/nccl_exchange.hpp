@@ -59,12 +59,8 @@ public:
     ~NcclExchange() {
         quietly([&] {
             CurrentDevice const device(team_->device());
-            if (team_->stuck()) {  // to free it would be to wait for ever
-                keep_for_good(std::move(near_));
-                keep_for_good(std::move(host_));
-            }
-            near_ = StagingMemory({});
-            host_ = StagingMemory({});
+            near_.close(team_->stuck());
+            host_.close(team_->stuck());
             copies_.close(team_->stuck());
         });
     }
@@ -76,12 +72,10 @@ public:
     void start(transport::BoundTransfers const& transfers) override {
         team_->enter(NcclCall::exchange);
         closing([&] {
-            sends_ = transfers.sends;
-            receives_ = transfers.receives;
             moving_ = {};
-            check(sends_);
-            check(receives_);
-            lay_lanes();
+            check(transfers.sends);
+            check(transfers.receives);
+            lay_lanes(transfers);
             make_room();  // a rank that has none says so before anybody moves anything
             team_->carry_out(transfers.first);
             phase_ = Phase::moving;
@@ -143,28 +137,12 @@ private:
         }
     }
 
-    /// One lane per peer, by distance: up for sends, down for receives. Those to oneself stand apart.
-    template <class Byte>
-    void lay_lanes(std::span<Transfer<Byte> const> transfers, std::vector<TransferLane>& lanes,
-                   std::span<Transfer<Byte> const>& own) {
-        lanes.clear();
-        own = {};
-        int const ranks = team_->size();
-        for_each_peer(transfers, 0, [&](int peer, std::span<Transfer<Byte> const> theirs) {
-            int const ahead = std::is_const_v<Byte> ? peer - team_->rank() : team_->rank() - peer;
-            auto const at = static_cast<std::size_t>(theirs.data() - transfers.data());
-            if (ahead == 0) {
-                own = theirs;
-            } else {
-                lanes.push_back({peer, (ahead + ranks) % ranks, at, at + theirs.size()});
-            }
-        });
-    }
-    void lay_lanes() {
-        lay_lanes(sends_, out_, own_sends_);
-        lay_lanes(receives_, in_, own_receives_);
+    void lay_lanes(transport::BoundTransfers const& transfers) {
         int const me = team_->rank();
-        std::string const text = transport::mismatch_text(me, own_sends_, me, own_receives_);
+        lanes_.out.lay(transfers.sends, me, team_->size());
+        lanes_.in.lay(transfers.receives, me, team_->size());
+        lanes_.leave_out_own();
+        std::string const text = transport::mismatch_text(me, lanes_.out.own, me, lanes_.in.own);
         if (!text.empty()) team_->raise_mismatch(me, me, text);
     }
 
@@ -202,15 +180,11 @@ private:
     /// Calls body(first, last) for every round and block of distances, until all lanes are at their end.
     template <class Body>
     void for_each_group(Body&& body) {
-        out_left_ = out_;
-        in_left_ = in_;
-        auto const over = [](TransferLane const& lane) { return lane.at == lane.end; };
-        while (!(out_left_.empty() && in_left_.empty())) {
+        lanes_.rewind();
+        while (lanes_.go_on()) {
             for (int first = 1; first < team_->size(); first += rounds_.distances) {
                 body(first, first + rounds_.distances);
             }
-            std::erase_if(out_left_, over);
-            std::erase_if(in_left_, over);
         }
     }
     /// The next round of the lanes whose distance is in [first, last).
@@ -218,27 +192,23 @@ private:
         Index place = 0;
         messages_.clear();
         arrivals_.clear();
-        for_lanes(out_left_, first, last, [&](TransferLane& lane) {
-            take_round(sends_, lane, rounds_, [&](Send const& send, BoxPiece const& piece) {
-                Index const bytes = piece.box.elements() * send.wire_element_bytes();
-                std::byte const* const at = pack(send, piece, place);
-                messages_.push_back({at, static_cast<std::size_t>(bytes), lane.peer});
-                moving_.bytes_sent += bytes;
-            });
+        lanes_.out.take_rounds(rounds_, first, last, [&](Send const& send, BoxPiece const& piece) {
+            Index const bytes = piece.box.elements() * send.wire_element_bytes();
+            std::byte const* const at = pack(send, piece, place);
+            messages_.push_back({at, static_cast<std::size_t>(bytes), send.peer});
+            moving_.bytes_sent += bytes;
         });
         std::size_t const sent = messages_.size();
-        for_lanes(in_left_, first, last, [&](TransferLane& lane) {
-            take_round(receives_, lane, rounds_, [&](Receive const& receive, BoxPiece const& piece) {
-                Index const bytes = piece.box.elements() * receive.wire_element_bytes();
-                std::byte* at = receive.base + piece.offset;
-                if (!nccl_goes_straight(receive, piece.box)) {
-                    at = near_.data() + place;
-                    place += staging_slot(bytes);
-                    arrivals_.push_back({&receive, piece, at});
-                }
-                messages_.push_back({at, static_cast<std::size_t>(bytes), lane.peer});
-                moving_.bytes_received += bytes;
-            });
+        lanes_.in.take_rounds(rounds_, first, last, [&](Receive const& receive, BoxPiece const& piece) {
+            Index const bytes = piece.box.elements() * receive.wire_element_bytes();
+            std::byte* at = receive.base + piece.offset;
+            if (!nccl_goes_straight(receive, piece.box)) {
+                at = near_.data() + place;
+                place += staging_slot(bytes);
+                arrivals_.push_back({&receive, piece, at});
+            }
+            messages_.push_back({at, static_cast<std::size_t>(bytes), receive.peer});
+            moving_.bytes_received += bytes;
         });
         if (messages_.empty()) return;
         copies_.flush(team_->stream());
@@ -249,11 +219,6 @@ private:
         moving_.messages_received += static_cast<Index>(messages_.size() - sent);
         for (Arrival const& arrival : arrivals_) unpack(arrival);
         copies_.flush(team_->stream());
-    }
-    template <class Body>
-    static void for_lanes(std::vector<TransferLane>& lanes, int first, int last, Body&& body) {
-        for (TransferLane& lane : lanes)
-            if (lane.distance >= first && lane.distance < last) body(lane);
     }
     void send(Message const& message) {
         nccl_check(ncclSend(message.address, message.bytes, ncclInt8, message.peer, team_->comm(), team_->stream()),
@@ -322,14 +287,7 @@ private:
     StagingMemory near_;
     StagingMemory host_;
     Copies copies_;
-    std::span<Send const> sends_;
-    std::span<Receive const> receives_;
-    std::span<Send const> own_sends_;
-    std::span<Receive const> own_receives_;
-    std::vector<TransferLane> out_;
-    std::vector<TransferLane> in_;
-    std::vector<TransferLane> out_left_;  ///< as far as they have come
-    std::vector<TransferLane> in_left_;
+    RoundLanes lanes_;
     std::vector<Message> messages_;
     std::vector<Arrival> arrivals_;
     HostJobs jobs_;

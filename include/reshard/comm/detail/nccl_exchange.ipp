@@ -11,12 +11,12 @@ void NcclExchange<Copies>::greet() {
     int const ranks = team_->size();
     auto* const out = team_->host_in();
     std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
-    for (TransferLane const& lane : out_) {
-        auto const listing = TransferListing::of(sends_.subspan(lane.at, lane.end - lane.at));
+    for (TransferLane const& lane : lanes_.out.all) {
+        auto const listing = TransferListing::of(lanes_.out.transfers.subspan(lane.at, lane.end - lane.at));
         std::memcpy(out + greeting_at(lane.peer), &listing, sizeof(listing));
     }
-    for (TransferLane const& lane : in_) {
-        auto const listing = TransferListing::of(receives_.subspan(lane.at, lane.end - lane.at));
+    for (TransferLane const& lane : lanes_.in.all) {
+        auto const listing = TransferListing::of(lanes_.in.transfers.subspan(lane.at, lane.end - lane.at));
         std::memcpy(out + greeting_at(lane.peer) + sizeof(listing), &listing, sizeof(listing));
     }
     Index const bytes = Index{sizeof(Greeting)} * ranks;
@@ -64,9 +64,9 @@ void NcclExchange<Copies>::change(Send const& from, Receive const& to) {
 
 template <class Copies>
 void NcclExchange<Copies>::move_to_self() {
-    for (std::size_t k = 0; k < own_sends_.size(); ++k) {
-        Send const& send = own_sends_[k];
-        Receive const& receive = own_receives_[k];
+    for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
+        Send const& send = lanes_.out.own[k];
+        Receive const& receive = lanes_.in.own[k];
         moving_.bytes_local += send.payload_bytes();
         if (send.conversion.is_plain() && receive.conversion.is_plain()) {
             copies_.add(send.base, send.box, receive.base, receive.box, team_->stream());
@@ -105,26 +105,26 @@ void NcclExchange<Copies>::make_room() {
                                 staging_slot(piece.box.elements() * transfer.wire_element_bytes()));
         ++jobs;
     };
-    for (std::size_t k = 0; k < own_sends_.size(); ++k) {
-        Send const& send = own_sends_[k];
-        if (Copies::converts || (send.conversion.is_plain() && own_receives_[k].conversion.is_plain())) {
+    for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
+        Send const& send = lanes_.out.own[k];
+        Receive const& receive = lanes_.in.own[k];
+        if (Copies::converts || (send.conversion.is_plain() && receive.conversion.is_plain())) {
             ++copies;
             continue;
         }
         PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
         Index const most = piece_of(send.box, rule, 0).box.elements();
-        host = larger(host, staging_slot(most * send.box.element_bytes) +
-                                staging_slot(most * own_receives_[k].box.element_bytes));
+        host =
+            larger(host, staging_slot(most * send.box.element_bytes) + staging_slot(most * receive.box.element_bytes));
         jobs += rule.pieces;
     }
-    if (needs_room(sends_) || needs_room(receives_)) {
+    if (needs_room(lanes_.out.transfers) || needs_room(lanes_.in.transfers)) {
         for_each_group([&](int first, int last) {
             Index place = 0;
             batches += 2;
             auto const counted = [&](auto const& transfer, BoxPiece const& piece) { count(transfer, piece, place); };
-            for_lanes(out_left_, first, last, [&](TransferLane& lane) { take_round(sends_, lane, rounds_, counted); });
-            for_lanes(in_left_, first, last,
-                      [&](TransferLane& lane) { take_round(receives_, lane, rounds_, counted); });
+            lanes_.out.take_rounds(rounds_, first, last, counted);
+            lanes_.in.take_rounds(rounds_, first, last, counted);
             near = larger(near, place);
         });
     }

@@ -22,7 +22,12 @@ class NcclTeam {
 public:
     /// `comm` may be null: a group of one. An owned communicator is destroyed with this, whatever happens.
     NcclTeam(ncclComm_t comm, bool owned, cudaStream_t stream, std::shared_ptr<NcclFamily> family)
-        : comm_(comm), owned_(owned), stream_(stream), family_(std::move(family)) {}
+        : comm_(comm),
+          owned_(owned),
+          stream_(stream),
+          family_(std::move(family)),
+          host_(options().host_staging),
+          near_(options().staging) {}
     NcclTeam(NcclTeam const&) = delete;
     NcclTeam& operator=(NcclTeam const&) = delete;
     ~NcclTeam() {
@@ -151,10 +156,10 @@ public:
         begin_meeting(bytes, got, call, start);
         await([&] { return done(); }, patience);
     }
-    [[nodiscard]] std::byte* host_in() const noexcept { return host_->data(); }
-    [[nodiscard]] std::byte* host_out() const noexcept { return host_->data() + meeting_bytes_; }
-    [[nodiscard]] std::byte* device_in() const noexcept { return near_->data(); }
-    [[nodiscard]] std::byte* device_out() const noexcept { return near_->data() + meeting_bytes_; }
+    [[nodiscard]] std::byte* host_in() const noexcept { return host_.data(); }
+    [[nodiscard]] std::byte* host_out() const noexcept { return host_.data() + meeting_bytes_; }
+    [[nodiscard]] std::byte* device_in() const noexcept { return near_.data(); }
+    [[nodiscard]] std::byte* device_out() const noexcept { return near_.data() + meeting_bytes_; }
     /// Of what peers tell each other before an exchange, for one peer.
     static constexpr Index words_per_peer = 22;
 
@@ -226,8 +231,8 @@ private:
     std::optional<CudaEvent> event_;
     std::shared_ptr<NcclFamily> family_;
     std::shared_ptr<NcclBoard> board_;
-    std::unique_ptr<StagingMemory> host_;
-    std::unique_ptr<StagingMemory> near_;
+    StagingMemory host_;
+    StagingMemory near_;
     Index meeting_bytes_ = 0;
     int rank_ = 0;
     int size_ = 1;

@@ -17,9 +17,7 @@ inline void NcclTeam::set_up() {
     guarded([&] {
         event_.emplace();
         meeting_bytes_ = staging_slot(larger<Index>(8192, Index{8} * words_per_peer * size_));
-        host_ = std::make_unique<StagingMemory>(options().host_staging);
-        near_ = std::make_unique<StagingMemory>(options().staging);
-        if (!host_->grow(2 * meeting_bytes_) || !near_->grow(2 * meeting_bytes_)) {
+        if (!host_.grow(2 * meeting_bytes_) || !near_.grow(2 * meeting_bytes_)) {
             raise(ErrorCode::out_of_memory, concat("reshard::NcclCommunicator: no memory for ", 2 * meeting_bytes_,
                                                    " bytes on the device and as much on the host. Fix: free some, or "
                                                    "give NcclOptions a larger source."));
@@ -231,13 +229,8 @@ inline void NcclTeam::close() {
         static_cast<void>(state == ncclSuccess ? ncclCommDestroy(comm_) : ncclCommAbort(comm_));
     }
     comm_ = nullptr;
-    if (stuck_) {  // to free it would be to wait for ever
-        static_cast<void>(host_.release());
-        static_cast<void>(near_.release());
-        return;
-    }
-    host_.reset();
-    near_.reset();
+    host_.close(stuck_);
+    near_.close(stuck_);
 }
 
 }  // namespace reshard::inline v0::detail

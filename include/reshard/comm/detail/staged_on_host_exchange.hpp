@@ -61,8 +61,7 @@ public:
     StagedOnHostExchange& operator=(StagedOnHostExchange const&) = delete;
     ~StagedOnHostExchange() {
         stuck_ = stuck_ || passage_.stuck;
-        // To free what the device may still use would be to wait for ever.
-        if (stuck_) keep_for_good(std::move(window_));
+        window_.close(stuck_);
         copies_.close(stuck_);
     }
 
@@ -77,15 +76,15 @@ public:
     /// Never waits for other ranks.
     void start(transport::BoundTransfers const& transfers) override {
         closing([&] {
-            sends_ = transfers.sends;
-            receives_ = transfers.receives;
-            lay_lanes(sends_, sent_from_, out_);
-            lay_lanes(receives_, received_in_, in_);
+            look_up(transfers.sends, sent_from_);
+            look_up(transfers.receives, received_in_);
+            uses_device_ = has_device(sent_from_) || has_device(received_in_);
+            lanes_.out.lay(transfers.sends, inner_.rank(), inner_.size());
+            lanes_.in.lay(transfers.receives, inner_.rank(), inner_.size());
             keep_own();
-            uses_device_ = keeps_own_ || has_device(sent_from_) || has_device(received_in_);
             share_ = {INT_MAX, INT64_MAX / 4, 0};
             need_ = walk_rounds();
-            known_ = {static_cast<Index>(larger(out_.size(), in_.size())),
+            known_ = {static_cast<Index>(larger(lanes_.out.all.size(), lanes_.in.all.size())),
                       need_.room > options_.window_bytes ? Index{1} : Index{0}, -options_.window_bytes};
             counts_rounds_ = false;
             count_on(1);
@@ -122,16 +121,9 @@ private:
     // ---- Who moves what ---------------------------------------------------------------------------------------
 
     template <class Byte>
-    void lay_lanes(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds,
-                   std::vector<TransferLane>& lanes) const {
+    void look_up(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds) const {
         kinds.clear();
-        lanes.clear();
-        for (std::size_t at = 0; at < transfers.size(); ++at) {
-            int const peer = transfers[at].peer;
-            kinds.push_back(reachable_kind(C::name, device_, transfers[at].base));
-            if (lanes.empty() || lanes.back().peer != peer) lanes.push_back({peer, 0, at, at});
-            lanes.back().end = at + 1;
-        }
+        for (auto const& transfer : transfers) kinds.push_back(reachable_kind(C::name, device_, transfer.base));
     }
     [[nodiscard]] static bool has_device(std::vector<MemoryKind> const& kinds) noexcept {
         for (MemoryKind kind : kinds)
@@ -142,16 +134,10 @@ private:
     void keep_own();
 
     [[nodiscard]] bool is_staged(Send const& send) const noexcept {
-        return sent_from_[static_cast<std::size_t>(&send - sends_.data())] == MemoryKind::device;
+        return sent_from_[static_cast<std::size_t>(&send - lanes_.out.transfers.data())] == MemoryKind::device;
     }
     [[nodiscard]] bool is_staged(Receive const& receive) const noexcept {
-        return received_in_[static_cast<std::size_t>(&receive - receives_.data())] == MemoryKind::device;
-    }
-    /// Calls body(transfer, piece) for what the lanes move in their next round.
-    template <class Byte, class Body>
-    void take_rounds(std::span<Transfer<Byte> const> transfers, std::vector<TransferLane>& lanes, Body&& body) const {
-        for (TransferLane& lane : lanes) take_round(transfers, lane, share_, body);
-        std::erase_if(lanes, [](TransferLane const& lane) { return lane.at == lane.end; });
+        return received_in_[static_cast<std::size_t>(&receive - lanes_.in.transfers.data())] == MemoryKind::device;
     }
     [[nodiscard]] Need walk_rounds();
 
@@ -175,7 +161,7 @@ private:
             place += staging_slot(bytes);
             return at;
         };
-        take_rounds(sends_, out_left_, [&](Send const& send, BoxPiece const& piece) {
+        lanes_.out.take_rounds(share_, 0, inner_.size(), [&](Send const& send, BoxPiece const& piece) {
             Send const mine{send.peer, send.base + piece.offset, piece.box, send.conversion};
             if (!is_staged(send)) return now_sent_.push_back(mine);
             Piece const wire = staged(mine, room_for);
@@ -183,7 +169,7 @@ private:
             if (!mine.conversion.is_plain()) converting_.push_back(wire);
             now_sent_.push_back({send.peer, wire.to.base, wire.to.box, wire.to.conversion});
         });
-        take_rounds(receives_, in_left_, [&](Receive const& receive, BoxPiece const& piece) {
+        lanes_.in.take_rounds(share_, 0, inner_.size(), [&](Receive const& receive, BoxPiece const& piece) {
             Receive const mine{receive.peer, receive.base + piece.offset, piece.box, receive.conversion};
             if (!is_staged(receive)) return now_received_.push_back(mine);
             Piece const wire = staged(mine, room_for);
@@ -290,15 +276,9 @@ private:
     Copies copies_;
     C inner_;
     Clock::time_point marked_;
-    std::span<Send const> sends_;
-    std::span<Receive const> receives_;
     std::vector<MemoryKind> sent_from_;
     std::vector<MemoryKind> received_in_;
-    std::vector<TransferLane> out_;
-    std::vector<TransferLane> in_;
-    std::vector<TransferLane> out_left_;  ///< as far as they have come
-    std::vector<TransferLane> in_left_;
-    std::array<std::size_t, 3> kept_{};  ///< of what stays with the rank: first send, first receive, how many
+    RoundLanes lanes_;
     std::array<Known, told_at_once> heard_{};
     Known known_{};
     std::vector<Send> tell_;
@@ -316,7 +296,6 @@ private:
     Traffic before_;
     Traffic moving_;  ///< counted when the exchange is complete
     Stage stage_ = Stage::idle;
-    bool keeps_own_ = false;
     bool uses_device_ = false;
     bool counts_rounds_ = false;
     bool stuck_ = false;  ///< the device may still use what this rank would free

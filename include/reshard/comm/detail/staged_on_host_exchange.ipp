@@ -8,31 +8,25 @@ namespace reshard::inline v0::detail {
 
 template <class C, class Copies>
 void StagedOnHostExchange<C, Copies>::keep_own() {
-    int const me = inner_.rank();
-    auto const own = [me](TransferLane const& lane) { return lane.peer == me; };
-    auto const out = std::find_if(out_.begin(), out_.end(), own);
-    auto const in = std::find_if(in_.begin(), in_.end(), own);
-    keeps_own_ = out != out_.end() && in != in_.end() && out->end - out->at == in->end - in->at;
-    if (!keeps_own_) return;
-    kept_ = {out->at, in->at, out->end - out->at};
-    for (std::size_t k = 0; k < kept_[2]; ++k) {
-        Send const& send = sends_[kept_[0] + k];
-        Receive const& receive = receives_[kept_[1] + k];
-        keeps_own_ = keeps_own_ && sent_from_[kept_[0] + k] == MemoryKind::device &&
-                     received_in_[kept_[1] + k] == MemoryKind::device && send.conversion.is_plain() &&
-                     receive.conversion.is_plain() && transport::same_extents(send, receive);
+    auto& sends = lanes_.out.own;
+    auto& receives = lanes_.in.own;
+    bool keeps = sends.size() == receives.size();
+    for (std::size_t k = 0; keeps && k < sends.size(); ++k) {
+        Send const& send = sends[k];
+        Receive const& receive = receives[k];
+        keeps = is_staged(send) && is_staged(receive) && send.conversion.is_plain() && receive.conversion.is_plain() &&
+                transport::same_extents(send, receive);
     }
-    if (!keeps_own_) return;  // the transport knows what to do, or to say
-    out_.erase(out);
-    in_.erase(in);
+    if (keeps) return lanes_.leave_out_own();
+    sends = {};  // the transport knows what to do, or to say
+    receives = {};
 }
 
 template <class C, class Copies>
 typename StagedOnHostExchange<C, Copies>::Need StagedOnHostExchange<C, Copies>::walk_rounds() {
     Need need;
-    need.copies = keeps_own_ ? static_cast<Index>(kept_[2]) : 0;
-    out_left_ = out_;
-    in_left_ = in_;
+    need.copies = static_cast<Index>(lanes_.out.own.size());
+    lanes_.rewind();
     do {
         Index room = 0;
         auto const count = [&](auto const& transfer, BoxPiece const& piece) {
@@ -41,12 +35,12 @@ typename StagedOnHostExchange<C, Copies>::Need StagedOnHostExchange<C, Copies>::
             if (!transfer.conversion.is_plain()) room += staging_slot(piece.box.payload_bytes());
             ++need.copies;
         };
-        take_rounds(sends_, out_left_, count);
-        take_rounds(receives_, in_left_, count);
+        lanes_.out.take_rounds(share_, 0, inner_.size(), count);
+        lanes_.in.take_rounds(share_, 0, inner_.size(), count);
         need.room = larger(need.room, room);
         need.batches += 2;
         ++need.rounds;
-    } while (!out_left_.empty() || !in_left_.empty());
+    } while (lanes_.go_on());
     return need;
 }
 
@@ -95,12 +89,11 @@ void StagedOnHostExchange<C, Copies>::counted() {
               concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
                      " bytes. Fix: a smaller StagedOnHostOptions::window_bytes, or a larger source of memory."));
     }
-    out_left_ = out_;
-    in_left_ = in_;
+    lanes_.rewind();
     moving_ = {};
-    for (std::size_t k = 0; keeps_own_ && k < kept_[2]; ++k) {
-        Send const& send = sends_[kept_[0] + k];
-        Receive const& receive = receives_[kept_[1] + k];
+    for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
+        Send const& send = lanes_.out.own[k];
+        Receive const& receive = lanes_.in.own[k];
         copies_.add(send.base, send.box, receive.base, receive.box, options_.stream);
         moving_.bytes_local += send.payload_bytes();
     }

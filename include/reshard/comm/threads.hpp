@@ -8,10 +8,8 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/thread_options.hpp>
-#include <reshard/core/function_ref.hpp>
 
 #include <memory>  // shared_ptr
-#include <vector>  // vector
 
 namespace reshard::inline v0 {
 
@@ -51,16 +49,6 @@ public:
 
 private:
     friend struct detail::ThreadAccess;
-
-    /// Both phases, with `body` between them.
-    void meet(detail::FunctionRef<void()> body);
-    /// What follows the first of them.
-    void read_and_meet(detail::FunctionRef<void()> body);
-
-    [[nodiscard]] detail::ThreadTeam& team() const noexcept;
-    /// Ranks of this team with `colour`, in their order in the child; this rank alone for a negative one.
-    std::vector<int> ranks_like(int colour);
-    std::shared_ptr<detail::ThreadTeam> make_child(std::vector<int> ranks);
 
     std::shared_ptr<detail::ThreadEngine> engine_;
 };

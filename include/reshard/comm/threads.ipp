@@ -7,7 +7,7 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/device_memory.hpp>
 
-#include <utility>  // swap
+#include <utility>  // move
 
 #if defined(__linux__)
 #include <sched.h>  // sched_getaffinity, sched_setaffinity
@@ -17,78 +17,22 @@ namespace reshard::inline v0 {
 
 RESHARD_INLINE ThreadCommunicator::ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank)
     : engine_(std::make_shared<detail::ThreadEngine>(std::move(team), rank)) {}
-RESHARD_INLINE detail::ThreadTeam& ThreadCommunicator::team() const noexcept { return *engine_->team(); }
 RESHARD_INLINE int ThreadCommunicator::rank() const noexcept { return engine_->rank(); }
-RESHARD_INLINE int ThreadCommunicator::size() const noexcept { return team().size(); }
-RESHARD_INLINE Traffic ThreadCommunicator::traffic() const noexcept { return team().seat(rank()).traffic; }
+RESHARD_INLINE int ThreadCommunicator::size() const noexcept { return engine_->team()->size(); }
+RESHARD_INLINE Traffic ThreadCommunicator::traffic() const noexcept { return engine_->team()->seat(rank()).traffic; }
 RESHARD_INLINE void ThreadCommunicator::check_memory(void const* memory) const { refuse_device_memory(name, memory); }
 RESHARD_INLINE transport::InOrder ThreadCommunicator::bind(std::span<Send const> sends,
                                                            std::span<Receive const> receives) {
     return {*engine_, transport::bound_transfers("ThreadCommunicator", sends, receives, size())};
 }
-RESHARD_INLINE void ThreadCommunicator::read_and_meet(detail::FunctionRef<void()> body) {
-    team().read_others(rank(), team().seat(rank()).call, body);
-    team().assemble(rank());
-}
-RESHARD_INLINE void ThreadCommunicator::meet(detail::FunctionRef<void()> body) {
-    team().assemble(rank());
-    read_and_meet(body);
-}
-RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) {
-    bool const quiet = mine.ok() && mine.reason.empty();
-    detail::ThreadSeat& own = engine_->enter({detail::ThreadCall::agree, quiet, mine.digest});
-    own.verdict = &mine;
-    Verdict joint;
-    team().guarded(rank(), [&] {
-        team().assemble(rank());
-        if (team().of_one_mind(rank())) {
-            joint.rank = 0;
-            joint.digest = mine.digest;
-            return;
-        }
-        read_and_meet([&] {
-            joint = transport::joint_verdict(size(), [&](int r) -> Verdict const& { return *team().seat(r).verdict; });
-        });
-    });
-    return joint;
-}
+RESHARD_INLINE Verdict ThreadCommunicator::agree(Verdict const& mine) { return engine_->agree(mine); }
 RESHARD_INLINE ThreadCommunicator ThreadCommunicator::split(int colour, int key) {
-    detail::ThreadSeat& own = engine_->enter({detail::ThreadCall::split});
-    own.colour = colour;
-    own.key = key;
-    std::shared_ptr<detail::ThreadTeam> child;
     int place = 0;
-    team().guarded(rank(), [&] {
-        std::vector<int> ranks;
-        meet([&] {
-            ranks = ranks_like(colour);
-            while (ranks[static_cast<std::size_t>(place)] != rank()) ++place;
-            if (place == 0) own.child = make_child(ranks);
-        });
-        meet([&] { child = team().seat(ranks[0]).child; });
-        own.child.reset();
-    });
+    std::shared_ptr<detail::ThreadTeam> child = engine_->split(colour, key, place);
     return {std::move(child), place};
 }
 RESHARD_INLINE void ThreadCommunicator::abort(ErrorCode code, std::string_view reason) noexcept {
-    team().poison(code, team().member(rank()), rank(), rank(), reason);
-}
-RESHARD_INLINE std::vector<int> ThreadCommunicator::ranks_like(int colour) {
-    if (colour < 0) return {rank()};
-    std::vector<int> ranks;
-    for (int r = 0; r < size(); ++r)
-        if (team().seat(r).colour == colour) ranks.push_back(r);
-    // Ranks come in ascending order, and mostly in that of their keys.
-    for (std::size_t end = 1; end < ranks.size(); ++end) {
-        for (std::size_t i = end; i > 0 && team().seat(ranks[i]).key < team().seat(ranks[i - 1]).key; --i) {
-            std::swap(ranks[i], ranks[i - 1]);
-        }
-    }
-    return ranks;
-}
-RESHARD_INLINE std::shared_ptr<detail::ThreadTeam> ThreadCommunicator::make_child(std::vector<int> ranks) {
-    for (int& rank : ranks) rank = team().member(rank);
-    return detail::ThreadTeam::make(team().family(), std::move(ranks));
+    engine_->team()->poison(code, engine_->team()->member(rank()), rank(), rank(), reason);
 }
 
 namespace detail {

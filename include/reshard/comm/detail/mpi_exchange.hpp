@@ -70,18 +70,9 @@ private:
         std::size_t first = 0;  ///< transfers [first, last)
         std::size_t last = 0;
         std::size_t lane = 0;
+        Index bytes = 0;  ///< of the first transfer, of readers
         bool done = false;
     };
-
-    /// One that may not have fetched yet what this rank has for it.
-    struct Reader {
-        int rank = 0;
-        int local = 0;
-        Index bytes = 0;  ///< of the first transfer
-    };
-    [[nodiscard]] Reader reader_of(Neighbour const& peer) const noexcept {
-        return {peer.rank, peer.local, sends_[peer.first].payload_bytes()};
-    }
 
     template <class Body>
     void closing(Body&& body) {
@@ -129,7 +120,7 @@ private:
         all = late_have_read() && all;
         for (Neighbour& reader : readers_) {
             if (reader.done || leaves_) continue;
-            reader.done = was_read(reader_of(reader), epoch_);
+            reader.done = was_read(reader, epoch_);
             moved = moved || reader.done;
             all = all && reader.done;
         }
@@ -219,7 +210,7 @@ private:
 
     /// Whether a rank of this node has fetched what this one published for it. Throws MismatchError where it is over
     /// for that rank, and it has not.
-    [[nodiscard]] bool was_read(Reader const& reader, std::uint64_t epoch) {
+    [[nodiscard]] bool was_read(Neighbour const& reader, std::uint64_t epoch) {
         MpiNode& node = *team_->node();
         auto const read = [&] {
             return node.pulled(reader.local, node.me(), epoch).load(std::memory_order_acquire) >= epoch;
@@ -247,7 +238,7 @@ private:
             if (!source.done) visit(source.rank);
         for (Neighbour const& reader : readers_)
             if (!reader.done && !leaves_) visit(reader.rank);
-        for (Reader const& reader : late_) visit(reader.rank);
+        for (Neighbour const& reader : late_) visit(reader.rank);
         incoming_.missing(visit);
         outgoing_.missing(visit);
         team_->greetings().missing(visit);
@@ -256,7 +247,7 @@ private:
     void settle() noexcept {
         late_epoch_ = epoch_;
         for (Neighbour const& reader : readers_)
-            if (leaves_) late_.push_back(reader_of(reader));
+            if (leaves_) late_.push_back(reader);
         Index const local = payload_of(self_sends_);
         traffic_ += {direct_sent_ + outgoing_.take_messages(), send_bytes_ - local,
                      direct_received_ + incoming_.take_messages(), receive_bytes_ - local, local};
@@ -275,8 +266,8 @@ private:
     std::vector<MpiMode> receive_modes_;
     std::vector<Neighbour> readers_;
     std::vector<Neighbour> sources_;
-    std::vector<Reader> late_;    ///< of the exchange before
-    std::vector<Neighbour> far_;  ///< ranks of other nodes that this one receives from; done: it knows what
+    std::vector<Neighbour> late_;  ///< readers of the exchange before, that may not have fetched what is theirs
+    std::vector<Neighbour> far_;   ///< ranks of other nodes that this one receives from; done: it knows what
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     std::uint64_t late_epoch_ = 0;

@@ -107,7 +107,7 @@ inline void MpiExchange::lay_lanes() {
         auto const first = static_cast<std::size_t>(sends.data() - sends_.data());
         outgoing_.add(peer, first, first + sends.size(), true);
         if (int const local = team_->local(peer); local >= 0)
-            readers_.push_back({peer, local, first, first + sends.size(), 0, false});
+            readers_.push_back({peer, local, first, first + sends.size(), 0, sends[0].payload_bytes(), false});
     });
     late_.reserve(readers_.size());
     for_each_peer<Way::down>(receives_, me, [&](int peer, std::span<Receive const> receives) {
@@ -118,7 +118,7 @@ inline void MpiExchange::lay_lanes() {
         auto const first = static_cast<std::size_t>(receives.data() - receives_.data());
         int const local = team_->local(peer);
         std::size_t const lane = incoming_.add(peer, first, first + receives.size(), false);
-        (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), lane, false});
+        (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), lane, 0, false});
     });
     self_done_ = self_sends_.empty() && self_receives_.empty();
     Index const here = team_->node() ? team_->node()->ranks() : 1;

@@ -153,12 +153,12 @@ public:
     void listen() { surprised(greetings_.listen()); }
     /// The same for one who makes no further call: the others are told.
     [[nodiscard]] bool is_surprised() noexcept {
-        try {
+        bool expected = false;
+        quietly([&] {
             listen();
-        } catch (...) {
-            return true;
-        }
-        return false;
+            expected = true;
+        });
+        return !expected;
     }
     [[nodiscard]] MpiGreetings& greetings() noexcept { return greetings_; }
 

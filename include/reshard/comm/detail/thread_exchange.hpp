@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/thread_exchange.hpp
-/// \brief  The data plane of ranks that are threads: match what peers laid out, then pull it from their memory, once.
+/// \brief  What ranks that are threads do: agree, split, and exchange, where they match what peers laid out and pull it
+///         from their memory, once.
 /// \depends comm/detail/{peers,thread_team}.hpp, memory/copy.hpp. No allocation, except for the text of an error.
 #pragma once
 
@@ -82,14 +83,6 @@ public:
     [[nodiscard]] std::shared_ptr<ThreadTeam> const& team() const noexcept { return team_; }
     [[nodiscard]] int rank() const noexcept { return rank_; }
 
-    /// Every collective call starts here.
-    ThreadSeat& enter(ThreadWord const& word) {
-        finish();
-        team_->check_alive(rank_);
-        team_->say(rank_, word);
-        return team_->seat(rank_);
-    }
-
     void start(transport::BoundTransfers const& transfers) override {
         team_->check_alive(rank_);
         team_->say(rank_, {ThreadCall::exchange});
@@ -103,7 +96,77 @@ public:
     }
     [[nodiscard]] bool test() override { return advance(false); }
 
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
+        bool const quiet = mine.ok() && mine.reason.empty();
+        ThreadSeat& own = enter({ThreadCall::agree, quiet, mine.digest});
+        own.verdict = &mine;
+        Verdict joint;
+        team_->guarded(rank_, [&] {
+            team_->assemble(rank_);
+            if (team_->of_one_mind(rank_)) {
+                joint.rank = 0;
+                joint.digest = mine.digest;
+                return;
+            }
+            read_and_meet([&] {
+                auto const verdict = [&](int r) -> Verdict const& { return *team_->seat(r).verdict; };
+                joint = transport::joint_verdict(team_->size(), verdict);
+            });
+        });
+        return joint;
+    }
+    /// `place` becomes this rank's in the team that is made.
+    [[nodiscard]] std::shared_ptr<ThreadTeam> split(int colour, int key, int& place) {
+        ThreadSeat& own = enter({ThreadCall::split});
+        own.colour = colour;
+        own.key = key;
+        std::shared_ptr<ThreadTeam> child;
+        team_->guarded(rank_, [&] {
+            std::vector<int> ranks;
+            team_->assemble(rank_);
+            read_and_meet([&] {
+                ranks = ranks_like(colour);
+                while (ranks[static_cast<std::size_t>(place)] != rank_) ++place;
+                if (place == 0) own.child = make_child(ranks);
+            });
+            team_->assemble(rank_);
+            read_and_meet([&] { child = team_->seat(ranks[0]).child; });
+            own.child.reset();
+        });
+        return child;
+    }
+
 private:
+    /// Every collective call but an exchange starts here.
+    ThreadSeat& enter(ThreadWord const& word) {
+        finish();
+        team_->check_alive(rank_);
+        team_->say(rank_, word);
+        return team_->seat(rank_);
+    }
+    /// What follows the first phase.
+    void read_and_meet(FunctionRef<void()> body) {
+        team_->read_others(rank_, team_->seat(rank_).call, body);
+        team_->assemble(rank_);
+    }
+    /// Ranks of this team with `colour`, in their order in the child; this rank alone for a negative one.
+    [[nodiscard]] std::vector<int> ranks_like(int colour) {
+        if (colour < 0) return {rank_};
+        std::vector<int> ranks;
+        for (int r = 0; r < team_->size(); ++r)
+            if (team_->seat(r).colour == colour) ranks.push_back(r);
+        // Ranks come in ascending order, and mostly in that of their keys.
+        for (std::size_t end = 1; end < ranks.size(); ++end) {
+            for (std::size_t i = end; i > 0 && team_->seat(ranks[i]).key < team_->seat(ranks[i - 1]).key; --i) {
+                std::swap(ranks[i], ranks[i - 1]);
+            }
+        }
+        return ranks;
+    }
+    [[nodiscard]] std::shared_ptr<ThreadTeam> make_child(std::vector<int> ranks) const {
+        for (int& rank : ranks) rank = team_->member(rank);
+        return ThreadTeam::make(team_->family(), std::move(ranks));
+    }
     /// One step: pull after phase 1, settle after phase 2. True when there is nothing left to do.
     bool advance(bool may_block) {
         bool over = false;

@@ -40,14 +40,7 @@ inline void relax() noexcept {
 #endif
 }
 
-/// Somebody to wake when something happens to the family.
-class Sleeper {
-public:
-    virtual void wake() noexcept = 0;
-
-protected:
-    ~Sleeper() = default;
-};
+class ThreadTeam;
 
 class ThreadFamily {
 public:
@@ -84,32 +77,27 @@ public:
         returned_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
         sound_alarm();
     }
-    void add(std::weak_ptr<Sleeper> sleeper) {
+    void add(std::weak_ptr<ThreadTeam> team) {
         std::lock_guard const lock(mutex_);
         // Teams come and go; the list only needs the living.
-        for (auto& known : sleepers_) {
+        for (auto& known : teams_) {
             if (known.expired()) {
-                known = std::move(sleeper);
+                known = std::move(team);
                 return;
             }
         }
-        sleepers_.push_back(std::move(sleeper));
+        teams_.push_back(std::move(team));
     }
 
 private:
-    void sound_alarm() noexcept {
-        alarms_.fetch_add(1, std::memory_order_seq_cst);
-        std::lock_guard const lock(mutex_);
-        for (auto const& known : sleepers_) {
-            if (auto const sleeper = known.lock()) sleeper->wake();
-        }
-    }
+    /// Wakes those who wait.
+    void sound_alarm() noexcept;
 
     ThreadOptions options_;
     std::vector<std::atomic<bool>> returned_;
     int spins_;
     std::mutex mutex_;
-    std::vector<std::weak_ptr<Sleeper>> sleepers_;
+    std::vector<std::weak_ptr<ThreadTeam>> teams_;
     FailureRecord failure_;
     alignas(no_false_sharing) std::atomic<unsigned> alarms_{0};
     std::atomic<bool> poisoned_{false};
@@ -121,8 +109,6 @@ enum class ThreadCall : std::uint8_t { none, exchange, agree, split, device_exch
     constexpr std::string_view names[] = {"nothing", "exchange", "agree", "split", "exchange among devices"};
     return names[static_cast<int>(call)];
 }
-
-class ThreadTeam;
 
 /// What a rank says as it arrives in a call: all that others read of it where they agree.
 struct ThreadWord {
@@ -155,7 +141,7 @@ struct alignas(no_false_sharing) ThreadSeat {
     Index send_bytes = 0;
 };
 
-class ThreadTeam final : public Sleeper {
+class ThreadTeam {
 public:
     /// `members[r]` is the family's number of this team's rank r.
     ThreadTeam(std::shared_ptr<ThreadFamily> family, std::vector<int> members)
@@ -176,7 +162,7 @@ public:
     [[nodiscard]] ThreadSeat& seat(int rank) noexcept { return seats_[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] std::shared_ptr<ThreadFamily> const& family() const noexcept { return family_; }
 
-    void wake() noexcept override {
+    void wake() noexcept {
         { std::lock_guard const lock(mutex_); }  // whoever was about to sleep now sleeps, or has seen the change
         wake_.notify_all();
     }
@@ -352,5 +338,13 @@ private:
     std::mutex mutex_;
     std::condition_variable wake_;
 };
+
+inline void ThreadFamily::sound_alarm() noexcept {
+    alarms_.fetch_add(1, std::memory_order_seq_cst);
+    std::lock_guard const lock(mutex_);
+    for (auto const& known : teams_) {
+        if (auto const team = known.lock()) team->wake();
+    }
+}
 
 }  // namespace reshard::inline v0::detail

@@ -36,13 +36,9 @@ public:
         batches_left_ = batches;
         return true;
     }
-    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box, cudaStream_t) {
+    void add(Send const& from, Receive const& to, cudaStream_t) {
         CHECK(copies_left_-- > 0);
-        list_.push_back({{0, from, from_box, {}}, {0, to, to_box, {}}});
-    }
-    void add(Send const& from, Receive const& to) {
-        CHECK(copies_left_-- > 0);
-        ++converted;
+        if (!from.conversion.is_plain() || !to.conversion.is_plain()) ++converted;
         list_.push_back({from, to});
     }
     static void check_alignment(std::byte const* base, StridedBox const& box) {

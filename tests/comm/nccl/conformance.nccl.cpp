@@ -31,9 +31,9 @@ public:
         batches_left_ = batches;
         return true;
     }
-    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box, cudaStream_t) {
+    void add(Send const& from, Receive const& to, cudaStream_t) {
         CHECK(copies_left_-- > 0);
-        list_.push_back({from, from_box, to, to_box});
+        list_.push_back({from, to});
     }
     void flush(cudaStream_t stream) {
         if (list_.empty()) return;
@@ -43,7 +43,7 @@ public:
                   stream,
                   [](void* data) {
                       std::unique_ptr<std::vector<Copy>> const owned(static_cast<std::vector<Copy>*>(data));
-                      for (Copy const& each : *owned) copy(each.from, each.from_box, each.to, each.to_box);
+                      for (Copy const& each : *owned) copy(each.from.base, each.from.box, each.to.base, each.to.box);
                   },
                   batch) == cudaSuccess);
     }
@@ -51,10 +51,8 @@ public:
 
 private:
     struct Copy {
-        std::byte const* from;
-        StridedBox from_box;
-        std::byte* to;
-        StridedBox to_box;
+        Send from;
+        Receive to;
     };
     std::vector<Copy> list_;
     Index copies_left_ = 0;

@@ -53,13 +53,11 @@ private:
 };
 
 /// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; where `converts` is
-/// true it also has
+/// true, add() takes values that change on the way between memory that the device reaches, and there is also
 ///
 ///     static void check_alignment(std::byte const* base, StridedBox const& box);  // throws BufferError
-///     void add(Send const& from, Receive const& to);
 ///
-/// for values that change on the way between memory that the device reaches, counted and flushed like copies. Else the
-/// host converts.
+/// Else the host converts.
 class StridedCopies {
 public:
     using Memory = CopiedMemory;
@@ -82,11 +80,9 @@ public:
 
     /// Makes room for an exchange: so many copies in all, in so many batches. False where there is none.
     [[nodiscard]] bool reserve(Index /*copies*/, Index /*batches*/) noexcept { return true; }
-    /// Element k of `from_box` becomes element k of `to_box`, at flush() at the latest. Boxes of a batch are
-    /// independent of each other.
-    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
-             cudaStream_t stream) {
-        copy_on_stream(from, from_box, to, to_box, stream);
+    /// `from` becomes `to`, at flush() at the latest. Boxes of a batch are independent of each other.
+    void add(Send const& from, Receive const& to, cudaStream_t stream) {
+        copy_on_stream(from.base, from.box, to.base, to.box, stream);
     }
     /// Ends a batch.
     void flush(cudaStream_t) noexcept {}

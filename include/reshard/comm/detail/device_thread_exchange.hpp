@@ -261,17 +261,11 @@ private:
         Send const& send = move.send;
         Receive const& receive = move.receive;
         switch (move.route) {
-            case Route::copied: return copied(send, receive);
+            case Route::copied: return copies_.add(send, receive, window_->stream);
             case Route::direct: return copy_on_stream(send.base, send.box, receive.base, receive.box, window_->stream);
             case Route::by_host: return jobs_.add(send, receive, window_->stream);
             case Route::windowed: return windowed(move);
         }
-    }
-    void copied(Send const& send, Receive const& receive) {
-        if constexpr (Copies::converts) {
-            if (!send.conversion.is_plain() || !receive.conversion.is_plain()) return copies_.add(send, receive);
-        }
-        copies_.add(send.base, send.box, receive.base, receive.box, window_->stream);
     }
     /// What lies on a device passes through the window, where the host finds it, or leaves it. The stream keeps pieces
     /// apart.
@@ -279,7 +273,7 @@ private:
     void through(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
                  bool reaches) {
         if (!reaches) return copy_on_stream(from, from_box, to, to_box, window_->stream);
-        copies_.add(from, from_box, to, to_box, window_->stream);
+        copies_.add({0, from, from_box}, {0, to, to_box}, window_->stream);
         copies_.flush(window_->stream);
     }
 

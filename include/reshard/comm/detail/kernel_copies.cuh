@@ -77,11 +77,7 @@ public:
         casts_.reserve(copies);
         return listed_.grow(bytes) && near_.grow(bytes);
     }
-    void add(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box, cudaStream_t) {
-        copies_.add(copy_box(from, from_box, to, to_box));
-    }
-    /// The same for values that change.
-    void add(Send const& from, Receive const& to) {
+    void add(Send const& from, Receive const& to, cudaStream_t) {
         with_delivery(
             from, to, [&](CopyBox const& box) { copies_.add(box); }, [&](CastBox const& box) { casts_.add(box); });
     }

@@ -237,25 +237,22 @@ private:
         std::byte* const to = near_.data() + place;
         StridedBox const wire = dense_box(piece.box, send.wire_element_bytes());
         place += staging_slot(wire.payload_bytes());
-        if (send.conversion.is_plain()) {
-            copies_.add(from, piece.box, to, wire, team_->stream());
-        } else {
-            change({0, from, piece.box, send.conversion}, {0, to, wire, on_wire(send.conversion)});
-        }
+        bring({0, from, piece.box, send.conversion}, {0, to, wire, on_wire(send.conversion)});
         return to;
     }
     void unpack(Arrival const& arrival) {
         Receive const& receive = *arrival.receive;
         std::byte* const to = receive.base + arrival.piece.offset;
         StridedBox const wire = dense_box(arrival.piece.box, receive.wire_element_bytes());
-        if (receive.conversion.is_plain()) {
-            copies_.add(arrival.staged, wire, to, arrival.piece.box, team_->stream());
-        } else {
-            change({0, arrival.staged, wire, on_wire(receive.conversion)},
-                   {0, to, arrival.piece.box, receive.conversion});
-        }
+        bring({0, arrival.staged, wire, on_wire(receive.conversion)}, {0, to, arrival.piece.box, receive.conversion});
     }
-    void change(Send const& from, Receive const& to);
+    [[nodiscard]] static bool by_copies(Conversion const& from, Conversion const& to) noexcept {
+        return Copies::converts || (from.is_plain() && to.is_plain());
+    }
+    void bring(Send const& from, Receive const& to) {
+        if (by_copies(from.conversion, to.conversion)) return copies_.add(from, to, team_->stream());
+        change_on_host(from, to);
+    }
     /// Values change on the host: without a kernel nothing else can. They come and go in the order of the stream.
     void change_on_host(Send const& from, Receive const& to) {
         Send const raw{0, host_.data(), dense_box(from.box, from.box.element_bytes), from.conversion};

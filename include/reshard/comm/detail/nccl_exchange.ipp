@@ -54,34 +54,21 @@ void NcclExchange<Copies>::compare() {
 }
 
 template <class Copies>
-void NcclExchange<Copies>::change(Send const& from, Receive const& to) {
-    if constexpr (Copies::converts) {
-        copies_.add(from, to);
-    } else {
-        change_on_host(from, to);
-    }
-}
-
-template <class Copies>
 void NcclExchange<Copies>::move_to_self() {
     for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
         Send const& send = lanes_.out.own[k];
         Receive const& receive = lanes_.in.own[k];
         moving_.bytes_local += send.payload_bytes();
-        if (send.conversion.is_plain() && receive.conversion.is_plain()) {
-            copies_.add(send.base, send.box, receive.base, receive.box, team_->stream());
-            continue;
-        }
-        if constexpr (Copies::converts) {
-            copies_.add(send, receive);
+        if (by_copies(send.conversion, receive.conversion)) {
+            copies_.add(send, receive, team_->stream());
             continue;
         }
         PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
         for (Index n = 0; n < rule.pieces; ++n) {
             BoxPiece const from = piece_of(send.box, rule, n);
             BoxPiece const to = piece_of(receive.box, rule, n);
-            change({0, send.base + from.offset, from.box, send.conversion},
-                   {0, receive.base + to.offset, to.box, receive.conversion});
+            change_on_host({0, send.base + from.offset, from.box, send.conversion},
+                           {0, receive.base + to.offset, to.box, receive.conversion});
         }
     }
     copies_.flush(team_->stream());
@@ -108,7 +95,7 @@ void NcclExchange<Copies>::make_room() {
     for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
         Send const& send = lanes_.out.own[k];
         Receive const& receive = lanes_.in.own[k];
-        if (Copies::converts || (send.conversion.is_plain() && receive.conversion.is_plain())) {
+        if (by_copies(send.conversion, receive.conversion)) {
             ++copies;
             continue;
         }

@@ -165,7 +165,8 @@ private:
             Send const mine{send.peer, send.base + piece.offset, piece.box, send.conversion};
             if (!is_staged(send)) return now_sent_.push_back(mine);
             Piece const wire = staged(mine, room_for);
-            copies_.add(mine.base, mine.box, const_cast<std::byte*>(wire.from.base), wire.from.box, options_.stream);
+            copies_.add({0, mine.base, mine.box}, {0, const_cast<std::byte*>(wire.from.base), wire.from.box},
+                        options_.stream);
             if (!mine.conversion.is_plain()) converting_.push_back(wire);
             now_sent_.push_back({send.peer, wire.to.base, wire.to.box, wire.to.conversion});
         });
@@ -207,7 +208,7 @@ private:
                 deliver(Send{0, at - staging_slot(wire.payload_bytes()), wire, on_wire(to.conversion)},
                         Receive{0, at, piece.from.box, to.conversion});
             }
-            copies_.add(at, piece.from.box, to.base, to.box, options_.stream);
+            copies_.add({0, at, piece.from.box}, {0, to.base, to.box}, options_.stream);
         }
         copies_.flush(options_.stream);
         if (--rounds_ > 0) return pack();

@@ -94,7 +94,7 @@ void StagedOnHostExchange<C, Copies>::counted() {
     for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
         Send const& send = lanes_.out.own[k];
         Receive const& receive = lanes_.in.own[k];
-        copies_.add(send.base, send.box, receive.base, receive.box, options_.stream);
+        copies_.add(send, receive, options_.stream);
         moving_.bytes_local += send.payload_bytes();
     }
     pack();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/memory/copy_on_stream.hpp: against memory/copy.hpp, which is tested against loops.
+// copy_on_stream() of include/reshard/comm/detail/device_copies.hpp: against memory/copy.hpp, which is tested against
+// loops.
 #include "support/fake_cuda_runtime.hpp"
 
+#include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/device_staging.hpp>
 #include <reshard/memory/copy.hpp>
-#include <reshard/memory/copy_on_stream.hpp>
 
 #include <doctest/doctest.h>
 
@@ -36,7 +37,7 @@ std::int64_t copies_of(StridedBox const& from, StridedBox const& to) {
     fake::Stream stream;
     std::vector<std::byte> memory(1 << 17);
     fake::reset();
-    copy_on_stream(memory.data() + (1 << 14), from, memory.data() + (1 << 16), to, stream);
+    detail::copy_on_stream(memory.data() + (1 << 14), from, memory.data() + (1 << 16), to, stream);
     drain(stream);
     return fake::counts().copies;
 }
@@ -95,7 +96,7 @@ TEST_SUITE("comm/device") {
             std::vector<std::byte> got(static_cast<std::size_t>(to_span), std::byte{0xee});
             std::vector<std::byte> expected = got;
             copy(source.data() + from_first, from, expected.data() + to_first, to);
-            copy_on_stream(source.data() + from_first, from, got.data() + to_first, to, stream);
+            detail::copy_on_stream(source.data() + from_first, from, got.data() + to_first, to, stream);
             drain(stream);
             CHECK(got == expected);
         }

@@ -2,32 +2,16 @@
 // How memory/host_memory.hpp is done.
 #pragma once
 
+#include <reshard/core/tensor.hpp>
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/copy.hpp>
 #include <reshard/memory/device_memory.hpp>
 #include <reshard/memory/fold.hpp>
 #include <reshard/memory/host_memory.hpp>
 
-#include <new>      // operator new
-#include <utility>  // exchange
-
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// Memory that nobody has zeroed: what is folded is written first.
-class HostScratch {
-public:
-    explicit HostScratch(Index bytes)
-        : data_(static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes)))) {}
-    HostScratch(HostScratch&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
-    HostScratch& operator=(HostScratch&&) = delete;
-    ~HostScratch() { ::operator delete(data_); }
-    [[nodiscard]] std::byte* data() const noexcept { return data_; }
-
-private:
-    std::byte* data_;
-};
 
 class HostCopies : public MemoryPolicy {
 public:
@@ -38,7 +22,9 @@ public:
                                         "the host first, or pass a communicator for devices, or without one a "
                                         "DeviceMemory."));
     }
-    [[nodiscard]] Workspace allocate(Index bytes) const override { return Workspace(HostScratch(bytes)); }
+    [[nodiscard]] Workspace allocate(Index bytes) const override {
+        return Workspace(Tensor<std::byte>(DynamicShape{Indices{bytes}}));
+    }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         for (std::size_t k = 0; k < sends.size(); ++k) reshard::deliver(sends[k], receives[k]);
     }

@@ -15,14 +15,15 @@ inline constexpr Index transpose_tile = 64;
 
 /// A nest whose innermost two loops are taken together, in tiles.
 struct TiledNest {
-    LoopNest nest;
+    LoopNest const& nest;
     LoopPair pair;
     Index tile;  ///< of the inner loop; a few lines in a row per row of a tile are what prefetchers notice
     Index rows;  ///< of the outer one, at a time
 
-    explicit TiledNest(LoopNest const& whole) noexcept
+    /// Takes them out of `whole`, which is kept.
+    explicit TiledNest(LoopNest& whole) noexcept
         : nest(whole),
-          pair(take_pair(nest)),
+          pair(take_pair(whole)),
           tile(pair.transposes ? transpose_tile : pair.inner.extent),
           rows(pair.transposes ? transpose_tile : pair.outer.extent) {}
 };
@@ -93,6 +94,8 @@ RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std:
         });
         return detail::stream_fence();
     }
+    bool const is_unit = run <= 64 && (run & (run - 1)) == 0;
+    if (!is_unit) return detail::copy_runs(nest, from, to, run);
     detail::TiledNest const tiled(nest);
     switch (run) {
         case 1: return detail::copy_units<1>(tiled, from, to);
@@ -101,8 +104,7 @@ RESHARD_INLINE void copy(std::byte const* from, StridedBox const& from_box, std:
         case 8: return detail::copy_units<8>(tiled, from, to);
         case 16: return detail::copy_units<16>(tiled, from, to);
         case 32: return detail::copy_units<32>(tiled, from, to);
-        case 64: return detail::copy_units<64>(tiled, from, to);
-        default: return detail::copy_runs(nest, from, to, run);
+        default: return detail::copy_units<64>(tiled, from, to);
     }
 }
 

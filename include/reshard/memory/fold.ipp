@@ -21,7 +21,9 @@ namespace detail {
 
 /// How far apart things are while a run of elements is folded, in bytes.
 struct FoldRun {
-    LoopDim inner;          ///< from one element to the next, of a slot and of the destination
+    Index extent = 1;       ///< elements
+    Index from = 0;         ///< between elements of a slot
+    Index to = 0;           ///< between elements of the destination
     Index slot_stride = 0;  ///< between addends of one element
     Index slots = 1;
     Index divisor = 1;
@@ -32,8 +34,8 @@ using FoldKernel = void (*)(FoldRun const&, std::byte const*, std::byte*) noexce
 template <class T, Reduce Op, bool Dense>
 [[gnu::always_inline]] inline void fold_block(FoldRun const& run, Index n, std::byte const* source,
                                               std::byte* destination, Accumulator<T>* sums) noexcept {
-    Index const from_step = Dense ? Index{sizeof(T)} : run.inner.from;
-    Index const to_step = Dense ? Index{sizeof(T)} : run.inner.to;
+    Index const from_step = Dense ? Index{sizeof(T)} : run.from;
+    Index const to_step = Dense ? Index{sizeof(T)} : run.to;
     for (Index i = 0; i < n; ++i) sums[i] = load_element<T>(source + i * from_step);
     for (Index k = 1; k < run.slots; ++k) {
         source += run.slot_stride;
@@ -52,14 +54,14 @@ template <class T, Reduce Op, bool Dense>
 template <class T, Reduce Op, bool Dense>
 [[gnu::always_inline]] inline void fold_blocks(FoldRun const& run, std::byte const* from, std::byte* to) noexcept {
     constexpr Index block = 64;
-    Index const from_step = Dense ? Index{sizeof(T)} : run.inner.from;
-    Index const to_step = Dense ? Index{sizeof(T)} : run.inner.to;
+    Index const from_step = Dense ? Index{sizeof(T)} : run.from;
+    Index const to_step = Dense ? Index{sizeof(T)} : run.to;
     Accumulator<T> sums[block];
     Index start = 0;
-    for (; start + block <= run.inner.extent; start += block) {
+    for (; start + block <= run.extent; start += block) {
         fold_block<T, Op, Dense>(run, block, from + start * from_step, to + start * to_step, sums);
     }
-    fold_block<T, Op, Dense>(run, run.inner.extent - start, from + start * from_step, to + start * to_step, sums);
+    fold_block<T, Op, Dense>(run, run.extent - start, from + start * from_step, to + start * to_step, sums);
 }
 
 #if defined(RESHARD_FOLDS_WIDE)
@@ -77,7 +79,7 @@ template <class T>
     using Floats [[gnu::vector_size(lanes * sizeof(float))]] = float;
     auto const divisor = static_cast<float>(run.divisor);
     Index i = 0;
-    for (; i + lanes <= run.inner.extent; i += lanes) {
+    for (; i + lanes <= run.extent; i += lanes) {
         std::byte const* source = from + i * size;
         Floats sums{};
         for (Index k = 0; k < run.slots; ++k, source += run.slot_stride) {
@@ -91,7 +93,7 @@ template <class T>
         std::memcpy(to + i * size, &rounded, sizeof rounded);
     }
     FoldRun rest = run;
-    rest.inner.extent -= i;
+    rest.extent -= i;
     fold_blocks<Float16, Reduce::sum, true>(rest, from + i * size, to + i * size);
 }
 
@@ -153,12 +155,9 @@ RESHARD_INLINE void fold(Reduce op, DType dtype, std::byte const* sources, Index
     }
     detail::LoopNest nest = detail::loop_nest(slot_box, destination_box);
     if (nest.empty || count < 1) return;
-    detail::FoldRun run;
-    run.slot_stride = slot_stride_bytes;
-    run.slots = count;
-    run.divisor = divisor;
-    run.inner = detail::take_inner(nest);
-    bool const dense = run.inner.from == bytes(dtype) && run.inner.to == bytes(dtype);
+    detail::LoopDim const inner = detail::take_inner(nest);
+    detail::FoldRun const run{inner.extent, inner.from, inner.to, slot_stride_bytes, count, divisor};
+    bool const dense = run.from == bytes(dtype) && run.to == bytes(dtype);
     detail::FoldKernel kernel = nullptr;
     detail::with_number(dtype, [&]<class T>() {
         kernel = dense ? detail::fold_kernel<T, true>(op) : detail::fold_kernel<T, false>(op);

@@ -7,6 +7,7 @@
 #include <reshard/mch/checkpoint_save.hpp>
 #include <reshard/mch/detail/checkpoint_rows.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
+#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/scan.hpp>
 
 namespace reshard::inline v0 {
@@ -136,13 +137,7 @@ private:
         shards_.push_back(host_shard_of(one.table, one.state, rank));
         MchShard const& shard = shards_.back();
         for (MchRows const& rows : one.rows) check_rows(one.table, rank, rows);
-        DynamicMesh const& mesh = one.table.slots.mesh();
-        if (mesh.last_rank() >= comm_.size()) {
-            refuse_table(
-                ErrorCode::mesh, one.table,
-                concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
-                       comm_.size(), " ranks. Fix: use a mesh of ranks that exist."));
-        }
+        check_ranks(one.table, comm_.size());
         if (never_loaded(shard.ids, shard.slots, shard.entries)) {
             refuse_table(ErrorCode::mismatch, one.table,
                          concat("on rank ", rank, ": the state was ", name(MchFault::never_loaded),

@@ -4,6 +4,8 @@
 
 #include <reshard/mch/reach.hpp>
 
+#include <algorithm>  // all_of, binary_search
+
 namespace reshard::inline v0 {
 
 RESHARD_INLINE Reach detail::reach_of(MchTable const& table, MchShard const& shard, Router const& router,
@@ -31,12 +33,9 @@ RESHARD_INLINE bool position_ok(MchTable const& saved, MchTable const& current) 
     check_table(current);
     check_same_content(saved, current);
     std::vector<Index> const has = saved.offsets();
-    std::size_t at = 0;  // both ascend
-    for (Index offset : current.offsets()) {
-        while (at < has.size() && has[at] < offset) ++at;
-        if (at == has.size() || has[at] != offset) return false;
-    }
-    return true;
+    std::vector<Index> const wanted = current.offsets();
+    return std::all_of(wanted.begin(), wanted.end(),
+                       [&](Index offset) { return std::binary_search(has.begin(), has.end(), offset); });
 }
 
 RESHARD_INLINE bool reach_ok(MchTable const& table, MchState const& state, Index rank) {

@@ -4,10 +4,11 @@
 
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
+#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/scan.hpp>
 #include <reshard/mch/validate.hpp>
 
-#include <algorithm>  // fill, sort
+#include <algorithm>  // sort
 #include <tuple>      // tie
 
 namespace reshard::inline v0 {
@@ -32,34 +33,21 @@ struct MchClaim {
     }
 };
 
-/// One rank's report as numbers of a fixed count, so that all ranks know what to receive.
-inline constexpr Index mch_report_words = mch_fault_count * (2 + 4 * MchReport::listed);
+/// One rank's report in as many bytes on every rank, so that all know what to receive.
+struct MchReportBlock {
+    Index totals[mch_fault_count]{};
+    Index count = 0;
+    MchViolation listed[mch_fault_count * MchReport::listed]{};
 
-inline void write_report(MchReport const& report, Index* words) noexcept {
-    std::fill(words, words + mch_report_words, Index{0});
-    for (int i = 0; i < mch_fault_count; ++i) {
-        words[i * (2 + 4 * MchReport::listed)] = report.total(static_cast<MchFault>(i));
+    void write(MchReport const& report) noexcept {
+        for (int i = 0; i < mch_fault_count; ++i) totals[i] = report.total(static_cast<MchFault>(i));
+        for (MchViolation const& violation : report.violations()) listed[count++] = violation;
     }
-    for (MchViolation const& violation : report.violations()) {
-        Index* const kind = words + static_cast<int>(violation.fault) * (2 + 4 * MchReport::listed);
-        Index* const entry = kind + 2 + 4 * kind[1]++;
-        entry[0] = violation.position;
-        entry[1] = violation.value;
-        entry[2] = violation.other;
-        entry[3] = violation.rank;
+    void add_to(MchReport& report) const {
+        for (int i = 0; i < mch_fault_count; ++i) report.add_total(static_cast<MchFault>(i), totals[i]);
+        for (Index k = 0; k < count; ++k) report.add_listed(listed[k]);
     }
-}
-inline void read_report(Index const* words, MchReport& report) {
-    for (int i = 0; i < mch_fault_count; ++i) {
-        auto const fault = static_cast<MchFault>(i);
-        Index const* const kind = words + i * (2 + 4 * MchReport::listed);
-        report.add_total(fault, kind[0]);
-        for (Index k = 0; k < kind[1]; ++k) {
-            Index const* const entry = kind + 2 + 4 * k;
-            report.add_listed({fault, entry[3], entry[0], entry[1], entry[2]});
-        }
-    }
-}
+};
 
 template <class T>
 [[nodiscard]] std::span<std::byte> bytes_of(std::vector<T>& list) noexcept {
@@ -90,15 +78,9 @@ private:
         std::uint64_t terms = 0;
         Verdict verdict = verdict_of([&] {
             check_table(table_);
-            DynamicMesh const& mesh = table_.slots.mesh();
-            if (mesh.last_rank() >= comm_.size()) {
-                refuse_table(
-                    ErrorCode::mesh, table_,
-                    concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ",
-                           comm_.size(), " ranks. Fix: use a mesh of ranks that exist."));
-            }
+            check_ranks(table_, comm_.size());
             strays_.resize(static_cast<std::size_t>(table_.parts()));
-            if (mesh.contains(comm_.rank())) {
+            if (table_.slots.mesh().contains(comm_.rank())) {
                 shard_ = host_shard_of(table_, state_, comm_.rank());
                 report_ = MchScan(table_, shard_, comm_.rank()).run(&strays_);
                 header_.has_iteration = shard_.iteration != nullptr ? 1 : 0;
@@ -135,8 +117,8 @@ private:
         std::size_t const ranks = arriving_.size();
         std::vector<std::vector<MchStray>> received;
         std::vector<MchClaim> claims;
-        std::vector<Index> words;
-        std::vector<Index> all_words;
+        MchReportBlock mine;
+        std::vector<MchReportBlock> all;
         agree_on_errors(comm_, [&] {
             Index total = 0;
             received.resize(ranks);
@@ -145,11 +127,13 @@ private:
                 total += arriving_[r];
             }
             claims.reserve(static_cast<std::size_t>(total + (total != 0 ? shard_.entries : 0)));
-            words.resize(static_cast<std::size_t>(mch_report_words));
-            all_words.resize(ranks * words.size());
+            all.resize(ranks);
             report_.reserve(static_cast<std::size_t>(MchReport::listed));
             result_.reserve(ranks * static_cast<std::size_t>(mch_fault_count * MchReport::listed));
-            list_strays(received);
+            for (std::size_t part = 0; part < strays_.size(); ++part) {
+                lists_.send(static_cast<int>(rank_of(part)), std::span(strays_[part]));
+            }
+            for (std::size_t r = 0; r < ranks; ++r) lists_.receive(static_cast<int>(r), std::span(received[r]));
         });
         lists_.deliver(comm_);
         for (std::size_t r = 0; r < ranks; ++r) {
@@ -158,24 +142,9 @@ private:
             }
         }
         find_shared(claims);
-        write_report(report_, words.data());
-        all_gather(comm_, std::as_bytes(std::span(std::as_const(words))), bytes_of(all_words), lists_);
-        for (std::size_t r = 0; r < ranks; ++r) read_report(all_words.data() + r * words.size(), result_);
-    }
-
-    void list_strays(std::vector<std::vector<MchStray>>& received) {
-        auto const box = [](std::size_t count) { return byte_box(static_cast<Index>(count * sizeof(MchStray))); };
-        std::vector<std::vector<MchStray> const*> by_rank(received.size(), nullptr);
-        for (std::size_t part = 0; part < strays_.size(); ++part) by_rank[rank_of(part)] = &strays_[part];
-        for (std::size_t r = 0; r < received.size(); ++r) {
-            auto const peer = static_cast<int>(r);
-            if (by_rank[r] != nullptr && !by_rank[r]->empty()) {
-                lists_.sends.push_back({peer, std::as_bytes(std::span(*by_rank[r])).data(), box(by_rank[r]->size())});
-            }
-            if (!received[r].empty()) {
-                lists_.receives.push_back({peer, bytes_of(received[r]).data(), box(received[r].size())});
-            }
-        }
+        mine.write(report_);
+        all_gather(comm_, std::as_bytes(std::span(&mine, 1)), bytes_of(all), lists_);
+        for (MchReportBlock const& one : all) one.add_to(result_);
     }
 
     /// `claims` are of other ranks, all of ids that this one looks up.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/arrival.hpp
 /// \brief  What ranks tell each other before entries move, and the blocks of entries that then come to a shard.
-/// \depends mch/packed, mch/detail/refusals.
+/// \depends mch/packed, mch/detail/{refusals,score}.
 #pragma once
 
 #include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/packed.hpp>
 
 #include <cstddef>  // byte
@@ -48,11 +49,12 @@ public:
 
 protected:
     /// \pre `table` outlives this.
-    MchExpected(MchTable const& table, MchShard const& shard) : table_(&table), shard_(shard) {
+    MchExpected(MchTable const& table, MchShard const& shard) : table_(&table), scored_(table), shard_(shard) {
         for (MchColumn const& column : table.metadata) widths_.push_back(column.bytes);
     }
 
     MchTable const* table_;
+    MchScored scored_;
     MchShard shard_;
     std::vector<Index> widths_{8, 8};  ///< of ids, slots and metadata
     std::vector<MchBlock> blocks_;

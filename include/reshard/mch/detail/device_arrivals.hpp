@@ -25,14 +25,7 @@ class MchDeviceArrivals : public MchExpected {
 
 public:
     /// \pre `table` outlives this.
-    MchDeviceArrivals(MchTable const& table, MchShard const& shard) : MchExpected(table, shard) {
-        for (std::size_t c = 0; c < table.metadata.size(); ++c) {
-            MchColumn const& column = table.metadata[c];
-            if (column.bytes != 8) continue;
-            if (column.name == mch_counts) counts_ = static_cast<int>(c) + 2;
-            if (column.name == mch_last_access) access_ = static_cast<int>(c) + 2;
-        }
-    }
+    MchDeviceArrivals(MchTable const& table, MchShard const& shard) : MchExpected(table, shard) {}
 
     /// Throws OutOfMemory, and ShapeError for more entries than 32 bits count.
     void allocate(Work& work) {
@@ -49,7 +42,7 @@ public:
         }
         memory_ = List<std::byte>(work, total_);
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            sources[b].block = blocks_[b].own != nullptr ? blocks_[b].own : memory(blocks_[b]);
+            sources[b].block = begin_of(blocks_[b]);
         }
         sources_ = List<MchSource>(work, std::span<MchSource const>(sources));
         received_.sources = sources_.data();
@@ -73,8 +66,8 @@ public:
         descents_ = List<std::uint32_t>(work, most_descents);
         reset(work);
         if (entries_ != 0) {
-            MchInspect const inspect{received_,   counts_,          access_,       iteration_,
-                                     ids_.data(), descents_.data(), most_descents, found_.data()};
+            MchInspect const inspect{received_,   scored_.counts,   scored_.access, iteration_,
+                                     ids_.data(), descents_.data(), most_descents,  found_.data()};
             work.template tiles<MchInspectState, NoShared>("inspect", inspect.tiles(), inspect);
         }
         checks_slots_ = !may_move && entries_ >= shard_.entries;  // what is evicted would not be looked at
@@ -84,8 +77,8 @@ public:
     /// Decides how ids are put in order.
     void choose_order(Work& work, ReceiveOrder how, Fetches<Work>& asked) {
         see(asked);
-        if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", access_);
-        if (seen_.negative != none) refuse_entry(work, seen_.negative, "has count", counts_);
+        if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", scored_.access);
+        if (seen_.negative != none) refuse_entry(work, seen_.negative, "has count", scored_.counts);
         bits_ = sort_bits(seen_.ids_or, seen_.ids_and);
         descents_.shorten(static_cast<Index>(seen_.descents));
         runs_ = descents_.size() + static_cast<Index>(blocks_.size());
@@ -122,7 +115,7 @@ public:
         }
         largest_count_ = static_cast<Index>(seen_.largest_count);
         change.numbers.unpinned = static_cast<Index>(seen_.pinned);
-        if (checks_slots_ && seen_.faulty_slots != 0) refuse_slots(work);
+        if (checks_slots_ && seen_.faulty_slots != 0) check_slots(work);
         kept_ = entries_;
         evict(work, change.evicted);
         if (shard_.entries != 0) mark_slots(work, asked);
@@ -157,7 +150,6 @@ private:
         seen_ = {};
         work.upload(found_.data(), &seen_, static_cast<Index>(sizeof(seen_)));
     }
-    void look(Work& work) { work.download(&seen_, found_.data(), static_cast<Index>(sizeof(seen_))); }
     /// The same for all tables at once.
     void ask(Fetches<Work>& asked) { found_at_ = asked.add(found_.data(), sizeof(MchFindings) / 8); }
     void see(Fetches<Work> const& asked) { asked.read(found_at_, &seen_, sizeof(seen_)); }
@@ -198,10 +190,10 @@ private:
             List<std::uint32_t> ranked(work, entries_);
             bool const counts = table_->eviction == MchEviction::lfu || table_->eviction == MchEviction::distance_lfu;
             bool const access = table_->eviction == MchEviction::lru || table_->eviction == MchEviction::distance_lfu;
-            for_each_index(
-                work, "scores", entries_,
-                MchScores{received_, order_.data(), table_->eviction, table_->decay_exponent, counts ? counts_ : -1,
-                          access ? access_ : -1, iteration_, largest_count_, scores.data(), places.data()});
+            for_each_index(work, "scores", entries_,
+                           MchScores{received_, order_.data(), table_->eviction, table_->decay_exponent,
+                                     counts ? scored_.counts : -1, access ? scored_.access : -1, iteration_,
+                                     largest_count_, scores.data(), places.data()});
             work.sort(scores.data(), sorted.data(), places.data(), ranked.data(), entries_, SortBits{0, 64});
             for_each_index(work, "evict", surplus, MchEvict{ranked.data(), ids_.data(), evicted.data(), stays.data()});
         }
@@ -238,13 +230,14 @@ private:
         see(asked);
         Index const homeless = asked[homeless_at_];
         auto const on_reserved = static_cast<Index>(seen_.on_reserved);
-        if (seen_.faulty_slots != 0) find_twice(work);
-        if (on_reserved > 1) refuse_slot_twice(*table_, shard_.offset + z - 1);
-        if (!may_move && homeless != on_reserved) {  // one is not of the shard
-            reset(work);
-            find_faulty_slots(work);
-            refuse_slots(work);
+        if (seen_.faulty_slots != 0) {
+            std::vector<Index> const slots = slots_on_host(work);
+            std::vector<Index> in_order;
+            for (std::uint32_t const arrival : fetch(work, order_.data(), kept_)) in_order.push_back(slots[arrival]);
+            MchTakenSlots(shard_.range()).refuse_kept_twice(*table_, in_order);
         }
+        if (on_reserved > 1) refuse_slot_twice(*table_, shard_.offset + z - 1);
+        if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
 
         MchFreeSlots among = free_slots();
         List<std::uint32_t> free_of_word(work, among.words() + 1);
@@ -261,13 +254,6 @@ private:
         giving_ = {received_,    order_.data(), kept_,       homeless, moved_before_.data(),
                    free_.data(), nullptr,       moves.data()};
     }
-    /// Two entries hold a slot: names that of the last one that comes too late, by id.
-    [[noreturn]] void find_twice(Work& work) {
-        sort_slots(work, order_.data(), kept_, shard_.offset + shard_.entries - 1, false);
-        auto const place = static_cast<std::size_t>(seen_.last_fault);
-        auto const arrival = static_cast<Index>(fetch(work, order_.data() + place));
-        refuse_slot_twice(*table_, word(work, 1, arrival));
-    }
     /// Where slots stay: all arrive at their owner, none twice.
     void find_faulty_slots(Work& work) {
         List<std::uint32_t> taken(work, ceil_div(shard_.entries, 32));
@@ -275,24 +261,23 @@ private:
         for_each_index(work, "slots", entries_,
                        MchCheckSlots{received_, shard_.offset, shard_.entries, taken.data(), found_.data()});
     }
-    [[noreturn]] void refuse_slots(Work& work) {
-        sort_slots(work, nullptr, entries_, shard_.offset + shard_.entries, true);
-        Index const slot = word(work, 1, static_cast<Index>(seen_.first_fault));
-        if (!shard_.range().contains(slot)) refuse_foreign_slot(*table_, slot, shard_.range());
-        refuse_slot_twice(*table_, slot);
+    /// Only once something is wrong: the host says what.
+    void check_slots(Work& work) const {
+        MchTakenSlots taken(shard_.range());
+        for (Index const slot : slots_on_host(work)) taken.take_or_refuse(*table_, slot);
     }
-    /// Only once something is wrong: which entries it is does not depend on the order in which they were looked at.
-    void sort_slots(Work& work, std::uint32_t const* order, Index count, Index end, bool all) {
-        List<Index> slots(work, count);
-        List<Index> sorted(work, count);
-        List<std::uint32_t> numbers(work, count);
-        List<std::uint32_t> ranked(work, count);
-        reset(work);
-        for_each_index(work, "slots", count, MchListSlots{received_, order, slots.data(), numbers.data()});
-        work.sort(slots.data(), sorted.data(), numbers.data(), ranked.data(), count, SortBits{0, 64});
-        for_each_index(work, "slots", count,
-                       MchFindSlots{sorted.data(), ranked.data(), shard_.offset, end, all, found_.data()});
-        look(work);
+    /// Of all that came, in the order of arrival.
+    [[nodiscard]] std::vector<Index> slots_on_host(Work& work) const {
+        std::vector<Index> slots;
+        for (MchBlock const& block : blocks_) {
+            auto const* const words = reinterpret_cast<Index const*>(begin_of(block));
+            std::vector<Index> const part = fetch(work, words + block.entries, block.entries);
+            slots.insert(slots.end(), part.begin(), part.end());
+        }
+        return slots;
+    }
+    [[nodiscard]] std::byte const* begin_of(MchBlock const& block) const noexcept {
+        return block.own != nullptr ? block.own : memory(block);
     }
 
     // ---- Single entries, for messages ------------------------------------------------------------------------------
@@ -305,7 +290,7 @@ private:
     [[nodiscard]] Index word(Work& work, int column, Index arrival) const {
         Index row = 0;
         MchBlock const& block = block_of(arrival, row);
-        std::byte const* at = block.own != nullptr ? block.own : memory(block);
+        std::byte const* at = begin_of(block);
         for (int c = 0; c < column; ++c) {
             at += packed_column_bytes(block.entries, widths_[static_cast<std::size_t>(c)]);
         }
@@ -328,7 +313,7 @@ private:
             Index const width = widths_[c + 2];
             if (to == nullptr || ByteColumns::piece_of(reinterpret_cast<std::uintptr_t>(to), width) != size) continue;
             int const column = static_cast<int>(c) + 2;
-            MchWrittenColumn const one{column, table_->metadata[c].empty, column == counts_, to};
+            MchWrittenColumn const one{column, table_->metadata[c].empty, column == scored_.counts, to};
             if (width == size) {
                 together.columns.push_back(one);
                 continue;
@@ -339,8 +324,6 @@ private:
         if (together.columns.size() != 0) for_each_index(work, "columns", shard_.entries, together);
     }
 
-    int counts_ = -1;  ///< columns of 8-byte integers
-    int access_ = -1;
     Index entries_ = 0;
     Index largest_count_ = 0;
     Index kept_ = 0;

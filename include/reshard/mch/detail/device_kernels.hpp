@@ -1,50 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_kernels.hpp
 /// \brief  The kernel bodies that carry a shard to other ranks: where entries go, what came, scores, slots, columns.
-/// \depends mch/{routing,transition}, mch/detail/score, cuda/{columns,rules,work}. Compiles without CUDA.
+/// \depends mch/detail/{leaving_rule,score}, cuda/{columns,work}. Compiles without CUDA.
 ///
 /// They are the loops of mch/detail/{outgoing,incoming}.hpp, an entry a thread. Faults are counted, and the entry that
 /// the host's loops would name first is kept, so that the host can say the same of it.
 #pragma once
 
 #include <reshard/cuda/columns.hpp>
-#include <reshard/cuda/rules.hpp>
 #include <reshard/cuda/work.hpp>
+#include <reshard/mch/detail/leaving_rule.hpp>
 #include <reshard/mch/detail/score.hpp>
-#include <reshard/mch/routing.hpp>
-#include <reshard/mch/transition.hpp>
 
 namespace reshard::inline v0::detail {
 
 // ---- What leaves -------------------------------------------------------------------------------------------------
-
-/// The destination of an entry: a part, `left_out` for an id that no look-up would find and that is to be dropped,
-/// `out_of_range` for a slot that is not of the saved shard it lies in, or an id that was not looked up there.
-struct MchLeavingRule {
-    Index const* ids = nullptr;
-    Index const* slots = nullptr;
-    Index offset = 0;       ///< position of entry 0 among the saved slots
-    Index saved_slots = 0;  ///< of the saved table
-    Index empty = INT64_MAX;
-    Router router;
-    bool by_slot = false;
-    bool drop_unreachable = false;
-    Index left_out = 0;
-    bool refuse_strays = false;
-    Router saved_router;
-
-    [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {
-        Index const id = ids[entry];
-        if (id == empty) return not_sent;
-        Index const slot = slots[entry];
-        std::int32_t const part = saved_router.part_of_slot(offset + entry);
-        if (slot < 0 || slot >= saved_slots || saved_router.part_of_slot(slot) != part) return out_of_range;
-        if (refuse_strays && saved_router.part_of_id(id) != part) return out_of_range;
-        if (!by_slot) return router.part_of_id(id);
-        Index const owner = router.part_of_slot(slot);
-        return !drop_unreachable || owner == router.part_of_id(id) ? owner : left_out;
-    }
-};
 
 struct MchIsLive {
     Index const* ids;
@@ -119,8 +89,6 @@ struct MchFindings {
     unsigned long long first_repeat = ~0ULL;
     unsigned long long faulty_slots = 0;  ///< of another shard, or taken
     unsigned long long on_reserved = 0;   ///< entries on the row of misses
-    unsigned long long first_fault = ~0ULL;
-    unsigned long long last_fault = 0;
 };
 
 /// What a thread has seen.
@@ -295,6 +263,12 @@ struct MchCompact {
 
 // ---- Slots -------------------------------------------------------------------------------------------------------
 
+/// Sets one of a list of bits; whether it was set.
+template <class Block>
+[[nodiscard]] RESHARD_HOST_DEVICE inline bool set_bit(Block& block, std::uint32_t* bits, Index at) {
+    std::uint32_t const bit = std::uint32_t{1} << static_cast<unsigned>(at % 32);
+    return (block.fetch_or(bits + at / 32, bit) & bit) != 0;
+}
 /// Marks slots that are kept, and says which entries need another. `taken` has a bit per slot but the last.
 struct MchMarkSlots {
     MchReceived received;
@@ -316,10 +290,7 @@ struct MchMarkSlots {
         bool const stays = slot >= first && slot - first < slots - 1;
         moved[i] = stays ? 0 : 1;
         if (slot == first + slots - 1) block.add(&found->on_reserved, 1ULL);
-        if (!stays) return;
-        Index const at = slot - first;
-        std::uint32_t const bit = std::uint32_t{1} << static_cast<unsigned>(at % 32);
-        if ((block.fetch_or(taken + at / 32, bit) & bit) != 0) block.add(&found->faulty_slots, 1ULL);
+        if (stays && set_bit(block, taken, slot - first)) block.add(&found->faulty_slots, 1ULL);
     }
 };
 /// Where slots stay: marks those of all entries, the last slot too, and counts what is faulty.
@@ -333,42 +304,8 @@ struct MchCheckSlots {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, Index arrival) const {
         Index const slot = received.word(1, arrival);
-        bool faulty = slot < first || slot - first >= slots;
-        if (!faulty) {
-            Index const at = slot - first;
-            std::uint32_t const bit = std::uint32_t{1} << static_cast<unsigned>(at % 32);
-            faulty = (block.fetch_or(taken + at / 32, bit) & bit) != 0;
-        }
-        if (faulty) block.add(&found->faulty_slots, 1ULL);
-    }
-};
-/// Slots and the numbers of their entries, for a sort. `order` null: by arrival.
-struct MchListSlots {
-    MchReceived received;
-    std::uint32_t const* order = nullptr;
-    Index* slots = nullptr;
-    std::uint32_t* numbers = nullptr;
-    template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
-        slots[i] = received.word(1, order != nullptr ? static_cast<Index>(order[i]) : i);
-        numbers[i] = static_cast<std::uint32_t>(i);
-    }
-};
-/// The first and the last entry whose slot an earlier one has; with `all`, or whose slot is not within [first, end).
-/// Otherwise slots outside are not looked at.
-struct MchFindSlots {
-    Index const* sorted = nullptr;
-    std::uint32_t const* numbers = nullptr;  ///< equal slots by ascending number
-    Index first = 0;
-    Index end = 0;
-    bool all = false;
-    MchFindings* found = nullptr;
-    template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block& block, Index i) const {
-        bool const inside = sorted[i] >= first && sorted[i] < end;
-        if (inside ? i == 0 || sorted[i] != sorted[i - 1] : !all) return;
-        block.lower(&found->first_fault, static_cast<unsigned long long>(numbers[i]));
-        block.higher(&found->last_fault, static_cast<unsigned long long>(numbers[i]));
+        bool const outside = slot < first || slot - first >= slots;
+        if (outside || set_bit(block, taken, slot - first)) block.add(&found->faulty_slots, 1ULL);
     }
 };
 

@@ -35,11 +35,8 @@ struct MchListWanted {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, Index i) const {
         wanted[i] = moves[i].from;
-        Index const at = moves[i].to - first;
-        std::uint32_t const bit = std::uint32_t{1} << static_cast<unsigned>(at % 32);
-        if ((block.fetch_or(taken + at / 32, bit) & bit) != 0) {
-            block.lower(twice, static_cast<unsigned long long>(moves[i].to));
-        }
+        Index const to = moves[i].to;
+        if (set_bit(block, taken, to - first)) block.lower(twice, static_cast<unsigned long long>(to));
     }
 };
 /// Rows of one view to records, or back, in pieces of T.

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{merge,slot_bitmap,transition}, mch/detail/{arrival,score,succession}, memory/scratch.
+/// \depends mch/merge, mch/detail/{arrival,succession}, memory/scratch.
 #pragma once
 
+#include <reshard/core/detail/access.hpp>
 #include <reshard/mch/detail/arrival.hpp>
-#include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/detail/succession.hpp>
 #include <reshard/mch/merge.hpp>
-#include <reshard/mch/slot_bitmap.hpp>
-#include <reshard/mch/transition.hpp>
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // find_if, replace, sort, nth_element
@@ -95,13 +93,13 @@ private:
     /// Returns the largest count.
     [[nodiscard]] Index check_metadata() const {
         std::uint64_t largest_count = 0;
-        for_each_column(mch_last_access, [&](MchBlock const& block, Index const* access) {
+        for_each_column(scored_.access, [&](MchBlock const& block, Index const* access) {
             if (largest_of(access, block.entries) <= static_cast<std::uint64_t>(iteration_)) return;
             for (Index i = 0; i < block.entries; ++i) {
                 if (access[i] < 0 || access[i] > iteration_) refuse_entry(block, i, "was last accessed at", access[i]);
             }
         });
-        for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
+        for_each_column(scored_.counts, [&](MchBlock const& block, Index const* counts) {
             largest_count = larger(largest_count, largest_of(counts, block.entries));
             if (largest_count <= std::uint64_t{INT64_MAX}) return;
             for (Index i = 0; i < block.entries; ++i) {
@@ -121,7 +119,7 @@ private:
     Index unpin() {
         Index largest = 0;
         Index pinned = 0;
-        for_each_column(mch_counts, [&](MchBlock const& block, Index const* counts) {
+        for_each_column(scored_.counts, [&](MchBlock const& block, Index const* counts) {
             for (Index i = 0; i < block.entries; ++i) {
                 if (counts[i] != INT64_MAX) {
                     largest = larger(largest, counts[i]);
@@ -130,7 +128,7 @@ private:
                 }
             }
         });
-        for_each_column(mch_counts, [&](MchBlock const& block, Index* counts) {
+        for_each_column(scored_.counts, [&](MchBlock const& block, Index* counts) {
             std::replace(counts, counts + block.entries, Index{INT64_MAX}, largest);
         });
         return pinned;
@@ -168,10 +166,9 @@ private:
     void assign(bool may_move, std::vector<Index>& evicted, std::vector<MchRowMove>& moves, Team&& team) {
         Index const z = shard_.entries;
         Index const reserved = shard_.offset + z - 1;
-        SlotBitmap taken(shard_.offset, z);
-        bitmap_memory_ = Scratch(taken.workspace_bytes());
+        MchTakenSlots taken(shard_.range());
         if (!may_move && merge_->entries() >= z) check_slots(taken);  // what is evicted would not be looked at
-        taken.clear(bitmap_memory_.bytes());
+        taken.clear();
         evict(evicted);
         slots_memory_ = Scratch(merge_->kept() * 8);
         slots_ = slots_memory_.words();
@@ -190,7 +187,7 @@ private:
             twice += stays & (1 - was_free);
             on_reserved += static_cast<Index>(slot == reserved);
         }
-        if (twice != 0) find_twice(taken);
+        if (twice != 0) taken.refuse_kept_twice(*table_, slots_);
         if (on_reserved > 1) refuse_slot_twice(*table_, reserved);
         if (!may_move && homeless != on_reserved) check_slots(taken);  // throws: one is not of the shard
         auto const open = static_cast<std::size_t>(taken.free());
@@ -214,10 +211,8 @@ private:
     }
 
     /// An entry of a column of 8-byte integers.
-    [[nodiscard]] Index number(Index run, std::size_t column, Index row) const noexcept {
-        Index value = 0;
-        std::memcpy(&value, columns_[column][static_cast<std::size_t>(run)] + row * 8, 8);
-        return value;
+    [[nodiscard]] Index number(Index run, int column, Index row) const noexcept {
+        return load_as<Index>(columns_[static_cast<std::size_t>(column)][static_cast<std::size_t>(run)] + row * 8);
     }
     template <class Team>
     void gather(std::size_t column, std::byte* to, Team&& team) const {
@@ -228,16 +223,14 @@ private:
     }
     /// Calls f(block, entries) for a column of 8-byte integers, if the table has it.
     template <class F>
-    void for_each_column(std::string_view name, F&& f) const {
-        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
-            if (table_->metadata[c].name != name || table_->metadata[c].bytes != 8) continue;
-            for (MchBlock const& block : blocks_) {
-                std::byte* column = entries_of(block);
-                for (std::size_t before = 0; before < c + 2; ++before) {
-                    column += packed_column_bytes(block.entries, widths_[before]);
-                }
-                f(block, reinterpret_cast<Index*>(column));
+    void for_each_column(int column, F&& f) const {
+        for (MchBlock const& block : blocks_) {
+            if (column < 0) return;
+            std::byte* at = entries_of(block);
+            for (std::size_t before = 0; before < static_cast<std::size_t>(column); ++before) {
+                at += packed_column_bytes(block.entries, widths_[before]);
             }
+            f(block, reinterpret_cast<Index*>(at));
         }
     }
     [[noreturn]] void refuse_entry(MchBlock const& block, Index entry, std::string_view what, Index value) const {
@@ -250,77 +243,46 @@ private:
         return static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(shard_.offset) <
                static_cast<std::uint64_t>(shard_.entries - 1);
     }
-    [[noreturn]] void find_twice(SlotBitmap& taken) const {
-        taken.clear(bitmap_memory_.bytes());
-        Index found = 0;
-        for (Index slot : slots_) {
-            if (can_stay(slot) && !taken.take(slot)) found = slot;
-        }
-        refuse_slot_twice(*table_, found);
-    }
-    /// Where slots stay: all arrive at their owner, none twice.
-    void check_slots(SlotBitmap& taken) const {
-        taken.clear(bitmap_memory_.bytes());
+    void check_slots(MchTakenSlots& taken) const {
+        taken.clear();
         for (MchBlock const& block : blocks_) {
-            for (Index slot : slots_of(block)) {
-                if (!taken.contains(slot)) refuse_foreign_slot(*table_, slot, shard_.range());
-                if (!taken.take(slot)) refuse_slot_twice(*table_, slot);
-            }
+            auto const* const slots = reinterpret_cast<Index const*>(entries_of(block)) + block.entries;
+            for (Index i = 0; i < block.entries; ++i) taken.take_or_refuse(*table_, slots[i]);
         }
-    }
-    [[nodiscard]] std::span<Index const> slots_of(MchBlock const& block) const noexcept {
-        auto const* const words = reinterpret_cast<Index const*>(entries_of(block));
-        return {words + block.entries, static_cast<std::size_t>(block.entries)};
     }
 
-    /// Which goes first when a shard is full.
-    [[nodiscard]] double score(Index run, Index row) const noexcept {
-        double counts = 0;
-        double age = 1;
-        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
-            std::string_view const name = table_->metadata[c].name;
-            if (name == mch_counts) counts = static_cast<double>(number(run, c + 2, row));
-            if (name == mch_last_access) age = static_cast<double>(iteration_ - number(run, c + 2, row)) + 1;
+    /// Which goes first when a shard is full: the lowest score and, among equals, the largest id.
+    struct Candidate {
+        double score;
+        Index id;
+        [[nodiscard]] friend bool operator<(Candidate const& a, Candidate const& b) noexcept {
+            return a.score != b.score ? a.score < b.score : a.id > b.id;
         }
-        return mch_score(table_->eviction, table_->decay_exponent, counts, age);
+    };
+    [[nodiscard]] Candidate candidate(Index run, Index row) const noexcept {
+        bool const counts = scored_.counts >= 0;
+        bool const access = scored_.access >= 0;
+        double const count = counts ? static_cast<double>(number(run, scored_.counts, row)) : 0;
+        double const age = access ? static_cast<double>(iteration_ - number(run, scored_.access, row)) + 1 : 1;
+        return {mch_score(table_->eviction, table_->decay_exponent, count, age), number(run, 0, row)};
     }
-    /// What does not fit goes: the lowest scores and, among equals, the largest ids. Of what stays no list is made.
+    /// What does not fit goes.
     void evict(std::vector<Index>& evicted) {
         Index const room = larger<Index>(shard_.entries - 1, 0);
         Index const surplus = merge_->entries() - room;
         if (surplus <= 0) return;
-        std::vector<double> scores;
-        scores.reserve(static_cast<std::size_t>(merge_->entries()));
-        merge_->for_each([&](Index, Index run, Index row) { scores.push_back(score(run, row)); });
-        std::vector<double> ranked = scores;
-        std::nth_element(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(surplus - 1), ranked.end());
-        double const limit = ranked[static_cast<std::size_t>(surplus - 1)];
-        ranked = {};
-        Index below = 0;
-        Index equal = 0;
-        for (double one : scores) {
-            below += one < limit ? 1 : 0;
-            equal += one == limit ? 1 : 0;
-        }
-        Index stay = equal - (surplus - below);  // of those at the limit: the smallest ids, which come first
-        struct Candidate {
-            double score;
-            Index id;
-        };
         std::vector<Candidate> list;
-        list.reserve(static_cast<std::size_t>(surplus));
+        list.reserve(static_cast<std::size_t>(merge_->entries()));
+        merge_->for_each([&](Index, Index run, Index row) { list.push_back(candidate(run, row)); });
+        auto const last = list.begin() + static_cast<std::ptrdiff_t>(surplus - 1);
+        std::nth_element(list.begin(), last, list.end());
         merge_->for_each([&](Index position, Index run, Index row) {
-            double const one = scores[static_cast<std::size_t>(position)];
-            if (one > limit || (one == limit && stay-- > 0)) return;
-            list.push_back({one, number(run, 0, row)});
-            merge_->drop(position);
+            if (!(*last < candidate(run, row))) merge_->drop(position);
         });
         merge_->settle();
-        std::sort(list.begin(), list.end(), [](Candidate const& a, Candidate const& b) {
-            return a.score != b.score ? a.score < b.score : a.id > b.id;
-        });
-        evicted.reserve(list.size());
-        for (Candidate const& one : list) evicted.push_back(one.id);
+        std::sort(list.begin(), last);
+        evicted.reserve(static_cast<std::size_t>(surplus));
+        for (auto one = list.begin(); one <= last; ++one) evicted.push_back(one->id);
     }
 
     int parts_;
@@ -333,7 +295,6 @@ private:
     std::vector<std::vector<std::byte const*>> columns_;  ///< of each, where each run begins
     std::optional<Merge> merge_;                          ///< once there are runs
     Scratch merge_memory_;
-    Scratch bitmap_memory_;
     Scratch slots_memory_;
     std::span<Index> slots_;  ///< of what is kept, by ascending id
     Scratch free_memory_;

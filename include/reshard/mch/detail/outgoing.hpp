@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/outgoing.hpp
 /// \brief  Entries that leave a shard: checked, counted by destination, and packed into one block for each.
-/// \depends mch/{id_bounds,state,routing,partition}, mch/detail/{own_entries,refusals}, memory/scratch.
+/// \depends mch/{id_bounds,state,partition}, mch/detail/{leaving_rule,own_entries,refusals}, memory/scratch.
 #pragma once
 
+#include <reshard/mch/detail/leaving_rule.hpp>
 #include <reshard/mch/detail/own_entries.hpp>
 #include <reshard/mch/detail/refusals.hpp>
-#include <reshard/mch/detail/stray_ids.hpp>
 #include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/partition.hpp>
-#include <reshard/mch/routing.hpp>
 #include <reshard/mch/state.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // upper_bound
-#include <utility>    // exchange
+#include <utility>  // exchange
 
 namespace reshard::inline v0 {
 
@@ -37,20 +35,15 @@ static_assert(Partition::max_destinations <= mch_nowhere);
 class MchOutgoing {
 public:
     /// \pre `saved` and `current` outlive this. `own`: the rank's part, -1 for none, whose entries are not packed.
-    /// `parts` as Partition's.
-    MchOutgoing(MchTable const& saved, MchTable const& current, MchShard const& shard, Index own, bool by_slot,
-                bool drop_unreachable, int parts, bool refuse_strays)
+    MchOutgoing(MchTable const& saved, MchTable const& current, MchShard const& shard, Index own,
+                MchOptions const& options)
         : saved_(&saved),
           current_(&current),
           shard_(shard),
           bounds_(saved.offsets()),
           current_offsets_(current.offsets()),
-          router_(current),
-          by_slot_(by_slot),
-          drop_unreachable_(drop_unreachable),
-          refuse_strays_(refuse_strays),
-          saved_router_(saved),
-          partition_(shard.entries, current.parts(), parts) {
+          rule_(saved, current, shard, options),
+          partition_(shard.entries, current.parts(), options.threads) {
         own_.part = own < 0 ? mch_nowhere : static_cast<MchDestination>(own);
     }
 
@@ -82,7 +75,7 @@ public:
     /// Frees what pack() made, once it has been sent.
     void unpack() noexcept { packed_ = {}; }
 
-    [[nodiscard]] Router const& router() const noexcept { return router_; }
+    [[nodiscard]] MchLeavingRule const& rule() const noexcept { return rule_; }
     /// Ids in the shard, whether they go anywhere or not.
     [[nodiscard]] Index live() const noexcept { return live_; }
     /// Those that stay included.
@@ -161,35 +154,27 @@ private:
             refuse_never_loaded(*current_, shard_.entries, shard_.offset);
         }
         if (wrong < 0) return;
-        Index const position = shard_.offset + wrong;
-        Index const id = shard_.ids[wrong];
-        Index const part = saved_part(position);
-        Interval const range = saved_range(part);
-        if (!range.contains(shard_.slots[wrong])) {
-            refuse_position(*current_, position, id, shard_.slots[wrong], range);
-        }
-        refuse_stray(*saved_, *current_, position, id, part, saved_router_.part_of_id(id),
-                     fitting_hash_sizes(*saved_, {shard_.ids, static_cast<std::size_t>(shard_.entries)}, shard_.offset,
-                                        [this](Index at) { return saved_part(at); }));
+        refuse_misplaced(*saved_, *current_, shard_.offset, wrong, shard_.ids[wrong], shard_.slots[wrong],
+                         [this] { return std::span(shard_.ids, static_cast<std::size_t>(shard_.entries)); });
     }
     /// Entries [begin, end): fills their destinations. Blocks without anything to notice, which are nearly all, are
     /// looked at together.
     [[nodiscard]] Findings look(Index begin, Index end) const {
         Findings found;
         while (begin < end) {
-            Index const part = saved_part(shard_.offset + begin);
-            Interval const range = saved_range(part);
+            Index const part = part_at(bounds_.data(), saved_->parts(), shard_.offset + begin);
+            Interval const range{bounds_[static_cast<std::size_t>(part)], bounds_[static_cast<std::size_t>(part) + 1]};
             Index const stop = smaller(end, range.end - shard_.offset);
-            Owners const owners = by_slot_ ? owners_of(range) : Owners{};
+            Owners const owners = rule_.by_slot ? owners_of(range) : Owners{};
             for (; begin < stop; begin = smaller(stop, begin + block_entries)) {
                 Index const last = smaller(stop, begin + block_entries);
-                if (refuse_strays_) find_stray(begin, last, part, found);
                 if (is_regular(begin, last, range)) {
                     found.live += last - begin;
-                    by_slot_ ? fill_by_slot(begin, last, owners) : fill_by_id(begin, last);
+                    if (rule_.refuse_strays) find_stray(begin, last, part, found);
+                    rule_.by_slot ? fill_by_slot(begin, last, owners) : fill_by_id(begin, last);
                     list_regular(begin, last, found);
                 } else {
-                    fill_each(begin, last, range, found);
+                    fill_each(begin, last, found);
                     list_each(begin, last, found);
                 }
             }
@@ -205,8 +190,8 @@ private:
     };
     [[nodiscard]] Owners owners_of(Interval range) const {
         Owners owners;
-        Index const first = router_.part_of_slot(range.begin);
-        Index const last = router_.part_of_slot(range.end - 1);
+        Index const first = rule_.router.part_of_slot(range.begin);
+        Index const last = rule_.router.part_of_slot(range.end - 1);
         owners.few = last - first <= 3;
         owners.first = static_cast<std::uint64_t>(first);
         for (Index p = first + 1; owners.few && p <= last; ++p) {
@@ -215,9 +200,9 @@ private:
         return owners;
     }
     void fill_by_id(Index begin, Index end) const noexcept {
-        std::int32_t const same = router_.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
+        std::int32_t const same = rule_.router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
         for (Index i = begin; i < end; ++i) {
-            to_[i] = static_cast<MchDestination>(same >= 0 ? same : router_.part_of_id(shard_.ids[i]));
+            to_[i] = static_cast<MchDestination>(same >= 0 ? same : rule_.router.part_of_id(shard_.ids[i]));
         }
     }
     void fill_by_slot(Index begin, Index end, Owners const& owners) const noexcept {
@@ -231,12 +216,12 @@ private:
             }
         } else {
             for (Index i = begin; i < end; ++i)
-                to_[i] = static_cast<MchDestination>(router_.part_of_slot(shard_.slots[i]));
+                to_[i] = static_cast<MchDestination>(rule_.router.part_of_slot(shard_.slots[i]));
         }
-        if (!drop_unreachable_) return;
-        std::int32_t const same = router_.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
+        if (!rule_.drop_unreachable) return;
+        std::int32_t const same = rule_.router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
         for (Index i = begin; i < end; ++i) {
-            auto const part = static_cast<MchDestination>(same >= 0 ? same : router_.part_of_id(shard_.ids[i]));
+            auto const part = static_cast<MchDestination>(same >= 0 ? same : rule_.router.part_of_id(shard_.ids[i]));
             if (to_[i] != part) to_[i] = mch_nowhere;
         }
     }
@@ -255,27 +240,20 @@ private:
     }
     /// Ids of one block are mostly looked up by one part, which its ends tell.
     void find_stray(Index begin, Index end, Index part, Findings& found) const noexcept {
-        bool const ascend = ascend_with_one_sign(shard_.ids + begin, end - begin);
-        if (ascend && saved_router_.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]) == part) return;
+        Router const& router = rule_.saved_router;
+        if (router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]) == part) return;
         for (Index i = begin; i < end && found.wrong < 0; ++i) {
-            if (shard_.ids[i] == empty_id(current_->layout)) continue;
-            if (saved_router_.part_of_id(shard_.ids[i]) != part) found.wrong = i;
+            if (router.part_of_id(shard_.ids[i]) != part) found.wrong = i;
         }
     }
-    /// What slots that are not of their saved shard lead to is not used.
-    void fill_each(Index begin, Index end, Interval range, Findings& found) const noexcept {
+    void fill_each(Index begin, Index end, Findings& found) const noexcept {
         Index const empty = empty_id(current_->layout);
         for (Index i = begin; i < end; ++i) {
-            to_[i] = mch_nowhere;
-            if (shard_.ids[i] == empty) continue;
-            ++found.live;
-            if (!range.contains(shard_.slots[i])) {
-                if (found.wrong < 0 || i < found.wrong) found.wrong = i;
-                continue;
-            }
-            std::int32_t const slot = by_slot_ ? router_.part_of_slot(shard_.slots[i]) : -1;
-            std::int32_t const id = !by_slot_ || drop_unreachable_ ? router_.part_of_id(shard_.ids[i]) : slot;
-            if (!by_slot_ || slot == id) to_[i] = static_cast<MchDestination>(id);
+            Index const to = rule_(i);
+            bool const goes = to >= 0 && to != rule_.left_out;
+            found.live += shard_.ids[i] != empty ? 1 : 0;
+            if (to == out_of_range && found.wrong < 0) found.wrong = i;
+            to_[i] = goes ? static_cast<MchDestination>(to) : mch_nowhere;
         }
     }
     /// Lists what stays of a block of ascending ids, as one stretch.
@@ -317,25 +295,12 @@ private:
         own.stretches.push_back(one);
         own.in_stretches = static_cast<Index>(own.stretches.size()) <= shard_.entries / block_entries + block_entries;
     }
-    /// The saved shard that a position of the saved columns lies in.
-    [[nodiscard]] Index saved_part(Index position) const noexcept {
-        return std::upper_bound(bounds_.begin() + 1, bounds_.end() - 1, position) - bounds_.begin() - 1;
-    }
-    [[nodiscard]] Interval saved_range(Index part) const noexcept {
-        auto const p = static_cast<std::size_t>(part);
-        return {bounds_[p], bounds_[p + 1]};
-    }
-
     MchTable const* saved_;
     MchTable const* current_;
     MchShard shard_;
     std::vector<Index> bounds_;
     std::vector<Index> current_offsets_;
-    Router router_;
-    bool by_slot_;           ///< to the owner of the slot, else to where the id is looked up
-    bool drop_unreachable_;  ///< by_slot_: nowhere, when the id is looked up elsewhere
-    bool refuse_strays_;
-    Router saved_router_;
+    MchLeavingRule rule_;
     Partition partition_;
     Scratch to_memory_;
     MchDestination* to_ = nullptr;

@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/refusals.hpp
 /// \brief  What redistribute() refuses, in the same words wherever the columns lie, and what it checks of tables.
-/// \depends mch/transition.
+/// \depends mch/{slot_bitmap,transition}, memory/scratch.
 #pragma once
 
+#include <reshard/mch/slot_bitmap.hpp>
 #include <reshard/mch/transition.hpp>
+#include <reshard/memory/scratch.hpp>
 
 #include <span>  // span
 
 namespace reshard::inline v0::detail {
+
+/// Throws MeshError for a table on ranks that the communicator does not have.
+inline void check_ranks(MchTable const& table, int ranks) {
+    DynamicMesh const& mesh = table.slots.mesh();
+    if (mesh.last_rank() < ranks) return;
+    refuse_table(ErrorCode::mesh, table,
+                 concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ", ranks,
+                        " ranks. Fix: use a mesh of ranks that exist."));
+}
 
 /// What ranks can know of table t of a list without looking at columns.
 inline void check_transition(std::span<MchTransition const> tables, std::size_t t, int ranks) {
@@ -16,12 +27,7 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
     check_table(tables[t].saved);
     check_table(current);
     check_same_content(tables[t].saved, current);
-    Index const last = current.slots.mesh().last_rank();
-    if (last >= ranks) {
-        refuse_table(ErrorCode::mesh, current,
-                     concat("the mesh ", to_string(current.slots.mesh()), " has rank ", last,
-                            ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist."));
-    }
+    check_ranks(current, ranks);
     for (std::size_t other = 0; other < t; ++other) {
         if (tables[other].current.name != current.name) continue;
         refuse_table(ErrorCode::mismatch, current, "is in the list twice. Fix: give each table a name of its own.");
@@ -32,13 +38,6 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
     refuse_table(ErrorCode::mismatch, table,
                  concat("all ", entries, " ids and slots from position ", offset,
                         " on are zero: the state was never loaded. Fix: load it first."));
-}
-/// `range`: of the saved shard that the position lies in.
-[[noreturn]] inline void refuse_position(MchTable const& table, Index position, Index id, Index slot, Interval range) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("position ", position, " of the saved columns has id ", id, " with slot ", slot,
-                        ", outside its saved shard of slots ", range.begin, " to ", range.end,
-                        ". Fix: load the columns by position, and give the offsets they were saved with."));
 }
 [[noreturn]] inline void refuse_iterations(MchTable const& table, int rank, Index iteration, Index other) {
     refuse_table(ErrorCode::mismatch, table,
@@ -75,5 +74,34 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
     refuse_table(ErrorCode::mismatch, table,
                  concat("two ids hold slot ", slot, ". Fix: the saved state is corrupt; validate() says where."));
 }
+
+/// The slots of a shard, none of which is taken at first, in memory of its own.
+class MchTakenSlots : public SlotBitmap {
+public:
+    explicit MchTakenSlots(Interval slots)
+        : SlotBitmap(slots.begin, slots.size()), slots_(slots), memory_(workspace_bytes()) {
+        clear();
+    }
+    void clear() { SlotBitmap::clear(memory_.bytes()); }
+    /// Where slots stay: all arrive at their owner, none twice. Throws MismatchError.
+    void take_or_refuse(MchTable const& table, Index slot) {
+        if (!contains(slot)) refuse_foreign_slot(table, slot, slots_);
+        if (!take(slot)) refuse_slot_twice(table, slot);
+    }
+    /// Two of these entries, which come by their ids, keep one slot: names that of the last that comes too late. The
+    /// slot of misses is not meant.
+    [[noreturn]] void refuse_kept_twice(MchTable const& table, std::span<Index const> slots) {
+        clear();
+        Index found = 0;
+        for (Index const slot : slots) {
+            if (contains(slot) && slot != slots_.end - 1 && !take(slot)) found = slot;
+        }
+        refuse_slot_twice(table, found);
+    }
+
+private:
+    Interval slots_;
+    Scratch memory_;
+};
 
 }  // namespace reshard::inline v0::detail

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/row_move_lists.hpp
 /// \brief  Moves of rows by the rank that holds them, what ranks ask of each other, and what is refused of either.
-/// \depends comm/collectives, mch/{routing,slot_bitmap,transition}, mch/detail/buffers, memory/scratch.
+/// \depends comm/collectives, mch/routing, mch/detail/{buffers,refusals}.
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
 #include <reshard/mch/detail/buffers.hpp>
+#include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/routing.hpp>
-#include <reshard/mch/slot_bitmap.hpp>
-#include <reshard/mch/transition.hpp>
-#include <reshard/memory/scratch.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -129,9 +127,7 @@ struct MchRowMoves {
         auto const holder = [&](MchRowMove const& move) {
             return static_cast<std::size_t>(table.slots.mesh().rank_at(owner(move.from)));
         };
-        SlotBitmap taken(range.begin, range.size());
-        Scratch const bits(moves.empty() ? 0 : taken.workspace_bytes());
-        if (!moves.empty()) taken.clear(bits.bytes());
+        MchTakenSlots taken(range);
         Index twice = INT64_MAX;
         for (MchRowMove const& move : moves) {
             if (move.from < 0 || move.from >= table.size() || !range.contains(move.to)) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/scan.hpp
 /// \brief  What one rank can see of the faults of its own shard.
-/// \depends mch/report, mch/routing, mch/detail/host_shard, <algorithm>, <cstring>.
+/// \depends mch/{report,routing}, mch/detail/{host_shard,refusals,score}.
 #pragma once
 
 #include <reshard/mch/detail/host_shard.hpp>
+#include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/report.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/state.hpp>
 
 #include <algorithm>  // find, sort
-#include <cstring>    // memcpy
 
 namespace reshard::inline v0::detail {
 
@@ -68,14 +69,9 @@ private:
             add(MchFault::id_order, i, shard_.ids[i], shard_.ids[i - 1]);
         }
         if (!ascend) return sort_and_scan_repeats();
-        Index first = 0;
-        for (Index i = 1; i < shard_.entries && is_live(i); ++i) {
-            if (shard_.ids[i] != shard_.ids[first]) {
-                first = i;
-            } else {
-                add(MchFault::id_repeated, i, shard_.ids[i], first);
-            }
-        }
+        Index live = 0;
+        while (live < shard_.entries && is_live(live)) ++live;
+        scan_repeats(live, [this](Index i) { return MchStray{shard_.ids[i], i}; });
     }
     void sort_and_scan_repeats() {
         std::vector<MchStray> live;
@@ -84,12 +80,17 @@ private:
         std::sort(live.begin(), live.end(), [](MchStray const& a, MchStray const& b) {
             return a.id != b.id ? a.id < b.id : a.position < b.position;
         });
-        std::size_t first = 0;
-        for (std::size_t i = 1; i < live.size(); ++i) {
-            if (live[i].id != live[first].id) {
+        scan_repeats(static_cast<Index>(live.size()), [&](Index i) { return live[static_cast<std::size_t>(i)]; });
+    }
+    /// Of entries one(i), i of [0, count), whose ids ascend.
+    template <class One>
+    void scan_repeats(Index count, One const& one) {
+        Index first = 0;
+        for (Index i = 1; i < count; ++i) {
+            if (one(i).id != one(first).id) {
                 first = i;
             } else {
-                add(MchFault::id_repeated, live[i].position, live[i].id, live[first].position);
+                add(MchFault::id_repeated, one(i).position, one(i).id, one(first).position);
             }
         }
     }
@@ -97,7 +98,7 @@ private:
         Index const z = shard_.entries;
         if (z == 0) return;
         Interval const range = shard_.range();
-        std::vector<std::uint64_t> seen(static_cast<std::size_t>(ceil_div(z, 64)));  // a bit per slot
+        MchTakenSlots taken(range);
         bool repeats = false;
         for (Index i = 0; i < z; ++i) {
             Index const slot = shard_.slots[i];
@@ -105,10 +106,7 @@ private:
                 add(MchFault::slot_range, i, slot, range.begin);
                 continue;
             }
-            std::uint64_t& word = seen[static_cast<std::size_t>((slot - range.begin) / 64)];
-            std::uint64_t const bit = std::uint64_t{1} << ((slot - range.begin) % 64);
-            repeats = repeats || (word & bit) != 0;
-            word |= bit;
+            repeats = !taken.take(slot) || repeats;
         }
         if (repeats) scan_repeated_slots();
         Index const last = shard_.slots[z - 1];
@@ -138,23 +136,20 @@ private:
             if (shard_.segments[i] != expected) add(MchFault::stale_segments, i, shard_.segments[i], expected);
         }
     }
-    /// The column of that name as integers; null where the table has none.
-    [[nodiscard]] Index const* integers(std::string_view name) const noexcept {
-        for (std::size_t c = 0; c < table_.metadata.size(); ++c) {
-            MchColumn const& column = table_.metadata[c];
-            if (column.name == name && column.bytes == 8) return reinterpret_cast<Index const*>(shard_.metadata[c]);
-        }
-        return nullptr;
+    /// A scored column as integers; null where the table has none.
+    [[nodiscard]] Index const* integers(int column) const noexcept {
+        return column < 0 ? nullptr
+                          : reinterpret_cast<Index const*>(shard_.metadata[static_cast<std::size_t>(column) - 2]);
     }
     void scan_counts() {
-        Index const* const counts = integers(mch_counts);
+        Index const* const counts = integers(MchScored(table_).counts);
         for (Index i = 0; counts != nullptr && i < shard_.entries; ++i) {
             if (counts[i] < 0) add(MchFault::count_negative, i, counts[i], shard_.ids[i]);
             if (counts[i] == INT64_MAX && is_live(i)) add(MchFault::count_pinned, i, counts[i], shard_.ids[i]);
         }
     }
     void scan_access() {
-        Index const* const access = shard_.iteration == nullptr ? nullptr : integers(mch_last_access);
+        Index const* const access = shard_.iteration == nullptr ? nullptr : integers(MchScored(table_).access);
         for (Index i = 0; access != nullptr && i < shard_.entries; ++i) {
             if (access[i] < 0 || access[i] > *shard_.iteration)
                 add(MchFault::access_late, i, access[i], *shard_.iteration);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/stray_ids.hpp
 /// \brief  Ids in a saved shard that its rank would not have looked up: what is said of them, and which hash sizes fit.
-/// \depends mch/transition.
+/// \depends mch/{routing,transition}.
 ///
 /// The hash size is in no column. With another one than the table was trained with, ids seem to be looked up elsewhere,
 /// and would be evicted or dropped there by the thousand; so the first that is not where it should be stops everything.
 #pragma once
 
+#include <reshard/mch/routing.hpp>
 #include <reshard/mch/transition.hpp>
-
-#include <span>  // span
 
 namespace reshard::inline v0::detail {
 
@@ -62,17 +61,6 @@ private:
     Index least_span_ = 1;  ///< ids of one part, where they are counted off
     Index most_span_ = INT64_MAX;
 };
-/// Those that fit all ids of saved columns from a position on. `part_of(position)`: the saved shard it lies in.
-template <class PartOf>
-[[nodiscard]] std::string fitting_hash_sizes(MchTable const& saved, std::span<Index const> ids, Index position,
-                                             PartOf const& part_of) {
-    MchHashSizes sizes(saved);
-    for (Index const id : ids) {
-        if (id != empty_id(saved.layout)) sizes.add(id, part_of(position));
-        ++position;
-    }
-    return concat("of the ids that this rank has, ", sizes.text());
-}
 
 /// `part` holds the id, `asked` would be asked for it.
 [[noreturn]] inline void refuse_stray(MchTable const& saved, MchTable const& current, Index position, Index id,
@@ -84,6 +72,30 @@ template <class PartOf>
                ", but with hash size ", saved.hash_size, " it was looked up on rank ", mesh.rank_at(asked), "; ", sizes,
                ". Fix: give the hash size and the hash function that the table was trained with; where an "
                "earlier change left ids out of reach, MchOptions::accept_strays."));
+}
+/// Of an entry that is not of the saved shard it lies in, by its slot or, else, by its id. `offset`: the position of
+/// the rank's first entry; `ids()`: those of all its entries.
+template <class Ids>
+[[noreturn]] void refuse_misplaced(MchTable const& saved, MchTable const& current, Index offset, Index entry, Index id,
+                                   Index slot, Ids&& ids) {
+    std::vector<Index> const begins = saved.offsets();
+    auto const part_of = [&](Index position) { return part_at(begins.data(), saved.parts(), position); };
+    Index const part = part_of(offset + entry);
+    Interval const range = saved.part_range(part);
+    if (!range.contains(slot)) {
+        refuse_table(ErrorCode::mismatch, current,
+                     concat("position ", offset + entry, " of the saved columns has id ", id, " with slot ", slot,
+                            ", outside its saved shard of slots ", range.begin, " to ", range.end,
+                            ". Fix: load the columns by position, and give the offsets they were saved with."));
+    }
+    MchHashSizes sizes(saved);
+    Index position = offset;
+    for (Index const one : ids()) {
+        if (one != empty_id(saved.layout)) sizes.add(one, part_of(position));
+        ++position;
+    }
+    refuse_stray(saved, current, offset + entry, id, part, Router(saved).part_of_id(id),
+                 concat("of the ids that this rank has, ", sizes.text()));
 }
 
 }  // namespace reshard::inline v0::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/succession.hpp
 /// \brief  A new shard whose parts follow one another by id: no merge, and what stays is moved where it lies.
-/// \depends mch/{packed,slot_bitmap,transition}, mch/detail/own_entries, memory/scratch.
+/// \depends mch/packed, mch/detail/{own_entries,refusals,score}, memory/scratch.
 ///
 /// Each saved shard held ids of a range of its own, so what comes from different ranks hardly ever overlaps. Then the
 /// order of runs is the order of entries, and nothing need be written for it, nor for what a rank keeps. Whatever is
@@ -10,9 +10,9 @@
 #pragma once
 
 #include <reshard/mch/detail/own_entries.hpp>
+#include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/packed.hpp>
-#include <reshard/mch/slot_bitmap.hpp>
-#include <reshard/mch/transition.hpp>
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // copy, sort
@@ -131,34 +131,28 @@ private:
 
     /// Whether counts are from 0 on and none is INT64_MAX, and accesses are from 0 on and not after the iteration.
     [[nodiscard]] bool is_sound(Index iteration) const noexcept {
-        if (iteration < 0) return false;
-        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
-            MchColumn const& column = table_->metadata[c];
-            if (column.bytes != 8) continue;
-            bool sound = true;
-            if (column.name == mch_counts) {
-                sound = all_of_column(
-                    c, [](Index count) { return count | static_cast<Index>(static_cast<std::uint64_t>(count) + 1); });
-            } else if (column.name == mch_last_access) {
-                auto const latest = static_cast<std::uint64_t>(iteration);
-                sound = all_of_column(c, [latest](Index access) {
-                    return access | static_cast<Index>(latest - static_cast<std::uint64_t>(access));
-                });
-            }
-            if (!sound) return false;
-        }
-        return true;
+        auto const latest = static_cast<std::uint64_t>(iteration);
+        MchScored const scored(*table_);
+        return iteration >= 0 &&
+               all_of_column(
+                   scored.counts,
+                   [](Index count) { return count | static_cast<Index>(static_cast<std::uint64_t>(count) + 1); }) &&
+               all_of_column(scored.access, [latest](Index access) {
+                   return access | static_cast<Index>(latest - static_cast<std::uint64_t>(access));
+               });
     }
-    /// Whether `sign` is negative for none of a column's entries.
+    /// Whether `sign` is negative for none of a column's entries, if there is one.
     template <class Sign>
-    [[nodiscard]] bool all_of_column(std::size_t column, Sign const& sign) const noexcept {
+    [[nodiscard]] bool all_of_column(int place, Sign const& sign) const noexcept {
+        if (place < 0) return true;
+        auto const column = static_cast<std::size_t>(place);
         Index signs = 0;
         for (Run const& run : runs_) {
-            auto const* const numbers = reinterpret_cast<Index const*>(column_of(run, column + 2));
+            auto const* const numbers = reinterpret_cast<Index const*>(column_of(run, column));
             for (Index i = 0; i < run.end - run.begin; ++i) signs |= sign(numbers[i]);
         }
         if (own_ == nullptr) return signs >= 0;
-        auto const* const numbers = reinterpret_cast<Index const*>(shard_.metadata[column]);
+        auto const* const numbers = reinterpret_cast<Index const*>(address_of(column));
         for (MchStretch const& one : own_->stretches) {
             Index found = 0;
             for (Index i = one.begin; i < one.end; ++i) found |= sign(numbers[i]);
@@ -180,9 +174,7 @@ private:
     /// of misses. False when two entries hold a slot and, where slots stay, when one is not of the shard.
     [[nodiscard]] bool give_slots(bool may_move, std::vector<MchRowMove>& moves) {
         Index const reserved = shard_.range().end - 1;
-        SlotBitmap taken(shard_.offset, shard_.entries);
-        bitmap_ = Scratch(taken.workspace_bytes());
-        taken.clear(bitmap_.bytes());
+        MchTakenSlots taken(shard_.range());
         list_memory_ = Scratch((kept_ + 1) * static_cast<Index>(sizeof(MchRowMove)));
         homeless_ = {reinterpret_cast<MchRowMove*>(list_memory_.data()), 0};
         MchRowMove* homeless = homeless_.data();
@@ -283,7 +275,6 @@ private:
     bool ascends_ = true;  ///< whether there are few runs
     std::vector<Run> runs_;
     std::vector<Link> order_;  ///< by id
-    Scratch bitmap_;
     Scratch list_memory_;
     std::span<MchRowMove> homeless_;  ///< slots that cannot be kept, and the positions of their entries
     Scratch free_memory_;

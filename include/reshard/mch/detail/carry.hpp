@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/mch/detail/carry.hpp
+/// \brief  What redistribute() does wherever columns lie: who hears what, which bytes move, and when ranks agree.
+/// \depends mch/detail/{agree_after,arrival}, comm/collectives.
+#pragma once
+
+#include <reshard/comm/collectives.hpp>
+#include <reshard/mch/detail/agree_after.hpp>
+#include <reshard/mch/detail/arrival.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// One table on its way, on one rank: the base of those that know where its columns lie. They add `arrivals()`, which
+/// is MchExpected with `memory(block)`, and of the entries for a part `entries_for(part)` (those that stay on this rank
+/// included), `block(part)` and `block_bytes(part)` of what is packed.
+struct MchTravel {
+    MchTable const& saved;
+    MchTable const& current;
+    MchShard shard;
+    Index part;  ///< of the mesh, -1 outside
+    Index iteration = 0;
+
+    /// The slots of a bucketed table are places, which a load by position keeps.
+    [[nodiscard]] bool stays() const noexcept { return current.layout == MchLayout::buckets; }
+    [[nodiscard]] int rank_of(Index p) const noexcept { return static_cast<int>(current.slots.mesh().rank_at(p)); }
+};
+
+/// What all ranks have to have in common. `where`: their columns lie.
+[[nodiscard]] inline std::uint64_t terms_of(std::span<MchTransition const> tables, MchOptions const& options,
+                                            std::string_view where) {
+    Digest digest;
+    digest.add_text(where).add(tables.size()).add(static_cast<std::uint64_t>(options.mode));
+    digest.add(options.drop_unreachable ? 1 : 0).add(options.accept_strays ? 1 : 0);
+    for (MchTransition const& one : tables) {
+        reshard::digest(digest, one.saved);
+        reshard::digest(digest, one.current);
+    }
+    return digest.value();
+}
+
+/// What rank r is to hear, a header a table.
+template <class Passages>
+[[nodiscard]] std::vector<MchArrival> headers_of(Passages const& list, std::size_t ranks) {
+    std::vector<MchArrival> result(ranks * list.size());
+    for (std::size_t t = 0; t < list.size(); ++t) {
+        auto const& one = list[t];
+        for (std::size_t r = 0; r < ranks; ++r) result[r * list.size() + t].iteration = one.iteration;
+        for (Index part = 0; !one.stays() && part < one.current.parts(); ++part) {
+            result[static_cast<std::size_t>(one.rank_of(part)) * list.size() + t].entries = one.entries_for(part);
+        }
+    }
+    return result;
+}
+
+/// All tables in one message per pair of ranks.
+template <class Passages>
+void list_entries(Passages& list, int rank, TransferLists& lists) {
+    for (auto& one : list) {
+        if (one.stays()) continue;
+        for (Index part = 0; part < one.current.parts(); ++part) {
+            Index const bytes = one.block_bytes(part);
+            if (part == one.part || bytes == 0) continue;
+            lists.send(one.rank_of(part), std::span(one.block(part), static_cast<std::size_t>(bytes)));
+            one.change().sent += one.entries_for(part);
+            one.change().bytes_sent += bytes;
+        }
+        for (MchBlock const& block : one.arrivals().blocks()) {
+            if (block.rank == rank) continue;
+            lists.receive(block.rank, std::span(one.arrivals().memory(block), static_cast<std::size_t>(block.bytes)));
+            one.change().received += block.entries;
+        }
+    }
+}
+
+/// Carries tables. Of `passages` nothing but this communicates:
+///
+///     begin(rank, ranks)                 looks at all tables, and counts what leaves
+///     list()                             a passage a table
+///     list_headers(headers, comm, lists), headers_heard()     in memory that the communicator moves
+///     pack(heard, rank, ranks)           what leaves; makes room for what comes
+///     arrange()                          works the shards out
+///     commit()                           writes them, and returns what became of each table; may not fail
+template <class Passages>
+auto carry(Passages& passages, CommunicatorRef comm, std::uint64_t terms) {
+    int const rank = comm.rank();
+    int const ranks = comm.size();
+    TransferLists lists;
+    agree_after(comm, terms, [&] {
+        passages.begin(rank, ranks);
+        passages.list_headers(headers_of(passages.list(), static_cast<std::size_t>(ranks)), comm, lists);
+    });
+    if (ranks != 1) lists.deliver(comm);
+
+    agree_after(comm, terms, [&] {
+        lists.clear();
+        passages.pack(passages.headers_heard(), rank, ranks);
+        list_entries(passages.list(), rank, lists);
+    });
+    if (ranks != 1) lists.deliver(comm);
+
+    agree_after(comm, terms, [&] { passages.arrange(); });
+    return passages.commit();
+}
+
+}  // namespace reshard::inline v0::detail

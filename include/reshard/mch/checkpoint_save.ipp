@@ -103,11 +103,14 @@ private:
             MchSavedTable saved;
             saved.table = one.table;
             for (MchRows const& rows : one.rows) {
-                saved.rows.push_back(info_of(rows));
-                describe_rows(saved.rows.back());
+                MchRowsInfo const info = info_of(rows);
+                summary_ += concat(" with ", name(info.dtype), " rows '", info.name, "' ",
+                                   to_string(DynamicShape(info.row_shape)));
+                saved.rows.push_back(info);
             }
             saved_.push_back(std::move(saved));
         }
+        digest_.add_text(summary_);
         std::vector<std::byte> block;
         auto const say = [&](auto const& numbers) {
             auto const* const at = reinterpret_cast<std::byte const*>(&numbers);
@@ -144,13 +147,6 @@ private:
                                 ". Fix: load or initialise it before it is saved."));
         }
         check_readable(one.table, shard, rank);
-    }
-    void describe_rows(MchRowsInfo const& rows) {
-        summary_ +=
-            concat(" with ", name(rows.dtype), " rows '", rows.name, "' ", to_string(DynamicShape(rows.row_shape)));
-        digest_.add_text(rows.name);
-        digest_.add(static_cast<std::uint64_t>(rows.dtype)).add_signed(rows.row_shape.size());
-        for (Index extent : rows.row_shape) digest_.add_signed(extent);
     }
     void check_names(std::size_t t) const {
         MchTable const& table = tables_[t].table;

@@ -62,7 +62,7 @@ private:
         MchTable const& table = saved.table;
         Index const slots = table.size();
         if (slots == 0) return;
-        auto const find = [&](std::string const& name) -> StoredTensor const& {
+        auto const check = [&](std::string const& name, auto const& fits, auto const&... wanted) {
             StoredTensor const* const tensor = catalogue().find(name);
             if (tensor == nullptr) refuse(concat("it has no tensor ", quote_name(name)));
             auto const is = concat("tensor ", quote_name(name), " is ", reshard::name(tensor->dtype), " ",
@@ -77,33 +77,30 @@ private:
                     refuse(concat(is, ", cut along dimension ", d, "; tables are cut by slots"));
                 }
             }
-            return *tensor;
-        };
-        auto const refuse_other = [&](StoredTensor const& tensor, auto const&... wanted) {
-            refuse(concat("tensor ", quote_name(tensor.name), " is ", name(tensor.dtype), " ", to_string(tensor.shape),
-                          ", not ", wanted...));
-        };
-        auto const width = [&](StoredTensor const& tensor) {
-            return tensor.shape.size() / slots * bytes(tensor.dtype);
+            Index const width = tensor->shape.size() / slots * bytes(tensor->dtype);
+            if (!fits(*tensor, width)) refuse(concat(is, ", not ", wanted...));
         };
         auto const integers = [&](std::string const& name) {
-            StoredTensor const& tensor = find(name);
-            if (tensor.dtype != DType::i64 || width(tensor) != 8) refuse_other(tensor, "I64 of one number a slot");
+            check(
+                name, [](StoredTensor const& is, Index width) { return is.dtype == DType::i64 && width == 8; },
+                "I64 of one number a slot");
         };
         integers(ids_tensor(table.name));
         if (table.layout == MchLayout::sorted) integers(slots_tensor(table.name));
         for (MchColumn const& column : table.metadata) {
             std::string const name = column_tensor(table.name, column.name);
             if (column.name == mch_counts || column.name == mch_last_access) integers(name);
-            StoredTensor const& tensor = find(name);
-            if (width(tensor) != column.bytes) refuse_other(tensor, "of ", column.bytes, " bytes a slot");
+            check(
+                name, [&](StoredTensor const&, Index width) { return width == column.bytes; }, "of ", column.bytes,
+                " bytes a slot");
         }
         for (MchRowsInfo const& rows : saved.rows) {
-            StoredTensor const& tensor = find(rows_tensor(table.name, rows.name));
             Indices shape{slots};
             for (Index extent : rows.row_shape) shape.push_back(extent);
-            if (tensor.dtype != rows.dtype || tensor.shape.extents() != shape)
-                refuse_other(tensor, name(rows.dtype), " ", to_string(shape));
+            auto const fits = [&](StoredTensor const& is, Index) {
+                return is.dtype == rows.dtype && is.shape.extents() == shape;
+            };
+            check(rows_tensor(table.name, rows.name), fits, name(rows.dtype), " ", to_string(shape));
         }
     }
     [[nodiscard]] std::size_t place_of(StoredTensor const& tensor) const noexcept {
@@ -124,8 +121,7 @@ private:
         }
         auto run = std::upper_bound(runs.begin(), runs.end(), slots.begin,
                                     [](Index slot, Extent const* one) { return slot < one->box.end(0); });
-        for (; run != runs.end() && (*run)->box.begin(0) < slots.end; ++run)
-            f(**run, Interval{larger(slots.begin, (*run)->box.begin(0)), smaller(slots.end, (*run)->box.end(0))});
+        for (; run != runs.end() && (*run)->box.begin(0) < slots.end; ++run) f(**run, intersect(slots, (*run)->box[0]));
     }
 
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return reader_.catalogue(); }

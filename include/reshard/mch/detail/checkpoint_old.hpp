@@ -99,21 +99,29 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
     return index;
 }
 
+template <class... Parts>
+[[noreturn]] void refuse_old_file(SafetensorsFile const& file, Parts const&... parts) {
+    refuse_mch_file(file.path(), concat(parts...), "restore the file of this save, or load another save.");
+}
+[[nodiscard]] inline std::string const& old_metadata(SafetensorsFile const& file, std::string_view key) {
+    std::string const* const text = find_metadata(file.metadata(), key);
+    if (text == nullptr) refuse_old_file(file, "its metadata has no ", quote_name(key));
+    return *text;
+}
+
 /// Where a file's metadata has the sums of a tensor.
 [[nodiscard]] inline std::string sums_key(std::string_view tensor) { return concat("crc32c.", tensor); }
 
 /// The sums of every 64 KiB of a tensor. Throws FormatError for a file that has none of it, or not one for each.
 [[nodiscard]] inline std::vector<std::uint32_t> old_sums_of(SafetensorsFile const& file, TensorInfo const& tensor) {
     std::string const key = sums_key(tensor.name);
-    auto const refuse = [&](auto const&... parts) {
-        refuse_mch_file(file.path(), concat(parts...), "restore the file of this save, or load another save.");
-    };
-    std::string const* const text = find_metadata(file.metadata(), key);
-    if (text == nullptr) refuse("its metadata has no ", quote_name(key));
+    std::string const& text = old_metadata(file, key);
     Index const blocks = ceil_div(tensor.bytes(), mch_old_block_bytes);
     std::vector<std::uint32_t> sums;
-    if (!parse_sums(*text, static_cast<std::size_t>(blocks), sums))
-        refuse("its metadata has for ", quote_name(key), " not 8 hexadecimal digits for each of ", blocks, " runs");
+    if (!parse_sums(text, static_cast<std::size_t>(blocks), sums)) {
+        refuse_old_file(file, "its metadata has for ", quote_name(key), " not 8 hexadecimal digits for each of ",
+                        blocks, " runs");
+    }
     return sums;
 }
 
@@ -121,89 +129,80 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
 /// the shard. Throws IoError when it cannot be read, FormatError when it is another file or a damaged one.
 [[nodiscard]] inline SafetensorsFile open_shard(std::string const& path, MchIndex const& index, Index rank) {
     SafetensorsFile file = SafetensorsFile::open(path);
-    auto const refuse = [&](auto const&... parts) {
-        refuse_mch_file(path, concat(parts...), "restore the file of this save, or load another save.");
-    };
-    auto const metadata = [&](std::string const& key) -> std::string const& {
-        std::string const* const text = find_metadata(file.metadata(), key);
-        if (text == nullptr) refuse("its metadata has no ", quote_name(key));
-        return *text;
-    };
-    auto const expect = [&](std::string const& key, std::string const& wanted) {
-        std::string const& found = metadata(key);
+    auto const expect = [&](std::string const& key, std::string const& found, std::string const& wanted) {
         if (found == wanted) return;
-        refuse("its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
-               quote_name(wanted));
+        refuse_old_file(file, "its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
+                        quote_name(wanted));
     };
     auto const world = static_cast<Index>(index.files.size());
-    expect("mch.version", std::to_string(index.version));
-    expect("mch.save", index.save);
-    expect("mch.ranks", std::to_string(world));
-    expect("mch.rank", std::to_string(rank));
+    std::pair<char const*, std::string> const said[] = {{"mch.version", std::to_string(index.version)},
+                                                        {"mch.save", index.save},
+                                                        {"mch.ranks", std::to_string(world)},
+                                                        {"mch.rank", std::to_string(rank)}};
+    for (auto const& [key, wanted] : said) expect(key, old_metadata(file, key), wanted);
     for (MchSavedTable const& saved : index.tables) {
         MchTable const& table = saved.table;
         std::string const key = concat("table.", table.name);
-        std::string const& text = metadata(key);
+        std::string const& text = old_metadata(file, key);
         if (std::string const wanted = to_json(saved); text != wanted) {  // others may write the same with spaces
             JsonTree const tree = parse_mch_json(text, path, key);
-            std::string const found = to_json(table_from(table.name, JsonReader(tree), world));
-            if (found != wanted) {
-                refuse("its metadata says ", quote_name(key), " is ", quote_name(found), ", the index says ",
-                       quote_name(wanted));
-            }
+            expect(key, to_json(table_from(table.name, JsonReader(tree), world)), wanted);
         }
         Index const entries = table.range(rank).size();
         if (entries == 0) continue;
         for_each_tensor(saved, [&](std::string const& name) {  // what they are: MchFiles looks at all parts together
             TensorInfo const* const tensor = file.find(name);
-            if (tensor == nullptr) refuse("it has no tensor ", quote_name(name));
+            if (tensor == nullptr) refuse_old_file(file, "it has no tensor ", quote_name(name));
             if (tensor->shape.rank() == 0 || tensor->shape.extent(0) != entries) {
-                refuse("tensor ", quote_name(name), " has shape ", to_string(tensor->shape), ", but the shard has ",
-                       entries, " slots");
+                refuse_old_file(file, "tensor ", quote_name(name), " has shape ", to_string(tensor->shape),
+                                ", but the shard has ", entries, " slots");
             }
         });
     }
     return file;
 }
 
-/// Adds a part of a tensor that lies in the file of `rank` to what is known of all. Throws FormatError for parts of
-/// different types.
-inline void add_old_part(Manifest& manifest, SafetensorsFile const& file, TensorInfo const& part, int rank,
-                         Interval slots, Index total, bool sums) {
-    auto const at = std::lower_bound(manifest.tensors.begin(), manifest.tensors.end(), part.name,
-                                     [](StoredTensor const& a, std::string const& b) { return a.name < b; });
-    auto const place = static_cast<std::size_t>(at - manifest.tensors.begin());
-    Indices extents = part.shape.extents();
-    extents[0] = total;
-    if (Index bytes = 0; count_stored_bytes(part.dtype, extents, bytes) != SafetensorsRule::none) {
-        refuse_mch_file(file.path(),
-                        concat("tensor ", quote_name(part.name), " would be ", name(part.dtype), " ",
-                               to_string(extents), " in all, beyond 64 bits"),
-                        "restore the index.");
-    }
-    StoredTensor whole{part.name, part.dtype, DynamicShape(extents), 1, ""};
-    if (at == manifest.tensors.end() || at->name != part.name) {
-        for (Extent& extent : manifest.extents) extent.tensor += extent.tensor >= place ? 1 : 0;
-        manifest.tensors.insert(at, std::move(whole));
-    } else if (*at != whole) {
-        refuse_mch_file(file.path(),
-                        concat("tensor ", quote_name(part.name), " is ", name(part.dtype), " ", to_string(part.shape),
-                               ", other ranks have ", name(at->dtype), " ", to_string(at->shape), " in all"),
-                        "restore the files of one save.");
-    }
-    Extent extent{place, 0, rank, part.begin, Box(part.shape)};
-    extent.box.set(0, slots);
-    if (sums && part.bytes() > 0) {
-        std::vector<std::uint32_t> blocks = old_sums_of(file, part);
-        extent.has_checksum = true;
-        for (std::size_t b = 0; b < blocks.size(); ++b) {
-            Index const begin = static_cast<Index>(b) * mch_old_block_bytes;
-            extent.crc32c =
-                crc32c_combine(extent.crc32c, blocks[b], smaller(mch_old_block_bytes, part.bytes() - begin));
+/// Adds what the files of all ranks have of a tensor. Throws FormatError for parts of different types.
+inline void add_old_tensor(Manifest& manifest, CheckpointReader::Files const& files, std::string const& name,
+                           MchTable const& table, bool sums) {
+    std::size_t const place = manifest.tensors.size();
+    for (Index p = 0; p < table.parts(); ++p) {
+        Interval const slots = table.part_range(p);
+        if (slots.empty()) continue;
+        auto const rank = static_cast<int>(table.slots.mesh().rank_at(p));
+        SafetensorsFile const& file = *files[static_cast<std::size_t>(rank)];
+        TensorInfo const& part = file.at(name);
+        Indices extents = part.shape.extents();
+        extents[0] = table.size();
+        if (Index bytes = 0; count_stored_bytes(part.dtype, extents, bytes) != SafetensorsRule::none) {
+            refuse_mch_file(file.path(),
+                            concat("tensor ", quote_name(name), " would be ", reshard::name(part.dtype), " ",
+                                   to_string(extents), " in all, beyond 64 bits"),
+                            "restore the index.");
         }
-        if (blocks.size() > 1) extent.block_sums = std::move(blocks);
+        StoredTensor const whole{name, part.dtype, DynamicShape(extents), 1, ""};
+        if (place == manifest.tensors.size()) manifest.tensors.push_back(whole);
+        if (StoredTensor const& known = manifest.tensors[place]; known != whole) {
+            refuse_mch_file(
+                file.path(),
+                concat("tensor ", quote_name(name), " is ", reshard::name(part.dtype), " ", to_string(part.shape),
+                       ", other ranks have ", reshard::name(known.dtype), " ", to_string(known.shape), " in all"),
+                "restore the files of one save.");
+        }
+        Extent extent{place, 0, rank, part.begin, Box(part.shape)};
+        extent.box.set(0, slots);
+        if (sums && part.bytes() > 0) {
+            std::vector<std::uint32_t> blocks = old_sums_of(file, part);
+            extent.has_checksum = true;
+            for (std::size_t b = 0; b < blocks.size(); ++b) {
+                Index const begin = static_cast<Index>(b) * mch_old_block_bytes;
+                extent.crc32c =
+                    crc32c_combine(extent.crc32c, blocks[b], smaller(mch_old_block_bytes, part.bytes() - begin));
+            }
+            if (blocks.size() > 1) extent.block_sums = std::move(blocks);
+        }
+        manifest.extents.push_back(std::move(extent));
     }
-    manifest.extents.push_back(std::move(extent));
 }
 
 /// The folder as if it were a checkpoint of today, its files open.
@@ -217,17 +216,14 @@ inline void add_old_part(Manifest& manifest, SafetensorsFile const& file, Tensor
         std::string const& leaf = index.files[static_cast<std::size_t>(rank)];
         std::string const path = join_path(folder, leaf);
         files.emplace_back(open_saved(path, [&] { return open_shard(path, index, rank); }));
-        SafetensorsFile const& file = *files.back();
-        manifest.files.push_back({leaf, file.file_bytes(), file.header_digest(), rank});
-        for (MchSavedTable const& saved : index.tables) {
-            Interval const slots = saved.table.range(rank);
-            if (slots.empty()) continue;
-            auto const add = [&](std::string const& tensor) {
-                add_old_part(manifest, file, file.at(tensor), rank, slots, saved.table.size(), index.version > 1);
-            };
-            for_each_tensor(saved, add);
-        }
+        manifest.files.push_back({leaf, files.back()->file_bytes(), files.back()->header_digest(), rank});
     }
+    for (MchSavedTable const& saved : index.tables) {
+        for_each_tensor(saved, [&](std::string const& tensor) {
+            add_old_tensor(manifest, files, tensor, saved.table, index.version > 1);
+        });
+    }
+    sort_tensors(manifest);
     std::string source = join_path(folder, mch_old_index);
     sort_extents(manifest, source);
     return CheckpointReader(folder, std::move(source), std::move(manifest), std::move(files));

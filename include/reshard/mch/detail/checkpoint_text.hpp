@@ -86,25 +86,20 @@ void for_each_tensor(MchSavedTable const& saved, F&& f) {
 
 // JSON is written as text: trees of nlohmann's allocate also where they end, and a rank without memory would end there.
 
-/// `"name":`, with what comes before it.
-inline void append_json_key(std::string& json, char const* before, std::string_view key) {
-    json += before;
-    append_json_string(json, key);
-    json += ':';
+[[nodiscard]] inline std::string json_string(std::string_view text) {
+    std::string json;
+    append_json_string(json, text);
+    return json;
 }
-/// Calls append(item) for each, in brackets.
-template <class List, class Append>
-void append_json_list(std::string& json, List const& list, Append const& append) {
-    char const* separator = "[";
-    for (auto const& item : list) {
-        json += separator;
-        append(item);
-        separator = ",";
-    }
-    json += *separator == '[' ? "[]" : "]";
+/// item(one) of each, in brackets.
+template <class List, class Item>
+[[nodiscard]] std::string json_list(List const& list, Item const& item) {
+    std::string json = "[";
+    for (auto const& one : list) json += concat(json.size() == 1 ? "" : ",", item(one));
+    return json + "]";
 }
-inline void append_json_integers(std::string& json, std::span<Index const> list) {
-    append_json_list(json, list, [&](Index number) { json += std::to_string(number); });
+[[nodiscard]] inline std::string json_integers(std::span<Index const> list) {
+    return json_list(list, [](Index number) { return std::to_string(number); });
 }
 
 /// A table as folders of version 1 and 2 have it in each file. Throws FormatError for text that is not UTF-8.
@@ -116,30 +111,22 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     std::vector<Index> ranks;
     for (Index part = 0; part < table.parts(); ++part) ranks.push_back(table.slots.mesh().rank_at(part));
     std::string json = concat("{\"layout\":\"", name(table.layout), "\",\"eviction\":\"", file_name_of(table.eviction),
-                              "\",\"offsets\":");
-    append_json_integers(json, table.offsets());
+                              "\",\"offsets\":", json_integers(table.offsets()));
     if (table.decay_exponent != 1) json += concat(",\"decay_exponent\":\"", number_text(table.decay_exponent), "\"");
-    append_json_key(json, ",", "ranks");
-    append_json_integers(json, ranks);
-    json += concat(",\"hash_size\":", table.hash_size, ",\"hash_function\":");
-    append_json_string(json, table.hash_function);
-    json += concat(",\"buckets\":", table.buckets, ",\"columns\":");
-    append_json_list(json, table.metadata, [&](MchColumn const& column) {
-        append_json_key(json, "{", "name");
-        append_json_string(json, column.name);
-        json += concat(",\"bytes\":", column.bytes, ",\"empty\":", Index{column.empty}, "}");
+    json += concat(",\"ranks\":", json_integers(ranks), ",\"hash_size\":", table.hash_size,
+                   ",\"hash_function\":", json_string(table.hash_function), ",\"buckets\":", table.buckets,
+                   ",\"columns\":");
+    json += json_list(table.metadata, [](MchColumn const& column) {
+        return concat("{\"name\":", json_string(column.name), ",\"bytes\":", column.bytes,
+                      ",\"empty\":", Index{column.empty}, "}");
     });
     if (saved.has_iteration) json += concat(",\"iteration\":", saved.iteration);
-    append_json_key(json, ",", "rows");
-    append_json_list(json, saved.rows, [&](MchRowsInfo const& rows) {
-        append_json_key(json, "{", "name");
-        append_json_string(json, rows.name);
-        json += concat(",\"dtype\":\"", name(rows.dtype), "\",\"shape\":");
-        append_json_integers(json, {rows.row_shape.begin(), rows.row_shape.end()});
-        json += '}';
-    });
-    json += '}';
-    return json;
+    json +=
+        concat(",\"rows\":", json_list(saved.rows, [](MchRowsInfo const& rows) {
+                   return concat("{\"name\":", json_string(rows.name), ",\"dtype\":\"", name(rows.dtype),
+                                 "\",\"shape\":", json_integers({rows.row_shape.begin(), rows.row_shape.end()}), "}");
+               }));
+    return json + "}";
 }
 
 /// The text of a table in a checkpoint's metadata. Throws FormatError for text that is not UTF-8.
@@ -147,13 +134,13 @@ inline void append_json_integers(std::string& json, std::span<Index const> list)
     check_written_text("the name of the table", saved.table.name);
     std::string json = concat("{\"version\":", mch_text_version, ",", to_json(saved).substr(1));
     json.back() = ',';
-    append_json_key(json, "", "ids");
-    append_json_list(json, saved.ids, [&](MchIdBounds const& bounds) {
-        Index const numbers[] = {bounds.live, bounds.negative, bounds.lowest, bounds.highest};
-        append_json_integers(json, std::span(numbers).first(bounds.highest >= 0 ? 4 : 2));
-    });
-    json += '}';
-    return json;
+    return concat(json, "\"ids\":",
+                  json_list(saved.ids,
+                            [](MchIdBounds const& bounds) {
+                                Index const numbers[] = {bounds.live, bounds.negative, bounds.lowest, bounds.highest};
+                                return json_integers(std::span(numbers).first(bounds.highest >= 0 ? 4 : 2));
+                            }),
+                  "}");
 }
 
 [[nodiscard]] inline MchRowsInfo rows_from(JsonReader const& json) {

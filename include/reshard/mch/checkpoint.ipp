@@ -15,34 +15,23 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// Entries of a saved part, counted from its first, and where they go in this rank's shard.
-struct MchOverlap {
-    Index part = 0;
-    Index begin = 0;
-    Index end = 0;
-    Index to = 0;
-};
-
-[[nodiscard]] inline std::vector<MchOverlap> overlaps_of(MchTable const& saved, MchShard const& shard) {
-    std::vector<MchOverlap> list;
+/// The entries that lie at the slots of this rank's shard.
+[[nodiscard]] inline std::vector<MchRead> overlaps_of(MchTable const& saved, MchShard const& shard) {
+    std::vector<MchRead> list;
     for (Index part = 0; part < saved.parts(); ++part) {
         Interval const range = saved.part_range(part);
-        Index const begin = larger(range.begin, shard.range().begin);
-        Index const end = smaller(range.end, shard.range().end);
-        if (begin < end) list.push_back({part, begin - range.begin, end - range.begin, begin - shard.offset});
+        Interval const both = intersect(range, shard.range());
+        if (!both.empty()) list.push_back({part, both.begin - range.begin, both.end - range.begin});
     }
     return list;
 }
-inline void read_overlap(MchReader& reader, std::span<MchRows const> rows, MchOverlap const& one) {
-    for (MchRows const& each : rows) {
-        reader.read_rows(each, one.part, one.begin, one.end, each.view.data() + one.to * info_of(each).row_bytes());
+/// The rows that lie at the slots of this rank's shard.
+inline void read_rows_in_place(MchReader& reader, MchTable const& saved, std::span<MchRows const> rows) {
+    for (MchRows const& one : rows) {
+        reader.read_rows(one, intersect(reader.shard().range(), {0, saved.size()}), one.view.data());
     }
 }
 
-inline void clear_rows(MchRows const& rows) {
-    auto const bytes = static_cast<std::size_t>(rows.view.shape().size() * reshard::bytes(rows.view.dtype()));
-    if (bytes != 0) std::memset(rows.view.data(), 0, bytes);
-}
 /// The last slot of a new shard may have been an id's: its row of misses is that of the saved shard as far along.
 inline void add_miss_row(std::vector<MchRowMove>& moves, MchTable const& saved, MchTable const& current, Index rank) {
     Index part = current.slots.mesh().ordinal(rank) * saved.parts() / current.parts();
@@ -97,18 +86,19 @@ RESHARD_INLINE MchLoaded MchCheckpoint::load(std::string_view name, MchTable con
     detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
     MchShard const& shard = reader.shard();
     MchLoaded loaded{reader.adapted(), saved.iteration};
-    std::vector<detail::MchOverlap> const overlaps = detail::overlaps_of(saved.table, shard);
-    for (detail::MchOverlap const& one : overlaps) reader.check_part(one.part);
-    for (detail::MchOverlap const& one : overlaps) {
+    std::vector<MchRead> const overlaps = detail::overlaps_of(saved.table, shard);
+    for (MchRead const& one : overlaps) reader.check_part(one.part);
+    for (MchRead const& one : overlaps) {
+        Interval const range = saved.table.part_range(one.part);
+        Index const to = range.begin + one.begin - shard.offset;
         std::vector<std::byte*> metadata = shard.metadata;
-        for (std::size_t c = 0; c < metadata.size(); ++c) metadata[c] += one.to * current.metadata[c].bytes;
-        MchIdBounds const found =
-            reader.read_entries(one.part, one.begin, one.end, shard.ids + one.to,
-                                shard.slots == nullptr ? nullptr : shard.slots + one.to, metadata);
-        reader.check_bounds(one.part, found, one.end - one.begin == saved.table.part_range(one.part).size());
+        for (std::size_t c = 0; c < metadata.size(); ++c) metadata[c] += to * current.metadata[c].bytes;
+        MchIdBounds const found = reader.read_entries(one.part, one.begin, one.end, shard.ids + to,
+                                                      shard.slots == nullptr ? nullptr : shard.slots + to, metadata);
+        reader.check_bounds(one.part, found, one.end - one.begin == range.size());
         loaded.live += found.live;
-        detail::read_overlap(reader, rows, one);
     }
+    detail::read_rows_in_place(reader, saved.table, rows);
     reader.write_constants();
     loaded.bytes_read = reader.bytes_read();
     loaded.shards_read = static_cast<Index>(overlaps.size());
@@ -139,11 +129,11 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     MchShard const& shard = reader.shard();
     result.loaded = {reader.adapted(), saved.iteration};
     auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);
-    std::vector<detail::MchOverlap> const overlaps =
-        rows.empty() ? std::vector<detail::MchOverlap>() : detail::overlaps_of(saved.table, shard);
     std::vector<char> touched(static_cast<std::size_t>(saved.table.parts()));
     for (MchRead const& read : reads) touched[static_cast<std::size_t>(read.part)] = 1;
-    for (detail::MchOverlap const& one : overlaps) touched[static_cast<std::size_t>(one.part)] = 1;
+    for (MchRead const& one : detail::overlaps_of(saved.table, shard)) {
+        if (!rows.empty()) touched[static_cast<std::size_t>(one.part)] = 1;
+    }
     for (std::size_t part = 0; part < touched.size(); ++part) {
         if (touched[part] == 0) continue;
         reader.check_part(static_cast<Index>(part));
@@ -167,16 +157,18 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
     incoming.arrange(mode.mode, change, InOrder{});
     for (MchRows const& one : rows) {
-        if (saved.table.size() != current.size()) detail::clear_rows(one);
+        Index const bytes = one.view.shape().size() * reshard::bytes(one.view.dtype());
+        bool const clears = saved.table.size() != current.size() && bytes != 0;
+        if (clears) std::memset(one.view.data(), 0, static_cast<std::size_t>(bytes));
     }
-    for (detail::MchOverlap const& one : overlaps) detail::read_overlap(reader, rows, one);
+    detail::read_rows_in_place(reader, saved.table, rows);
     std::vector<MchRowMove> moves = change.moves;
     if (resize && shard.entries != 0) detail::add_miss_row(moves, saved.table, current, rank);
     for (MchRows const& one : rows) detail::read_moved_rows(reader, saved.table, one, shard.offset, moves);
     Router const router(current);
     incoming.commit(InOrder{});  // from here on nothing throws
     change.live_after = incoming.live();
-    change.unreachable = detail::reach_of(current, shard, router, current.slots.mesh().ordinal(rank)).unreachable;
+    change.unreachable = incoming.strays(router, current.slots.mesh().ordinal(rank));
     result.loaded.bytes_read = reader.bytes_read();
     return result;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/merge.hpp
 /// \brief  Sorted runs merged by key: stable, threaded; other columns follow, each when it is wanted.
-/// \depends core, mch/sorted_run, mch/detail/parts.
+/// \depends core, mch/detail/parts.
 ///
 ///     Merge merge(runs, workers.threads());
 ///     std::vector<std::byte> workspace(merge.workspace_bytes());
@@ -14,7 +14,6 @@
 #pragma once
 
 #include <reshard/mch/detail/parts.hpp>
-#include <reshard/mch/sorted_run.hpp>
 
 #include <cstdint>  // uint16_t
 

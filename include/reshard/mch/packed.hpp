@@ -14,15 +14,6 @@
 
 namespace reshard::inline v0 {
 
-/// Bytes of one column of `rows` entries into `result`; false when they do not fit 64 bits. \pre rows >= 0, width > 0.
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr bool packed_column_fits(Index rows, Index width, Index& result) noexcept {
-    if (!multiply_fits(rows, width, result)) return false;
-    if (width == 8) return true;
-    if (result > INT64_MAX - 15) return false;
-    result = (result + 15) / 16 * 16;
-    return true;
-}
-
 /// Bytes of one column of `rows` entries. \pre they fit 64 bits: packed_block_bytes() has checked it.
 [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index packed_column_bytes(Index rows, Index width) noexcept {
     return width == 8 ? rows * 8 : (rows * width + 15) / 16 * 16;
@@ -38,7 +29,9 @@ namespace reshard::inline v0 {
                                            " bytes a row. Fix: give 0 or more rows and columns of 1 byte or more."));
         }
         Index bytes = 0;
-        if (!packed_column_fits(rows, width, bytes) || bytes > INT64_MAX - total) {
+        bool const fits = multiply_fits(rows, width, bytes) && bytes <= INT64_MAX - 15;
+        bytes = fits ? packed_column_bytes(rows, width) : 0;
+        if (!fits || bytes > INT64_MAX - total) {
             raise(ErrorCode::shape,
                   concat("reshard: a packed block of ", rows, " rows of ", widths.size(),
                          " columns has more bytes than 64 bits count. Fix: send fewer rows at once."));

@@ -8,26 +8,19 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// Ids below this are counted off in blocks, the others are dealt out by remainder.
-[[nodiscard]] inline std::uint64_t counted_off(MchTable const& table) noexcept {
-    return static_cast<std::uint64_t>(ceil_div(table.hash_size, table.buckets)) *
-           static_cast<std::uint64_t>(table.buckets);
-}
-
 /// Whether a shard within these bounds may hold ids that part `part` looks up.
-[[nodiscard]] inline bool may_hold(MchIdBounds const& bounds, Router const& router, std::uint64_t limit, Index part) {
+[[nodiscard]] inline bool may_hold(MchIdBounds const& bounds, Router const& router, Index part) {
     if (bounds.live == 0) return false;
     if (bounds.negative != 0) return true;
     if (bounds.highest < 0) return false;
-    if (static_cast<std::uint64_t>(bounds.highest) >= limit) return true;
+    if (static_cast<std::uint64_t>(bounds.highest) >= router.counted_off()) return true;
     return router.part_of_id(bounds.lowest) <= part && part <= router.part_of_id(bounds.highest);
 }
 
 }  // namespace detail
 
 RESHARD_INLINE std::vector<MchIdBounds> routed_bounds(MchTable const& saved, MchSigns signs) {
-    check_table(saved);
-    std::uint64_t const limit = detail::counted_off(saved);
+    std::uint64_t const limit = Router(saved).counted_off();
     auto const block = static_cast<std::uint64_t>(ceil_div(saved.hash_size, saved.buckets));
     std::uint64_t const span = block * static_cast<std::uint64_t>(saved.buckets / saved.parts());
     bool const hashed = !saved.hash_function.empty();
@@ -66,19 +59,17 @@ RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable c
     Index const here = current.slots.mesh().ordinal(rank);
     if (here < 0) return reads;
     Router const router(current);
-    std::uint64_t const limit = detail::counted_off(current);
     for (Index part = 0; part < saved.parts(); ++part) {
         Interval const range = saved.part_range(part);
-        Index const begin = larger(range.begin, mine.begin);
-        Index const end = smaller(range.end, mine.end);
+        Interval const both = intersect(range, mine);
         MchIdBounds const& bounds = ids[static_cast<std::size_t>(part)];
         if (range.empty()) continue;
         if (current.layout == MchLayout::buckets) {
-            if (begin < end) reads.push_back({part, begin - range.begin, end - range.begin});
+            if (!both.empty()) reads.push_back({part, both.begin - range.begin, both.end - range.begin});
             continue;
         }
-        bool const wanted = mode == MchMode::slot_owner ? begin < end && bounds.live != 0
-                                                        : detail::may_hold(bounds, router, limit, here);
+        bool const wanted =
+            mode == MchMode::slot_owner ? !both.empty() && bounds.live != 0 : detail::may_hold(bounds, router, here);
         if (wanted) reads.push_back({part, 0, range.size()});
     }
     return reads;

@@ -34,11 +34,6 @@ struct Reach {
 /// does on all ranks after the load.
 [[nodiscard]] bool reach_ok(MchTable const& table, MchState const& state, Index rank);
 
-namespace detail {
-/// reach() of a part, where nothing may fail any more.
-[[nodiscard]] Reach reach_of(MchTable const& table, MchShard const& shard, Router const& router, Index part) noexcept;
-}  // namespace detail
-
 }  // namespace reshard::inline v0
 
 #if !defined(RESHARD_COMPILED_MCH)

@@ -8,8 +8,10 @@
 
 namespace reshard::inline v0 {
 
-RESHARD_INLINE Reach detail::reach_of(MchTable const& table, MchShard const& shard, Router const& router,
-                                      Index part) noexcept {
+RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index rank) {
+    MchShard const shard = shard_of(table, state, rank);
+    Router const router(table);
+    Index const part = table.slots.mesh().ordinal(rank);
     Reach result;
     for (Index i = 0; i < shard.entries; ++i) {
         if (shard.ids[i] == empty_id(table.layout)) continue;
@@ -17,11 +19,6 @@ RESHARD_INLINE Reach detail::reach_of(MchTable const& table, MchShard const& sha
         result.unreachable += router.part_of_id(shard.ids[i]) != part ? 1 : 0;
     }
     return result;
-}
-
-RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index rank) {
-    MchShard const shard = shard_of(table, state, rank);
-    return detail::reach_of(table, shard, Router(table), table.slots.mesh().ordinal(rank));
 }
 
 RESHARD_INLINE Index count_unreachable(MchTable const& table, MchState const& state, Index rank) {

@@ -10,7 +10,8 @@
 ///     apply_row_moves_on_device(changes[0].moves(), current, rows, comm);
 ///
 /// What the host sees are counts, reports of faults, and where runs of ids begin: a few words a table and pair of
-/// ranks, of all tables at once. It waits for the device seven times at most.
+/// ranks, of all tables at once. It waits for the device seven times at most. Where something is wrong, the columns
+/// that tell what come to the host as well.
 #pragma once
 
 #include <reshard/cuda/device_work.cuh>

@@ -121,6 +121,8 @@ public:
         std::int32_t const part = part_of_id(first);
         return part == part_of_id(last) ? part : -1;
     }
+    /// Ids below this, as unsigned numbers, are counted off; the others are dealt out by remainder.
+    [[nodiscard]] constexpr std::uint64_t counted_off() const noexcept { return limit_; }
     /// The bucket an id falls into, 0 to nb - 1.
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index bucket_of_id(Index raw) const noexcept {
         auto const id = static_cast<std::uint64_t>(raw);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/mch/detail/agree_after.hpp>
-#include <reshard/mch/detail/host_shard.hpp>
 #include <reshard/mch/detail/row_move_lists.hpp>
 #include <reshard/mch/row_moves.hpp>
 

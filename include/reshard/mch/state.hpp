@@ -49,6 +49,11 @@ struct MchShard {
     Index* iteration = nullptr;  ///< sorted only; may be null where there are no entries
 
     [[nodiscard]] Interval range() const noexcept { return {offset, offset + entries}; }
+    /// Whether a slot is the shard's, and not the last, which is that of misses. \pre the shard has slots.
+    [[nodiscard]] bool can_keep(Index slot) const noexcept {
+        return static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(offset) <
+               static_cast<std::uint64_t>(entries - 1);
+    }
 };
 
 /// The shard of `rank` as pointers, after checking that every buffer is what the table says. Reads no buffer.
@@ -57,6 +62,16 @@ struct MchShard {
 /// superfluous, or overlapping another; DTypeError for integers that are not I64; MismatchError when the state has not
 /// exactly the table's columns. All name the table, the rank, the buffer and the remedy.
 [[nodiscard]] MchShard shard_of(MchTable const& table, MchState const& state, Index rank);
+
+namespace detail {
+
+/// Throws BufferError for memory that the host cannot read.
+void refuse_device_buffer(MchTable const& table, Index rank, void const* buffer);
+
+/// shard_of(), and BufferError for columns that the host cannot read.
+[[nodiscard]] MchShard host_shard_of(MchTable const& table, MchState const& state, Index rank);
+
+}  // namespace detail
 
 }  // namespace reshard::inline v0
 

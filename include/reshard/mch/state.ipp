@@ -4,6 +4,7 @@
 
 #include <reshard/mch/detail/buffers.hpp>
 #include <reshard/mch/state.hpp>
+#include <reshard/memory/device_memory.hpp>
 
 namespace reshard::inline v0 {
 
@@ -54,6 +55,21 @@ RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, I
         buffers.refuse(ErrorCode::buffer, "the list of segments has ", shard.segment_count, " places for the ",
                        table.parts() + 1, " offsets of ", table.parts(),
                        " shards. Fix: a longer list (TorchRec's holds 1024 shards).");
+    }
+    return shard;
+}
+
+RESHARD_INLINE void detail::refuse_device_buffer(MchTable const& table, Index rank, void const* buffer) {
+    if (!is_device_memory(buffer)) return;
+    refuse_table(ErrorCode::buffer, table,
+                 concat("on rank ", rank, ": a buffer lies in device memory. Fix: copy the shard to the host."));
+}
+
+RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank) {
+    MchShard shard = shard_of(table, state, rank);
+    for (std::byte const* column : shard.metadata) refuse_device_buffer(table, rank, column);
+    for (Index const* column : {shard.ids, shard.slots, shard.segments, shard.iteration}) {
+        refuse_device_buffer(table, rank, column);
     }
     return shard;
 }

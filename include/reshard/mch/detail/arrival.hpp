@@ -36,13 +36,24 @@ public:
     void expect(int rank, Index entries, Index iteration, std::byte* own) {
         MchBlock block{rank, entries, packed_block_bytes(entries, widths_), total_, own};
         if (own == nullptr) {
-            if (block.bytes > INT64_MAX - total_) refuse_received_bytes(*table_);
+            if (block.bytes > INT64_MAX - total_) {
+                refuse_table(ErrorCode::shape, *table_, "more bytes arrive than 64 bits count. Fix: use more ranks.");
+            }
             total_ += block.bytes;
         }
         if (entries != 0) blocks_.push_back(block);
-        if (iteration < 0) refuse_iteration(*table_, rank, iteration);
+        if (iteration < 0) {
+            refuse_table(ErrorCode::mismatch, *table_,
+                         concat("rank ", rank, " is at iteration ", iteration,
+                                ", but they count from 0. Fix: load the iteration with the columns; it is corrupt or "
+                                "was never set."));
+        }
         if (iteration == 0 || iteration == iteration_) return;
-        if (iteration_ != 0) refuse_iterations(*table_, rank, iteration, iteration_);
+        if (iteration_ != 0) {
+            refuse_table(ErrorCode::mismatch, *table_,
+                         concat("rank ", rank, " is at iteration ", iteration, ", another at ", iteration_,
+                                ". Fix: load the states of one checkpoint."));
+        }
         iteration_ = iteration;
     }
     [[nodiscard]] std::vector<MchBlock> const& blocks() const noexcept { return blocks_; }

@@ -11,6 +11,13 @@
 
 namespace reshard::inline v0::detail {
 
+/// Bytes of one entry of a column, or of one row.
+[[nodiscard]] inline Index entry_bytes(DynamicView const& view) noexcept {
+    Index result = bytes(view.dtype());
+    for (int d = 1; d < view.rank(); ++d) result *= view.extent(d);
+    return result;
+}
+
 /// What is wrong with the buffers of one rank, in the words of one message.
 class MchBuffers {
 public:
@@ -30,11 +37,9 @@ public:
                    table_.range(rank_).end, " of ", table_.size(),
                    "). Fix: configure the size and the ranks the buffers were made for.");
         }
-        Index per_row = bytes(view.dtype());
-        for (int d = 1; d < view.rank(); ++d) per_row *= view.extent(d);
-        if (per_row != bytes_per_row) {
-            refuse(ErrorCode::buffer, what, " has ", per_row, " bytes an entry, the table says ", bytes_per_row,
-                   ". Fix: describe the column as it is.");
+        if (entry_bytes(view) != bytes_per_row) {
+            refuse(ErrorCode::buffer, what, " has ", entry_bytes(view), " bytes an entry, the table says ",
+                   bytes_per_row, ". Fix: describe the column as it is.");
         }
         return memory(view, what);
     }

@@ -162,10 +162,9 @@ public:
         check_bounds(part, found, true);
     }
 
-    /// Rows [begin, end) of a part, counted from its first.
-    void read_rows(MchRows const& rows, Index part, Index begin, Index end, std::byte* to) {
-        Index const first = saved_.table.part_range(part).begin;
-        read(rows_tensor(saved_.table.name, rows.name), info_of(rows).row_bytes(), {first + begin, first + end}, to);
+    /// Rows of these slots.
+    void read_rows(MchRows const& rows, Interval slots, std::byte* to) {
+        read(rows_tensor(saved_.table.name, rows.name), info_of(rows).row_bytes(), slots, to);
     }
 
     /// Iteration and offsets as they were saved.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_route.hpp
 /// \brief  Entries of saved shards that belong to one rank, picked while they are read, and the rows that go with them.
-/// \depends mch/detail/{checkpoint_load,incoming}, mch/plan_reads.
+/// \depends mch/detail/{checkpoint_load,incoming,leaving_rule}, mch/plan_reads.
 #pragma once
 
 #include <reshard/mch/detail/checkpoint_load.hpp>
 #include <reshard/mch/detail/incoming.hpp>
-#include <reshard/mch/detail/stray_ids.hpp>
+#include <reshard/mch/detail/leaving_rule.hpp>
 #include <reshard/mch/plan_reads.hpp>
 
 namespace reshard::inline v0::detail {
@@ -17,51 +17,41 @@ public:
     static constexpr Index piece_entries = Index{1} << 16U;
 
     MchPicker(MchSavedTable const& saved, MchTable const& current, Index rank, MchOptions const& options)
-        : ids_(saved.ids),
-          saved_(saved.table),
-          current_(current),
-          router_(current),
-          saved_router_(saved.table),
-          refuses_strays_(refuses_strays(options, saved.table)),
-          options_(options),
-          mine_(current.slots.mesh().ordinal(rank)) {
+        : ids_(saved.ids), saved_(saved.table), current_(current), mine_(current.slots.mesh().ordinal(rank)) {
         widths_ = {8, 8};
         for (MchColumn const& column : current.metadata) widths_.push_back(column.bytes);
         kept_.resize(widths_.size());
         for (Index width : widths_) piece_.emplace_back(static_cast<std::size_t>(piece_entries * width));
+        MchShard shard;
+        shard.ids = reinterpret_cast<Index*>(piece_[0].data());
+        shard.slots = reinterpret_cast<Index*>(piece_[1].data());
+        for (std::size_t c = 2; c < piece_.size(); ++c) shard.metadata.push_back(piece_[c].data());
+        rule_ = {saved.table, current, shard, options};
+        piece_shard_ = std::move(shard);
     }
 
     /// All of part `read.part`.
     void pick(MchReader& reader, MchRead const& read) {
-        auto* const ids = reinterpret_cast<Index*>(piece_[0].data());
-        auto* const slots = reinterpret_cast<Index*>(piece_[1].data());
-        std::vector<std::byte*> metadata;
-        for (std::size_t c = 2; c < piece_.size(); ++c) metadata.push_back(piece_[c].data());
-        Interval const range = saved_.part_range(read.part);
+        MchShard const& shard = piece_shard_;
+        Index const first = saved_.part_range(read.part).begin;
         MchIdBounds found;
         for (Index begin = read.begin; begin < read.end; begin += piece_entries) {
             Index const count = smaller(piece_entries, read.end - begin);
-            found = found + reader.read_entries(read.part, begin, begin + count, ids, slots, metadata);
+            found =
+                found + reader.read_entries(read.part, begin, begin + count, shard.ids, shard.slots, shard.metadata);
+            rule_.offset = first + begin;
             for (Index i = 0; i < count; ++i) {
-                if (ids[i] == empty_id(current_.layout)) continue;
-                if (!range.contains(slots[i])) {
-                    refuse_mch_file(reader.path_of(read.part),
-                                    concat("entry ", begin + i, " of table '", saved_.name, "' has slot ", slots[i],
-                                           ", outside its shard of slots ", range.begin, " to ", range.end),
-                                    "restore the file.");
-                }
-                if (refuses_strays_ && saved_router_.part_of_id(ids[i]) != read.part) {
-                    refuse_stray_id(range.begin + begin + i, ids[i], read.part);
-                }
-                if (belongs(ids[i], slots[i])) keep(i);
+                Index const to = rule_(i);
+                if (to == mine_) keep(i);
+                if (to == MchLeavingRule::misplaced) refuse(reader, read.part, begin + i, shard.ids[i], shard.slots[i]);
+                bool const lost = to == rule_.left_out && rule_.router.part_of_slot(shard.slots[i]) == mine_;
+                if (lost) left_out_.push_back(shard.ids[i]);
             }
         }
         reader.check_bounds(read.part, found, true);
     }
     /// Of a part that is not picked from: that it holds what the text of the table says.
-    void check(MchReader& reader, Index part) {
-        reader.check_bounds(part, reinterpret_cast<Index*>(piece_[0].data()), piece_entries);
-    }
+    void check(MchReader& reader, Index part) { reader.check_bounds(part, piece_shard_.ids, piece_entries); }
 
     [[nodiscard]] Index entries() const noexcept { return entries_; }
     [[nodiscard]] std::vector<Index>& left_out() noexcept { return left_out_; }
@@ -79,22 +69,21 @@ public:
     }
 
 private:
-    /// As redistribute() decides on the rank that holds the entry.
-    [[nodiscard]] bool belongs(Index id, Index slot) {
-        if (options_.mode == MchMode::route) return router_.part_of_id(id) == mine_;
-        if (router_.part_of_slot(slot) != mine_) return false;
-        if (!options_.drop_unreachable || router_.part_of_id(id) == mine_) return true;
-        left_out_.push_back(id);
-        return false;
-    }
-    [[noreturn]] void refuse_stray_id(Index position, Index id, Index part) const {
+    [[noreturn]] void refuse(MchReader const& reader, Index part, Index entry, Index id, Index slot) const {
+        Interval const range = saved_.part_range(part);
+        if (!range.contains(slot)) {
+            refuse_mch_file(reader.path_of(part),
+                            concat("entry ", entry, " of table '", saved_.name, "' has slot ", slot,
+                                   ", outside its shard of slots ", range.begin, " to ", range.end),
+                            "restore the file.");
+        }
         MchHashSizes sizes(saved_);
         for (std::size_t p = 0; p < ids_.size(); ++p) {
             if (ids_[p].highest < 0) continue;
             sizes.add(ids_[p].lowest, static_cast<Index>(p));
             sizes.add(ids_[p].highest, static_cast<Index>(p));
         }
-        refuse_stray(saved_, current_, position, id, part, saved_router_.part_of_id(id),
+        refuse_stray(saved_, current_, range.begin + entry, id, part, rule_.saved_router.part_of_id(id),
                      concat("of the bounds of all saved ids, ", sizes.text()));
     }
     void keep(Index row) {
@@ -108,13 +97,11 @@ private:
     std::vector<MchIdBounds> const& ids_;
     MchTable const& saved_;
     MchTable const& current_;
-    Router router_;
-    Router saved_router_;
-    bool refuses_strays_;
-    MchOptions options_;
     Index mine_;
     std::vector<Index> widths_;
     std::vector<std::vector<std::byte>> piece_;  ///< per column: ids, slots, metadata
+    MchShard piece_shard_;                       ///< the same as columns
+    MchLeavingRule rule_;                        ///< what redistribute() asks, of a piece
     std::vector<std::vector<std::byte>> kept_;
     std::vector<Index> left_out_;
     Index entries_ = 0;
@@ -132,8 +119,7 @@ inline void read_moved_rows(MchReader& reader, MchTable const& saved, MchRows co
     SlotRouter const owner(saved.slots);
     std::vector<std::byte> memory;
     for (std::size_t first = 0, last = 0; first < moves.size(); first = last) {
-        Index const part = owner(moves[first].from);
-        Interval const range = saved.part_range(part);
+        Interval const range = saved.part_range(owner(moves[first].from));
         Index end = moves[first].from + 1;
         for (last = first + 1; last < moves.size(); ++last) {
             Index const next = moves[last].from;
@@ -142,7 +128,7 @@ inline void read_moved_rows(MchReader& reader, MchTable const& saved, MchRows co
             end = next + 1;
         }
         memory.resize(static_cast<std::size_t>((end - moves[first].from) * width));
-        reader.read_rows(rows, part, moves[first].from - range.begin, end - range.begin, memory.data());
+        reader.read_rows(rows, {moves[first].from, end}, memory.data());
         for (std::size_t i = first; i < last; ++i) {
             std::memcpy(rows.view.data() + (moves[i].to - offset) * width,
                         memory.data() + (moves[i].from - moves[first].from) * width, static_cast<std::size_t>(width));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_rows.hpp
 /// \brief  A rank's columns and rows, as they are saved and loaded.
-/// \depends mch/checkpoint_types, mch/detail/{buffers,host_shard}.
+/// \depends mch/{checkpoint_types,state}, mch/detail/buffers.
 #pragma once
 
 #include <reshard/mch/checkpoint_types.hpp>
 #include <reshard/mch/detail/buffers.hpp>
-#include <reshard/mch/detail/host_shard.hpp>
+#include <reshard/mch/state.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -21,20 +21,12 @@ namespace reshard::inline v0::detail {
 inline void check_rows(MchTable const& table, Index rank, MchRows const& rows) {
     MchBuffers buffers(table, rank);
     std::string const what = concat("rows '", rows.name, "'");
-    if (!is_byte_sized(rows.view.dtype())) {
-        buffers.refuse(ErrorCode::dtype, what, " of ", name(rows.view.dtype()),
-                       " have no addressable elements. Fix: view them as U8.");
-    }
     if (rows.view.rank() == 0) {
         buffers.refuse(ErrorCode::buffer, what,
                        " have no shape. Fix: pass [z, ...], also where a rank has no slots: the others have rows.");
     }
-    Index row_bytes = bytes(rows.view.dtype());
-    for (int d = 1; d < rows.view.rank(); ++d) row_bytes *= rows.view.extent(d);
-    static_cast<void>(buffers.column(rows.view, what, table.range(rank).size(), row_bytes));
-    if (is_device_memory(rows.view.data())) {
-        buffers.refuse(ErrorCode::buffer, what, " lie in device memory. Fix: copy them to the host.");
-    }
+    static_cast<void>(buffers.column(rows.view, what, table.range(rank).size(), entry_bytes(rows.view)));
+    refuse_device_buffer(table, rank, rows.view.data());
 }
 
 [[nodiscard]] inline MchRowsInfo info_of(MchRows const& rows) {

@@ -29,7 +29,6 @@ public:
 
     /// Throws OutOfMemory, and ShapeError for more entries than 32 bits count.
     void allocate(Work& work) {
-        std::vector<MchSource> sources;
         for (MchBlock const& block : blocks_) {
             if (block.entries > Index{UINT32_MAX} - entries_) {
                 refuse_table(ErrorCode::shape, *table_,
@@ -37,16 +36,16 @@ public:
                                     " entries arrive at one device. Fix: use more ranks, or redistribute() on the "
                                     "host."));
             }
-            sources.push_back({nullptr, entries_, block.entries});
+            sources_on_host_.push_back({nullptr, entries_, block.entries});
             entries_ += block.entries;
         }
         memory_ = List<std::byte>(work, total_);
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
-            sources[b].block = begin_of(blocks_[b]);
+            sources_on_host_[b].block = blocks_[b].own != nullptr ? blocks_[b].own : memory(blocks_[b]);
         }
-        sources_ = List<MchSource>(work, std::span<MchSource const>(sources));
+        sources_ = List<MchSource>(work, std::span<MchSource const>(sources_on_host_));
         received_.sources = sources_.data();
-        received_.count = static_cast<int>(sources.size());
+        received_.count = static_cast<int>(blocks_.size());
         received_.entries = entries_;
         for (Index width : widths_) received_.widths.push_back(width);
     }
@@ -269,38 +268,27 @@ private:
     /// Of all that came, in the order of arrival.
     [[nodiscard]] std::vector<Index> slots_on_host(Work& work) const {
         std::vector<Index> slots;
-        for (MchBlock const& block : blocks_) {
-            auto const* const words = reinterpret_cast<Index const*>(begin_of(block));
-            std::vector<Index> const part = fetch(work, words + block.entries, block.entries);
+        for (MchSource const& source : sources_on_host_) {
+            auto const* const words = reinterpret_cast<Index const*>(source.block);
+            std::vector<Index> const part = fetch(work, words + source.entries, source.entries);
             slots.insert(slots.end(), part.begin(), part.end());
         }
         return slots;
     }
-    [[nodiscard]] std::byte const* begin_of(MchBlock const& block) const noexcept {
-        return block.own != nullptr ? block.own : memory(block);
-    }
 
     // ---- Single entries, for messages ------------------------------------------------------------------------------
 
-    [[nodiscard]] MchBlock const& block_of(Index arrival, Index& row) const {
-        std::size_t b = 0;
-        for (row = arrival; row >= blocks_[b].entries; ++b) row -= blocks_[b].entries;
-        return blocks_[b];
-    }
     [[nodiscard]] Index word(Work& work, int column, Index arrival) const {
-        Index row = 0;
-        MchBlock const& block = block_of(arrival, row);
-        std::byte const* at = begin_of(block);
-        for (int c = 0; c < column; ++c) {
-            at += packed_column_bytes(block.entries, widths_[static_cast<std::size_t>(c)]);
-        }
-        return fetch(work, reinterpret_cast<Index const*>(at) + row);
+        MchReceived received = received_;
+        received.sources = sources_on_host_.data();
+        return fetch(work, reinterpret_cast<Index const*>(received.element(column, arrival)));
     }
     [[noreturn]] void refuse_entry(Work& work, unsigned long long entry, std::string_view what, int column) const {
         auto const arrival = static_cast<Index>(entry);
-        Index row = 0;
-        int const rank = block_of(arrival, row).rank;
-        refuse_received_entry(*table_, word(work, 0, arrival), rank, what, word(work, column, arrival), iteration_);
+        std::size_t b = 0;
+        while (arrival >= sources_on_host_[b].begin + sources_on_host_[b].entries) ++b;
+        refuse_received_entry(*table_, word(work, 0, arrival), blocks_[b].rank, what, word(work, column, arrival),
+                              iteration_);
     }
 
     /// Columns in pieces of T: those of one piece an element at once, each of the others by itself.
@@ -328,6 +316,7 @@ private:
     Index largest_count_ = 0;
     Index kept_ = 0;
     List<std::byte> memory_;
+    std::vector<MchSource> sources_on_host_;
     List<MchSource> sources_;
     MchReceived received_;
     List<MchFindings> found_;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_kernels.hpp
 /// \brief  The kernel bodies that carry a shard to other ranks: where entries go, what came, scores, slots, columns.
-/// \depends mch/detail/{leaving_rule,score}, cuda/{columns,work}. Compiles without CUDA.
+/// \depends mch/detail/{leaving_rule,score}, cuda/{columns,rules,work}. Compiles without CUDA.
 ///
 /// They are the loops of mch/detail/{outgoing,incoming}.hpp, an entry a thread. Faults are counted, and the entry that
 /// the host's loops would name first is kept, so that the host can say the same of it.
 #pragma once
 
 #include <reshard/cuda/columns.hpp>
+#include <reshard/cuda/rules.hpp>
 #include <reshard/cuda/work.hpp>
 #include <reshard/mch/detail/leaving_rule.hpp>
 #include <reshard/mch/detail/score.hpp>
@@ -15,6 +16,8 @@
 namespace reshard::inline v0::detail {
 
 // ---- What leaves -------------------------------------------------------------------------------------------------
+
+static_assert(MchLeavingRule::empty_place == not_sent && MchLeavingRule::misplaced == out_of_range);
 
 struct MchIsLive {
     Index const* ids;

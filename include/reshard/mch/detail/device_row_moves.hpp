@@ -35,8 +35,8 @@ struct MchListWanted {
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, Index i) const {
         wanted[i] = moves[i].from;
-        Index const to = moves[i].to;
-        if (set_bit(block, taken, to - first)) block.lower(twice, static_cast<unsigned long long>(to));
+        if (!set_bit(block, taken, moves[i].to - first)) return;
+        block.lower(twice, static_cast<unsigned long long>(moves[i].to));
     }
 };
 /// Rows of one view to records, or back, in pieces of T.

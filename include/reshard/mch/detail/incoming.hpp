@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
 /// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/merge, mch/detail/{arrival,succession}, memory/scratch.
+/// \depends mch/{merge,routing}, mch/detail/{arrival,succession}, memory/scratch.
 #pragma once
 
 #include <reshard/core/detail/access.hpp>
 #include <reshard/mch/detail/arrival.hpp>
 #include <reshard/mch/detail/succession.hpp>
 #include <reshard/mch/merge.hpp>
+#include <reshard/mch/routing.hpp>
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // find_if, replace, sort, nth_element
@@ -52,9 +53,9 @@ public:
     }
     template <class Team>
     void arrange(MchMode mode, MchChange& change, Team&& team) {
-        Index const largest_count = check_metadata();
+        check_accesses();
+        change.unpinned = check_and_unpin();
         order(team);
-        change.unpinned = largest_count == INT64_MAX ? unpin() : 0;
         assign(mode == MchMode::route, change.evicted, change.moves, team);
     }
 
@@ -70,6 +71,19 @@ public:
         for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = table_->segment(i);
     }
     [[nodiscard]] Index live() const noexcept { return succession_ ? succession_->kept() : merge_->kept(); }
+    /// Ids of the shard, once it is written, that another part than this looks up. They are in order: of most blocks
+    /// the ends say where all are looked up.
+    [[nodiscard]] Index strays(Router const& router, Index part) const noexcept {
+        constexpr Index block = 64;
+        Index count = 0;
+        for (Index begin = 0; begin < live(); begin += block) {
+            Index const end = smaller(begin + block, live());
+            std::int32_t const same = router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
+            for (Index i = begin; same < 0 && i < end; ++i) count += router.part_of_id(shard_.ids[i]) != part ? 1 : 0;
+            if (same >= 0 && same != part) count += end - begin;
+        }
+        return count;
+    }
 
 private:
     template <class Team>
@@ -90,44 +104,27 @@ private:
         }
     }
 
-    /// Returns the largest count.
-    [[nodiscard]] Index check_metadata() const {
-        std::uint64_t largest_count = 0;
+    void check_accesses() const {
         for_each_column(scored_.access, [&](MchBlock const& block, Index const* access) {
-            if (largest_of(access, block.entries) <= static_cast<std::uint64_t>(iteration_)) return;
             for (Index i = 0; i < block.entries; ++i) {
                 if (access[i] < 0 || access[i] > iteration_) refuse_entry(block, i, "was last accessed at", access[i]);
             }
         });
-        for_each_column(scored_.counts, [&](MchBlock const& block, Index const* counts) {
-            largest_count = larger(largest_count, largest_of(counts, block.entries));
-            if (largest_count <= std::uint64_t{INT64_MAX}) return;
-            for (Index i = 0; i < block.entries; ++i) {
-                if (counts[i] < 0) refuse_entry(block, i, "has count", counts[i]);
-            }
-        });
-        return static_cast<Index>(largest_count);
-    }
-    /// Negative numbers are the largest.
-    [[nodiscard]] static std::uint64_t largest_of(Index const* numbers, Index count) noexcept {
-        std::uint64_t largest = 0;
-        for (Index i = 0; i < count; ++i) largest = larger(largest, static_cast<std::uint64_t>(numbers[i]));
-        return largest;
     }
     /// A shard that was full once left its last id the count of the row for misses, which none surpasses: it gets the
     /// largest other one. Returns how many there are.
-    Index unpin() {
+    [[nodiscard]] Index check_and_unpin() {
         Index largest = 0;
         Index pinned = 0;
         for_each_column(scored_.counts, [&](MchBlock const& block, Index const* counts) {
             for (Index i = 0; i < block.entries; ++i) {
-                if (counts[i] != INT64_MAX) {
-                    largest = larger(largest, counts[i]);
-                } else {
-                    ++pinned;
-                }
+                if (counts[i] < 0) refuse_entry(block, i, "has count", counts[i]);
+                bool const is_pinned = counts[i] == INT64_MAX;
+                pinned += is_pinned ? 1 : 0;
+                largest = larger(largest, is_pinned ? 0 : counts[i]);
             }
         });
+        if (pinned == 0) return 0;
         for_each_column(scored_.counts, [&](MchBlock const& block, Index* counts) {
             std::replace(counts, counts + block.entries, Index{INT64_MAX}, largest);
         });
@@ -181,7 +178,7 @@ private:
         Index const count = static_cast<Index>(slots_.size());
         for (Index i = 0; i < count; ++i) {  // without branches: who stays follows no pattern
             Index const slot = slots_[static_cast<std::size_t>(i)];
-            auto const stays = static_cast<Index>(can_stay(slot));
+            auto const stays = static_cast<Index>(shard_.can_keep(slot));
             auto const was_free = static_cast<Index>(taken.take(reserved ^ ((slot ^ reserved) & -stays)));
             homeless += 1 - stays;
             twice += stays & (1 - was_free);
@@ -190,17 +187,14 @@ private:
         if (twice != 0) taken.refuse_kept_twice(*table_, slots_);
         if (on_reserved > 1) refuse_slot_twice(*table_, reserved);
         if (!may_move && homeless != on_reserved) check_slots(taken);  // throws: one is not of the shard
-        auto const open = static_cast<std::size_t>(taken.free());
-        free_memory_ = Scratch((taken.free() + 1) * 8);
+        free_memory_ = taken.list_free();
         free_ = free_memory_.words();
-        taken.free_slots(free_.first(open));
-        free_[open] = reserved;                                // the last, behind all others
         moves.resize(static_cast<std::size_t>(homeless) + 1);  // the last one is written and not meant
         Index const* next = free_.data();
         MchRowMove* move = moves.data();
         for (Index& slot : slots_) {
             Index const free = *next;
-            auto const goes = 1 - static_cast<Index>(can_stay(slot));
+            auto const goes = 1 - static_cast<Index>(shard_.can_keep(slot));
             *move = {slot, free};
             slot ^= (free ^ slot) & -goes;
             move += goes;
@@ -238,11 +232,7 @@ private:
                               value, iteration_);
     }
 
-    /// Whether a slot is the shard's, and not that of misses. \pre the shard has slots.
-    [[nodiscard]] bool can_stay(Index slot) const noexcept {
-        return static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(shard_.offset) <
-               static_cast<std::uint64_t>(shard_.entries - 1);
-    }
+    /// Where slots stay: all arrive at their owner, none twice.
     void check_slots(MchTakenSlots& taken) const {
         taken.clear();
         for (MchBlock const& block : blocks_) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/leaving_rule.hpp
 /// \brief  Where a saved entry goes, as a value that loops of the host and kernels ask.
-/// \depends mch/{routing,state}, mch/detail/stray_ids, cuda/rules.
+/// \depends mch/{routing,state}, mch/detail/stray_ids.
 #pragma once
 
-#include <reshard/cuda/rules.hpp>
 #include <reshard/mch/detail/stray_ids.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/state.hpp>
@@ -12,8 +11,12 @@
 namespace reshard::inline v0::detail {
 
 /// The destination of an entry: a part, `left_out` for an id that no look-up would find and that is to be dropped,
-/// `out_of_range` for a slot that is not of the saved shard it lies in, or an id that was not looked up there.
+/// `empty_place`, or `misplaced` for a slot that is not of the saved shard it lies in, or an id that was not looked up
+/// there.
 struct MchLeavingRule {
+    static constexpr Index empty_place = -1;  ///< to kernels `not_sent`
+    static constexpr Index misplaced = -2;    ///< and `out_of_range`
+
     Index const* ids = nullptr;
     Index const* slots = nullptr;
     Index offset = 0;       ///< position of entry 0 among the saved slots
@@ -44,11 +47,11 @@ struct MchLeavingRule {
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {
         Index const id = ids[entry];
-        if (id == empty) return not_sent;
+        if (id == empty) return empty_place;
         Index const slot = slots[entry];
         std::int32_t const part = saved_router.part_of_slot(offset + entry);
-        if (slot < 0 || slot >= saved_slots || saved_router.part_of_slot(slot) != part) return out_of_range;
-        if (refuse_strays && saved_router.part_of_id(id) != part) return out_of_range;
+        if (slot < 0 || slot >= saved_slots || saved_router.part_of_slot(slot) != part) return misplaced;
+        if (refuse_strays && saved_router.part_of_id(id) != part) return misplaced;
         if (!by_slot) return router.part_of_id(id);
         Index const owner = router.part_of_slot(slot);
         return !drop_unreachable || owner == router.part_of_id(id) ? owner : left_out;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/loser_tree.hpp
 /// \brief  The inner loops of the merge: two runs without a branch, many through a tree of losers.
-/// \depends mch/sorted_run. Source: D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.1 (selection
+/// \depends mch/detail/parts. Source: D. E. Knuth, The Art of Computer Programming, volume 3, section 5.4.1 (selection
 /// trees).
 #pragma once
 
-#include <reshard/mch/sorted_run.hpp>
+#include <reshard/mch/detail/parts.hpp>
 
 #include <cstdint>  // uint16_t
 
@@ -26,16 +26,6 @@ inline constexpr Index exhausted = Index{1} << 32;
 
 [[nodiscard]] inline Contender contender(SortedRun const* runs, Index run, Index at, Index end) noexcept {
     return at < end ? Contender{runs[run].keys[at], run} : Contender{INT64_MAX, run + exhausted};
-}
-
-/// Asks for a key that a run comes to later; it may lie behind the last one.
-inline void prefetch_key(Index const* keys, Index at) noexcept {
-#if defined(__GNUC__)
-    __builtin_prefetch(keys + at);
-#else
-    static_cast<void>(keys);
-    static_cast<void>(at);
-#endif
 }
 
 /// Counts how often a key repeats the one before it.
@@ -89,7 +79,7 @@ public:
     void step() noexcept {
         Index const run = winner_.run;
         Index const next = ++at_[run];
-        prefetch_key(runs_[run].keys, next + 16);
+        prefetch<false>(runs_[run].keys + next + 16);
         Contender winner = contender(runs_, run, next, end_[run]);
         for (Index node = (run + count_) / 2; node > 0; node /= 2) {
             Contender const other = tree_[node];

@@ -252,7 +252,7 @@ private:
             Index const to = rule_(i);
             bool const goes = to >= 0 && to != rule_.left_out;
             found.live += shard_.ids[i] != empty ? 1 : 0;
-            if (to == out_of_range && found.wrong < 0) found.wrong = i;
+            if (to == MchLeavingRule::misplaced && found.wrong < 0) found.wrong = i;
             to_[i] = goes ? static_cast<MchDestination>(to) : mch_nowhere;
         }
     }

@@ -9,10 +9,10 @@
 /// and comes after i, and lies above where i goes, or j goes up, and two entries change their order.
 #pragma once
 
-#include <reshard/core/index.hpp>
+#include <reshard/core/detail/access.hpp>
 
 #include <cstdint>  // uint16_t
-#include <cstring>  // memcpy, memmove
+#include <cstring>  // memmove
 #include <span>     // span
 #include <vector>   // vector
 
@@ -96,9 +96,7 @@ private:
         move_each(
             [&columns](Index to, Index from) {
                 for (int c = 0; c < Columns; ++c) {
-                    std::int64_t word = 0;
-                    std::memcpy(&word, columns[c] + from * 8, 8);
-                    std::memcpy(columns[c] + to * 8, &word, 8);
+                    store_as(columns[c] + to * 8, load_as<Index>(columns[c] + from * 8));
                 }
             },
             [&columns](Index to, Index from, Index entries) {

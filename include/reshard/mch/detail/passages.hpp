@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/passages.hpp
 /// \brief  The tables of one call of redistribute() on one rank: all of it that does not communicate.
-/// \depends mch/detail/{carry,host_shard,incoming,outgoing}, mch/{reach,workers}.
+/// \depends mch/detail/{carry,incoming,outgoing}, mch/{reach,workers}.
 #pragma once
 
 #include <reshard/mch/detail/carry.hpp>
-#include <reshard/mch/detail/host_shard.hpp>
 #include <reshard/mch/detail/incoming.hpp>
 #include <reshard/mch/detail/outgoing.hpp>
 #include <reshard/mch/reach.hpp>
@@ -106,7 +105,9 @@ public:
             if (!one.stays()) {
                 one.incoming.commit(team());
                 one.numbers.live_after = one.incoming.live();
-                if (one.outgoing->rule().leaves_strays()) one.numbers.unreachable = unreachable(one);
+                if (one.outgoing->rule().leaves_strays()) {
+                    one.numbers.unreachable = one.incoming.strays(one.outgoing->rule().router, one.part);
+                }
             }
             result_.push_back(std::move(one.numbers));
         }
@@ -114,21 +115,6 @@ public:
     }
 
 private:
-    /// Ids are in order: of most blocks the ends say where all are looked up.
-    [[nodiscard]] static Index unreachable(MchPassage const& one) noexcept {
-        constexpr Index block = 64;
-        Router const& router = one.outgoing->rule().router;
-        Index count = 0;
-        for (Index begin = 0; begin < one.numbers.live_after; begin += block) {
-            Index const end = smaller(begin + block, one.numbers.live_after);
-            std::int32_t const same = router.part_of_ids(one.shard.ids[begin], one.shard.ids[end - 1]);
-            for (Index i = begin; same < 0 && i < end; ++i) {
-                count += router.part_of_id(one.shard.ids[i]) != one.part ? 1 : 0;
-            }
-            if (same >= 0 && same != one.part) count += end - begin;
-        }
-        return count;
-    }
     [[nodiscard]] MchTeam team() noexcept { return {workers_}; }
 
     std::span<MchTransition const> tables_;

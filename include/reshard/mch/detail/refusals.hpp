@@ -39,20 +39,6 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
                  concat("all ", entries, " ids and slots from position ", offset,
                         " on are zero: the state was never loaded. Fix: load it first."));
 }
-[[noreturn]] inline void refuse_iterations(MchTable const& table, int rank, Index iteration, Index other) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("rank ", rank, " is at iteration ", iteration, ", another at ", other,
-                        ". Fix: load the states of one checkpoint."));
-}
-[[noreturn]] inline void refuse_iteration(MchTable const& table, int rank, Index iteration) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("rank ", rank, " is at iteration ", iteration,
-                        ", but they count from 0. Fix: load the iteration with the columns; it is corrupt or was never "
-                        "set."));
-}
-[[noreturn]] inline void refuse_received_bytes(MchTable const& table) {
-    refuse_table(ErrorCode::shape, table, "more bytes arrive than 64 bits count. Fix: use more ranks.");
-}
 [[noreturn]] inline void refuse_received_entry(MchTable const& table, Index id, int rank, std::string_view what,
                                                Index value, Index iteration) {
     refuse_table(ErrorCode::mismatch, table,
@@ -64,11 +50,6 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
         ErrorCode::mismatch, table,
         concat(count, " ids arrive at slots ", range.begin, " to ", range.end, " more than once, the first of them ",
                first, ". Fix: the saved state is corrupt; validate() says where."));
-}
-[[noreturn]] inline void refuse_foreign_slot(MchTable const& table, Index slot, Interval range) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("slot ", slot, " arrives at the owner of ", range.begin, " to ", range.end,
-                        ". Fix: the saved state is corrupt; validate() says where."));
 }
 [[noreturn]] inline void refuse_slot_twice(MchTable const& table, Index slot) {
     refuse_table(ErrorCode::mismatch, table,
@@ -85,8 +66,19 @@ public:
     void clear() { SlotBitmap::clear(memory_.bytes()); }
     /// Where slots stay: all arrive at their owner, none twice. Throws MismatchError.
     void take_or_refuse(MchTable const& table, Index slot) {
-        if (!contains(slot)) refuse_foreign_slot(table, slot, slots_);
+        if (!contains(slot)) {
+            refuse_table(ErrorCode::mismatch, table,
+                         concat("slot ", slot, " arrives at the owner of ", slots_.begin, " to ", slots_.end,
+                                ". Fix: the saved state is corrupt; validate() says where."));
+        }
         if (!take(slot)) refuse_slot_twice(table, slot);
+    }
+    /// The free ones, ascending, and behind all others the last slot, which is that of misses.
+    [[nodiscard]] Scratch list_free() const {
+        Scratch list((free() + 1) * 8);
+        auto const open = static_cast<std::size_t>(free_slots(list.words()));
+        list.words()[open] = slots_.end - 1;
+        return list;
     }
     /// Two of these entries, which come by their ids, keep one slot: names that of the last that comes too late. The
     /// slot of misses is not meant.

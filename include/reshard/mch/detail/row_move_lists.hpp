@@ -28,11 +28,6 @@ struct MchRowCount {
                  concat("on rank ", rank, ": two moves end at row ", row,
                         ". Fix: pass the moves that redistribute() returned on this rank, each once."));
 }
-[[noreturn]] inline void refuse_row_bytes(MchTable const& table, int rank, Index row_bytes, int other, Index others) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("rows have ", row_bytes, " bytes on rank ", rank, ", ", others, " on rank ", other,
-                        ". Fix: pass the same weights and states on every rank."));
-}
 
 /// Rows of several views: one record of all of them for each.
 struct MchRowViews {
@@ -53,8 +48,7 @@ struct MchRowViews {
         MchBuffers buffers(table, rank);
         for (std::size_t v = 0; v < rows.size(); ++v) {
             std::string const what = rows.size() == 1 ? std::string("the rows") : concat("the rows of view ", v);
-            Index width = bytes(rows[v].dtype());
-            for (int d = 1; d < rows[v].rank(); ++d) width *= rows[v].extent(d);
+            Index const width = entry_bytes(rows[v]);
             widths.push_back(width);
             data.push_back(buffers.column(rows[v], what, count, width));
             check(what, data.back(), count * width);
@@ -89,7 +83,10 @@ struct MchRowExchange {
         for (std::size_t r = 0; r < counts.size(); ++r) {
             bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
             if (meet && theirs[r].row_bytes != counts[r].row_bytes) {
-                refuse_row_bytes(table, rank, counts[r].row_bytes, static_cast<int>(r), theirs[r].row_bytes);
+                refuse_table(
+                    ErrorCode::mismatch, table,
+                    concat("rows have ", counts[r].row_bytes, " bytes on rank ", rank, ", ", theirs[r].row_bytes,
+                           " on rank ", r, ". Fix: pass the same weights and states on every rank."));
             }
             asked_begins.push_back(asked);
             asked += theirs[r].rows;

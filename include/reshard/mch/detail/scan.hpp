@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/scan.hpp
 /// \brief  What one rank can see of the faults of its own shard.
-/// \depends mch/{report,routing}, mch/detail/{host_shard,refusals,score}.
+/// \depends mch/{id_bounds,report,routing}, mch/detail/{refusals,score}.
 #pragma once
 
-#include <reshard/mch/detail/host_shard.hpp>
 #include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/score.hpp>
+#include <reshard/mch/id_bounds.hpp>
 #include <reshard/mch/report.hpp>
 #include <reshard/mch/routing.hpp>
-#include <reshard/mch/state.hpp>
 
 #include <algorithm>  // find, sort
 
@@ -54,12 +53,11 @@ private:
     [[nodiscard]] bool is_live(Index i) const noexcept { return shard_.ids[i] != empty_; }
     [[nodiscard]] bool is_sorted() const noexcept { return table_.layout == MchLayout::sorted; }
 
+    /// One bucketed id may be 0.
     [[nodiscard]] bool is_zero() const noexcept {
-        if (shard_.entries < (is_sorted() ? 1 : 2)) return false;  // one bucketed id may be 0
-        for (Index i = 0; i < shard_.entries; ++i) {
-            if (shard_.ids[i] != 0 || (is_sorted() && shard_.slots[i] != 0)) return false;
-        }
-        return true;
+        bool const one = shard_.entries == 1 && is_sorted();
+        return never_loaded(shard_.ids, shard_.slots, shard_.entries) ||
+               (one && shard_.ids[0] == 0 && shard_.slots[0] == 0);
     }
     void scan_order() {
         bool ascend = true;

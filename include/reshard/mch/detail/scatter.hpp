@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/scatter.hpp
 /// \brief  The inner loops of the partition: entry by entry for few destinations, tile by tile for many.
-/// \depends core, <cstring>; SSE2 streaming stores where the compiler has them.
+/// \depends core, mch/detail/parts; SSE2 streaming stores where the compiler has them.
 #pragma once
 
-#include <reshard/core/index.hpp>
+#include <reshard/core/detail/access.hpp>
+#include <reshard/mch/detail/parts.hpp>
 
 #include <cstdint>  // uint16_t, uintptr_t
 #include <cstring>  // memcpy
@@ -37,22 +38,6 @@ inline constexpr Index prefetch_bytes = 256;
 /// Packed bytes from which tiles are written past the caches; below, the transport reads them from there.
 inline constexpr Index streaming_partition_bytes = Index{8} << 20;
 
-[[nodiscard]] inline std::int64_t load_word(std::byte const* from) noexcept {
-    std::int64_t word = 0;
-    std::memcpy(&word, from, sizeof word);
-    return word;
-}
-
-inline void store_word(std::byte* to, std::int64_t word) noexcept { std::memcpy(to, &word, sizeof word); }
-
-inline void prefetch_to_write(std::byte const* address) noexcept {
-#if defined(__GNUC__)
-    __builtin_prefetch(address, 1);
-#else
-    static_cast<void>(address);
-#endif
-}
-
 /// Where the next entry for one destination goes. What is dropped goes to a word nobody reads: stride and step 0.
 struct StreamCursor {
     std::byte* at;  ///< column 0
@@ -67,8 +52,8 @@ inline void place_words(std::byte const* const* columns, Index entry, StreamCurs
     Index const stride = cursor.stride;
     cursor.at = to + cursor.step;
     for (int c = 0; c < Columns; ++c) {
-        store_word(to, load_word(columns[c] + 8 * entry));
-        prefetch_to_write(to + prefetch_bytes);
+        store_as(to, load_as<Index>(columns[c] + 8 * entry));
+        prefetch<true>(to + prefetch_bytes);
         to += stride;
     }
 }
@@ -137,10 +122,10 @@ inline void gather_run(std::byte const* from, Index width, std::uint16_t const* 
 inline void stream_run(std::byte const* from, std::uint16_t const* order, Index count, std::byte* to) noexcept {
     Index i = 0;
 #if defined(__SSE2__)
-    auto const word = [&](Index at) { return load_word(from + Index{8} * order[at]); };
+    auto const word = [&](Index at) { return load_as<Index>(from + Index{8} * order[at]); };
     if (reinterpret_cast<std::uintptr_t>(to) % 8 == 0) {
         while (i < count && reinterpret_cast<std::uintptr_t>(to + 8 * i) % 64 != 0) {
-            store_word(to + 8 * i, word(i));
+            store_as(to + 8 * i, word(i));
             ++i;
         }
         for (; i + 8 <= count; i += 8) {

@@ -185,7 +185,7 @@ private:
             for (Index i = 0; i < count; ++i) {  // without branches: who stays follows no pattern
                 Index const slot = slots[i];
                 Index const meant = is_meant(i);
-                Index const stays = meant & static_cast<Index>(can_stay(slot));
+                Index const stays = meant & static_cast<Index>(shard_.can_keep(slot));
                 taken.take_if(slot, stays);
                 *next = {slot, at};
                 next += meant - stays;
@@ -212,11 +212,8 @@ private:
         auto const moving = static_cast<Index>(homeless_.size());
         if (taken.taken() != kept_ - moving + 1 || on_reserved > 1 || (!may_move && moving != on_reserved))
             return false;
-        Index const open = taken.free();
-        free_memory_ = Scratch((open + 1) * 8);
+        free_memory_ = taken.list_free();
         free_ = free_memory_.words();
-        taken.free_slots(free_.first(static_cast<std::size_t>(open)));
-        free_[static_cast<std::size_t>(open)] = reserved;  // the last, behind all others
         list_moves(moves);
         return true;
     }
@@ -231,12 +228,6 @@ private:
             for (std::size_t i = begin; i < end; ++i) moves[i].to = free_[i];
         }
     }
-    /// Whether a slot is the shard's, and not that of misses. \pre the shard has slots.
-    [[nodiscard]] bool can_stay(Index slot) const noexcept {
-        return static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(shard_.offset) <
-               static_cast<std::uint64_t>(shard_.entries - 1);
-    }
-
     [[nodiscard]] std::byte* address_of(std::size_t column) const noexcept {
         if (column >= 2) return shard_.metadata[column - 2];
         return reinterpret_cast<std::byte*>(column == 0 ? shard_.ids : shard_.slots);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards of PyTorch DCP: every line of the input is the sharding info of one file, all of which have the same tensors.
-#include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 
 #include "support.hpp"
 
@@ -11,7 +11,7 @@ void fuzz::dcp(std::uint8_t const* data, std::size_t size) {
                                           {"w.1", DType::f32, DynamicShape(Indices{2, 3}), 24, 48},
                                           {"b", DType::f4, DynamicShape(Indices{4}), 48, 50},
                                           {"s", DType::u8, DynamicShape(Indices{}), 50, 51}};
-    std::vector<DcpFile> files;
+    std::vector<FileEntries> files;
     std::string_view text = fuzz::text_of(data, size);
     Manifest manifest;
     bool const whole = fuzz::answers([&] {

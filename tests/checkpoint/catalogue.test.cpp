@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/checkpoint/catalogue.hpp and checkpoint/detail/catalogue_bytes.hpp.
-#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
+#include <reshard/checkpoint/catalogue.hpp>
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include "support.hpp"

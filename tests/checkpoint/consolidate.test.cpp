@@ -5,7 +5,7 @@
 
 #include <reshard/checkpoint/consolidate_plan.hpp>
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
-#include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/save_async.hpp>
 
@@ -323,7 +323,7 @@ TEST_SUITE("checkpoint/consolidate") {
     TEST_CASE("a folder whose shards lie in a sub-folder may be written to, and what a dead run left makes room") {
         Shards shards(small_model(), 4);
         write_text(shards.folder / ".model.safetensors.tmp.123.0", "half");
-        write_text(shards.folder / concat(reshard::detail::NonceFile::prefix, "0123456789abcdef"), "");
+        write_text(shards.folder / concat(reshard::detail::nonce_prefix, "0123456789abcdef"), "");
         on_ranks(2, [&](ThreadCommunicator& comm) { return consolidate(shards.in, shards.folder.path(), comm); });
         CHECK(damage(shards.folder / "model.safetensors", shards.list) == "");
         CHECK(shards.folder.leaves() == std::vector<std::string>{"in", "model.safetensors"});
@@ -399,7 +399,7 @@ TEST_SUITE("checkpoint/consolidate") {
         auto const all = caught_on_ranks(4, [&](ThreadCommunicator& comm) {
             bool const shares = comm.rank() % 2 == 0;
             reshard::detail::SharedCheck check(4, shares ? here.path() : elsewhere.path(), "nonce");
-            reshard::detail::check_shared(comm, check);
+            check.run(comm);
         });
         for (Caught const& one : all) {
             CAPTURE(one.message);

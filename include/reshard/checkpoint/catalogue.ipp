@@ -3,6 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
@@ -44,9 +45,7 @@ RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t te
 }
 
 RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) const& noexcept {
-    auto const at = std::lower_bound(tensors().begin(), tensors().end(), tensor,
-                                     [](StoredTensor const& a, std::string_view text) { return a.name < text; });
-    return at == tensors().end() || at->name != tensor ? nullptr : &*at;
+    return find(tensor, tensors().size() / 2);
 }
 
 RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor, std::size_t near) const& noexcept {
@@ -71,30 +70,11 @@ RESHARD_INLINE Index Catalogue::extent_bytes(Extent const& extent) const noexcep
     return stored_bytes_of(manifest_.tensors[extent.tensor].dtype, extent.box);
 }
 
-RESHARD_INLINE std::uint64_t Catalogue::digest() const noexcept {
-    Digest digest;
-    digest.add_text(manifest_.save).add_signed(manifest_.world_size);
-    for (CheckpointFile const& file : files()) {
-        digest.add_text(file.leaf).add_signed(file.file_bytes).add(file.header_digest).add_signed(file.writer);
-    }
-    for (StoredTensor const& tensor : tensors()) {
-        digest.add_words(tensor.name)
-            .add_word(static_cast<std::uint64_t>(tensor.dtype))
-            .add_word_signed(tensor.replicas);
-        for (Index extent : tensor.shape.extents()) digest.add_word_signed(extent);
-        digest.add_words(tensor.distribution);
-    }
-    for (Extent const& extent : extents()) {
-        digest.add_word(extent.tensor)
-            .add_word_signed(extent.replica)
-            .add_word_signed(extent.file)
-            .add_word_signed(extent.begin);
-        for (int dim = 0; dim < extent.box.rank(); ++dim) {
-            digest.add_word_signed(extent.box.begin(dim)).add_word_signed(extent.box.end(dim));
-        }
-        digest.add_words(extent.key).add_word(extent.has_checksum ? 1 : 0).add_word(extent.crc32c);
-    }
-    return digest.value();
+RESHARD_INLINE std::uint64_t Catalogue::digest() const {
+    detail::ByteWriter out;
+    detail::pass(out, manifest_);
+    auto const bytes = out.take();
+    return Digest{}.add_words({reinterpret_cast<char const*>(bytes.data()), bytes.size()}).value();
 }
 
 RESHARD_INLINE void Catalogue::check() const {

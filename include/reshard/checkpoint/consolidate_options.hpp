@@ -47,7 +47,9 @@ struct RewriteOptions {
 };
 
 /// Casts floating-point tensors and leaves all others. For RewriteOptions::dtype.
-[[nodiscard]] std::function<DType(StoredTensor const&)> floats_as(DType dtype);
+[[nodiscard]] inline std::function<DType(StoredTensor const&)> floats_as(DType dtype) {
+    return [dtype](StoredTensor const& tensor) { return is_floating(tensor.dtype) ? dtype : tensor.dtype; };
+}
 
 struct ConsolidateOptions : RewriteOptions {
     /// A file takes tensors until the next one would exceed this; a larger tensor has a file of its own. 0: one file.
@@ -65,6 +67,20 @@ struct ShardOptions : RewriteOptions {
 
 /// How a tensor of a checkpoint is to be distributed; mesh and placements must fit its shape.
 using PlaceTensor = std::function<DynamicDistribution(StoredTensor const&)>;
+
+/// What one rank will do. Reads and runs are exact: read_boxes() and the writer do just these.
+struct RewriteShare {
+    Index begin = 0;  ///< of all bytes that are written, in the order of the files
+    Index end = 0;
+    Index pieces = 0;
+    Index reads = 0;
+    Index bytes_read = 0;
+    Index runs = 0;  ///< runs of files that are written
+    Index files_read = 0;
+    Index files_written = 0;
+    [[nodiscard]] Index bytes() const noexcept { return end - begin; }
+    friend bool operator==(RewriteShare const&, RewriteShare const&) = default;
+};
 
 /// What rewriting files came to.
 struct RewriteReport {
@@ -84,7 +100,3 @@ struct RewriteReport {
 };
 
 }  // namespace reshard::inline v0
-
-#if !defined(RESHARD_COMPILED_CHECKPOINT)
-#include <reshard/checkpoint/consolidate_options.ipp>
-#endif

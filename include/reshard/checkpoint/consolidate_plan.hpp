@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/consolidate_plan.hpp
 /// \brief  What rewriting a checkpoint will do, rank by rank, before a byte is read: the dry run.
-/// \depends checkpoint/{catalogue,consolidate_options,consolidate_share}. No I/O.
+/// \depends checkpoint/{catalogue,consolidate_options}. No I/O.
 ///
 ///     Catalogue const from(Checkpoint::open("sharded"));
 ///     std::puts(explain(plan_consolidate(from, 64)).c_str());
@@ -9,7 +9,6 @@
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/consolidate_options.hpp>
-#include <reshard/checkpoint/consolidate_share.hpp>
 
 namespace reshard::inline v0 {
 

@@ -5,10 +5,7 @@
 #include <reshard/checkpoint/consolidate_plan.hpp>
 #include <reshard/checkpoint/coverage.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
-#include <reshard/checkpoint/detail/consolidate_rename.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
-#include <reshard/checkpoint/detail/consolidate_survey.hpp>
-#include <reshard/checkpoint/detail/consolidate_terms.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/plan/explain_text.hpp>
 

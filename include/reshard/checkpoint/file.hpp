@@ -172,36 +172,26 @@ inline void read_fully(FileDescriptor const& file, std::string_view path, Index 
     }
 }
 
-/// What one call has written, of `want` bytes; none after EINTR. None for another reason is an error, or a loop would
-/// have no end.
-[[nodiscard]] inline std::size_t written_by(ssize_t done, std::string_view path, std::size_t want, Index offset) {
-    if (done > 0) return static_cast<std::size_t>(done);
-    if (done < 0 && errno == EINTR) return 0;
-    raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), done < 0 ? errno : EIO,
-             "free space or write elsewhere; nothing was replaced.");
-}
-
-/// Appends all of `bytes` at the file's position; `offset` is only for the message.
+/// Writes all of `bytes` from byte `offset` of the file on, wherever its position is: several threads may.
 inline void write_fully(FileDescriptor const& file, std::string_view path, Index offset,
                         std::span<std::byte const> bytes) {
     while (!bytes.empty()) {
         std::size_t const want = smaller(bytes.size(), max_io_bytes);
-        std::size_t const done = written_by(::write(file.get(), bytes.data(), want), path, want, offset);
-        bytes = bytes.subspan(done);
+        ssize_t const done = ::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset));
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) {  // none for no reason is an error, or this would have no end
+            raise_io(path, concat("cannot write ", want, " bytes at offset ", offset), done < 0 ? errno : EIO,
+                     "free space or write elsewhere; nothing was replaced.");
+        }
+        bytes = bytes.subspan(static_cast<std::size_t>(done));
         offset += static_cast<Index>(done);
     }
 }
 
-/// Writes all of `bytes` from byte `offset` of the file on, wherever its position is: several threads may.
-inline void write_fully_at(FileDescriptor const& file, std::string_view path, Index offset,
-                           std::span<std::byte const> bytes) {
-    while (!bytes.empty()) {
-        std::size_t const want = smaller(bytes.size(), max_io_bytes);
-        std::size_t const done =
-            written_by(::pwrite(file.get(), bytes.data(), want, static_cast<off_t>(offset)), path, want, offset);
-        bytes = bytes.subspan(done);
-        offset += static_cast<Index>(done);
-    }
+/// What was written to a file is durable. Throws IoError, with what helps.
+inline void sync_file(FileDescriptor const& file, std::string_view path,
+                      std::string_view fix = "free space or write elsewhere; nothing was replaced.") {
+    if (::fdatasync(file.get()) != 0) raise_io(path, "cannot make its bytes durable", errno, fix);
 }
 
 /// Copies bytes from file to file inside the system. How many: fewer than asked for where it cannot, whatever the

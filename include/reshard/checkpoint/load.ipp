@@ -82,20 +82,17 @@ public:
             check_identities(tensors, comm.rank(), comm.memory());
             lists_.make_room(comm.size());
             shares_.resize(static_cast<std::size_t>(comm.size()));
-            if (comm.rank() == terms.source) {
-                list = look_at(path, terms.one_has_files);
-                if (terms.one_has_files) match_for_all(list, tensors, options_);
-            }
-            share.prepare(comm, terms.source, list, tensors);
+            if (comm.rank() == terms.source) list = look_at(path, terms.one_has_files);
+            share.prepare(comm, terms.source, list);
         });
-        share.run(comm, terms.source, path, list, report_.collectives, pending_, tensors);
+        share.run(comm, terms.source, path, list, report_.collectives, pending_);
         attempt([&] {
             catalogue_ = std::move(list.catalogue);
-            wanted_ = list.is_matched ? std::move(list.wanted) : match(catalogue_, tensors, options_);
+            wanted_ = match(catalogue_, tensors, options_);
             files_.emplace(catalogue_, path, std::move(list.open));
             report_.lists_opened = list.opened;
             report_.tensors = static_cast<Index>(tensors.size());
-            report_.files = list.is_matched ? list.digest : catalogue_.digest();
+            report_.files = catalogue_.digest();
         });
     }
 
@@ -106,7 +103,6 @@ public:
         pending_.attempt(work);
     }
 
-    /// Empty where one rank has the files, on the others.
     [[nodiscard]] Catalogue const& catalogue() const noexcept { return catalogue_; }
     [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::vector<ReadBox> needs() const {
@@ -174,13 +170,12 @@ public:
             fill_identities(tensors_, comm_.rank(), comm_.memory());
             sum = sum_up(catalogue_, sums->runs());
         });
-        ExtentParts parts;
         if (cut) {
-            parts = gather_parts(comm_, sum, all_parts, lists_);
+            gather_parts(comm_, sum, all_parts, lists_);
             ++report_.collectives.exchanges;
         }
         attempt([&] {
-            if (cut) join_parts(catalogue_, parts, all_parts, sum);
+            if (cut) join_parts(catalogue_, comm_.rank(), all_parts, sum);
             report_.bytes_verified += sum.bytes;
             files_->check_unchanged();
             refuse_wrong(catalogue_, sum.wrong);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/load_forecast.hpp
 /// \brief  A dry run: what a load would read, send and hold, without data, without files and without ranks.
-/// \depends checkpoint/{catalogue,forecast_figures,placed_tensor}.
+/// \depends checkpoint/{catalogue,load_strategy,placed_tensor}.
 /// Link reshard::checkpoint.
 ///
 ///     auto catalogue = Catalogue::of(specs);                        // or Catalogue(checkpoint): headers only
@@ -13,7 +13,7 @@
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
-#include <reshard/checkpoint/forecast_figures.hpp>
+#include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 
 namespace reshard::inline v0 {

@@ -16,7 +16,6 @@ RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue
     check_window(strategy.window_bytes);
     LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options, strategy.name);
     forecaster.add_session(true);
-    forecaster.add_agreements(agreements_of_reading);
     forecaster.read_staged(one_reads(forecaster.wanted(), strategy.source, strategy.window_bytes), spread_of(strategy),
                            model);
     return forecaster.result();
@@ -35,7 +34,6 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
     detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
                                       EachRankReadsItsBoxes::name);
     forecaster.add_session(false);
-    forecaster.add_agreements(detail::agreements_of_reading);
     forecaster.read_directly(forecaster.direct_reads(), model);
     return forecaster.result();
 }
@@ -46,7 +44,6 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
     detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
                                       CooperativeRead::name);
     forecaster.add_session(false);
-    forecaster.add_agreements(detail::agreements_of_reading);
     auto const schedule =
         detail::cooperative_reads(catalogue, forecaster.wanted(), forecaster.targets(), ranks, strategy.window_bytes);
     std::vector<detail::ReadTotals> direct;

@@ -193,19 +193,13 @@ private:
                static_cast<double>(bytes) <= options_.over_read * static_cast<double>(before.wanted + after.wanted);
     }
 
-    /// One read, or several when it is too long; none begins or ends with bytes that nobody wants.
+    /// One read, or several when it is too long.
     template <class Emit>
     void emit_reads(Stretch const& stretch, Emit& emit) {
         if (stretch.file >= 0 && stretch.file != last_file_) ++totals_.files;
         last_file_ = stretch.file;
         for (Index begin = stretch.begin; begin < stretch.end;) {
-            Index end = stretch.end;
-            Index next = end;
-            if (end - begin > options_.chunk_bytes) {
-                end = begin + options_.chunk_bytes;
-                next = end;
-                if (stretch.to == nullptr) trim(stretch.file, begin, end, next);
-            }
+            Index const end = smaller(stretch.end, begin + options_.chunk_bytes);
             PlannedRead read{stretch.file, begin, end - begin, nullptr};
             if (stretch.to != nullptr) {
                 read.to = stretch.to + (begin - stretch.begin);
@@ -216,24 +210,8 @@ private:
             ++totals_.reads;
             totals_.bytes_read += read.bytes;
             emit(read);
-            begin = next;
+            begin = end;
         }
-    }
-
-    /// Moves a cut back to the end of wanted bytes, and the next read to where more begin. The search stops at boxes
-    /// that cannot do better.
-    void trim(int file, Index begin, Index& end, Index& next) const noexcept {
-        Index const cut = end;
-        Index last = begin;
-        Index first = FileBox::none_after;
-        for (std::size_t i = first_box(file, begin); i != boxes_.size(); ++i) {
-            FileBox const& box = boxes_[i].box;
-            if (box.file() != file || box.begin() >= first) break;
-            first = smaller(first, box.first_from(cut));
-            last = larger(last, box.end_before(cut));
-        }
-        end = last;
-        next = first;
     }
 
     ReadOptions options_;

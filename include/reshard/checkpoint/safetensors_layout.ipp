@@ -3,7 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/json_text.hpp>
-#include <reshard/checkpoint/detail/refuse_twice.hpp>
+#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 
 #include <algorithm>  // sort

@@ -20,7 +20,7 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-class SaveBehind;  // detail/save_behind.hpp
+class SaveBehind;
 }  // namespace detail
 
 /// A save under way. Move-only. The folder is this save's until wait() has returned, or the handle is gone.

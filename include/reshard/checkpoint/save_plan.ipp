@@ -3,10 +3,9 @@
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
-#include <reshard/checkpoint/detail/refuse_twice.hpp>
 #include <reshard/checkpoint/detail/save_deal.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/detail/save_terms.hpp>
+#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/plan/explain_text.hpp>
@@ -17,6 +16,18 @@
 namespace reshard::inline v0 {
 
 namespace detail {
+
+/// Throws BufferError for options that mean nothing.
+inline void check(SaveOptions const& options) {
+    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
+        raise(ErrorCode::buffer, concat("reshard::SaveOptions: ", what, " is ", value, ". Fix: ", fix));
+    };
+    if (options.in_flight < 1) refuse("in_flight", options.in_flight, "allow at least one write.");
+    if (options.buffer_bytes < 1) refuse("buffer_bytes", options.buffer_bytes, "allow 4 KiB or more.");
+    if (options.min_slice_bytes < 1) refuse("min_slice_bytes", options.min_slice_bytes, "a slice has bytes.");
+    if (options.small_bytes < 0) refuse("small_bytes", options.small_bytes, "0 means that nothing is small.");
+    if (options.snapshot_bytes < 0) refuse("snapshot_bytes", options.snapshot_bytes, "0 means room for all bytes.");
+}
 
 class SavePlanner {
 public:

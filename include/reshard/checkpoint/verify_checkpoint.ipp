@@ -174,10 +174,9 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     });
     // A part of an extent that two ranks read is wrong on all of them; one says so.
     std::size_t const alone = sum.wrong.size();
-    ExtentParts parts;
-    if (cut) parts = gather_parts(comm, sum, all_parts, share.room().lists);
+    if (cut) gather_parts(comm, sum, all_parts, share.room().lists);
     pending.attempt([&] {
-        if (cut) join_parts(catalogue, parts, all_parts, sum);
+        if (cut) join_parts(catalogue, comm.rank(), all_parts, sum);
         for (std::size_t i = 0; i < sum.wrong.size(); ++i) {
             if (i < alone || comm.rank() == 0) check->faults().push_back(describe_wrong(catalogue, sum.wrong[i]));
         }

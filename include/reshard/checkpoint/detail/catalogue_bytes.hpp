@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/catalogue_bytes.hpp
-/// \brief  Catalogues, and what they are made from, as bytes: what one rank sends to the others. Both ends are the same
+/// \brief  Manifests, and what they are made from, as bytes: what one rank sends to the others. Both ends are the same
 ///         program.
-/// \depends checkpoint/catalogue.hpp.
+/// \depends checkpoint/manifest.hpp, checkpoint/detail/file_list.hpp.
 ///
 /// pass() says once what a value consists of: with a ByteWriter it is written, with a ByteReader read.
 #pragma once
 
-#include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 
@@ -170,17 +169,6 @@ void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
         io.number(extent.has_checksum);
         if (extent.has_checksum) io.number(extent.crc32c);
     }
-}
-inline void write(ByteWriter& out, Catalogue const& catalogue) {
-    out.number(catalogue.kind());
-    pass(out, catalogue.manifest());
-}
-[[nodiscard]] inline Catalogue read_catalogue(ByteReader& in) {
-    CheckpointKind kind{};
-    Manifest manifest;
-    in.number(kind);
-    pass(in, manifest);
-    return Catalogue(std::move(manifest), kind);
 }
 
 /// A list of files whose headers have to be read, without the path: ranks may know it by another. \pre list.kind is not

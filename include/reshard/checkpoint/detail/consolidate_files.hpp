@@ -67,16 +67,14 @@ public:
     /// Bytes of the data section; from several threads at once.
     void write(int file, Index begin, std::span<std::byte const> bytes) const {
         auto const i = static_cast<std::size_t>(file);
-        write_fully_at(*files_[i]->use(), paths_[i], starts_[i] + begin, bytes);
+        write_fully(*files_[i]->use(), paths_[i], starts_[i] + begin, bytes);
     }
     [[nodiscard]] CachedFile& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
     [[nodiscard]] Index start(int file) const noexcept { return starts_[static_cast<std::size_t>(file)]; }
     /// What this rank has written so far is durable.
     void sync() const {
         for (std::size_t i = 0; i < files_.size(); ++i) {
-            if (!files_[i]->is_used() || ::fdatasync(files_[i]->use()->get()) == 0) continue;
-            raise_io(paths_[i], "cannot make its bytes durable", errno,
-                     "free space or write elsewhere; nothing was replaced.");
+            if (files_[i]->is_used()) sync_file(*files_[i]->use(), paths_[i]);
         }
     }
     void close() {

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_folder.hpp
-/// \brief  Folders before and after: whether files may be read and written there, and whether all ranks see them.
-/// \depends checkpoint/manifest, checkpoint/detail/{file_list,folder_lock,name_reader,save_commit}, comm/collectives.
-/// POSIX.
+/// \brief  Folders before and after: whether files may be read and written there, whether all ranks see them, and what
+/// a
+///         run that was killed while it gave files their names has left there.
+/// \depends checkpoint/manifest, checkpoint/detail/{consolidate_output,file_list,folder_lock,save_commit},
+/// comm/collectives. POSIX.
 #pragma once
 
+#include <reshard/checkpoint/detail/consolidate_output.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
-#include <reshard/checkpoint/detail/name_reader.hpp>
+#include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/comm/collectives.hpp>
 
-#include <chrono>  // milliseconds
-#include <thread>  // sleep_for
+#include <charconv>  // from_chars
+#include <chrono>    // milliseconds
+#include <thread>    // sleep_for
 
 namespace reshard::inline v0::detail {
 
@@ -54,31 +59,18 @@ inline void refuse_other_files(std::string const& folder, std::string const& inp
     }
 }
 
-/// A file that only who sees this folder can know of; it goes with this object.
-class NonceFile {
-public:
-    static constexpr std::string_view prefix = ".reshard.nonce.";
-    NonceFile() = default;
-    NonceFile(std::string const& folder, std::string_view leaf) : path_(join_path(folder, leaf)) {
-        int const fd = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0) raise_io(std::exchange(path_, {}), "cannot create", errno, "check that the folder is writable.");
-        FileDescriptor const file(fd);
-    }
-    NonceFile(NonceFile const&) = delete;
-    NonceFile& operator=(NonceFile const&) = delete;
-    ~NonceFile() { remove(); }
-    void remove() noexcept {
-        if (!path_.empty()) static_cast<void>(::unlink(path_.c_str()));
-        path_.clear();
-    }
-    [[nodiscard]] static bool is_one(std::string_view leaf) noexcept {
-        NameReader in(leaf);
-        return in.word(prefix) && in.run("0123456789abcdef", 16, 16) && in.at_end();
-    }
-
-private:
-    std::string path_;
-};
+/// A file that only who sees this folder can know of; it goes with what is returned.
+inline constexpr std::string_view nonce_prefix = ".reshard.nonce.";
+[[nodiscard]] inline PassingPath make_nonce(std::string const& folder, std::string_view leaf) {
+    std::string path = join_path(folder, leaf);
+    FileDescriptor const file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!file.is_open()) raise_io(path, "cannot create", errno, "check that the folder is writable.");
+    return PassingPath(std::move(path));
+}
+[[nodiscard]] inline bool is_nonce(std::string_view leaf) noexcept {
+    NameReader in(leaf);
+    return in.word(nonce_prefix) && in.run("0123456789abcdef", 16, 16) && in.at_end();
+}
 
 /// Whether a file is there, or turns up within a second: network file systems may take a moment.
 [[nodiscard]] inline bool turns_up(std::string const& path) {
@@ -98,13 +90,22 @@ public:
         : folder_(folder), path_(join_path(folder_, leaf)), seen_(static_cast<std::size_t>(ranks)) {
         lists_.make_room(ranks);
     }
-    /// Collective.
-    [[nodiscard]] std::span<std::byte const> ask(CommunicatorRef comm) {
+    /// Collective. Throws IoError, on all ranks, naming every rank that does not see the file of rank 0.
+    void run(CommunicatorRef comm) {
         auto const mine = static_cast<std::byte>(turns_up(path_) ? 1 : 0);
         all_gather(comm, std::span(&mine, 1), std::span(seen_), lists_);
-        return seen_;
+        std::string list;
+        int missing = 0;
+        for (std::size_t rank = 0; rank < seen_.size(); ++rank) {
+            if (seen_[rank] != std::byte{0}) continue;
+            if (++missing <= 16) list += concat(missing == 1 ? "" : ", ", rank);
+        }
+        if (missing == 0) return;
+        if (missing > 16) list += ", ...";
+        raise(ErrorCode::io, concat("IoError: ", folder_, ": ", missing == 1 ? "rank " : "ranks ", list, " of ",
+                                    comm.size(), missing == 1 ? " does" : " do",
+                                    " not see what rank 0 writes there. Fix: write to a folder that all ranks share."));
     }
-    [[nodiscard]] std::string const& folder() const noexcept { return folder_; }
 
 private:
     std::string folder_;
@@ -113,45 +114,71 @@ private:
     TransferLists lists_;
 };
 
-/// Collective. Throws IoError, on all ranks, naming every rank that does not see the file of rank 0.
-inline void check_shared(CommunicatorRef comm, SharedCheck& check) {
-    auto const all = check.ask(comm);
-    std::string list;
-    int missing = 0;
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        if (all[rank] != std::byte{0}) continue;
-        if (++missing <= 16) list += concat(missing == 1 ? "" : ", ", rank);
-    }
-    if (missing == 0) return;
-    if (missing > 16) list += ", ...";
-    raise(ErrorCode::io, concat("IoError: ", check.folder(), ": ", missing == 1 ? "rank " : "ranks ", list, " of ",
-                                comm.size(), missing == 1 ? " does" : " do",
-                                " not see what rank 0 writes there. Fix: write to a folder that all ranks share."));
-}
-
-/// A folder that was made goes again if nothing stays in it.
-class MadeFolder {
-public:
-    MadeFolder() = default;
-    MadeFolder(MadeFolder const&) = delete;
-    MadeFolder& operator=(MadeFolder const&) = delete;
-    ~MadeFolder() {
-        if (!path_.empty()) static_cast<void>(::rmdir(path_.c_str()));
-    }
-    void remember(std::string path) { path_ = std::move(path); }
-
-private:
-    std::string path_;
-};
-
 /// What lies in a folder while files are written there.
 [[nodiscard]] inline SaveNames output_names(std::string_view lock) noexcept {
     return {lock, [](std::string const&) { return std::vector<std::string>(); }, [](std::string_view) { return false; },
             [](std::string_view leaf) {
-                return NonceFile::is_one(leaf) || is_temporary_of(leaf, [](std::string_view name) {
+                return is_nonce(leaf) || is_temporary_of(leaf, [](std::string_view name) {
                            return name.ends_with(".safetensors") || name == index_name || name == manifest_name;
                        });
             }};
+}
+
+/// Names and sizes of files as a note in the folder's lock: text without a zero byte, and one behind each file.
+class LeftOver {
+public:
+    struct File {
+        std::string leaf;
+        Index bytes = 0;
+    };
+    LeftOver() = default;
+    /// Whatever a file says: what is not a name that a run gives is left out.
+    explicit LeftOver(std::string_view note) {
+        if (!note.starts_with(head)) return;
+        note.remove_prefix(head.size());
+        for (auto end = note.find('\0'); end != std::string_view::npos; end = note.find('\0')) {
+            std::string_view const line = note.substr(0, end);
+            note.remove_prefix(end + 1);
+            Index bytes = -1;
+            auto const number = std::from_chars(line.data(), line.data() + line.size(), bytes);
+            auto const digits = static_cast<std::size_t>(number.ptr - line.data());
+            if (number.ec != std::errc() || bytes < 0 || line.substr(digits, 1) != " ") continue;
+            std::string_view const leaf = line.substr(digits + 1);
+            if (leaf == index_name || leaf == manifest_name || is_output_leaf(leaf)) add(leaf, bytes);
+        }
+    }
+    void add(std::string_view leaf, Index bytes) { files_.push_back({std::string(leaf), bytes}); }
+    [[nodiscard]] std::vector<File> const& files() const noexcept { return files_; }
+    [[nodiscard]] std::string text() const {
+        std::string result(head);
+        for (File const& file : files_) result += concat(file.bytes, " ", file.leaf) + '\0';
+        return result;
+    }
+
+private:
+    static constexpr std::string_view head = "reshard gives names\n";
+    std::vector<File> files_;
+};
+
+/// Under the lock of a folder, before anything is written: files that a dead holder has noted, and whose sizes are
+/// those that it noted, go. Backwards, so that no reader takes the rest for a checkpoint at any time. Their names.
+[[nodiscard]] inline std::vector<std::string> remove_left_over(FolderLock& lock, std::string const& folder) {
+    std::vector<std::string> removed;
+    auto const left = LeftOver(lock.read_note()).files();
+    for (std::size_t i = left.size(); i-- > 0;) {
+        auto const& file = left[i];
+        std::string const path = join_path(folder, file.leaf);
+        struct stat status {};
+        bool const there = ::lstat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+        if (!there || static_cast<Index>(status.st_size) != file.bytes) continue;
+        if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+            raise_io(path, "a run that was killed has left it, and it cannot be removed", errno, "remove it.");
+        }
+        sync_folder(folder);
+        removed.push_back(file.leaf);
+    }
+    lock.note({}, false);
+    return removed;
 }
 
 }  // namespace reshard::inline v0::detail

@@ -129,7 +129,7 @@ public:
     }
 
     /// Calls f(span of LineRun) for pieces that follow each other from `first` to `last`: runs of one or more items,
-    /// of at most `most_bytes` that are read, each.
+    /// of at most `most_bytes` each, as they are read and as they are written.
     template <class F>
     void for_each_piece(LinePoint first, LinePoint last, Index most_bytes, F&& f) const {
         static constexpr std::size_t most_runs = 1024;
@@ -145,7 +145,7 @@ public:
             Index begin = i == first.item ? first.element : 0;
             Index const end = i == last.item ? last.element : items_[i].elements;
             if (begin >= end) continue;
-            Index const width = tensor.from_bytes();
+            Index const width = larger(tensor.from_bytes(), tensor.to_bytes());
             Index const most = larger<Index>(most_bytes / width, 1);
             bool const fits = (end - begin) * width <= most_bytes - filled;
             if (!fits || piece.size() == most_runs) flush();

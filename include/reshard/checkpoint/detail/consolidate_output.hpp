@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_output.hpp
-/// \brief  The files that will be written, to the byte, but for what the tensors hold.
+/// \brief  What the options of rewriting files come to: the names of the tensors, and the files that will be written,
+/// to
+///         the byte, but for what the tensors hold.
 /// \depends checkpoint/{catalogue,consolidate_options,save_plan,safetensors_layout}. No I/O: every rank computes the
 /// same.
 #pragma once
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/consolidate_options.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/detail/rename.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/detail/sharding_info.hpp>
 #include <reshard/checkpoint/detail/stored_replicas.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/detail/weight_map_text.hpp>
@@ -19,6 +22,66 @@
 namespace reshard::inline v0 {
 
 namespace detail {
+
+/// Throws BufferError for options that mean nothing.
+inline void check(RewriteOptions const& options) {
+    auto const refuse = [](std::string_view what, Index value, std::string_view fix) {
+        raise(ErrorCode::buffer, concat("reshard::RewriteOptions: ", what, " is ", value, ". Fix: ", fix));
+    };
+    if (options.in_flight < 1) refuse("in_flight", options.in_flight, "allow at least one piece.");
+    if (options.vote_bytes < 1) refuse("vote_bytes", options.vote_bytes, "millions of bytes between two votes.");
+    if (options.replica < -1) refuse("replica", options.replica, "-1 is any copy, 0 the first.");
+    Index const least = Index{64} << 10;
+    if (options.window_bytes / options.in_flight < least) {
+        refuse("window_bytes", options.window_bytes, concat("allow ", least, " bytes for each piece in flight."));
+    }
+}
+
+[[nodiscard]] inline std::uint64_t digest_of(RewriteOptions const& options) {
+    Digest digest;
+    for (auto const& [name, other] : options.rename) digest.add_text(name).add_text(other);
+    for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
+    digest.add_signed(options.replica).add_signed(options.vote_bytes);
+    digest.add((options.verify_checksums ? 1U : 0U) | (options.checksums ? 2U : 0U) | (options.durable ? 4U : 0U));
+    return digest.value();
+}
+
+/// Throws FormatError for a rename that no tensor has, that is no rename, or after which two tensors have one name.
+[[nodiscard]] inline Catalogue renamed(Catalogue from, RewriteOptions const& options) {
+    if (options.rename.empty()) return from;
+    auto const refuse = [](SafetensorsRule rule, auto const&... parts) {
+        raise_rule(rule, concat("reshard::RewriteOptions: rename ", parts...));
+    };
+    CheckpointKind const kind = from.kind();
+    Manifest manifest = std::move(from).manifest();
+    for (Extent& extent : manifest.extents) extent.key = std::string(key_of(manifest, extent));
+    std::vector<bool> used(options.rename.size());
+    for (auto const& [name, to] : options.rename) {
+        if (is_rename({name, to})) continue;
+        refuse(SafetensorsRule::invalid_index, "of ", quote_name(name), " to ", quote_name(to), rename_fix);
+    }
+    for (StoredTensor& tensor : manifest.tensors) {
+        for (std::size_t i = 0; i < options.rename.size(); ++i) {  // the first that fits
+            std::string to;
+            if (!rename_to(options.rename[i].first, options.rename[i].second, tensor.name, to)) continue;
+            tensor.name = std::move(to);
+            used[i] = true;
+            break;
+        }
+    }
+    for (std::size_t i = 0; i < used.size(); ++i) {
+        if (used[i]) continue;
+        refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(options.rename[i].first),
+               ", which is no tensor of the checkpoint, or one that an earlier line renames. Fix: leave it out.");
+    }
+    sort_tensors(manifest);
+    for (std::size_t t = 1; t < manifest.tensors.size(); ++t) {
+        if (manifest.tensors[t].name != manifest.tensors[t - 1].name) continue;
+        refuse(SafetensorsRule::duplicate_key, "makes two tensors ", quote_name(manifest.tensors[t].name),
+               ". Fix: give each a name of its own.");
+    }
+    return Catalogue(std::move(manifest), kind);
+}
 
 /// Files, what lies where in them, and the text that is written last and names them.
 struct OutputFiles {
@@ -40,7 +103,7 @@ struct OutputFiles {
         for (CheckpointFile const& file : catalogue.files()) sum += file.file_bytes;
         return sum;
     }
-    [[nodiscard]] std::uint64_t digest() const noexcept {
+    [[nodiscard]] std::uint64_t digest() const {
         Digest digest;
         digest.add(catalogue.digest());
         for (std::string const& start : starts) digest.add_text(start);

@@ -56,11 +56,6 @@ struct PieceWork {
     return result;
 }
 
-/// Which copy is read for a copy that is written: those that are asked for go round.
-[[nodiscard]] inline int replica_read(StoredTensor const& from, int wanted, int written) noexcept {
-    return (wanted < 0 ? written : wanted) % larger(from.replicas, 1);
-}
-
 /// Appends reads of elements [begin, end) of `frame`, a box of a tensor, in row-major order, to `to`, packed: what the
 /// boxes of copy `replica` have of them.
 inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std::size_t place,
@@ -106,8 +101,9 @@ public:
     }
 
 private:
+    /// Which copy is read for a copy that is written: those that are asked for go round.
     [[nodiscard]] int read_from(std::size_t tensor, int written) const noexcept {
-        return replica_read(from_->tensors()[tensor], replica_, written);
+        return (replica_ < 0 ? written : replica_) % larger(from_->tensors()[tensor].replicas, 1);
     }
 
     /// What a slab writes: a run of each extent that it meets.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_run.hpp
-/// \brief  Runs pieces: read, rearrange, cast, sum, write, several at once in bounded memory.
+/// \brief  Runs pieces: read, rearrange, cast, sum, write, several at once in bounded memory. What they come to, and
+/// the
+///         files that they need, before a byte is read.
 /// \depends checkpoint/detail/{consolidate_files,consolidate_piece,extent_sums,load_files,save_stream},
 /// memory/{convert,scratch}.
 #pragma once
@@ -14,6 +16,8 @@
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/scratch.hpp>
+
+#include <algorithm>  // count
 
 namespace reshard::inline v0::detail {
 
@@ -192,57 +196,33 @@ private:
         count(plan.totals().reads, plan.totals().bytes_read, 0);
     }
 
-    void write(PieceWork const& work, std::byte const* buffer, std::byte* scratch) {
+    void write(PieceWork const& work, std::byte* buffer, std::byte* scratch) {
         Pending pending;
-        Index filled = 0;  // of the scratch buffer: values that were cast
+        std::byte* values = scratch;  // those that are cast next
         std::vector<ExtentRun> sums;
         auto const flush = [&] {
             if (pending.bytes == 0) return;
             out_->write(pending.file, pending.begin, {pending.from, static_cast<std::size_t>(pending.bytes)});
             count(0, 0, 1);
-            pending.bytes = 0;
-        };
-        auto const put = [&](int file, Index begin, std::byte const* from, Index bytes) {
-            bool const goes_on = pending.bytes > 0 && pending.file == file && pending.begin + pending.bytes == begin &&
-                                 pending.from + pending.bytes == from;
-            if (!goes_on) {
-                flush();
-                pending = {file, begin, from, 0};
-            }
-            pending.bytes += bytes;
         };
         for (PieceWrite const& run : work.writes) {
             Extent const& to = to_->extents()[run.extent];
             LineTensor const tensor = line_tensor(from_->tensors()[to.tensor], to_->tensors()[to.tensor].dtype);
+            Index const begin = run.begin * tensor.to_bytes();
+            Index const bytes = run.end * tensor.to_bytes() - begin;
             std::byte const* from = buffer + run.at;
-            Index const width = tensor.to_bytes();
-            if (!tensor.casts()) {
-                Index const bytes = (run.end - run.begin) * width;
-                if (options_->checksums)
-                    add_sums(sums, run.extent, run.begin * width, {from, static_cast<std::size_t>(bytes)});
-                put(to.file, to.begin + run.begin * width, from, bytes);
-            } else {
-                for (Index element = run.begin; element < run.end;) {
-                    if (piece_bytes_ - filled < width) {
-                        flush();
-                        filled = 0;
-                    }
-                    Index const count = smaller(run.end - element, smaller(step_bytes, piece_bytes_ - filled) / width);
-                    if (count == 0) {
-                        flush();
-                        filled = 0;
-                        continue;
-                    }
-                    std::byte* const values = scratch + filled;
-                    cast(from, tensor, count, values);
-                    if (options_->checksums)
-                        add_sums(sums, run.extent, element * width, {values, static_cast<std::size_t>(count * width)});
-                    put(to.file, to.begin + element * width, values, count * width);
-                    from += count * tensor.from_bytes();
-                    filled += count * width;
-                    element += count;
-                }
+            if (tensor.casts()) {
+                cast(from, tensor, run.end - run.begin, values);
+                from = std::exchange(values, values + bytes);
             }
+            if (options_->checksums) add_sums(sums, run.extent, begin, {from, static_cast<std::size_t>(bytes)});
+            bool const goes_on = pending.file == to.file && pending.begin + pending.bytes == to.begin + begin &&
+                                 pending.from + pending.bytes == from;
+            if (!goes_on) {
+                flush();
+                pending = {to.file, to.begin + begin, from, 0};
+            }
+            pending.bytes += bytes;
         }
         flush();
         std::lock_guard<std::mutex> const lock(mutex_);
@@ -286,5 +266,43 @@ private:
     std::atomic<Index> bytes_read_{0};
     std::atomic<Index> writes_{0};
 };
+
+/// What a rank's pieces need: the numbers, and the files.
+struct PieceSurvey {
+    RewriteShare share;
+    std::vector<char> reads_file;
+    std::vector<char> writes_file;
+};
+[[nodiscard]] inline PieceSurvey survey(PieceMaker const& maker, Catalogue const& from, Catalogue const& to,
+                                        PieceList const& pieces, RewriteOptions const& options) {
+    PieceSurvey result;
+    result.reads_file.resize(from.files().size(), 0);
+    result.writes_file.resize(to.files().size(), 0);
+    RewriteShare& share = result.share;
+    ReadOptions reads;
+    reads.chunk_bytes = piece_bytes_of(options);
+    Scratch const nowhere(pieces.size() == 0 ? 0 : piece_bytes_of(options));  // places to count with: never touched
+    PieceWork work;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        maker.make(pieces[i], nowhere.data(), work);
+        ++share.pieces;
+        for (PieceCopy const& copy : work.copies) {
+            share.reads += ceil_div(copy.bytes, PieceRunner::step_bytes);
+            share.bytes_read += copy.bytes;
+            result.reads_file[static_cast<std::size_t>(from.extents()[copy.from].file)] = 1;
+            result.writes_file[static_cast<std::size_t>(to.extents()[copy.to].file)] = 1;
+        }
+        ReadTotals const totals = count_reads(work.reads, reads);
+        share.reads += totals.reads;
+        share.bytes_read += totals.bytes_read;
+        share.runs += static_cast<Index>(work.copies.size() + work.writes.size());
+        for (ReadBox const& box : work.reads) result.reads_file[static_cast<std::size_t>(box.file)] = 1;
+        for (PieceWrite const& write : work.writes)
+            result.writes_file[static_cast<std::size_t>(to.extents()[write.extent].file)] = 1;
+    }
+    share.files_read = std::count(result.reads_file.begin(), result.reads_file.end(), 1);
+    share.files_written = std::count(result.writes_file.begin(), result.writes_file.end(), 1);
+    return result;
+}
 
 }  // namespace reshard::inline v0::detail

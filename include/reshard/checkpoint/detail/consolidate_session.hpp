@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_session.hpp
 /// \brief  Rewriting a checkpoint on one rank of several: agree, check, write, vote, publish.
-/// \depends checkpoint/detail/{consolidate_folder,consolidate_survey,left_over,load_lists}, comm/collectives.
+/// \depends checkpoint/detail/{consolidate_folder,consolidate_output,consolidate_run,load_lists}, comm/collectives.
 #pragma once
 
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
-#include <reshard/checkpoint/detail/consolidate_rename.hpp>
 #include <reshard/checkpoint/detail/consolidate_run.hpp>
-#include <reshard/checkpoint/detail/consolidate_survey.hpp>
-#include <reshard/checkpoint/detail/consolidate_terms.hpp>
-#include <reshard/checkpoint/detail/left_over.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/comm/agree.hpp>
 
@@ -131,22 +127,22 @@ private:
 
     /// The folder is ours, it is empty, it has room, and all ranks see it.
     void claim_folder() {
-        std::optional<NonceFile> file;
+        PassingPath file;
         SharedCheck check;
         commit_.agree([&] {
-            std::string const nonce = concat(NonceFile::prefix, hex_text(id_, 16));
+            std::string const nonce = concat(nonce_prefix, hex_text(id_, 16));
             check = SharedCheck(comm().size(), commit_.folder(), nonce);
             if (!commit_.is_first()) return;
-            if (path_kind(commit_.folder()) == PathKind::missing) made_folder_.remember(commit_.folder());
+            if (path_kind(commit_.folder()) == PathKind::missing) made_folder_ = PassingPath(commit_.folder());
             commit_.make_folder();
             commit_.claim();
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             refuse_other_files(commit_.folder(), input_folder(input_), lock_);
             commit_.forget_index();  // it may have been left over
             check_space(commit_.folder(), output_.file_bytes());
-            file.emplace(commit_.folder(), nonce);
+            file = make_nonce(commit_.folder(), nonce);
         });
-        check_shared(comm(), check);
+        check.run(comm());
         ++report_.collectives.exchanges;
     }
 
@@ -281,7 +277,7 @@ private:
             made_.publish();
             if (output_.is_manifest) publish_index();
             made_.names().keep();
-            made_folder_.remember({});
+            made_folder_.keep();
         });
         commit_.agree([&] { commit_.tidy({}); });
     }
@@ -315,7 +311,7 @@ private:
     std::string input_;
     RewriteOptions const& options_;
     std::string_view lock_;
-    MadeFolder made_folder_;  // goes last
+    PassingPath made_folder_;  // goes last, if nothing stays in it
     SaveCommit commit_;
     PendingVerdict pending_;
     TransferLists lists_;

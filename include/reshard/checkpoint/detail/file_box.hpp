@@ -108,14 +108,6 @@ public:
         Index at_[max_rank + 1] = {};
     };
 
-    static constexpr Index none_after = INT64_MAX;
-    static constexpr Index none_before = -1;
-
-    /// The first byte of the box that is not before `position`; none_after if there is none.
-    [[nodiscard]] Index first_from(Index position) const noexcept { return first_from(0, begin_, position); }
-    /// One past the last byte of the box before `position`; none_before if there is none.
-    [[nodiscard]] Index end_before(Index position) const noexcept { return end_before(0, begin_, position); }
-
     /// Copies what belongs to the box of `bytes`, which are the file's from `offset` on.
     void fill(std::byte const* bytes, Index offset, Index count, CopyHint hint) const {
         fill(0, begin_, to_, {bytes, offset, offset + count, hint});
@@ -138,32 +130,6 @@ private:
     [[nodiscard]] Index last_step(int loop, Index at, Index position) const noexcept {
         LoopDim const& dim = nest_.dims[loop];
         return dim.to == 0 ? dim.extent - 1 : smaller(dim.extent, ceil_div(position - at, dim.to)) - 1;
-    }
-
-    [[nodiscard]] Index first_from(int loop, Index at, Index position) const noexcept {
-        if (position <= at) return at;
-        if (at + spans_[loop] <= position) return none_after;
-        if (loop == nest_.dims.size()) return position;
-        LoopDim const& dim = nest_.dims[loop];
-        if (dim.to == 0) return first_from(loop + 1, at, position);
-        Index best = none_after;
-        for (Index i = first_step(loop, at, position); i < dim.extent && at + i * dim.to < best; ++i) {
-            best = smaller(best, first_from(loop + 1, at + i * dim.to, position));
-        }
-        return best;
-    }
-
-    [[nodiscard]] Index end_before(int loop, Index at, Index position) const noexcept {
-        if (at >= position) return none_before;
-        if (at + spans_[loop] <= position) return at + spans_[loop];
-        if (loop == nest_.dims.size()) return position;
-        LoopDim const& dim = nest_.dims[loop];
-        if (dim.to == 0) return end_before(loop + 1, at, position);
-        Index best = none_before;
-        for (Index i = last_step(loop, at, position); i >= 0 && at + i * dim.to + spans_[loop + 1] > best; --i) {
-            best = larger(best, end_before(loop + 1, at + i * dim.to, position));
-        }
-        return best;
     }
 
     /// Steps that lie in the window whole are one copy; those that its ends cut are taken apart.

@@ -1,20 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/file_entries.hpp
-/// \brief  What the headers of files of whole tensors say, put together to a Manifest.
-/// \depends checkpoint/detail/{dcp_headers,stored_replicas}.hpp. No I/O.
+/// \brief  Which box of which tensor each entry of a file is, of whole tensors, of shards that PyTorch's DCP wrote, and
+/// of
+///         our own; and what the headers of all files say together.
+/// \depends checkpoint/{coverage,json_tree,safetensors_header}, checkpoint/detail/{name_reader,sharding_info}. No I/O.
+/// Source: github.com/pytorch/pytorch, torch/distributed/checkpoint: _hf_utils.py (names of files and keys) and
+/// hf_storage.py, `HuggingFaceStorageReader.read_metadata` (their meaning).
 ///
-/// A file of whole tensors and a shard differ in the boxes of their entries only: whoever reads a header says which box
-/// of which tensor each entry is, and everything behind this header knows extents alone.
+/// `__metadata__` has DCP_SHARDING_INFO, a JSON text {key: {"saved_offsets": [...], "logical_fqn": tensor?}}. Nothing
+/// says how large a tensor is: it reaches as far as its boxes, so a lost file can shorten it unseen. Hence the file
+/// names count: shards are numbered from 1 without gaps.
 #pragma once
 
-#include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/cover_fault.hpp>
+#include <reshard/checkpoint/detail/manifest_json.hpp>
+#include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/stored_replicas.hpp>
+#include <reshard/checkpoint/json_tree.hpp>
+#include <reshard/checkpoint/safetensors_header.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
+
+#include <span>     // span
+#include <tuple>    // tie, tuple
+#include <utility>  // exchange
 
 namespace reshard::inline v0::detail {
 
-/// A file and what its header says, in file order. Whole tensors begin at the origin.
-using FileEntry = DcpEntry;
-using FileEntries = DcpFile;
+inline constexpr std::string_view dcp_sharding_info = "DCP_SHARDING_INFO";
+
+/// `{"w": {"saved_offsets": [4, 0]}}`: what PyTorch's reader of sharded safetensors files wants to know.
+[[nodiscard]] inline std::string sharding_info(Manifest const& manifest, std::span<Extent const> extents) {
+    std::string json = "{";
+    for (Extent const& extent : extents) {
+        if (json.size() > 1) json += ", ";
+        append_json_string(json, key_of(manifest, extent));
+        json += ": {\"saved_offsets\": [";
+        for (int dim = 0; dim < extent.box.rank(); ++dim) json += concat(dim == 0 ? "" : ", ", extent.box.begin(dim));
+        json += "]}";
+    }
+    return json + '}';
+}
+
+/// The header of a file of a save, with these extents. Throws as safetensors_layout().
+[[nodiscard]] inline SafetensorsLayout shard_layout(Manifest const& manifest, std::span<Extent const> extents,
+                                                    Metadata metadata) {
+    std::vector<TensorSpec> entries;
+    for (Extent const& extent : extents)
+        entries.push_back({key_of(manifest, extent), manifest.tensors[extent.tensor].dtype, extent.box.shape()});
+    metadata.emplace_back(dcp_sharding_info, sharding_info(manifest, extents));
+    metadata.emplace_back("reshard_save", manifest.save);
+    return safetensors_layout(std::move(entries), std::move(metadata));
+}
+
+[[noreturn]] inline void refuse_dcp(std::string_view where, std::string_view what, std::string_view fix) {
+    raise(ErrorCode::format, concat("reshard::Checkpoint: ", where, ": ", what, ". Fix: ", fix));
+}
+
+/// The text of a key of `__metadata__`, or null.
+[[nodiscard]] inline std::string const* find_metadata(Metadata const& metadata, std::string_view key) noexcept {
+    auto const at = std::lower_bound(metadata.begin(), metadata.end(), key,
+                                     [](auto const& item, std::string_view text) { return item.first < text; });
+    return at == metadata.end() || at->first != key ? nullptr : &at->second;
+}
+
+/// An entry of a file: a box of a tensor.
+struct FileEntry {
+    std::string name;  ///< of the tensor
+    std::string key;   ///< the name in the file, where it is another one
+    DType dtype = DType::u8;
+    Index begin = 0;  ///< first byte, relative to the file's data section
+    Box box;
+    friend bool operator==(FileEntry const&, FileEntry const&) = default;
+};
+
+/// A file and its entries.
+struct FileEntries {
+    CheckpointFile file;
+    std::vector<FileEntry> entries;
+    Metadata metadata{};  ///< of a first file of whole tensors: what is said of all of them
+    friend bool operator==(FileEntries const&, FileEntries const&) = default;
+};
 
 [[nodiscard]] inline FileEntry whole_entry(TensorInfo const& tensor) {
     return {tensor.name, {}, tensor.dtype, tensor.begin, Box(tensor.shape)};
@@ -40,6 +106,181 @@ using FileEntries = DcpFile;
     sort_tensors(result);
     group_replicas(result);
     return result;
+}
+
+/// What the entries of a header are, in file order; whole tensors where it has no DCP_SHARDING_INFO, as PyTorch reads
+/// it. Throws FormatError naming `file`, the tensor and what is wrong.
+[[nodiscard]] inline std::vector<FileEntry> dcp_entries(SafetensorsHeader const& header, std::string_view file) {
+    static constexpr std::string_view fix = "restore the file, or save anew.";
+    std::vector<FileEntry> entries;
+    for (TensorInfo const& tensor : header.tensors()) {
+        entries.push_back(whole_entry(tensor));
+    }
+    std::string const* const text = find_metadata(header.metadata(), dcp_sharding_info);
+    if (text == nullptr) return entries;
+
+    constexpr RefuseFile refuse = [](std::string_view name, std::string_view what) { refuse_dcp(name, what, fix); };
+    JsonTree const tree(*text, file, refuse, dcp_sharding_info);
+    std::vector<char> said(entries.size(), 0);
+    JsonReader(tree).for_each_member([&](std::string const& key, JsonReader const& info) {
+        TensorInfo const* const tensor = header.find(key);
+        if (tensor == nullptr) return;  // as PyTorch does
+        auto const place = static_cast<std::size_t>(tensor - header.tensors().data());
+        FileEntry& entry = entries[place];
+        said[place] = 1;
+        std::vector<Index> const offsets = info.at("saved_offsets").integers();
+        if (offsets.size() != static_cast<std::size_t>(entry.box.rank())) {
+            info.fail(concat("has ", offsets.size(), " saved_offsets for the shape ", to_string(tensor->shape)));
+        }
+        for (int d = 0; d < entry.box.rank(); ++d) {
+            Index const offset = offsets[static_cast<std::size_t>(d)];
+            Index const extent = entry.box.extent(d);
+            if (offset > INT64_MAX - extent) info.fail("reaches beyond 2^63 - 1");
+            entry.box.set(d, {offset, offset + extent});
+        }
+        if (!info.has("logical_fqn")) return;
+        entry.key = std::exchange(entry.name, info.at("logical_fqn").text());
+        if (entry.key == entry.name) entry.key.clear();
+    });
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+        if (said[i] != 0) continue;
+        refuse_dcp(file, concat(dcp_sharding_info, " does not say where tensor ", quote_name(entries[i].name), " lies"),
+                   fix);
+    }
+    return entries;
+}
+
+/// The numbers in `shard-00002-model-00001-of-00003.safetensors`.
+struct DcpName {
+    int shard = 0;  ///< rank + 1; 0: the name has another form
+    int files = 0;  ///< per rank, at most
+};
+[[nodiscard]] inline DcpName dcp_name(std::string_view leaf) noexcept {
+    NameReader in(leaf);
+    DcpName name;
+    int file = 0;
+    bool const fits = in.word("shard-") && in.number(name.shard) && in.word("-model-") && in.number(file) &&
+                      in.word("-of-") && in.number(name.files) && in.word(".safetensors") && in.at_end();
+    return fits && name.files > 0 ? name : DcpName{};
+}
+
+/// Refuses files numbered as shards that are not those of ranks 0, 1, ... of one save. Other names say nothing.
+inline void check_dcp_names(std::span<FileEntries const> files, std::string_view folder) {
+    std::vector<std::pair<int, std::string_view>> shards;
+    int count = 0;
+    for (FileEntries const& each : files) {
+        DcpName const name = dcp_name(each.file.leaf);
+        if (name.shard == 0) continue;
+        if (count != 0 && count != name.files) {
+            refuse_dcp(folder,
+                       concat("some files are of ", count, " per rank, ", quote_name(each.file.leaf), " of ",
+                              name.files, ": they are of different saves"),
+                       "keep the files of one save in a folder.");
+        }
+        count = name.files;
+        shards.emplace_back(name.shard, each.file.leaf);
+    }
+    std::sort(shards.begin(), shards.end());
+    int expected = 1;
+    for (auto const& [shard, leaf] : shards) {
+        if (shard > expected) {
+            refuse_dcp(
+                folder,
+                concat("shard ", expected, " of at least ", shards.back().first, " is missing: there is ",
+                       quote_name(leaf), ", but no file of rank ", expected - 1),
+                "fetch the files of all ranks; if that rank saved nothing, consolidate the shards with PyTorch.");
+        }
+        expected = shard + 1;
+    }
+}
+
+/// What the files hold together. A tensor reaches as far as its boxes. A box that several files hold, as replicas that
+/// were not saved once only, is taken from the file of the lowest rank; the others are not read. Extents are sorted by
+/// (file, begin). Throws FormatError naming the tensor, the file and the remedy: for boxes of one tensor that differ in
+/// dtype or number of dimensions, that leave something out or overlap, and for gaps in the numbers of the files.
+[[nodiscard]] inline Manifest dcp_manifest(std::span<FileEntries const> files, std::string_view folder) {
+    check_dcp_names(files, folder);
+    Manifest manifest;
+    struct DcpPlace {
+        FileEntry const* entry;
+        int file;
+    };
+    std::vector<DcpPlace> places;
+    for (FileEntries const& each : files) {
+        CheckpointFile file = each.file;
+        if (file.writer < 0) file.writer = dcp_name(file.leaf).shard - 1;
+        manifest.world_size = larger(manifest.world_size, file.writer + 1);
+        for (FileEntry const& entry : each.entries) places.push_back({&entry, static_cast<int>(manifest.files.size())});
+        manifest.files.push_back(std::move(file));
+    }
+    auto const file_of = [&](DcpPlace const& place) -> CheckpointFile const& {
+        return manifest.files[static_cast<std::size_t>(place.file)];
+    };
+    std::sort(places.begin(), places.end(), [&](DcpPlace const& a, DcpPlace const& b) {
+        if (int const order = a.entry->name.compare(b.entry->name); order != 0) return order < 0;
+        if (int const order = a.entry->box.rank() - b.entry->box.rank(); order != 0) return order < 0;
+        for (int d = 0; d < a.entry->box.rank(); ++d) {
+            Interval const ours = a.entry->box[d];
+            Interval const theirs = b.entry->box[d];
+            if (ours != theirs) return std::tie(ours.begin, ours.end) < std::tie(theirs.begin, theirs.end);
+        }
+        return std::tie(file_of(a).writer, file_of(a).leaf, a.entry->begin) <
+               std::tie(file_of(b).writer, file_of(b).leaf, b.entry->begin);
+    });
+
+    std::vector<Indices> reach;
+    DcpPlace first{};  // of the tensor
+    DcpPlace last{};   // that was taken
+    for (DcpPlace const& place : places) {
+        FileEntry const& entry = *place.entry;
+        bool const known = !manifest.tensors.empty() && manifest.tensors.back().name == entry.name;
+        if (!known) {
+            first = place;
+            manifest.tensors.push_back({entry.name, entry.dtype, {}, 1, {}});
+            reach.emplace_back();
+            for (int d = 0; d < entry.box.rank(); ++d) reach.back().push_back(0);
+        } else if (entry.dtype != first.entry->dtype || entry.box.rank() != first.entry->box.rank()) {
+            refuse_dcp(folder,
+                       concat("tensor ", quote_name(entry.name), " is ", name(first.entry->dtype), " of ",
+                              first.entry->box.rank(), " dimensions in ", quote_name(file_of(first).leaf), ", and ",
+                              name(entry.dtype), " of ", entry.box.rank(), " in ", quote_name(file_of(place).leaf)),
+                       "keep the files of one save in a folder.");
+        } else if (entry.box == last.entry->box && !entry.box.empty()) {
+            continue;
+        }
+        last = place;
+        for (int d = 0; d < entry.box.rank(); ++d) reach.back()[d] = larger(reach.back()[d], entry.box.end(d));
+        manifest.extents.push_back(
+            {manifest.tensors.size() - 1, 0, place.file, entry.begin, entry.box, entry.key, false, 0});
+    }
+    for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+        StoredTensor& tensor = manifest.tensors[t];
+        Index byte_count = 0;
+        auto const rule = count_stored_bytes(tensor.dtype, reach[t], byte_count);
+        if (rule != SafetensorsRule::none) {
+            raise_stored_bytes(rule, concat(folder, ": tensor ", quote_name(tensor.name)), tensor.dtype, reach[t]);
+        }
+        tensor.shape = DynamicShape(reach[t]);
+    }
+    for (Extent const& extent : manifest.extents) {
+        StoredTensor const& tensor = manifest.tensors[extent.tensor];
+        if (is_byte_sized(tensor.dtype) || extent.box == Box(tensor.shape)) continue;
+        refuse_dcp(folder,
+                   concat("tensor ", quote_name(tensor.name), " is cut, but ", name(tensor.dtype),
+                          " has no elements of whole bytes to cut between"),
+                   "save it whole.");
+    }
+    std::string const fault = coverage_fault(manifest);
+    if (!fault.empty()) refuse_dcp(folder, fault, "fetch the files of all ranks, and of one save only.");
+    std::sort(manifest.extents.begin(), manifest.extents.end(), [](Extent const& a, Extent const& b) {
+        // As in a header: what has no bytes is in front of what begins there, in the order in which boxes are numbered.
+        auto const place = [](Extent const& one) {
+            return std::tuple(one.file, one.begin, !one.box.empty(), one.tensor, one.key.size(),
+                              std::string_view(one.key));
+        };
+        return place(a) < place(b);
+    });
+    return manifest;
 }
 
 }  // namespace reshard::inline v0::detail

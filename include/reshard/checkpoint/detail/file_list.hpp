@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/file_list.hpp
 /// \brief  What a path names: a manifest, or the files whose headers have to be read, and how to read one of them.
-/// \depends checkpoint/safetensors.hpp, checkpoint/detail/{file_entries,manifest_json,dcp_headers,weight_map}, POSIX.
+/// \depends checkpoint/safetensors.hpp, checkpoint/detail/{file_entries,manifest_json,weight_map}, POSIX.
 ///
 /// One rank looks at the path; the others work on what it tells them, so that no two ranks see different folders.
 #pragma once
 
 #include <reshard/checkpoint/coverage.hpp>
-#include <reshard/checkpoint/detail/dcp_headers.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
-
-#include <dirent.h>
 
 namespace reshard::inline v0 {
 
@@ -126,20 +123,16 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 
 /// A folder without a manifest, an index or a model.safetensors.
 [[nodiscard]] inline FileList list_loose_files(std::string const& folder) {
-    DIR* const handle = ::opendir(folder.c_str());
-    if (handle == nullptr) raise_io(folder, "cannot list the folder", errno, "check its permissions.");
     std::vector<std::string> found;
     std::size_t unpublished = 0;
-    while (::dirent const* const entry = ::readdir(handle)) {
-        std::string_view const leaf = entry->d_name;
+    for (std::string const& leaf : leaves_of(folder)) {
         if (!leaf.ends_with(".safetensors") || leaf.front() == '.') continue;
         if (is_shard_file(leaf)) {  // a part of a save that counts only if a manifest names it
             ++unpublished;
         } else {
-            found.emplace_back(leaf);
+            found.push_back(leaf);
         }
     }
-    static_cast<void>(::closedir(handle));
     std::sort(found.begin(), found.end());
     if (!found.empty() &&
         std::all_of(found.begin(), found.end(), [](auto const& leaf) { return has_dcp_name(leaf); })) {

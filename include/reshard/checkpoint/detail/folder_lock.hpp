@@ -69,10 +69,8 @@ public:
     void note(std::string_view text, bool durable) {
         if (!is_held()) return;
         if (::ftruncate(file_.get(), 0) != 0) raise_io(path_, "cannot empty it", errno, "check the file system.");
-        write_fully_at(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
-        if (durable && ::fdatasync(file_.get()) != 0) {
-            raise_io(path_, "cannot make its bytes durable", errno, "free space or write elsewhere.");
-        }
+        write_fully(file_, path_, 0, std::as_bytes(std::span<char const>(text.data(), text.size())));
+        if (durable) sync_file(file_, path_, "free space or write elsewhere.");
         inherited_ = false;
     }
     /// Whether a dead holder has said something, and this one nothing yet.

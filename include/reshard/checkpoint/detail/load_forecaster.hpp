@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_forecaster.hpp
 /// \brief  Adds up what the ranks of a load would do, without any of them.
-/// \depends checkpoint/forecast_figures, checkpoint/placed_tensor, checkpoint/detail/{load_choice,load_lists,
+/// \depends checkpoint/placed_tensor, checkpoint/detail/{load_choice,load_lists,
 /// load_verify}. No I/O, no communication.
 #pragma once
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/load_verify.hpp>
-#include <reshard/checkpoint/forecast_figures.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 
 #include <bit>  // bit_cast
@@ -47,11 +46,12 @@ public:
         }
     }
 
-    /// One agreement about the list, and the catalogue.
+    /// One agreement about the list, and the catalogue; one before the first read and one after the last, whether
+    /// staged or not.
     void add_session(bool one_has_files) {
-        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files, wanted_, targets_);
+        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files);
         result_.collectives = costs.collectives;
-        ++result_.collectives.agreements;
+        result_.collectives.agreements += 3;
         result_.bytes_of_lists = costs.bytes;
         result_.lists_opened = costs.opened;
     }
@@ -165,7 +165,6 @@ public:
         result_.seconds = staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model);
     }
 
-    void add_agreements(Index count) noexcept { result_.collectives.agreements += count; }
     [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
     [[nodiscard]] std::span<LocalTensor const> targets() const noexcept { return targets_; }
     [[nodiscard]] LoadForecast const& result() const noexcept { return result_; }
@@ -212,8 +211,5 @@ private:
     std::vector<Index> loaded_;
     LoadForecast result_;
 };
-
-/// Before the first read and after the last one, whether staged or not.
-inline constexpr Index agreements_of_reading = 2;
 
 }  // namespace reshard::inline v0::detail

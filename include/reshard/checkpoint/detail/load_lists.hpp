@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_lists.hpp
 /// \brief  How the ranks of a load come to one catalogue, and what that costs.
-/// \depends checkpoint/detail/{load_files,load_match,wanted_bytes}, checkpoint/load_strategy, comm/collectives,
+/// \depends checkpoint/detail/{catalogue_bytes,load_files,load_match}, checkpoint/load_strategy, comm/collectives,
 /// exec/agree_tensors.
 ///
-/// One rank looks at the path and tells the others: where it has all files to itself, which extents are wanted; the
-/// catalogue, where it has it from a manifest or from one file; else which files there are. Then their headers are
-/// dealt out, file f to rank f mod ranks, and shared in one all-gather: so each header is read once, and no rank reads
-/// them all.
+/// One rank looks at the path and tells the others: the catalogue, where it has all files to itself or has it from a
+/// manifest or from one file; else which files there are. Then their headers are dealt out, file f to rank f mod ranks,
+/// and shared in one all-gather: so each header is read once, and no rank reads them all.
 #pragma once
 
+#include <reshard/checkpoint/detail/catalogue_bytes.hpp>
 #include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/load_match.hpp>
-#include <reshard/checkpoint/detail/wanted_bytes.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
@@ -23,12 +22,9 @@ namespace reshard::inline v0::detail {
 /// What one rank knows of a checkpoint.
 struct LoadList {
     FileList files;       ///< what there is, where the headers are dealt out
-    Catalogue catalogue;  ///< else; of extents that were matched, where this rank has the files
+    Catalogue catalogue;  ///< else
     bool is_dealt = false;
-    bool is_matched = false;           ///< others are not told the catalogue, but what is wanted of it
-    std::vector<WantedExtent> wanted;  ///< then
-    std::uint64_t digest = 0;          ///< of the catalogue, then
-    OpenFiles open;                    ///< by this rank, by their place in the catalogue
+    OpenFiles open;  ///< by this rank, by their place in the catalogue
     Index opened = 0;
 };
 
@@ -71,32 +67,24 @@ auto load_saved(Load&& load) {
     return load();
 }
 
-/// Finds the targets, for all ranks: on the rank that has the files to itself. A target that cannot be found is for all
-/// ranks to see, in the catalogue: so they find the same words for it.
-inline void match_for_all(LoadList& list, std::span<LocalTensor const> targets, LoadOptions const& options) {
-    try {
-        list.wanted = match(list.catalogue, targets, options);
-        list.digest = list.catalogue.digest();
-        list.is_matched = true;
-    } catch (Error const&) {
-        list.is_matched = false;
-    }
+inline void write(ByteWriter& out, Catalogue const& catalogue) {
+    out.number(catalogue.kind());
+    pass(out, catalogue.manifest());
+}
+[[nodiscard]] inline Catalogue read_catalogue(ByteReader& in) {
+    CheckpointKind kind{};
+    Manifest manifest;
+    in.number(kind);
+    pass(in, manifest);
+    return Catalogue(std::move(manifest), kind);
 }
 
-/// What a list is told as.
-enum class ListForm : int { catalogue, files, wanted };
-
-[[nodiscard]] inline std::vector<std::byte> list_text(LoadList const& list, std::span<LocalTensor const> targets = {}) {
+[[nodiscard]] inline std::vector<std::byte> list_text(LoadList const& list) {
     ByteWriter out;
+    out.number(list.is_dealt);
     if (list.is_dealt) {
-        out.number(ListForm::files);
         pass(out, list.files);
-    } else if (list.is_matched) {
-        out.number(ListForm::wanted);
-        out.word(list.digest);
-        pass(out, list.wanted, targets);
     } else {
-        out.number(ListForm::catalogue);
         write(out, list.catalogue);
     }
     return out.take();
@@ -116,26 +104,23 @@ inline void broadcast_text(CommunicatorRef comm, int source, std::vector<std::by
 /// How the list goes round. Between two exchanges nobody leaves: what fails is pending until all agree.
 class ListShare {
 public:
-    /// Local, where all ranks agree next. `targets` are those of match_for_all().
-    void prepare(CommunicatorRef comm, int source, LoadList const& list, std::span<LocalTensor const> targets = {}) {
+    /// Local, where all ranks agree next.
+    void prepare(CommunicatorRef comm, int source, LoadList const& list) {
         room_.make_room(comm.size());
-        if (comm.rank() == source) text_ = list_text(list, targets);
+        if (comm.rank() == source) text_ = list_text(list);
     }
 
     /// Collective. Completes what rank `source` has found; on other ranks `list` is empty. `path` is this rank's own.
     /// Throws the same error on every rank; what fails at the end is pending.
     void run(CommunicatorRef comm, int source, std::string const& path, LoadList& list, Collectives& collectives,
-             PendingVerdict& pending, std::span<LocalTensor const> targets = {}) {
+             PendingVerdict& pending) {
         ++collectives.agreements;
         broadcast_text(comm, source, text_, room_.lists, pending);
         collectives.broadcasts += 2;
         ByteReader in(text_);
-        ListForm form{};
-        in.number(form);
-        list.is_dealt = form == ListForm::files;
-        list.is_matched = form == ListForm::wanted;
+        in.number(list.is_dealt);
         if (!list.is_dealt) {
-            if (comm.rank() != source) pending.attempt([&] { read(in, list, targets); });
+            if (comm.rank() != source) pending.attempt([&] { list.catalogue = read_catalogue(in); });
             return;
         }
         std::vector<std::byte> mine;
@@ -153,14 +138,6 @@ public:
     [[nodiscard]] GatheredLists<std::byte>& room() noexcept { return room_; }
 
 private:
-    static void read(ByteReader& in, LoadList& list, std::span<LocalTensor const> targets) {
-        if (list.is_matched) {
-            in.word(list.digest);
-            pass(in, list.wanted, targets);
-        } else {
-            list.catalogue = read_catalogue(in);
-        }
-    }
     /// Local: those that are dealt to this rank.
     [[nodiscard]] static std::vector<std::byte> read_headers(int rank, int ranks, std::string const& path,
                                                              LoadList& list) {
@@ -212,8 +189,7 @@ struct ListCosts {
     Index bytes = 0;  ///< that cross ranks
     Index opened = 0;
 };
-[[nodiscard]] inline ListCosts list_costs(Catalogue const& catalogue, int ranks, bool one_has_files,
-                                          std::span<WantedExtent const> wanted, std::span<LocalTensor const> targets) {
+[[nodiscard]] inline ListCosts list_costs(Catalogue const& catalogue, int ranks, bool one_has_files) {
     LoadList list;
     auto const files = catalogue.files().size();
     list.is_dealt = is_dealt(catalogue.kind(), files, one_has_files);
@@ -223,13 +199,8 @@ struct ListCosts {
     bool const is_manifest = catalogue.kind() == CheckpointKind::manifest;
     costs.opened = is_manifest ? 1 : static_cast<Index>(files) + (catalogue.kind() == CheckpointKind::index ? 1 : 0);
     if (!list.is_dealt) {
-        list.is_matched = one_has_files;
-        if (list.is_matched) {
-            list.wanted.assign(wanted.begin(), wanted.end());
-        } else {
-            list.catalogue = catalogue;
-        }
-        costs.bytes = (ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(list, targets).size());
+        list.catalogue = catalogue;
+        costs.bytes = (ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(list).size());
         return costs;
     }
     std::vector<FileEntries> entries(files);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_staged.hpp
 /// \brief  Reads windows into staging memory and passes them on, window after window.
-/// \depends checkpoint/detail/{load_files,needing_ranks,read_schedule}, comm/collectives, memory/copy.
+/// \depends checkpoint/detail/{load_files,load_match}, comm/collectives, memory/copy.
 #pragma once
 
 #include <reshard/checkpoint/detail/load_files.hpp>
-#include <reshard/checkpoint/detail/needing_ranks.hpp>
+#include <reshard/checkpoint/detail/load_match.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/comm/agree.hpp>

@@ -57,22 +57,20 @@ namespace reshard::inline v0::detail {
 using ExtentParts = std::array<ExtentRun, 4>;
 
 /// The parts of all ranks; `all` has room for them. Collective; allocates nothing.
-[[nodiscard]] inline ExtentParts gather_parts(CommunicatorRef comm, SumVerdict const& mine, std::span<ExtentParts> all,
-                                              TransferLists& lists) {
+inline void gather_parts(CommunicatorRef comm, SumVerdict const& mine, std::span<ExtentParts> all,
+                         TransferLists& lists) {
     ExtentParts parts{};
     for (std::size_t i = 0; i < parts.size() && i < mine.parts.size(); ++i) parts[i] = mine.parts[i];
     all_gather(comm, std::as_bytes(std::span(&parts, 1)), std::as_writable_bytes(all), lists);
-    return parts;
 }
-/// Puts together the parts of extents that several ranks have read: `parts` of this one, and `all`. All find the same.
-inline void join_parts(Catalogue const& catalogue, ExtentParts const& parts, std::span<ExtentParts const> all,
-                       SumVerdict& mine) {
+/// Puts together the parts of extents that several ranks have read. All find the same.
+inline void join_parts(Catalogue const& catalogue, int rank, std::span<ExtentParts const> all, SumVerdict& mine) {
     std::vector<ExtentRun> runs;
     for (ExtentParts const& of_rank : all)
         for (ExtentRun const& run : of_rank)
             if (run.extent >= 0) runs.push_back(run);
     SumVerdict const together = sum_up(catalogue, std::move(runs));
-    for (ExtentRun const& part : parts) {
+    for (ExtentRun const& part : all[static_cast<std::size_t>(rank)]) {
         auto const left = std::find_if(together.parts.begin(), together.parts.end(),
                                        [&](ExtentRun const& run) { return run.extent == part.extent; });
         if (part.extent >= 0 && left == together.parts.end()) mine.bytes += part.end - part.begin;

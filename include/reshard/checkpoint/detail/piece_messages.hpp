@@ -62,33 +62,29 @@ template <class Place>
                    [&](int dim, Index i) { return distribution.index_set(coordinates, dim).local_index(i); });
 }
 
-/// What ranks need of boxes, one after the other: a box, as it nearly always is, or the same messages in the same order
-/// for whoever asks. Keeps the memory that this takes.
+/// What ranks need of boxes, one after the other: one message, as it nearly always is, or several, the same in the same
+/// order for whoever asks. Keeps the memory that this takes.
 class Needs {
 public:
     /// What a rank of the mesh needs of a box; false when that is nothing.
     bool find(Box const& box, DynamicDistribution const& to, Index rank) {
         coordinates_ = to.mesh().coordinates(rank);
-        is_box_ = true;
         if (!partial_part(to, coordinates_).has_values) return false;
-        int const dims = to.shape().rank();
-        box_ = box;
-        held_.count = dims;
-        for (int dim = 0; dim < dims; ++dim) {
-            held_[dim] = 0;
+        messages_.assign(1, {});
+        for (int dim = 0; dim < to.shape().rank(); ++dim) {
+            Interval part = box[dim];
             if (!to.cuts(dim).empty()) {
                 IndexSet const set = to.index_set(coordinates_, dim);
                 if (!set.is_interval()) return find_messages(box, to);
-                box_.set(dim, intersect(box[dim], set.span()));
-                held_[dim] = set.span().begin;
+                part = intersect(part, set.span());
             }
-            if (box_[dim].empty()) return false;
+            if (part.empty()) return false;
+            messages_.front().box.push_back(part);
         }
         return true;
     }
     /// Of what was found.
     [[nodiscard]] Index elements() const noexcept {
-        if (is_box_) return box_.size();
         Index sum = 0;
         for (Message const& message : messages_) sum += message.elements();
         return sum;
@@ -96,48 +92,17 @@ public:
     /// visit(MessagePart) for each part of what was found: where it lies in `dense`, a box that is packed row-major.
     template <class Visit>
     void for_each_in(Box const& dense, DType dtype, Visit&& visit) const {
-        if (!is_box_) {
-            for (Message const& message : messages_) visit(part_of_dense(message, dtype, dense));
-            return;
-        }
-        MessagePart part;
-        part.box.element_bytes = bytes(dtype);
-        part.box.dims.count = dense.rank();
-        Index stride = bytes(dtype);
-        for (int dim = dense.rank() - 1; dim >= 0; --dim) {
-            part.box.dims[dim] = {box_.extent(dim), stride};
-            part.offset += (box_.begin(dim) - dense.begin(dim)) * stride;
-            stride *= dense.extent(dim);
-        }
-        visit(part);
+        for (Message const& message : messages_) visit(part_of_dense(message, dtype, dense));
     }
     /// The same, in the same order, for the rank itself: where each part lies in its local tensor.
     template <class Visit>
     void for_each_in(LocalTensor const& local, Visit&& visit) const {
-        if (!is_box_) {
-            for (Message const& message : messages_)
-                visit(part_of_local(message, local.view, local.distribution, coordinates_));
-            return;
-        }
-        MessagePart part;
-        part.box.element_bytes = bytes(local.view.dtype());
-        part.box.dims.count = local.view.rank();
-        for (int dim = 0; dim < local.view.rank(); ++dim) {
-            Index const stride = local.view.stride(dim) * part.box.element_bytes;
-            part.box.dims[dim] = {box_.extent(dim), stride};
-            part.offset += (box_.begin(dim) - held_[dim]) * stride;
-        }
-        visit(part);
+        for (Message const& message : messages_)
+            visit(part_of_local(message, local.view, local.distribution, coordinates_));
     }
     /// visit(where it lies in `dense`, where in the local tensor) for each part.
     template <class Visit>
     void for_each(Box const& dense, LocalTensor const& local, Visit&& visit) const {
-        if (is_box_) {
-            for_each_in(dense, local.view.dtype(), [&](MessagePart const& from) {
-                for_each_in(local, [&](MessagePart const& to) { visit(from, to); });
-            });
-            return;
-        }
         for (Message const& message : messages_)
             visit(part_of_dense(message, local.view.dtype(), dense),
                   part_of_local(message, local.view, local.distribution, coordinates_));
@@ -145,7 +110,6 @@ public:
 
 private:
     bool find_messages(Box const& box, DynamicDistribution const& to) {
-        is_box_ = false;
         messages_.clear();
         IndexSets const sets = index_sets(to, coordinates_);
         IndexSets asked;
@@ -156,9 +120,6 @@ private:
     }
 
     Indices coordinates_;
-    bool is_box_ = true;
-    Box box_;       ///< of the global index space
-    Indices held_;  ///< the first index that the rank holds, by dimension
     std::vector<Message> messages_;
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/read_affinity.hpp
 /// \brief  Which rank reads which span: the one that wrote it, or else one that needs it.
-/// \depends checkpoint/detail/needing_ranks.hpp. No I/O, no communication.
+/// \depends checkpoint/detail/load_match.hpp. No I/O, no communication.
 ///
 /// Spans are equal, so that any permutation of them among the ranks is as balanced as another. A rank has what it wrote
 /// in its caches and on its disks, and what it needs itself need not be sent.
 #pragma once
 
-#include <reshard/checkpoint/detail/needing_ranks.hpp>
+#include <reshard/checkpoint/detail/load_match.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -11,8 +11,8 @@
 #include <reshard/algebra/box.hpp>
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/checkpoint/catalogue.hpp>
-#include <reshard/checkpoint/detail/file_entries.hpp>
 
+#include <algorithm>  // stable_sort, sort, unique
 #include <span>
 #include <vector>
 

@@ -8,14 +8,13 @@
 
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/coverage.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/replica_locate.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
-#include <reshard/checkpoint/detail/save_terms.hpp>
-#include <reshard/checkpoint/detail/sharding_info.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
@@ -27,6 +26,26 @@
 #include <optional>  // optional
 
 namespace reshard::inline v0::detail {
+
+/// What all ranks must give alike.
+[[nodiscard]] inline std::uint64_t digest_of(SaveOptions const& options) {
+    Digest digest;
+    digest.add(static_cast<std::uint64_t>(options.dedup)).add_signed(options.small_bytes);
+    digest.add_signed(options.min_slice_bytes).add(options.replica_axes.size());
+    for (int axis : options.replica_axes) digest.add_signed(axis);
+    for (auto const& [key, value] : options.metadata) digest.add_text(key).add_text(value);
+    digest.add(options.verify_replicas ? 1U : 0U).add(options.durable ? 1U : 0U);
+    return digest.value();
+}
+
+[[nodiscard]] inline std::string text_of(SaveOptions const& options) {
+    std::string axes;
+    for (int axis : options.replica_axes) axes += concat(axes.empty() ? "" : ",", axis);
+    return concat("with dedup ", name(options.dedup), ", small_bytes ", options.small_bytes, ", min_slice_bytes ",
+                  options.min_slice_bytes, ", replica_axes [", axes, "], ", options.metadata.size(),
+                  " texts of metadata, verify_replicas ", options.verify_replicas ? "true" : "false", ", durable ",
+                  options.durable ? "true" : "false");
+}
 
 /// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
 [[nodiscard]] inline SaveNames save_names() {
@@ -231,13 +250,7 @@ private:
         }
         return result;
     }
-    void count_traffic() {
-        Traffic const more = comm().traffic() - before_;
-        Traffic& all = report_.traffic;
-        all = {all.messages_sent + more.messages_sent, all.bytes_sent + more.bytes_sent,
-               all.messages_received + more.messages_received, all.bytes_received + more.bytes_received,
-               all.bytes_local + more.bytes_local};
-    }
+    void count_traffic() { report_.traffic += comm().traffic() - before_; }
     /// A record is the file's size, the digest of its header and the sums of each extent.
     void make_room() {
         record_.resize(2 + sums_of(mine()));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/stored_order.hpp
-/// \brief  Sorting of lists of tensors, and of places in them.
-/// \depends standard library only.
+/// \brief  Sorting of lists of tensors, and of places in them; names that come twice.
+/// \depends checkpoint/tensor_info.hpp.
 #pragma once
 
+#include <reshard/checkpoint/tensor_info.hpp>
 #include <reshard/core/config.hpp>
 
 #include <algorithm>  // sort, is_sorted
@@ -17,6 +18,17 @@ template <class List, class Less>
 void sort_unless_sorted(List& list, Less const& less) {
     if (!std::is_sorted(list.begin(), list.end(), less)) std::sort(list.begin(), list.end(), less);
 }
+/// Throws FormatError (DuplicateKey) for two items with the same key. \pre sorted by it.
+template <class List, class Key>
+void refuse_twice(List const& sorted, Key const& key) {
+    auto const twin = std::adjacent_find(sorted.begin(), sorted.end(),
+                                         [&](auto const& a, auto const& b) { return key(a) == key(b); });
+    if (twin != sorted.end()) {
+        raise_rule(SafetensorsRule::duplicate_key,
+                   concat(quote_name(key(*twin)), " is given twice. Fix: write each name once."));
+    }
+}
+
 /// The places of tensors in the order of their names.
 template <class Tensor>
 [[nodiscard]] std::vector<std::size_t> places_by_name(std::vector<Tensor> const& tensors) {

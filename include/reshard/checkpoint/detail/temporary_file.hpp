@@ -12,6 +12,27 @@
 namespace reshard::inline v0 {
 namespace detail {
 
+/// A file, or an empty folder, that goes with this object unless it is kept.
+class PassingPath {
+public:
+    PassingPath() = default;
+    explicit PassingPath(std::string path) noexcept : path_(std::move(path)) {}
+    PassingPath(PassingPath&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+    PassingPath& operator=(PassingPath&& other) noexcept {
+        PassingPath old(std::move(other));
+        path_.swap(old.path_);
+        return *this;
+    }
+    ~PassingPath() {
+        if (!path_.empty() && ::rmdir(path_.c_str()) != 0) static_cast<void>(::unlink(path_.c_str()));
+    }
+    [[nodiscard]] std::string const& get() const noexcept { return path_; }
+    void keep() noexcept { path_.clear(); }
+
+private:
+    std::string path_;
+};
+
 /// Written under `.NAME.tmp.PID.N` in the folder of `path`; removed with this object unless published.
 class TemporaryFile {
 public:
@@ -24,7 +45,7 @@ public:
             int const fd = ::open(candidate.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
             if (fd >= 0) {
                 file_ = FileDescriptor(fd);
-                temporary_path_ = std::move(candidate);  // allocates nothing: the file goes with this
+                temporary_ = PassingPath(std::move(candidate));  // allocates nothing: the file goes with this
                 return;
             }
             if (errno == EINTR || (errno == EEXIST && attempt < 10000)) continue;
@@ -32,62 +53,35 @@ public:
                      "check that the folder exists and is writable.");
         }
     }
-    TemporaryFile(TemporaryFile&& other) noexcept
-        : path_(std::move(other.path_)),
-          temporary_path_(std::exchange(other.temporary_path_, {})),
-          file_(std::move(other.file_)),
-          written_(other.written_) {}
-    TemporaryFile& operator=(TemporaryFile&& other) noexcept {
-        if (this != &other) {
-            discard();
-            path_ = std::move(other.path_);
-            temporary_path_ = std::exchange(other.temporary_path_, {});
-            file_ = std::move(other.file_);
-            written_ = other.written_;
-        }
-        return *this;
-    }
-    ~TemporaryFile() { discard(); }
-
     [[nodiscard]] std::string const& path() const noexcept { return path_; }
     /// Where it is until then: for others who write to it, too. Empty once published.
-    [[nodiscard]] std::string const& temporary_path() const noexcept { return temporary_path_; }
+    [[nodiscard]] std::string const& temporary_path() const noexcept { return temporary_.get(); }
 
     void append(std::span<std::byte const> bytes) {
-        write_fully(file_, path_, written_, bytes);
+        write_at(written_, bytes);
         written_ += static_cast<Index>(bytes.size());
     }
 
     /// For who knows all places: bytes from `offset` of the file on. Several threads may, at the same time.
-    void write_at(Index offset, std::span<std::byte const> bytes) const { write_fully_at(file_, path_, offset, bytes); }
+    void write_at(Index offset, std::span<std::byte const> bytes) const { write_fully(file_, path_, offset, bytes); }
 
     /// Makes what was written durable, unless told not to, and lets the descriptor go.
     void finish(bool durable = true) {
         if (!file_.is_open()) return;
-        // The size is durable as well: nobody could read the bytes without.
-        if (durable && ::fdatasync(file_.get()) != 0) {
-            raise_io(path_, "cannot make its bytes durable", errno,
-                     "free space or write elsewhere; nothing was replaced.");
-        }
+        if (durable) sync_file(file_, path_);  // the size as well: nobody could read the bytes without
         file_.close_written(path_);
     }
 
     /// Replaces `path()` in one step. \pre finish() has returned. Call sync_folder() afterwards.
     void publish(std::string_view fix = "check what is in the way.") {
-        if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
-            raise_io(path_, concat("cannot rename ", temporary_path_), errno, fix);
-        temporary_path_.clear();
+        if (::rename(temporary_.get().c_str(), path_.c_str()) != 0)
+            raise_io(path_, concat("cannot rename ", temporary_.get()), errno, fix);
+        temporary_.keep();
     }
 
 private:
-    void discard() noexcept {
-        file_.close();
-        if (!temporary_path_.empty()) static_cast<void>(::unlink(temporary_path_.c_str()));
-        temporary_path_.clear();
-    }
-
     std::string path_;
-    std::string temporary_path_;  // empty once published or moved from
+    PassingPath temporary_;  // none once published or moved from
     FileDescriptor file_;
     Index written_ = 0;
 };

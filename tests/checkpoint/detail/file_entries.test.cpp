@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reshard/checkpoint/detail/dcp_headers.hpp>
+#include <reshard/checkpoint/detail/file_entries.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ using namespace checkpoint_test;
 using reshard::detail::dcp_entries;
 using reshard::detail::dcp_manifest;
 using reshard::detail::dcp_name;
-using reshard::detail::DcpFile;
+using reshard::detail::FileEntries;
 
 namespace {
 
@@ -50,19 +50,19 @@ std::string shard_name(int shard, int file = 1, int files = 1) {
     return concat("shard-", five(shard), "-model-", five(file), "-of-", five(files), ".safetensors");
 }
 
-DcpFile shard(std::string const& leaf, std::vector<Piece> const& pieces) {
+FileEntries shard(std::string const& leaf, std::vector<Piece> const& pieces) {
     return {{leaf, 1000, 7, -1}, dcp_entries(header_of(pieces, sharding_info(pieces)), leaf)};
 }
 
 /// Rows of w in three files, a bias that everybody has, a scalar of the first.
-std::vector<DcpFile> example() {
+std::vector<FileEntries> example() {
     return {shard(shard_name(1),
                   {{"w", DType::bf16, {{0, 2}, {0, 3}}}, {"step", DType::i64, {}}, {"b", DType::f32, {{0, 3}}}}),
             shard(shard_name(2), {{"w", DType::bf16, {{2, 4}, {0, 3}}}, {"b", DType::f32, {{0, 3}}}}),
             shard(shard_name(3), {{"w", DType::bf16, {{4, 5}, {0, 3}}}, {"b", DType::f32, {{0, 3}}}})};
 }
 
-void check_refused(std::vector<DcpFile> const& files, std::vector<std::string> const& parts) {
+void check_refused(std::vector<FileEntries> const& files, std::vector<std::string> const& parts) {
     Caught const error = caught([&] { static_cast<void>(dcp_manifest(files, "the/folder")); });
     CAPTURE(error.message);
     CHECK(error.code == ErrorCode::format);
@@ -76,7 +76,7 @@ void check_refused(std::vector<DcpFile> const& files, std::vector<std::string> c
 
 }  // namespace
 
-TEST_SUITE("checkpoint/detail/dcp_headers") {
+TEST_SUITE("checkpoint/detail/file_entries") {
     TEST_CASE("shards become one checkpoint: tensors reach as far as their boxes, replicas come from the lowest rank") {
         Manifest const m = dcp_manifest(example(), "f");
         CHECK(m.save.empty());
@@ -128,7 +128,7 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
              R"json("grid":{"dtype":"I32","shape":[3,4],"data_offsets":[64,112]},)json"
              R"json("both":{"dtype":"BF16","shape":[5],"data_offsets":[112,122]}})json",
              122}};
-        std::vector<DcpFile> files;
+        std::vector<FileEntries> files;
         for (Written const& one : written) {
             std::string const leaf = shard_name(static_cast<int>(files.size()) + 1);
             Index const bytes = 8 + static_cast<Index>(one.json.size()) + one.data_bytes;
@@ -149,8 +149,9 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
 
     TEST_CASE("several boxes of a tensor in one file go by their logical name") {
         Manifest const m = dcp_manifest(
-            std::vector<DcpFile>{shard(shard_name(1), {{"w", DType::u8, {{0, 2}}}, {"w.1", DType::u8, {{4, 6}}, "w"}}),
-                                 shard(shard_name(2), {{"w", DType::u8, {{2, 4}}}})},
+            std::vector<FileEntries>{
+                shard(shard_name(1), {{"w", DType::u8, {{0, 2}}}, {"w.1", DType::u8, {{4, 6}}, "w"}}),
+                shard(shard_name(2), {{"w", DType::u8, {{2, 4}}}})},
             "f");
         CHECK(m.tensors.size() == 1);
         CHECK(m.tensors[0].shape == DynamicShape(Indices{6}));
@@ -163,7 +164,7 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
         SafetensorsHeader const plain = header_of(pieces, default_metadata());
         CHECK(dcp_entries(plain, "f")[0].box == Box{{0, 4}});
         Manifest const m =
-            dcp_manifest(std::vector<DcpFile>{{{"any.safetensors", 40, 0, -1}, dcp_entries(plain, "f")}}, "f");
+            dcp_manifest(std::vector<FileEntries>{{{"any.safetensors", 40, 0, -1}, dcp_entries(plain, "f")}}, "f");
         CHECK(m.world_size == 0);
         CHECK(m.files[0].writer == -1);
         CHECK(dcp_manifest({}, "f") == Manifest{});
@@ -190,7 +191,7 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
         files.erase(files.begin() + 1);
         check_refused(files, {"shard 2 of at least 3 is missing", "'shard-00003-model-00001-of-00001.safetensors'"});
         files = example();
-        for (DcpFile& file : files) file.file.leaf = "renamed-" + file.file.leaf;
+        for (FileEntries& file : files) file.file.leaf = "renamed-" + file.file.leaf;
         files.erase(files.begin() + 1);
         check_refused(files, {"tensor 'w', replica 0: box [2:4,0:3] is missing", "files of all ranks"});
         // Ranks that write several files need not have each.
@@ -276,7 +277,7 @@ TEST_SUITE("checkpoint/detail/dcp_headers") {
                     if (also != owner) pieces[also].push_back(piece);
                 }
             }
-            std::vector<DcpFile> files;
+            std::vector<FileEntries> files;
             for (int r = 0; r < ranks; ++r)
                 files.push_back(shard(shard_name(r + 1), pieces[static_cast<std::size_t>(r)]));
             Manifest const m = dcp_manifest(files, "f");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/detail/checked_read.hpp.
-#include <reshard/checkpoint/detail/checked_read.hpp>
+// Mirrors include/reshard/checkpoint/checkpoint_reader.hpp.
+#include <reshard/checkpoint/checkpoint_reader.hpp>
 
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
-#include "../support.hpp"
+#include "support.hpp"
 
 #include <algorithm>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 using namespace checkpoint_test;
 }  // namespace
 
-TEST_SUITE("checkpoint/detail/checked_read") {
+TEST_SUITE("checkpoint/checkpoint_reader") {
     TEST_CASE("any part of an extent is read, the blocks it touches are compared, others are not") {
         constexpr Index block = 1000;
         TempFolder const folder;

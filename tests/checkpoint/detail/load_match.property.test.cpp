@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/detail/needing_ranks.hpp: against asking every rank.
-#include <reshard/checkpoint/detail/needing_ranks.hpp>
+// Mirrors include/reshard/checkpoint/detail/load_match.hpp: ranks that need something, against asking every rank.
+#include <reshard/checkpoint/detail/load_match.hpp>
 
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@ using namespace reshard;
 using detail::WantedExtent;
 }  // namespace
 
-TEST_SUITE("checkpoint/needing_ranks") {
+TEST_SUITE("checkpoint/detail/load_match") {
     TEST_CASE("who needs something of a box is found, each rank once, and nobody else") {
         Index found = 0;
         for (std::uint64_t seed : test::seeds(400)) {

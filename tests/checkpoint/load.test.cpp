@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/detail/load_staged.hpp>
-#include <reshard/checkpoint/detail/load_verify.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
 #include <reshard/comm/collectives.hpp>
 #include <reshard/comm/self.hpp>

@@ -5,8 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_match.hpp>
-#include <reshard/checkpoint/detail/read_affinity.hpp>
 #include <reshard/comm/threads.hpp>
 
 #include "sharded_support.hpp"

@@ -41,10 +41,10 @@ struct CheckpointDifference {
     DType dtype = DType::u8;  ///< in the first checkpoint, if it has the tensor; so is the shape
     DynamicShape shape;
     DType other_dtype = DType::u8;  ///< in the second, if it has the tensor
-    DynamicShape other_shape;
-    Index elements = 0;                    ///< that differ
-    double largest = 0;                    ///< distance of two numbers that differ; floats only, NaN and infinity apart
-    std::vector<DifferentElement> places;  ///< the first of them, CompareOptions::most_elements at most
+    DynamicShape other_shape{};
+    Index elements = 0;  ///< that differ
+    double largest = 0;  ///< distance of two numbers that differ; floats only, NaN and infinity apart
+    std::vector<DifferentElement> places{};  ///< the first of them, CompareOptions::most_elements at most
 };
 
 struct CompareOptions {

@@ -53,7 +53,7 @@ public:
         boxes_.clear();
         append_reads(boxes_, catalogue_, place, tensor, 0, Box(tensor.shape), begin, end, to);
         for (ReadBox const& box : boxes_) files_->open(box.file);
-        read_boxes(boxes_, options, [&](int file, Index at, std::span<std::byte> out) { files_->read(file, at, out); });
+        files_->read(boxes_, options);
     }
 
 private:
@@ -170,7 +170,7 @@ private:
     for (std::size_t i = 0, j = 0; i < a.size() || j < b.size();) {
         int const order = j == b.size() ? -1 : i == a.size() ? 1 : a[i].name.compare(b[j].name);
         CheckpointDifference one;
-        if (order <= 0) one = {DifferenceKind::only_first, a[i].name, a[i].dtype, a[i].shape, {}, {}, 0, 0, {}};
+        if (order <= 0) one = {DifferenceKind::only_first, a[i].name, a[i].dtype, a[i].shape};
         if (order >= 0) {
             one.kind = order == 0 ? DifferenceKind::form : DifferenceKind::only_second;
             one.tensor = b[j].name;
@@ -199,15 +199,8 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
             pass(in, found);
             if (found.tensor != last) {
                 StoredTensor const& stored = first.tensors()[alike[found.tensor].first];
-                differences.push_back({DifferenceKind::values,
-                                       stored.name,
-                                       stored.dtype,
-                                       stored.shape,
-                                       stored.dtype,
-                                       stored.shape,
-                                       0,
-                                       0,
-                                       {}});
+                differences.push_back(
+                    {DifferenceKind::values, stored.name, stored.dtype, stored.shape, stored.dtype, stored.shape});
                 last = found.tensor;
             }
             CheckpointDifference& one = differences.back();

@@ -4,8 +4,6 @@
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
-#include <reshard/checkpoint/detail/load_verify.hpp>
-#include <reshard/checkpoint/detail/read_affinity.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/plan/plan.hpp>
 
@@ -25,8 +23,7 @@ using LoadClock = std::chrono::steady_clock;
 /// Reads what this rank needs, and nothing else.
 inline void read_needs(std::span<ReadBox const> boxes, LoadFiles const& files, ReadOptions const& options,
                        LoadReport& report) {
-    ReadTotals const totals = read_boxes(
-        boxes, options, [&](int file, Index begin, std::span<std::byte> out) { files.read(file, begin, out); });
+    ReadTotals const totals = files.read(boxes, options);
     report.reads += totals.reads;
     report.bytes_read += totals.bytes_read;
     report.bytes_loaded += payload_of(boxes);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/load_forecaster.hpp>
-#include <reshard/checkpoint/detail/read_affinity.hpp>
 #include <reshard/checkpoint/load_forecast.hpp>
 #include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/topology.hpp>

@@ -233,14 +233,17 @@ private:
 ///
 /// After a failure no read is started but those of threads that have chosen theirs. The exception of the failed read
 /// that is first in (file, offset) order is thrown once all reads have ended; the boxes are partly filled then. Throws
-/// BufferError for options that mean nothing and std::bad_alloc when there is no memory for scratch.
+/// BufferError for options that mean nothing and std::bad_alloc when there is no memory for scratch: who has some, as
+/// much as in_flight reads of chunk_bytes need, may bring it.
 /// \pre Boxes do not overlap in memory. In files they may.
 template <class ReadAt>
-ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options, ReadAt&& read_at) {
+ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options, ReadAt&& read_at,
+                      std::byte* scratch = nullptr) {
     std::vector<PlannedRead> reads;
     ReadPlan const plan(boxes, options, [&](PlannedRead const& read) { reads.push_back(read); });
     ReadTotals const& totals = plan.totals();
-    std::unique_ptr<std::byte[]> const scratch(new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);
+    std::unique_ptr<std::byte[]> made;
+    if (scratch == nullptr) made.reset(scratch = new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);
     CopyHint const hint = totals.bytes_wanted >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
 
     std::vector<std::byte*> own(
@@ -255,7 +258,7 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
         if (to == nullptr) {
             std::byte*& mine = own[static_cast<std::size_t>(worker)];
             if (mine == nullptr) {
-                mine = scratch.get() + scratch_used.fetch_add(plan.longest_scratch(), std::memory_order_relaxed);
+                mine = scratch + scratch_used.fetch_add(plan.longest_scratch(), std::memory_order_relaxed);
             }
             to = mine;
         }

@@ -8,6 +8,7 @@
 
 #include <reshard/checkpoint/tensor_info.hpp>
 
+#include <span>         // span
 #include <string>       // string
 #include <string_view>  // string_view
 #include <vector>       // vector
@@ -28,6 +29,11 @@ namespace detail {
 
 /// Throws FormatError for text that is not UTF-8. `what` leads the message.
 void check_written_text(std::string_view what, std::string_view text);
+
+/// `model.safetensors.index.json`: which tensor lies in which file. As transformers writes it: two spaces, sorted keys,
+/// a final newline. `map` is (tensor, file), sorted. Throws FormatError for more text than readers take.
+[[nodiscard]] std::string weight_map_text(std::span<std::pair<std::string, std::string> const> map, Index total_bytes,
+                                          Index most_bytes = max_safetensors_header_bytes);
 
 /// Throws FormatError for two tensors of one name.
 void refuse_duplicate_names(std::vector<TensorSpec> const& tensors);

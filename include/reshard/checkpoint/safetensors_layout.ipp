@@ -26,6 +26,27 @@ RESHARD_INLINE void detail::refuse_duplicate_names(std::vector<TensorSpec> const
     refuse_twice(names, [](std::string_view text) { return text; });
 }
 
+RESHARD_INLINE std::string detail::weight_map_text(std::span<std::pair<std::string, std::string> const> map,
+                                                   Index total_bytes, Index most_bytes) {
+    std::string text = concat("{\n  \"metadata\": {\n    \"total_size\": ", total_bytes, "\n  },\n  \"weight_map\": {");
+    char const* separator = "\n    ";
+    for (auto const& [tensor, file] : map) {
+        text += separator;
+        append_json_string(text, tensor);
+        text += ": ";
+        append_json_string(text, file);
+        separator = ",\n    ";
+    }
+    text += "\n  }\n}\n";
+    if (static_cast<Index>(text.size()) > most_bytes) {
+        raise_rule(
+            SafetensorsRule::invalid_index,
+            concat("the index of ", map.size(), " tensors takes ", text.size(), " bytes, more than the ", most_bytes,
+                   " that readers take. Fix: shorten names of tensors and files, or write several folders."));
+    }
+    return text;
+}
+
 RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tensors, Metadata metadata) {
     detail::refuse_duplicate_names(tensors);
     std::sort(tensors.begin(), tensors.end(), [](TensorSpec const& a, TensorSpec const& b) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/temporary_file.hpp>
-#include <reshard/checkpoint/detail/weight_map_text.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
 
 #include <algorithm>  // find_if, sort

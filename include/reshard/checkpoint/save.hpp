@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save.hpp
 /// \brief  save(): distributed tensors into a folder, each byte once, all of them or none.
-/// \depends checkpoint/{save_options,save_report}, comm/any_communicator, exec/local_tensor. Link reshard::save
+/// \depends checkpoint/save_options, comm/any_communicator, exec/local_tensor. Link reshard::save
 /// (nlohmann_json, ISA-L, xxHash, threads).
 ///
 ///     save("checkpoint", tensors, comm);
@@ -13,7 +13,6 @@
 #pragma once
 
 #include <reshard/checkpoint/save_options.hpp>
-#include <reshard/checkpoint/save_report.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/local_tensor.hpp>
 

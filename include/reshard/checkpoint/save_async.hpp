@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save_async.hpp
 /// \brief  start_save(): a snapshot is taken, the trainer goes on, the files are written behind it.
-/// \depends checkpoint/{save_options,save_report}, comm/any_communicator, exec/local_tensor. Link reshard::save.
+/// \depends checkpoint/save_options, comm/any_communicator, exec/local_tensor. Link reshard::save.
 ///
 ///     auto saving = start_save("checkpoint", tensors, comm);
 ///     ... train; the tensors may change ...
@@ -9,7 +9,6 @@
 #pragma once
 
 #include <reshard/checkpoint/save_options.hpp>
-#include <reshard/checkpoint/save_report.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/exec/local_tensor.hpp>
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save_options.hpp
-/// \brief  How a checkpoint is saved: which rank writes which copy, how many writes at once, how durable.
-/// \depends checkpoint/tensor_info. No I/O.
+/// \brief  How a checkpoint is saved: which rank writes which copy, how many writes at once, how durable; and what a
+/// save
+///         did.
+/// \depends checkpoint/{load_strategy,tensor_info}. No I/O.
 #pragma once
 
+#include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
 #include <cstdint>     // uint8_t
 #include <functional>  // function
+#include <string>      // string
 #include <vector>      // vector
 
 namespace reshard::inline v0 {
@@ -54,6 +58,22 @@ struct SaveOptions {
     /// Called with the bytes that this rank has written, and all that it writes, from the threads that write (one at a
     /// time, ascending). What it throws fails the save.
     std::function<void(Index done, Index total)> progress{};
+};
+
+/// What a save did, on one rank and on all.
+struct SaveReport {
+    std::string save;              ///< the id, in the names of the files
+    Index tensors = 0;             ///< that were listed
+    Index extents = 0;             ///< that this rank wrote
+    Index bytes_written = 0;       ///< by this rank, header included
+    Index files_opened = 0;        ///< by this rank: one for its data, and rank 0 one for the manifest
+    Index bytes_saved = 0;         ///< of tensors, by all ranks together
+    Index bytes_deduplicated = 0;  ///< that ranks hold and nobody had to write, because others hold them too
+    Collectives collectives;
+    Traffic traffic;
+    Index extra_bytes = 0;       ///< memory of this rank beyond the tensors: buffers, or the snapshot
+    double seconds = 0;          ///< from the call to the end of the save
+    double seconds_blocked = 0;  ///< of these, in save(), start_save() and wait()
 };
 
 }  // namespace reshard::inline v0

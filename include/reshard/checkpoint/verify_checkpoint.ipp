@@ -4,7 +4,6 @@
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
-#include <reshard/checkpoint/detail/load_verify.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
 
 #include <algorithm>  // sort, all_of
@@ -49,10 +48,7 @@ public:
         }
         attempt([&] {
             auto const boxes = staging_boxes(mine, wanted_, rank, staging.data());
-            auto const totals = read_boxes(boxes, options, [&](int file, Index begin, std::span<std::byte> out) {
-                files_.read(file, begin, out);
-            });
-            bytes_read_ += totals.bytes_read;
+            bytes_read_ += files_.read(boxes, options).bytes_read;
         });
     }
     [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_; }

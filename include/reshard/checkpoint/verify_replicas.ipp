@@ -2,7 +2,6 @@
 // How checkpoint/verify_replicas.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/detail/replica_locate.hpp>
 #include <reshard/checkpoint/detail/replica_repair.hpp>
 #include <reshard/checkpoint/verify_replicas.hpp>
 #include <reshard/exec/agree_tensors.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/detail/replica_locate.hpp; where differences are: verify_replicas.test.cpp.
-#include <reshard/checkpoint/detail/replica_locate.hpp>
+// Mirrors include/reshard/checkpoint/detail/replica_repair.hpp; where differences are: verify_replicas.test.cpp.
+#include <reshard/checkpoint/detail/replica_repair.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reshard/checkpoint/detail/weight_map.hpp>
 
-#include <reshard/checkpoint/detail/weight_map_text.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
 
 #include <doctest/doctest.h>
 

@@ -15,7 +15,6 @@
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/stored_replicas.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
-#include <reshard/checkpoint/detail/weight_map_text.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/memory/convert.hpp>
 

@@ -3,14 +3,13 @@
 /// \brief  Runs pieces: read, rearrange, cast, sum, write, several at once in bounded memory. What they come to, and
 /// the
 ///         files that they need, before a byte is read.
-/// \depends checkpoint/detail/{consolidate_files,consolidate_piece,extent_sums,load_files,save_stream},
+/// \depends checkpoint/detail/{consolidate_files,consolidate_piece,load_files,save_stream},
 /// memory/{convert,scratch}.
 #pragma once
 
 #include <reshard/checkpoint/consolidate_options.hpp>
 #include <reshard/checkpoint/detail/consolidate_files.hpp>
 #include <reshard/checkpoint/detail/consolidate_piece.hpp>
-#include <reshard/checkpoint/detail/extent_sums.hpp>
 #include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
@@ -69,16 +68,20 @@ public:
     static constexpr Index step_bytes = Index{256} << 10;
 
     /// Allocates. \pre all that is given outlives this; files are open
-    PieceRunner(PieceMaker const& maker, Catalogue const& from, LoadFiles const& in, Catalogue const& to,
+    PieceRunner(PieceMaker const& maker, Catalogue const& from, LoadFiles& in, Catalogue const& to,
                 SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options)
         : maker_(&maker), from_(&from), in_(&in), to_(&to), out_(&out), pieces_(&pieces), options_(&options) {
         piece_bytes_ = piece_bytes_of(options);
-        desks_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.size()));
-        memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(desks_.size()));
+        work_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.size()));
+        memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(work_.size()));
         std::vector<std::size_t> summed;
         if (options.verify_checksums)
             for (std::size_t i = 0; i < from.extents().size(); ++i) summed.push_back(i);
         sums_.emplace(from, std::move(summed));
+        in.sum_up(*sums_);
+        std::vector<Index> written;
+        for (Extent const& extent : to.extents()) written.push_back(to.extent_bytes(extent));
+        written_ = BlockSums(std::move(written), to.manifest().block_bytes);
     }
 
     /// All pieces of a window. Throws what the first failure threw, when all that run have ended.
@@ -94,8 +97,8 @@ public:
     [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_.load(); }
     [[nodiscard]] Index writes() const noexcept { return writes_.load(); }
     [[nodiscard]] Index bytes_written() const noexcept { return bytes_written_; }
-    /// Sums of what was written, by extent and place in it. \pre no window is under way
-    [[nodiscard]] std::vector<ExtentRun> const& written() const noexcept { return written_; }
+    /// Sums of what was written, by extent. \pre no window is under way
+    [[nodiscard]] BlockSums& written() noexcept { return written_; }
     /// Sums of what was read of extents that have one.
     [[nodiscard]] std::vector<ExtentRun> read() const {
         std::vector<ExtentRun> all = sums_->runs();
@@ -104,11 +107,6 @@ public:
     }
 
 private:
-    /// Lists that a worker fills anew for each piece.
-    struct Desk {
-        PieceWork work;
-        std::vector<PlannedRead> reads;
-    };
     /// What goes to a file next: grows while it goes on in the file and in memory.
     struct Pending {
         int file = -1;
@@ -118,12 +116,12 @@ private:
     };
 
     void run_piece(std::span<LineRun const> piece, int worker) {
-        PieceWork& work = desks_[static_cast<std::size_t>(worker)].work;
+        PieceWork& work = work_[static_cast<std::size_t>(worker)];
         std::byte* const buffer = memory_.data() + 2 * piece_bytes_ * Index{worker};
         std::byte* const scratch = buffer + piece_bytes_;
         maker_->make(piece, buffer, work);
         for (PieceCopy const& copy : work.copies) run_copy(copy, buffer);
-        read(work, scratch, desks_[static_cast<std::size_t>(worker)].reads);
+        read(work, scratch);
         write(work, buffer, scratch);
         tell(work.bytes_written);
     }
@@ -140,12 +138,11 @@ private:
             count(1, done, 1);
         }
         std::uint32_t sum = 0;
-        std::vector<ExtentRun> sums;
         while (done < copy.bytes) {
             auto const step = std::span(buffer, static_cast<std::size_t>(smaller(step_bytes, copy.bytes - done)));
             file.read_data(from.begin + copy.from_begin + done, step);
             if (options_->checksums) {  // of the same bytes as the sum that is compared
-                std::uint32_t const more = add_sums(sums, copy.to, copy.to_begin + done, step);
+                std::uint32_t const more = written_.add(copy.to, copy.to_begin + done, step);
                 sum = crc32c_combine(sum, more, static_cast<Index>(step.size()));
             } else if (verify) {
                 sum = crc32c(step, sum);
@@ -154,52 +151,23 @@ private:
             count(1, static_cast<Index>(step.size()), 1);
             done += static_cast<Index>(step.size());
         }
+        if (!verify) return;
         std::lock_guard<std::mutex> const lock(mutex_);
-        if (verify) {
-            copied_.push_back(
-                {static_cast<Index>(copy.from), copy.from_begin, copy.from_begin + copy.bytes, Index{sum}});
-        }
-        written_.insert(written_.end(), sums.begin(), sums.end());
-    }
-    /// Sums of bytes of an output, from `begin` of its extent on: none goes over the end of a block. Returns that of
-    /// all.
-    std::uint32_t add_sums(std::vector<ExtentRun>& sums, std::size_t extent, Index begin,
-                           std::span<std::byte const> bytes) const {
-        Index const block = to_->manifest().block_bytes;
-        std::uint32_t all = 0;
-        while (!bytes.empty()) {
-            auto const part = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(block - begin % block)));
-            Index const end = begin + static_cast<Index>(part.size());
-            std::uint32_t const sum = crc32c(part);
-            all = crc32c_combine(all, sum, end - begin);
-            sums.push_back({static_cast<Index>(extent), begin, end, Index{sum}});
-            bytes = bytes.subspan(part.size());
-            begin = end;
-        }
-        return all;
+        copied_.push_back({static_cast<Index>(copy.from), copy.from_begin, copy.from_begin + copy.bytes, Index{sum}});
     }
 
-    void read(PieceWork const& work, std::byte* scratch, std::vector<PlannedRead>& reads) {
+    void read(PieceWork const& work, std::byte* scratch) {
         if (work.reads.empty()) return;
         ReadOptions options;
         options.in_flight = 1;
         options.chunk_bytes = piece_bytes_;
-        reads.clear();
-        ReadPlan const plan(work.reads, options, [&](PlannedRead const& one) { reads.push_back(one); });
-        for (PlannedRead const& one : reads) {
-            std::byte* const to = one.to != nullptr ? one.to : scratch;
-            std::span<std::byte> const bytes(to, static_cast<std::size_t>(one.bytes));
-            in_->at(one.file).read_data(one.offset, bytes);
-            if (!sums_->empty()) sums_->add(one.file, one.offset, bytes);
-            plan.deliver(one, to, CopyHint::cached);
-        }
-        count(plan.totals().reads, plan.totals().bytes_read, 0);
+        ReadTotals const totals = in_->read(work.reads, options, scratch);
+        count(totals.reads, totals.bytes_read, 0);
     }
 
     void write(PieceWork const& work, std::byte* buffer, std::byte* scratch) {
         Pending pending;
         std::byte* values = scratch;  // those that are cast next
-        std::vector<ExtentRun> sums;
         auto const flush = [&] {
             if (pending.bytes == 0) return;
             out_->write(pending.file, pending.begin, {pending.from, static_cast<std::size_t>(pending.bytes)});
@@ -215,7 +183,7 @@ private:
                 cast(from, tensor, run.end - run.begin, values);
                 from = std::exchange(values, values + bytes);
             }
-            if (options_->checksums) add_sums(sums, run.extent, begin, {from, static_cast<std::size_t>(bytes)});
+            if (options_->checksums) written_.add(run.extent, begin, {from, static_cast<std::size_t>(bytes)});
             bool const goes_on = pending.file == to.file && pending.begin + pending.bytes == to.begin + begin &&
                                  pending.from + pending.bytes == from;
             if (!goes_on) {
@@ -225,8 +193,6 @@ private:
             pending.bytes += bytes;
         }
         flush();
-        std::lock_guard<std::mutex> const lock(mutex_);
-        written_.insert(written_.end(), sums.begin(), sums.end());
     }
     static void cast(std::byte const* from, LineTensor const& tensor, Index count, std::byte* to) {
         StridedBox in{{}, tensor.from_bytes()};
@@ -255,12 +221,12 @@ private:
     PieceList const* pieces_;
     RewriteOptions const* options_;
     Index piece_bytes_ = 0;
-    std::vector<Desk> desks_;  ///< of each worker
+    std::vector<PieceWork> work_;  ///< of each worker, filled anew for each piece
     Scratch memory_;
     std::optional<ExtentSums> sums_;
     std::mutex mutex_;
     std::vector<ExtentRun> copied_;
-    std::vector<ExtentRun> written_;
+    BlockSums written_;
     Index bytes_written_ = 0;
     std::atomic<Index> reads_{0};
     std::atomic<Index> bytes_read_{0};

@@ -12,26 +12,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// Runs of one block of an extent that follow each other become one.
-[[nodiscard]] inline std::vector<ExtentRun> joined_runs(std::vector<ExtentRun> runs, Index block_bytes) {
-    std::sort(runs.begin(), runs.end(), [](ExtentRun const& a, ExtentRun const& b) {
-        return a.extent != b.extent ? a.extent < b.extent : a.begin < b.begin;
-    });
-    std::vector<ExtentRun> joined;
-    for (ExtentRun const& run : runs) {
-        ExtentRun* const before = joined.empty() ? nullptr : &joined.back();
-        if (before == nullptr || before->extent != run.extent || before->end != run.begin ||
-            run.begin % block_bytes == 0) {
-            joined.push_back(run);
-            continue;
-        }
-        before->crc32c = Index{crc32c_combine(static_cast<std::uint32_t>(before->crc32c),
-                                              static_cast<std::uint32_t>(run.crc32c), run.end - run.begin)};
-        before->end = run.end;
-    }
-    return joined;
-}
-
 /// Between two exchanges nobody leaves: what fails is pending until all agree.
 class RewriteSession {
 public:
@@ -99,18 +79,12 @@ private:
     [[nodiscard]] LoadList look() {
         if (path_kind(input_) == PathKind::missing) raise_io(input_, "cannot open", ENOENT, "check the path.");
         std::string const folder = input_folder(input_);
-        refuse_other_files_early(folder);
+        // Before anything is made: what else is there may be left of runs that died.
+        if (is_same_place(commit_.folder(), folder)) refuse_other_files(commit_.folder(), folder, lock_);
         refuse_save_under_way(folder);
         id_ = random_save_id();
         return look_at(input_, false);
     }
-    /// Before anything is made: what dead runs have left may be there still.
-    void refuse_other_files_early(std::string const& folder) const {
-        if (path_kind(commit_.folder()) == PathKind::folder && is_same_place(commit_.folder(), folder)) {
-            refuse_other_files(commit_.folder(), folder, lock_);
-        }
-    }
-
     template <class Make>
     void agree_on_output(Make&& make) {
         commit_.agree([&] {
@@ -184,6 +158,7 @@ private:
         commit_.agree([&] {
             pending_.raise_pending();
             runs_.make_room(comm().size());
+            blocks_.make_room(comm().size());
             pieces_.emplace(list_pieces(*line_, comm().rank(), comm().size(), options_));
             maker_.emplace(from_, output_.catalogue, *line_, options_.replica);
             PieceSurvey const needs = survey(*maker_, from_, output_.catalogue, *pieces_, options_);
@@ -207,7 +182,7 @@ private:
             mine = sum_up(from_, runner_->read());
             mine.parts.push_back({-1, 0, mine.bytes, 0});
         });
-        std::vector<ExtentRun> const all = join(mine.parts);
+        std::vector<ExtentRun> const all = join(runs_, mine.parts);
         pending_.attempt([&] {
             std::vector<ExtentRun> parts;
             for (ExtentRun const& run : all) {
@@ -229,37 +204,35 @@ private:
 
     void sum_output() {
         if (!options_.checksums) return;
-        std::vector<ExtentRun> runs;
-        pending_.attempt([&] { runs = joined_runs(runner_->written(), output_.catalogue.manifest().block_bytes); });
-        runs = join(runs);
+        std::vector<Index> words;  // a block, its sum, ...
         pending_.attempt([&] {
+            auto const& parts = runner_->written().parts();
+            for (std::size_t i = 0; i < parts.size(); ++i)
+                if (parts[i] != 0) words.insert(words.end(), {static_cast<Index>(i), Index{parts[i]}});
+        });
+        words = join(blocks_, words);
+        pending_.attempt([&] {
+            BlockSums& sums = runner_->written();
+            std::fill(sums.parts().begin(), sums.parts().end(), 0);
+            for (std::size_t i = 0; i < words.size(); i += 2)
+                sums.parts()[static_cast<std::size_t>(words[i])] ^= static_cast<std::uint32_t>(words[i + 1]);
             Manifest manifest = output_.catalogue.manifest();
-            std::vector<Index> known(manifest.extents.size(), 0);  // bytes from the first on
-            for (ExtentRun const& run : joined_runs(std::move(runs), manifest.block_bytes)) {
-                auto const place = static_cast<std::size_t>(run.extent);
-                if (known[place] != run.begin) continue;
-                Extent& extent = manifest.extents[place];
-                auto const sum = static_cast<std::uint32_t>(run.crc32c);
-                extent.crc32c = crc32c_combine(extent.crc32c, sum, run.end - run.begin);
-                extent.block_sums.push_back(sum);
-                known[place] = run.end;
+            for (std::size_t e = 0; e < manifest.extents.size(); ++e) {
+                auto const blocks = sums.blocks(e);
+                manifest.extents[e].has_checksum = true;
+                manifest.extents[e].crc32c = sums.whole(e);
+                manifest.extents[e].block_sums.assign(blocks.begin(), blocks.end());
             }
-            for (std::size_t e = 0; e < known.size(); ++e) {
-                Extent& extent = manifest.extents[e];
-                Index const bytes = output_.catalogue.extent_bytes(extent);
-                extent.has_checksum = known[e] == bytes;
-                if (!extent.has_checksum || block_count(bytes, manifest.block_bytes) == 0) extent.block_sums.clear();
-            }
-            for (Extent& extent : manifest.extents) extent.has_checksum = extent.has_checksum || extent.box.empty();
             output_.catalogue = Catalogue(std::move(manifest), output_.catalogue.kind());
         });
     }
-    /// Collective. The runs of all ranks, on all.
-    [[nodiscard]] std::vector<ExtentRun> join(std::vector<ExtentRun> const& mine) {
+    /// Collective. The lists of all ranks, on all.
+    template <class T>
+    [[nodiscard]] std::vector<T> join(GatheredLists<T>& room, std::vector<T> const& mine) {
         ++report_.collectives.agreements;
         report_.collectives.exchanges += 2;
-        runs_.gather(comm(), mine, pending_);
-        return std::move(runs_.all);
+        room.gather(comm(), mine, pending_);
+        return std::move(room.all);
     }
 
     /// Everything gets its name. Shards mean nothing without their manifest: it comes last. Whole files mean something
@@ -316,6 +289,7 @@ private:
     PendingVerdict pending_;
     TransferLists lists_;
     GatheredLists<ExtentRun> runs_;
+    GatheredLists<Index> blocks_;
     std::uint64_t id_ = 0;
     Catalogue from_;
     std::optional<LoadFiles> in_;

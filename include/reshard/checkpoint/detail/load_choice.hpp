@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_choice.hpp
-/// \brief  What reading directly and reading together would take, by the model: how CooperativeRead chooses.
+/// \brief  How CooperativeRead chooses: which rank reads which span, the one that wrote it, or else one that needs it;
+/// and
+///         what reading directly and reading together would take, by the model.
 /// \depends checkpoint/detail/load_staged.hpp. No I/O, no communication.
+///
+/// Spans are equal, so that any permutation of them among the ranks is as balanced as another. A rank has what it wrote
+/// in its caches and on its disks, and what it needs itself need not be sent.
 #pragma once
 
 #include <reshard/checkpoint/detail/load_staged.hpp>
@@ -21,6 +26,103 @@ inline void check_window(Index window_bytes) {
 
 [[nodiscard]] inline Spread spread_of(OneReader const& strategy) noexcept {
     return strategy.scatters ? Spread::scatter : Spread::broadcast;
+}
+
+/// Bytes of a span that speak for a rank.
+struct SpanAffinity {
+    Index bytes = 0;
+    int span = 0;
+    int rank = 0;
+};
+
+/// Gives each span that has a wish the best rank that is left, largest first; ties go to the lower span, then the lower
+/// rank. Spans and ranks that are left over stay together where they can, and meet in their order otherwise.
+[[nodiscard]] inline std::vector<int> assign_spans(std::vector<SpanAffinity> wishes, int ranks) {
+    std::sort(wishes.begin(), wishes.end(), [](SpanAffinity const& a, SpanAffinity const& b) {
+        return std::tie(b.bytes, a.span, a.rank) < std::tie(a.bytes, b.span, b.rank);
+    });
+    std::vector<int> rank_of(static_cast<std::size_t>(ranks), -1);
+    std::vector<bool> taken(static_cast<std::size_t>(ranks), false);
+    auto const give = [&](int span, int rank) {
+        if (rank_of[static_cast<std::size_t>(span)] >= 0 || taken[static_cast<std::size_t>(rank)]) return;
+        rank_of[static_cast<std::size_t>(span)] = rank;
+        taken[static_cast<std::size_t>(rank)] = true;
+    };
+    for (SpanAffinity const& wish : wishes) give(wish.span, wish.rank);
+    for (int r = 0; r < ranks; ++r) give(r, r);
+    int next = 0;
+    for (int& rank : rank_of) {
+        if (rank >= 0) continue;
+        while (taken[static_cast<std::size_t>(next)]) ++next;
+        rank = next++;
+    }
+    return rank_of;
+}
+
+/// For each span the rank that reads it. \pre schedule.pieces name spans as readers
+[[nodiscard]] inline std::vector<int> readers_of_spans(ReadSchedule const& schedule, Catalogue const& catalogue,
+                                                       std::span<WantedExtent const> wanted,
+                                                       std::span<LocalTensor const> targets, int ranks) {
+    constexpr int most_holders = 8;  // of the middle of a piece: enough to find one that is free
+    // Rank numbers of a save of another size say nothing.
+    bool const same_world = catalogue.manifest().world_size == ranks;
+    std::vector<SpanAffinity> written;
+    std::vector<SpanAffinity> needed;
+    Needs scratch;
+    for (Piece const& piece : schedule.pieces) {
+        WantedExtent const& extent = wanted[piece.wanted];
+        int const writer = catalogue.files()[static_cast<std::size_t>(extent.file)].writer;
+        if (same_world && writer >= 0 && writer < ranks) {
+            written.push_back({piece.bytes, piece.reader, writer});
+            continue;
+        }
+        DynamicDistribution const& to = targets[extent.target].distribution;
+        Box middle;
+        for (int dim = 0; dim < piece.box.rank(); ++dim) {
+            Index const at = piece.box.begin(dim) + piece.box.extent(dim) / 2;
+            middle.push_back({at, at + 1});
+        }
+        int holders = 0;
+        for_each_needing(extent, middle, to, [&](Index rank) {
+            Index const bytes = needed_bytes(piece.box, extent, to, rank, scratch);
+            needed.push_back({bytes, piece.reader, static_cast<int>(rank)});
+            return ++holders < most_holders;
+        });
+    }
+    auto const add_up = [](std::vector<SpanAffinity>& list) {
+        std::sort(list.begin(), list.end(), [](SpanAffinity const& a, SpanAffinity const& b) {
+            return std::tie(a.span, a.rank) < std::tie(b.span, b.rank);
+        });
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (kept != 0 && list[kept - 1].span == list[i].span && list[kept - 1].rank == list[i].rank) {
+                list[kept - 1].bytes += list[i].bytes;
+            } else {
+                list[kept++] = list[i];
+            }
+        }
+        list.resize(kept);
+    };
+    add_up(written);
+    add_up(needed);
+    // What was written counts before what is needed, whatever its size.
+    Index most_needed = 0;
+    for (SpanAffinity const& wish : needed) most_needed = larger(most_needed, wish.bytes);
+    for (SpanAffinity& wish : written) wish.bytes += most_needed;
+    written.insert(written.end(), needed.begin(), needed.end());
+    return assign_spans(std::move(written), ranks);
+}
+
+/// What CooperativeRead reads: equal spans, each by the rank that has most to do with it.
+/// \pre `wanted` is sorted by (file, begin)
+[[nodiscard]] inline ReadSchedule cooperative_reads(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
+                                                    std::span<LocalTensor const> targets, int ranks,
+                                                    Index window_bytes) {
+    ReadSchedule schedule = spans_read(wanted, ranks, window_bytes);
+    std::vector<int> const rank_of = readers_of_spans(schedule, catalogue, wanted, targets, ranks);
+    for (Piece& piece : schedule.pieces) piece.reader = rank_of[static_cast<std::size_t>(piece.reader)];
+    sort_by_window(schedule);
+    return schedule;
 }
 
 /// One rank's share of a load, read directly and read together.

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_forecaster.hpp
 /// \brief  Adds up what the ranks of a load would do, without any of them.
-/// \depends checkpoint/placed_tensor, checkpoint/detail/{load_choice,load_lists,
-/// load_verify}. No I/O, no communication.
+/// \depends checkpoint/placed_tensor, checkpoint/detail/{load_choice,load_lists}. No I/O, no communication.
 #pragma once
 
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
-#include <reshard/checkpoint/detail/load_verify.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 
 #include <bit>  // bit_cast

@@ -185,15 +185,9 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     for (std::size_t i : catalogue.extents_of(match.tensor)) {
         Extent const& extent = catalogue.extents()[i];
         if (match.replica >= 0 && extent.replica != match.replica) continue;
-        WantedExtent one{place,
-                         i,
-                         extent.file,
-                         extent.begin,
-                         dtype,
-                         as_bytes ? Box(shape) : extent.box,
-                         extent.replica,
-                         chosen ? 1 : stored.replicas,
-                         axes};
+        Box const box = as_bytes ? Box(shape) : extent.box;
+        int const replicas = chosen ? 1 : stored.replicas;
+        WantedExtent one{place, i, extent.file, extent.begin, dtype, box, extent.replica, replicas, axes};
         if (is_needed(one, target.distribution.mesh())) wanted.push_back(one);
     }
     return match.tensor;

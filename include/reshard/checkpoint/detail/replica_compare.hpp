@@ -186,21 +186,27 @@ struct ReplicaComparison {
     auto const& groups = comparison.groups;
     auto& findings = comparison.findings;
     TransferLists& mail = comparison.mail;
+    // From each rank of a group to its leader, which has a row for each of them: its own is there.
+    auto const to_leaders = [&](auto const& mine_of, auto const& rows_of) {
+        for (std::size_t g = 0; g < groups.size(); ++g) {
+            std::span<Hash128 const> const mine = mine_of(g);
+            if (rank != groups[g].leader()) {
+                mail.send(groups[g].leader(), mine);
+                continue;
+            }
+            for (std::size_t m = 1; m < groups[g].ranks.size(); ++m)
+                mail.receive(groups[g].ranks[m], rows_of(g).subspan(m * mine.size(), mine.size()));
+        }
+        mail.deliver(comm);
+    };
     for (std::size_t g = 0; g < groups.size(); ++g) {
-        ReplicaGroup const& group = groups[g];
         auto& found = findings[g];
-        for (std::size_t i : group.tensors) found.own.push_back(hasher.hash(tensors[i].view));
+        for (std::size_t i : groups[g].tensors) found.own.push_back(hasher.hash(tensors[i].view));
         found.whole = hash_of(std::as_bytes(std::span(found.own)));
-        if (rank != group.leader()) {
-            mail.send(group.leader(), std::span<Hash128 const>(&found.whole, 1));
-            continue;
-        }
-        found.wholes.front() = found.whole;
-        for (std::size_t m = 1; m < group.ranks.size(); ++m) {
-            mail.receive(group.ranks[m], std::span(found.wholes).subspan(m, 1));
-        }
+        if (rank == groups[g].leader()) found.wholes.front() = found.whole;
     }
-    mail.deliver(comm);
+    to_leaders([&](std::size_t g) { return std::span<Hash128 const>(&findings[g].whole, 1); },
+               [&](std::size_t g) { return std::span(findings[g].wholes); });
     bool here = false;
     for (auto const& found : findings)
         for (Hash128 const& whole : found.wholes) here = here || !(whole == found.whole);
@@ -217,18 +223,8 @@ struct ReplicaComparison {
         }
     });
     pending.agree(comm);
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-        ReplicaGroup const& group = groups[g];
-        if (rank != group.leader()) {
-            mail.send(group.leader(), std::span<Hash128 const>(findings[g].own));
-            continue;
-        }
-        std::size_t const row = group.tensors.size();
-        for (std::size_t m = 1; m < group.ranks.size(); ++m) {
-            mail.receive(group.ranks[m], std::span(tables[g]).subspan(m * row, row));
-        }
-    }
-    mail.deliver(comm);
+    to_leaders([&](std::size_t g) { return std::span<Hash128 const>(findings[g].own); },
+               [&](std::size_t g) { return std::span(tables[g]); });
 
     std::vector<Index> words;
     pending.attempt([&] {

@@ -2,7 +2,7 @@
 /// \file   reshard/checkpoint/detail/save_session.hpp
 /// \brief  One save on one rank: agree, compare copies, write this rank's file, commit. What save() and start_save()
 ///         share.
-/// \depends checkpoint/{coverage,save_plan,save_report},
+/// \depends checkpoint/{coverage,save_plan},
 /// checkpoint/detail/{manifest_json,save_stream,replica_*}.
 #pragma once
 
@@ -11,14 +11,13 @@
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
-#include <reshard/checkpoint/detail/replica_locate.hpp>
+#include <reshard/checkpoint/detail/replica_repair.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
-#include <reshard/checkpoint/save_report.hpp>
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/scratch.hpp>
 

@@ -19,6 +19,60 @@
 
 namespace reshard::inline v0::detail {
 
+/// The sums of runs of bytes that are written, and of their blocks. Parts come in any order, each once, from any thread
+/// or rank: a block's sum is the exclusive or of those of its parts, each as if zeros stood for the bytes behind it.
+class BlockSums {
+public:
+    BlockSums() = default;
+    /// `bytes`: of each run.
+    BlockSums(std::vector<Index> bytes, Index block_bytes) : bytes_(std::move(bytes)), block_bytes_(block_bytes) {
+        first_.push_back(0);
+        for (Index const run : bytes_)
+            first_.push_back(first_.back() + static_cast<std::size_t>(ceil_div(run, block_bytes)));
+        parts_.resize(first_.back(), 0);
+    }
+    /// Bytes of a run from `begin` on. Returns their own sum.
+    std::uint32_t add(std::size_t run, Index begin, std::span<std::byte const> bytes) {
+        std::uint32_t all = 0;
+        while (!bytes.empty()) {
+            Index const block = begin / block_bytes_;
+            Index const room = block_size(run, block) - begin % block_bytes_;
+            auto const part = bytes.first(smaller(bytes.size(), static_cast<std::size_t>(room)));
+            auto const size = static_cast<Index>(part.size());
+            std::uint32_t const sum = crc32c(part);
+            all = crc32c_combine(all, sum, size);
+            std::atomic_ref<std::uint32_t> of_block(parts_[first_[run] + static_cast<std::size_t>(block)]);
+            of_block.fetch_xor(crc32c_combine(sum, 0, room - size), std::memory_order_relaxed);
+            bytes = bytes.subspan(part.size());
+            begin += size;
+        }
+        return all;
+    }
+    /// A number for each block of each run: what others have added of the same runs is joined by an exclusive or.
+    [[nodiscard]] std::vector<std::uint32_t>& parts() noexcept { return parts_; }
+    /// The sum of a run, once all of it was added; of its blocks, if it has several.
+    [[nodiscard]] std::uint32_t whole(std::size_t run) const {
+        std::uint32_t sum = 0;
+        for (std::size_t i = first_[run]; i < first_[run + 1]; ++i)
+            sum = crc32c_combine(sum, parts_[i], block_size(run, static_cast<Index>(i - first_[run])));
+        return sum;
+    }
+    [[nodiscard]] std::span<std::uint32_t const> blocks(std::size_t run) const noexcept {
+        std::size_t const count = first_[run + 1] - first_[run];
+        return std::span(parts_).subspan(first_[run], count == 1 ? 0 : count);
+    }
+
+private:
+    [[nodiscard]] Index block_size(std::size_t run, Index block) const noexcept {
+        return smaller(block_bytes_, bytes_[run] - block * block_bytes_);
+    }
+
+    std::vector<Index> bytes_;
+    Index block_bytes_ = default_block_bytes;
+    std::vector<std::size_t> first_;  ///< per run, its first block; then the number of blocks
+    std::vector<std::uint32_t> parts_;
+};
+
 /// Bytes of a file's data section and the window of memory they come from.
 struct SaveSpan {
     ConstDynamicView view;
@@ -42,26 +96,17 @@ public:
     /// Spans follow each other without gaps, from 0. Elements of whole bytes; units are a multiple of all of them.
     explicit SaveStream(std::vector<SaveSpan> spans, Index unit_bytes = default_unit_bytes,
                         Index block_bytes = default_block_bytes)
-        : spans_(std::move(spans)), unit_bytes_(larger<Index>(unit_bytes / 64 * 64, 64)), block_bytes_(block_bytes) {
+        : spans_(std::move(spans)), unit_bytes_(larger<Index>(unit_bytes / 64 * 64, 64)) {
         if (!spans_.empty()) bytes_ = spans_.back().begin + spans_.back().bytes;
-        auto const units = static_cast<std::size_t>(ceil_div(bytes_, unit_bytes_));
-        first_part_.reserve(units + 1);
-        for (std::size_t unit = 0; unit < units; ++unit) {
-            first_part_.push_back(parts_.size());
-            for_each_part(unit, [&](std::size_t span, Index begin, Index end) {
-                for (Index next = 0; begin < end; begin = next) {
-                    next = smaller(block_end(begin), end);
-                    parts_.push_back({span, begin / block_bytes_, next - begin, 0});
-                }
-            });
-        }
-        first_part_.push_back(parts_.size());
+        std::vector<Index> bytes;
+        for (SaveSpan const& span : spans_) bytes.push_back(span.bytes);
+        sums_ = BlockSums(std::move(bytes), block_bytes);
         bool const fetches = std::any_of(spans_.begin(), spans_.end(), [](auto const& s) { return s.from != nullptr; });
         if (fetches) fetching_ = std::make_unique<std::mutex>();
     }
 
     [[nodiscard]] Index bytes() const noexcept { return bytes_; }
-    [[nodiscard]] std::size_t units() const noexcept { return first_part_.empty() ? 0 : first_part_.size() - 1; }
+    [[nodiscard]] std::size_t units() const noexcept { return static_cast<std::size_t>(ceil_div(bytes_, unit_bytes_)); }
     [[nodiscard]] Index unit_begin(std::size_t unit) const noexcept { return static_cast<Index>(unit) * unit_bytes_; }
     [[nodiscard]] Index unit_size(std::size_t unit) const noexcept {
         return smaller(unit_bytes_, bytes_ - unit_begin(unit));
@@ -79,17 +124,15 @@ public:
             at += static_cast<Index>(filled);
             filled = 0;
         };
-        std::size_t part = first_part_[unit];
-        for_each_part(unit, [&](std::size_t s, Index begin, Index end) {
+        for_each_part(at, at + unit_size(unit), [&](std::size_t s, Index begin, Index end) {
             ConstDynamicView const& view = spans_[s].view;
             bool const dense = is_dense(view);
             bool const direct = dense && spans_[s].from == nullptr && end - begin >= direct_bytes;
             if (direct) flush();
             Index const element = reshard::bytes(view.dtype());
-            for (std::uint32_t sum = 0; begin < end;) {
-                Index const stop = smaller(block_end(begin), end);
+            while (begin < end) {
                 Index const room = direct ? step_bytes : static_cast<Index>(buffer.size() - filled) / element * element;
-                Index const count = smaller(stop - begin, room);
+                Index const count = smaller(end - begin, room);
                 if (count == 0) {
                     flush();
                     continue;
@@ -97,17 +140,16 @@ public:
                 auto const size = static_cast<std::size_t>(count);
                 if (direct) {
                     std::span<std::byte const> const step(view.data() + begin, size);
-                    sum = crc32c(step, sum);
+                    sums_.add(s, begin, step);
                     sink(at, step);
                     at += count;
                 } else {
                     std::span<std::byte> const to = buffer.subspan(filled, size);
                     take(spans_[s], dense, begin, begin + count, to.data());
-                    sum = crc32c(to, sum);
+                    sums_.add(s, begin, to);
                     filled += size;
                 }
                 begin += count;
-                if (begin == stop) parts_[part++].sum = std::exchange(sum, 0);
             }
         });
         flush();
@@ -115,7 +157,8 @@ public:
 
     /// Copies a unit to `to`, dense, for write_copy().
     void copy(std::size_t unit, std::byte* to) const {
-        for_each_part(unit, [&](std::size_t s, Index begin, Index end) {
+        Index const at = unit_begin(unit);
+        for_each_part(at, at + unit_size(unit), [&](std::size_t s, Index begin, Index end) {
             take(spans_[s], is_dense(spans_[s].view), begin, end, to);
             to += end - begin;
         });
@@ -123,23 +166,16 @@ public:
     /// Sums and writes a unit that was copied.
     template <class Sink>
     void write_copy(std::size_t unit, std::byte const* from, Sink const& sink) {
-        Index const size = unit_size(unit);
-        std::size_t part = first_part_[unit];
-        Index in_part = 0;
-        for (Index done = 0; done < size; done += step_bytes) {
-            auto const step = std::span(from + done, static_cast<std::size_t>(smaller(step_bytes, size - done)));
-            for (std::size_t summed = 0; summed < step.size();) {
-                Part& mine = parts_[part];
-                Index const count = smaller(mine.bytes - in_part, static_cast<Index>(step.size() - summed));
-                mine.sum = crc32c(step.subspan(summed, static_cast<std::size_t>(count)), mine.sum);
-                summed += static_cast<std::size_t>(count);
-                in_part += count;
-                if (in_part == mine.bytes) {
-                    ++part;
-                    in_part = 0;
-                }
-            }
-            sink(unit_begin(unit) + done, step);
+        Index at = unit_begin(unit);
+        for (Index const end = at + unit_size(unit); at < end;) {
+            Index const size = smaller(step_bytes, end - at);
+            for_each_part(at, at + size, [&](std::size_t s, Index begin, Index stop) {
+                std::byte const* const first = from + (spans_[s].begin + begin - at);
+                sums_.add(s, begin, {first, static_cast<std::size_t>(stop - begin)});
+            });
+            sink(at, std::span(from, static_cast<std::size_t>(size)));
+            from += size;
+            at += size;
         }
     }
 
@@ -150,26 +186,18 @@ public:
     /// Of every span, once all units are written: sums_of() each, one after the other.
     [[nodiscard]] std::vector<std::uint32_t> sums() const {
         std::vector<std::uint32_t> result;
-        auto part = parts_.begin();
         for (std::size_t s = 0; s < spans_.size(); ++s) {
-            std::size_t const own = result.size();
-            result.resize(own + sums_of(spans_[s].bytes, block_bytes_), 0);
-            for (; part != parts_.end() && part->span == s; ++part) {
-                result[own] = crc32c_combine(result[own], part->sum, part->bytes);
-                if (spans_[s].bytes <= block_bytes_) continue;
-                std::uint32_t& block = result[own + 1 + static_cast<std::size_t>(part->block)];
-                block = crc32c_combine(block, part->sum, part->bytes);
-            }
+            auto const blocks = sums_.blocks(s);
+            result.push_back(sums_.whole(s));
+            result.insert(result.end(), blocks.begin(), blocks.end());
         }
         return result;
     }
 
 private:
-    /// Calls f(span, begin, end), in bytes of the span, for all that a unit has bytes of.
+    /// Calls f(span, begin, end), in bytes of the span, for all that has bytes [begin, end) of the data section.
     template <class F>
-    void for_each_part(std::size_t unit, F&& f) const {
-        Index const begin = unit_begin(unit);
-        Index const end = begin + unit_size(unit);
+    void for_each_part(Index begin, Index end, F&& f) const {
         auto span = std::upper_bound(spans_.begin(), spans_.end(), begin,
                                      [](Index at, SaveSpan const& one) { return at < one.begin + one.bytes; });
         for (; span != spans_.end() && span->begin < end; ++span) {
@@ -191,23 +219,10 @@ private:
         gather(view, begin / element, end / element, to, span.from);
     }
 
-    /// Where the block ends that byte `at` of a span is in.
-    [[nodiscard]] Index block_end(Index at) const noexcept { return (at / block_bytes_ + 1) * block_bytes_; }
-
-    /// What one unit has of one block of a span.
-    struct Part {
-        std::size_t span = 0;
-        Index block = 0;
-        Index bytes = 0;
-        std::uint32_t sum = 0;
-    };
-
     std::vector<SaveSpan> spans_;
     Index unit_bytes_ = default_unit_bytes;
-    Index block_bytes_ = default_block_bytes;
     Index bytes_ = 0;
-    std::vector<Part> parts_;               ///< in the order of the bytes
-    std::vector<std::size_t> first_part_;   ///< per unit; then the number of parts
+    BlockSums sums_;
     std::unique_ptr<std::mutex> fetching_;  ///< from devices, if there is something to fetch
 };
 

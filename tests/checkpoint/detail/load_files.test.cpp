@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/detail/extent_sums.hpp.
-#include <reshard/checkpoint/detail/extent_sums.hpp>
+// Mirrors include/reshard/checkpoint/detail/load_files.hpp.
+#include <reshard/checkpoint/detail/load_files.hpp>
 
 #include <doctest/doctest.h>
 
@@ -55,7 +55,7 @@ struct Files {
 };
 }  // namespace
 
-TEST_SUITE("checkpoint/extent_sums") {
+TEST_SUITE("checkpoint/detail/load_files") {
     TEST_CASE("runs cut anywhere, read in any order, by several, some twice, come to the sums of the extents") {
         for (std::uint64_t seed : reshard::test::seeds(200)) {
             CAPTURE(seed);

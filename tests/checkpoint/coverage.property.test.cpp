@@ -3,8 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <reshard/checkpoint/detail/cover_fault.hpp>
-
 #include "manifest_support.hpp"
 
 #include <algorithm>

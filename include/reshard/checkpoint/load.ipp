@@ -143,13 +143,10 @@ public:
         bool cut = false;
         std::vector<ExtentParts> all_parts;
         attempt([&] {
-            bool reads_some = false;
             for (Piece const& piece : schedule.pieces) {
-                if (piece.reader != comm_.rank()) continue;
-                files_->open(wanted_[piece.wanted].file);
-                reads_some = true;
+                if (piece.reader == comm_.rank()) files_->open(wanted_[piece.wanted].file);
             }
-            sums.emplace(catalogue_, reads_some ? read_whole(wanted_, options_) : std::vector<std::size_t>{});
+            sums.emplace(catalogue_, read_whole(wanted_, options_));
             files_->sum_up(*sums);
             cut = is_cut(catalogue_, schedule, wanted_, options_);
             if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));

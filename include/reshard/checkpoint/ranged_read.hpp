@@ -60,9 +60,7 @@ inline void check(ReadOptions const& options) {
 /// The boxes in the order of the files, and the reads that cover them.
 class ReadPlan {
 public:
-    /// Calls emit(PlannedRead) in (file, offset) order, so that planning needs no memory per read.
-    template <class Emit>
-    ReadPlan(std::span<ReadBox const> boxes, ReadOptions const& options, Emit&& emit) : options_(options) {
+    ReadPlan(std::span<ReadBox const> boxes, ReadOptions const& options) : options_(options) {
         check(options);
         boxes_.reserve(boxes.size());
         for (ReadBox const& box : boxes) {
@@ -79,11 +77,13 @@ public:
             bool const same_file = i != 0 && boxes_[i - 1].box.file() == boxes_[i].box.file();
             boxes_[i].reach = larger(boxes_[i].box.end(), same_file ? boxes_[i - 1].reach : 0);
         }
-        plan(emit);
+        plan();
         Index const in_flight = smaller(Index{options.in_flight}, scratch_reads_);
         totals_.scratch_bytes = in_flight * longest_scratch_;
     }
 
+    /// In (file, offset) order.
+    [[nodiscard]] std::vector<PlannedRead> const& reads() const noexcept { return reads_; }
     [[nodiscard]] ReadTotals const& totals() const noexcept { return totals_; }
     [[nodiscard]] Index longest_scratch() const noexcept { return longest_scratch_; }
 
@@ -131,8 +131,7 @@ private:
     }
 
     /// Merges the units of all boxes into one sequence by (file, begin).
-    template <class Emit>
-    void plan(Emit& emit) {
+    void plan() {
         auto const later = [](FileBox::Cursor const& a, FileBox::Cursor const& b) { return a.begin() > b.begin(); };
         std::vector<FileBox::Cursor> open;  // a heap of the boxes whose units interleave
         Stretch solid;                      // empty at first, in no file: joining or reading it does nothing
@@ -141,7 +140,7 @@ private:
             if (joins(pending, solid)) {
                 pending.join(solid);
             } else {
-                emit_reads(pending, emit);
+                emit_reads(pending);
                 pending = solid;
             }
         };
@@ -172,7 +171,7 @@ private:
             }
         }
         close_solid();
-        emit_reads(pending, emit);
+        emit_reads(pending);
     }
 
     /// Long runs that go straight to memory stay alone: a copy of all they have costs more than one more read.
@@ -194,8 +193,7 @@ private:
     }
 
     /// One read, or several when it is too long.
-    template <class Emit>
-    void emit_reads(Stretch const& stretch, Emit& emit) {
+    void emit_reads(Stretch const& stretch) {
         if (stretch.file >= 0 && stretch.file != last_file_) ++totals_.files;
         last_file_ = stretch.file;
         for (Index begin = stretch.begin; begin < stretch.end;) {
@@ -209,13 +207,14 @@ private:
             }
             ++totals_.reads;
             totals_.bytes_read += read.bytes;
-            emit(read);
+            reads_.push_back(read);
             begin = end;
         }
     }
 
     ReadOptions options_;
     std::vector<Entry> boxes_;
+    std::vector<PlannedRead> reads_;
     ReadTotals totals_;
     Index longest_scratch_ = 0;
     Index scratch_reads_ = 0;
@@ -225,7 +224,7 @@ private:
 /// What read_boxes would do, without doing it: exactly the same numbers. Throws BufferError for options that mean
 /// nothing.
 [[nodiscard]] inline ReadTotals count_reads(std::span<ReadBox const> boxes, ReadOptions const& options) {
-    return ReadPlan(boxes, options, [](PlannedRead const&) {}).totals();
+    return ReadPlan(boxes, options).totals();
 }
 
 /// Reads all boxes; read_at(int file, Index offset, std::span<std::byte> bytes) fills `bytes` or throws. It is called
@@ -239,8 +238,8 @@ private:
 template <class ReadAt>
 ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options, ReadAt&& read_at,
                       std::byte* scratch = nullptr) {
-    std::vector<PlannedRead> reads;
-    ReadPlan const plan(boxes, options, [&](PlannedRead const& read) { reads.push_back(read); });
+    ReadPlan const plan(boxes, options);
+    std::vector<PlannedRead> const& reads = plan.reads();
     ReadTotals const& totals = plan.totals();
     std::unique_ptr<std::byte[]> made;
     if (scratch == nullptr) made.reset(scratch = new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);

@@ -212,12 +212,7 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
     });
     auto const refuse_twice = [&](auto& list, auto const& key) {
         detail::sort_unless_sorted(list, [&](auto const& a, auto const& b) { return key(a) < key(b); });
-        auto const twin = std::adjacent_find(list.begin(), list.end(),
-                                             [&](auto const& a, auto const& b) { return key(a) == key(b); });
-        if (twin != list.end()) {
-            raise_rule(SafetensorsRule::duplicate_key,
-                       concat(file, ": ", quote_name(key(*twin)), " is given twice. Fix: write the file anew."));
-        }
+        detail::refuse_twice(list, key, concat(file, ": "), "write the file anew.");
     };
     refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
     refuse_twice(entries, [](auto const& item) -> std::string const& { return item.name; });

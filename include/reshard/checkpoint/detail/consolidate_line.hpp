@@ -178,7 +178,7 @@ private:
             Index const row = inner * width;
             Index const at = (offset + row / 2) / row * row;
             if (at - offset <= tolerance && offset - at <= tolerance)
-                return at < last ? at_byte(place, at) : next(place);
+                return at < last ? at_byte(place, at) : LinePoint{place + 1, 0};
         }
         if (item.file_page >= 0) {
             Index const at = offset - (item.file_page + offset) % page_bytes;
@@ -189,7 +189,6 @@ private:
     [[nodiscard]] LinePoint at_byte(std::size_t place, Index at) const noexcept {
         return {place, at / tensor_of(items_[place]).to_bytes()};
     }
-    [[nodiscard]] LinePoint next(std::size_t place) const noexcept { return {place + 1, 0}; }
 
     std::vector<LineTensor> tensors_;
     std::vector<LineItem> items_;

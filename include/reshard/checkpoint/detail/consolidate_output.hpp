@@ -88,9 +88,10 @@ struct OutputFiles {
     std::vector<std::string> starts;  ///< per file: length, header and padding
     std::string_view index;           ///< the name of that text; it is not written where it is empty
     std::string_view lock;            ///< the name under which the folder is locked
-    bool is_manifest = false;         ///< the index is the manifest: its text follows from checksums
-    std::string text;                 ///< otherwise its text
+    std::string text;                 ///< that text, where it is not the manifest
 
+    /// The index is the manifest: its text follows from checksums.
+    [[nodiscard]] bool is_manifest() const noexcept { return index == manifest_name; }
     [[nodiscard]] std::vector<Index> start_bytes() const {
         std::vector<Index> bytes;
         for (std::string const& start : starts) bytes.push_back(static_cast<Index>(start.size()));
@@ -271,7 +272,6 @@ struct NamedFile {
     result.catalogue = Catalogue(std::move(manifest));
     result.index = manifest_name;
     result.lock = manifest_name;
-    result.is_manifest = true;
     return result;
 }
 

@@ -242,13 +242,13 @@ private:
             pending_.raise_pending();
             fill_report();  // it takes memory: before anything has its name
             if (!commit_.is_first()) return;
-            std::string const text = output_.is_manifest ? to_json(output_.catalogue.manifest()) : output_.text;
+            std::string const text = output_.is_manifest() ? to_json(output_.catalogue.manifest()) : output_.text;
             bool const has_index = !output_.index.empty();
             if (has_index) commit_.write_index(text);
             note_files(has_index ? static_cast<Index>(text.size()) : -1);
-            if (has_index && !output_.is_manifest) publish_index();
+            if (has_index && !output_.is_manifest()) publish_index();
             made_.publish();
-            if (output_.is_manifest) publish_index();
+            if (output_.is_manifest()) publish_index();
             made_.names().keep();
             made_folder_.keep();
         });
@@ -256,16 +256,16 @@ private:
     }
     /// What is renamed on one side of it and on the other is durable in that order.
     void publish_index() {
-        if (output_.is_manifest && options_.durable) sync_folder(commit_.folder());
+        if (output_.is_manifest() && options_.durable) sync_folder(commit_.folder());
         commit_.rename_index(made_.names());
-        if (!output_.is_manifest && options_.durable) sync_folder(commit_.folder());
+        if (!output_.is_manifest() && options_.durable) sync_folder(commit_.folder());
     }
     /// In the order in which they get their names. `index_bytes`: -1 for none.
     void note_files(Index index_bytes) {
         LeftOver note;
-        if (index_bytes >= 0 && !output_.is_manifest) note.add(output_.index, index_bytes);
+        if (index_bytes >= 0 && !output_.is_manifest()) note.add(output_.index, index_bytes);
         for (CheckpointFile const& file : output_.catalogue.files()) note.add(file.leaf, file.file_bytes);
-        if (index_bytes >= 0 && output_.is_manifest) note.add(output_.index, index_bytes);
+        if (index_bytes >= 0 && output_.is_manifest()) note.add(output_.index, index_bytes);
         commit_.lock().note(note.text(), options_.durable);
     }
 

@@ -13,7 +13,6 @@
 #pragma once
 
 #include <reshard/checkpoint/coverage.hpp>
-#include <reshard/checkpoint/detail/cover_fault.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/stored_replicas.hpp>

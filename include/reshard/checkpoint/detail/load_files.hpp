@@ -104,7 +104,6 @@ public:
             runs_.push_back(run);
         }
     }
-    [[nodiscard]] bool empty() const noexcept { return extents_.empty(); }
     /// \pre no reads are under way
     [[nodiscard]] std::vector<ExtentRun> const& runs() const noexcept { return runs_; }
 

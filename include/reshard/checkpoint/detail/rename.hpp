@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/rename.hpp
 /// \brief  Lists of names and other names, single ones or beginnings.
-/// \depends <string>, <string_view>, <utility>, <vector>.
+/// \depends <string>, <string_view>, <utility>.
 #pragma once
 
 #include <string>       // string
 #include <string_view>  // string_view
 #include <utility>      // pair
-#include <vector>       // vector
 
 namespace reshard::inline v0::detail {
 
-/// (name, other name); `prefix*` to `other*` is about all that begin so. The first that fits counts.
-using Renames = std::vector<std::pair<std::string, std::string>>;
-
+/// Whether it is (name, other name), or `prefix*` to `other*`, which is about all that begin so. Of several the first
+/// that fits counts.
 [[nodiscard]] inline bool is_rename(std::pair<std::string, std::string> const& rename) noexcept {
     auto const& [name, other] = rename;
     return !name.empty() && !other.empty() && name.ends_with('*') == other.ends_with('*');

@@ -109,8 +109,7 @@ public:
     [[nodiscard]] FolderLock& lock() noexcept { return lock_; }
 
     /// Local: this rank's file gets its name.
-    template <class File>
-    void publish(File& file) {
+    void publish(TemporaryFile& file) {
         published_ = file.path();  // a rename that failed may have been done
         file.publish();
         if (durable_) sync_folder(folder_);

@@ -159,7 +159,6 @@ public:
 
     [[nodiscard]] SaveStream& stream() noexcept { return stream_; }
     [[nodiscard]] SaveOptions const& options() const noexcept { return options_; }
-    [[nodiscard]] SaveReport& report() noexcept { return report_; }
     [[nodiscard]] double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
     /// Local: the file with its header, under a temporary name. A rank that writes nothing has none.

@@ -11,10 +11,11 @@
 #include <reshard/checkpoint/manifest.hpp>
 
 #include <algorithm>  // any_of, upper_bound
+#include <atomic>     // atomic_ref
 #include <cstring>    // memcpy
 #include <memory>     // unique_ptr
 #include <mutex>      // mutex
-#include <utility>    // exchange
+#include <utility>    // move
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {

@@ -18,14 +18,15 @@ template <class List, class Less>
 void sort_unless_sorted(List& list, Less const& less) {
     if (!std::is_sorted(list.begin(), list.end(), less)) std::sort(list.begin(), list.end(), less);
 }
-/// Throws FormatError (DuplicateKey) for two items with the same key. \pre sorted by it.
+/// Throws FormatError (DuplicateKey) for two items with the same key; `where` leads the message. \pre sorted by it.
 template <class List, class Key>
-void refuse_twice(List const& sorted, Key const& key) {
+void refuse_twice(List const& sorted, Key const& key, std::string_view where = {},
+                  std::string_view fix = "write each name once.") {
     auto const twin = std::adjacent_find(sorted.begin(), sorted.end(),
                                          [&](auto const& a, auto const& b) { return key(a) == key(b); });
     if (twin != sorted.end()) {
         raise_rule(SafetensorsRule::duplicate_key,
-                   concat(quote_name(key(*twin)), " is given twice. Fix: write each name once."));
+                   concat(where, quote_name(key(*twin)), " is given twice. Fix: ", fix));
     }
 }
 

@@ -97,10 +97,10 @@ public:
         for (; !paths_.empty(); paths_.pop_back()) static_cast<void>(::unlink(paths_.back().c_str()));
     }
     /// A file (or what publishes like one) gets its name. A rename that failed may have been done nevertheless.
-    template <class File, class... Fix>
-    void add(File& file, Fix const&... fix) {
+    template <class File>
+    void add(File& file) {
         paths_.push_back(file.path());
-        file.publish(fix...);
+        file.publish();
     }
     void keep() noexcept { paths_.clear(); }
 

@@ -7,12 +7,12 @@
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/detail/replica_value.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/plan/explain_text.hpp>
 
-#include <algorithm>  // sort
-#include <cmath>      // abs, isfinite
-#include <cstring>    // memcmp
-#include <optional>   // optional
+#include <cmath>     // abs, isfinite
+#include <cstring>   // memcmp
+#include <optional>  // optional
 
 namespace reshard::inline v0 {
 
@@ -211,7 +211,7 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
             }
         }
     }
-    std::sort(differences.begin(), differences.end(),
+    sort_list(differences,
               [](CheckpointDifference const& a, CheckpointDifference const& b) { return a.tensor < b.tensor; });
 }
 

@@ -5,9 +5,10 @@
 #include <reshard/checkpoint/compare_reads.hpp>
 #include <reshard/checkpoint/detail/load_forecaster.hpp>
 #include <reshard/checkpoint/detail/read_schedule.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/plan/explain_text.hpp>
 
-#include <algorithm>   // sort, stable_sort, make_heap
+#include <algorithm>   // make_heap
 #include <cstdio>      // snprintf
 #include <functional>  // greater
 
@@ -26,7 +27,7 @@ public:
     }
     [[nodiscard]] std::vector<Index> const& load() const noexcept { return load_; }
     [[nodiscard]] ReadShares result(std::string_view name) {
-        std::sort(opens_.begin(), opens_.end());
+        sort_list(opens_);
         ReadShares shares{
             name, std::unique(opens_.begin(), opens_.end()) - opens_.begin(), 0, 0, 0, static_cast<int>(load_.size())};
         for (Index bytes : load_) {
@@ -45,7 +46,7 @@ private:
 /// Gives extents to the least loaded rank, largest first; ties go to the first tensor and the lowest rank.
 inline void give_by_size(ShareCounter& counter, Catalogue const& catalogue, std::vector<WantedExtent> extents) {
     auto const tensor = [&](WantedExtent const& extent) { return catalogue.extents()[extent.extent].tensor; };
-    std::stable_sort(extents.begin(), extents.end(), [&](WantedExtent const& a, WantedExtent const& b) {
+    sort_list(extents, [&](WantedExtent const& a, WantedExtent const& b) {
         return a.bytes() != b.bytes() ? a.bytes() > b.bytes() : tensor(a) < tensor(b);
     });
     std::vector<std::pair<Index, int>> heap;  // (load, rank), least first

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <reshard/checkpoint/coverage.hpp>
-
-#include <algorithm>  // sort
+#include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0 {
 
@@ -68,7 +67,7 @@ private:
             events.push_back({interval.begin, item});
             events.push_back({interval.end, {item.box, -item.sign}});
         }
-        std::sort(events.begin(), events.end(), [](Event const& a, Event const& b) { return a.at < b.at; });
+        sort_list(events, [](Event const& a, Event const& b) { return a.at < b.at; });
         for (std::size_t e = 0; e < events.size();) {
             Index const at = events[e].at;
             items_[d + 1].clear();
@@ -124,7 +123,7 @@ RESHARD_INLINE detail::CoverFault detail::find_cover_fault(Box const& whole, std
 RESHARD_INLINE std::string detail::coverage_fault(Manifest const& manifest) {
     std::vector<Extent const*> order;
     for (Extent const& extent : manifest.extents) order.push_back(&extent);
-    std::sort(order.begin(), order.end(), [](Extent const* a, Extent const* b) {
+    detail::sort_list(order, [](Extent const* a, Extent const* b) {
         if (a->tensor != b->tensor) return a->tensor < b->tensor;
         return a->replica != b->replica ? a->replica < b->replica : a < b;
     });

@@ -7,10 +7,11 @@
 
 #include <reshard/checkpoint/detail/json_text.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/core/sorting.hpp>
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>    // sort, adjacent_find
+#include <algorithm>    // adjacent_find
 #include <cstdint>      // uint64_t
 #include <string>       // string
 #include <string_view>  // string_view
@@ -172,7 +173,7 @@ private:
     void refuse_duplicates(std::uint32_t object) {
         keys_.clear();
         for_each(object, [&](std::uint32_t member) { keys_.push_back(key(member)); });
-        std::sort(keys_.begin(), keys_.end());
+        sort_list(keys_);
         auto const twin = std::adjacent_find(keys_.begin(), keys_.end());
         if (twin != keys_.end()) fail(concat(quote_name(*twin), " is given twice"));
     }

@@ -13,8 +13,9 @@
 #include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/read_options.hpp>
 #include <reshard/core/error.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // sort, push_heap, lower_bound
+#include <algorithm>  // push_heap, lower_bound
 #include <atomic>     // atomic
 #include <cstddef>    // byte
 #include <memory>     // unique_ptr
@@ -68,7 +69,7 @@ public:
             totals_.bytes_wanted += box.in_file.payload_bytes();
             boxes_.push_back({FileBox(box, options.direct_bytes), 0});
         }
-        std::sort(boxes_.begin(), boxes_.end(), [](Entry const& a, Entry const& b) {
+        sort_list(boxes_, [](Entry const& a, Entry const& b) {
             if (a.box.file() != b.box.file()) return a.box.file() < b.box.file();
             if (a.box.begin() != b.box.begin()) return a.box.begin() < b.box.begin();
             return a.box.end() > b.box.end();  // what the longer one reads, the shorter one has

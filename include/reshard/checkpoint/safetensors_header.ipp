@@ -5,8 +5,9 @@
 #include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // find, sort, lower_bound, adjacent_find
+#include <algorithm>  // find, lower_bound, adjacent_find
 #include <iterator>   // begin, end
 #include <tuple>      // tie
 #include <utility>    // exchange
@@ -211,13 +212,13 @@ RESHARD_INLINE SafetensorsHeader parse_safetensors_json(std::string_view json, I
         }
     });
     auto const refuse_twice = [&](auto& list, auto const& key) {
-        detail::sort_unless_sorted(list, [&](auto const& a, auto const& b) { return key(a) < key(b); });
+        detail::sort_list(list, [&](auto const& a, auto const& b) { return key(a) < key(b); });
         detail::refuse_twice(list, key, concat(file, ": "), "write the file anew.");
     };
     refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
     refuse_twice(entries, [](auto const& item) -> std::string const& { return item.name; });
 
-    detail::sort_unless_sorted(entries, [](auto const& a, auto const& b) {
+    detail::sort_list(entries, [](auto const& a, auto const& b) {
         return std::tie(a.offsets[0], a.offsets[1], a.name) < std::tie(b.offsets[0], b.offsets[1], b.name);
     });
     std::vector<TensorInfo> tensors;

@@ -5,8 +5,7 @@
 #include <reshard/checkpoint/detail/json_text.hpp>
 #include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
-
-#include <algorithm>  // sort
+#include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0 {
 
@@ -22,7 +21,7 @@ RESHARD_INLINE void detail::check_written_text(std::string_view what, std::strin
 RESHARD_INLINE void detail::refuse_duplicate_names(std::vector<TensorSpec> const& tensors) {
     std::vector<std::string_view> names(tensors.begin() == tensors.end() ? 0 : tensors.size());
     for (std::size_t i = 0; i < names.size(); ++i) names[i] = tensors[i].name;
-    std::sort(names.begin(), names.end());
+    detail::sort_list(names);
     refuse_twice(names, [](std::string_view text) { return text; });
 }
 
@@ -49,10 +48,10 @@ RESHARD_INLINE std::string detail::weight_map_text(std::span<std::pair<std::stri
 
 RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tensors, Metadata metadata) {
     detail::refuse_duplicate_names(tensors);
-    std::sort(tensors.begin(), tensors.end(), [](TensorSpec const& a, TensorSpec const& b) {
+    detail::sort_list(tensors, [](TensorSpec const& a, TensorSpec const& b) {
         return a.dtype != b.dtype ? b.dtype < a.dtype : a.name < b.name;
     });
-    std::sort(metadata.begin(), metadata.end());
+    detail::sort_list(metadata);
     detail::refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
 
     std::string json = "{";

@@ -4,8 +4,9 @@
 
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // find_if, sort
+#include <algorithm>  // find_if
 
 namespace reshard::inline v0 {
 
@@ -147,7 +148,7 @@ RESHARD_INLINE void CheckpointWriter::refuse_what_is_in_the_way() const {
 RESHARD_INLINE std::string CheckpointWriter::index_text() const {
     std::vector<std::pair<std::string, std::string>> map;
     for (CheckpointTensor const& tensor : tensors_) map.emplace_back(tensor.name, file_name(tensor.file));
-    std::sort(map.begin(), map.end());
+    detail::sort_list(map);
     return detail::weight_map_text(map, total_bytes_);
 }
 

@@ -8,6 +8,7 @@
 #include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/plan/explain_text.hpp>
 
 #include <algorithm>  // sort, find, lower_bound
@@ -53,7 +54,7 @@ private:
     void take_metadata() {
         Metadata& metadata = plan_.manifest.metadata;
         metadata = options_.metadata;
-        std::sort(metadata.begin(), metadata.end());
+        sort_list(metadata);
         refuse_twice(metadata, [](auto const& item) -> std::string const& { return item.first; });
         for (auto const& [key, value] : metadata) {
             check_written_text("the metadata text", key);
@@ -63,8 +64,7 @@ private:
     void sort_names() {
         plan_.sources.resize(sources_.size());
         std::iota(plan_.sources.begin(), plan_.sources.end(), std::size_t{0});
-        std::stable_sort(plan_.sources.begin(), plan_.sources.end(),
-                         [&](std::size_t a, std::size_t b) { return sources_[a].name < sources_[b].name; });
+        sort_list(plan_.sources, [&](std::size_t a, std::size_t b) { return sources_[a].name < sources_[b].name; });
         std::vector<std::string_view> names;
         names.reserve(sources_.size());
         for (std::size_t place : plan_.sources) names.push_back(sources_[place].name);
@@ -167,7 +167,7 @@ private:
         }
         std::partial_sum(plan_.first.begin(), plan_.first.end(), plan_.first.begin());
         auto const part = [](Extent const& extent) { return std::tie(extent.file, extent.tensor, extent.replica); };
-        std::sort(extents.begin(), extents.end(), [&](Extent const& a, Extent const& b) {
+        sort_list(extents, [&](Extent const& a, Extent const& b) {
             if (part(a) != part(b)) return part(a) < part(b);
             for (int dim = 0; dim < a.box.rank(); ++dim)
                 if (a.box.begin(dim) != b.box.begin(dim)) return a.box.begin(dim) < b.box.begin(dim);

@@ -5,8 +5,9 @@
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/verify_checkpoint.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // sort, all_of
+#include <algorithm>  // all_of
 #include <optional>   // optional
 
 namespace reshard::inline v0 {
@@ -111,7 +112,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
             ByteReader in(room.of(rank));
             while (!in.at_end()) in.text(faults.emplace_back());
         }
-        std::sort(faults.begin(), faults.end());  // two ranks may find the same fault of a file
+        sort_list(faults);  // two ranks may find the same fault of a file
         faults.erase(std::unique(faults.begin(), faults.end()), faults.end());
         words = describe_faults(path, faults);
     });

@@ -16,6 +16,7 @@
 #include <reshard/checkpoint/detail/stored_replicas.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/memory/convert.hpp>
 
 namespace reshard::inline v0 {
@@ -171,7 +172,7 @@ struct NamedFile {
         raise_rule(rule, concat("reshard::ConsolidateOptions: weight_map ", parts...));
     };
     auto map = options.weight_map;
-    std::sort(map.begin(), map.end());
+    sort_list(map);
     std::size_t next = 0;
     for (TensorSpec& spec : specs) {
         if (next < map.size() && map[next].first < spec.name) {
@@ -198,7 +199,7 @@ struct NamedFile {
         refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(map[next].first),
                ", which the checkpoint does not have. Fix: leave it out.");
     }
-    std::sort(files.begin(), files.end(), [](NamedFile const& a, NamedFile const& b) { return a.leaf < b.leaf; });
+    sort_list(files, [](NamedFile const& a, NamedFile const& b) { return a.leaf < b.leaf; });
     return files;
 }
 
@@ -233,7 +234,7 @@ struct NamedFile {
     result.lock = index_name;
     if (groups.size() == 1 && groups.front().leaf == single_name) return result;
     result.index = index_name;
-    std::sort(map.begin(), map.end());
+    sort_list(map);
     result.text = weight_map_text(map, total);
     return result;
 }

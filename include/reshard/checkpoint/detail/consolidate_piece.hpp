@@ -7,6 +7,7 @@
 #include <reshard/checkpoint/detail/consolidate_line.hpp>
 #include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/checkpoint/detail/file_box.hpp>
+#include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -140,7 +141,7 @@ private:
 
     /// Packs what is written in the order of the files; runs that touch become one.
     void place(PieceWork& work) const {
-        std::sort(work.writes.begin(), work.writes.end(), [&](PieceWrite const& a, PieceWrite const& b) {
+        sort_list(work.writes, [&](PieceWrite const& a, PieceWrite const& b) {
             return a.extent != b.extent ? a.extent < b.extent : a.begin < b.begin;  // extents are in file order
         });
         std::size_t kept = 0;

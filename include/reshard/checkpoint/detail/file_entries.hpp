@@ -19,6 +19,7 @@
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
+#include <reshard/core/sorting.hpp>
 
 #include <span>     // span
 #include <tuple>    // tie, tuple
@@ -179,7 +180,7 @@ inline void check_dcp_names(std::span<FileEntries const> files, std::string_view
         count = name.files;
         shards.emplace_back(name.shard, each.file.leaf);
     }
-    std::sort(shards.begin(), shards.end());
+    sort_list(shards);
     int expected = 1;
     for (auto const& [shard, leaf] : shards) {
         if (shard > expected) {
@@ -215,7 +216,7 @@ inline void check_dcp_names(std::span<FileEntries const> files, std::string_view
     auto const file_of = [&](DcpPlace const& place) -> CheckpointFile const& {
         return manifest.files[static_cast<std::size_t>(place.file)];
     };
-    std::sort(places.begin(), places.end(), [&](DcpPlace const& a, DcpPlace const& b) {
+    sort_list(places, [&](DcpPlace const& a, DcpPlace const& b) {
         if (int const order = a.entry->name.compare(b.entry->name); order != 0) return order < 0;
         if (int const order = a.entry->box.rank() - b.entry->box.rank(); order != 0) return order < 0;
         for (int d = 0; d < a.entry->box.rank(); ++d) {
@@ -271,7 +272,7 @@ inline void check_dcp_names(std::span<FileEntries const> files, std::string_view
     }
     std::string const fault = coverage_fault(manifest);
     if (!fault.empty()) refuse_dcp(folder, fault, "fetch the files of all ranks, and of one save only.");
-    std::sort(manifest.extents.begin(), manifest.extents.end(), [](Extent const& a, Extent const& b) {
+    sort_list(manifest.extents, [](Extent const& a, Extent const& b) {
         // As in a header: what has no bytes is in front of what begins there, in the order in which boxes are numbered.
         auto const place = [](Extent const& one) {
             return std::tuple(one.file, one.begin, !one.box.empty(), one.tensor, one.key.size(),

@@ -13,6 +13,7 @@
 #include <reshard/checkpoint/detail/weight_map.hpp>
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
+#include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0 {
 
@@ -104,7 +105,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     list.folder = path.find('/') == std::string::npos ? "" : folder_of(path);
     WeightMap map = parse_weight_map(read_json_text(path, max_safetensors_header_bytes), path);
     for (auto const& entry : map) list.leaves.push_back(entry.second);
-    std::sort(list.leaves.begin(), list.leaves.end());
+    sort_list(list.leaves);
     list.leaves.erase(std::unique(list.leaves.begin(), list.leaves.end()), list.leaves.end());
     refuse_missing(path, list.folder, list.leaves);
     for (auto& [tensor, leaf] : map) {
@@ -133,7 +134,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
             found.push_back(leaf);
         }
     }
-    std::sort(found.begin(), found.end());
+    sort_list(found);
     if (!found.empty() &&
         std::all_of(found.begin(), found.end(), [](auto const& leaf) { return has_dcp_name(leaf); })) {
         return {CheckpointKind::shards, folder, folder, std::move(found), {}, {}};

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/load_staged.hpp>
+#include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0::detail {
 
@@ -38,7 +39,7 @@ struct SpanAffinity {
 /// Gives each span that has a wish the best rank that is left, largest first; ties go to the lower span, then the lower
 /// rank. Spans and ranks that are left over stay together where they can, and meet in their order otherwise.
 [[nodiscard]] inline std::vector<int> assign_spans(std::vector<SpanAffinity> wishes, int ranks) {
-    std::sort(wishes.begin(), wishes.end(), [](SpanAffinity const& a, SpanAffinity const& b) {
+    sort_list(wishes, [](SpanAffinity const& a, SpanAffinity const& b) {
         return std::tie(b.bytes, a.span, a.rank) < std::tie(a.bytes, b.span, b.rank);
     });
     std::vector<int> rank_of(static_cast<std::size_t>(ranks), -1);
@@ -90,7 +91,7 @@ struct SpanAffinity {
         });
     }
     auto const add_up = [](std::vector<SpanAffinity>& list) {
-        std::sort(list.begin(), list.end(), [](SpanAffinity const& a, SpanAffinity const& b) {
+        sort_list(list, [](SpanAffinity const& a, SpanAffinity const& b) {
             return std::tie(a.span, a.rank) < std::tie(b.span, b.rank);
         });
         std::size_t kept = 0;

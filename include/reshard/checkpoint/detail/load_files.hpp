@@ -11,6 +11,7 @@
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
+#include <reshard/core/sorting.hpp>
 
 #include <mutex>
 #include <optional>
@@ -36,7 +37,7 @@ struct SumVerdict {
 
 /// Sums up. `runs` in any order, also several times the same bytes.
 [[nodiscard]] inline SumVerdict sum_up(Catalogue const& catalogue, std::vector<ExtentRun> runs) {
-    std::sort(runs.begin(), runs.end(), [](ExtentRun const& a, ExtentRun const& b) {
+    sort_list(runs, [](ExtentRun const& a, ExtentRun const& b) {
         return std::tie(a.extent, a.begin, a.end) < std::tie(b.extent, b.begin, b.end);
     });
     runs.erase(std::unique(runs.begin(), runs.end()), runs.end());

@@ -7,6 +7,7 @@
 #include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
+#include <reshard/core/sorting.hpp>
 
 #include <bit>  // bit_cast
 
@@ -129,7 +130,7 @@ public:
                     larger(result_.extra_bytes, staging[static_cast<std::size_t>(reader)] + totals.scratch_bytes);
                 i = end;
             }
-            std::sort(pairs.begin(), pairs.end());
+            sort_list(pairs);
             result_.messages += std::unique(pairs.begin(), pairs.end()) - pairs.begin();
             if (spread == Spread::broadcast) {
                 Index const others = result_.ranks - 1;

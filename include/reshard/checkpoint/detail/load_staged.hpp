@@ -13,6 +13,7 @@
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/collectives.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/exec/agree_tensors.hpp>
 #include <reshard/memory/copy.hpp>
 
@@ -98,7 +99,7 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
     if (!options.verify_checksums) return places;
     places.reserve(wanted.size());
     for (WantedExtent const& extent : wanted) places.push_back(extent.extent);
-    sort_unless_sorted(places, [](std::size_t a, std::size_t b) { return a < b; });
+    sort_list(places, [](std::size_t a, std::size_t b) { return a < b; });
     return places;
 }
 /// ... and those of which a rank that reads directly needs all.
@@ -112,7 +113,7 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
         Index const needed = needed_bytes(extent.box, extent, targets[extent.target].distribution, rank, scratch);
         if (needed == extent.bytes()) places.push_back(extent.extent);
     }
-    std::sort(places.begin(), places.end());
+    sort_list(places);
     return places;
 }
 

@@ -10,8 +10,9 @@
 #include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/manifest.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // sort, adjacent_find
+#include <algorithm>  // adjacent_find
 #include <tuple>      // tuple
 
 namespace reshard::inline v0 {
@@ -286,7 +287,7 @@ inline void check_manifest_seal(std::string_view json, std::string_view file) {
 
 /// Of names that are looked up: which is there twice, if any.
 [[nodiscard]] inline std::string_view twin_of(std::vector<std::string_view>& names) {
-    std::sort(names.begin(), names.end());
+    sort_list(names);
     auto const twin = std::adjacent_find(names.begin(), names.end());
     return twin == names.end() ? std::string_view{} : *twin;
 }
@@ -296,8 +297,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     auto const place = [&](Extent const& extent) {
         return std::tuple(extent.file, extent.begin, extent_bytes(manifest, extent), extent.tensor, extent.replica);
     };
-    std::stable_sort(manifest.extents.begin(), manifest.extents.end(),
-                     [&](Extent const& a, Extent const& b) { return place(a) < place(b); });
+    sort_list(manifest.extents, [&](Extent const& a, Extent const& b) { return place(a) < place(b); });
     for (std::size_t e = 1; e < manifest.extents.size(); ++e) {
         Extent const& before = manifest.extents[e - 1];
         Extent const& extent = manifest.extents[e];
@@ -351,7 +351,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     json.at("metadata").for_each_member([&](std::string const& key, JsonReader const& value) {
         manifest.metadata.emplace_back(key, value.text());
     });
-    std::sort(manifest.metadata.begin(), manifest.metadata.end());
+    detail::sort_list(manifest.metadata);
 
     bool const blocks = json.has("block_bytes");
     if (blocks) manifest.block_bytes = json.at("block_bytes").integer();
@@ -368,7 +368,7 @@ inline void sort_extents(Manifest& manifest, std::string_view file) {
     std::vector<std::pair<std::string_view, JsonReader>> entries;
     json.at("tensors").for_each(
         [&](JsonReader const& item) { entries.emplace_back(item.at("name").text_view(), item); });
-    std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
+    detail::sort_list(entries, [](auto const& a, auto const& b) { return a.first < b.first; });
     for (auto const& [name, entry] : entries) {
         if (!manifest.tensors.empty() && manifest.tensors.back().name == name)
             json.at("tensors").fail(concat("has ", quote_name(name), " twice"));

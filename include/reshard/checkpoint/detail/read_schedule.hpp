@@ -11,8 +11,9 @@
 #include <reshard/algebra/box.hpp>
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/checkpoint/catalogue.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // stable_sort, sort, unique
+#include <algorithm>  // unique
 #include <span>
 #include <vector>
 
@@ -135,7 +136,7 @@ private:
 
 /// In the order in which they are read. \pre each reader's pieces are in their order.
 inline void sort_by_window(ReadSchedule& schedule) {
-    std::stable_sort(schedule.pieces.begin(), schedule.pieces.end(), [](Piece const& a, Piece const& b) {
+    sort_list(schedule.pieces, [](Piece const& a, Piece const& b) {
         return a.window != b.window ? a.window < b.window : a.reader < b.reader;
     });
 }
@@ -221,7 +222,7 @@ inline void sort_by_window(ReadSchedule& schedule) {
 [[nodiscard]] inline Index opens(ReadSchedule const& schedule, std::span<WantedExtent const> wanted) {
     std::vector<std::pair<int, int>> pairs;
     for (Piece const& piece : schedule.pieces) pairs.emplace_back(piece.reader, wanted[piece.wanted].file);
-    std::sort(pairs.begin(), pairs.end());
+    sort_list(pairs);
     return std::unique(pairs.begin(), pairs.end()) - pairs.begin();
 }
 

@@ -8,10 +8,11 @@
 #include <reshard/checkpoint/detail/replica_hash.hpp>
 #include <reshard/checkpoint/replica_report.hpp>
 #include <reshard/comm/collectives.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/exec/local_tensor.hpp>
 #include <reshard/plan/message.hpp>
 
-#include <algorithm>  // sort, find_if
+#include <algorithm>  // find_if
 
 namespace reshard::inline v0::detail {
 
@@ -32,7 +33,7 @@ namespace reshard::inline v0::detail {
     std::vector<int> ranks;
     ranks.reserve(static_cast<std::size_t>(copies.size()));
     for (Index i = 0; i < copies.size(); ++i) ranks.push_back(static_cast<int>(mesh.rank_at(part + copies.ordinal(i))));
-    std::sort(ranks.begin(), ranks.end());
+    sort_list(ranks);
     return ranks;
 }
 
@@ -138,7 +139,7 @@ inline void judge(ReplicaDifference& difference) {
         result.push_back(std::move(difference));
         at += 2 + 2 * count;
     }
-    std::sort(result.begin(), result.end(), [](ReplicaDifference const& a, ReplicaDifference const& b) {
+    sort_list(result, [](ReplicaDifference const& a, ReplicaDifference const& b) {
         return a.tensor != b.tensor ? a.tensor < b.tensor : a.ranks.front() < b.ranks.front();
     });
     return result;

@@ -14,9 +14,10 @@
 #include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/exec/prepare.hpp>
 
-#include <algorithm>  // sort, binary_search
+#include <algorithm>  // binary_search
 #include <optional>   // optional
 #include <random>     // random_device
 
@@ -96,7 +97,7 @@ public:
         if (!lock_.is_held()) return;
         std::vector<std::string> named;
         bool const known = index_.has_value() && verdict_of([&] { named = names_.named_by(path(names_.index)); }).ok();
-        std::sort(named.begin(), named.end());
+        sort_list(named);
         for (std::string const& leaf : leaves_of(folder_)) {
             bool const stale = known && names_.is_data(leaf) && !std::binary_search(named.begin(), named.end(), leaf);
             if (stale || names_.is_temporary(leaf)) static_cast<void>(::unlink(path(leaf).c_str()));
@@ -164,7 +165,7 @@ public:
     void tidy(std::vector<std::string> files) {
         if (!is_first()) return;
         if (durable_) sync_folder(folder_);
-        std::sort(files.begin(), files.end());
+        sort_list(files);
         auto const remove = [&](std::string const& leaf) {
             std::string const old = path(leaf);
             if (::unlink(old.c_str()) == 0 || errno == ENOENT) return;

@@ -7,6 +7,7 @@
 #include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/placed_tensor.hpp>
 #include <reshard/checkpoint/save_options.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/plan/message.hpp>
 
 #include <algorithm>      // sort
@@ -127,8 +128,7 @@ private:
     }
     /// Largest first to the least loaded (Graham's LPT rule): at most one item above the mean of a group.
     void balance() {
-        std::stable_sort(open_.begin(), open_.end(),
-                         [](SaveItem const& a, SaveItem const& b) { return a.bytes > b.bytes; });
+        sort_list(open_, [](SaveItem const& a, SaveItem const& b) { return a.bytes > b.bytes; });
         for (SaveItem const& item : open_) {
             int best = members(item).front();
             for (int rank : members(item))
@@ -142,8 +142,7 @@ private:
         auto const key = [&](SaveItem const& item) {
             return std::tuple(families_[item.family].group_size(), item.family, item.group);
         };
-        std::stable_sort(open_.begin(), open_.end(),
-                         [&](SaveItem const& a, SaveItem const& b) { return key(a) < key(b); });
+        sort_list(open_, [&](SaveItem const& a, SaveItem const& b) { return key(a) < key(b); });
         for (auto begin = open_.begin(); begin != open_.end();) {
             auto const end = std::find_if(begin, open_.end(), [&](SaveItem const& item) {
                 return item.family != begin->family || item.group != begin->group;
@@ -156,7 +155,7 @@ private:
     [[nodiscard]] std::vector<Index> ends_of_shares(std::span<int const> ranks, Index total) {
         std::vector<Index> loads;
         for (int rank : ranks) loads.push_back(load(rank));
-        std::sort(loads.begin(), loads.end());
+        sort_list(loads);
         Index level = loads.front();
         Index left = total;
         for (std::size_t below = 1; left > 0; ++below) {

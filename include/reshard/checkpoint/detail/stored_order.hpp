@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/stored_order.hpp
-/// \brief  Sorting of lists of tensors, and of places in them; names that come twice.
-/// \depends checkpoint/tensor_info.hpp.
+/// \brief  Names of tensors that come twice, and the places of tensors by their names.
+/// \depends checkpoint/tensor_info.hpp, core/sorting.hpp.
 #pragma once
 
 #include <reshard/checkpoint/tensor_info.hpp>
-#include <reshard/core/config.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // sort, is_sorted
+#include <algorithm>  // adjacent_find
 #include <cstddef>    // size_t
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {
 
-/// Sorts what is mostly sorted already: lists of tensors come in the order in which a writer has put them.
-template <class List, class Less>
-void sort_unless_sorted(List& list, Less const& less) {
-    if (!std::is_sorted(list.begin(), list.end(), less)) std::sort(list.begin(), list.end(), less);
-}
 /// Throws FormatError (DuplicateKey) for two items with the same key; `where` leads the message. \pre sorted by it.
 template <class List, class Key>
 void refuse_twice(List const& sorted, Key const& key, std::string_view where = {},
@@ -35,7 +30,7 @@ template <class Tensor>
 [[nodiscard]] std::vector<std::size_t> places_by_name(std::vector<Tensor> const& tensors) {
     std::vector<std::size_t> places(tensors.size());
     for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
-    sort_unless_sorted(places, [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
+    sort_list(places, [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
     return places;
 }
 

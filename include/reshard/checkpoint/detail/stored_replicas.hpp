@@ -6,8 +6,9 @@
 #pragma once
 
 #include <reshard/checkpoint/manifest.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // sort, lower_bound
+#include <algorithm>  // lower_bound
 #include <optional>   // optional
 #include <span>       // span
 
@@ -47,7 +48,7 @@ struct NamedReplica {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
         if (auto const name = replica_name(tensors[i].name)) list.push_back({*name, i});
     }
-    std::stable_sort(list.begin(), list.end(), [](NamedReplica const& a, NamedReplica const& b) {
+    sort_list(list, [](NamedReplica const& a, NamedReplica const& b) {
         return a.name.tensor != b.name.tensor ? a.name.tensor < b.name.tensor : a.name.replica < b.name.replica;
     });
     return list;
@@ -81,7 +82,7 @@ void sort_tensors(Manifest& manifest, Stays&& stays) {
     bool const is_sorted = std::is_sorted(manifest.tensors.begin(), manifest.tensors.end(), by_name);
     if (is_sorted && order.size() == manifest.tensors.size()) return;
     if (!is_sorted) {
-        std::sort(order.begin(), order.end(),
+        sort_list(order,
                   [&](std::size_t a, std::size_t b) { return by_name(manifest.tensors[a], manifest.tensors[b]); });
     }
     std::vector<StoredTensor> tensors;

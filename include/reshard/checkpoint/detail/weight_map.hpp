@@ -6,8 +6,7 @@
 
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
-
-#include <algorithm>  // sort
+#include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0 {
 namespace detail {
@@ -53,7 +52,7 @@ using WeightMap = std::vector<std::pair<std::string, std::string>>;
             fail(concat("the file of ", quote_name(tree.key(member)), " is not text"));
         map.emplace_back(tree.key(member), tree.text(member));
     });
-    std::sort(map.begin(), map.end());
+    sort_list(map);
     for (std::size_t i = 0; i < map.size(); ++i) {
         auto const& [tensor, leaf] = map[i];
         if (i > 0 && map[i - 1].first == tensor)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <reshard/checkpoint/checkpoint_reader.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/mch/detail/checkpoint_old.hpp>
 
 #include <map>  // map
@@ -116,8 +117,7 @@ private:
                 Extent const& extent = catalogue().extents()[e];
                 if (extent.replica == 0 && !extent.box.empty()) runs.push_back(&extent);
             }
-            std::sort(runs.begin(), runs.end(),
-                      [](Extent const* a, Extent const* b) { return a->box.begin(0) < b->box.begin(0); });
+            sort_list(runs, [](Extent const* a, Extent const* b) { return a->box.begin(0) < b->box.begin(0); });
         }
         auto run = std::upper_bound(runs.begin(), runs.end(), slots.begin,
                                     [](Index slot, Extent const* one) { return slot < one->box.end(0); });

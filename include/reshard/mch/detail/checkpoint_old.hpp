@@ -7,6 +7,7 @@
 
 #include <reshard/checkpoint/checkpoint_reader.hpp>
 #include <reshard/checkpoint/hex_text.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/mch/detail/checkpoint_text.hpp>
 
 namespace reshard::inline v0 {
@@ -86,8 +87,7 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
         index.tables.push_back(table_from(name, item, world));
         index.tables.back().ids = id_bounds_from(ids.at(name), index.tables.back().table);
     });
-    std::sort(index.tables.begin(), index.tables.end(),
-              [](MchSavedTable const& a, MchSavedTable const& b) { return a.table.name < b.table.name; });
+    sort_list(index.tables, [](MchSavedTable const& a, MchSavedTable const& b) { return a.table.name < b.table.name; });
     return index;
 }
 

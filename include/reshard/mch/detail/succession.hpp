@@ -9,13 +9,14 @@
 /// merge deals with it.
 #pragma once
 
+#include <reshard/core/sorting.hpp>
 #include <reshard/mch/detail/own_entries.hpp>
 #include <reshard/mch/detail/refusals.hpp>
 #include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/packed.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // copy, sort
+#include <algorithm>  // copy
 
 namespace reshard::inline v0 {
 
@@ -107,8 +108,7 @@ private:
                 pieces.push_back({shard_.ids[one.begin], shard_.ids[one.end - 1], nullptr, &one});
             }
         }
-        std::sort(pieces.begin(), pieces.end(),
-                  [](PieceOfRun const& a, PieceOfRun const& b) { return a.first < b.first; });
+        sort_list(pieces, [](PieceOfRun const& a, PieceOfRun const& b) { return a.first < b.first; });
         Index to = 0;
         Index last_position = -1;
         for (std::size_t p = 0; p < pieces.size(); ++p) {

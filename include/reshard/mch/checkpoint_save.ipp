@@ -45,19 +45,10 @@ struct MchSaveHeader {
 /// And of each of its columns: what an entry is.
 struct MchColumnForm {
     Index dtype = -1;  ///< -1: this rank has none
-    Index dims = 0;    ///< of an entry
-    Index extents[max_rank]{};
+    Indices entry;     ///< its shape
     friend bool operator==(MchColumnForm const&, MchColumnForm const&) = default;
 };
-
-[[nodiscard]] inline MchColumnForm form_of(DynamicView const& view) noexcept {
-    MchColumnForm form;
-    if (view.rank() == 0) return form;
-    form.dtype = static_cast<Index>(view.dtype());
-    form.dims = view.rank() - 1;
-    for (int d = 1; d < view.rank(); ++d) form.extents[d - 1] = view.extent(d);
-    return form;
-}
+static_assert(std::is_trivially_copyable_v<MchColumnForm>);
 
 /// Tables as tensors and texts, which is all that save() knows. Collective when it is made.
 class MchTensors {
@@ -128,7 +119,9 @@ private:
             say(header);
             for (MchColumn const& column : tables_[t].table.metadata) {
                 MchColumnView const* const view = find_column(tables_[t].state, column.name);
-                say(view == nullptr ? MchColumnForm{} : form_of(view->view));
+                bool const here = view != nullptr && view->view.rank() != 0;
+                say(here ? MchColumnForm{static_cast<Index>(view->view.dtype()), entry_shape(view->view)}
+                         : MchColumnForm{});
             }
         }
         return block;
@@ -215,11 +208,9 @@ private:
         for (std::size_t c = 0; c < columns; ++c) {
             MchColumn const& column = table.metadata[c];
             bool const known = forms[c].dtype >= 0;  // else no rank has entries
-            Indices entry;
-            for (Index d = 0; d < forms[c].dims; ++d) entry.push_back(forms[c].extents[d]);
-            if (!known) entry = Indices{column.bytes};
             add_tensor(t, column_tensor(table.name, column.name),
-                       known ? static_cast<DType>(forms[c].dtype) : DType::u8, entry, shard.metadata[c]);
+                       known ? static_cast<DType>(forms[c].dtype) : DType::u8,
+                       known ? forms[c].entry : Indices{column.bytes}, shard.metadata[c]);
         }
         for (std::size_t i = 0; i < saved.rows.size(); ++i) {
             add_tensor(t, rows_tensor(table.name, saved.rows[i].name), saved.rows[i].dtype, saved.rows[i].row_shape,

@@ -4,6 +4,8 @@
 
 #include <reshard/mch/names.hpp>
 
+#include <algorithm>  // find_if, none_of
+
 namespace reshard::inline v0 {
 
 namespace detail {
@@ -31,28 +33,27 @@ RESHARD_INLINE std::string detail::list_of(std::span<std::string const> names) {
 
 RESHARD_INLINE std::vector<std::string> match_tables(std::span<std::string const> current,
                                                      std::span<std::string const> saved, MchNames const& names) {
-    using detail::without_prefixes;
+    auto const same = [&](std::string_view a, std::string_view b) {
+        return detail::without_prefixes(a, names) == detail::without_prefixes(b, names);
+    };
     auto const refuse = [](auto const&... parts) { raise(ErrorCode::mismatch, concat("reshard::mch: ", parts...)); };
     for (std::size_t i = 0; i < saved.size(); ++i) {
         for (std::size_t k = 0; k < i; ++k) {
-            if (without_prefixes(saved[i], names) != without_prefixes(saved[k], names)) continue;
+            if (!same(saved[i], saved[k])) continue;
             refuse("the saved tables '", saved[k], "' and '", saved[i], "' are both called '",
-                   std::string(without_prefixes(saved[i], names)),
+                   detail::without_prefixes(saved[i], names),
                    "' without their prefixes. Fix: strip fewer prefixes, and rename instead.");
         }
     }
     std::vector<std::pair<std::string, std::string>> const& renamed = names.renamed;
     for (std::size_t i = 0; i < renamed.size(); ++i) {
         for (std::size_t k = 0; k < i; ++k) {
-            if (without_prefixes(renamed[k].first, names) != without_prefixes(renamed[i].first, names)) continue;
+            if (!same(renamed[k].first, renamed[i].first)) continue;
             refuse("table '", renamed[i].first, "' is to be filled from '", renamed[k].second, "' and from '",
                    renamed[i].second, "'. Fix: name one.");
         }
-        bool used = false;
-        for (std::string const& name : current) {
-            used = used || without_prefixes(name, names) == without_prefixes(renamed[i].first, names);
-        }
-        if (!used) {
+        if (std::none_of(current.begin(), current.end(),
+                         [&](std::string const& name) { return same(name, renamed[i].first); })) {
             refuse("'", renamed[i].first, "' is to be filled from '", renamed[i].second, "', but the tables are ",
                    detail::list_of(current), ". Fix: correct the name.");
         }
@@ -61,14 +62,12 @@ RESHARD_INLINE std::vector<std::string> match_tables(std::span<std::string const
     for (std::string const& name : current) {
         std::string_view wanted = name;
         for (auto const& [to, from] : renamed) {
-            if (without_prefixes(to, names) == without_prefixes(name, names)) wanted = from;
+            if (same(to, name)) wanted = from;
         }
-        std::string const* found = nullptr;
-        for (std::string const& one : saved) {
-            if (without_prefixes(one, names) == without_prefixes(wanted, names)) found = &one;
-        }
-        if (found == nullptr) {
-            refuse("table '", name, "' has no source: nothing saved is called '", std::string(wanted),
+        auto const found =
+            std::find_if(saved.begin(), saved.end(), [&](std::string const& one) { return same(one, wanted); });
+        if (found == saved.end()) {
+            refuse("table '", name, "' has no source: nothing saved is called '", wanted,
                    "'; there are: ", detail::list_of(saved), ". Fix: rename it, or strip the prefix that differs.");
         }
         sources.push_back(*found);

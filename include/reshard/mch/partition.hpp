@@ -128,7 +128,7 @@ private:
         Index* const lanes[4] = {own.lanes, own.lanes + bins, own.lanes + 2 * bins, own.lanes + 3 * bins};
         std::memset(own.lanes, 0, static_cast<std::size_t>(4 * bins) * sizeof(Index));
         auto const bin = binned(rule);
-        for_each_piece(rule, part, skip_entries, [&](Index entry, Index end) {
+        for_each_piece(rule, part, [&](Index entry, Index end) {
             for (; entry + 4 <= end; entry += 4) {  // four counters: neighbours of one bin do not wait for each other
                 ++lanes[0][bin(entry)];
                 ++lanes[1][bin(entry + 1)];
@@ -152,7 +152,7 @@ private:
         cursors[destinations_] = {reinterpret_cast<std::byte*>(own.rows), 0, 0, 0};
         auto const bin = binned(rule);
         PartitionColumn const* const list = columns.data();
-        for_each_piece(rule, part, skip_entries, [&](Index begin, Index end) {
+        for_each_piece(rule, part, [&](Index begin, Index end) {
             switch (columns.size()) {
                 case 1: return detail::scatter_words<1>(bin, list, begin, end, cursors);
                 case 2: return detail::scatter_words<2>(bin, list, begin, end, cursors);
@@ -169,19 +169,19 @@ private:
     /// Entries to look at between two questions whether some can be skipped.
     static constexpr Index skip_entries = 4096;
 
-    /// Calls f(begin, end) for all of a part's entries but those that the rule skips, `most` at a time if it does.
+    /// Calls f(begin, end) for all of a part's entries but those that the rule skips, `skip_entries` at a time if it
+    /// does.
     template <class Rule, class F>
-    void for_each_piece(Rule const& rule, int part, Index most, F&& f) const {
+    void for_each_piece(Rule const& rule, int part, F&& f) const {
         Index begin = detail::part_begin(entries_, parts_, part);
         Index const end = detail::part_begin(entries_, parts_, part + 1);
         if constexpr (requires { rule.skip(begin, end); }) {
             for (begin = rule.skip(begin, end); begin < end; begin = rule.skip(begin, end)) {
-                Index const stop = smaller(end, begin + most);
+                Index const stop = smaller(end, begin + skip_entries);
                 f(begin, stop);
                 begin = stop;
             }
         } else {
-            static_cast<void>(most);
             f(begin, end);
         }
     }

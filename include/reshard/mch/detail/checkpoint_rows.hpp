@@ -29,10 +29,14 @@ inline void check_rows(MchTable const& table, Index rank, MchRows const& rows) {
     refuse_device_buffer(table, rank, rows.view.data());
 }
 
+/// Without the dimension that counts slots.
+[[nodiscard]] inline Indices entry_shape(DynamicView const& view) {
+    Indices shape;
+    for (int d = 1; d < view.rank(); ++d) shape.push_back(view.extent(d));
+    return shape;
+}
 [[nodiscard]] inline MchRowsInfo info_of(MchRows const& rows) {
-    MchRowsInfo info{rows.name, rows.view.dtype(), {}};
-    for (int d = 1; d < rows.view.rank(); ++d) info.row_shape.push_back(rows.view.extent(d));
-    return info;
+    return {rows.name, rows.view.dtype(), entry_shape(rows.view)};
 }
 
 }  // namespace reshard::inline v0::detail

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/checkpoint_reader.hpp
 /// \brief  Parts of extents of a checkpoint, their checksums compared, whose files are opened when something is read
-/// from
-///         them.
+///         from them.
 /// \depends checkpoint/{catalogue,checksum}, checkpoint/detail/{file_list,manifest_json}.
 #pragma once
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/save_options.hpp
 /// \brief  How a checkpoint is saved: which rank writes which copy, how many writes at once, how durable; and what a
-/// save
-///         did.
+///         save did.
 /// \depends checkpoint/{load_strategy,tensor_info}. No I/O.
 #pragma once
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_folder.hpp
-/// \brief  Folders before and after: whether files may be read and written there, whether all ranks see them, and what
-/// a
-///         run that was killed while it gave files their names has left there.
+/// \brief  Folders before and after: whether files may be read and written there, whether all ranks see them, and
+///         what a run that was killed while it gave files their names has left there.
 /// \depends checkpoint/manifest, checkpoint/detail/{consolidate_output,file_list,folder_lock,save_commit},
 /// comm/collectives. POSIX.
 #pragma once

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_output.hpp
 /// \brief  What the options of rewriting files come to: the names of the tensors, and the files that will be written,
-/// to
-///         the byte, but for what the tensors hold.
+///         to the byte, but for what the tensors hold.
 /// \depends checkpoint/{catalogue,consolidate_options,save_plan,safetensors_layout}. No I/O: every rank computes the
 /// same.
 #pragma once

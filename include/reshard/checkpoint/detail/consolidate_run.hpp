@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_run.hpp
 /// \brief  Runs pieces: read, rearrange, cast, sum, write, several at once in bounded memory. What they come to, and
-/// the
-///         files that they need, before a byte is read.
+///         the files that they need, before a byte is read.
 /// \depends checkpoint/detail/{consolidate_files,consolidate_piece,load_files,save_stream},
 /// memory/{convert,scratch}.
 #pragma once

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_choice.hpp
-/// \brief  How CooperativeRead chooses: which rank reads which span, the one that wrote it, or else one that needs it;
-/// and
-///         what reading directly and reading together would take, by the model.
+/// \brief  How CooperativeRead chooses: which rank reads which span, the one that wrote it, or else one that needs
+///         it; and what reading directly and reading together would take, by the model.
 /// \depends checkpoint/detail/load_staged.hpp. No I/O, no communication.
 ///
 /// Spans are equal, so that any permutation of them among the ranks is as balanced as another. A rank has what it wrote

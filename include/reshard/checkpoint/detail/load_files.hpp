@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_files.hpp
-/// \brief  The files of a catalogue, opened by the ranks that read them and checked to be the ones that were meant; and
-/// the
-///         CRC-32C of extents, summed up from whatever runs of them are read, by whichever threads and ranks.
+/// \brief  The files of a catalogue, opened by the ranks that read them and checked to be the ones that were meant;
+///         and the CRC-32C of extents, summed up from whatever runs of them are read, by whichever threads and ranks.
 /// \depends checkpoint/{catalogue,checksum,ranged_read}.hpp, checkpoint/detail/file_list.hpp, <mutex>.
 #pragma once
 

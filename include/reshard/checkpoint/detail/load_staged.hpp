@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/load_staged.hpp
-/// \brief  Reads windows into staging memory and passes them on, window after window; which extents are summed up, and
-/// how
-///         ranks put together what several of them have read of one.
+/// \brief  Reads windows into staging memory and passes them on, window after window; which extents are summed up,
+///         and how ranks put together what several of them have read of one.
 /// \depends checkpoint/detail/{load_files,load_match}, comm/collectives, memory/copy.
 #pragma once
 

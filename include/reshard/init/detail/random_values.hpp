@@ -188,6 +188,7 @@ public:
         constexpr int digits = sizeof(C) == 4 ? 32 : 52;
         constexpr double unit = sizeof(C) == 4 ? 0x1p-32 : 0x1p-52;
         double p[value_block];
+        p[0] = 0;  // g++ 12 cannot see that there is one
         for (Index i = 0; i < count; ++i) p[i] = (digits_of<C, digits>(words, i) + 0.5) * unit;
         normal_values(p, count, mean_, deviation_, values);
     }
@@ -229,6 +230,7 @@ public:
         constexpr double unit = sizeof(C) == 4 ? 0x1p-28 : 0x1p-52;
         constexpr double most = 1.0 - 0x1p-53;
         double p[value_block];
+        p[0] = 0;  // g++ 12 cannot see that there is one
         for (Index i = 0; i < count; ++i) {
             if constexpr (sizeof(C) == 4) {
                 double const u = (digits_of<C, 28>(words, i) + 0.5) * unit;

@@ -106,7 +106,7 @@ public:
     template <class Team = InOrder>
     void gather(Index width, std::span<std::byte const* const> columns, std::byte* to, Team&& team = {}) const {
         check_gather(width, columns, to);
-        team(parts_, [&](int part) { gather_part(width, columns.data(), to, part); });
+        team(parts_, [&, this](int part) { gather_part(width, columns.data(), to, part); });
     }
 
 private:

@@ -95,7 +95,8 @@ public:
         for (LineRun const& run : piece) {
             LineItem const& item = line_->items()[run.item];
             LineTensor const& tensor = line_->tensor_of(item);
-            for_each_box(tensor.shape, run.begin, run.end, [&](Box const& slab) { add(item, tensor, slab, work); });
+            for_each_box(tensor.shape, run.begin, run.end,
+                         [&, this](Box const& slab) { add(item, tensor, slab, work); });
         }
         place(work);
         for (PieceWrite const& write : work.writes) fill(write, buffer, work);

@@ -256,7 +256,7 @@ private:
 
     void add_sends(Piece const& piece) {
         WantedExtent const& extent = wanted_[piece.wanted];
-        for_each_needing(extent, piece.box, target_of(piece).distribution, [&](Index rank) {
+        for_each_needing(extent, piece.box, target_of(piece).distribution, [&, this](Index rank) {
             if (!finds(piece, rank)) return true;
             needs_.for_each_in(piece.box, extent.dtype, [&](MessagePart const& part) {
                 sends_to_[static_cast<std::size_t>(rank)].push_back(

@@ -192,7 +192,7 @@ private:
         Index place = 0;
         messages_.clear();
         arrivals_.clear();
-        lanes_.out.take_rounds(rounds_, first, last, [&](Send const& send, BoxPiece const& piece) {
+        lanes_.out.take_rounds(rounds_, first, last, [&, this](Send const& send, BoxPiece const& piece) {
             Index const bytes = piece.box.elements() * send.wire_element_bytes();
             std::byte const* const at = pack(send, piece, place);
             messages_.push_back({at, static_cast<std::size_t>(bytes), send.peer});

@@ -75,7 +75,7 @@ public:
 
     /// Never waits for other ranks.
     void start(transport::BoundTransfers const& transfers) override {
-        closing([&] {
+        closing([&, this] {
             look_up(transfers.sends, sent_from_);
             look_up(transfers.receives, received_in_);
             uses_device_ = has_device(sent_from_) || has_device(received_in_);

@@ -124,7 +124,7 @@ public:
         team_->guarded(rank_, [&] {
             std::vector<int> ranks;
             team_->assemble(rank_);
-            read_and_meet([&] {
+            read_and_meet([&, this] {
                 ranks = ranks_like(colour);
                 while (ranks[static_cast<std::size_t>(place)] != rank_) ++place;
                 if (place == 0) own.child = make_child(ranks);

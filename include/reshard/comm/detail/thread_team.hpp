@@ -256,7 +256,7 @@ public:
     /// Runs a part of a collective. If it throws, nobody waits for `me` any longer, and `me` stays until nobody reads
     /// its memory any longer.
     void guarded(int me, FunctionRef<void()> body) {
-        watched(body, [&](ErrorCode, std::string_view reason) noexcept { abandon(me, reason); });
+        watched(body, [&, this](ErrorCode, std::string_view reason) noexcept { abandon(me, reason); });
     }
 
     /// Runs `body` between the phases: with the flag up, after all made the same call.

@@ -105,7 +105,7 @@ public:
         std::string const& table = saved_.table.name;
         Index const count = end - begin;
         Index const first = saved_.table.part_range(part).begin + begin;
-        auto const column_to = [&](std::string const& tensor, Index width, void* to) {
+        auto const column_to = [&, this](std::string const& tensor, Index width, void* to) {
             read(tensor, width, {first, first + count}, static_cast<std::byte*>(to));
         };
         column_to(ids_tensor(table), 8, ids);

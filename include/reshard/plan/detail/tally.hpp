@@ -136,7 +136,7 @@ private:
             GridCut const& cut = to_->all_cuts[to_->dims[dim].first + level];
             Agreeing const those = agreeing(cut);
             Index const i = part_of(cut.rule, size, cut.parts, position - 1);
-            auto const add = [&](Index count, Index k) {  // so many parts of the size of part k
+            auto const add = [&, this](Index count, Index k) {  // so many parts of the size of part k
                 if (count == 0) return;
                 Index const part_size = part(cut.rule, size, cut.parts, k).size();
                 sum += count * counted(dim, level + 1, part_size, part_size);

@@ -102,7 +102,7 @@ private:
             if (target < 0) continue;
             Holder holder{target, receivers_.index(target), line.blocks.size()};
             if (any_interleaved_) {
-                auto const is_own = [&](int dim, Index other) { return same_part(target, other, dim); };
+                auto const is_own = [&, this](int dim, Index other) { return same_part(target, other, dim); };
                 line.blocks.emplace_back(to_, sets, forms_, is_own);
             }
             for (int dim = 0; dim < sets.size(); ++dim) {

@@ -180,12 +180,14 @@ public:
         auto const box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes,
                                           work.addends, work.to.base, work.to.box, work.divisor);
         if (change.is_plain()) {
-            return detail::with_carrier(
-                work.dtype, [&]<class A>() { launch(detail::fold_box_kernel<A, detail::FoldBox>, box, box.loops); });
+            void (*kernel)(detail::FoldBox) = nullptr;  // a launch may throw
+            detail::with_carrier(work.dtype, [&]<class A>() { kernel = detail::fold_box_kernel<A, detail::FoldBox>; });
+            return launch(kernel, box, box.loops);
         }
         detail::FoldCastBox const cast{box, detail::cast_rule(work.dtype, change.memory, change.factor)};
-        detail::with_carrier(
-            work.dtype, [&]<class A>() { launch(detail::fold_cast_kernel<A, detail::FoldCastBox>, cast, box.loops); });
+        void (*kernel)(detail::FoldCastBox) = nullptr;
+        detail::with_carrier(work.dtype, [&]<class A>() { kernel = detail::fold_cast_kernel<A, detail::FoldCastBox>; });
+        launch(kernel, cast, box.loops);
     }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
         if (dtype == DType::c64) return fill_identity(op, DType::f32, to, floats_of(box));

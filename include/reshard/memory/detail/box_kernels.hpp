@@ -248,9 +248,9 @@ template <class T>
 using Carrier = std::conditional_t<std::is_floating_point_v<Accumulator<T>>, Accumulator<T>,
                                    std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>>;
 
-/// body.template operator()<A>(), A the type of that carrier.
+/// body.template operator()<A>(), A the type of that carrier. \pre it throws nothing
 template <class Body>
-void with_carrier(DType dtype, Body&& body) {
+void with_carrier(DType dtype, Body&& body) noexcept {
     with_number(dtype, [&]<class T>() { body.template operator()<Carrier<T>>(); });
 }
 

@@ -132,14 +132,14 @@ private:
 };
 
 struct GatherWords {
-    std::uintptr_t const* from;  ///< of each list
-    Index const* begins;         ///< words before it
+    Index const* const* from;  ///< of each list
+    Index const* begins;       ///< words before it
     Index lists;
     Index* to;
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
         Index const list = part_at(begins, lists, i);
-        to[i] = reinterpret_cast<Index const*>(from[list])[i - begins[list]];
+        to[i] = from[list][i - begins[list]];
     }
 };
 /// What the host wants to know of many lists of the device: one copy, and one wait, for all of them.
@@ -150,7 +150,7 @@ public:
     /// which stay until run().
     std::size_t add(void const* from, Index words = 1) {
         auto const place = static_cast<std::size_t>(words_);
-        from_.push_back(reinterpret_cast<std::uintptr_t>(from));
+        from_.push_back(static_cast<Index const*>(from));
         begins_.push_back(words_);
         words_ += words;
         return place;
@@ -159,9 +159,9 @@ public:
     void run(Work& work) {
         auto const lists = static_cast<Index>(from_.size());
         if (lists == 1) {
-            answers_ = fetch(work, reinterpret_cast<Index const*>(from_[0]), words_);
+            answers_ = fetch(work, from_[0], words_);
         } else if (lists != 0) {
-            WorkList<std::uintptr_t, Work> const from(work, std::span<std::uintptr_t const>(from_));
+            WorkList<Index const*, Work> const from(work, std::span<Index const* const>(from_));
             WorkList<Index, Work> const begins(work, std::span<Index const>(begins_));
             WorkList<Index, Work> const to(work, words_);
             for_each_index(work, "gather words", words_, GatherWords{from.data(), begins.data(), lists, to.data()});
@@ -180,7 +180,7 @@ public:
     }
 
 private:
-    std::vector<std::uintptr_t> from_;
+    std::vector<Index const*> from_;
     std::vector<Index> begins_;
     Index words_ = 0;
     std::vector<Index> answers_;

@@ -161,6 +161,7 @@ private:
         return list;
     }
     template <class Answer>
+    // NOLINTNEXTLINE(readability-non-const-parameter): the kernel writes there
     static void count(Work& work, Index entries, Answer const& answer, Count* total) {
         count_indices(work, "count", CountIndices<Answer>{entries, answer, total});
     }

@@ -2,7 +2,8 @@
 /// \file   reshard/checkpoint/detail/file_entries.hpp
 /// \brief  Which box of which tensor each entry of a file is, of whole tensors, of shards that PyTorch's DCP wrote,
 ///         and of our own; and what the headers of all files say together.
-/// \depends checkpoint/{coverage,json_tree,safetensors_header}, checkpoint/detail/{name_reader,sharding_info}. No I/O.
+/// \depends checkpoint/{coverage,json_tree,safetensors_header,safetensors_layout}, checkpoint/detail/{manifest_json,
+///          save_names,stored_replicas}. No I/O.
 /// Source: github.com/pytorch/pytorch, torch/distributed/checkpoint: _hf_utils.py (names of files and keys) and
 /// hf_storage.py, `HuggingFaceStorageReader.read_metadata` (their meaning).
 ///

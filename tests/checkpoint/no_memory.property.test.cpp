@@ -239,7 +239,6 @@ TEST_SUITE("checkpoint/no_memory") {
         VerifyOptions options;
         options.mode = VerifyMode::repair;
         options.block_bytes = 16;
-        options.bucket_bytes = 64;
         for (bool const differ : {false, true}) {
             for (int poor : {0, 1}) {
                 CAPTURE(differ);

@@ -260,7 +260,6 @@ int check_case(std::uint64_t seed) {
     options.mode = VerifyMode::warn;
     options.canonicalise = random.chance(50);
     options.block_bytes = random.between(1, 100);
-    options.bucket_bytes = random.between(1, 300);
     options.source = random.chance(60) ? static_cast<int>(random.between(0, ranks - 1)) : -1;
 
     std::vector<Item> after = items;

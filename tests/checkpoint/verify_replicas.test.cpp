@@ -284,7 +284,6 @@ TEST_CASE("a repair makes bits equal and says what it did; a second look finds n
         if (comm.rank() == 6) model.at(0, 0) = 0.0F;
         if (comm.rank() == 5) model.at(1, 1) = 7.0F;
         VerifyOptions options{.mode = VerifyMode::repair};
-        options.bucket_bytes = 100;  // many exchanges
         ReplicaReport const report = verify_replicas(model.tensors, comm, options);
         REQUIRE(report.differences.size() == 2);
         CHECK(report.differences[0].source == 0);
@@ -398,7 +397,6 @@ TEST_CASE("options are part of what ranks agree on, each of them") {
     check({.canonicalise = true});
     check({.source = 0});
     check({.block_bytes = 1});
-    check({.bucket_bytes = 1});
 }
 
 TEST_CASE("a rank that throws before the call fails the others in the transport's words") {

@@ -39,8 +39,6 @@ struct VerifyOptions {
     int source = -1;
     /// To find the first difference, tensors are hashed in blocks of so many bytes, and one block is sent.
     Index block_bytes = Index{1} << 20;
-    /// Repairs move at most so many bytes of a rank's part of a tensor in one exchange.
-    Index bucket_bytes = Index{16} << 20;
 };
 
 /// Collective over `comm`. Compares every tensor over exactly the ranks that should hold the same bytes of it; all

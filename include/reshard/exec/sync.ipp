@@ -6,75 +6,49 @@
 #include <reshard/exec/batch.hpp>
 #include <reshard/exec/sync.hpp>
 #include <reshard/plan/relay.hpp>
+#include <reshard/plan/replicas.hpp>
+
+#include <bit>  // popcount
 
 namespace reshard::inline v0 {
 
 namespace detail {
-
-/// The axes of a mesh that copy a tensor, and those that cut it.
-struct SyncAxes {
-    AxisList copies;
-    AxisList cuts;
-    Index replicas = 1;
-
-    explicit SyncAxes(DynamicDistribution const& distribution) {
-        for (int axis = 0; axis < distribution.mesh().axes(); ++axis) {
-            bool const copied = distribution.signature()[axis].is_replicate();
-            (copied ? copies : cuts).push_back(static_cast<std::int8_t>(axis));
-            if (copied) replicas *= distribution.mesh().extent(axis);
-        }
-    }
-};
-
-/// The distance, in ordinals, that the i-th of all combinations of coordinates along some axes has from the first.
-[[nodiscard]] inline Index combination(DynamicMesh const& mesh, AxisList const& axes, Index i) {
-    Index ordinal = 0;
-    for (int k = axes.size() - 1; k >= 0; --k) {
-        ordinal += i % mesh.extent(axes[k]) * mesh.stride(axes[k]);
-        i /= mesh.extent(axes[k]);
-    }
-    return ordinal;
-}
 
 /// The plan that makes the replicas of a tensor what those of the source are: from the replica that the source is part
 /// of, a mesh of the axes that cut, to the others, with an axis in front that counts them. The two share no rank, so
 /// that memory may be source and destination. \pre no Partial; more than one replica; the mesh has the source.
 [[nodiscard]] inline Plan<> replica_plan(DynamicDistribution const& distribution, Index source) {
     DynamicMesh const& mesh = distribution.mesh();
-    SyncAxes const axes(distribution);
-    Indices const at = mesh.coordinates(source);
-    Index truth = 0;
-    for (int axis : axes.copies) truth += at[axis] * mesh.stride(axis);
-    Index const pieces = mesh.size() / axes.replicas;
+    unsigned const cuts = ~copy_axes(distribution);
+    AxisSubset const copies = copies_of(distribution);
+    AxisSubset const parts(mesh, cuts);
     std::vector<Index> holders;
     std::vector<Index> others;
-    for (Index replica = 0; replica < axes.replicas; ++replica) {
-        Index const first = combination(mesh, axes.copies, replica);
-        for (Index piece = 0; piece < pieces; ++piece) {
-            Index const rank = mesh.rank_at(first + combination(mesh, axes.cuts, piece));
-            (first == truth ? holders : others).push_back(rank);
-        }
+    for (Index replica = 0; replica < copies.size(); ++replica) {
+        auto& ranks = replica == copies.index(mesh.ordinal(source)) ? holders : others;
+        for (Index part = 0; part < parts.size(); ++part)
+            ranks.push_back(mesh.rank_at(copies.ordinal(replica) + parts.ordinal(part)));
     }
     AxisList order;
     for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
         for (std::int8_t axis : distribution.cuts(dim)) {
-            std::int8_t place = 1;
-            while (axes.cuts[place - 1] != axis) ++place;
-            order.push_back(place);
+            unsigned const before = cuts & ((1U << static_cast<unsigned>(axis)) - 1);
+            order.push_back(static_cast<std::int8_t>(1 + std::popcount(before)));
         }
     }
-    auto const side = [&](Index copies, std::vector<Index> const& ranks) {
-        Indices extents{copies};
+    auto const side = [&](Index replicas, std::vector<Index> const& ranks) {
+        Indices extents{replicas};
         Placements placements;
         placements.push_back(Placement::replicate());
-        for (int axis : axes.cuts) {
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            if (distribution.signature()[axis].is_replicate()) continue;
             extents.push_back(mesh.extent(axis));
             placements.push_back(distribution.placement(axis));
         }
         DynamicMesh const part(extents, RankList{0, IndexList(ranks.data(), static_cast<Index>(ranks.size()))});
         return DynamicDistribution(part, distribution.shape(), placements, order);
     };
-    return plan_across(side(1, holders), side(axes.replicas - 1, others)).relayed(all_ranks);
+    return plan_across(side(1, holders), side(copies.size() - 1, others)).relayed(all_ranks);
 }
 
 /// What only sync minds.
@@ -135,7 +109,7 @@ RESHARD_INLINE void sync(std::span<LocalTensor const> tensors, CommunicatorRef c
         for (std::size_t i = 0; i < tensors.size(); ++i) {
             LocalTensor const& tensor = tensors[i];
             detail::check_sync(tensor, options.source);
-            if (detail::SyncAxes(tensor.distribution).replicas == 1) continue;
+            if (detail::copies_of(tensor.distribution).size() == 1) continue;
             Plan<> const plan = detail::replica_plan(tensor.distribution, options.source);
             batch.add(plan, tensor.view, tensor.view, tensor.name);
             if (plan.from().contains(rank)) stretches.push_back({tensor.view, i, false});

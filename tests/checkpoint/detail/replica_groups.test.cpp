@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/detail/replica_compare.hpp: which ranks are compared.
-#include <reshard/checkpoint/detail/replica_compare.hpp>
+// Mirrors include/reshard/checkpoint/detail/replica_check.hpp, and plan/replicas.hpp: which ranks are compared.
+#include <reshard/checkpoint/detail/replica_check.hpp>
 
 #include <doctest/doctest.h>
 

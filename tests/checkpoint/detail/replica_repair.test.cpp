@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/detail/replica_check.hpp>
+
 #include <string>
 #include <vector>
 

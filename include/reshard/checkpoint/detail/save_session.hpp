@@ -3,7 +3,7 @@
 /// \brief  One save on one rank: agree, compare copies, write this rank's file, commit. What save() and start_save()
 ///         share.
 /// \depends checkpoint/{coverage,save_plan},
-/// checkpoint/detail/{manifest_json,save_stream,replica_*}.
+/// checkpoint/detail/{manifest_json,save_stream,replica_check}.
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
@@ -11,7 +11,7 @@
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/manifest_json.hpp>
-#include <reshard/checkpoint/detail/replica_repair.hpp>
+#include <reshard/checkpoint/detail/replica_check.hpp>
 #include <reshard/checkpoint/detail/save_commit.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
@@ -120,9 +120,8 @@ public:
         : start_(Clock::now()),
           before_(comm.traffic()),
           commit_(std::move(folder), comm, save_names(), options.durable) {
-        std::vector<ReplicaHasher> hasher;
         std::vector<LocalTensor> compared;
-        ReplicaComparison comparison;
+        std::optional<ReplicaCheck> copies;
         ++agreements_;
         auto const task = [&] { return TensorTask{"save", "saves", digest_of(options), text_of(options)}; };
         agree_on_tensors(comm, tensors, task, [&] {
@@ -135,11 +134,9 @@ public:
             stream_ = SaveStream(spans(tensors), unit_bytes, plan_.manifest.block_bytes);
             prepare(stream_);
             make_room();
-            compares_ = options.verify_replicas && plan_.bytes_held > plan_.bytes_written;
-            if (compares_) {
+            if (options.verify_replicas && plan_.bytes_held > plan_.bytes_written) {
                 compared = compared_tensors(tensors, options);
-                hasher.emplace_back(false, comm.memory());
-                comparison = ReplicaComparison(comm, compared);
+                copies.emplace(comm, compared, false, Index{1} << 20);
             }
             if (!commit_.is_first()) return;
             commit_.make_folder();
@@ -150,7 +147,7 @@ public:
             broadcast(comm, std::as_writable_bytes(std::span(&id_, 1)), 0, lists_);
             report_.collectives.broadcasts = 1;
         }
-        if (compares_) refuse_differences(compared, hasher.front(), comparison);
+        if (copies) refuse_differences(*copies);
         report_.tensors = static_cast<Index>(tensors.size());
         report_.bytes_saved = plan_.bytes_written;
         report_.bytes_deduplicated = plan_.bytes_held - plan_.bytes_written;
@@ -264,16 +261,11 @@ private:
         return count;
     }
 
-    void refuse_differences(std::span<LocalTensor const> tensors, ReplicaHasher& hasher,
-                            ReplicaComparison& comparison) {
-        ReplicaReport found;
-        found.tensors = tensors.size();
-        for (LocalTensor const& tensor : tensors) found.compared += has_replicas(tensor.distribution) ? 1U : 0U;
-        found.differences = compare(comm(), tensors, hasher, comparison);
+    void refuse_differences(ReplicaCheck& copies) {
+        ReplicaReport const found = copies.run();
         ++report_.collectives.exchanges;
         ++agreements_;
         if (found.equal()) return;
-        locate(comm(), tensors, found.differences, hasher, Index{1} << 20);
         raise(
             ErrorCode::mismatch,
             concat("reshard::save: copies of which one would be saved differ, nothing was written: ", to_string(found),
@@ -325,7 +317,6 @@ private:
     SaveStream stream_;
     std::uint64_t id_ = 0;
     TransferLists lists_;
-    bool compares_ = false;
     Index agreements_ = 0;
     std::optional<TemporaryFile> file_;
     Index data_offset_ = 0;

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/replica_check.hpp
+/// \brief  Who differs from whom and where, by hashes: one per replica group; where these differ one per tensor, and of
+///         tensors that differ one per block.
+/// \depends checkpoint/replica_report, checkpoint/detail/{element_range,replica_hash}, comm/collectives,
+/// exec/local_tensor, plan/replicas.
+#pragma once
+
+#include <reshard/checkpoint/detail/element_range.hpp>
+#include <reshard/checkpoint/detail/replica_hash.hpp>
+#include <reshard/checkpoint/replica_report.hpp>
+#include <reshard/comm/collectives.hpp>
+#include <reshard/core/sorting.hpp>
+#include <reshard/exec/local_tensor.hpp>
+#include <reshard/plan/replicas.hpp>
+
+#include <algorithm>  // count, find, max_element, mismatch
+#include <optional>   // optional
+
+namespace reshard::inline v0::detail {
+
+/// The global index of an element of a rank's local tensor. \pre it has that element.
+[[nodiscard]] inline Indices global_index(DynamicDistribution const& distribution, Index rank, Indices const& local) {
+    Indices const coordinates = distribution.mesh().coordinates(rank);
+    Indices result = local;
+    for (int dim = 0; dim < local.size(); ++dim) {
+        IndexSet const set = distribution.index_set(coordinates, dim);
+        Index const length = set.segment(0).size();  // of all segments but the last
+        result[dim] = set.segment(local[dim] / length).begin + local[dim] % length;
+    }
+    return result;
+}
+
+/// Two ranks or more, and the tensors, by number, of which they should hold the same bytes.
+struct ReplicaGroup {
+    struct Hashes {
+        std::vector<Hash128> mine;
+        std::vector<Hash128> all;  ///< the leader: of each rank, one after the other
+    };
+    std::vector<int> ranks;  ///< ascending; the first one compares
+    std::vector<std::size_t> tensors;
+    Hashes whole{};  ///< of all tensors: one hash a rank
+    Hashes each{};   ///< of each tensor
+
+    [[nodiscard]] int leader() const noexcept { return ranks.front(); }
+};
+
+/// The groups that a rank belongs to, in the order of their first tensors: ranks that share several list these alike.
+[[nodiscard]] inline std::vector<ReplicaGroup> replica_groups(std::span<LocalTensor const> tensors, int rank) {
+    std::vector<ReplicaGroup> groups;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        DynamicDistribution const& distribution = tensors[i].distribution;
+        if (!has_replicas(distribution) || !distribution.contains(rank)) continue;
+        if (distribution.local_shape(rank).size() == 0) continue;
+        std::vector<int> ranks = replica_group(distribution, rank);
+        auto const known =
+            std::find_if(groups.begin(), groups.end(), [&](ReplicaGroup const& group) { return group.ranks == ranks; });
+        if (known == groups.end()) {
+            groups.push_back({std::move(ranks), {i}});
+        } else {
+            known->tensors.push_back(i);
+        }
+    }
+    return groups;
+}
+
+/// Equal numbers for equal hashes, counting from 0 in order of appearance.
+[[nodiscard]] inline std::vector<int> number_contents(std::span<Hash128 const> hashes) {
+    std::vector<int> contents;
+    int next = 0;
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+        auto const known = std::find(hashes.begin(), hashes.begin() + static_cast<std::ptrdiff_t>(i), hashes[i]);
+        auto const at = static_cast<std::size_t>(known - hashes.begin());
+        contents.push_back(at == i ? next++ : contents[at]);
+    }
+    return contents;
+}
+
+/// Fills in who is odd and which two ranks are compared element by element.
+inline void judge(ReplicaDifference& difference) {
+    std::vector<int> const& contents = difference.contents;
+    std::vector<Index> votes(contents.size(), 0);
+    for (int content : contents) ++votes[static_cast<std::size_t>(content)];
+    auto const most = std::max_element(votes.begin(), votes.end());
+    bool const tie = std::count(votes.begin(), votes.end(), *most) > 1;
+    auto const reference = tie ? 0 : static_cast<int>(most - votes.begin());
+    for (std::size_t i = contents.size(); i-- > 0;) {
+        int& lowest = contents[i] == reference ? difference.spot.reference : difference.spot.rank;
+        lowest = difference.ranks[i];
+    }
+    for (std::size_t i = 0; i < contents.size() && !tie; ++i) {
+        if (contents[i] != reference) difference.odd.push_back(difference.ranks[i]);
+    }
+}
+
+/// What a leader found of one rank of its group.
+struct ReplicaContent {
+    std::size_t tensor = 0;
+    int leader = 0;
+    int rank = 0;
+    int content = 0;
+};
+/// What all leaders found, each rank by rank, as differences.
+[[nodiscard]] inline std::vector<ReplicaDifference> differences_of(std::vector<ReplicaContent> found,
+                                                                   std::span<LocalTensor const> tensors) {
+    sort_list(found, [](ReplicaContent const& a, ReplicaContent const& b) {
+        return a.tensor != b.tensor ? a.tensor < b.tensor : a.leader < b.leader;
+    });
+    std::vector<ReplicaDifference> result;
+    for (ReplicaContent const& one : found) {
+        if (one.rank == one.leader) {
+            ReplicaDifference& next = result.emplace_back();
+            next.tensor = one.tensor;
+            next.name = tensors[one.tensor].name;
+            next.dtype = tensors[one.tensor].view.dtype();
+        }
+        result.back().ranks.push_back(one.rank);
+        result.back().contents.push_back(one.content);
+    }
+    for (ReplicaDifference& difference : result) judge(difference);
+    return result;
+}
+
+/// Collective. Whether it is so on any rank.
+[[nodiscard]] inline bool is_anywhere(CommunicatorRef comm, bool here) {
+    Verdict mine;
+    if (here) mine.code = ErrorCode::mismatch;
+    return !comm.agree(std::move(mine)).ok();
+}
+
+/// Elements of a block: whole ones, at least one.
+[[nodiscard]] constexpr Index block_elements(DType dtype, Index block_bytes) noexcept {
+    return larger<Index>(block_bytes / bytes(dtype), 1);
+}
+
+/// The first element in which two dense blocks differ, -1 for none.
+[[nodiscard]] inline Index first_difference(DType dtype, std::span<std::byte const> a, std::span<std::byte const> b,
+                                            bool canonical) noexcept {
+    auto const element = static_cast<std::size_t>(bytes(dtype));
+    for (std::size_t at = 0; at < a.size(); at += element) {
+        std::byte values[2][8]{};
+        std::memcpy(values[0], a.data() + at, element);
+        std::memcpy(values[1], b.data() + at, element);
+        for (auto& value : values)
+            if (canonical) canonicalise(dtype, std::span(value).first(element));
+        if (std::memcmp(values[0], values[1], element) != 0) return static_cast<Index>(at / element);
+    }
+    return -1;
+}
+
+/// Compares the copies of tensors, on one rank of several.
+class ReplicaCheck {
+public:
+    /// Local, where all ranks agree next: equal copies take no memory later on. \pre the list outlives this
+    ReplicaCheck(CommunicatorRef comm, std::span<LocalTensor const> tensors, bool canonical, Index block_bytes)
+        : comm_(comm),
+          tensors_(tensors),
+          hasher_(canonical, comm.memory()),
+          block_bytes_(block_bytes),
+          groups_(replica_groups(tensors, comm.rank())) {
+        std::size_t most = 1;  // messages at once, either way
+        for (ReplicaGroup& group : groups_) {
+            group.whole.mine.resize(1);
+            group.each.mine.resize(group.tensors.size());
+            if (leads(group)) group.whole.all.resize(group.ranks.size());
+            most += group.ranks.size();
+        }
+        mail_.make_room(most, most);
+        found_.make_room(comm.size());
+        spots_.make_room(comm.size());
+    }
+
+    /// Collective; the same on every rank. Where there is no difference 16 bytes per rank and group have moved. What a
+    /// rank has no memory for is an OutOfMemory on all.
+    [[nodiscard]] ReplicaReport run() {
+        ReplicaReport report;
+        report.tensors = tensors_.size();
+        for (LocalTensor const& tensor : tensors_) report.compared += has_replicas(tensor.distribution) ? 1U : 0U;
+        bool here = false;
+        for (ReplicaGroup& group : groups_) {
+            for (std::size_t t = 0; t < group.tensors.size(); ++t)
+                group.each.mine[t] = hasher_.hash(tensors_[group.tensors[t]].view);
+            group.whole.mine[0] = hash_of(std::as_bytes(std::span(group.each.mine)));
+        }
+        to_leaders(&ReplicaGroup::whole);
+        for (ReplicaGroup const& group : groups_)
+            for (Hash128 const& hash : group.whole.all) here = here || !(hash == group.whole.mine[0]);
+        if (!is_anywhere(comm_, here)) return report;
+        report.differences = compare();
+        locate(report.differences);
+        return report;
+    }
+
+    /// Collective. Fills in the spot of every difference, on every rank: all groups of a tensor at once, a tensor after
+    /// the other, so that a rank needs memory for two blocks.
+    void locate(std::vector<ReplicaDifference>& differences) {
+        std::vector<Spot> mine;
+        for (std::size_t next = 0; next < differences.size();) {
+            std::size_t const tensor = differences[next].tensor;
+            std::size_t here = differences.size();  // a rank is in one group of a tensor at most
+            for (; next < differences.size() && differences[next].tensor == tensor; ++next) {
+                ReplicaSpot const& spot = differences[next].spot;
+                if (comm_.rank() == spot.rank || comm_.rank() == spot.reference) here = next;
+            }
+            bool const takes_part = here != differences.size();
+            auto found = search(tensors_[tensor], takes_part ? &differences[here].spot : nullptr);
+            if (!found) continue;
+            found->difference = here;
+            pending_.attempt([&] { mine.push_back(*found); });
+        }
+        spots_.gather(comm_, mine, pending_);
+        for (Spot const& found : spots_.all) {
+            ReplicaDifference& difference = differences[found.difference];
+            ReplicaSpot& spot = difference.spot;
+            DynamicDistribution const& distribution = tensors_[difference.tensor].distribution;
+            spot.found = found.place >= 0;
+            if (!spot.found) continue;
+            spot.index =
+                global_index(distribution, spot.rank, unravel(distribution.local_shape(spot.rank), found.place));
+            spot.value = found.value;
+            spot.reference_value = found.reference_value;
+        }
+    }
+
+private:
+    struct Spot {
+        std::size_t difference = 0;
+        Index place = -1;  ///< in the local tensor; -1 where nothing differs any more
+        std::uint64_t value = 0;
+        std::uint64_t reference_value = 0;
+    };
+
+    [[nodiscard]] bool leads(ReplicaGroup const& group) const noexcept { return comm_.rank() == group.leader(); }
+
+    /// Collective. From each rank of a group to its leader.
+    void to_leaders(ReplicaGroup::Hashes ReplicaGroup::*which) {
+        for (ReplicaGroup& group : groups_) {
+            auto& [mine, all] = group.*which;
+            std::size_t const row = mine.size();
+            if (leads(group)) {
+                std::copy(mine.begin(), mine.end(), all.begin());
+                for (std::size_t m = 1; m < group.ranks.size(); ++m)
+                    mail_.receive(group.ranks[m], std::span(all).subspan(m * row, row));
+            } else {
+                mail_.send(group.leader(), std::span<Hash128 const>(mine));
+            }
+        }
+        mail_.deliver(comm_);
+    }
+
+    /// Collective. All differences, without their spots.
+    [[nodiscard]] std::vector<ReplicaDifference> compare() {
+        pending_.attempt([&, this] {
+            for (ReplicaGroup& group : groups_)
+                if (leads(group)) group.each.all.resize(group.tensors.size() * group.ranks.size());
+        });
+        pending_.agree(comm_);
+        to_leaders(&ReplicaGroup::each);
+        std::vector<ReplicaContent> mine;
+        pending_.attempt([&, this] {
+            for (ReplicaGroup const& group : groups_) {
+                for (std::size_t t = 0; t < group.tensors.size() && leads(group); ++t) {
+                    std::vector<Hash128> column;
+                    for (std::size_t m = 0; m < group.ranks.size(); ++m)
+                        column.push_back(group.each.all[m * group.tensors.size() + t]);
+                    std::vector<int> const contents = number_contents(column);
+                    if (*std::max_element(contents.begin(), contents.end()) == 0) continue;
+                    for (std::size_t m = 0; m < group.ranks.size(); ++m)
+                        mine.push_back({group.tensors[t], group.leader(), group.ranks[m], contents[m]});
+                }
+            }
+        });
+        found_.gather(comm_, mine, pending_);
+        std::vector<ReplicaDifference> differences;
+        pending_.attempt([&, this] { differences = differences_of(std::move(found_.all), tensors_); });
+        pending_.agree(comm_);
+        return differences;
+    }
+
+    /// Collective: where the copies of a tensor differ first. Two ranks of a group swap 16 bytes per block, and one
+    /// sends the first block that differs. `spot` names them; null for ranks that take no part. An answer: on the rank
+    /// that compares.
+    [[nodiscard]] std::optional<Spot> search(LocalTensor const& tensor, ReplicaSpot const* spot) {
+        bool const compares = spot != nullptr && comm_.rank() == spot->reference;
+        int const peer = spot == nullptr ? -1 : compares ? spot->rank : spot->reference;
+        DType const dtype = tensor.view.dtype();
+        Index const block = block_elements(dtype, block_bytes_);
+        std::vector<Hash128> hashes;
+        std::vector<Hash128> their_hashes;
+        std::vector<std::byte> bytes;
+        std::vector<std::byte> their_bytes;
+        pending_.attempt([&, this] {
+            if (spot == nullptr) return;
+            hashes = hasher_.block_hashes(tensor.view, block);
+            their_hashes.resize(hashes.size());
+            bytes.resize(static_cast<std::size_t>(smaller(block, tensor.view.size()) * reshard::bytes(dtype)));
+            their_bytes.resize(bytes.size());
+        });
+        pending_.agree(comm_);
+        mail_.send(peer, std::span<Hash128 const>(hashes));
+        mail_.receive(peer, std::span(their_hashes));
+        mail_.deliver(comm_);
+        auto const differs = std::mismatch(hashes.begin(), hashes.end(), their_hashes.begin()).first;
+        Index const begin = spot == nullptr ? 0 : smaller((differs - hashes.begin()) * block, tensor.view.size());
+        Index const end = spot == nullptr ? 0 : begin + smaller(block, tensor.view.size() - begin);
+        bytes.resize(static_cast<std::size_t>((end - begin) * reshard::bytes(dtype)));
+        their_bytes.resize(bytes.size());
+        pending_.attempt([&, this] { hasher_.read(tensor.view, begin, end, bytes.data()); });
+        compares ? mail_.receive(peer, std::span(their_bytes)) : mail_.send(peer, std::span<std::byte const>(bytes));
+        mail_.deliver(comm_);
+        if (!compares) return std::nullopt;
+        Index const at = first_difference(dtype, bytes, their_bytes, hasher_.is_canonical());
+        if (at < 0) return Spot{};
+        Index const first = at * reshard::bytes(dtype);
+        return Spot{0, begin + at, load_bits(their_bytes.data() + first, dtype),
+                    load_bits(bytes.data() + first, dtype)};
+    }
+
+    CommunicatorRef comm_;
+    std::span<LocalTensor const> tensors_;
+    ReplicaHasher hasher_;
+    Index block_bytes_;
+    std::vector<ReplicaGroup> groups_;
+    TransferLists mail_;
+    GatheredLists<ReplicaContent> found_;
+    GatheredLists<Spot> spots_;
+    PendingVerdict pending_;
+};
+
+}  // namespace reshard::inline v0::detail

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/plan/replicas.hpp
+/// \brief  Which ranks hold copies of one part of a tensor: those that differ along Replicate axes only.
+/// \depends algebra/distribution, core/sorting, plan/detail/grid. No communication: the same answers on every rank.
+#pragma once
+
+#include <reshard/algebra/distribution.hpp>
+#include <reshard/core/sorting.hpp>
+#include <reshard/plan/detail/grid.hpp>
+
+#include <vector>  // vector
+
+namespace reshard::inline v0::detail {
+
+/// The Replicate axes of the mesh, a bit each. Ranks that differ along a Shard axis hold other elements, along a
+/// Partial axis other addends.
+[[nodiscard]] inline unsigned copy_axes(DynamicDistribution const& distribution) noexcept {
+    unsigned axes = 0;
+    for (int axis = 0; axis < distribution.mesh().axes(); ++axis)
+        if (distribution.signature()[axis].is_replicate()) axes |= 1U << static_cast<unsigned>(axis);
+    return axes;
+}
+/// The places of the copies of a part.
+[[nodiscard]] inline AxisSubset copies_of(DynamicDistribution const& distribution) {
+    return {distribution.mesh(), copy_axes(distribution)};
+}
+
+/// The ranks, ascending, that hold what `rank` holds. \pre the rank is in the mesh.
+[[nodiscard]] inline std::vector<int> replica_group(DynamicDistribution const& distribution, Index rank) {
+    DynamicMesh const& mesh = distribution.mesh();
+    AxisSubset const copies = copies_of(distribution);
+    Index const part = mesh.ordinal(rank) - copies.ordinal(copies.index(mesh.ordinal(rank)));
+    std::vector<int> ranks;
+    ranks.reserve(static_cast<std::size_t>(copies.size()));
+    for (Index i = 0; i < copies.size(); ++i) ranks.push_back(static_cast<int>(mesh.rank_at(part + copies.ordinal(i))));
+    sort_list(ranks);
+    return ranks;
+}
+
+/// The member of a replica group that belongs to the same replica as `rank` does: which stands where that stands along
+/// the Replicate axes, and where the group stands along the others. \pre both ranks are in the mesh.
+[[nodiscard]] inline int same_replica(DynamicDistribution const& distribution, Index member, Index rank) {
+    DynamicMesh const& mesh = distribution.mesh();
+    AxisSubset const copies = copies_of(distribution);
+    Index const place = mesh.ordinal(member);
+    Index const ordinal =
+        place - copies.ordinal(copies.index(place)) + copies.ordinal(copies.index(mesh.ordinal(rank)));
+    return static_cast<int>(mesh.rank_at(ordinal));
+}
+
+/// Whether any two ranks hold the same elements of a tensor.
+[[nodiscard]] inline bool has_replicas(DynamicDistribution const& distribution) noexcept {
+    return distribution.shape().size() != 0 && copies_of(distribution).size() > 1;
+}
+
+}  // namespace reshard::inline v0::detail

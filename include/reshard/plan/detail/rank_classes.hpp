@@ -19,8 +19,9 @@
 #include <reshard/plan/steps.hpp>
 #include <reshard/plan/topology.hpp>
 
-#include <algorithm>  // lower_bound, sort, upper_bound
-#include <vector>     // vector
+#include <algorithm>      // lower_bound, sort
+#include <unordered_map>  // unordered_map
+#include <vector>         // vector
 
 namespace reshard::inline v0::detail {
 
@@ -217,35 +218,6 @@ private:
     std::vector<Index> sizes_;
 };
 
-/// Classes by key, numbered in the order they are met.
-class KeyTable {
-public:
-    [[nodiscard]] std::size_t size() const noexcept { return keys_.size(); }
-    /// The number of a key's class; size() before the call when the key is new.
-    [[nodiscard]] std::uint32_t number(std::uint64_t key) {
-        if (2 * keys_.size() >= slots_.size()) grow();
-        std::size_t at = key & (slots_.size() - 1);
-        for (; slots_[at] != 0; at = (at + 1) & (slots_.size() - 1)) {
-            if (keys_[slots_[at] - 1] == key) return slots_[at] - 1;
-        }
-        keys_.push_back(key);
-        slots_[at] = static_cast<std::uint32_t>(keys_.size());
-        return slots_[at] - 1;
-    }
-
-private:
-    void grow() {
-        slots_.assign(slots_.empty() ? 256 : 2 * slots_.size(), 0);
-        for (std::size_t i = 0; i != keys_.size(); ++i) {
-            std::size_t at = keys_[i] & (slots_.size() - 1);
-            while (slots_[at] != 0) at = (at + 1) & (slots_.size() - 1);
-            slots_[at] = static_cast<std::uint32_t>(i + 1);
-        }
-    }
-    std::vector<std::uint64_t> keys_;
-    std::vector<std::uint32_t> slots_;  ///< 0: free, else the class + 1
-};
-
 struct RankClasses {
     bool found = false;             ///< the plan has classes and they are few enough
     std::vector<std::uint32_t> of;  ///< per mesh ordinal: its class
@@ -284,7 +256,7 @@ public:
     /// Sorts all ranks into classes; gives up when there are more than `most`.
     [[nodiscard]] RankClasses classes(std::size_t most) {
         RankClasses result;
-        KeyTable table;
+        std::unordered_map<std::uint64_t, std::uint32_t> known;  // classes by key, numbered in the order they are met
         result.of.reserve(static_cast<std::size_t>(mesh_.size()));
         int const inner = mesh_.axes() - 1;
         Index const row = mesh_.extent(inner);
@@ -328,8 +300,9 @@ public:
                     key = combined(key, static_cast<std::uint64_t>(sizes_[i].size(held[i].list)));
                     held[i].list += held[i].list_step;
                 }
-                std::uint32_t const number = table.number(mixed(key));
-                if (number == result.ranks.size()) {
+                auto const next = static_cast<std::uint32_t>(result.ranks.size());
+                std::uint32_t const number = known.try_emplace(mixed(key), next).first->second;
+                if (number == next) {
                     if (result.ranks.size() == most) return {};
                     result.ranks.push_back(0);
                     result.first.push_back(start + k);

@@ -2,8 +2,10 @@
 // How exec/collectives.hpp is done.
 #pragma once
 
+#include <reshard/exec/batch.hpp>
 #include <reshard/exec/collectives.hpp>
-#include <reshard/exec/sync.hpp>
+#include <reshard/exec/prepare.hpp>
+#include <reshard/plan/replicas.hpp>
 
 #include <optional>
 
@@ -39,6 +41,11 @@ public:
     }
     /// Cut along a dimension of the tensor. Throws PlacementError where it has none of that number.
     [[nodiscard]] DynamicDistribution cut(int dim) const {
+        int const dims = extents_.size() - others_;
+        if (dim < -dims || dim >= dims) {
+            raise(ErrorCode::placement, concat("reshard: a tensor of ", dims, " dimensions has no dimension ", dim,
+                                               " to cut along. Fix: count them from 0, or from -1 backwards."));
+        }
         return placed(Placement::shard(dim < 0 ? dim : dim + others_));
     }
     /// One rank's tensor, with the dimensions in front.
@@ -70,6 +77,33 @@ private:
     Indices extents_;
 };
 
+/// Collective. Runs what make(comm, mesh, axes) has prepared, for tensors that are alike on all ranks. Where they are
+/// not (cut unevenly along other axes), it is prepared once more among those along the axes, which are a mesh of their
+/// own then: each line of ranks has its own shapes, and what is wrong with them is said in words that know of no other
+/// axes.
+inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
+                      FunctionRef<PreparedPlan(CommunicatorRef, DynamicMesh const&, MeshAxes const&)> make) {
+    PreparedPlan alike(comm, nullptr);
+    Verdict const all = verdict_of([&] { alike = make(comm, mesh, axes); });
+    if (all.ok()) return alike.run();
+    bool const of_tensors =
+        all.code == ErrorCode::mismatch || all.code == ErrorCode::shape || all.code == ErrorCode::buffer;
+    if (!of_tensors || axes.size() == mesh.axes()) raise(all.code, all.reason);
+    transport::MeshLine const place = transport::mesh_line(mesh, axes, comm.rank(), comm.size());
+    AnyCommunicator line = comm.split(place.colour, place.key);
+    PreparedPlan prepared(line, nullptr);
+    Verdict const again = comm.agree(verdict_of([&] {
+        if (!mesh.contains(comm.rank())) return;
+        DynamicMesh const alone(mesh.along(axes, comm.rank()).extents());
+        MeshAxes each;
+        for (int axis = 0; axis < alone.axes(); ++axis) each.push_back(axis);
+        prepared = make(line, alone, each);
+    }));
+    if (again.ok()) return mesh.contains(comm.rank()) ? prepared.run() : void();
+    bool const other_axes = again.code == ErrorCode::mesh;  // which ranks give differs
+    raise(other_axes ? all.code : again.code, other_axes ? all.reason : words_of(again, comm.size()));
+}
+
 /// Collective, also for what this rank alone gets wrong. `from(Beside)` and `to(Beside)` place tensors of `shape`.
 template <class From, class To>
 void redistribute_beside(DynamicShape const& shape, ConstDynamicView const& source, DynamicView const& destination,
@@ -80,13 +114,15 @@ void redistribute_beside(DynamicShape const& shape, ConstDynamicView const& sour
         ConstDynamicView source;
         DynamicView destination;
     };
-    std::optional<Move> move;
-    attempt_before_agreement(comm, [&] {
-        Beside const all(mesh, axes, shape);
-        Plan<> const direct = plan(from(all), to(all));
-        move.emplace(Move{one_shot ? direct.one_shot_fold() : direct, all.view(source), all.view(destination)});
+    run_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
+        std::optional<Move> move;
+        attempt_before_agreement(among, [&] {
+            Beside const all(whole, given, shape);
+            Plan<> const direct = plan(from(all), to(all));
+            move.emplace(Move{one_shot ? direct.one_shot_fold() : direct, all.view(source), all.view(destination)});
+        });
+        return prepare(move->plan, among, move->source, move->destination);
     });
-    redistribute(move->plan, comm, move->source, move->destination);
 }
 [[nodiscard]] inline auto placed(Placement const& along) {
     return [along](Beside const& all) { return all.placed(along); };
@@ -121,19 +157,22 @@ RESHARD_INLINE void all_gather(ConstDynamicView const& source, DynamicView const
 }
 RESHARD_INLINE void broadcast(DynamicView const& tensor, CommunicatorRef comm, DynamicMesh const& mesh,
                               MeshAxes const& axes, int root) {
-    std::optional<LocalTensor> one;
-    SyncOptions options;
-    detail::attempt_before_agreement(comm, [&] {
-        detail::Beside const all(mesh, axes, tensor.shape());
-        DynamicMesh const along = mesh.along(axes, mesh.rank_at(0));
-        if (root < 0 || root >= along.size()) {
-            raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", along.size(),
-                                          " ranks along the axes. Fix: they count from 0."));
-        }
-        options.source = static_cast<int>(along.rank_at(root));
-        one.emplace(LocalTensor{"tensor", all.placed(Placement::replicate()), all.view(tensor)});
+    detail::run_along(comm, mesh, axes, [&](CommunicatorRef among, DynamicMesh const& whole, MeshAxes const& given) {
+        std::optional<Plan<>> move;
+        DynamicView view = tensor;
+        detail::attempt_before_agreement(among, [&] {
+            detail::Beside const all(whole, given, tensor.shape());
+            DynamicMesh const along = whole.along(given, whole.rank_at(0));
+            if (root < 0 || root >= along.size()) {
+                raise(ErrorCode::mesh, concat("reshard::broadcast: root ", root, " of ", along.size(),
+                                              " ranks along the axes. Fix: they count from 0."));
+            }
+            DynamicDistribution const copied = all.placed(Placement::replicate());
+            if (along.size() != 1) move = detail::replica_plan(copied, along.rank_at(root));
+            view = all.view(tensor);
+        });
+        return move ? prepare(*move, among, ConstDynamicView(view), view) : prepare(Batch(), among);
     });
-    sync(std::span(&*one, 1), comm, options);
 }
 
 }  // namespace reshard::inline v0

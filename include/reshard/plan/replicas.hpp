@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/plan/replicas.hpp
-/// \brief  Which ranks hold copies of one part of a tensor: those that differ along Replicate axes only.
-/// \depends algebra/distribution, core/sorting, plan/detail/grid. No communication: the same answers on every rank.
+/// \brief  Which ranks hold copies of one part of a tensor, those that differ along Replicate axes only; and the plan
+/// that
+///         makes all copies what one of them is.
+/// \depends algebra/distribution, core/sorting, plan/relay, plan/detail/grid. No communication: the same answers on
+/// every rank.
 #pragma once
 
 #include <reshard/algebra/distribution.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/plan/detail/grid.hpp>
+#include <reshard/plan/relay.hpp>
 
+#include <bit>     // popcount
 #include <vector>  // vector
 
 namespace reshard::inline v0::detail {
@@ -51,6 +56,43 @@ namespace reshard::inline v0::detail {
 /// Whether any two ranks hold the same elements of a tensor.
 [[nodiscard]] inline bool has_replicas(DynamicDistribution const& distribution) noexcept {
     return distribution.shape().size() != 0 && copies_of(distribution).size() > 1;
+}
+
+/// The plan that makes the replicas of a tensor what those of the source are: from the replica that the source is part
+/// of, a mesh of the axes that cut, to the others, with an axis in front that counts them. The two share no rank, so
+/// that memory may be source and destination. \pre no Partial; more than one replica; the mesh has the source.
+[[nodiscard]] inline Plan<> replica_plan(DynamicDistribution const& distribution, Index source) {
+    DynamicMesh const& mesh = distribution.mesh();
+    unsigned const cuts = ~copy_axes(distribution);
+    AxisSubset const copies = copies_of(distribution);
+    AxisSubset const parts(mesh, cuts);
+    std::vector<Index> holders;
+    std::vector<Index> others;
+    for (Index replica = 0; replica < copies.size(); ++replica) {
+        auto& ranks = replica == copies.index(mesh.ordinal(source)) ? holders : others;
+        for (Index part = 0; part < parts.size(); ++part)
+            ranks.push_back(mesh.rank_at(copies.ordinal(replica) + parts.ordinal(part)));
+    }
+    AxisList order;
+    for (int dim = 0; dim < distribution.shape().rank(); ++dim) {
+        for (std::int8_t axis : distribution.cuts(dim)) {
+            unsigned const before = cuts & ((1U << static_cast<unsigned>(axis)) - 1);
+            order.push_back(static_cast<std::int8_t>(1 + std::popcount(before)));
+        }
+    }
+    auto const side = [&](Index replicas, std::vector<Index> const& ranks) {
+        Indices extents{replicas};
+        Placements placements;
+        placements.push_back(Placement::replicate());
+        for (int axis = 0; axis < mesh.axes(); ++axis) {
+            if (distribution.signature()[axis].is_replicate()) continue;
+            extents.push_back(mesh.extent(axis));
+            placements.push_back(distribution.placement(axis));
+        }
+        DynamicMesh const part(extents, RankList{0, IndexList(ranks.data(), static_cast<Index>(ranks.size()))});
+        return DynamicDistribution(part, distribution.shape(), placements, order);
+    };
+    return plan_across(side(1, holders), side(copies.size() - 1, others)).relayed(all_ranks);
 }
 
 }  // namespace reshard::inline v0::detail

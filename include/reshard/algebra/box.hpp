@@ -46,7 +46,7 @@ public:
     }
     [[nodiscard]] constexpr DynamicShape shape() const {
         Indices extents;
-        for (Interval interval : intervals_) extents.push_back(interval.size());
+        for (int d = 0; d < rank(); ++d) extents.push_back(extent(d));
         return DynamicShape(extents);
     }
     [[nodiscard]] constexpr bool contains(Indices const& index) const noexcept {

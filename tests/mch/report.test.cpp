@@ -28,9 +28,8 @@ TEST_CASE("all faults are counted, the first places of each kind are listed") {
     CHECK(report.total(MchFault::slot_range) == 0);
     CHECK(report.violations().size() == MchReport::listed + 1);
 
-    MchReport other;
-    other.add({MchFault::id_order, 0, 5, 7, 9});
-    report.add(other);
+    report.add_total(MchFault::id_order, 1);  // of another rank
+    report.add_listed({MchFault::id_order, 0, 5, 7, 9});
     report.sort();
     CHECK(report.total(MchFault::id_order) == 21);
     CHECK(report.violations()[0] == MchViolation{MchFault::id_order, 0, 5, 7, 9});

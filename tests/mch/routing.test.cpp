@@ -93,37 +93,10 @@ TEST_CASE("a search reads the offsets it is given") {
     CHECK(r(2) == 2);
 }
 
-TEST_CASE("lists of ids and slots are routed at once") {
-    MchTable const table = mch_table("user", Mesh{3}, 10, MchEviction::lfu);
-    std::vector<Index> const ids{0, -1, INT64_MIN};
-    std::vector<std::uint8_t> parts(3);
-    parts_of_ids<std::uint8_t>(table, ids, parts);
-    CHECK(parts == std::vector<std::uint8_t>{0, 0, 2});
-    std::vector<Index> slots{9, 4, 3};
-    parts_of_slots<std::uint8_t>(table, slots, parts);
-    CHECK(parts == std::vector<std::uint8_t>{2, 1, 0});
-}
-
-TEST_CASE("slots out of range and lists that do not fit are refused, never clamped") {
-    MchTable const table = mch_table("user", Mesh{3}, 10, MchEviction::lfu);
-    std::vector<std::uint8_t> parts(2);
-    for (Index wrong : {Index{10}, Index{-1}, Index{INT64_MIN}, Index{INT64_MAX}}) {
-        std::vector<Index> const slots{3, wrong};
-        CHECK_THROWS_WITH_AS(parts_of_slots<std::uint8_t>(table, slots, parts),
-                             concat("reshard::mch: table 'user': entry 1 has slot ", wrong,
-                                    " of 10. Fix: the state is corrupt, or not of this table.")
-                                 .c_str(),
-                             MismatchError);
-    }
-    std::vector<Index> const ids{3, 4, 5};
-    CHECK_THROWS_AS(parts_of_ids<std::uint8_t>(table, ids, parts), BufferError);
-    MchTable const many = mch_table("user", Mesh{257}, 1000, MchEviction::lfu);
-    CHECK_THROWS_AS(parts_of_ids<std::uint8_t>(many, std::span(ids).first(2), parts), BufferError);
-    CHECK_NOTHROW(
-        parts_of_ids<std::uint8_t>(mch_table("", Mesh{256}, 1000, MchEviction::lfu), std::span(ids).first(2), parts));
-    MchTable bad = table;
+TEST_CASE("a table that is none has no router") {
+    MchTable bad = mch_table("user", Mesh{3}, 10, MchEviction::lfu);
     bad.buckets = 4;
-    CHECK_THROWS_AS(parts_of_ids<std::uint8_t>(bad, std::span(ids).first(2), parts), MismatchError);
+    CHECK_THROWS_AS(Router{bad}, MismatchError);
 }
 
 }  // namespace

@@ -23,8 +23,6 @@ struct Reach {
 
 /// Of the shard of `rank`, whose memory the host must be able to read. Local. Throws what shard_of() throws.
 [[nodiscard]] Reach reach(MchTable const& table, MchState const& state, Index rank);
-/// The live ids of a rank's shard that are looked up elsewhere.
-[[nodiscard]] Index count_unreachable(MchTable const& table, MchState const& state, Index rank);
 
 /// Whether slicing the saved buffers by position gives the current shards: every current boundary is a saved one. That
 /// one number of ranks divides the other says nothing: 378801 slots on 4 ranks cannot be loaded so on 2

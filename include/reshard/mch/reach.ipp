@@ -21,10 +21,6 @@ RESHARD_INLINE Reach reach(MchTable const& table, MchState const& state, Index r
     return result;
 }
 
-RESHARD_INLINE Index count_unreachable(MchTable const& table, MchState const& state, Index rank) {
-    return reach(table, state, rank).unreachable;
-}
-
 RESHARD_INLINE bool position_ok(MchTable const& saved, MchTable const& current) {
     check_table(saved);
     check_table(current);
@@ -36,7 +32,7 @@ RESHARD_INLINE bool position_ok(MchTable const& saved, MchTable const& current) 
 }
 
 RESHARD_INLINE bool reach_ok(MchTable const& table, MchState const& state, Index rank) {
-    return count_unreachable(table, state, rank) == 0;
+    return reach(table, state, rank).unreachable == 0;
 }
 
 }  // namespace reshard::inline v0

@@ -101,8 +101,6 @@ public:
 
     /// For one rank's violations, kind by kind in any order.
     void add(MchViolation const& violation);
-    /// Adds another rank's.
-    void add(MchReport const& other);
     /// What arrives from another rank: some of `total` violations of one kind.
     void add_total(MchFault fault, Index total) noexcept { totals_[static_cast<std::size_t>(fault)] += total; }
     void add_listed(MchViolation const& violation) { violations_.push_back(violation); }

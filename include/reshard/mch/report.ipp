@@ -19,11 +19,6 @@ RESHARD_INLINE void MchReport::add(MchViolation const& violation) {
     if (totals_[static_cast<std::size_t>(violation.fault)]++ < listed) violations_.push_back(violation);
 }
 
-RESHARD_INLINE void MchReport::add(MchReport const& other) {
-    for (std::size_t i = 0; i < totals_.size(); ++i) totals_[i] += other.totals_[i];
-    violations_.insert(violations_.end(), other.violations_.begin(), other.violations_.end());
-}
-
 RESHARD_INLINE void MchReport::sort() noexcept { std::sort(violations_.begin(), violations_.end()); }
 
 RESHARD_INLINE std::string to_string(MchViolation const& violation) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/routing.hpp
 /// \brief  Which part of a table a raw id is looked up in, and which part owns a slot: one value for host and kernels.
-/// \depends core/divider, mch/table, <span>. The router allocates nothing and is constexpr; only its making can throw.
+/// \depends core/divider, mch/table. The router allocates nothing and is constexpr; only its making can throw.
 ///
 /// The rule for ids is that of fbgemm's _block_bucketize_sparse_features as TorchRec's RwSparseFeaturesDist calls it
 /// (github.com/pytorch/FBGEMM, fbgemm_gpu/src/sparse_ops): unsigned arithmetic, so that negative ids are large ones.
@@ -9,9 +9,6 @@
 
 #include <reshard/core/divider.hpp>
 #include <reshard/mch/table.hpp>
-
-#include <concepts>  // unsigned_integral
-#include <span>      // span
 
 namespace reshard::inline v0 {
 
@@ -143,35 +140,6 @@ private:
     Divider by_buckets_;
     Divider by_local_;
 };
-
-namespace detail {
-/// Throws BufferError for lists of different lengths, and for parts above `most`, which fits `bytes` bytes.
-void check_list_of_parts(MchTable const& table, std::size_t entries, std::size_t room, std::uint64_t most,
-                         std::size_t bytes);
-[[noreturn]] void refuse_unknown_slot(MchTable const& table, std::size_t entry, Index slot);
-}  // namespace detail
-
-/// The part that looks up every id (empty places included, as if they were ids). `Part` is an unsigned integer type.
-/// Throws what check_table() throws; BufferError for lists of different lengths or parts that do not fit the type.
-template <std::unsigned_integral Part>
-void parts_of_ids(MchTable const& table, std::span<Index const> ids, std::span<Part> parts) {
-    Router const router(table);
-    detail::check_list_of_parts(table, ids.size(), parts.size(), static_cast<Part>(-1), sizeof(Part));
-    for (std::size_t i = 0; i < ids.size(); ++i) parts[i] = static_cast<Part>(router.part_of_id(ids[i]));
-}
-
-/// The part that owns every slot. Throws as parts_of_ids(), and MismatchError for a slot the table does not have,
-/// naming its position; then `parts` is unspecified.
-template <std::unsigned_integral Part>
-void parts_of_slots(MchTable const& table, std::span<Index const> slots, std::span<Part> parts) {
-    Router const router(table);
-    detail::check_list_of_parts(table, slots.size(), parts.size(), static_cast<Part>(-1), sizeof(Part));
-    Index const size = table.size();
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-        if (slots[i] < 0 || slots[i] >= size) detail::refuse_unknown_slot(table, i, slots[i]);
-        parts[i] = static_cast<Part>(router.part_of_slot(slots[i]));
-    }
-}
 
 }  // namespace reshard::inline v0
 

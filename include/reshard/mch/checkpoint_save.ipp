@@ -28,11 +28,10 @@ inline void check_readable(MchTable const& table, MchShard const& shard, Index r
             case MchFault::access_late: break;
             default: continue;
         }
-        refuse_table(ErrorCode::mismatch, table,
-                     concat("on rank ", rank, ": no load would take it: ", name(one.fault), ": ",
-                            found.total(one.fault), ", the first at ", to_string(one),
-                            ". Fix: what was loaded by position goes through redistribute() before it is saved; "
-                            "validate() lists all that is wrong."));
+        refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": no load would take it: ", name(one.fault), ": ",
+                     found.total(one.fault), ", the first at ", to_string(one),
+                     ". Fix: what was loaded by position goes through redistribute() before it is saved; validate() "
+                     "lists all that is wrong.");
     }
 }
 
@@ -135,9 +134,8 @@ private:
         for (MchRows const& rows : one.rows) check_rows(one.table, rank, rows);
         check_ranks(one.table, comm_.size());
         if (never_loaded(shard.ids, shard.slots, shard.entries)) {
-            refuse_table(ErrorCode::mismatch, one.table,
-                         concat("on rank ", rank, ": the state was ", name(MchFault::never_loaded),
-                                ". Fix: load or initialise it before it is saved."));
+            refuse_table(ErrorCode::mismatch, one.table, "on rank ", rank, ": the state was ",
+                         name(MchFault::never_loaded), ". Fix: load or initialise it before it is saved.");
         }
         check_readable(one.table, shard, rank);
     }
@@ -151,8 +149,8 @@ private:
         for (std::size_t i = 0; i < rows.size(); ++i) {
             for (std::size_t k = 0; k < i; ++k) {
                 if (rows[k].name != rows[i].name) continue;
-                refuse_table(ErrorCode::mismatch, table,
-                             concat("two lists of rows are called '", rows[i].name, "'. Fix: give each its own name."));
+                refuse_table(ErrorCode::mismatch, table, "two lists of rows are called '", rows[i].name,
+                             "'. Fix: give each its own name.");
             }
         }
     }
@@ -173,10 +171,9 @@ private:
             said(rank, 0, header);
             if (header.has_iteration != 0) {
                 if (header.iteration < 0 || (first >= 0 && header.iteration != saved.iteration)) {
-                    refuse_table(
-                        ErrorCode::mismatch, table,
-                        concat("rank ", rank, " is at iteration ", header.iteration, ", rank ", larger(first, 0),
-                               " at ", saved.iteration, ". Fix: save when all ranks have made the same steps."));
+                    refuse_table(ErrorCode::mismatch, table, "rank ", rank, " is at iteration ", header.iteration,
+                                 ", rank ", larger(first, 0), " at ", saved.iteration,
+                                 ". Fix: save when all ranks have made the same steps.");
                 }
                 if (first < 0) first = rank;
                 saved.iteration = header.iteration;
@@ -186,10 +183,9 @@ private:
                 said(rank, sizeof(header) + c * sizeof(form), form);
                 if (form.dtype < 0 || form == forms[c]) continue;
                 if (forms[c].dtype >= 0) {
-                    refuse_table(ErrorCode::mismatch, table,
-                                 concat("on rank ", rank, " column '", table.metadata[c].name,
-                                        "' has another type or shape than on ranks before it. Fix: give it the same "
-                                        "on all ranks."));
+                    refuse_table(
+                        ErrorCode::mismatch, table, "on rank ", rank, " column '", table.metadata[c].name,
+                        "' has another type or shape than on ranks before it. Fix: give it the same on all ranks.");
                 }
                 forms[c] = form;
             }

@@ -121,7 +121,11 @@ void digest(Digest& digest, MchTable const& table);
 
 namespace detail {
 
-[[noreturn]] void refuse_table(ErrorCode code, MchTable const& table, std::string const& what);
+[[noreturn]] void refuse_table(ErrorCode code, MchTable const& table, std::initializer_list<Part> what);
+template <class... Parts>
+[[noreturn]] void refuse_table(ErrorCode code, MchTable const& table, Parts... parts) {
+    refuse_table(code, table, {parts...});
+}
 /// The shortest text that is read back as the same number.
 [[nodiscard]] std::string number_text(double number);
 /// check_same_content() of tables that may have different numbers of slots.

@@ -17,28 +17,24 @@ namespace detail {
 inline void check_table_slots(MchTable const& table) {
     DynamicDistribution const& slots = table.slots;
     if (slots.shape().rank() != 1) {
-        refuse_table(ErrorCode::shape, table,
-                     concat("its slots have shape ", to_string(slots.shape()),
-                            ". Fix: a distribution of one dimension, the slots."));
+        refuse_table(ErrorCode::shape, table, "its slots have shape ", to_string(slots.shape()),
+                     ". Fix: a distribution of one dimension, the slots.");
     }
     bool const whole = slots.mesh().size() == 1;
     if (slots.mesh().axes() != 1 || slots.placement(0).is_partial() || (slots.placement(0).is_replicate() && !whole)) {
-        refuse_table(ErrorCode::placement, table,
-                     concat("slots on ", to_string(slots),
-                            " do not have one owner each. Fix: shard them on a mesh of "
-                            "one axis; split the communicator for copies of a table."));
+        refuse_table(ErrorCode::placement, table, "slots on ", to_string(slots),
+                     " do not have one owner each. Fix: shard them on a mesh of one axis; split the communicator for "
+                     "copies of a table.");
     }
     if (slots.placement(0).is_shard() && interleaves(slots.placement(0).split()) && !whole) {
-        refuse_table(ErrorCode::placement, table,
-                     concat("slots on ", to_string(slots),
-                            " interleave, but a shard is one range of slots. Fix: use the chunk rule, or "
-                            "Boundaries."));
+        refuse_table(ErrorCode::placement, table, "slots on ", to_string(slots),
+                     " interleave, but a shard is one range of slots. Fix: use the chunk rule, or Boundaries.");
     }
 }
 
 inline void check_table_buckets(MchTable const& table) {
     Index const nb = table.buckets;
-    auto const refuse = [&](auto const&... parts) { refuse_table(ErrorCode::mismatch, table, concat(parts...)); };
+    auto const refuse = [&](auto const&... parts) { refuse_table(ErrorCode::mismatch, table, parts...); };
     bool const sorted = table.layout == MchLayout::sorted;
     if (table.hash_size < (sorted ? 1 : 0)) {
         refuse("hash size ", table.hash_size, ". Fix: give TorchRec's input_hash_size (the default of its ",
@@ -94,8 +90,7 @@ RESHARD_INLINE Index MchTable::segment(Index i) const noexcept {
 
 RESHARD_INLINE std::vector<Index> MchTable::offsets() const {
     std::vector<Index> result;
-    for (Index p = 0; p < parts(); ++p) result.push_back(part_range(p).begin);
-    result.push_back(size());
+    for (Index i = 0; i <= parts(); ++i) result.push_back(segment(i));
     return result;
 }
 
@@ -154,8 +149,10 @@ RESHARD_INLINE MchColumn const* find_column(MchTable const& table, std::string_v
     return nullptr;
 }
 
-RESHARD_INLINE void detail::refuse_table(ErrorCode code, MchTable const& table, std::string const& what) {
-    raise(code, concat("reshard::mch: table '", table.name, "': ", what));
+RESHARD_INLINE void detail::refuse_table(ErrorCode code, MchTable const& table, std::initializer_list<Part> what) {
+    std::string text = concat("reshard::mch: table '", table.name, "': ");
+    append(text, what);
+    raise(code, std::move(text));
 }
 
 RESHARD_INLINE std::string detail::number_text(double number) {
@@ -166,9 +163,7 @@ RESHARD_INLINE std::string detail::number_text(double number) {
 RESHARD_INLINE void check_table(MchTable const& table) {
     detail::check_table_slots(table);
     detail::check_table_buckets(table);
-    auto const refuse = [&](auto const&... parts) {
-        detail::refuse_table(ErrorCode::mismatch, table, concat(parts...));
-    };
+    auto const refuse = [&](auto const&... parts) { detail::refuse_table(ErrorCode::mismatch, table, parts...); };
     if (!(table.decay_exponent >= 0) || table.decay_exponent > std::numeric_limits<double>::max()) {
         refuse("decay exponent ", detail::number_text(table.decay_exponent),
                ". Fix: a number from 0 on, as its policy was made with.");
@@ -195,18 +190,17 @@ RESHARD_INLINE void check_table(MchTable const& table) {
 
 RESHARD_INLINE void check_same_content(MchTable const& saved, MchTable const& current) {
     if (saved.size() != current.size()) {
-        detail::refuse_table(ErrorCode::mismatch, current,
-                             concat("the number of slots differs: saved ", saved.size(), ", current ", current.size(),
-                                    ". Fix: configure the size the table was saved with, or load it with "
-                                    "load_redistributed() and MchLoadOptions::resize."));
+        detail::refuse_table(ErrorCode::mismatch, current, "the number of slots differs: saved ", saved.size(),
+                             ", current ", current.size(),
+                             ". Fix: configure the size the table was saved with, or load it with load_redistributed() "
+                             "and MchLoadOptions::resize.");
     }
     detail::check_same_ids(saved, current);
 }
 
 RESHARD_INLINE void detail::check_same_ids(MchTable const& saved, MchTable const& current) {
     auto const differ = [&](std::string_view what, auto const& was, auto const& is, std::string_view remedy) {
-        detail::refuse_table(ErrorCode::mismatch, current,
-                             concat(what, ": saved ", was, ", current ", is, ". Fix: ", remedy));
+        detail::refuse_table(ErrorCode::mismatch, current, what, ": saved ", was, ", current ", is, ". Fix: ", remedy);
     };
     if (saved.layout != current.layout) {
         differ("the layout differs", name(saved.layout), name(current.layout),
@@ -255,9 +249,8 @@ RESHARD_INLINE void detail::check_same_ids(MchTable const& saved, MchTable const
 RESHARD_INLINE void check_ids(MchTable const& table, Index const* ids, Index count) {
     for (Index i = 0; i < count; ++i) {
         if (ids[i] != empty_id(table.layout)) continue;
-        detail::refuse_table(ErrorCode::mismatch, table,
-                             concat("id ", ids[i], " at position ", i,
-                                    " is what an empty place holds. Fix: map it to another id first."));
+        detail::refuse_table(ErrorCode::mismatch, table, "id ", ids[i], " at position ", i,
+                             " is what an empty place holds. Fix: map it to another id first.");
     }
 }
 

@@ -72,7 +72,7 @@ public:
     }
     template <class... Parts>
     [[noreturn]] void refuse(ErrorCode code, Parts const&... parts) const {
-        refuse_table(code, table_, concat("on rank ", rank_, ": ", parts...));
+        refuse_table(code, table_, "on rank ", rank_, ": ", parts...);
     }
 
 private:

@@ -57,7 +57,7 @@ public:
 
 private:
     [[noreturn]] void refuse(std::string_view what) const {
-        refuse_mch_file(reader_.source(), what, "restore the file of this save, or load another save.");
+        refuse_mch_file(reader_.source(), what, ". Fix: restore the file of this save, or load another save.");
     }
     void check_tensors(MchSavedTable const& saved) const {
         MchTable const& table = saved.table;

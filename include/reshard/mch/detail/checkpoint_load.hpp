@@ -17,7 +17,7 @@ namespace detail {
 /// that do not apply.
 [[nodiscard]] inline MchTable with_columns_of(MchTable const& saved, MchTable const& current,
                                               MchLoadOptions const& options) {
-    auto const refuse = [&](auto const&... parts) { refuse_table(ErrorCode::mismatch, current, concat(parts...)); };
+    auto const refuse = [&](auto const&... parts) { refuse_table(ErrorCode::mismatch, current, parts...); };
     MchTable result = saved;
     for (std::string const& name : options.drop) {
         if (find_column(result, name) == nullptr) {
@@ -117,10 +117,9 @@ public:
         Index const empty = empty_id(current_.layout);
         for (Index i = 0; i < count; ++i) {
             if (current_.layout != MchLayout::sorted || i == 0 || ids[i] >= ids[i - 1]) continue;
-            refuse_mch_file(path_of(part),
-                            concat("the ids of table '", table, "' do not ascend: entry ", begin + i, " is ", ids[i],
-                                   ", behind ", ids[i - 1], ids[i - 1] == empty ? ", which marks an empty place" : ""),
-                            "restore the file, or sort the state before it is saved.");
+            refuse_mch_file(path_of(part), "the ids of table '", table, "' do not ascend: entry ", begin + i, " is ",
+                            ids[i], ", behind ", ids[i - 1], ids[i - 1] == empty ? ", which marks an empty place" : "",
+                            ". Fix: restore the file, or sort the state before it is saved.");
         }
         for (std::size_t c = 0; c < metadata.size(); ++c) {
             MchColumn const& column = current_.metadata[c];
@@ -141,9 +140,8 @@ public:
                             (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
         if (all ? found == said : within) return;
         auto const refuse_bounds = [&](auto const&... parts) {
-            refuse_mch_file(path_of(part),
-                            concat(all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...),
-                            "restore the file, or save anew.");
+            refuse_mch_file(path_of(part), all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...,
+                            ". Fix: restore the file, or save anew.");
         };
         if (found.live > said.live || (all && found.live != said.live)) {
             refuse_bounds(found.live, " ids, its text says ", said.live);
@@ -176,7 +174,7 @@ public:
 private:
     template <class... Parts>
     [[noreturn]] void refuse(ErrorCode code, Parts const&... parts) const {
-        refuse_table(code, current_, concat("on rank ", rank_, ": ", parts...));
+        refuse_table(code, current_, "on rank ", rank_, ": ", parts...);
     }
     [[nodiscard]] MchFill const* is_filled(std::string_view column) const noexcept {
         for (MchFill const& fill : options_.fill)

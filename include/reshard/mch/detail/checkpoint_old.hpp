@@ -62,8 +62,8 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
     if (json.at("format").text() != "reshard-mch") json.at("format").fail("is not 'reshard-mch'");
     Index const version = json.at("version").integer();
     if (version < 1 || version > mch_old_version) {
-        refuse_mch_file(file, concat("it is of version ", version, ", this library reads 1 to ", mch_old_version),
-                        "use the release of reshard that saved it, or a newer one.");
+        refuse_mch_file(file, "it is of version ", version, ", this library reads 1 to ", mch_old_version,
+                        ". Fix: use the release of reshard that saved it, or a newer one.");
     }
     check_index_sum(text, json, version);
     MchIndex index;
@@ -101,7 +101,7 @@ inline void check_index_sum(std::string_view text, JsonReader const& json, Index
 
 template <class... Parts>
 [[noreturn]] void refuse_old_file(SafetensorsFile const& file, Parts const&... parts) {
-    refuse_mch_file(file.path(), concat(parts...), "restore the file of this save, or load another save.");
+    refuse_mch_file(file.path(), parts..., ". Fix: restore the file of this save, or load another save.");
 }
 [[nodiscard]] inline std::string const& old_metadata(SafetensorsFile const& file, std::string_view key) {
     std::string const* const text = find_metadata(file.metadata(), key);
@@ -175,19 +175,15 @@ inline void add_old_tensor(Manifest& manifest, CheckpointReader::Files const& fi
         Indices extents = part.shape.extents();
         extents[0] = table.size();
         if (Index bytes = 0; count_stored_bytes(part.dtype, extents, bytes) != SafetensorsRule::none) {
-            refuse_mch_file(file.path(),
-                            concat("tensor ", quote_name(name), " would be ", reshard::name(part.dtype), " ",
-                                   to_string(extents), " in all, beyond 64 bits"),
-                            "restore the index.");
+            refuse_mch_file(file.path(), "tensor ", quote_name(name), " would be ", reshard::name(part.dtype), " ",
+                            to_string(extents), " in all, beyond 64 bits. Fix: restore the index.");
         }
         StoredTensor const whole{name, part.dtype, DynamicShape(extents), 1, ""};
         if (place == manifest.tensors.size()) manifest.tensors.push_back(whole);
         if (StoredTensor const& known = manifest.tensors[place]; known != whole) {
-            refuse_mch_file(
-                file.path(),
-                concat("tensor ", quote_name(name), " is ", reshard::name(part.dtype), " ", to_string(part.shape),
-                       ", other ranks have ", reshard::name(known.dtype), " ", to_string(known.shape), " in all"),
-                "restore the files of one save.");
+            refuse_mch_file(file.path(), "tensor ", quote_name(name), " is ", reshard::name(part.dtype), " ",
+                            to_string(part.shape), ", other ranks have ", reshard::name(known.dtype), " ",
+                            to_string(known.shape), " in all. Fix: restore the files of one save.");
         }
         Extent extent{place, 0, rank, part.begin, Box(part.shape)};
         extent.box.set(0, slots);

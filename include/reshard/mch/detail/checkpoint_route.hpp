@@ -72,10 +72,9 @@ private:
     [[noreturn]] void refuse(MchReader const& reader, Index part, Index entry, Index id, Index slot) const {
         Interval const range = saved_.part_range(part);
         if (!range.contains(slot)) {
-            refuse_mch_file(reader.path_of(part),
-                            concat("entry ", entry, " of table '", saved_.name, "' has slot ", slot,
-                                   ", outside its shard of slots ", range.begin, " to ", range.end),
-                            "restore the file.");
+            refuse_mch_file(reader.path_of(part), "entry ", entry, " of table '", saved_.name, "' has slot ", slot,
+                            ", outside its shard of slots ", range.begin, " to ", range.end,
+                            ". Fix: restore the file.");
         }
         MchHashSizes sizes(saved_);
         for (std::size_t p = 0; p < ids_.size(); ++p) {

@@ -18,15 +18,16 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-[[noreturn]] inline void refuse_mch_file(std::string_view file, std::string_view what, std::string_view fix) {
-    raise(ErrorCode::format, concat("reshard::mch: ", file, ": ", what, ". Fix: ", fix));
+template <class... Parts>
+[[noreturn]] void refuse_mch_file(std::string_view file, Parts... parts) {
+    raise(ErrorCode::format, concat("reshard::mch: ", file, ": ", parts...));
 }
 
 /// Throws FormatError for what is not one JSON text. `where` begins the names of keys in messages.
 [[nodiscard]] inline JsonTree parse_mch_json(std::string_view json, std::string_view file,
                                              std::string_view where = {}) {
     constexpr RefuseFile refuse = [](std::string_view name, std::string_view what) {
-        refuse_mch_file(name, what, "restore the file, or save anew.");
+        refuse_mch_file(name, what, ". Fix: restore the file, or save anew.");
     };
     return {json, file, refuse, where};
 }
@@ -240,9 +241,8 @@ template <class List, class Item>
         JsonReader const json(tree);
         Index const version = json.at("version").integer();
         if (version != mch_text_version) {
-            refuse_mch_file(
-                source, concat(quote_name(key), " is of version ", version, ", this library reads ", mch_text_version),
-                "use the release of reshard that saved it, or a newer one.");
+            refuse_mch_file(source, quote_name(key), " is of version ", version, ", this library reads ",
+                            mch_text_version, ". Fix: use the release of reshard that saved it, or a newer one.");
         }
         tables.push_back(table_from(key.substr(mch_table_key.size()), json, INT32_MAX));
         tables.back().ids = id_bounds_from(json.at("ids"), tables.back().table);

@@ -18,15 +18,13 @@ struct MchRowCount {
 };
 
 [[noreturn]] inline void refuse_move(MchTable const& table, Index rank, MchRowMove const& move, Interval range) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("on rank ", rank, ": a move from row ", move.from, " to row ", move.to, ", but the table has ",
-                        table.size(), " rows, this rank those from ", range.begin, " to ", range.end,
-                        ". Fix: pass the moves that redistribute() returned on this rank."));
+    refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": a move from row ", move.from, " to row ", move.to,
+                 ", but the table has ", table.size(), " rows, this rank those from ", range.begin, " to ", range.end,
+                 ". Fix: pass the moves that redistribute() returned on this rank.");
 }
 [[noreturn]] inline void refuse_target_twice(MchTable const& table, Index rank, Index row) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("on rank ", rank, ": two moves end at row ", row,
-                        ". Fix: pass the moves that redistribute() returned on this rank, each once."));
+    refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": two moves end at row ", row,
+                 ". Fix: pass the moves that redistribute() returned on this rank, each once.");
 }
 
 /// Rows of several views: one record of all of them for each.
@@ -40,9 +38,8 @@ struct MchRowViews {
     template <class Check>
     void take(std::span<DynamicView const> rows, MchTable const& table, Index rank, std::size_t moves, Check&& check) {
         if (moves != 0 && rows.empty()) {
-            refuse_table(ErrorCode::mismatch, table,
-                         concat("on rank ", rank, ": ", moves,
-                                " moves and no rows to move. Fix: pass the weights and every state of the optimizer."));
+            refuse_table(ErrorCode::mismatch, table, "on rank ", rank, ": ", moves,
+                         " moves and no rows to move. Fix: pass the weights and every state of the optimizer.");
         }
         Index const count = table.range(rank).size();
         MchBuffers buffers(table, rank);
@@ -83,10 +80,9 @@ struct MchRowExchange {
         for (std::size_t r = 0; r < counts.size(); ++r) {
             bool const meet = counts[r].rows != 0 || theirs[r].rows != 0;
             if (meet && theirs[r].row_bytes != counts[r].row_bytes) {
-                refuse_table(
-                    ErrorCode::mismatch, table,
-                    concat("rows have ", counts[r].row_bytes, " bytes on rank ", rank, ", ", theirs[r].row_bytes,
-                           " on rank ", r, ". Fix: pass the same weights and states on every rank."));
+                refuse_table(ErrorCode::mismatch, table, "rows have ", counts[r].row_bytes, " bytes on rank ", rank,
+                             ", ", theirs[r].row_bytes, " on rank ", r,
+                             ". Fix: pass the same weights and states on every rank.");
             }
             asked_begins.push_back(asked);
             asked += theirs[r].rows;

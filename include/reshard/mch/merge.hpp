@@ -57,13 +57,7 @@ public:
 
     /// Works out the order; reads keys only. The workspace must stay as long as the order is used. Throws BufferError
     /// when it is too small.
-    template <class Team = InOrder>
-    void order(std::span<std::byte> workspace, Team&& team = {}) {
-        carve(workspace);
-        team(parts_, [&](int part) { cut_part(part); });
-        team(parts_, [&](int part) { order_part(part); });
-        finish_order();
-    }
+    void order(std::span<std::byte> workspace, TeamRef team = InOrder{});
 
     /// How many keys repeat the one before them in the merge. 0 before order().
     [[nodiscard]] Index duplicates() const noexcept { return duplicates_; }
@@ -103,11 +97,7 @@ public:
     /// address per run, that of the column's element for the run's first key. Neither need be aligned; they must not
     /// overlap. Throws ShapeError for another number of addresses or a width below 1, BufferError for null memory,
     /// TransitionError before order() or between drop() and settle(); then nothing is written.
-    template <class Team = InOrder>
-    void gather(Index width, std::span<std::byte const* const> columns, std::byte* to, Team&& team = {}) const {
-        check_gather(width, columns, to);
-        team(parts_, [&, this](int part) { gather_part(width, columns.data(), to, part); });
-    }
+    void gather(Index width, std::span<std::byte const* const> columns, std::byte* to, TeamRef team = InOrder{}) const;
 
 private:
     struct Tally {
@@ -121,13 +111,16 @@ private:
 
     [[nodiscard]] Index run_count() const noexcept { return static_cast<Index>(runs_.size()); }
     [[nodiscard]] int pieces() const noexcept;
+    /// An index for each run.
+    [[nodiscard]] Index row_bytes() const noexcept;
+    [[nodiscard]] Index tree_bytes() const noexcept;
     /// The merged position where a piece of a part begins.
     [[nodiscard]] Index piece_begin(int piece) const noexcept;
     /// Where a piece begins in each run.
     [[nodiscard]] Index* cut(int piece) const noexcept;
     [[nodiscard]] Scratch scratch(int piece) const noexcept;
-    /// Takes the memory. Throws BufferError when it is too small.
-    void carve(std::span<std::byte> workspace);
+    /// Takes the memory, if there is any; returns how much of it.
+    Index carve(std::byte* memory) noexcept;
     /// Works out where the pieces of a part begin in each run.
     void cut_part(int part) const noexcept;
 
@@ -135,8 +128,6 @@ private:
     [[nodiscard]] detail::RepeatCounter repeats_from(int piece) const noexcept;
 
     void order_part(int part) const noexcept;
-    /// Adds up what the parts found.
-    void finish_order();
 
     void gather_part(Index width, std::byte const* const* columns, std::byte* to, int part) const noexcept;
     template <Index Width>

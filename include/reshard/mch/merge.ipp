@@ -29,19 +29,7 @@ RESHARD_INLINE Merge::Merge(std::span<SortedRun const> runs, int parts) : runs_(
     }
 }
 
-RESHARD_INLINE Index Merge::workspace_bytes() const {
-    detail::CarvedBytes part;
-    part.add(run_count(), 8).add(run_count(), sizeof(detail::Contender)).repeat(pieces());
-    detail::CarvedBytes cuts;
-    cuts.add(run_count(), 8).repeat(pieces()).add(run_count(), 8);
-    detail::CarvedBytes all;
-    all.add(entries_, 2).add(parts_, sizeof(Tally)).add(part).add(cuts);
-    if (all.value() < 0) {
-        raise(ErrorCode::shape, concat("reshard::Merge: the workspace of ", parts_, " parts for ", runs_.size(),
-                                       " runs has more bytes than 64 bits count. Fix: use fewer parts."));
-    }
-    return all.value();
-}
+RESHARD_INLINE Index Merge::workspace_bytes() const { return Merge(*this).carve(nullptr) + detail::part_alignment; }
 
 RESHARD_INLINE void Merge::drop(Index position) {
     check_ordered("reshard::Merge::drop");
@@ -64,6 +52,12 @@ RESHARD_INLINE void Merge::settle() {
     settled_ = true;
 }
 
+RESHARD_INLINE Index Merge::row_bytes() const noexcept { return detail::rounded_to_part(run_count() * 8); }
+
+RESHARD_INLINE Index Merge::tree_bytes() const noexcept {
+    return detail::rounded_to_part(run_count() * static_cast<Index>(sizeof(detail::Contender)));
+}
+
 RESHARD_INLINE int Merge::pieces() const noexcept { return parts_ * detail::merge_lanes; }
 
 RESHARD_INLINE Index Merge::piece_begin(int piece) const noexcept {
@@ -74,28 +68,23 @@ RESHARD_INLINE Index Merge::piece_begin(int piece) const noexcept {
     return begin + detail::part_begin(end - begin, detail::merge_lanes, piece % detail::merge_lanes);
 }
 
-RESHARD_INLINE Index* Merge::cut(int piece) const noexcept {
-    return cuts_ + piece * (detail::rounded_to_part(run_count() * 8) / 8);
-}
+RESHARD_INLINE Index* Merge::cut(int piece) const noexcept { return cuts_ + piece * (row_bytes() / 8); }
 
 RESHARD_INLINE Merge::Scratch Merge::scratch(int piece) const noexcept {
-    Index const bytes = detail::rounded_to_part(run_count() * 8) +
-                        detail::rounded_to_part(run_count() * static_cast<Index>(sizeof(detail::Contender)));
-    detail::Carver carver(scratch_ + piece * bytes);
+    detail::Carver carver(scratch_ + piece * (row_bytes() + tree_bytes()));
     Scratch result{};
     result.rows = carver.take<Index>(run_count());
     result.tree = carver.take<detail::Contender>(run_count());
     return result;
 }
 
-RESHARD_INLINE void Merge::carve(std::span<std::byte> workspace) {
-    detail::check_workspace("reshard::Merge::order", workspace, workspace_bytes());
-    detail::Carver carver(workspace.data());
+RESHARD_INLINE Index Merge::carve(std::byte* memory) noexcept {
+    detail::Carver carver(memory);
     order_ = carver.take<std::uint16_t>(entries_);
     tallies_ = carver.take<Tally>(parts_);
-    cuts_ = carver.take<Index>(0);
-    for (int piece = 0; piece <= pieces(); ++piece) static_cast<void>(carver.take<Index>(run_count()));
-    scratch_ = carver.take<std::byte>(0);
+    cuts_ = carver.take<Index>((pieces() + 1) * row_bytes() / 8);
+    scratch_ = carver.take<std::byte>(pieces() * (row_bytes() + tree_bytes()));
+    return carver.bytes();
 }
 
 RESHARD_INLINE void Merge::cut_part(int part) const noexcept {
@@ -143,7 +132,11 @@ RESHARD_INLINE void Merge::order_part(int part) const noexcept {
     for (detail::MergePiece const& piece : lanes) tallies_[part].repeats += piece.repeats.repeats();
 }
 
-RESHARD_INLINE void Merge::finish_order() {
+RESHARD_INLINE void Merge::order(std::span<std::byte> workspace, TeamRef team) {
+    detail::check_workspace("reshard::Merge::order", workspace, workspace_bytes());
+    carve(workspace.data());
+    team(parts_, [&, this](int part) { cut_part(part); });
+    team(parts_, [&, this](int part) { order_part(part); });
     duplicates_ = 0;
     for (int part = 0; part < parts_; ++part) duplicates_ += tallies_[part].repeats;
     settle();
@@ -200,6 +193,12 @@ RESHARD_INLINE void Merge::gather_part(Index width, std::byte const* const* colu
         case 16: return gather_part_of<16>(width, columns, to, part);
         default: return gather_part_of<0>(width, columns, to, part);
     }
+}
+
+RESHARD_INLINE void Merge::gather(Index width, std::span<std::byte const* const> columns, std::byte* to,
+                                  TeamRef team) const {
+    check_gather(width, columns, to);
+    team(parts_, [&, this](int part) { gather_part(width, columns.data(), to, part); });
 }
 
 RESHARD_INLINE void Merge::check_ordered(char const* who) const {

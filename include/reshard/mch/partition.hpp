@@ -40,9 +40,10 @@ public:
     /// [0, destinations) to drop the entry. It must not throw and is called from all threads of the team. Where it has
     /// a member skip(begin, end), entries from `begin` up to what that returns are dropped without being asked for. The
     /// workspace must stay until scatter() is over. Throws BufferError when it is too small.
-    template <class Rule, class Team = InOrder>
-    void count(Rule const& rule, std::span<std::byte> workspace, Team&& team = {}) {
-        carve(workspace);
+    template <class Rule>
+    void count(Rule const& rule, std::span<std::byte> workspace, TeamRef team = InOrder{}) {
+        detail::check_workspace("reshard::Partition::count", workspace, workspace_bytes());
+        carve(workspace.data());
         team(parts_, [&](int part) { count_part(rule, part); });
         add_up();
     }
@@ -64,9 +65,9 @@ public:
     /// Pass 2. `rule` and what it reads must be as they were in count(). Writes every byte of [0, lay_out(columns)),
     /// padding included, and no other. Throws BufferError when a column is null or `packed` is too small,
     /// TransitionError before count(); then nothing is written.
-    template <class Rule, class Team = InOrder>
+    template <class Rule>
     void scatter(Rule const& rule, std::span<PartitionColumn const> columns, std::span<std::byte> packed,
-                 Team&& team = {}) {
+                 TeamRef team = InOrder{}) {
         bool const words = check_scatter(columns, packed);
         Index const needed = blocks_[destinations_];
         if (needed == 0) return;
@@ -103,8 +104,8 @@ private:
 
     void check_counted(char const* who) const;
 
-    /// Takes the memory. Throws BufferError when it is too small.
-    void carve(std::span<std::byte> workspace);
+    /// Takes the memory, if there is any; returns how much of it.
+    Index carve(std::byte* memory) noexcept;
     /// What the parts counted: first rows, counts and begins.
     void add_up() noexcept;
     /// Lays the blocks out; whether all columns are words.

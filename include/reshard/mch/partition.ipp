@@ -17,16 +17,7 @@ RESHARD_INLINE Partition::Partition(Index entries, Index destinations, int parts
 }
 
 RESHARD_INLINE Index Partition::workspace_bytes() const {
-    Index const bins = destinations_ + 1;
-    detail::CarvedBytes part;
-    part.add(bins, 8).add(4 * bins, 8).add(bins, 8).add(bins, 8).add(bins + 1, 4).add(tile(), 2).add(tile(), 2);
-    detail::CarvedBytes all = part.repeat(parts_);
-    all.add(destinations_, 8).add(bins, 8).add(bins, 8);
-    if (all.value() < 0) {
-        raise(ErrorCode::shape, concat("reshard::Partition: the workspace of ", parts_, " parts for ", destinations_,
-                                       " destinations has more bytes than 64 bits count. Fix: use fewer parts."));
-    }
-    return all.value();
+    return Partition(*this).carve(nullptr) + detail::part_alignment;
 }
 
 RESHARD_INLINE Index Partition::lay_out(std::span<PartitionColumn const> columns) {
@@ -53,14 +44,15 @@ RESHARD_INLINE void Partition::check_counted(char const* who) const {
     raise(ErrorCode::transition, concat(who, ": nothing is counted yet. Fix: call count() first."));
 }
 
-RESHARD_INLINE void Partition::carve(std::span<std::byte> workspace) {
-    detail::check_workspace("reshard::Partition::count", workspace, workspace_bytes());
-    detail::Carver carver(workspace.data());
+RESHARD_INLINE Index Partition::carve(std::byte* memory) noexcept {
+    detail::Carver carver(memory);
     counts_ = carver.take<Index>(destinations_);
     begins_ = carver.take<Index>(destinations_ + 1);
     blocks_ = carver.take<Index>(destinations_ + 1);
-    parts_at_ = carver.take<std::byte>(0);
+    parts_at_ = nullptr;
     static_cast<void>(scratch(0, &part_bytes_));
+    parts_at_ = carver.take<std::byte>(parts_ * part_bytes_);
+    return carver.bytes();
 }
 
 RESHARD_INLINE void Partition::add_up() noexcept {
@@ -99,9 +91,8 @@ RESHARD_INLINE bool Partition::check_scatter(std::span<PartitionColumn const> co
 }
 
 RESHARD_INLINE Partition::Scratch Partition::scratch(int part, Index* bytes) const noexcept {
-    std::byte* const base = parts_at_ + part * part_bytes_;
     Index const bins = destinations_ + 1;
-    detail::Carver carver(base);
+    detail::Carver carver(parts_at_ != nullptr ? parts_at_ + part * part_bytes_ : nullptr);
     Scratch result{};
     result.starts = carver.take<Index>(bins);
     result.lanes = carver.take<Index>(4 * bins);
@@ -110,7 +101,7 @@ RESHARD_INLINE Partition::Scratch Partition::scratch(int part, Index* bytes) con
     result.first = carver.take<std::uint32_t>(bins + 1);
     result.bins = carver.take<std::uint16_t>(tile());
     result.order = carver.take<std::uint16_t>(tile());
-    if (bytes != nullptr) *bytes = static_cast<Index>(carver.take<std::byte>(0) - base);
+    if (bytes != nullptr) *bytes = carver.bytes();
     return result;
 }
 

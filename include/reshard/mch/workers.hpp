@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/workers.hpp
 /// \brief  A team of threads that stay alive between kernels, so that a kernel starts none and allocates nothing.
-/// \depends core/error, <type_traits>.
+/// \depends core/{error,function_ref}, <memory>.
 #pragma once
 
 #include <reshard/core/error.hpp>
+#include <reshard/core/function_ref.hpp>
 
-#include <type_traits>  // remove_reference
+#include <memory>  // unique_ptr
 
 namespace reshard::inline v0 {
 
@@ -21,24 +22,15 @@ class Workers {
 public:
     /// Throws MeshError for less than one thread, OutOfMemory when the system refuses to start them, std::bad_alloc.
     explicit Workers(int threads);
-    Workers(Workers const&) = delete;
-    Workers& operator=(Workers const&) = delete;
     ~Workers();
 
     [[nodiscard]] int threads() const noexcept { return threads_; }
 
-    template <class Body>
-    void operator()(int parts, Body&& body) {
-        using Plain = std::remove_reference_t<Body>;
-        run(parts, const_cast<void*>(static_cast<void const*>(&body)),
-            [](void* what, int part) { (*static_cast<Plain*>(what))(part); });
-    }
+    void operator()(int parts, detail::FunctionRef<void(int part)> body) const;
 
 private:
-    void run(int parts, void* body, void (*call)(void* body, int part));
-
     int threads_;
-    detail::WorkerPool* pool_ = nullptr;
+    std::unique_ptr<detail::WorkerPool> pool_;
 };
 
 }  // namespace reshard::inline v0

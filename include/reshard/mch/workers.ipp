@@ -36,11 +36,10 @@ public:
     }
     [[nodiscard]] std::size_t started() const noexcept { return pool_.size(); }
 
-    void run(int parts, void* body, void (*call)(void* body, int part)) {
+    void run(int parts, FunctionRef<void(int part)> body) {
         {
             std::lock_guard const lock(mutex_);
-            body_ = body;
-            call_ = call;
+            body_ = &body;
             parts_ = parts;
             busy_ = threads_ - 1;
             ++round_;
@@ -60,7 +59,7 @@ private:
     /// Part p belongs to thread p % threads: who does what never depends on timing.
     void work(int thread) noexcept {
         try {
-            for (int part = thread; part < parts_; part += threads_) call_(body_, part);
+            for (int part = thread; part < parts_; part += threads_) (*body_)(part);
         } catch (...) {
             std::lock_guard const lock(mutex_);
             if (!failure_) failure_ = std::current_exception();
@@ -85,8 +84,7 @@ private:
     std::mutex mutex_;
     std::condition_variable start_;
     std::condition_variable done_;
-    void* body_ = nullptr;
-    void (*call_)(void*, int) = nullptr;
+    FunctionRef<void(int part)> const* body_ = nullptr;
     int parts_ = 0;
     int busy_ = 0;
     long round_ = 0;
@@ -102,24 +100,20 @@ RESHARD_INLINE Workers::Workers(int threads) : threads_(threads) {
         raise(ErrorCode::mesh,
               concat("reshard::Workers: ", threads, " threads. Fix: give at least 1, the calling thread."));
     }
-    std::size_t started = 0;
+    pool_ = std::make_unique<detail::WorkerPool>(threads);
     try {
-        pool_ = new detail::WorkerPool(threads);
         pool_->start();
     } catch (std::bad_alloc const&) {
-        delete pool_;
         throw;
     } catch (...) {
-        if (pool_ != nullptr) started = pool_->started();
-        delete pool_;
-        raise(ErrorCode::out_of_memory, concat("reshard::Workers: the system starts ", started + 1, " of ", threads,
-                                               " threads. Fix: ask for fewer threads."));
+        raise(ErrorCode::out_of_memory, concat("reshard::Workers: the system starts ", pool_->started() + 1, " of ",
+                                               threads, " threads. Fix: ask for fewer threads."));
     }
 }
-RESHARD_INLINE Workers::~Workers() { delete pool_; }
+RESHARD_INLINE Workers::~Workers() = default;
 
-RESHARD_INLINE void Workers::run(int parts, void* body, void (*call)(void* body, int part)) {
-    pool_->run(parts, body, call);
+RESHARD_INLINE void Workers::operator()(int parts, detail::FunctionRef<void(int part)> body) const {
+    pool_->run(parts, body);
 }
 
 }  // namespace reshard::inline v0

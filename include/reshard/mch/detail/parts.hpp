@@ -5,6 +5,7 @@
 #pragma once
 
 #include <reshard/core/error.hpp>
+#include <reshard/core/function_ref.hpp>
 #include <reshard/core/index.hpp>
 
 #include <cstdint>  // uintptr_t
@@ -12,11 +13,13 @@
 
 namespace reshard::inline v0 {
 
-/// A team of one: runs the parts of a kernel one after the other on the calling thread. Any callable with this shape
-/// is a team, if it returns once body(part) has returned for every part; parts may run at the same time.
+/// Who runs the parts of a kernel. Any callable with this shape is a team, if it returns once body(part) has returned
+/// for every part; parts may run at the same time.
+using TeamRef = detail::FunctionRef<void(int parts, detail::FunctionRef<void(int part)> body)>;
+
+/// A team of one: runs the parts one after the other on the calling thread.
 struct InOrder {
-    template <class Body>
-    void operator()(int parts, Body&& body) const {
+    void operator()(int parts, detail::FunctionRef<void(int part)> body) const {
         for (int part = 0; part < parts; ++part) body(part);
     }
 };
@@ -50,49 +53,26 @@ inline void prefetch([[maybe_unused]] void const* address) noexcept {
 #endif
 }
 
-/// Hands out arrays from a workspace one after the other. \pre the workspace is large enough.
+/// Hands out arrays from a workspace one after the other. \pre it is large enough; or there is none, and all that is
+/// asked is how large it would be. What follows from numbers that were checked fits 64 bits.
 class Carver {
 public:
-    explicit Carver(std::byte* memory) noexcept {
+    explicit Carver(std::byte* memory = nullptr) noexcept : memory_(memory) {
         auto const address = reinterpret_cast<std::uintptr_t>(memory);
-        at_ = memory + static_cast<Index>((~address + 1U) & static_cast<std::uintptr_t>(part_alignment - 1));
+        if (memory != nullptr) memory_ += (~address + 1U) & static_cast<std::uintptr_t>(part_alignment - 1);
     }
     template <class T>
     [[nodiscard]] T* take(Index count) noexcept {
-        auto* const array = reinterpret_cast<T*>(at_);
-        at_ += rounded_to_part(count * static_cast<Index>(sizeof(T)));
+        auto* const array = reinterpret_cast<T*>(memory_ != nullptr ? memory_ + bytes_ : nullptr);
+        bytes_ += rounded_to_part(count * static_cast<Index>(sizeof(T)));
         return array;
     }
+    /// Of all arrays so far.
+    [[nodiscard]] Index bytes() const noexcept { return bytes_; }
 
 private:
-    std::byte* at_;
-};
-
-/// Adds up the sizes of the arrays that a Carver hands out; remembers whether they fit 64 bits.
-class CarvedBytes {
-public:
-    constexpr CarvedBytes& add(Index count, Index size) noexcept {
-        Index bytes = 0;
-        fits_ = fits_ && multiply_fits(count, size, bytes) && bytes <= INT64_MAX - 2 * part_alignment - total_;
-        if (fits_) total_ += rounded_to_part(bytes);
-        return *this;
-    }
-    constexpr CarvedBytes& repeat(int times) noexcept {
-        fits_ = fits_ && multiply_fits(total_, times, total_);
-        return *this;
-    }
-    constexpr CarvedBytes& add(CarvedBytes const& other) noexcept {
-        fits_ = fits_ && other.fits_;
-        return add(other.total_, 1);
-    }
-    /// Bytes to ask for, room to align the first array included; -1 when they do not fit 64 bits.
-    [[nodiscard]] constexpr Index value() const noexcept {
-        return fits_ && total_ <= INT64_MAX - part_alignment ? total_ + part_alignment : -1;
-    }
-
-private:
-    Index total_ = 0;
-    bool fits_ = true;
+    std::byte* memory_;
+    Index bytes_ = 0;
 };
 
 inline void check_workspace(char const* who, std::span<std::byte> workspace, Index needed) {

@@ -15,16 +15,6 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-/// The entries that lie at the slots of this rank's shard.
-[[nodiscard]] inline std::vector<MchRead> overlaps_of(MchTable const& saved, MchShard const& shard) {
-    std::vector<MchRead> list;
-    for (Index part = 0; part < saved.parts(); ++part) {
-        Interval const range = saved.part_range(part);
-        Interval const both = intersect(range, shard.range());
-        if (!both.empty()) list.push_back({part, both.begin - range.begin, both.end - range.begin});
-    }
-    return list;
-}
 /// The rows that lie at the slots of this rank's shard.
 inline void read_rows_in_place(MchReader& reader, MchTable const& saved, std::span<MchRows const> rows) {
     for (MchRows const& one : rows) {
@@ -86,7 +76,7 @@ RESHARD_INLINE MchLoaded MchCheckpoint::load(std::string_view name, MchTable con
     detail::MchReader reader(*files_, saved, current, rank, state, rows, options);
     MchShard const& shard = reader.shard();
     MchLoaded loaded{reader.adapted(), saved.iteration};
-    std::vector<MchRead> const overlaps = detail::overlaps_of(saved.table, shard);
+    std::vector<MchRead> const overlaps = detail::overlaps_of(saved.table, shard.range());
     for (MchRead const& one : overlaps) reader.check_part(one.part);
     for (MchRead const& one : overlaps) {
         Interval const range = saved.table.part_range(one.part);
@@ -131,7 +121,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     auto const reads = plan_reads(reader.adapted(), current, rank, mode.mode, saved.ids);
     std::vector<char> touched(static_cast<std::size_t>(saved.table.parts()));
     for (MchRead const& read : reads) touched[static_cast<std::size_t>(read.part)] = 1;
-    for (MchRead const& one : detail::overlaps_of(saved.table, shard)) {
+    for (MchRead const& one : detail::overlaps_of(saved.table, shard.range())) {
         if (!rows.empty()) touched[static_cast<std::size_t>(one.part)] = 1;
     }
     for (std::size_t part = 0; part < touched.size(); ++part) {
@@ -155,7 +145,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     std::vector<std::byte> block = picker.packed();
     detail::MchIncoming incoming(current, shard, 1);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
-    incoming.arrange(mode.mode, change, InOrder{});
+    incoming.arrange(mode.mode, change, InOrder{}, [] { return Scratch(); });
     for (MchRows const& one : rows) {
         Index const bytes = one.view.shape().size() * reshard::bytes(one.view.dtype());
         bool const clears = saved.table.size() != current.size() && bytes != 0;

@@ -19,6 +19,13 @@ namespace reshard::inline v0 {
     return width == 8 ? rows * 8 : (rows * width + 15) / 16 * 16;
 }
 
+/// Where column c begins in a block of `rows` entries.
+[[nodiscard]] constexpr Index packed_column_begin(Index rows, std::span<Index const> widths, std::size_t c) noexcept {
+    Index begin = 0;
+    for (Index width : widths.first(c)) begin += packed_column_bytes(rows, width);
+    return begin;
+}
+
 /// Bytes of a block of `rows` entries of columns of `widths` bytes. Throws ShapeError when rows are negative, a width
 /// is below 1 or the bytes do not fit 64 bits.
 [[nodiscard]] constexpr Index packed_block_bytes(Index rows, std::span<Index const> widths) {

@@ -22,6 +22,11 @@ struct MchRead {
     friend constexpr bool operator==(MchRead const&, MchRead const&) = default;
 };
 
+namespace detail {
+/// The entries that lie at these slots.
+[[nodiscard]] std::vector<MchRead> overlaps_of(MchTable const& saved, Interval slots);
+}  // namespace detail
+
 /// What a caller knows of all ids. Negative ones are 2^63 and above where they are routed.
 enum class MchSigns : std::uint8_t { any, non_negative };
 

@@ -19,6 +19,16 @@ namespace detail {
 
 }  // namespace detail
 
+RESHARD_INLINE std::vector<MchRead> detail::overlaps_of(MchTable const& saved, Interval slots) {
+    std::vector<MchRead> list;
+    for (Index part = 0; part < saved.parts(); ++part) {
+        Interval const range = saved.part_range(part);
+        Interval const both = intersect(range, slots);
+        if (!both.empty()) list.push_back({part, both.begin - range.begin, both.end - range.begin});
+    }
+    return list;
+}
+
 RESHARD_INLINE std::vector<MchIdBounds> routed_bounds(MchTable const& saved, MchSigns signs) {
     std::uint64_t const limit = Router(saved).counted_off();
     auto const block = static_cast<std::uint64_t>(ceil_div(saved.hash_size, saved.buckets));
@@ -50,26 +60,21 @@ RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable c
     bool const by_id = mode == MchMode::route && current.layout == MchLayout::sorted;
     by_id ? detail::check_same_ids(saved, current) : check_same_content(saved, current);
     if (static_cast<Index>(ids.size()) != saved.parts()) {
-        detail::refuse_table(ErrorCode::mismatch, current,
-                             concat(ids.size(), " bounds of ids for ", saved.parts(),
-                                    " saved shards. Fix: one each, as MchCheckpoint::ids() has them."));
+        detail::refuse_table(ErrorCode::mismatch, current, ids.size(), " bounds of ids for ", saved.parts(),
+                             " saved shards. Fix: one each, as MchCheckpoint::ids() has them.");
     }
-    std::vector<MchRead> reads;
     Interval const mine = current.range(rank);
+    if (current.layout == MchLayout::buckets) return detail::overlaps_of(saved, mine);
+    std::vector<MchRead> reads;
     Index const here = current.slots.mesh().ordinal(rank);
     if (here < 0) return reads;
     Router const router(current);
     for (Index part = 0; part < saved.parts(); ++part) {
         Interval const range = saved.part_range(part);
-        Interval const both = intersect(range, mine);
         MchIdBounds const& bounds = ids[static_cast<std::size_t>(part)];
         if (range.empty()) continue;
-        if (current.layout == MchLayout::buckets) {
-            if (!both.empty()) reads.push_back({part, both.begin - range.begin, both.end - range.begin});
-            continue;
-        }
-        bool const wanted =
-            mode == MchMode::slot_owner ? !both.empty() && bounds.live != 0 : detail::may_hold(bounds, router, here);
+        bool const wanted = mode == MchMode::slot_owner ? !intersect(range, mine).empty() && bounds.live != 0
+                                                        : detail::may_hold(bounds, router, here);
         if (wanted) reads.push_back({part, 0, range.size()});
     }
     return reads;

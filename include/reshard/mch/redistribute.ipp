@@ -2,10 +2,119 @@
 // How mch/redistribute.hpp is done.
 #pragma once
 
-#include <reshard/mch/detail/passages.hpp>
+#include <reshard/mch/detail/carry.hpp>
+#include <reshard/mch/detail/incoming.hpp>
+#include <reshard/mch/detail/outgoing.hpp>
+#include <reshard/mch/reach.hpp>
 #include <reshard/mch/redistribute.hpp>
+#include <reshard/mch/workers.hpp>
 
 namespace reshard::inline v0 {
+
+namespace detail {
+
+/// One table on its way.
+class MchPassage : public MchTravel {
+public:
+    /// \pre `transition` outlives this.
+    MchPassage(MchTransition const& transition, MchOptions const& options, int rank)
+        : MchTravel{transition.saved, transition.current, host_shard_of(transition.current, transition.state, rank),
+                    transition.current.slots.mesh().ordinal(rank)},
+          incoming(current, shard, options.threads) {
+        if (stays()) {
+            Reach const here = reach(current, transition.state, rank);
+            numbers.live_before = numbers.live_after = here.live;
+            numbers.unreachable = here.unreachable;
+            return;
+        }
+        if (shard.iteration != nullptr) iteration = *shard.iteration;
+        outgoing.emplace(saved, current, shard, part, options);
+    }
+    [[nodiscard]] Index entries_for(Index p) const noexcept { return outgoing->entries_for(p); }
+    [[nodiscard]] std::byte* block(Index p) const noexcept { return outgoing->block(p); }
+    [[nodiscard]] Index block_bytes(Index p) const noexcept { return outgoing->block_bytes(p); }
+    [[nodiscard]] MchIncoming& arrivals() noexcept { return incoming; }
+    [[nodiscard]] MchChange& change() noexcept { return numbers; }
+
+    std::optional<MchOutgoing> outgoing;
+    MchIncoming incoming;
+    MchChange numbers;
+};
+
+/// The tables of one call: what of it does not communicate. See carry().
+class MchPassages {
+public:
+    MchPassages(std::span<MchTransition const> tables, MchOptions const& options) noexcept
+        : tables_(tables), options_(options) {}
+
+    /// Throws what redistribute() documents, before anything is allocated for entries.
+    void begin(int rank, int ranks) {
+        workers_.emplace(options_.threads);
+        list_.reserve(tables_.size());
+        for (std::size_t t = 0; t < tables_.size(); ++t) {
+            check_transition(tables_, t, ranks);
+            list_.emplace_back(tables_[t], options_, rank);
+            if (!list_.back().stays()) list_.back().outgoing->count(*workers_);
+        }
+    }
+    [[nodiscard]] std::vector<MchPassage>& list() noexcept { return list_; }
+    void list_headers(std::vector<MchArrival> headers, CommunicatorRef comm, TransferLists& lists) {
+        to_ = std::move(headers);
+        from_ = to_;
+        list_all_to_all(std::as_bytes(std::span(to_)), std::as_writable_bytes(std::span(from_)), comm.size(),
+                        lists.sends, lists.receives);
+    }
+    [[nodiscard]] std::vector<MchArrival> const& headers_heard() const noexcept { return from_; }
+    void pack(std::span<MchArrival const> heard, int rank, int ranks) {
+        for (std::size_t t = 0; t < list_.size(); ++t) {
+            MchPassage& one = list_[t];
+            if (one.stays()) continue;
+            one.outgoing->pack(*workers_);
+            for (int r = 0; r < ranks; ++r) {
+                MchArrival const& from = heard[static_cast<std::size_t>(r) * list_.size() + t];
+                one.incoming.expect(r, r == rank ? 0 : from.entries, from.iteration, nullptr);
+            }
+            if (one.part >= 0) one.incoming.keep(rank, &one.outgoing->own());
+            one.incoming.allocate();
+            one.numbers.live_before = one.outgoing->live();
+            one.numbers.left_out = one.outgoing->left_out();
+        }
+    }
+    void arrange() {
+        for (MchPassage& one : list_) {
+            if (one.stays()) continue;
+            one.outgoing->unpack();
+            one.incoming.arrange(options_.mode, one.numbers, *workers_,
+                                 [&, this] { return one.outgoing->pack_own(*workers_); });
+        }
+        result_.reserve(list_.size());
+    }
+    /// Writes the shards. \pre all ranks have agreed.
+    [[nodiscard]] std::vector<MchChange> commit() {
+        for (MchPassage& one : list_) {
+            if (!one.stays()) {
+                one.incoming.commit(*workers_);
+                one.numbers.live_after = one.incoming.live();
+                if (one.outgoing->rule().leaves_strays()) {
+                    one.numbers.unreachable = one.incoming.strays(one.outgoing->rule().router, one.part);
+                }
+            }
+            result_.push_back(std::move(one.numbers));
+        }
+        return std::move(result_);
+    }
+
+private:
+    std::span<MchTransition const> tables_;
+    MchOptions const& options_;
+    std::optional<Workers> workers_;
+    std::vector<MchPassage> list_;
+    std::vector<MchArrival> to_;
+    std::vector<MchArrival> from_;
+    std::vector<MchChange> result_;
+};
+
+}  // namespace detail
 
 RESHARD_INLINE std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
                                                    MchOptions const& options) {

@@ -1,34 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/slot_bitmap.hpp
 /// \brief  Which slots of a range are taken: finds those taken twice, lists the free ones.
-/// \depends core, mch/detail, <bit>.
+/// \depends core, memory/scratch, <bit>.
 #pragma once
 
-#include <reshard/mch/detail/parts.hpp>
+#include <reshard/core/error.hpp>
+#include <reshard/core/index.hpp>
+#include <reshard/memory/scratch.hpp>
 
 #include <bit>      // popcount, countr_zero, bit_floor
 #include <cstring>  // memset
+#include <span>     // span
 
 namespace reshard::inline v0 {
 
-/// A bit per slot, in memory of the caller's.
+/// A bit per slot.
 class SlotBitmap {
 public:
-    /// Slots [first, first + count). Throws ShapeError when they are negative or do not fit 64 bits.
+    /// Slots [first, first + count), all of them free. Throws ShapeError when they are negative or do not fit 64 bits,
+    /// std::bad_alloc.
     SlotBitmap(Index first, Index count);
-    [[nodiscard]] static constexpr Index workspace_bytes(Index count) noexcept {
-        return detail::rounded_to_part(ceil_div(count, 64) * 8) + detail::part_alignment;
-    }
-    [[nodiscard]] Index workspace_bytes() const noexcept { return workspace_bytes(count_); }
 
     [[nodiscard]] Index first() const noexcept { return first_; }
     [[nodiscard]] Index count() const noexcept { return count_; }
     [[nodiscard]] bool contains(Index slot) const noexcept { return slot >= first_ && slot - first_ < count_; }
 
-    /// Takes the memory and frees all slots. Throws BufferError when it is too small.
-    void clear(std::span<std::byte> workspace);
-
-    /// Marks one slot; false when it was taken. \pre clear() was called; contains(slot); no other thread marks.
+    /// Marks one slot; false when it was taken. \pre contains(slot); no other thread marks.
     [[nodiscard]] bool take(Index slot) noexcept {
         std::uint64_t& word = words_[(slot - first_) / 64];
         std::uint64_t const bit = bit_of(slot);
@@ -58,7 +55,8 @@ private:
     Index first_;
     Index count_;
     std::uint64_t spread_ = 0;  ///< of the numbers up to 2^n - 1, the most that are all places
-    std::uint64_t* words_ = nullptr;
+    Scratch memory_;
+    std::uint64_t* words_ = nullptr;  ///< there
 };
 
 }  // namespace reshard::inline v0

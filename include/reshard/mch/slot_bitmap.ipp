@@ -11,13 +11,11 @@ RESHARD_INLINE SlotBitmap::SlotBitmap(Index first, Index count) : first_(first),
         raise(ErrorCode::shape, concat("reshard::SlotBitmap: ", count, " slots from ", first,
                                        ". Fix: give a range of slots within 0 ... 2^63 - 1."));
     }
-    if (count != 0) spread_ = std::bit_floor(static_cast<std::uint64_t>(count)) - 1;
-}
-
-RESHARD_INLINE void SlotBitmap::clear(std::span<std::byte> workspace) {
-    detail::check_workspace("reshard::SlotBitmap::clear", workspace, workspace_bytes());
-    words_ = detail::Carver(workspace.data()).take<std::uint64_t>(word_count());
-    if (word_count() != 0) std::memset(words_, 0, static_cast<std::size_t>(word_count()) * 8);
+    if (count == 0) return;
+    spread_ = std::bit_floor(static_cast<std::uint64_t>(count)) - 1;
+    memory_ = Scratch(word_count() * 8);
+    words_ = reinterpret_cast<std::uint64_t*>(memory_.data());
+    std::memset(words_, 0, memory_.bytes().size());
 }
 
 RESHARD_INLINE Index SlotBitmap::taken() const noexcept {

@@ -49,10 +49,9 @@ struct MchShard {
     Index* iteration = nullptr;  ///< sorted only; may be null where there are no entries
 
     [[nodiscard]] Interval range() const noexcept { return {offset, offset + entries}; }
-    /// Whether a slot is the shard's, and not the last, which is that of misses. \pre the shard has slots.
-    [[nodiscard]] bool can_keep(Index slot) const noexcept {
-        return static_cast<std::uint64_t>(slot) - static_cast<std::uint64_t>(offset) <
-               static_cast<std::uint64_t>(entries - 1);
+    /// Of the columns that travel with an entry: ids, slots, metadata in the table's order.
+    [[nodiscard]] std::byte* column(std::size_t c) const noexcept {
+        return c < 2 ? reinterpret_cast<std::byte*>(c == 0 ? ids : slots) : metadata[c - 2];
     }
 };
 
@@ -64,6 +63,9 @@ struct MchShard {
 [[nodiscard]] MchShard shard_of(MchTable const& table, MchState const& state, Index rank);
 
 namespace detail {
+
+/// Bytes of an entry of each column that travels.
+[[nodiscard]] std::vector<Index> widths_of(MchTable const& table);
 
 /// Throws BufferError for memory that the host cannot read.
 void refuse_device_buffer(MchTable const& table, Index rank, void const* buffer);

@@ -59,10 +59,16 @@ RESHARD_INLINE MchShard shard_of(MchTable const& table, MchState const& state, I
     return shard;
 }
 
+RESHARD_INLINE std::vector<Index> detail::widths_of(MchTable const& table) {
+    std::vector<Index> widths{8, 8};
+    for (MchColumn const& column : table.metadata) widths.push_back(column.bytes);
+    return widths;
+}
+
 RESHARD_INLINE void detail::refuse_device_buffer(MchTable const& table, Index rank, void const* buffer) {
     if (!is_device_memory(buffer)) return;
-    refuse_table(ErrorCode::buffer, table,
-                 concat("on rank ", rank, ": a buffer lies in device memory. Fix: copy the shard to the host."));
+    refuse_table(ErrorCode::buffer, table, "on rank ", rank,
+                 ": a buffer lies in device memory. Fix: copy the shard to the host.");
 }
 
 RESHARD_INLINE MchShard detail::host_shard_of(MchTable const& table, MchState const& state, Index rank) {

@@ -43,16 +43,14 @@ public:
         }
         if (entries != 0) blocks_.push_back(block);
         if (iteration < 0) {
-            refuse_table(ErrorCode::mismatch, *table_,
-                         concat("rank ", rank, " is at iteration ", iteration,
-                                ", but they count from 0. Fix: load the iteration with the columns; it is corrupt or "
-                                "was never set."));
+            refuse_table(
+                ErrorCode::mismatch, *table_, "rank ", rank, " is at iteration ", iteration,
+                ", but they count from 0. Fix: load the iteration with the columns; it is corrupt or was never set.");
         }
         if (iteration == 0 || iteration == iteration_) return;
         if (iteration_ != 0) {
-            refuse_table(ErrorCode::mismatch, *table_,
-                         concat("rank ", rank, " is at iteration ", iteration, ", another at ", iteration_,
-                                ". Fix: load the states of one checkpoint."));
+            refuse_table(ErrorCode::mismatch, *table_, "rank ", rank, " is at iteration ", iteration, ", another at ",
+                         iteration_, ". Fix: load the states of one checkpoint.");
         }
         iteration_ = iteration;
     }
@@ -60,14 +58,13 @@ public:
 
 protected:
     /// \pre `table` outlives this.
-    MchExpected(MchTable const& table, MchShard const& shard) : table_(&table), scored_(table), shard_(shard) {
-        for (MchColumn const& column : table.metadata) widths_.push_back(column.bytes);
-    }
+    MchExpected(MchTable const& table, MchShard const& shard)
+        : table_(&table), scored_(table), shard_(shard), widths_(widths_of(table)) {}
 
     MchTable const* table_;
     MchScored scored_;
     MchShard shard_;
-    std::vector<Index> widths_{8, 8};  ///< of ids, slots and metadata
+    std::vector<Index> widths_;  ///< of ids, slots and metadata
     std::vector<MchBlock> blocks_;
     Index total_ = 0;  ///< bytes of the blocks that are not this rank's own
     Index iteration_ = 0;

@@ -17,10 +17,12 @@ public:
     static constexpr Index piece_entries = Index{1} << 16U;
 
     MchPicker(MchSavedTable const& saved, MchTable const& current, Index rank, MchOptions const& options)
-        : ids_(saved.ids), saved_(saved.table), current_(current), mine_(current.slots.mesh().ordinal(rank)) {
-        widths_ = {8, 8};
-        for (MchColumn const& column : current.metadata) widths_.push_back(column.bytes);
-        kept_.resize(widths_.size());
+        : ids_(saved.ids),
+          saved_(saved.table),
+          current_(current),
+          mine_(current.slots.mesh().ordinal(rank)),
+          widths_(widths_of(current)),
+          kept_(widths_.size()) {
         for (Index width : widths_) piece_.emplace_back(static_cast<std::size_t>(piece_entries * width));
         MchShard shard;
         shard.ids = reinterpret_cast<Index*>(piece_[0].data());

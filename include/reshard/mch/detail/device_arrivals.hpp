@@ -1,22 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_arrivals.hpp
 /// \brief  Entries that arrive at a shard on a device: put in order, given slots, written once all ranks have agreed.
-/// \depends mch/detail/{arrival,device_change,device_kernels}, cuda/merge_runs.
+/// \depends mch/transition, mch/detail/{arrival,device_kernels}, cuda/{merge_runs,work}.
 ///
 /// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors. A step asks the
 /// device what the next has to know, so that the host waits once for all tables.
 #pragma once
 
 #include <reshard/cuda/merge_runs.hpp>
+#include <reshard/cuda/work.hpp>
 #include <reshard/mch/detail/arrival.hpp>
-#include <reshard/mch/detail/device_change.hpp>
 #include <reshard/mch/detail/device_kernels.hpp>
+#include <reshard/mch/transition.hpp>
 
-#include <algorithm>  // sort, upper_bound
-#include <bit>        // countr_zero
-#include <optional>   // optional
+#include <algorithm>  // sort
 
-namespace reshard::inline v0::detail {
+namespace reshard::inline v0 {
+
+namespace detail {
+/// What becomes of a shard, as the receiver finds it.
+template <class Work>
+struct MchDeviceLists {
+    MchChange numbers;
+    WorkList<MchRowMove, Work> moves;
+    WorkList<Index, Work> left_out;
+    WorkList<Index, Work> evicted;
+};
+}  // namespace detail
+
+/// An MchChange whose lists lie in memory of the device: they may be as long as the table. Their memory is given back
+/// in the order of the stream, which has to outlive this.
+template <class Work>
+class BasicMchDeviceChange {
+public:
+    BasicMchDeviceChange(Work const& work, detail::MchDeviceLists<Work>&& lists)
+        : work_(work), lists_(std::move(lists)) {}
+
+    /// Its lists are empty.
+    [[nodiscard]] MchChange const& numbers() const noexcept { return lists_.numbers; }
+    /// Moves into this rank's slots, by ascending id: what apply_row_moves_on_device() takes.
+    [[nodiscard]] std::span<MchRowMove const> moves() const noexcept { return span(lists_.moves); }
+    /// Ids this rank had and sent nowhere: MchChange::left_out.
+    [[nodiscard]] std::span<Index const> left_out() const noexcept { return span(lists_.left_out); }
+    /// Ids that found no slot on it, lowest score first: MchChange::evicted.
+    [[nodiscard]] std::span<Index const> evicted() const noexcept { return span(lists_.evicted); }
+
+    /// All of it, as redistribute() returns it. Copies the lists, and waits for them.
+    [[nodiscard]] MchChange on_host() {
+        MchChange change = lists_.numbers;
+        change.moves = lists_.moves.host(work_);
+        change.left_out = lists_.left_out.host(work_);
+        change.evicted = lists_.evicted.host(work_);
+        return change;
+    }
+
+private:
+    template <class T>
+    [[nodiscard]] static std::span<T const> span(detail::WorkList<T, Work> const& list) noexcept {
+        return {list.data(), static_cast<std::size_t>(list.size())};
+    }
+
+    Work work_;
+    detail::MchDeviceLists<Work> lists_;
+};
+
+namespace detail {
 
 template <class Work>
 class MchDeviceArrivals : public MchExpected {
@@ -31,10 +79,8 @@ public:
     void allocate(Work& work) {
         for (MchBlock const& block : blocks_) {
             if (block.entries > Index{UINT32_MAX} - entries_) {
-                refuse_table(ErrorCode::shape, *table_,
-                             concat("more than ", UINT32_MAX,
-                                    " entries arrive at one device. Fix: use more ranks, or redistribute() on the "
-                                    "host."));
+                refuse_table(ErrorCode::shape, *table_, "more than ", UINT32_MAX,
+                             " entries arrive at one device. Fix: use more ranks, or redistribute() on the host.");
             }
             sources_on_host_.push_back({nullptr, entries_, block.entries});
             entries_ += block.entries;
@@ -180,28 +226,26 @@ private:
         if (surplus <= 0) return;
         kept_ = room;
         evicted = List<Index>(work, surplus);
-        List<std::uint32_t> stays(work, entries_ + 1);
-        for_each_index(work, "stays", entries_ + 1, MchSetOnes{stays.data(), entries_});
+        List<std::uint32_t> gone(work, entries_);
+        work.fill(gone.data(), 0, gone.bytes());
         {
             List<Index> scores(work, entries_);
             List<Index> sorted(work, entries_);
             List<std::uint32_t> places(work, entries_);
             List<std::uint32_t> ranked(work, entries_);
-            bool const counts = table_->eviction == MchEviction::lfu || table_->eviction == MchEviction::distance_lfu;
-            bool const access = table_->eviction == MchEviction::lru || table_->eviction == MchEviction::distance_lfu;
             for_each_index(work, "scores", entries_,
-                           MchScores{received_, order_.data(), table_->eviction, table_->decay_exponent,
-                                     counts ? scored_.counts : -1, access ? scored_.access : -1, iteration_,
-                                     largest_count_, scores.data(), places.data()});
+                           MchScores{received_, order_.data(), table_->eviction, table_->decay_exponent, scored_.counts,
+                                     scored_.access, iteration_, largest_count_, scores.data(), places.data()});
             work.sort(scores.data(), sorted.data(), places.data(), ranked.data(), entries_, SortBits{0, 64});
-            for_each_index(work, "evict", surplus, MchEvict{ranked.data(), ids_.data(), evicted.data(), stays.data()});
+            for_each_index(work, "evict", surplus, MchEvict{ranked.data(), ids_.data(), evicted.data(), gone.data()});
         }
-        List<Index> before(work, entries_ + 1);
-        work.sum(stays.data(), before.data(), entries_ + 1);
+        List<Index> gone_before(work, entries_);
+        work.sum(gone.data(), gone_before.data(), entries_);
         List<Index> ids(work, kept_);
         List<std::uint32_t> order(work, kept_);
-        for_each_index(work, "compact", entries_,
-                       MchCompact{stays.data(), before.data(), ids_.data(), order_.data(), ids.data(), order.data()});
+        for_each_index(
+            work, "compact", entries_,
+            MchCompact{gone.data(), gone_before.data(), ids_.data(), order_.data(), ids.data(), order.data()});
         std::swap(ids_, ids);
         std::swap(order_, order);
     }
@@ -229,13 +273,12 @@ private:
         see(asked);
         Index const homeless = asked[homeless_at_];
         auto const on_reserved = static_cast<Index>(seen_.on_reserved);
-        if (seen_.faulty_slots != 0) {
+        if (seen_.faulty_slots != 0 || on_reserved > 1) {
             std::vector<Index> const slots = slots_on_host(work);
             std::vector<Index> in_order;
             for (std::uint32_t const arrival : fetch(work, order_.data(), kept_)) in_order.push_back(slots[arrival]);
             MchTakenSlots(shard_.range()).refuse_kept_twice(*table_, in_order);
         }
-        if (on_reserved > 1) refuse_slot_twice(*table_, shard_.offset + z - 1);
         if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
 
         MchFreeSlots among = free_slots();
@@ -337,4 +380,5 @@ private:
     MchGiveSlots giving_;       ///< to the shard, by these
 };
 
-}  // namespace reshard::inline v0::detail
+}  // namespace detail
+}  // namespace reshard::inline v0

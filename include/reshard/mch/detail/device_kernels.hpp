@@ -233,34 +233,27 @@ struct MchEvict {
     std::uint32_t const* places;
     Index const* sorted;
     Index* evicted;
-    std::uint32_t* kept;  ///< 1 for each place that stays
+    std::uint32_t* gone;  ///< 1 for each place that does not stay
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
         std::uint32_t const place = places[i];
         evicted[i] = sorted[place];
-        kept[place] = 0;
-    }
-};
-struct MchSetOnes {
-    std::uint32_t* list;
-    Index ones;
-    template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
-        list[i] = i < ones ? 1 : 0;
+        gone[place] = 1;
     }
 };
 struct MchCompact {
-    std::uint32_t const* kept;
-    Index const* before;
+    std::uint32_t const* gone;
+    Index const* gone_before;
     Index const* ids;
     std::uint32_t const* order;
     Index* kept_ids;
     std::uint32_t* kept_order;
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index place) const {
-        if (kept[place] == 0) return;
-        kept_ids[before[place]] = ids[place];
-        kept_order[before[place]] = order[place];
+        if (gone[place] != 0) return;
+        Index const to = place - gone_before[place];
+        kept_ids[to] = ids[place];
+        kept_order[to] = order[place];
     }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_passages.hpp
-/// \brief  redistribute() for columns that lie on a device, over any Work: mch/detail/passages.hpp, kernel by kernel.
+/// \brief  redistribute() for columns that lie on a device, over any Work: mch/redistribute.ipp, kernel by kernel.
 /// \depends mch/redistribute, mch/detail/{carry,device_arrivals,leaving_rule}, cuda/report.
 #pragma once
 
@@ -8,6 +8,8 @@
 #include <reshard/mch/detail/carry.hpp>
 #include <reshard/mch/detail/device_arrivals.hpp>
 #include <reshard/mch/redistribute.hpp>
+
+#include <optional>  // optional
 
 namespace reshard::inline v0::detail {
 
@@ -87,10 +89,9 @@ private:
     void check_columns(Work& work, int rank) const {
         std::string const who = concat("reshard::mch: table '", current.name, "': on rank ", rank);
         if (static_cast<Index>(current.metadata.size()) + 2 > max_device_columns) {
-            refuse_table(
-                ErrorCode::shape, current,
-                concat(current.metadata.size(), " columns of metadata are more than kernels take. Fix: at most ",
-                       max_device_columns - 2, ", or redistribute() on the host."));
+            refuse_table(ErrorCode::shape, current, current.metadata.size(),
+                         " columns of metadata are more than kernels take. Fix: at most ", max_device_columns - 2,
+                         ", or redistribute() on the host.");
         }
         auto const check = [&](std::string_view what, void const* memory, Index bytes, Index alignment) {
             if (memory != nullptr) work.check(who.c_str(), std::string(what).c_str(), memory, bytes, alignment);
@@ -132,25 +133,17 @@ private:
     /// Calls f(columns) with those of the shard: words, where all are.
     template <class F>
     void with_columns(F&& f) const {
-        bool words = true;
-        for (MchColumn const& column : current.metadata) words = words && column.bytes == 8;
-        for (std::byte const* column : shard.metadata) {
-            words = words && reinterpret_cast<std::uintptr_t>(column) % 8 == 0;
-        }
-        if (words) {
-            WordColumns columns{{shard.ids, shard.slots}};
-            for (std::byte const* column : shard.metadata) {
-                columns.data.push_back(reinterpret_cast<Index const*>(column));
-            }
-            return f(columns);
-        }
+        std::vector<Index> const widths = widths_of(current);
+        bool all_words = true;
+        WordColumns words;
         ByteColumns columns;
-        columns.add(reinterpret_cast<std::byte const*>(shard.ids), 8);
-        columns.add(reinterpret_cast<std::byte const*>(shard.slots), 8);
-        for (std::size_t c = 0; c < shard.metadata.size(); ++c) {
-            columns.add(shard.metadata[c], current.metadata[c].bytes);
+        for (std::size_t c = 0; c < widths.size(); ++c) {
+            std::byte const* const column = shard.column(c);
+            all_words = all_words && widths[c] == 8 && reinterpret_cast<std::uintptr_t>(column) % 8 == 0;
+            words.data.push_back(reinterpret_cast<Index const*>(column));
+            columns.add(column, widths[c]);
         }
-        f(columns);
+        all_words ? f(words) : f(columns);
     }
     [[nodiscard]] Index destinations() const noexcept { return current.parts() + (rule_.drop_unreachable ? 1 : 0); }
     [[nodiscard]] PartitionReport report() const { return PartitionReport(words_, destinations()); }

@@ -11,7 +11,7 @@
 #include <reshard/mch/routing.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // find_if, replace, sort, nth_element
+#include <algorithm>  // fill, find_if, replace, sort, nth_element
 #include <optional>   // optional
 
 namespace reshard::inline v0 {
@@ -37,8 +37,7 @@ public:
     /// counts below 0, accesses that are before iteration 0 or still to come, an id that arrives twice, a slot that two
     /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written. `pack_own()`
     /// is called where entries that stay have to be merged with others, and returns a block of them.
-    template <class Team, class Pack>
-    void arrange(MchMode mode, MchChange& change, Team&& team, Pack&& pack_own) {
+    void arrange(MchMode mode, MchChange& change, TeamRef team, FunctionRef<Scratch()> pack_own) {
         succession_.emplace(*table_, shard_, own_);
         for (MchBlock const& block : blocks_) succession_->add(entries_of(block), block.entries);
         if (succession_->arrange(mode == MchMode::route, iteration_, change.moves)) return;
@@ -49,10 +48,6 @@ public:
                                              [this](MchBlock const& block) { return block.rank > own_rank_; });
             blocks_.insert(behind, {own_rank_, own_->count, own_memory_.size(), 0, own_memory_.data()});
         }
-        arrange(mode, change, team);
-    }
-    template <class Team>
-    void arrange(MchMode mode, MchChange& change, Team&& team) {
         check_accesses();
         change.unpinned = check_and_unpin();
         order(team);
@@ -60,8 +55,7 @@ public:
     }
 
     /// Writes the shard. \pre all ranks have agreed.
-    template <class Team>
-    void commit(Team&& team) {
+    void commit(TeamRef team) {
         if (succession_) {
             succession_->commit(parts_, team);
         } else {
@@ -86,8 +80,7 @@ public:
     }
 
 private:
-    template <class Team>
-    void write_merged(Team&& team) {
+    void write_merged(TeamRef team) {
         Index const kept = merge_->kept();
         gather(0, reinterpret_cast<std::byte*>(shard_.ids), team);
         std::copy(slots_.begin(), slots_.end(), shard_.slots);
@@ -98,10 +91,8 @@ private:
             std::memset(shard_.metadata[c] + kept * width, table_->metadata[c].empty,
                         static_cast<std::size_t>((shard_.entries - kept) * width));
         }
-        for (Index i = kept; i < shard_.entries; ++i) {
-            shard_.ids[i] = empty_id(table_->layout);
-            shard_.slots[i] = free_[static_cast<std::size_t>(used_ + i - kept)];
-        }
+        std::fill(shard_.ids + kept, shard_.ids + shard_.entries, empty_id(table_->layout));
+        if (given_) given_->write(shard_.slots);
     }
 
     void check_accesses() const {
@@ -131,17 +122,14 @@ private:
         return pinned;
     }
 
-    template <class Team>
-    void order(Team&& team) {
+    void order(TeamRef team) {
         for (MchBlock const& block : blocks_) {
             std::byte const* const base = entries_of(block);
             auto const* const ids = reinterpret_cast<Index const*>(base);
             for_each_sorted_run({ids, static_cast<std::size_t>(block.entries)}, [&](Index begin, Index end) {
                 runs_.push_back({ids + begin, end - begin});
-                std::byte const* column = base;
                 for (std::size_t c = 0; c < widths_.size(); ++c) {
-                    columns_[c].push_back(column + begin * widths_[c]);
-                    column += packed_column_bytes(block.entries, widths_[c]);
+                    columns_[c].push_back(base + packed_column_begin(block.entries, widths_, c) + begin * widths_[c]);
                 }
             });
         }
@@ -157,59 +145,26 @@ private:
         refuse_repeated_ids(*table_, merge_->duplicates(), shard_.range(), first);
     }
 
-    /// Gives every entry a slot of the shard, but not the last one, which is the row of misses: its own where it can
-    /// keep it, else the lowest free one. What finds no room is evicted, lowest score first.
-    template <class Team>
-    void assign(bool may_move, std::vector<Index>& evicted, std::vector<MchRowMove>& moves, Team&& team) {
-        Index const z = shard_.entries;
-        Index const reserved = shard_.offset + z - 1;
-        MchTakenSlots taken(shard_.range());
-        if (!may_move && merge_->entries() >= z) check_slots(taken);  // what is evicted would not be looked at
-        taken.clear();
-        evict(evicted);
+    /// Gives every entry a slot. What finds no room is evicted, lowest score first.
+    void assign(bool may_move, std::vector<Index>& evicted, std::vector<MchRowMove>& moves, TeamRef team) {
+        if (!may_move && merge_->entries() >= shard_.entries) check_slots();  // what is evicted would not be looked at
+        evict(evicted, team);
         slots_memory_ = Scratch(merge_->kept() * 8);
         slots_ = slots_memory_.words();
-        gather(1, reinterpret_cast<std::byte*>(slots_.data()), team);
-        if (z == 0) return;
-        static_cast<void>(taken.take(reserved));
-        Index homeless = 0;
-        Index twice = 0;
-        Index on_reserved = 0;
-        Index const count = static_cast<Index>(slots_.size());
-        for (Index i = 0; i < count; ++i) {  // without branches: who stays follows no pattern
-            Index const slot = slots_[static_cast<std::size_t>(i)];
-            auto const stays = static_cast<Index>(shard_.can_keep(slot));
-            auto const was_free = static_cast<Index>(taken.take(reserved ^ ((slot ^ reserved) & -stays)));
-            homeless += 1 - stays;
-            twice += stays & (1 - was_free);
-            on_reserved += static_cast<Index>(slot == reserved);
-        }
-        if (twice != 0) taken.refuse_kept_twice(*table_, slots_);
-        if (on_reserved > 1) refuse_slot_twice(*table_, reserved);
-        if (!may_move && homeless != on_reserved) check_slots(taken);  // throws: one is not of the shard
-        free_memory_ = taken.list_free();
-        free_ = free_memory_.words();
-        moves.resize(static_cast<std::size_t>(homeless) + 1);  // the last one is written and not meant
-        Index const* next = free_.data();
-        MchRowMove* move = moves.data();
-        for (Index& slot : slots_) {
-            Index const free = *next;
-            auto const goes = 1 - static_cast<Index>(shard_.can_keep(slot));
-            *move = {slot, free};
-            slot ^= (free ^ slot) & -goes;
-            move += goes;
-            next += goes;
-        }
-        moves.pop_back();
-        used_ = homeless;
+        gather(1, slots_memory_.data(), team);
+        if (shard_.entries == 0) return;
+        given_.emplace(shard_.range(), merge_->kept());
+        given_->look(slots_.data(), merge_->kept());
+        if (given_->give(may_move, moves)) return;
+        MchTakenSlots(shard_.range()).refuse_kept_twice(*table_, slots_);
+        check_slots();  // throws: one is not of the shard
     }
 
     /// An entry of a column of 8-byte integers.
     [[nodiscard]] Index number(Index run, int column, Index row) const noexcept {
         return load_as<Index>(columns_[static_cast<std::size_t>(column)][static_cast<std::size_t>(run)] + row * 8);
     }
-    template <class Team>
-    void gather(std::size_t column, std::byte* to, Team&& team) const {
+    void gather(std::size_t column, std::byte* to, TeamRef team) const {
         merge_->gather(widths_[column], columns_[column], to, team);
     }
     [[nodiscard]] std::byte* entries_of(MchBlock const& block) const noexcept {
@@ -218,13 +173,10 @@ private:
     /// Calls f(block, entries) for a column of 8-byte integers, if the table has it.
     template <class F>
     void for_each_column(int column, F&& f) const {
+        if (column < 0) return;
         for (MchBlock const& block : blocks_) {
-            if (column < 0) return;
-            std::byte* at = entries_of(block);
-            for (std::size_t before = 0; before < static_cast<std::size_t>(column); ++before) {
-                at += packed_column_bytes(block.entries, widths_[before]);
-            }
-            f(block, reinterpret_cast<Index*>(at));
+            Index const begin = packed_column_begin(block.entries, widths_, static_cast<std::size_t>(column));
+            f(block, reinterpret_cast<Index*>(entries_of(block) + begin));
         }
     }
     [[noreturn]] void refuse_entry(MchBlock const& block, Index entry, std::string_view what, Index value) const {
@@ -233,46 +185,48 @@ private:
     }
 
     /// Where slots stay: all arrive at their owner, none twice.
-    void check_slots(MchTakenSlots& taken) const {
-        taken.clear();
+    void check_slots() const {
+        MchTakenSlots taken(shard_.range());
         for (MchBlock const& block : blocks_) {
             auto const* const slots = reinterpret_cast<Index const*>(entries_of(block)) + block.entries;
             for (Index i = 0; i < block.entries; ++i) taken.take_or_refuse(*table_, slots[i]);
         }
     }
 
-    /// Which goes first when a shard is full: the lowest score and, among equals, the largest id.
+    /// Which goes first when a shard is full: the lowest score and, among equals, the largest id. Ids ascend.
     struct Candidate {
         double score;
-        Index id;
+        Index position;
         [[nodiscard]] friend bool operator<(Candidate const& a, Candidate const& b) noexcept {
-            return a.score != b.score ? a.score < b.score : a.id > b.id;
+            return a.score != b.score ? a.score < b.score : a.position > b.position;
         }
     };
-    [[nodiscard]] Candidate candidate(Index run, Index row) const noexcept {
+    [[nodiscard]] double score(Index run, Index row) const noexcept {
         bool const counts = scored_.counts >= 0;
         bool const access = scored_.access >= 0;
         double const count = counts ? static_cast<double>(number(run, scored_.counts, row)) : 0;
         double const age = access ? static_cast<double>(iteration_ - number(run, scored_.access, row)) + 1 : 1;
-        return {mch_score(table_->eviction, table_->decay_exponent, count, age), number(run, 0, row)};
+        return mch_score(table_->eviction, table_->decay_exponent, count, age);
     }
     /// What does not fit goes.
-    void evict(std::vector<Index>& evicted) {
+    void evict(std::vector<Index>& evicted, TeamRef team) {
         Index const room = larger<Index>(shard_.entries - 1, 0);
         Index const surplus = merge_->entries() - room;
         if (surplus <= 0) return;
+        Scratch const ids(merge_->entries() * 8);
+        gather(0, ids.data(), team);
         std::vector<Candidate> list;
         list.reserve(static_cast<std::size_t>(merge_->entries()));
-        merge_->for_each([&](Index, Index run, Index row) { list.push_back(candidate(run, row)); });
+        merge_->for_each([&](Index position, Index run, Index row) { list.push_back({score(run, row), position}); });
         auto const last = list.begin() + static_cast<std::ptrdiff_t>(surplus - 1);
         std::nth_element(list.begin(), last, list.end());
-        merge_->for_each([&](Index position, Index run, Index row) {
-            if (!(*last < candidate(run, row))) merge_->drop(position);
-        });
-        merge_->settle();
         std::sort(list.begin(), last);
         evicted.reserve(static_cast<std::size_t>(surplus));
-        for (auto one = list.begin(); one <= last; ++one) evicted.push_back(one->id);
+        for (auto one = list.begin(); one <= last; ++one) {
+            evicted.push_back(ids.words()[static_cast<std::size_t>(one->position)]);
+            merge_->drop(one->position);
+        }
+        merge_->settle();
     }
 
     int parts_;
@@ -286,10 +240,8 @@ private:
     std::optional<Merge> merge_;                          ///< once there are runs
     Scratch merge_memory_;
     Scratch slots_memory_;
-    std::span<Index> slots_;  ///< of what is kept, by ascending id
-    Scratch free_memory_;
-    std::span<Index> free_;  ///< the others, ascending, the last slot last
-    Index used_ = 0;         ///< free slots that were given away
+    std::span<Index> slots_;              ///< that what is kept has had, by ascending id
+    std::optional<MchGivenSlots> given_;  ///< to it
 };
 
 }  // namespace detail

@@ -1,14 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/leaving_rule.hpp
-/// \brief  Where a saved entry goes, as a value that loops of the host and kernels ask.
-/// \depends mch/{routing,state}, mch/detail/stray_ids.
+/// \brief  Where a saved entry goes, as a value that loops of the host and kernels ask; and what is said of ids that
+///         their rank would not have looked up, and which hash sizes fit.
+/// \depends mch/{routing,state,transition}.
+///
+/// The hash size is in no column. With another one than the table was trained with, ids seem to be looked up elsewhere,
+/// and would be evicted or dropped there by the thousand; so the first that is not where it should be stops everything.
 #pragma once
 
-#include <reshard/mch/detail/stray_ids.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/mch/state.hpp>
+#include <reshard/mch/transition.hpp>
 
 namespace reshard::inline v0::detail {
+
+/// Whether strays are looked for: not where one shard has all ids, nor where their routes decide nothing.
+[[nodiscard]] inline bool refuses_strays(MchOptions const& options, MchTable const& saved) noexcept {
+    bool const routed = options.mode == MchMode::route || options.drop_unreachable;
+    return routed && !options.accept_strays && saved.parts() > 1;
+}
+
+/// The hash sizes with which ids are looked up in the saved shards that hold them.
+class MchHashSizes {
+public:
+    /// \pre a sorted table that check_table() takes.
+    explicit MchHashSizes(MchTable const& saved) noexcept
+        : buckets_(saved.buckets), local_(saved.buckets / saved.parts()) {}
+
+    void add(Index id, Index part) noexcept {
+        auto const raw = static_cast<std::uint64_t>(id);
+        bool const dealt = static_cast<Index>(raw % static_cast<std::uint64_t>(buckets_)) / local_ == part;
+        all_dealt_ = all_dealt_ && dealt;
+        if (id < 0) {  // beyond every hash size
+            possible_ = possible_ && dealt;
+            return;
+        }
+        lowest_ = smaller(lowest_, id);
+        least_span_ = larger(least_span_, id / (part + 1) + 1);  // part * span <= id < (part + 1) * span
+        if (part > 0) most_span_ = smaller(most_span_, id / part);
+    }
+    [[nodiscard]] std::string text() const {
+        Index const least = ceil_div(least_span_, local_);  // of a block
+        Index const most = smaller(most_span_ / local_, ceil_div(INT64_MAX, buckets_));
+        std::string found;
+        if (possible_ && all_dealt_ && lowest_ >= buckets_) found = concat("up to ", lowest_ / buckets_ * buckets_);
+        if (possible_ && least <= most) {
+            Index size = 0;
+            if (!multiply_fits(most, buckets_, size)) size = INT64_MAX;
+            found += concat(found.empty() ? "" : " and ", "from ", (least - 1) * buckets_ + 1, " to ", size);
+        }
+        if (found.empty())
+            return "no hash size was found that fits (are the saved shards those of the ranks that trained them?)";
+        return concat("hash sizes ", found, " would fit");
+    }
+
+private:
+    Index buckets_;
+    Index local_;  ///< buckets of one part
+    bool possible_ = true;
+    bool all_dealt_ = true;
+    Index lowest_ = INT64_MAX;
+    Index least_span_ = 1;  ///< ids of one part, where they are counted off
+    Index most_span_ = INT64_MAX;
+};
+
+/// `part` holds the id, `asked` would be asked for it.
+[[noreturn]] inline void refuse_stray(MchTable const& saved, MchTable const& current, Index position, Index id,
+                                      Index part, Index asked, std::string_view sizes) {
+    DynamicMesh const& mesh = saved.slots.mesh();
+    refuse_table(ErrorCode::mismatch, current, "position ", position, " of the saved columns has id ", id,
+                 ", saved by rank ", mesh.rank_at(part), ", but with hash size ", saved.hash_size,
+                 " it was looked up on rank ", mesh.rank_at(asked), "; ", sizes,
+                 ". Fix: give the hash size and the hash function that the table was trained with; where an earlier "
+                 "change left ids out of reach, MchOptions::accept_strays.");
+}
+/// Of an entry that is not of the saved shard it lies in, by its slot or, else, by its id. `offset`: the position of
+/// the rank's first entry; `ids()`: those of all its entries.
+template <class Ids>
+[[noreturn]] void refuse_misplaced(MchTable const& saved, MchTable const& current, Index offset, Index entry, Index id,
+                                   Index slot, Ids&& ids) {
+    std::vector<Index> const begins = saved.offsets();
+    auto const part_of = [&](Index position) { return part_at(begins.data(), saved.parts(), position); };
+    Index const part = part_of(offset + entry);
+    Interval const range = saved.part_range(part);
+    if (!range.contains(slot)) {
+        refuse_table(ErrorCode::mismatch, current, "position ", offset + entry, " of the saved columns has id ", id,
+                     " with slot ", slot, ", outside its saved shard of slots ", range.begin, " to ", range.end,
+                     ". Fix: load the columns by position, and give the offsets they were saved with.");
+    }
+    MchHashSizes sizes(saved);
+    Index position = offset;
+    for (Index const one : ids()) {
+        if (one != empty_id(saved.layout)) sizes.add(one, part_of(position));
+        ++position;
+    }
+    refuse_stray(saved, current, offset + entry, id, part, Router(saved).part_of_id(id),
+                 concat("of the ids that this rank has, ", sizes.text()));
+}
 
 /// The destination of an entry: a part, `left_out` for an id that no look-up would find and that is to be dropped,
 /// `empty_place`, or `misplaced` for a slot that is not of the saved shard it lies in, or an id that was not looked up

@@ -20,11 +20,8 @@ namespace detail {
 
 /// The columns of a shard as they travel: ids, slots, metadata in the table's order.
 [[nodiscard]] inline std::vector<PartitionColumn> columns_of(MchTable const& table, MchShard const& shard) {
-    std::vector<PartitionColumn> columns{{reinterpret_cast<std::byte const*>(shard.ids), 8},
-                                         {reinterpret_cast<std::byte const*>(shard.slots), 8}};
-    for (std::size_t c = 0; c < table.metadata.size(); ++c) {
-        columns.push_back({shard.metadata[c], table.metadata[c].bytes});
-    }
+    std::vector<PartitionColumn> columns;
+    for (Index width : widths_of(table)) columns.push_back({shard.column(columns.size()), width});
     return columns;
 }
 
@@ -49,21 +46,18 @@ public:
 
     /// Throws MismatchError for entries that are not of the saved shard they lie in, by their slot or, where strays are
     /// refused, by their id. Writes nothing of the caller's.
-    template <class Team>
-    void count(Team&& team) {
+    void count(TeamRef team) {
         check(team);
         memory_.resize(static_cast<std::size_t>(partition_.workspace_bytes()));
         partition_.count(Leaving{to_, own_.part}, memory_, team);
     }
-    template <class Team>
-    void pack(Team&& team) {
+    void pack(TeamRef team) {
         auto const columns = columns_of(*current_, shard_);
         packed_ = Scratch(partition_.lay_out(columns));
         partition_.scatter(Leaving{to_, own_.part}, columns, packed_.bytes(), team);
     }
     /// Packs the entries that stay into a block of their own.
-    template <class Team>
-    [[nodiscard]] Scratch pack_own(Team&& team) const {
+    [[nodiscard]] Scratch pack_own(TeamRef team) const {
         auto const columns = columns_of(*current_, shard_);
         Partition partition(shard_.entries, 1, partition_.parts());
         std::vector<std::byte> memory(static_cast<std::size_t>(partition.workspace_bytes()));
@@ -131,8 +125,7 @@ private:
         Index last_own = INT64_MIN;  ///< the id
     };
 
-    template <class Team>
-    void check(Team&& team) {
+    void check(TeamRef team) {
         std::vector<Findings> found(static_cast<std::size_t>(partition_.parts()));
         to_memory_ = Scratch(shard_.entries * static_cast<Index>(sizeof(MchDestination)));
         to_ = reinterpret_cast<MchDestination*>(to_memory_.data());

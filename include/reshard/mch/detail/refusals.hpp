@@ -16,9 +16,8 @@ namespace reshard::inline v0::detail {
 inline void check_ranks(MchTable const& table, int ranks) {
     DynamicMesh const& mesh = table.slots.mesh();
     if (mesh.last_rank() < ranks) return;
-    refuse_table(ErrorCode::mesh, table,
-                 concat("the mesh ", to_string(mesh), " has rank ", mesh.last_rank(), ", the communicator only ", ranks,
-                        " ranks. Fix: use a mesh of ranks that exist."));
+    refuse_table(ErrorCode::mesh, table, "the mesh ", to_string(mesh), " has rank ", mesh.last_rank(),
+                 ", the communicator only ", ranks, " ranks. Fix: use a mesh of ranks that exist.");
 }
 
 /// What ranks can know of table t of a list without looking at columns.
@@ -35,41 +34,33 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
 }
 
 [[noreturn]] inline void refuse_never_loaded(MchTable const& table, Index entries, Index offset) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("all ", entries, " ids and slots from position ", offset,
-                        " on are zero: the state was never loaded. Fix: load it first."));
+    refuse_table(ErrorCode::mismatch, table, "all ", entries, " ids and slots from position ", offset,
+                 " on are zero: the state was never loaded. Fix: load it first.");
 }
 [[noreturn]] inline void refuse_received_entry(MchTable const& table, Index id, int rank, std::string_view what,
                                                Index value, Index iteration) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("id ", id, " from rank ", rank, " ", what, " ", value, ", at iteration ", iteration,
-                        ". Fix: load all columns and the iteration of one checkpoint; validate() says where."));
+    refuse_table(ErrorCode::mismatch, table, "id ", id, " from rank ", rank, " ", what, " ", value, ", at iteration ",
+                 iteration, ". Fix: load all columns and the iteration of one checkpoint; validate() says where.");
 }
 [[noreturn]] inline void refuse_repeated_ids(MchTable const& table, Index count, Interval range, Index first) {
-    refuse_table(
-        ErrorCode::mismatch, table,
-        concat(count, " ids arrive at slots ", range.begin, " to ", range.end, " more than once, the first of them ",
-               first, ". Fix: the saved state is corrupt; validate() says where."));
+    refuse_table(ErrorCode::mismatch, table, count, " ids arrive at slots ", range.begin, " to ", range.end,
+                 " more than once, the first of them ", first,
+                 ". Fix: the saved state is corrupt; validate() says where.");
 }
 [[noreturn]] inline void refuse_slot_twice(MchTable const& table, Index slot) {
-    refuse_table(ErrorCode::mismatch, table,
-                 concat("two ids hold slot ", slot, ". Fix: the saved state is corrupt; validate() says where."));
+    refuse_table(ErrorCode::mismatch, table, "two ids hold slot ", slot,
+                 ". Fix: the saved state is corrupt; validate() says where.");
 }
 
-/// The slots of a shard, none of which is taken at first, in memory of its own.
+/// The slots of a shard, none of which is taken at first.
 class MchTakenSlots : public SlotBitmap {
 public:
-    explicit MchTakenSlots(Interval slots)
-        : SlotBitmap(slots.begin, slots.size()), slots_(slots), memory_(workspace_bytes()) {
-        clear();
-    }
-    void clear() { SlotBitmap::clear(memory_.bytes()); }
+    explicit MchTakenSlots(Interval slots) : SlotBitmap(slots.begin, slots.size()), slots_(slots) {}
     /// Where slots stay: all arrive at their owner, none twice. Throws MismatchError.
     void take_or_refuse(MchTable const& table, Index slot) {
         if (!contains(slot)) {
-            refuse_table(ErrorCode::mismatch, table,
-                         concat("slot ", slot, " arrives at the owner of ", slots_.begin, " to ", slots_.end,
-                                ". Fix: the saved state is corrupt; validate() says where."));
+            refuse_table(ErrorCode::mismatch, table, "slot ", slot, " arrives at the owner of ", slots_.begin, " to ",
+                         slots_.end, ". Fix: the saved state is corrupt; validate() says where.");
         }
         if (!take(slot)) refuse_slot_twice(table, slot);
     }
@@ -80,20 +71,20 @@ public:
         list.words()[open] = slots_.end - 1;
         return list;
     }
-    /// Two of these entries, which come by their ids, keep one slot: names that of the last that comes too late. The
-    /// slot of misses is not meant.
-    [[noreturn]] void refuse_kept_twice(MchTable const& table, std::span<Index const> slots) {
-        clear();
-        Index found = 0;
+    /// Throws MismatchError where two of these entries, which come by their ids, have one slot: names that of the last
+    /// that comes too late. The slot of misses is named after all others.
+    void refuse_kept_twice(MchTable const& table, std::span<Index const> slots) {
+        Index const reserved = slots_.end - 1;
+        Index found = -1;
         for (Index const slot : slots) {
-            if (contains(slot) && slot != slots_.end - 1 && !take(slot)) found = slot;
+            if (!contains(slot) || take(slot)) continue;
+            if (slot != reserved || found < 0) found = slot;
         }
-        refuse_slot_twice(table, found);
+        if (found >= 0) refuse_slot_twice(table, found);
     }
 
 private:
     Interval slots_;
-    Scratch memory_;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/succession.hpp
 /// \brief  A new shard whose parts follow one another by id: no merge, and what stays is moved where it lies.
-/// \depends mch/packed, mch/detail/{own_entries,refusals,score}, memory/scratch.
+/// \depends mch/packed, mch/detail/{given_slots,own_entries,parts,score}.
 ///
 /// Each saved shard held ids of a range of its own, so what comes from different ranks hardly ever overlaps. Then the
 /// order of runs is the order of entries, and nothing need be written for it, nor for what a rank keeps. Whatever is
@@ -10,13 +10,14 @@
 #pragma once
 
 #include <reshard/core/sorting.hpp>
+#include <reshard/mch/detail/given_slots.hpp>
 #include <reshard/mch/detail/own_entries.hpp>
-#include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/detail/parts.hpp>
 #include <reshard/mch/detail/score.hpp>
 #include <reshard/mch/packed.hpp>
-#include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // copy
+#include <algorithm>  // fill
+#include <optional>   // optional
 
 namespace reshard::inline v0 {
 
@@ -26,7 +27,7 @@ class MchSuccession {
 public:
     /// \pre `table` outlives this, and so do `own` (if it is not null) and what `add` names.
     MchSuccession(MchTable const& table, MchShard const& shard, MchOwnEntries* own)
-        : table_(&table), shard_(shard), own_(own) {
+        : table_(&table), shard_(shard), own_(own), widths_(widths_of(table)) {
         if (own_ != nullptr) kept_ = own_->count;
     }
 
@@ -50,17 +51,16 @@ public:
     [[nodiscard]] Index kept() const noexcept { return kept_; }
 
     /// Writes the columns.
-    template <class Team>
-    void commit(int parts, Team&& team) {
-        auto const columns = static_cast<int>(table_->metadata.size()) + 2;
+    void commit(int parts, TeamRef team) {
+        auto const columns = static_cast<int>(widths_.size());
         team(parts, [&](int part) {
             std::byte* words[MchOwnEntries::most_words];
             std::size_t count = 0;
             for (int c = part; c < columns && own_ != nullptr; c += parts) {
                 auto const column = static_cast<std::size_t>(c);
-                std::byte* const at = address_of(column);
-                if (at != nullptr && width_of(column) != 8) own_->move(at, width_of(column));
-                if (at != nullptr && width_of(column) == 8) words[count++] = at;
+                std::byte* const at = shard_.column(column);
+                if (at != nullptr && widths_[column] != 8) own_->move(at, widths_[column]);
+                if (at != nullptr && widths_[column] == 8) words[count++] = at;
                 bool const last = c + parts >= columns;
                 if (count != MchOwnEntries::most_words && !last) continue;
                 own_->move_words({words, count});
@@ -80,6 +80,13 @@ private:
         Index to;
     };
     static constexpr Index most_runs = 4096;
+    /// Either a run or a stretch.
+    struct Piece {
+        Index first;  ///< id
+        Index last;
+        Run* run;
+        MchStretch* stretch;
+    };
 
     [[nodiscard]] static Index end_of_run(Index const* ids, Index begin, Index end) noexcept {
         constexpr Index step = 512;
@@ -91,29 +98,22 @@ private:
 
     /// Puts runs and stretches in order and gives them their places; false when their ids overlap.
     [[nodiscard]] bool line_up() {
-        struct PieceOfRun {
-            Index first;  ///< id
-            Index last;
-            Run* run;
-            MchStretch* stretch;
-        };
-        std::vector<PieceOfRun> pieces;
         for (Run& run : runs_) {
             auto const* const ids = reinterpret_cast<Index const*>(run.block);
-            pieces.push_back({ids[run.begin], ids[run.end - 1], &run, nullptr});
+            pieces_.push_back({ids[run.begin], ids[run.end - 1], &run, nullptr});
         }
         if (own_ != nullptr) {
             if (!own_->in_stretches) return false;
             for (MchStretch& one : own_->stretches) {
-                pieces.push_back({shard_.ids[one.begin], shard_.ids[one.end - 1], nullptr, &one});
+                pieces_.push_back({shard_.ids[one.begin], shard_.ids[one.end - 1], nullptr, &one});
             }
         }
-        sort_list(pieces, [](PieceOfRun const& a, PieceOfRun const& b) { return a.first < b.first; });
+        sort_list(pieces_, [](Piece const& a, Piece const& b) { return a.first < b.first; });
         Index to = 0;
         Index last_position = -1;
-        for (std::size_t p = 0; p < pieces.size(); ++p) {
-            PieceOfRun const& one = pieces[p];
-            if (p != 0 && pieces[p - 1].last >= one.first) return false;
+        for (std::size_t p = 0; p < pieces_.size(); ++p) {
+            Piece const& one = pieces_[p];
+            if (p != 0 && pieces_[p - 1].last >= one.first) return false;
             if (one.run != nullptr) {
                 one.run->to = to;
                 to += one.run->end - one.run->begin;
@@ -124,8 +124,6 @@ private:
             own_->place(*one.stretch, to);
             to += one.stretch->count;
         }
-        order_.reserve(pieces.size());
-        for (PieceOfRun const& one : pieces) order_.push_back({one.run, one.stretch});
         return true;
     }
 
@@ -152,7 +150,7 @@ private:
             for (Index i = 0; i < run.end - run.begin; ++i) signs |= sign(numbers[i]);
         }
         if (own_ == nullptr) return signs >= 0;
-        auto const* const numbers = reinterpret_cast<Index const*>(address_of(column));
+        auto const* const numbers = reinterpret_cast<Index const*>(shard_.column(column));
         for (MchStretch const& one : own_->stretches) {
             Index found = 0;
             for (Index i = one.begin; i < one.end; ++i) found |= sign(numbers[i]);
@@ -162,81 +160,29 @@ private:
         return signs >= 0;
     }
     [[nodiscard]] std::byte const* column_of(Run const& run, std::size_t column) const noexcept {
-        std::byte const* at = run.block;
-        for (std::size_t c = 0; c < column; ++c) at += packed_column_bytes(run.entries, width_of(c));
-        return at + run.begin * width_of(column);
-    }
-    [[nodiscard]] Index width_of(std::size_t column) const noexcept {
-        return column < 2 ? 8 : table_->metadata[column - 2].bytes;
+        return run.block + packed_column_begin(run.entries, widths_, column) + run.begin * widths_[column];
     }
 
-    /// Gives every entry a slot of the shard: its own where that is one, else the lowest free one. The last is the row
-    /// of misses. False when two entries hold a slot and, where slots stay, when one is not of the shard.
+    /// Gives every entry a slot of the shard.
     [[nodiscard]] bool give_slots(bool may_move, std::vector<MchRowMove>& moves) {
-        Index const reserved = shard_.range().end - 1;
-        MchTakenSlots taken(shard_.range());
-        list_memory_ = Scratch((kept_ + 1) * static_cast<Index>(sizeof(MchRowMove)));
-        homeless_ = {reinterpret_cast<MchRowMove*>(list_memory_.data()), 0};
-        MchRowMove* homeless = homeless_.data();
-        Index position = 0;
-        auto const look = [&](Index const* slots, Index count, auto const& is_meant) {
-            MchRowMove* next = homeless;  // locals: what is written through pointers could be these
-            Index at = position;
-            for (Index i = 0; i < count; ++i) {  // without branches: who stays follows no pattern
-                Index const slot = slots[i];
-                Index const meant = is_meant(i);
-                Index const stays = meant & static_cast<Index>(shard_.can_keep(slot));
-                taken.take_if(slot, stays);
-                *next = {slot, at};
-                next += meant - stays;
-                at += meant;
-            }
-            homeless = next;
-            position = at;
-        };
-        auto const all = [](Index) { return Index{1}; };
-        for (Link const& one : order_) {
+        given_.emplace(shard_.range(), kept_);
+        for (Piece const& one : pieces_) {
             if (one.run != nullptr) {
-                look(reinterpret_cast<Index const*>(column_of(*one.run, 1)), one.run->end - one.run->begin, all);
+                given_->look(reinterpret_cast<Index const*>(column_of(*one.run, 1)), one.run->end - one.run->begin);
             } else if (one.stretch->is_dense()) {
-                look(shard_.slots + one.stretch->begin, one.stretch->count, all);
+                given_->look(shard_.slots + one.stretch->begin, one.stretch->count);
             } else {
-                look(shard_.slots + one.stretch->begin, one.stretch->end - one.stretch->begin,
-                     [own = own_, begin = one.stretch->begin](Index i) { return own->stays(begin + i); });
+                given_->look(shard_.slots + one.stretch->begin, one.stretch->end - one.stretch->begin,
+                             [own = own_, begin = one.stretch->begin](Index i) { return own->stays(begin + i); });
             }
         }
-        static_cast<void>(taken.take(reserved));
-        homeless_ = {homeless_.data(), homeless};
-        Index on_reserved = 0;
-        for (MchRowMove const& one : homeless_) on_reserved += static_cast<Index>(one.from == reserved);
-        auto const moving = static_cast<Index>(homeless_.size());
-        if (taken.taken() != kept_ - moving + 1 || on_reserved > 1 || (!may_move && moving != on_reserved))
-            return false;
-        free_memory_ = taken.list_free();
-        free_ = free_memory_.words();
-        list_moves(moves);
-        return true;
-    }
-    void list_moves(std::vector<MchRowMove>& moves) const {
-        constexpr std::size_t step = 1024;
-        moves.reserve(homeless_.size());
-        prefer_large_pages(moves.data(), homeless_.size() * sizeof(MchRowMove));
-        for (std::size_t begin = 0; begin < homeless_.size(); begin += step) {
-            std::size_t const end = smaller(begin + step, homeless_.size());
-            moves.insert(moves.end(), homeless_.begin() + static_cast<std::ptrdiff_t>(begin),
-                         homeless_.begin() + static_cast<std::ptrdiff_t>(end));
-            for (std::size_t i = begin; i < end; ++i) moves[i].to = free_[i];
-        }
-    }
-    [[nodiscard]] std::byte* address_of(std::size_t column) const noexcept {
-        if (column >= 2) return shard_.metadata[column - 2];
-        return reinterpret_cast<std::byte*>(column == 0 ? shard_.ids : shard_.slots);
+        return given_->give(may_move, moves);
     }
     /// What comes from others, and empty places.
     void write(std::size_t c) {
-        std::byte* const to = address_of(c);
+        std::byte* const to = shard_.column(c);
         if (to == nullptr) return;
-        Index const width = width_of(c);
+        Index const width = widths_[c];
         for (Run const& run : runs_) {
             std::memcpy(to + run.to * width, column_of(run, c),
                         static_cast<std::size_t>((run.end - run.begin) * width));
@@ -244,32 +190,22 @@ private:
         if (c == 0) {
             std::fill(shard_.ids + kept_, shard_.ids + shard_.entries, empty_id(table_->layout));
         } else if (c == 1) {
-            std::size_t next = 0;
-            for (MchRowMove const& one : homeless_) shard_.slots[one.to] = free_[next++];
-            for (Index i = kept_; i < shard_.entries; ++i) shard_.slots[i] = free_[next++];
+            given_->write(shard_.slots);
         } else {
             std::memset(to + kept_ * width, table_->metadata[c - 2].empty,
                         static_cast<std::size_t>((shard_.entries - kept_) * width));
         }
     }
 
-    /// Either a run or a stretch.
-    struct Link {
-        Run const* run;
-        MchStretch const* stretch;
-    };
-
     MchTable const* table_;
     MchShard shard_;
     MchOwnEntries* own_;
+    std::vector<Index> widths_;  ///< of columns
     Index kept_ = 0;
     bool ascends_ = true;  ///< whether there are few runs
     std::vector<Run> runs_;
-    std::vector<Link> order_;  ///< by id
-    Scratch list_memory_;
-    std::span<MchRowMove> homeless_;  ///< slots that cannot be kept, and the positions of their entries
-    Scratch free_memory_;
-    std::span<Index> free_;  ///< free slots, ascending, the last slot last
+    std::vector<Piece> pieces_;           ///< by their ids
+    std::optional<MchGivenSlots> given_;  ///< once they are in order
 };
 
 }  // namespace detail

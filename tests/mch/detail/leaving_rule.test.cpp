@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/mch/detail/stray_ids.hpp: a wrong hash size is refused before it evicts half of a table, and
-// the sizes that fit are said.
-#include <reshard/mch/detail/stray_ids.hpp>
+// Mirrors include/reshard/mch/detail/leaving_rule.hpp: a wrong hash size is refused before it evicts half of a table,
+// and the sizes that fit are said.
+#include <reshard/mch/detail/leaving_rule.hpp>
 
 #include <doctest/doctest.h>
 

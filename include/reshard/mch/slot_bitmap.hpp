@@ -21,14 +21,12 @@ public:
     /// std::bad_alloc.
     SlotBitmap(Index first, Index count);
 
-    [[nodiscard]] Index first() const noexcept { return first_; }
-    [[nodiscard]] Index count() const noexcept { return count_; }
     [[nodiscard]] bool contains(Index slot) const noexcept { return slot >= first_ && slot - first_ < count_; }
 
     /// Marks one slot; false when it was taken. \pre contains(slot); no other thread marks.
     [[nodiscard]] bool take(Index slot) noexcept {
         std::uint64_t& word = words_[(slot - first_) / 64];
-        std::uint64_t const bit = bit_of(slot);
+        std::uint64_t const bit = std::uint64_t{1} << (static_cast<std::uint64_t>(slot - first_) % 64);
         bool const was_free = (word & bit) == 0;
         word |= bit;
         return was_free;
@@ -48,9 +46,6 @@ public:
 
 private:
     [[nodiscard]] Index word_count() const noexcept { return ceil_div(count_, 64); }
-    [[nodiscard]] std::uint64_t bit_of(Index slot) const noexcept {
-        return std::uint64_t{1} << (static_cast<std::uint64_t>(slot - first_) % 64);
-    }
 
     Index first_;
     Index count_;

@@ -167,7 +167,33 @@ public:
     }
     /// Gives the others a slot.
     void give(Work& work, bool may_move, Fetches<Work> const& asked, List<MchRowMove>& moves) {
-        if (shard_.entries != 0) give_slots(work, may_move, asked, moves);
+        Index const z = shard_.entries;
+        if (z == 0) return;
+        see(asked);
+        Index const homeless = asked[homeless_at_];
+        auto const on_reserved = static_cast<Index>(seen_.on_reserved);
+        if (seen_.faulty_slots != 0 || on_reserved > 1) {
+            std::vector<Index> const slots = slots_on_host(work);
+            std::vector<Index> in_order;
+            for (std::uint32_t const arrival : fetch(work, order_.data(), kept_)) in_order.push_back(slots[arrival]);
+            MchTakenSlots(shard_.range()).refuse_kept_twice(*table_, in_order);
+        }
+        if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
+
+        MchFreeSlots among = free_slots();
+        List<std::uint32_t> free_of_word(work, among.words() + 1);
+        List<Index> free_before(work, free_of_word.size());
+        among.taken = taken_.data();
+        among.free = free_of_word.data();
+        among.free_before = free_before.data();
+        for_each_index(work, "free slots", free_of_word.size(), MchCountFree{among});
+        work.sum(among.free, free_before.data(), free_of_word.size());
+        free_ = List<Index>(work, z - (kept_ - homeless));
+        for_each_index(work, "free slots", free_of_word.size(), MchListFree{among, free_.data()});
+        taken_ = {};
+        moves = List<MchRowMove>(work, homeless);
+        giving_ = {received_,    order_.data(), kept_,       homeless, moved_before_.data(),
+                   free_.data(), nullptr,       moves.data()};
     }
 
     /// Writes the shard. \pre all ranks have agreed.
@@ -268,34 +294,6 @@ private:
         homeless_at_ = asked.add(moved_before_.data() + kept_);
     }
     [[nodiscard]] MchFreeSlots free_slots() const noexcept { return {shard_.offset, shard_.entries - 1}; }
-    void give_slots(Work& work, bool may_move, Fetches<Work> const& asked, List<MchRowMove>& moves) {
-        Index const z = shard_.entries;
-        see(asked);
-        Index const homeless = asked[homeless_at_];
-        auto const on_reserved = static_cast<Index>(seen_.on_reserved);
-        if (seen_.faulty_slots != 0 || on_reserved > 1) {
-            std::vector<Index> const slots = slots_on_host(work);
-            std::vector<Index> in_order;
-            for (std::uint32_t const arrival : fetch(work, order_.data(), kept_)) in_order.push_back(slots[arrival]);
-            MchTakenSlots(shard_.range()).refuse_kept_twice(*table_, in_order);
-        }
-        if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
-
-        MchFreeSlots among = free_slots();
-        List<std::uint32_t> free_of_word(work, among.words() + 1);
-        List<Index> free_before(work, free_of_word.size());
-        among.taken = taken_.data();
-        among.free = free_of_word.data();
-        among.free_before = free_before.data();
-        for_each_index(work, "free slots", free_of_word.size(), MchCountFree{among});
-        work.sum(among.free, free_before.data(), free_of_word.size());
-        free_ = List<Index>(work, z - (kept_ - homeless));
-        for_each_index(work, "free slots", free_of_word.size(), MchListFree{among, free_.data()});
-        taken_ = {};
-        moves = List<MchRowMove>(work, homeless);
-        giving_ = {received_,    order_.data(), kept_,       homeless, moved_before_.data(),
-                   free_.data(), nullptr,       moves.data()};
-    }
     /// Where slots stay: all arrive at their owner, none twice.
     void find_faulty_slots(Work& work) {
         List<std::uint32_t> taken(work, ceil_div(shard_.entries, 32));

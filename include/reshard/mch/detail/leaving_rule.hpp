@@ -14,12 +14,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// Whether strays are looked for: not where one shard has all ids, nor where their routes decide nothing.
-[[nodiscard]] inline bool refuses_strays(MchOptions const& options, MchTable const& saved) noexcept {
-    bool const routed = options.mode == MchMode::route || options.drop_unreachable;
-    return routed && !options.accept_strays && saved.parts() > 1;
-}
-
 /// The hash sizes with which ids are looked up in the saved shards that hold them.
 class MchHashSizes {
 public:
@@ -114,7 +108,7 @@ struct MchLeavingRule {
     bool by_slot = false;           ///< to the owner of the slot, else to where the id is looked up
     bool drop_unreachable = false;  ///< by_slot: nowhere, when the id is looked up elsewhere
     Index left_out = 0;
-    bool refuse_strays = false;
+    bool refuse_strays = false;  ///< not where one shard has all ids, nor where their routes decide nothing
     Router saved_router;
 
     MchLeavingRule() = default;
@@ -130,7 +124,7 @@ struct MchLeavingRule {
           by_slot(options.mode == MchMode::slot_owner),
           drop_unreachable(by_slot && options.drop_unreachable),
           left_out(current.parts()),
-          refuse_strays(refuses_strays(options, saved)),
+          refuse_strays((!by_slot || drop_unreachable) && !options.accept_strays && saved.parts() > 1),
           saved_router(saved, saved_offsets) {}
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator()(Index entry) const noexcept {

@@ -55,7 +55,7 @@ bool fits(std::string const& text, Index hash_size) {
 
 }  // namespace
 
-TEST_SUITE("mch/stray_ids") {
+TEST_SUITE("mch/leaving_rule") {
     TEST_CASE("a wrong hash size is refused with the first id, on all ranks, and the sizes that would fit") {
         World const whole = trained(5, 300, 2, Policy::lfu, torchrec::Kind::hash63, 0.8);
         World const hashed = trained(6, 300, 3, Policy::lru, torchrec::Kind::low, 0.3, 16, 100'000);

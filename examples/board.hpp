@@ -175,10 +175,7 @@ struct Engine final : transport::Engine {
         own->sends = transfers.sends, own->receives = transfers.receives, own->pulled = false;
         own->board->arrive(own->rank);
     }
-    void wait() override {
-        while (!own->board->advance(*own, true)) continue;
-    }
-    bool test() override { return own->board->advance(*own, false); }
+    bool advance(bool may_block) override { return own->board->advance(*own, may_block); }
 
     Seat* own;
 };

@@ -181,16 +181,16 @@ struct BoundTransfers {
                                              std::span<Receive const> receives, int ranks);
 
 /// How a rank of a transport carries out one exchange after the other. For transport::InOrder, which calls start() when
-/// the one before is over, and wait() or test() until it is; if one of them throws, it is over as well.
+/// the one before is over, and advance() until it is; if one of them throws, it is over as well.
 class Engine {
 public:
     virtual void start(BoundTransfers const& transfers) = 0;  ///< never waits for other ranks where that can be
-    virtual void wait() = 0;
-    [[nodiscard]] virtual bool test() = 0;
+    /// A step towards the end; whether that is reached. Waits for what comes next only if it may block.
+    [[nodiscard]] virtual bool advance(bool may_block) = 0;
 
     /// Completes what is under way: before any other call. Throws its error.
     void finish() {
-        if (under_way_) static_cast<void>(advance(true));
+        if (under_way_) static_cast<void>(go_on(true));
     }
 
 protected:
@@ -204,7 +204,7 @@ protected:
 
 private:
     friend class InOrder;
-    bool advance(bool may_block);
+    bool go_on(bool may_block);
     template <class Body>
     void noting_failure(Body&& body);
 

@@ -38,14 +38,10 @@ void transport::Engine::noting_failure(Body&& body) {
         detail::quietly([&] { reason_ = reason; });
     });
 }
-RESHARD_INLINE bool transport::Engine::advance(bool may_block) {
-    noting_failure([&] {
-        if (may_block) {
-            wait();
-            under_way_ = false;
-        } else {
-            under_way_ = !test();
-        }
+RESHARD_INLINE bool transport::Engine::go_on(bool may_block) {
+    noting_failure([&, this] {
+        do under_way_ = !advance(may_block);
+        while (may_block && under_way_);
     });
     return !under_way_;
 }
@@ -79,7 +75,7 @@ RESHARD_INLINE bool transport::InOrder::advance(bool may_block) {
     std::uint64_t const number = std::exchange(number_, 0);  // if this throws, the exchange is over
     if (number == 0) return true;
     if (number == engine_->started_ && engine_->under_way_) {
-        if (engine_->advance(may_block)) return true;
+        if (engine_->go_on(may_block)) return true;
         number_ = number;
         return false;
     }

@@ -15,8 +15,7 @@ namespace detail {
 class SelfEngine final : public transport::Engine {
 public:
     void start(transport::BoundTransfers const& transfers) override { copy(transfers); }
-    void wait() override {}
-    [[nodiscard]] bool test() override { return true; }
+    [[nodiscard]] bool advance(bool /*may_block*/) override { return true; }
     void check_alive() const;
     void fail(ErrorCode code, std::string_view reason) {
         if (failed_ != ErrorCode::none) return;

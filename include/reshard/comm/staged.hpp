@@ -88,12 +88,9 @@ public:
         pack();
         moving_ = inner_.exchange(sends_, receives_);
     }
-    void wait() override {
-        moving_.wait();
-        unpack();
-    }
-    [[nodiscard]] bool test() override {
-        if (!moving_.test()) return false;
+    [[nodiscard]] bool advance(bool may_block) override {
+        if (may_block) moving_.wait();
+        if (!may_block && !moving_.test()) return false;
         unpack();
         return true;
     }

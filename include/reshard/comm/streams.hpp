@@ -154,8 +154,7 @@ public:
         : family_(std::move(family)), round_(id, std::move(members), me) {}
 
     void start(transport::BoundTransfers const& transfers) override;
-    void wait() override;
-    [[nodiscard]] bool test() override;
+    [[nodiscard]] bool advance(bool may_block) override;
 
     [[nodiscard]] Verdict agree(Verdict mine);
     [[nodiscard]] std::unique_ptr<StreamGroup> split(int colour, int key);

@@ -234,12 +234,8 @@ RESHARD_INLINE void detail::StreamGroup::start(transport::BoundTransfers const& 
             [&](ErrorCode code, std::string_view reason) noexcept { family_->poison(code, reason, 0, -1, -1); });
     family_->begin(round_);
 }
-RESHARD_INLINE void detail::StreamGroup::wait() {
-    static_cast<void>(family_->advance(round_, true));
-    unpack();
-}
-RESHARD_INLINE bool detail::StreamGroup::test() {
-    if (!family_->advance(round_, false)) return false;
+RESHARD_INLINE bool detail::StreamGroup::advance(bool may_block) {
+    if (!family_->advance(round_, may_block)) return false;
     unpack();
     return true;
 }

@@ -203,8 +203,7 @@ private:
         void start(transport::BoundTransfers const& transfers) override {
             comm->move(transfers.sends, transfers.receives);
         }
-        void wait() override {}
-        [[nodiscard]] bool test() override { return true; }
+        [[nodiscard]] bool advance(bool) override { return true; }
     };
     void move(std::span<Send const> sends, std::span<Receive const> receives) {
         replay::Unlimited const unlimited;

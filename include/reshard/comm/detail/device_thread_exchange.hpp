@@ -109,36 +109,7 @@ public:
             team_->arrive(rank_);
         });
     }
-    void wait() override {
-        while (!advance(true)) {
-        }
-    }
-    [[nodiscard]] bool test() override { return advance(false); }
-
-private:
-    enum class Stage : std::uint8_t { idle, published, fetched, draining };
-    /// How a transfer travels.
-    enum class Route : std::uint8_t {
-        copied,    ///< by `Copies`, where values may change as well
-        direct,    ///< by strided copies of CUDA
-        by_host,   ///< the host copies, or converts, in the order of the stream
-        windowed,  ///< the same, piece by piece, through the window
-    };
-
-    template <class Byte>
-    void look_up(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds) const {
-        kinds.clear();
-        for (auto const& transfer : transfers) {
-            kinds.push_back(reachable_kind("device_threads", window_->device, transfer.base));
-            if constexpr (Copies::converts) {
-                if (!transfer.conversion.is_plain() && kinds.back() == MemoryKind::device)
-                    Copies::check_alignment(transfer.base, transfer.box);
-            }
-        }
-    }
-
-    /// One step; true when nothing is left to do.
-    bool advance(bool may_block) {
+    [[nodiscard]] bool advance(bool may_block) override {
         bool over = false;
         closing([&] {
             if (stage_ != Stage::draining) {
@@ -166,6 +137,28 @@ private:
             }
         });
         return over;
+    }
+
+private:
+    enum class Stage : std::uint8_t { idle, published, fetched, draining };
+    /// How a transfer travels.
+    enum class Route : std::uint8_t {
+        copied,    ///< by `Copies`, where values may change as well
+        direct,    ///< by strided copies of CUDA
+        by_host,   ///< the host copies, or converts, in the order of the stream
+        windowed,  ///< the same, piece by piece, through the window
+    };
+
+    template <class Byte>
+    void look_up(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds) const {
+        kinds.clear();
+        for (auto const& transfer : transfers) {
+            kinds.push_back(reachable_kind("device_threads", window_->device, transfer.base));
+            if constexpr (Copies::converts) {
+                if (!transfer.conversion.is_plain() && kinds.back() == MemoryKind::device)
+                    Copies::check_alignment(transfer.base, transfer.box);
+            }
+        }
     }
 
     /// Between the phases: enqueues everything this rank receives.

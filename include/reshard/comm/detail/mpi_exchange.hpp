@@ -43,12 +43,10 @@ public:
             outgoing_.step(*team_, types_);
         });
     }
-    void wait() override {
-        closing([&] { team_->await([&] { return step(); }, [&](auto&& visit) { missing(visit); }); });
-    }
-    [[nodiscard]] bool test() override {
-        bool complete = false;
-        closing([&] {
+    [[nodiscard]] bool advance(bool may_block) override {
+        bool complete = may_block;
+        closing([&, this] {
+            if (may_block) return team_->await([&] { return step(); }, [&](auto&& visit) { missing(visit); });
             complete = step() == MpiStep::complete;
             if (!complete) team_->glance([&](auto&& visit) { missing(visit); });
         });

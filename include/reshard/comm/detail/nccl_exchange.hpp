@@ -88,12 +88,10 @@ public:
             }
         });
     }
-    void wait() override {
-        closing([&] { team_->await([&] { return step(); }); });
-    }
-    [[nodiscard]] bool test() override {
-        bool complete = false;
-        closing([&] {
+    [[nodiscard]] bool advance(bool may_block) override {
+        bool complete = may_block;
+        closing([&, this] {
+            if (may_block) return team_->await([&] { return step(); });
             complete = step();
             if (!complete) team_->glance();
         });

@@ -90,11 +90,24 @@ public:
             count_on(1);
         });
     }
-    void wait() override {
-        while (!advance(true)) {
-        }
+    [[nodiscard]] bool advance(bool may_block) override {
+        closing([&] {
+            if (stage_ == Stage::counting || stage_ == Stage::moving) {
+                if (may_block) {
+                    round_.wait();
+                } else if (!round_.test()) {
+                    return;
+                }
+                return stage_ == Stage::counting ? heard() : unpack();
+            }
+            if (uses_device_ && !event_.reached()) {
+                if (may_block) await_device();
+                return;
+            }
+            stage_ == Stage::packing ? move() : settle();
+        });
+        return stage_ == Stage::idle;
     }
-    [[nodiscard]] bool test() override { return advance(false); }
 
 private:
     enum class Stage : std::uint8_t { idle, counting, packing, moving, landing };
@@ -224,25 +237,6 @@ private:
         stage_ = Stage::idle;
     }
 
-    /// One step; true when nothing is left to do.
-    bool advance(bool may_block) {
-        closing([&] {
-            if (stage_ == Stage::counting || stage_ == Stage::moving) {
-                if (may_block) {
-                    round_.wait();
-                } else if (!round_.test()) {
-                    return;
-                }
-                return stage_ == Stage::counting ? heard() : unpack();
-            }
-            if (uses_device_ && !event_.reached()) {
-                if (may_block) await_device();
-                return;
-            }
-            stage_ == Stage::packing ? move() : settle();
-        });
-        return stage_ == Stage::idle;
-    }
     void await_device() const {
         if (detail::await_device(marked_, options_.deadline)) return;
         raise(ErrorCode::deadline, concat("reshard::StagedOnHost (", std::string_view(C::name), "): waited ",

@@ -90,11 +90,25 @@ public:
         pulled_ = false;
         team_->arrive(rank_);
     }
-    void wait() override {
-        while (!advance(true)) {
-        }
+    /// One step: pull after phase 1, settle after phase 2.
+    [[nodiscard]] bool advance(bool may_block) override {
+        bool over = false;
+        team_->guarded(rank_, [&] {
+            if (may_block) {
+                team_->await(rank_);
+            } else if (!team_->reached(rank_)) {
+                return team_->check_alarms(rank_);
+            }
+            if (!pulled_) {
+                pull(*team_, rank_);
+                team_->arrive(rank_);
+                pulled_ = true;
+            }
+            over = team_->reached(rank_);
+            if (over) settle(team_->seat(rank_), rank_);
+        });
+        return over;
     }
-    [[nodiscard]] bool test() override { return advance(false); }
 
     [[nodiscard]] Verdict agree(Verdict const& mine) {
         bool const quiet = mine.ok() && mine.reason.empty();
@@ -166,25 +180,6 @@ private:
     [[nodiscard]] std::shared_ptr<ThreadTeam> make_child(std::vector<int> ranks) const {
         for (int& rank : ranks) rank = team_->member(rank);
         return ThreadTeam::make(team_->family(), std::move(ranks));
-    }
-    /// One step: pull after phase 1, settle after phase 2. True when there is nothing left to do.
-    bool advance(bool may_block) {
-        bool over = false;
-        team_->guarded(rank_, [&] {
-            if (may_block) {
-                team_->await(rank_);
-            } else if (!team_->reached(rank_)) {
-                return team_->check_alarms(rank_);
-            }
-            if (!pulled_) {
-                pull(*team_, rank_);
-                team_->arrive(rank_);
-                pulled_ = true;
-            }
-            over = team_->reached(rank_);
-            if (over) settle(team_->seat(rank_), rank_);
-        });
-        return over;
     }
 
     std::shared_ptr<ThreadTeam> team_;

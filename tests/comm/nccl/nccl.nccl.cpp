@@ -107,8 +107,8 @@ TEST_SUITE("comm/nccl") {
         CHECK(fake::counts().largest_message == static_cast<std::uint64_t>(bytes));
         // How it is cut is the same rule on both sides, whatever the strides are.
         detail::NcclRounds const rounds(2, Index{256} << 20);
-        Send const dense{1, nullptr, box_of(4, {{1 << 15, 4 << 15}, {1 << 15, 4}})};
-        Send const padded{1, nullptr, box_of(4, {{1 << 15, 8 << 15}, {1 << 15, 8}})};
+        Send const dense{1, &place, box_of(4, {{1 << 15, 4 << 15}, {1 << 15, 4}})};
+        Send const padded{1, &place, box_of(4, {{1 << 15, 8 << 15}, {1 << 15, 8}})};
         for (Send const* send : {&dense, &padded}) {
             detail::TransferLane lane{1, 1, 0, 1};
             int taken = 0;
@@ -116,9 +116,7 @@ TEST_SUITE("comm/nccl") {
             for (; lane.at != lane.end; ++taken) {
                 Index round = 0;
                 detail::take_round(std::span(send, 1), lane, rounds,
-                                   [&](Send const& each, detail::BoxPiece const& piece) {
-                                       round += piece.box.elements() * each.wire_element_bytes();
-                                   });
+                                   [&](Send const&, Send const& piece) { round += piece.payload_bytes(); });
                 CHECK(round <= rounds.bytes);
                 moved += round;
             }

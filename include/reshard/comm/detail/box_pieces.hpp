@@ -39,22 +39,19 @@ struct PieceRule {
     return rule;
 }
 
-struct BoxPiece {
-    Index offset = 0;  ///< bytes from the base of the whole box
-    StridedBox box;
-};
-
-[[nodiscard]] constexpr BoxPiece piece_of(StridedBox const& box, PieceRule const& rule, Index number) noexcept {
-    BoxPiece piece;
-    piece.box.element_bytes = box.element_bytes;
+template <class Byte>
+[[nodiscard]] constexpr Transfer<Byte> piece_of(Transfer<Byte> const& whole, PieceRule const& rule,
+                                                Index number) noexcept {
+    StridedBox const& box = whole.box;
+    Transfer<Byte> piece{whole.peer, whole.base, {{}, box.element_bytes}, whole.conversion};
     if (rule.at < 0) return piece;
     Index const start = number % rule.parts * rule.step;
     Index outer = number / rule.parts;
     for (int d = rule.at - 1; d >= 0; --d) {
-        piece.offset += outer % box.dims[d].extent * box.dims[d].stride;
+        piece.base += outer % box.dims[d].extent * box.dims[d].stride;
         outer /= box.dims[d].extent;
     }
-    piece.offset += start * box.dims[rule.at].stride;
+    piece.base += start * box.dims[rule.at].stride;
     piece.box.dims.push_back({smaller(rule.step, box.dims[rule.at].extent - start), box.dims[rule.at].stride});
     for (int d = rule.at + 1; d < box.dims.size(); ++d) piece.box.dims.push_back(box.dims[d]);
     return piece;
@@ -80,6 +77,12 @@ struct BoxPiece {
         run *= box.dims[--dims_left].extent;
     }
     return run;
+}
+
+/// The transfer as it lies at `at` before it is converted, or after: the same elements, without gaps.
+template <class Byte, class Other>
+[[nodiscard]] constexpr Transfer<Byte> dense_at(Byte* at, Transfer<Other> const& transfer) noexcept {
+    return {transfer.peer, at, dense_box(transfer.box, transfer.box.element_bytes), transfer.conversion};
 }
 
 /// Of elements that lie in memory as they travel.

@@ -59,11 +59,7 @@ public:
         }
         if (from == Side::host) return bring(sends, receives);
         if (to == Side::host) {
-            return fetch(receives, [&](Piece const& piece) {
-                Send const& send = sends[piece.transfer];
-                BoxPiece const part = piece_of(send.box, piece.rule, piece.number);
-                by_kernel({0, send.base + part.offset, part.box, send.conversion}, piece.window);
-            });
+            return fetch(receives, [&](Piece const& piece) { by_kernel(piece.of(sends), piece.window); });
         }
         device_.deliver(sends, receives);
         if (from == Side::pinned || to == Side::pinned) passage_->wait();
@@ -74,10 +70,8 @@ public:
         Side const side = side_of(work.to);
         if (side == Side::host) {
             return fetch(std::span(&work.to, 1), [&](Piece const& piece) {
-                BoxPiece const part = piece_of(work.slots.box, piece.rule, piece.number);
                 FoldWork some = work;
-                some.slots.base += part.offset;
-                some.slots.box = part.box;
+                some.slots = piece.of(std::span(&work.slots, 1));
                 some.to = piece.window;
                 device_.fold(some);
             });
@@ -118,18 +112,21 @@ private:
 
     // ---- Through the window --------------------------------------------------------------------------------------
 
-    /// A part of a transfer of the host, and its place in the window: dense, of the same type.
-    struct Piece {
-        std::size_t transfer = 0;
-        Index number = 0;
-        PieceRule rule;
-        BoxPiece part;
-        Receive window;
-    };
-    /// The next piece.
+    /// Where a list of transfers is gone on with.
     struct Place {
         std::size_t transfer = 0;
-        Index number = 0;
+        Index number = 0;  ///< of its next piece
+    };
+    /// A part of a transfer of the host, and its place in the window: dense, of the same type.
+    struct Piece : Place {
+        PieceRule rule;
+        Receive window;
+
+        /// The part of the transfers' other side, or of the same.
+        template <class T>
+        [[nodiscard]] Transfer<T> of(std::span<Transfer<T> const> side) const noexcept {
+            return piece_of(side[transfer], rule, number);
+        }
     };
 
     /// Bytes of half a window. Throws OutOfMemory where an element does not fit.
@@ -153,15 +150,10 @@ private:
             Index const room = half_bytes(box.element_bytes);
             PieceRule const rule = piece_rule_of(box, box.element_bytes, room);
             for (; at.number < rule.pieces; ++at.number) {
-                BoxPiece const part = piece_of(box, rule, at.number);
+                Transfer<T> const part = piece_of(transfer, rule, at.number);
                 Index const bytes = staging_slot(part.box.payload_bytes());
                 if (used + bytes > room) return at;
-                std::byte* const place = passage_->memory.data() + half * room + used;
-                body(Piece{at.transfer,
-                           at.number,
-                           rule,
-                           part,
-                           {0, place, dense_box(part.box, box.element_bytes), transfer.conversion}});
+                body(Piece{at, rule, dense_at(passage_->memory.data() + half * room + used, part)});
                 used += bytes;
             }
         }
@@ -177,8 +169,8 @@ private:
             passage_->wait();
             Place const next = fill_half(receives, ahead, half ^ 1, launch);
             static_cast<void>(fill_half(receives, done, half, [&](Piece const& piece) {
-                Receive const& to = receives[piece.transfer];
-                reshard::copy(piece.window.base, piece.window.box, to.base + piece.part.offset, piece.part.box);
+                Receive const to = piece.of(receives);
+                reshard::copy(piece.window.base, piece.window.box, to.base, to.box);
             }));
             done = ahead;
             ahead = next;
@@ -190,15 +182,12 @@ private:
         Place at;
         for (int half = 0; at.transfer < sends.size(); half ^= 1) {
             static_cast<void>(fill_half(sends, at, half, [&](Piece const& piece) {
-                Send const& from = sends[piece.transfer];
-                reshard::copy(from.base + piece.part.offset, piece.part.box, piece.window.base, piece.window.box);
+                Send const from = piece.of(sends);
+                reshard::copy(from.base, from.box, piece.window.base, piece.window.box);
             }));
             passage_->wait();  // the other half is the next one
             at = fill_half(sends, at, half, [&](Piece const& piece) {
-                Receive const& to = receives[piece.transfer];
-                BoxPiece const part = piece_of(to.box, piece.rule, piece.number);
-                Send const from{0, piece.window.base, piece.window.box, piece.window.conversion};
-                by_kernel(from, {0, to.base + part.offset, part.box, to.conversion});
+                by_kernel(dense_at<std::byte const>(piece.window.base, piece.window), piece.of(receives));
             });
         }
         passage_->wait();  // the window may go with the communicator, while the plan's work is left to the stream

@@ -29,6 +29,12 @@ namespace reshard::inline v0::detail {
     return false;
 }
 
+/// What deliver() takes.
+struct Delivery {
+    Send from;
+    Receive to;
+};
+
 /// deliver() by the host, in the middle of a stream.
 class HostJobs {
 public:
@@ -42,7 +48,7 @@ public:
         cuda_check(cudaLaunchHostFunc(
                        stream,
                        [](void* data) {
-                           auto const& job = *static_cast<Job const*>(data);
+                           auto const& job = *static_cast<Delivery const*>(data);
                            deliver(job.from, job.to);
                        },
                        &jobs_.back()),
@@ -50,11 +56,7 @@ public:
     }
 
 private:
-    struct Job {
-        Send from;
-        Receive to;
-    };
-    std::vector<Job> jobs_;
+    std::vector<Delivery> jobs_;
 };
 
 /// Owned by a communicator, which outlives the plans that use it. Work between its exchanges passes through it.

@@ -263,10 +263,9 @@ private:
     /// What lies on a device passes through the window, where the host finds it, or leaves it. The stream keeps pieces
     /// apart.
     void windowed(Move const& move);
-    void through(std::byte const* from, StridedBox const& from_box, std::byte* to, StridedBox const& to_box,
-                 bool reaches) {
-        if (!reaches) return copy_on_stream(from, from_box, to, to_box, window_->stream);
-        copies_.add({0, from, from_box}, {0, to, to_box}, window_->stream);
+    void through(Send const& from, Receive const& to, bool reaches) {
+        if (!reaches) return copy_on_stream(from.base, from.box, to.base, to.box, window_->stream);
+        copies_.add({0, from.base, from.box}, {0, to.base, to.box}, window_->stream);
         copies_.flush(window_->stream);
     }
 

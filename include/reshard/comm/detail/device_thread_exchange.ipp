@@ -80,25 +80,16 @@ template <class Copies>
 void DeviceThreadExchange<Copies>::windowed(Move const& move) {
     PieceRule const rule = pieces_of(move);
     for (Index n = 0; n < rule.pieces; ++n) {
-        BoxPiece const out = piece_of(move.send.box, rule, n);
-        BoxPiece const in = piece_of(move.receive.box, rule, n);
-        Send from{0, move.send.base + out.offset, out.box, move.send.conversion};
-        Receive to{0, move.receive.base + in.offset, in.box, move.receive.conversion};
+        Send from = piece_of(move.send, rule, n);
+        Receive const to = piece_of(move.receive, rule, n);
         std::byte* at = window_->memory.data();
         if (move.from_device) {
-            StridedBox const dense = dense_box(out.box, out.box.element_bytes);
-            through(from.base, from.box, at, dense, move.reaches);
-            from.base = at;
-            from.box = dense;
-            at += staging_slot(dense.payload_bytes());
+            through(from, dense_at(at, from), move.reaches);
+            from = dense_at<std::byte const>(at, from);
+            at += staging_slot(from.box.payload_bytes());
         }
-        if (!move.to_device) {
-            jobs_.add(from, to, window_->stream);
-            continue;
-        }
-        StridedBox const dense = dense_box(in.box, in.box.element_bytes);
-        jobs_.add(from, {0, at, dense, to.conversion}, window_->stream);
-        through(at, dense, to.base, to.box, true);
+        jobs_.add(from, move.to_device ? dense_at(at, to) : to, window_->stream);
+        if (move.to_device) through(dense_at<std::byte const>(at, to), to, true);
     }
 }
 

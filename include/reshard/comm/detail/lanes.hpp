@@ -38,7 +38,7 @@ template <class Byte>
     return transfer.conversion.is_active() ? 16 : transfer.box.element_bytes;
 }
 
-/// Calls body(transfer, piece) for what the lane moves in its next round, and advances it.
+/// Calls body(transfer, piece of it) for what the lane moves in its next round, and advances it.
 template <class Byte, class Body>
 void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, PairShare const& share, Body&& body) {
     Index taken = 0;
@@ -46,7 +46,7 @@ void take_round(std::span<Transfer<Byte> const> transfers, TransferLane& lane, P
         Transfer<Byte> const& transfer = transfers[lane.at];
         Index const weight = wire_weight(transfer);
         if (lane.piece == 0) lane.rule = piece_rule_of(transfer.box, weight, share.bytes - share.overhead);
-        BoxPiece const piece = piece_of(transfer.box, lane.rule, lane.piece);
+        Transfer<Byte> const piece = piece_of(transfer, lane.rule, lane.piece);
         Index const load = piece.box.elements() * weight + share.overhead;
         if (n > 0 && taken + load > share.bytes) return;
         taken += load;
@@ -78,7 +78,7 @@ struct PeerLanes {
     void leave_out_own() {
         std::erase_if(all, [](TransferLane const& lane) { return lane.distance == 0; });
     }
-    /// Calls body(transfer, piece) for the next round of the lanes whose distance is in [first, last).
+    /// Calls body(transfer, piece of it) for the next round of the lanes whose distance is in [first, last).
     template <class Body>
     void take_rounds(PairShare const& share, int first, int last, Body&& body) {
         for (TransferLane& lane : left)

@@ -193,7 +193,7 @@ private:
         std::size_t first = 0;
         std::size_t last = 0;
         Index payload = 0;
-        BoxPiece piece;  ///< of `first`, where last == first + 1
+        Transfer<Byte> piece;  ///< of `first`, where last == first + 1
         bool packed = false;
     };
 
@@ -233,16 +233,16 @@ private:
         Transfer<Byte> const& head = transfers_[lane.at];
         slot.first = lane.at;
         slot.last = lane.at + 1;
+        slot.piece = head;
         slot.payload = head.payload_bytes();
         if (slot.payload > piece_bytes) {
             if (lane.piece == 0) lane.rule = piece_rule_of(head.box, head.wire_element_bytes(), piece_bytes);
-            slot.piece = piece_of(head.box, lane.rule, lane.piece);
-            slot.payload = slot.piece.box.elements() * head.wire_element_bytes();
+            slot.piece = piece_of(head, lane.rule, lane.piece);
+            slot.payload = slot.piece.payload_bytes();
             if (++lane.piece < lane.rule.pieces) return;
             lane.piece = 0;
             ++lane.at;
         } else {
-            slot.piece = {0, head.box};
             for (++lane.at; lane.at < lane.end; ++lane.at) {
                 if (modes_[lane.at] != MpiMode::message) continue;
                 Index const more = transfers_[lane.at].payload_bytes();
@@ -253,17 +253,14 @@ private:
         }
         skip(lane);
     }
-    /// Calls body(transfer, box, base, place in the message).
+    /// Calls body(transfer or piece, place in the message).
     template <class Body>
     void for_each_part(Slot const& slot, Body&& body) const {
-        if (slot.last == slot.first + 1) {
-            Transfer<Byte> const& only = transfers_[slot.first];
-            return body(only, slot.piece.box, only.base + slot.piece.offset, Index{0});
-        }
+        if (slot.last == slot.first + 1) return body(slot.piece, Index{0});
         Index place = 0;
         for (std::size_t k = slot.first; k < slot.last; ++k) {
             if (modes_[k] != MpiMode::message) continue;
-            body(transfers_[k], transfers_[k].box, transfers_[k].base, place);
+            body(transfers_[k], place);
             place += transfers_[k].payload_bytes();
         }
     }
@@ -278,7 +275,7 @@ private:
         int left = 0;
         static_cast<void>(run_bytes_of(slot.piece.box, left));
         slot.packed = slot.last != slot.first + 1 || must_pack(transfers_[slot.first]);
-        Byte* address = transfers_[slot.first].base + slot.piece.offset;
+        Byte* address = slot.piece.base;
         MPI_Datatype type = MPI_BYTE;
         int count = static_cast<int>(slot.payload);
         if (slot.packed) {
@@ -328,14 +325,11 @@ private:
     }
 
     void pack(Slot const& slot) const noexcept {
-        for_each_part(slot, [&](auto const& transfer, StridedBox const& box, Byte* base, Index place) {
-            Send const part{0, base, box, transfer.conversion};
-            deliver(part, packed_at(slot.buffer.get() + place, part));
-        });
+        for_each_part(
+            slot, [&](Send const& part, Index place) { deliver(part, packed_at(slot.buffer.get() + place, part)); });
     }
     void unpack(Slot const& slot) const noexcept {
-        for_each_part(slot, [&](auto const& transfer, StridedBox const& box, Byte* base, Index place) {
-            Receive const part{0, base, box, transfer.conversion};
+        for_each_part(slot, [&](Receive const& part, Index place) {
             deliver(packed_at<std::byte const>(slot.buffer.get() + place, part), part);
         });
     }

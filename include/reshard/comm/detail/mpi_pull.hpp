@@ -109,7 +109,6 @@ class MpiAttach {
 public:
     /// False when the system refused; errno says why.
     [[nodiscard]] bool read(int pid, Send const& sent, Receive const& receive, CopyHint hint) {
-        std::byte const* const from = sent.base;
         if (sent.conversion.is_plain() && receive.conversion.is_plain()) {
             LoopNest nest = loop_nest(sent.box, receive.box);
             if (nest.empty) return true;
@@ -117,24 +116,22 @@ public:
             if (run >= mpi_attach_row_bytes || sent.box.elements() * sent.box.element_bytes <= 16 * run) {
                 AttachReader reader(pid);
                 bool good = true;
-                for_each_origin(nest, nest.dims.size(), from + nest.from_offset, receive.base + nest.to_offset,
+                for_each_origin(nest, nest.dims.size(), sent.base + nest.from_offset, receive.base + nest.to_offset,
                                 [&](std::byte const* source, std::byte* target) {
                                     good = good && reader.add(source, target, run);
                                 });
                 return good && reader.flush();
             }
         }
-        return read_by_pieces(pid, from, sent, receive, hint);
+        return read_by_pieces(pid, sent, receive, hint);
     }
 
 private:
-    [[nodiscard]] bool read_by_pieces(int pid, std::byte const* from, Send const& sent, Receive const& receive,
-                                      CopyHint hint) {
+    [[nodiscard]] bool read_by_pieces(int pid, Send const& sent, Receive const& receive, CopyHint hint) {
         PieceRule const rule = piece_rule_of(sent.box, sent.box.element_bytes, piece_bytes);
         if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
-            BoxPiece const source = piece_of(sent.box, rule, p);
-            BoxPiece const target = piece_of(receive.box, rule, p);
+            Send const source = piece_of(sent, rule, p);
             int left = 0;
             Index const run = run_bytes_of(source.box, left);
             LoopNest nest;
@@ -143,13 +140,12 @@ private:
             std::byte* packed = scratch_.get();
             AttachReader reader(pid);
             bool good = true;
-            for_each_origin(nest, left, from + source.offset, packed, [&](std::byte const* row, std::byte*) {
+            for_each_origin(nest, left, source.base, packed, [&](std::byte const* row, std::byte*) {
                 good = good && reader.add(row, packed, run);
                 packed += run;
             });
             if (!good || !reader.flush()) return false;
-            deliver({0, scratch_.get(), dense_box(source.box, source.box.element_bytes), sent.conversion},
-                    {0, receive.base + target.offset, target.box, receive.conversion}, hint);
+            deliver(dense_at<std::byte const>(scratch_.get(), source), piece_of(receive, rule, p), hint);
         }
         return true;
     }

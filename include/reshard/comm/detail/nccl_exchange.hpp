@@ -31,9 +31,9 @@ struct NcclRounds : PairShare {
 
 /// Whether NCCL can be given the memory itself.
 template <class Byte>
-[[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer, StridedBox const& box) noexcept {
+[[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer) noexcept {
     int left = 0;
-    static_cast<void>(run_bytes_of(box, left));
+    static_cast<void>(run_bytes_of(transfer.box, left));
     return left == 0 && transfer.conversion.is_plain();
 }
 
@@ -113,12 +113,6 @@ private:
         TransferListing receives;  ///< and from the peer to this rank
     };
     static_assert(sizeof(Greeting) == 8 * NcclTeam::words_per_peer);
-    /// What becomes of a received message.
-    struct Arrival {
-        Receive const* receive;
-        BoxPiece piece;
-        std::byte* staged;
-    };
 
     template <class Body>
     void closing(Body&& body) {
@@ -190,23 +184,22 @@ private:
         Index place = 0;
         messages_.clear();
         arrivals_.clear();
-        lanes_.out.take_rounds(rounds_, first, last, [&, this](Send const& send, BoxPiece const& piece) {
-            Index const bytes = piece.box.elements() * send.wire_element_bytes();
-            std::byte const* const at = pack(send, piece, place);
-            messages_.push_back({at, static_cast<std::size_t>(bytes), send.peer});
-            moving_.bytes_sent += bytes;
+        // Where the piece is staged, as it travels; null: it travels from where it lies, or to there.
+        auto const list = [&, this](auto const& piece, Index& moved) -> std::byte* {
+            Index const bytes = piece.payload_bytes();
+            std::byte* const staged = nccl_goes_straight(piece) ? nullptr : near_.data() + place;
+            if (staged != nullptr) place += staging_slot(bytes);
+            messages_.push_back({staged != nullptr ? staged : piece.base, static_cast<std::size_t>(bytes), piece.peer});
+            moved += bytes;
+            return staged;
+        };
+        lanes_.out.take_rounds(rounds_, first, last, [&, this](Send const&, Send const& piece) {
+            if (std::byte* const at = list(piece, moving_.bytes_sent)) bring(piece, packed_at(at, piece));
         });
         std::size_t const sent = messages_.size();
-        lanes_.in.take_rounds(rounds_, first, last, [&](Receive const& receive, BoxPiece const& piece) {
-            Index const bytes = piece.box.elements() * receive.wire_element_bytes();
-            std::byte* at = receive.base + piece.offset;
-            if (!nccl_goes_straight(receive, piece.box)) {
-                at = near_.data() + place;
-                place += staging_slot(bytes);
-                arrivals_.push_back({&receive, piece, at});
-            }
-            messages_.push_back({at, static_cast<std::size_t>(bytes), receive.peer});
-            moving_.bytes_received += bytes;
+        lanes_.in.take_rounds(rounds_, first, last, [&, this](Receive const&, Receive const& piece) {
+            if (std::byte* const at = list(piece, moving_.bytes_received))
+                arrivals_.push_back({packed_at<std::byte const>(at, piece), piece});
         });
         if (messages_.empty()) return;
         copies_.flush(team_->stream());
@@ -215,7 +208,7 @@ private:
         team_->settle(group.end(), "ncclGroupEnd");
         moving_.messages_sent += static_cast<Index>(sent);
         moving_.messages_received += static_cast<Index>(messages_.size() - sent);
-        for (Arrival const& arrival : arrivals_) unpack(arrival);
+        for (Delivery const& arrival : arrivals_) bring(arrival.from, arrival.to);
         copies_.flush(team_->stream());
     }
     void send(Message const& message) {
@@ -228,22 +221,6 @@ private:
                    "ncclRecv", team_->comm());
     }
 
-    /// Where the piece lies as it travels; takes room at `place` where that is not where it lies in memory.
-    [[nodiscard]] std::byte const* pack(Send const& send, BoxPiece const& piece, Index& place) {
-        std::byte const* const from = send.base + piece.offset;
-        if (nccl_goes_straight(send, piece.box)) return from;
-        std::byte* const to = near_.data() + place;
-        StridedBox const wire = dense_box(piece.box, send.wire_element_bytes());
-        place += staging_slot(wire.payload_bytes());
-        bring({0, from, piece.box, send.conversion}, {0, to, wire, on_wire(send.conversion)});
-        return to;
-    }
-    void unpack(Arrival const& arrival) {
-        Receive const& receive = *arrival.receive;
-        std::byte* const to = receive.base + arrival.piece.offset;
-        StridedBox const wire = dense_box(arrival.piece.box, receive.wire_element_bytes());
-        bring({0, arrival.staged, wire, on_wire(receive.conversion)}, {0, to, arrival.piece.box, receive.conversion});
-    }
     [[nodiscard]] static bool by_copies(Conversion const& from, Conversion const& to) noexcept {
         return Copies::converts || (from.is_plain() && to.is_plain());
     }
@@ -253,9 +230,8 @@ private:
     }
     /// Values change on the host: without a kernel nothing else can. They come and go in the order of the stream.
     void change_on_host(Send const& from, Receive const& to) {
-        Send const raw{0, host_.data(), dense_box(from.box, from.box.element_bytes), from.conversion};
-        Receive const made{0, host_.data() + staging_slot(raw.box.payload_bytes()),
-                           dense_box(to.box, to.box.element_bytes), to.conversion};
+        auto const raw = dense_at<std::byte const>(host_.data(), from);
+        Receive const made = dense_at(host_.data() + staging_slot(raw.box.payload_bytes()), to);
         copy_on_stream(from.base, from.box, host_.data(), raw.box, team_->stream());
         jobs_.add(raw, made, team_->stream());
         copy_on_stream(made.base, made.box, to.base, to.box, team_->stream());
@@ -268,7 +244,7 @@ private:
     template <class Byte>
     [[nodiscard]] static bool needs_room(std::span<Transfer<Byte> const> transfers) noexcept {
         for (auto const& transfer : transfers)
-            if (!nccl_goes_straight(transfer, transfer.box)) return true;
+            if (!nccl_goes_straight(transfer)) return true;
         return false;
     }
 
@@ -284,7 +260,7 @@ private:
     Copies copies_;
     RoundLanes lanes_;
     std::vector<Message> messages_;
-    std::vector<Arrival> arrivals_;
+    std::vector<Delivery> arrivals_;  ///< what becomes of received messages
     HostJobs jobs_;
     Traffic traffic_;
     Traffic moving_;  ///< counted when the exchange is complete

@@ -64,12 +64,7 @@ void NcclExchange<Copies>::move_to_self() {
             continue;
         }
         PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
-        for (Index n = 0; n < rule.pieces; ++n) {
-            BoxPiece const from = piece_of(send.box, rule, n);
-            BoxPiece const to = piece_of(receive.box, rule, n);
-            change_on_host({0, send.base + from.offset, from.box, send.conversion},
-                           {0, receive.base + to.offset, to.box, receive.conversion});
-        }
+        for (Index n = 0; n < rule.pieces; ++n) change_on_host(piece_of(send, rule, n), piece_of(receive, rule, n));
     }
     copies_.flush(team_->stream());
 }
@@ -81,17 +76,6 @@ void NcclExchange<Copies>::make_room() {
     Index jobs = 0;
     Index copies = 0;
     Index batches = 1;
-    auto const count = [&](auto const& transfer, BoxPiece const& piece, Index& place) {
-        if (nccl_goes_straight(transfer, piece.box)) return;
-        place += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
-        if (Copies::converts || transfer.conversion.is_plain()) {
-            ++copies;
-            return;
-        }
-        host = larger(host, staging_slot(piece.box.payload_bytes()) +
-                                staging_slot(piece.box.elements() * transfer.wire_element_bytes()));
-        ++jobs;
-    };
     for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
         Send const& send = lanes_.out.own[k];
         Receive const& receive = lanes_.in.own[k];
@@ -100,7 +84,7 @@ void NcclExchange<Copies>::make_room() {
             continue;
         }
         PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
-        Index const most = piece_of(send.box, rule, 0).box.elements();
+        Index const most = piece_of(send, rule, 0).box.elements();
         host =
             larger(host, staging_slot(most * send.box.element_bytes) + staging_slot(most * receive.box.element_bytes));
         jobs += rule.pieces;
@@ -109,9 +93,16 @@ void NcclExchange<Copies>::make_room() {
         for_each_group([&](int first, int last) {
             Index place = 0;
             batches += 2;
-            auto const counted = [&](auto const& transfer, BoxPiece const& piece) { count(transfer, piece, place); };
-            lanes_.out.take_rounds(rounds_, first, last, counted);
-            lanes_.in.take_rounds(rounds_, first, last, counted);
+            auto const count = [&](auto const&, auto const& piece) {
+                if (nccl_goes_straight(piece)) return;
+                Index const bytes = staging_slot(piece.payload_bytes());
+                place += bytes;
+                bool const by_host = !Copies::converts && !piece.conversion.is_plain();
+                ++(by_host ? jobs : copies);
+                if (by_host) host = larger(host, staging_slot(piece.box.payload_bytes()) + bytes);
+            };
+            lanes_.out.take_rounds(rounds_, first, last, count);
+            lanes_.in.take_rounds(rounds_, first, last, count);
             near = larger(near, place);
         });
     }

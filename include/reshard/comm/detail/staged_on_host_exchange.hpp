@@ -114,11 +114,6 @@ private:
     static constexpr Index passage_bytes = Index{4} << 20;
     static constexpr int told_at_once = 32;  ///< ranks that know the same after the first step of counting
 
-    /// A transfer that waits for the host to convert it, or for the device to have it.
-    struct Piece {
-        Send from;
-        Receive to;
-    };
     struct Need {
         Index rounds = 0;
         Index room = 0;  ///< of the window, in the largest round
@@ -174,19 +169,17 @@ private:
             place += staging_slot(bytes);
             return at;
         };
-        lanes_.out.take_rounds(share_, 0, inner_.size(), [&](Send const& send, BoxPiece const& piece) {
-            Send const mine{send.peer, send.base + piece.offset, piece.box, send.conversion};
+        lanes_.out.take_rounds(share_, 0, inner_.size(), [&](Send const& send, Send const& mine) {
             if (!is_staged(send)) return now_sent_.push_back(mine);
-            Piece const wire = staged(mine, room_for);
+            Delivery const wire = staged(mine, room_for);
             copies_.add({0, mine.base, mine.box}, {0, const_cast<std::byte*>(wire.from.base), wire.from.box},
                         options_.stream);
             if (!mine.conversion.is_plain()) converting_.push_back(wire);
             now_sent_.push_back({send.peer, wire.to.base, wire.to.box, wire.to.conversion});
         });
-        lanes_.in.take_rounds(share_, 0, inner_.size(), [&](Receive const& receive, BoxPiece const& piece) {
-            Receive const mine{receive.peer, receive.base + piece.offset, piece.box, receive.conversion};
+        lanes_.in.take_rounds(share_, 0, inner_.size(), [&](Receive const& receive, Receive const& mine) {
             if (!is_staged(receive)) return now_received_.push_back(mine);
-            Piece const wire = staged(mine, room_for);
+            Delivery const wire = staged(mine, room_for);
             now_received_.push_back(wire.to);
             arriving_.push_back({wire.from, mine});
         });
@@ -196,24 +189,24 @@ private:
     }
     /// The piece in the window: `from` as it lies in memory, but dense, `to` as it travels; the same where values keep.
     template <class Byte, class Room>
-    [[nodiscard]] static Piece staged(Transfer<Byte> const& mine, Room const& room_for) {
-        Piece piece;
+    [[nodiscard]] static Delivery staged(Transfer<Byte> const& mine, Room const& room_for) {
+        Delivery piece;
         piece.to = {mine.peer, nullptr, dense_box(mine.box, mine.wire_element_bytes()),
                     mine.conversion.is_active() ? on_wire(mine.conversion) : Conversion{}};
         piece.to.base = room_for(piece.to.box.payload_bytes());
-        piece.from = {mine.peer, piece.to.base, dense_box(mine.box, mine.box.element_bytes), mine.conversion};
+        piece.from = dense_at<std::byte const>(piece.to.base, mine);
         if (!mine.conversion.is_plain()) piece.from.base = room_for(piece.from.box.payload_bytes());
         return piece;
     }
     void move() {
-        for (Piece const& piece : converting_) deliver(piece.from, piece.to);
+        for (Delivery const& piece : converting_) deliver(piece.from, piece.to);
         before_ = inner_.traffic();
         stage_ = Stage::moving;
         static_cast<void>(round_ = inner_.exchange(now_sent_, now_received_));
     }
     void unpack() {
         moving_ += inner_.traffic() - before_;
-        for (Piece const& piece : arriving_) {
+        for (Delivery const& piece : arriving_) {
             auto* const at = const_cast<std::byte*>(piece.from.base);
             Receive const& to = piece.to;
             if (!to.conversion.is_plain()) {  // what travelled lies before it: see staged()
@@ -280,8 +273,8 @@ private:
     std::vector<Receive> ask_;
     std::vector<Send> now_sent_;
     std::vector<Receive> now_received_;
-    std::vector<Piece> converting_;
-    std::vector<Piece> arriving_;
+    std::vector<Delivery> converting_;  ///< by the host, before they travel
+    std::vector<Delivery> arriving_;    ///< to the device
     typename C::exchange_type round_;
     PairShare share_;
     Need need_;

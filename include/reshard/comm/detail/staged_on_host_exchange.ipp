@@ -29,9 +29,9 @@ typename StagedOnHostExchange<C, Copies>::Need StagedOnHostExchange<C, Copies>::
     lanes_.rewind();
     do {
         Index room = 0;
-        auto const count = [&](auto const& transfer, BoxPiece const& piece) {
+        auto const count = [&](auto const& transfer, auto const& piece) {
             if (!is_staged(transfer)) return;
-            room += staging_slot(piece.box.elements() * transfer.wire_element_bytes());
+            room += staging_slot(piece.payload_bytes());
             if (!transfer.conversion.is_plain()) room += staging_slot(piece.box.payload_bytes());
             ++need.copies;
         };

@@ -7,7 +7,6 @@
 #include <reshard/core/index.hpp>
 
 #include <cstdint>
-#include <cstring>  // memcpy
 
 #if defined(__linux__)
 #include <fcntl.h>     // open
@@ -16,6 +15,7 @@
 
 #include <cerrno>
 #include <csignal>  // kill
+#include <cstdio>   // snprintf
 #endif
 
 namespace reshard::inline v0::detail {
@@ -39,13 +39,8 @@ namespace reshard::inline v0::detail {
 /// The letter by which Linux tells how a process is: Z, X ended, T, t stopped. 0: there is none; '?': it does not say.
 [[nodiscard]] inline char process_state(int pid) noexcept {
     if (::kill(pid, 0) != 0 && errno == ESRCH) return 0;
-    char path[32] = "/proc/";
-    char* end = path + 6;
-    char digits[12];
-    int count = 0;
-    for (int rest = pid; rest != 0; rest /= 10) digits[count++] = static_cast<char>('0' + rest % 10);
-    while (count > 0) *end++ = digits[--count];
-    std::memcpy(end, "/stat", 6);
+    char path[32];
+    std::snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     int const file = ::open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return errno == ENOENT ? '\0' : '?';
     char text[128];

@@ -13,8 +13,10 @@
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
+#include <cstdio>   // snprintf
+#include <cstdlib>  // strtoll
 #include <cstring>  // strstr
-#include <utility>  // exchange
+#include <utility>  // exchange, swap
 
 #if defined(__linux__)
 #include <fcntl.h>  // open
@@ -38,11 +40,7 @@ namespace reshard::inline v0::detail {
     ::close(file);
     char const* at = length <= 0 ? nullptr : std::strstr(text, "MemAvailable:");
     if (at == nullptr) return INT64_MAX;
-    at += 13;
-    while (*at == ' ') ++at;
-    Index kibibytes = 0;
-    while (*at >= '0' && *at <= '9') kibibytes = 10 * kibibytes + (*at++ - '0');
-    return kibibytes * 1024;
+    return static_cast<Index>(std::strtoll(at + 13, nullptr, 10)) * 1024;
 }
 #endif
 
@@ -55,14 +53,12 @@ public:
           bytes_(std::exchange(other.bytes_, 0)),
           file_(std::exchange(other.file_, -1)) {}
     SharedMemory& operator=(SharedMemory&& other) noexcept {
-        if (this == &other) return *this;
-        close();
-        data_ = std::exchange(other.data_, nullptr);
-        bytes_ = std::exchange(other.bytes_, 0);
-        file_ = std::exchange(other.file_, -1);
+        SharedMemory taken(std::move(other));
+        std::swap(data_, taken.data_);
+        std::swap(bytes_, taken.bytes_);
+        std::swap(file_, taken.file_);
         return *this;
     }
-    ~SharedMemory() { close(); }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] Index bytes() const noexcept { return bytes_; }
@@ -70,6 +66,10 @@ public:
     [[nodiscard]] explicit operator bool() const noexcept { return data_ != nullptr; }
 
 #if defined(__linux__)
+    ~SharedMemory() {
+        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
+        close_file();
+    }
     /// New memory, all zero. Empty on failure, also when the system does not have as much.
     [[nodiscard]] static SharedMemory create(Index bytes) noexcept {
         return of_file(::memfd_create("reshard", MFD_CLOEXEC), bytes);
@@ -108,11 +108,9 @@ public:
 
 private:
     [[nodiscard]] static int open_file(int pid, int file) noexcept {
-        try {
-            return ::open(concat("/proc/", pid, "/fd/", file).c_str(), O_RDWR | O_CLOEXEC);
-        } catch (...) {
-            return -1;
-        }
+        char path[40];
+        std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file);
+        return ::open(path, O_RDWR | O_CLOEXEC);
     }
     [[nodiscard]] bool map(Index bytes) noexcept {
         void* const at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
@@ -122,20 +120,14 @@ private:
         bytes_ = bytes;
         return true;
     }
-    void close() noexcept {
-        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
-        data_ = nullptr;
-        bytes_ = 0;
-        close_file();
-    }
 #else
+    ~SharedMemory() = default;
     [[nodiscard]] static SharedMemory create(Index) noexcept { return {}; }
     [[nodiscard]] static SharedMemory open(int, int, Index) noexcept { return {}; }
     [[nodiscard]] bool grow(Index bytes) noexcept { return bytes <= bytes_; }
     void close_file() noexcept {}
 
 private:
-    void close() noexcept {}
 #endif
 
     std::byte* data_ = nullptr;

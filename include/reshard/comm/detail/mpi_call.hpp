@@ -54,29 +54,18 @@ inline void check_mpi_thread() {
 
 /// What must hold before MPI may be asked for anything. Throws TransportError.
 inline void check_mpi_environment(MPI_Comm comm) {
-    if (!mpi_is_initialised()) {
-        raise(ErrorCode::transport,
-              "reshard::MpiCommunicator: MPI is not initialised. Fix: call MPI_Init_thread "
-              "first, or let run_on_mpi() do it.");
-    }
-    if (mpi_is_finalised()) {
-        raise(ErrorCode::transport,
-              "reshard::MpiCommunicator: MPI is already finalised. Fix: make communicators "
-              "before MPI_Finalize.");
-    }
-    if (comm == MPI_COMM_NULL) {
-        raise(ErrorCode::transport,
-              "reshard::MpiCommunicator: MPI_COMM_NULL is no communicator. Fix: only the ranks "
-              "inside a group may wrap it.");
-    }
+    auto const refuse_if = [](bool wrong, std::string_view why) {
+        if (wrong) raise(ErrorCode::transport, concat("reshard::MpiCommunicator: ", why));
+    };
+    refuse_if(!mpi_is_initialised(),
+              "MPI is not initialised. Fix: call MPI_Init_thread first, or let run_on_mpi() do it.");
+    refuse_if(mpi_is_finalised(), "MPI is already finalised. Fix: make communicators before MPI_Finalize.");
+    refuse_if(comm == MPI_COMM_NULL,
+              "MPI_COMM_NULL is no communicator. Fix: only the ranks inside a group may wrap it.");
     check_mpi_thread();
     int is_inter = 0;
     mpi_check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
-    if (is_inter != 0) {
-        raise(ErrorCode::transport,
-              "reshard::MpiCommunicator: an inter-communicator joins two groups. Fix: merge "
-              "them with MPI_Intercomm_merge.");
-    }
+    refuse_if(is_inter != 0, "an inter-communicator joins two groups. Fix: merge them with MPI_Intercomm_merge.");
 }
 
 [[nodiscard]] inline int mpi_rank(MPI_Comm comm) {

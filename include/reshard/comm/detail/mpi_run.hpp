@@ -11,26 +11,14 @@
 
 namespace reshard::inline v0::detail {
 
+/// The type of an error, by the number of its code.
 [[nodiscard]] constexpr std::string_view error_name(ErrorCode code) noexcept {
-    switch (code) {
-        case ErrorCode::shape: return "ShapeError";
-        case ErrorCode::mesh: return "MeshError";
-        case ErrorCode::placement: return "PlacementError";
-        case ErrorCode::notation: return "NotationError";
-        case ErrorCode::mismatch: return "MismatchError";
-        case ErrorCode::buffer: return "BufferError";
-        case ErrorCode::dtype: return "DTypeError";
-        case ErrorCode::transition: return "TransitionError";
-        case ErrorCode::peer_failed: return "PeerFailed";
-        case ErrorCode::deadline: return "DeadlineExceeded";
-        case ErrorCode::transport: return "TransportError";
-        case ErrorCode::format: return "FormatError";
-        case ErrorCode::io: return "IoError";
-        case ErrorCode::out_of_memory: return "OutOfMemory";
-        case ErrorCode::none:
-        case ErrorCode::user: break;
-    }
-    return "exception";
+    constexpr std::string_view names[] = {"exception",       "ShapeError",    "MeshError",        "PlacementError",
+                                          "NotationError",   "MismatchError", "BufferError",      "DTypeError",
+                                          "TransitionError", "PeerFailed",    "DeadlineExceeded", "TransportError",
+                                          "FormatError",     "IoError",       "OutOfMemory"};
+    auto const number = static_cast<std::size_t>(code);
+    return names[number < std::size(names) ? number : 0];
 }
 
 /// Whether a text says of what type it is: "IoError: ...", "rank 0 of 2: IoError: ...".
@@ -45,13 +33,9 @@ namespace reshard::inline v0::detail {
 
 inline void print_end(int rank, ErrorCode code, std::string_view text) noexcept {
     std::string_view const type = error_name(code);
-    if (names_type(text, type)) {
-        std::fprintf(stderr, "reshard: rank %d: %.*s\n", rank, static_cast<int>(text.size()), text.data());
-        std::fflush(stderr);
-        return;
-    }
-    std::fprintf(stderr, "reshard: rank %d: %.*s: %.*s\n", rank, static_cast<int>(type.size()), type.data(),
-                 static_cast<int>(text.size()), text.data());
+    bool const named = names_type(text, type);
+    std::fprintf(stderr, "reshard: rank %d: %.*s%s%.*s\n", rank, named ? 0 : static_cast<int>(type.size()), type.data(),
+                 named ? "" : ": ", static_cast<int>(text.size()), text.data());
     std::fflush(stderr);
 }
 

@@ -30,7 +30,7 @@ class MpiExchange;
 class MpiFamily;
 class MpiTeam;
 struct MpiAccess;
-enum class MpiCall : std::uint8_t;
+enum class TeamCall : std::uint8_t;
 
 /// Frees the memory of an MpiBuffer. Blocks nobody.
 struct MpiRelease {
@@ -139,7 +139,7 @@ private:
     explicit MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept;
 
     [[nodiscard]] detail::MpiTeam& team() const noexcept;
-    void enter(detail::MpiCall call);
+    void enter(detail::TeamCall call);
     [[nodiscard]] detail::MpiMemory allocate_bytes(Index elements, Index element_bytes);
 
     std::shared_ptr<detail::MpiExchange> exchange_;

@@ -19,15 +19,8 @@ namespace detail {
 
 /// The segments of one allocation, this rank's and those it mapped. Blocks nobody.
 inline void release_segments(MpiFamily& family, std::uint64_t key) noexcept {
-    for (auto* list : {&family.own_segments(), &family.peer_segments()}) {
-        std::size_t kept = 0;
-        for (std::size_t i = 0; i < list->size(); ++i) {
-            if ((*list)[i].allocation == key) continue;
-            if (kept != i) (*list)[kept] = std::move((*list)[i]);
-            ++kept;
-        }
-        while (list->size() > kept) list->pop_back();
-    }
+    for (auto* list : {&family.own_segments(), &family.peer_segments()})
+        std::erase_if(*list, [key](MpiSegment const& each) { return each.allocation == key; });
 }
 
 }  // namespace detail
@@ -72,13 +65,13 @@ RESHARD_INLINE transport::InOrder MpiCommunicator::bind(std::span<Send const> se
     return {*exchange_, transport::bound_transfers("MpiCommunicator", sends, receives, size())};
 }
 RESHARD_INLINE Verdict MpiCommunicator::agree(Verdict const& mine) {
-    enter(detail::MpiCall::agree);
+    enter(detail::TeamCall::agree);
     Verdict joint = team().agree(mine);
     exchange_->settle_late();
     return joint;
 }
 RESHARD_INLINE MpiCommunicator MpiCommunicator::split(int colour, int key) {
-    enter(detail::MpiCall::split);
+    enter(detail::TeamCall::split);
     return MpiCommunicator(detail::make_mpi_exchange(team().split(colour, key)));
 }
 RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
@@ -86,12 +79,12 @@ RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();  // MPI_Abort does not return, but MPI does not say so
 }
-RESHARD_INLINE void MpiCommunicator::enter(detail::MpiCall call) {
+RESHARD_INLINE void MpiCommunicator::enter(detail::TeamCall call) {
     exchange_->finish();
     team().enter(call);
 }
 RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements, Index element_bytes) {
-    enter(detail::MpiCall::allocate);
+    enter(detail::TeamCall::allocate);
     detail::MpiTeam& mine = team();
     detail::MpiFamily& family = *mine.family();
     std::uint64_t const key = family.next_segment();

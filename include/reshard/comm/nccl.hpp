@@ -56,17 +56,17 @@ public:
         }
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
-        auto place = std::make_unique<detail::NcclPlace>();
+        detail::NcclPlace place = std::make_unique<ncclComm_t>();
         return detail::watched(
             [&] {
-                detail::nccl_check(ncclCommInitRankConfig(&place->comm, ranks, id, rank, &config),
+                detail::nccl_check(ncclCommInitRankConfig(place.get(), ranks, id, rank, &config),
                                    "ncclCommInitRankConfig");
-                if (place->comm == nullptr) {
+                if (*place == nullptr) {
                     raise(ErrorCode::transport,
                           "reshard::NcclCommunicator: ncclCommInitRankConfig made no communicator. Fix: "
                           "NCCL_DEBUG=WARN says why.");
                 }
-                return BasicNcclCommunicator(made(place->comm, true, stream, options));
+                return BasicNcclCommunicator(made(*place, true, stream, options));
             },
             [&](ErrorCode, std::string_view) noexcept { detail::keep_for_good(std::move(place)); });
     }
@@ -95,7 +95,7 @@ public:
     }
 
     [[nodiscard]] Verdict agree(Verdict const& mine) {
-        enter(detail::NcclCall::agree);
+        enter(detail::TeamCall::agree);
         Verdict joint;
         team().guarded([&] { joint = team().agree(mine); });
         return joint;
@@ -104,7 +104,7 @@ public:
     /// Collective. Ranks of one colour >= 0, ordered by (key, rank), on the same stream. The new communicator shares
     /// the fate of this one: poison in one is poison in both.
     [[nodiscard]] BasicNcclCommunicator split(int colour, int key) {
-        enter(detail::NcclCall::split);
+        enter(detail::TeamCall::split);
         return BasicNcclCommunicator(std::make_shared<Exchange>(team().split(colour, key), false));
     }
 
@@ -121,7 +121,7 @@ public:
     /// for it like for everything. Collective.
     template <class Start>
     void run_native(std::string_view call, Start&& start) {
-        enter(detail::NcclCall::native);
+        enter(detail::TeamCall::native);
         team().guarded([&] {
             team().settle(start(team().comm(), team().stream()), call);
             team().mark();
@@ -148,7 +148,7 @@ private:
     }
 
     [[nodiscard]] detail::NcclTeam& team() const noexcept { return *exchange_->team(); }
-    void enter(detail::NcclCall call) {
+    void enter(detail::TeamCall call) {
         exchange_->finish();
         team().enter(call);
     }

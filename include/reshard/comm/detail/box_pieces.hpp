@@ -69,12 +69,16 @@ template <class Byte>
     return dense;
 }
 
-/// Bytes that lie side by side in memory, in the order of the elements; `dims_left` dimensions are outside of them.
-[[nodiscard]] constexpr Index run_bytes_of(StridedBox const& box, int& dims_left) noexcept {
-    Index run = box.element_bytes;
-    dims_left = box.dims.size();
-    while (dims_left > 0 && (box.dims[dims_left - 1].stride == run || box.dims[dims_left - 1].extent == 1)) {
-        run *= box.dims[--dims_left].extent;
+/// Bytes that lie side by side in memory, in the order of the elements.
+struct BoxRun {
+    Index bytes;
+    int dims_left;  ///< dimensions outside of them; 0: the whole box is one run
+};
+[[nodiscard]] constexpr BoxRun run_of(StridedBox const& box) noexcept {
+    BoxRun run{box.element_bytes, box.dims.size()};
+    while (run.dims_left > 0 &&
+           (box.dims[run.dims_left - 1].stride == run.bytes || box.dims[run.dims_left - 1].extent == 1)) {
+        run.bytes *= box.dims[--run.dims_left].extent;
     }
     return run;
 }

@@ -99,7 +99,7 @@ public:
         team_->check_alive(rank_);
         closing([&] {
             ThreadSeat& own = team_->seat(rank_);
-            team_->say(rank_, {ThreadCall::device_exchange});
+            team_->say(rank_, {TeamCall::device_exchange});
             own.sends = {};
             look_up(transfers.sends, place_->sent_from);
             look_up(transfers.receives, received_in_);
@@ -163,7 +163,7 @@ private:
 
     /// Between the phases: enqueues everything this rank receives.
     void fetch() {
-        pull(*team_, rank_, ThreadCall::device_exchange, [&](Index) {
+        pull(*team_, rank_, TeamCall::device_exchange, [&](Index) {
             make_room();
             place_->fetching.store(true, std::memory_order_relaxed);  // the flag that is up orders it
             watched(
@@ -230,13 +230,9 @@ private:
             if (reaches && (plain || Copies::converts)) return Route::copied;
             return plain ? Route::direct : Route::windowed;
         }
-        auto const in_a_row = [](StridedBox const& box) {
-            int left = 0;
-            static_cast<void>(run_bytes_of(box, left));
-            return left == 0;
-        };
         bool const pinned = from == MemoryKind::pinned || to == MemoryKind::pinned;
-        return plain && pinned && in_a_row(from_device ? receive.box : send.box) ? Route::direct : Route::windowed;
+        bool const is_run = run_of(from_device ? receive.box : send.box).dims_left == 0;
+        return plain && pinned && is_run ? Route::direct : Route::windowed;
     }
     /// Asks CUDA once for each device.
     [[nodiscard]] bool can_reach(int device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/failure_record.hpp
-/// \brief  The first thing that went wrong among ranks: as it travels, and as each of them throws it.
+/// \brief  What ranks were doing, and the first thing that went wrong among them: as it travels, and as each throws it.
 /// \depends core.
 #pragma once
 
@@ -16,6 +16,16 @@
 #include <utility>    // exchange
 
 namespace reshard::inline v0::detail {
+
+/// What a rank of a transport is in the middle of.
+enum class TeamCall : std::uint8_t { none, exchange, agree, split, allocate, native, device_exchange };
+
+[[nodiscard]] constexpr std::string_view name(TeamCall call) noexcept {
+    constexpr std::string_view names[] = {
+        "making the communicator", "exchange", "agree", "split", "allocate", "a native collective",
+        "exchange among devices"};
+    return names[static_cast<int>(call)];
+}
 
 struct FailureRecord {
     int code = 0;             ///< an ErrorCode

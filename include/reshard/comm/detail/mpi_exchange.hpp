@@ -22,7 +22,7 @@ public:
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
 
     void start(transport::BoundTransfers const& transfers) override {
-        team_->enter(MpiCall::exchange);
+        team_->enter(TeamCall::exchange);
         closing([&] {
             sends_ = transfers.sends;
             receives_ = transfers.receives;
@@ -154,13 +154,7 @@ private:
         MpiSeat const& seat = node.seat(source.local);
         std::uint64_t const published = seat.published.load(std::memory_order_acquire);
         if (published < 2 * epoch_) return false;
-        struct Flag {
-            std::atomic<std::uint32_t>& up;
-            explicit Flag(std::atomic<std::uint32_t>& flag) noexcept : up(flag) {
-                up.store(1, std::memory_order_seq_cst);
-            }
-            ~Flag() { up.store(0, std::memory_order_seq_cst); }
-        } const flag(node.own().reading);
+        RaisedFlag const flag(node.own().reading);
         if (team_->family()->hear()) team_->raise_failure();
         std::span<MpiPublished const> entries;
         std::byte const* list = nullptr;

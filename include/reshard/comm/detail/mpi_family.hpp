@@ -12,6 +12,8 @@
 
 #include <sched.h>  // sched_yield
 
+#include <span>  // span
+
 namespace reshard::inline v0::detail {
 
 /// Memory of MpiCommunicator::allocate(): made by this process, or mapped from another one.
@@ -106,10 +108,11 @@ public:
     std::vector<MpiSegment>& own_segments() noexcept { return own_; }
     std::vector<MpiSegment>& peer_segments() noexcept { return peers_; }
 
-    /// The shared segment of this process that holds all of [begin, end), or null.
-    [[nodiscard]] MpiSegment const* segment_with(std::byte const* begin, std::byte const* end) const noexcept {
+    /// The shared segment of this process that holds all of it, or null.
+    [[nodiscard]] MpiSegment const* segment_with(std::span<std::byte const> memory) const noexcept {
         for (auto const& segment : own_) {
-            if (begin >= segment.memory.data() && end <= segment.memory.data() + segment.memory.bytes())
+            std::byte const* const begin = segment.memory.data();
+            if (memory.data() >= begin && memory.data() + memory.size() <= begin + segment.memory.bytes())
                 return &segment;
         }
         return nullptr;

@@ -21,15 +21,7 @@ namespace reshard::inline v0::detail {
 
 struct MpiGreeting {
     std::uint64_t epoch = 0;
-    TransferListing sends;     ///< to the one who is greeted
-    TransferListing receives;  ///< from that one
-};
-
-/// Two ranks of a communicator whose payloads differ.
-struct MpiSurprise {
-    int first;
-    int second;
-    std::string text;
+    PairListing listing;
 };
 
 class MpiGreetings {
@@ -45,14 +37,14 @@ public:
     /// Greets those for which is_far(rank), all of them other ranks. What is wrong with those who were earlier, if
     /// anything.
     template <class IsFar>
-    [[nodiscard]] std::optional<MpiSurprise> begin(std::span<Send const> sends, std::span<Receive const> receives,
-                                                   IsFar const& is_far) {
+    [[nodiscard]] std::optional<PairMismatch> begin(std::span<Send const> sends, std::span<Receive const> receives,
+                                                    IsFar const& is_far) {
         ++epoch_;
         heard_ = 0;
         peers_.clear();
         for_each_pair(sends, receives, [&](int rank, std::span<Send const> mine, std::span<Receive const> theirs) {
             if (is_far(rank))
-                peers_.push_back({rank, false, {epoch_, TransferListing::of(mine), TransferListing::of(theirs)}});
+                peers_.push_back({rank, false, {epoch_, {TransferListing::of(mine), TransferListing::of(theirs)}}});
         });
         requests_.assign(peers_.size(), MPI_REQUEST_NULL);
         for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -62,7 +54,7 @@ public:
         }
         sent_ = peers_.empty();
         std::size_t kept = 0;
-        std::optional<MpiSurprise> surprise;
+        std::optional<PairMismatch> surprise;
         for (Early const& each : early_) {
             if (each.greeting.epoch > epoch_) {
                 early_[kept++] = each;
@@ -74,7 +66,7 @@ public:
         return surprise;
     }
     /// Looks at what has come, in an exchange or outside of one, and says what nobody expected.
-    [[nodiscard]] std::optional<MpiSurprise> listen() {
+    [[nodiscard]] std::optional<PairMismatch> listen() {
         for (;;) {
             if (far_ == 0) return {};
             int waiting = 0;
@@ -129,22 +121,15 @@ private:
         return std::lower_bound(peers_.begin(), peers_.end(), rank,
                                 [](Peer const& one, int wanted) { return one.rank < wanted; });
     }
-    [[nodiscard]] std::optional<MpiSurprise> compare(int rank, MpiGreeting const& theirs) {
-        MpiGreeting mine;
+    [[nodiscard]] std::optional<PairMismatch> compare(int rank, MpiGreeting const& theirs) {
+        PairListing mine;
         auto const at = static_cast<std::size_t>(find(rank) - peers_.begin());
         if (theirs.epoch == epoch_ && at < peers_.size() && peers_[at].rank == rank && !peers_[at].heard) {
             peers_[at].heard = true;
             ++heard_;
-            mine = peers_[at].greeting;
+            mine = peers_[at].greeting.listing;
         }
-        if (auto surprise = compare(me_, mine.sends, rank, theirs.receives)) return surprise;
-        return compare(rank, theirs.sends, me_, mine.receives);
-    }
-    [[nodiscard]] static std::optional<MpiSurprise> compare(int sender, TransferListing const& sent, int receiver,
-                                                            TransferListing const& expected) {
-        std::string text = mismatch_of(sender, sent, receiver, expected);
-        if (text.empty()) return {};
-        return MpiSurprise{sender, receiver, std::move(text)};
+        return mismatch_of(me_, mine, rank, theirs.listing);
     }
 
     MPI_Comm comm_ = MPI_COMM_NULL;

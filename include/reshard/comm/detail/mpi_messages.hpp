@@ -65,10 +65,9 @@ private:
     };
 
     [[nodiscard]] static MPI_Datatype make(StridedBox const& box) {
-        int left = 0;
+        auto const [run, left] = run_of(box);
         MPI_Datatype type = MPI_DATATYPE_NULL;
-        mpi_check(MPI_Type_contiguous(static_cast<int>(run_bytes_of(box, left)), MPI_BYTE, &type),
-                  "MPI_Type_contiguous");
+        mpi_check(MPI_Type_contiguous(static_cast<int>(run), MPI_BYTE, &type), "MPI_Type_contiguous");
         for (int d = left - 1; d >= 0; --d) {
             MPI_Datatype const inner = type;
             mpi_check(MPI_Type_create_hvector(static_cast<int>(box.dims[d].extent), 1,
@@ -199,8 +198,7 @@ private:
 
     /// Whether MPI cannot be given the memory itself.
     [[nodiscard]] static bool must_pack(Transfer<Byte> const& transfer) noexcept {
-        int left = 0;
-        Index const run = run_bytes_of(transfer.box, left);
+        auto const [run, left] = run_of(transfer.box);
         return !transfer.conversion.is_plain() || (left > 0 && run < mpi_row_bytes);
     }
     /// Finds the first message of a lane, and buffers for as many as it may have under way: how many there are at a
@@ -272,8 +270,6 @@ private:
         Lane& lane = lanes_[number];
         slot.lane = number;
         take(lane, slot);
-        int left = 0;
-        static_cast<void>(run_bytes_of(slot.piece.box, left));
         slot.packed = slot.last != slot.first + 1 || must_pack(transfers_[slot.first]);
         Byte* address = slot.piece.base;
         MPI_Datatype type = MPI_BYTE;
@@ -287,7 +283,7 @@ private:
             } else {
                 count = static_cast<int>(piece_bytes);  // a longer message than expected shows its length
             }
-        } else if (left > 0) {
+        } else if (run_of(slot.piece.box).dims_left > 0) {
             type = types.of(slot.piece.box);
             count = 1;
         }

@@ -62,12 +62,8 @@ inline constexpr Index mpi_listed_total = Index{1} << 20;
     return bytes > mpi_listed_bytes ? 0 : ceil_div(bytes, 64) * 64;
 }
 
-/// Where a box begins and ends in memory.
-struct MpiReach {
-    std::byte const* begin;
-    std::byte const* end;
-};
-[[nodiscard]] inline MpiReach mpi_reach_of(std::byte const* base, StridedBox const& box) noexcept {
+/// From the first byte of a box to its last.
+[[nodiscard]] inline std::span<std::byte const> mpi_reach_of(std::byte const* base, StridedBox const& box) noexcept {
     Index low = 0;
     Index high = box.element_bytes;
     for (auto const& dim : box.dims) {
@@ -81,24 +77,21 @@ struct MpiReach {
 /// each.
 inline constexpr Index mpi_attach_row_bytes = 2048;
 
-/// Whether reading a box row by row beats having it packed.
-[[nodiscard]] inline bool mpi_has_good_rows(StridedBox const& box) noexcept {
-    int left = 0;
-    Index const run = run_bytes_of(box, left);
-    return run >= mpi_attach_row_bytes || box.elements() * box.element_bytes <= 16 * run;
+/// Whether reading a box by rows of `run` bytes beats having it packed.
+[[nodiscard]] constexpr bool mpi_has_good_rows(StridedBox const& box, Index run) noexcept {
+    return run >= mpi_attach_row_bytes || box.payload_bytes() <= 16 * run;
 }
 
 [[nodiscard]] inline MpiPublished mpi_describe(MpiFamily const& family, bool attach, Send const& send) noexcept {
     MpiPublished entry;
     entry.send = send;
-    MpiReach const reach = mpi_reach_of(send.base, send.box);
-    if (MpiSegment const* const segment = family.segment_with(reach.begin, reach.end)) {
+    if (MpiSegment const* const segment = family.segment_with(mpi_reach_of(send.base, send.box))) {
         entry.mode = MpiMode::segment;
         entry.segment = segment->number;
         entry.file = segment->memory.file();
         entry.segment_bytes = segment->memory.bytes();
         entry.offset = send.base - segment->memory.data();
-    } else if (attach && mpi_has_good_rows(send.box)) {
+    } else if (attach && mpi_has_good_rows(send.box, run_of(send.box).bytes)) {
         entry.mode = MpiMode::attach;
     }
     return entry;
@@ -113,7 +106,7 @@ public:
             LoopNest nest = loop_nest(sent.box, receive.box);
             if (nest.empty) return true;
             Index const run = take_row(nest, sent.box.element_bytes);
-            if (run >= mpi_attach_row_bytes || sent.box.elements() * sent.box.element_bytes <= 16 * run) {
+            if (mpi_has_good_rows(sent.box, run)) {
                 AttachReader reader(pid);
                 bool good = true;
                 for_each_origin(nest, nest.dims.size(), sent.base + nest.from_offset, receive.base + nest.to_offset,
@@ -132,17 +125,16 @@ private:
         if (!scratch_) scratch_.reset(new std::byte[static_cast<std::size_t>(piece_bytes)]);
         for (Index p = 0; p < rule.pieces; ++p) {
             Send const source = piece_of(sent, rule, p);
-            int left = 0;
-            Index const run = run_bytes_of(source.box, left);
+            BoxRun const run = run_of(source.box);
             LoopNest nest;
-            for (int d = 0; d < left; ++d)
+            for (int d = 0; d < run.dims_left; ++d)
                 nest.dims.push_back({source.box.dims[d].extent, source.box.dims[d].stride, 0});
             std::byte* packed = scratch_.get();
             AttachReader reader(pid);
             bool good = true;
-            for_each_origin(nest, left, source.base, packed, [&](std::byte const* row, std::byte*) {
-                good = good && reader.add(row, packed, run);
-                packed += run;
+            for_each_origin(nest, run.dims_left, source.base, packed, [&](std::byte const* row, std::byte*) {
+                good = good && reader.add(row, packed, run.bytes);
+                packed += run.bytes;
             });
             if (!good || !reader.flush()) return false;
             deliver(dense_at<std::byte const>(scratch_.get(), source), piece_of(receive, rule, p), hint);

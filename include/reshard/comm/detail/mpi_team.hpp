@@ -15,13 +15,6 @@
 
 namespace reshard::inline v0::detail {
 
-enum class MpiCall : std::uint8_t { none, exchange, agree, split, allocate };
-
-[[nodiscard]] constexpr std::string_view name(MpiCall call) noexcept {
-    constexpr std::string_view names[] = {"nothing", "exchange", "agree", "split", "allocate"};
-    return names[static_cast<int>(call)];
-}
-
 /// What a step towards the end of a wait did.
 enum class MpiStep : std::uint8_t { idle, moved, complete };
 
@@ -77,7 +70,7 @@ public:
     // ---- Calls and waits -------------------------------------------------------------------------------------
 
     /// Every collective call starts here.
-    void enter(MpiCall call) {
+    void enter(TeamCall call) {
         check_mpi_thread();
         // Thoroughly where peers are far: who has failed may have given up memory that this call would have MPI use.
         if (family_->hear(greetings_.any_far())) raise_failure(false);
@@ -194,8 +187,8 @@ public:
         family_->poison(failure_record(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
         raise_failure();
     }
-    void surprised(std::optional<MpiSurprise> const& what) {
-        if (what) raise_mismatch(what->first, what->second, what->text);
+    void surprised(std::optional<PairMismatch> const& what) {
+        if (what) raise_mismatch(what->sender, what->receiver, what->text);
     }
     bool poison(ErrorCode code, std::string_view reason) noexcept {
         return family_->poison(failure_record(code, family_->rank(), scope_, rank_, rank_, reason));
@@ -316,7 +309,7 @@ private:
     std::uint64_t agreements_ = 0;
     std::uint64_t splits_ = 0;
     unsigned glances_ = 0;
-    MpiCall call_ = MpiCall::none;
+    TeamCall call_ = TeamCall::none;
     bool attach_ = false;
     bool crowded_ = false;
 };

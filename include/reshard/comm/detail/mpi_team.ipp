@@ -152,7 +152,7 @@ void MpiTeam::look_for_the_lost(Missing&& missing) {
         MpiSeat const& seat = node_->seat(there);
         std::uint32_t const left = seat.left.load(std::memory_order_acquire);  // before what it did until then
         std::uint64_t const entered = seat.entered.load(std::memory_order_acquire);
-        auto const theirs = static_cast<MpiCall>(entered & 0xffU);
+        auto const theirs = static_cast<TeamCall>(entered & 0xffU);
         std::string reason;
         if (entered >> 8U < calls_ && absence_.is_final(left)) {
             reason = concat("rank ", rank,
@@ -195,7 +195,7 @@ MpiTeam::Suspects MpiTeam::suspects(Missing&& missing) const {
         return {std::move(found), " (it has come, but is stopped)"};
     }
     // A collective call of MPI does not say whom it waits for.
-    if (call_ != MpiCall::exchange) return {};
+    if (call_ != TeamCall::exchange) return {};
     return {those([&](int rank) { return awaited[static_cast<std::size_t>(rank)]; }), ""};
 }
 

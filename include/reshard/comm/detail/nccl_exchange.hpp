@@ -32,9 +32,7 @@ struct NcclRounds : PairShare {
 /// Whether NCCL can be given the memory itself.
 template <class Byte>
 [[nodiscard]] constexpr bool nccl_goes_straight(Transfer<Byte> const& transfer) noexcept {
-    int left = 0;
-    static_cast<void>(run_bytes_of(transfer.box, left));
-    return left == 0 && transfer.conversion.is_plain();
+    return run_of(transfer.box).dims_left == 0 && transfer.conversion.is_plain();
 }
 
 /// `Copies` is how boxes are packed and unpacked: StridedCopies. Where it does not convert, the host does.
@@ -70,7 +68,7 @@ public:
     [[nodiscard]] Index staging_bytes() const noexcept { return near_.size(); }
 
     void start(transport::BoundTransfers const& transfers) override {
-        team_->enter(NcclCall::exchange);
+        team_->enter(TeamCall::exchange);
         closing([&] {
             moving_ = {};
             check(transfers.sends);
@@ -107,11 +105,7 @@ private:
         std::size_t bytes;
         int peer;
     };
-    /// What one rank says to one peer.
-    struct Greeting {
-        TransferListing sends;     ///< from this rank to the peer
-        TransferListing receives;  ///< and from the peer to this rank
-    };
+    using Greeting = PairListing;
     static_assert(sizeof(Greeting) == 8 * NcclTeam::words_per_peer);
 
     template <class Body>

@@ -44,12 +44,8 @@ void NcclExchange<Copies>::compare() {
         Greeting theirs;
         std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
         std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
-        auto const demand = [this](int sender, auto const& sent, int receiver, auto const& expected) {
-            std::string const text = mismatch_of(sender, sent, receiver, expected);
-            if (!text.empty()) team_->raise_mismatch(sender, receiver, text);
-        };
-        demand(me, mine.sends, peer, theirs.receives);
-        demand(peer, theirs.sends, me, mine.receives);
+        if (auto const differs = mismatch_of(me, mine, peer, theirs))
+            team_->raise_mismatch(differs->sender, differs->receiver, differs->text);
     }
 }
 

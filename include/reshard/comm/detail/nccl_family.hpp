@@ -11,7 +11,7 @@
 #include <nccl.h>
 
 #include <chrono>  // milliseconds
-#include <memory>  // shared_ptr
+#include <memory>  // shared_ptr, unique_ptr
 
 #if !defined(NCCL_VERSION_CODE) || NCCL_VERSION_CODE < 21800
 #error "reshard: comm/nccl.hpp needs NCCL 2.18 or newer (ncclCommSplit)."
@@ -66,14 +66,6 @@ inline void check_nccl_memory(int device, void const* memory) {
           "host memory mixed. Fix: copy it to the device first, or use a communicator for the host.");
 }
 
-enum class NcclCall : std::uint8_t { none, exchange, agree, split, native };
-
-[[nodiscard]] constexpr std::string_view name(NcclCall call) noexcept {
-    constexpr std::string_view names[] = {"making the communicator", "exchange", "agree", "split",
-                                          "a native collective"};
-    return names[static_cast<int>(call)];
-}
-
 /// Operations of one ncclGroupStart .. ncclGroupEnd at most: NCCL has room for about twice as many.
 inline constexpr int nccl_group_limit = 1024;
 
@@ -96,9 +88,7 @@ private:
 };
 
 /// Where NCCL writes the handle of a communicator it is making, perhaps later, from a thread of its own.
-struct NcclPlace {
-    ncclComm_t comm = nullptr;
-};
+using NcclPlace = std::unique_ptr<ncclComm_t>;
 
 /// What one rank's communicators share that were split from one: the first failure.
 struct NcclFamily {

@@ -54,7 +54,7 @@ public:
     // ---- Calls and waits -------------------------------------------------------------------------------------
 
     /// Every collective call starts here.
-    void enter(NcclCall call) {
+    void enter(TeamCall call) {
         if (family_->hear()) raise_failure(false);
         call_ = call;
         ++calls_;
@@ -73,7 +73,7 @@ public:
     }
     /// Throws MismatchError where a rank of this node is known to carry out another exchange in this call.
     void check_same_exchange() {
-        for (int r = 0; board_ && call_ == NcclCall::exchange && r < size_; ++r) {
+        for (int r = 0; board_ && call_ == TeamCall::exchange && r < size_; ++r) {
             std::uint64_t const there = board_->seat(r).exchanges[calls_ % 4].load(std::memory_order_acquire);
             std::uint64_t const here = nccl_exchange_word(calls_, first_);
             if (there == here || there >> 32U != here >> 32U) continue;
@@ -142,13 +142,13 @@ public:
     /// to, a place in device memory each) enqueue what NCCL shall do, and copies `got` bytes to host_out().
     template <class Start>
     void begin_meeting(Index bytes, Index got, std::string_view call, Start&& start) {
-        cuda_check(
-            cudaMemcpyAsync(device_in(), host_in(), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_),
-            "cudaMemcpyAsync");
-        settle(start(device_in(), device_out()), call);
-        cuda_check(
-            cudaMemcpyAsync(host_out(), device_out(), static_cast<std::size_t>(got), cudaMemcpyDeviceToHost, stream_),
-            "cudaMemcpyAsync");
+        std::byte* const in = near_.data();
+        std::byte* const out = in + meeting_bytes_;
+        cuda_check(cudaMemcpyAsync(in, host_in(), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream_),
+                   "cudaMemcpyAsync");
+        settle(start(in, out), call);
+        cuda_check(cudaMemcpyAsync(host_out(), out, static_cast<std::size_t>(got), cudaMemcpyDeviceToHost, stream_),
+                   "cudaMemcpyAsync");
         mark();
     }
     template <class Start>
@@ -158,8 +158,6 @@ public:
     }
     [[nodiscard]] std::byte* host_in() const noexcept { return host_.data(); }
     [[nodiscard]] std::byte* host_out() const noexcept { return host_.data() + meeting_bytes_; }
-    [[nodiscard]] std::byte* device_in() const noexcept { return near_.data(); }
-    [[nodiscard]] std::byte* device_out() const noexcept { return near_.data() + meeting_bytes_; }
     /// Of what peers tell each other before an exchange, for one peer.
     static constexpr Index words_per_peer = 22;
 
@@ -208,6 +206,8 @@ public:
 
 private:
     void close();
+    /// Of a call that NCCL goes on with by itself, if it ends within `most` or the deadline.
+    [[nodiscard]] ncclResult_t outcome(ncclResult_t state, std::chrono::milliseconds most) const noexcept;
     void check_async() {
         if (comm_ == nullptr) return;
         ncclResult_t state = ncclSuccess;
@@ -243,7 +243,7 @@ private:
     std::uint64_t first_ = 0;
     unsigned glances_ = 0;
     Absence absence_;
-    NcclCall call_ = NcclCall::none;
+    TeamCall call_ = TeamCall::none;
 };
 
 }  // namespace reshard::inline v0::detail

@@ -116,14 +116,14 @@ inline std::shared_ptr<NcclTeam> NcclTeam::split(int colour, int key) {
             static_cast<void>(agree({}));  // all are there, or it is known who is not
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
             config.blocking = 0;
-            auto place = std::make_unique<NcclPlace>();
+            NcclPlace place = std::make_unique<ncclComm_t>();
             watched(
                 [&] {
-                    settle(ncclCommSplit(comm_, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &place->comm, &config),
+                    settle(ncclCommSplit(comm_, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, place.get(), &config),
                            "ncclCommSplit");
                 },
                 [&](ErrorCode, std::string_view) noexcept { keep_for_good(std::move(place)); });
-            made = place->comm;
+            made = *place;
         }
         child = std::make_shared<NcclTeam>(made, true, stream_, family_);
         child->set_up();
@@ -146,7 +146,7 @@ inline void NcclTeam::look_for_the_lost() {
         if (there >> 8U == calls_ && there != here) {
             raise_mismatch(-1, -1,
                            concat("reshard::NcclCommunicator: rank ", rank_, " called ", name(call_), " while rank ", r,
-                                  " called ", name(static_cast<NcclCall>(there & 0xffU)), transport::other_call));
+                                  " called ", name(static_cast<TeamCall>(there & 0xffU)), transport::other_call));
         } else if (nccl_has_died(seat)) {
             reason = concat("rank ", r, " (process ", static_cast<Index>(pid),
                             ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of "
@@ -189,18 +189,22 @@ inline void NcclTeam::raise_deadline() {
     raise_failure();
 }
 
+inline ncclResult_t NcclTeam::outcome(ncclResult_t state, std::chrono::milliseconds most) const noexcept {
+    auto const limit = Clock::now() + patience(most);
+    while (state == ncclInProgress && Clock::now() < limit) {
+        sched_yield();
+        if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+    }
+    return state;
+}
+
 inline void NcclTeam::break_off() noexcept {
     if (std::exchange(broken_, true)) return;
     if (comm_ != nullptr) {
 #if defined(NCCL_REVOKE_DEFAULT)
         if (!owned_) {
             // The handle is the program's: it is stopped, not destroyed.
-            auto const limit = Clock::now() + patience(std::chrono::seconds(2));
-            ncclResult_t state = ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT);
-            while (state == ncclInProgress && Clock::now() < limit) {
-                sched_yield();
-                if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
-            }
+            static_cast<void>(outcome(ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT), std::chrono::seconds(2)));
         } else
 #endif
         {
@@ -220,12 +224,7 @@ inline void NcclTeam::close() {
     if (family_->hear()) break_off();
     if (comm_ != nullptr && owned_) {
         // Flushes what others still need of this rank; then nothing is left to wait for.
-        auto const limit = Clock::now() + patience(std::chrono::seconds(10));
-        ncclResult_t state = ncclCommFinalize(comm_);
-        while (state == ncclInProgress && Clock::now() < limit) {
-            sched_yield();
-            if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
-        }
+        ncclResult_t const state = outcome(ncclCommFinalize(comm_), std::chrono::seconds(10));
         static_cast<void>(state == ncclSuccess ? ncclCommDestroy(comm_) : ncclCommAbort(comm_));
     }
     comm_ = nullptr;

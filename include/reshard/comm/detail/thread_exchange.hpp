@@ -21,7 +21,7 @@ inline void check_pair(ThreadTeam& team, int me, int sender, std::span<Send cons
 /// Phase 1 is over: every rank's transfers lie open. Both ends of a pair check it, so both know of a mismatch; then
 /// move(bytes that all ranks receive) fetches what this rank receives.
 template <class Move>
-void pull(ThreadTeam& team, int me, ThreadCall call, Move&& move) {
+void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
     team.read_others(me, call, [&] {
         ThreadSeat& own = team.seat(me);
         Index total = 0;
@@ -47,7 +47,7 @@ void for_each_sender(ThreadTeam& team, int me, Body&& body) {
 
 /// Copies from the peers' memory.
 inline void pull(ThreadTeam& team, int me) {
-    pull(team, me, ThreadCall::exchange, [&](Index total) {
+    pull(team, me, TeamCall::exchange, [&](Index total) {
         CopyHint const hint =
             total >= team.family()->options().streaming_threshold ? CopyHint::streaming : CopyHint::cached;
         for_each_sender(team, me, [&](int, std::span<Send const> sends, std::span<Receive const> receives) {
@@ -85,7 +85,7 @@ public:
 
     void start(transport::BoundTransfers const& transfers) override {
         team_->check_alive(rank_);
-        team_->say(rank_, {ThreadCall::exchange});
+        team_->say(rank_, {TeamCall::exchange});
         lay_open(team_->seat(rank_), transfers);
         pulled_ = false;
         team_->arrive(rank_);
@@ -112,7 +112,7 @@ public:
 
     [[nodiscard]] Verdict agree(Verdict const& mine) {
         bool const quiet = mine.ok() && mine.reason.empty();
-        ThreadSeat& own = enter({ThreadCall::agree, quiet, mine.digest});
+        ThreadSeat& own = enter({TeamCall::agree, quiet, mine.digest});
         own.verdict = &mine;
         Verdict joint;
         team_->guarded(rank_, [&] {
@@ -131,7 +131,7 @@ public:
     }
     /// `place` becomes this rank's in the team that is made.
     [[nodiscard]] std::shared_ptr<ThreadTeam> split(int colour, int key, int& place) {
-        ThreadSeat& own = enter({ThreadCall::split});
+        ThreadSeat& own = enter({TeamCall::split});
         own.colour = colour;
         own.key = key;
         std::shared_ptr<ThreadTeam> child;

@@ -103,16 +103,9 @@ private:
     std::atomic<bool> poisoned_{false};
 };
 
-enum class ThreadCall : std::uint8_t { none, exchange, agree, split, device_exchange };
-
-[[nodiscard]] constexpr std::string_view name(ThreadCall call) noexcept {
-    constexpr std::string_view names[] = {"nothing", "exchange", "agree", "split", "exchange among devices"};
-    return names[static_cast<int>(call)];
-}
-
 /// What a rank says as it arrives in a call: all that others read of it where they agree.
 struct ThreadWord {
-    ThreadCall call = ThreadCall::none;
+    TeamCall call = TeamCall::none;
     bool quiet = false;  ///< its verdict is well, and has no text
     std::uint64_t digest = 0;
 
@@ -136,7 +129,7 @@ struct alignas(no_false_sharing) ThreadSeat {
     std::shared_ptr<void> kept;         ///< as long as the team
 
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
-    ThreadCall call = ThreadCall::none;
+    TeamCall call = TeamCall::none;
     Traffic traffic;
     Index send_bytes = 0;
 };
@@ -260,15 +253,11 @@ public:
     }
 
     /// Runs `body` between the phases: with the flag up, after all made the same call.
-    void read_others(int me, ThreadCall call, FunctionRef<void()> body) {
-        struct Flag {
-            std::atomic<bool>& up;
-            explicit Flag(std::atomic<bool>& flag) noexcept : up(flag) { up.store(true, std::memory_order_seq_cst); }
-            ~Flag() { up.store(false, std::memory_order_seq_cst); }
-        } const flag(seat(me).reading);
+    void read_others(int me, TeamCall call, FunctionRef<void()> body) {
+        RaisedFlag const flag(seat(me).reading);
         check_poison(me);
         for (int r = 0; r < size(); ++r) {
-            ThreadCall const other = seat(r).words[seat(me).phase % 2].call;
+            TeamCall const other = seat(r).words[seat(me).phase % 2].call;
             if (other == call) continue;
             raise_mismatch(me, -1, -1,
                            concat("reshard::ThreadCommunicator: rank ", me, " called ", name(call), " while rank ", r,

@@ -6,6 +6,8 @@
 
 #include <reshard/comm/communicator.hpp>
 
+#include <optional>
+
 namespace reshard::inline v0::detail {
 
 /// One way between two ranks.
@@ -66,6 +68,27 @@ struct TransferListing {
                   sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ", expected.count,
                   " of ", expected.bytes, ", and they differ after the first ", TransferListing::shown,
                   ". Fix: build both sides from the same plan.");
+}
+
+/// What a rank says to another one about an exchange.
+struct PairListing {
+    TransferListing sends;     ///< to the one who is told
+    TransferListing receives;  ///< from that one
+};
+/// Two ranks of a communicator whose payloads differ.
+struct PairMismatch {
+    int sender;
+    int receiver;
+    std::string text;
+};
+/// What is wrong with what rank `me` and rank `peer` say to each other, if anything.
+[[nodiscard]] inline std::optional<PairMismatch> mismatch_of(int me, PairListing const& mine, int peer,
+                                                             PairListing const& theirs) {
+    std::string text = mismatch_of(me, mine.sends, peer, theirs.receives);
+    if (!text.empty()) return PairMismatch{me, peer, std::move(text)};
+    text = mismatch_of(peer, theirs.sends, me, mine.receives);
+    if (!text.empty()) return PairMismatch{peer, me, std::move(text)};
+    return {};
 }
 
 }  // namespace reshard::inline v0::detail

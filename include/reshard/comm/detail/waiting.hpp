@@ -38,6 +38,14 @@ inline void give_way(std::chrono::steady_clock::duration waited) noexcept {
     return true;
 }
 
+/// A flag that is up while this lives: to one who has looked for a failure since, nobody gives up what it reads.
+template <class T>
+struct RaisedFlag {
+    explicit RaisedFlag(std::atomic<T>& flag) noexcept : up(flag) { up.store(T{1}, std::memory_order_seq_cst); }
+    ~RaisedFlag() { up.store(T{0}, std::memory_order_seq_cst); }
+    std::atomic<T>& up;
+};
+
 /// Moves the value to where it is never destroyed. Without memory for that, ends the program rather than free it.
 template <class T>
 void keep_for_good(T value) noexcept {

@@ -20,34 +20,25 @@ public:
     TracedExchange() = default;
     TracedExchange(C& comm, typename C::inner_type::exchange_type inner, std::span<Send const> sends,
                    std::span<Receive const> receives) noexcept
-        : comm_(&comm), inner_(std::move(inner)), sends_(sends), receives_(receives) {}
+        : inner_(std::move(inner)), call_{&comm, sends, receives} {}
     TracedExchange(TracedExchange&& other) noexcept
-        : comm_(std::exchange(other.comm_, nullptr)),
-          inner_(std::move(other.inner_)),
-          sends_(other.sends_),
-          receives_(other.receives_),
-          id_(other.id_),
-          under_way_(std::exchange(other.under_way_, false)) {}
+        : inner_(std::move(other.inner_)), call_(std::exchange(other.call_, Call{})) {}
     TracedExchange& operator=(TracedExchange&& other) noexcept {
         if (this == &other) return *this;
         detail::quietly([&] { wait(); });
-        comm_ = std::exchange(other.comm_, nullptr);
         inner_ = std::move(other.inner_);
-        sends_ = other.sends_;
-        receives_ = other.receives_;
-        id_ = other.id_;
-        under_way_ = std::exchange(other.under_way_, false);
+        call_ = std::exchange(other.call_, Call{});
         return *this;
     }
     ~TracedExchange() {
-        if (under_way_) detail::quietly([&] { wait(); });
+        if (call_.under_way) detail::quietly([&] { wait(); });
     }
 
     void start() {
-        if (under_way_ && inner_.done()) wait();
-        if (comm_ == nullptr || under_way_) return inner_.start();  // says what is wrong
-        id_ = comm_->note(TraceOperation::exchange, sends_, receives_);
-        under_way_ = true;
+        if (call_.under_way && inner_.done()) wait();
+        if (call_.comm == nullptr || call_.under_way) return inner_.start();  // says what is wrong
+        call_.id = call_.comm->note(TraceOperation::exchange, call_.sends, call_.receives);
+        call_.under_way = true;
         noted([&] { inner_.start(); });
         if (inner_.done()) finish(ErrorCode::none);
     }
@@ -63,20 +54,25 @@ public:
     [[nodiscard]] bool done() const noexcept { return inner_.done(); }
 
 private:
+    /// What is noted.
+    struct Call {
+        C* comm = nullptr;
+        std::span<Send const> sends;
+        std::span<Receive const> receives;
+        Trace::Id id{};
+        bool under_way = false;
+    };
+
     template <class Body>
     decltype(auto) noted(Body&& body) {
         return detail::watched(body, [&](ErrorCode code, std::string_view) noexcept { finish(code); });
     }
     void finish(ErrorCode code) noexcept {
-        if (std::exchange(under_way_, false)) comm_->trace().finish(id_, code);
+        if (std::exchange(call_.under_way, false)) call_.comm->trace().finish(call_.id, code);
     }
 
-    C* comm_ = nullptr;
     typename C::inner_type::exchange_type inner_;
-    std::span<Send const> sends_;
-    std::span<Receive const> receives_;
-    Trace::Id id_;
-    bool under_way_ = false;
+    Call call_;
 };
 
 /// Records what passes through and changes nothing: no message more, no other ranks needed that trace as well.

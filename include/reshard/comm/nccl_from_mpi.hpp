@@ -10,10 +10,7 @@
 namespace reshard::inline v0 {
 
 /// Collective over `comm`; MPI hands out the unique id and is not asked again. Each rank on the device that is current.
-template <Communicator Result = NcclCommunicator>
-[[nodiscard]] Result nccl_from_mpi(MpiCommunicator& comm, cudaStream_t stream, NcclOptions const& options = {}) {
-    return nccl_from<Result>(comm, stream, options);
-}
+/// Of an MpiCommunicator: nccl_from().
 template <Communicator Result = NcclCommunicator>
 [[nodiscard]] Result nccl_from_mpi(MPI_Comm comm, cudaStream_t stream, NcclOptions const& options = {}) {
     MpiOptions mpi;

@@ -317,7 +317,7 @@ TEST_CASE("device conversions: the kernel's body equals the host's convert, bit 
         std::vector<std::byte> expected = to.memory;
         convert(from.base(), from.box, a, expected.data() + to.first, to.box, b, factor);
         auto const box = detail::cast_box(from.base(), from.box, a, to.base(), to.box, b, factor);
-        for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::cast_thread(box, tile, thread); });
+        for_each_thread(box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
         CAPTURE(seed);
         CAPTURE(name(a));
         CAPTURE(name(b));

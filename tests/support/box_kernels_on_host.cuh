@@ -18,6 +18,16 @@ void each_thread_of(Launch const& launch, Box const* boxes, Index const* starts,
     });
 }
 
+template <class Box, class Pack>
+void run_copies_on_host() {
+    constexpr auto copy = [](Box const& box, Index tile, int thread) { detail::copy_thread(box, tile, thread); };
+    run_on_host(detail::copy_boxes_kernel<Box>, [=](Launch const& launch, Box const* boxes, Index const* starts,
+                                                    int count) { each_thread_of(launch, boxes, starts, count, copy); });
+    run_on_host(detail::copy_pack_kernel<Pack>, [=](Launch const& launch, Pack const& pack) {
+        each_thread_of(launch, pack.boxes, pack.starts, pack.count, copy);
+    });
+}
+
 template <class A>
 void run_folds_on_host() {
     run_on_host(detail::fold_box_kernel<A, detail::FoldBox>, [](Launch const& launch, detail::FoldBox const& box) {
@@ -30,26 +40,8 @@ void run_folds_on_host() {
 }
 
 inline void run_box_kernels_on_host() {
-    constexpr auto copy = [](detail::CopyBox const& box, Index tile, int thread) {
-        detail::copy_thread(box, tile, thread);
-    };
-    constexpr auto cast = [](detail::CastBox const& box, Index tile, int thread) {
-        detail::cast_thread(box, tile, thread);
-    };
-    run_on_host(detail::copy_boxes_kernel<detail::CopyBox>,
-                [=](Launch const& launch, detail::CopyBox const* boxes, Index const* starts, int count) {
-                    each_thread_of(launch, boxes, starts, count, copy);
-                });
-    run_on_host(detail::cast_boxes_kernel<detail::CastBox>,
-                [=](Launch const& launch, detail::CastBox const* boxes, Index const* starts, int count) {
-                    each_thread_of(launch, boxes, starts, count, cast);
-                });
-    run_on_host(detail::copy_pack_kernel<detail::CopyPack>, [=](Launch const& launch, detail::CopyPack const& pack) {
-        each_thread_of(launch, pack.boxes, pack.starts, pack.count, copy);
-    });
-    run_on_host(detail::cast_pack_kernel<detail::CastPack>, [=](Launch const& launch, detail::CastPack const& pack) {
-        each_thread_of(launch, pack.boxes, pack.starts, pack.count, cast);
-    });
+    run_copies_on_host<detail::CopyBox, detail::CopyPack>();
+    run_copies_on_host<detail::CastBox, detail::CastPack>();
     run_on_host(detail::fill_box_kernel<detail::FillBox>, [](Launch const& launch, detail::FillBox const& box) {
         launch.each_thread([&](Index tile, int thread) { detail::fill_thread(box, tile, thread); });
     });

@@ -7,7 +7,7 @@
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/work.hpp>
 
-#include <utility>  // exchange, swap
+#include <memory>  // unique_ptr
 
 namespace reshard::inline v0 {
 
@@ -48,30 +48,19 @@ class DeviceWork {
 public:
     class Memory {
     public:
-        Memory() = default;
-        Memory(Memory&& other) noexcept
-            : data_(std::exchange(other.data_, nullptr)),
-              bytes_(other.bytes_),
-              stream_(other.stream_),
-              allocator_(other.allocator_) {}
-        Memory& operator=(Memory&& other) noexcept {
-            std::swap(data_, other.data_);
-            std::swap(bytes_, other.bytes_);
-            std::swap(stream_, other.stream_);
-            std::swap(allocator_, other.allocator_);
-            return *this;
-        }
-        ~Memory() {
-            if (data_ != nullptr) allocator_.release(allocator_.context, data_, bytes_, stream_);
-        }
-        [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(data_); }
+        [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
 
     private:
         friend class DeviceWork;
-        void* data_ = nullptr;
-        std::size_t bytes_ = 0;
-        cudaStream_t stream_ = nullptr;
-        DeviceAllocator allocator_;
+        struct Release {
+            DeviceAllocator allocator;
+            std::size_t bytes;
+            cudaStream_t stream;
+            void operator()(std::byte* memory) const noexcept {
+                allocator.release(allocator.context, memory, bytes, stream);
+            }
+        };
+        std::unique_ptr<std::byte, Release> data_;
     };
 
     class Partition {
@@ -101,12 +90,11 @@ public:
 
     /// Throws OutOfMemory.
     [[nodiscard]] Memory allocate(Index bytes) {
+        auto const size = static_cast<std::size_t>(bytes);
+        void* const data = allocator_.allocate(allocator_.context, size, stream_);
         Memory memory;
-        memory.bytes_ = static_cast<std::size_t>(bytes);
-        memory.stream_ = stream_;
-        memory.allocator_ = allocator_;
-        memory.data_ = allocator_.allocate(allocator_.context, memory.bytes_, stream_);
-        if (memory.data_ == nullptr) {
+        memory.data_ = {static_cast<std::byte*>(data), {allocator_, size, stream_}};
+        if (data == nullptr) {
             raise(ErrorCode::out_of_memory,
                   concat("reshard: ", bytes,
                          " bytes of device memory were refused. Fix: leave room on the device, or "

@@ -49,17 +49,11 @@ using CopyPack = BoxPack<CopyBox, 10>;
 using CastPack = BoxPack<CastBox, 9>;
 static_assert(sizeof(CopyPack) <= 4096 && sizeof(CastPack) <= 4096);
 
-// Templates, so that every file that includes this may have them.
+// Templates, so that every file that includes this may have them. Copies that convert have other boxes.
 template <class Pack>
 __global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant__ Pack const pack) {
     int const number = part_at(pack.starts, pack.count, blockIdx.x);
     copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
-                static_cast<int>(threadIdx.x));
-}
-template <class Pack>
-__global__ void __launch_bounds__(box_threads) cast_pack_kernel(__grid_constant__ Pack const pack) {
-    int const number = part_at(pack.starts, pack.count, blockIdx.x);
-    cast_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
 template <class A, class Box>
@@ -95,15 +89,12 @@ void with_delivery(Send const& send, Receive const& receive, Copies&& copies, Ca
     }
 }
 
-}  // namespace detail
-
 /// Memory of a device that is released with this object, once the stream that works in it has come to an end: a plan
 /// may be gone before its last kernel is. Move-only.
 class DeviceWorkspace {
 public:
-    DeviceWorkspace() = default;
     DeviceWorkspace(cudaStream_t stream, int device, DeviceSource const& source, Index bytes) {
-        detail::CurrentDevice const current(device);
+        CurrentDevice const current(device);
         data_ = {source.allocate(bytes), {source, stream, device, bytes}};
         if (data_ != nullptr) return;
         raise(ErrorCode::out_of_memory,
@@ -112,7 +103,6 @@ public:
     }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
-    [[nodiscard]] Index size() const noexcept { return data_ == nullptr ? 0 : data_.get_deleter().bytes; }
 
 private:
     struct Release {
@@ -122,13 +112,15 @@ private:
         Index bytes;
 
         void operator()(std::byte* memory) const noexcept {
-            detail::CurrentDevice const current(device, std::nothrow);
+            CurrentDevice const current(device, std::nothrow);
             static_cast<void>(cudaStreamSynchronize(stream));  // an error of the device is told by whoever uses it next
             source.release(memory, bytes);
         }
     };
     std::unique_ptr<std::byte, Release> data_;
 };
+
+}  // namespace detail
 
 /// Memory of one device, worked on by one stream. A value: copies mean the same stream.
 class DeviceMemory final : public MemoryPolicy {
@@ -150,7 +142,7 @@ public:
     }
     /// Throws OutOfMemory.
     [[nodiscard]] Workspace allocate(Index bytes) const override {
-        return Workspace(DeviceWorkspace(stream_, device_, source_, bytes));
+        return Workspace(detail::DeviceWorkspace(stream_, device_, source_, bytes));
     }
 
     // All of them throw TransportError when CUDA refuses a launch.
@@ -209,13 +201,9 @@ private:
         }
         pack.add(box);
     }
-    void flush(detail::CopyPack& pack) const {
-        enqueue(detail::copy_pack_kernel<detail::CopyPack>, pack, pack.tiles);
-        pack.count = 0;
-        pack.tiles = 0;
-    }
-    void flush(detail::CastPack& pack) const {
-        enqueue(detail::cast_pack_kernel<detail::CastPack>, pack, pack.tiles);
+    template <class Pack>
+    void flush(Pack& pack) const {
+        enqueue(detail::copy_pack_kernel<Pack>, pack, pack.tiles);
         pack.count = 0;
         pack.tiles = 0;
     }

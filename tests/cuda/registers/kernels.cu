@@ -35,7 +35,7 @@ void take_folds() {
 
 void take_all() {
     take(&copy_pack_kernel<CopyPack>);
-    take(&cast_pack_kernel<CastPack>);
+    take(&copy_pack_kernel<CastPack>);
     take(&fill_box_kernel<FillBox>);
     take(&scale_box_kernel<ScaleBox>);
     take_folds<float>();
@@ -71,7 +71,7 @@ void take_all() {
     take_each<MchListWanted>();
     take_each<MchCopyRows<std::uint64_t>>();
     take(&copy_boxes_kernel<CopyBox>);
-    take(&cast_boxes_kernel<CastBox>);
+    take(&copy_boxes_kernel<CastBox>);
 }
 
 }  // namespace reshard::detail

@@ -119,7 +119,7 @@ TEST_CASE("watched: copies and conversions of random boxes") {
         launches.claim(given);
         launches.claim(cast);
         auto const box = detail::cast_box(given.base(), given.box, a, cast.base(), cast.box, b, factor);
-        launches.run("cast", box.loops, [&](Index tile, int thread) { detail::cast_thread(box, tile, thread); });
+        launches.run("cast", box.loops, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
     }
     CHECK(watch::traffic_of("copy").written != 0);
     CHECK(watch::traffic_of("cast").written != 0);

@@ -288,7 +288,7 @@ TEST_CASE("device block: boxes are copied, cast, folded, filled and scaled, each
         CHECK(holds(3));
         detail::CastBox const cast =
             detail::cast_box(from.base(), from.box, DType::f32, halves.base(), halves.box, DType::bf16, 1.0);
-        for_box_threads(cast.loops.units, [&](Index tile, int t) { detail::cast_thread(cast, tile, t); });
+        for_box_threads(cast.loops.units, [&](Index tile, int t) { detail::copy_thread(cast, tile, t); });
         auto const half_offsets = offsets_of(halves.box);
         bool same = true;
         for (std::size_t i = 0; i < half_offsets.size(); ++i) {

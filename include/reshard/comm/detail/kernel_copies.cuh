@@ -33,12 +33,6 @@ __global__ void __launch_bounds__(box_threads, 3) copy_boxes_kernel(Box const* b
     copy_thread(near_box(boxes[number]), static_cast<Index>(blockIdx.x) - starts[number],
                 static_cast<int>(threadIdx.x));
 }
-template <class Box>
-__global__ void __launch_bounds__(box_threads) cast_boxes_kernel(Box const* boxes, Index const* starts, int count) {
-    int const number = part_at(starts, count, blockIdx.x);
-    cast_thread(near_box(boxes[number]), static_cast<Index>(blockIdx.x) - starts[number],
-                static_cast<int>(threadIdx.x));
-}
 
 class KernelCopies {
 public:
@@ -89,8 +83,8 @@ public:
         cuda_check(cudaMemcpyAsync(near_.data() + first, listed_.data() + first,
                                    static_cast<std::size_t>(used_ - first), cudaMemcpyHostToDevice, stream),
                    "cudaMemcpyAsync");
-        copies_.launch(copy_boxes_kernel<CopyBox>, near_.data(), stream);
-        casts_.launch(cast_boxes_kernel<CastBox>, near_.data(), stream);
+        copies_.launch(near_.data(), stream);
+        casts_.launch(near_.data(), stream);
     }
     void close(bool stuck) noexcept {
         listed_.close(stuck);
@@ -126,16 +120,16 @@ private:
             std::memcpy(memory + boxes_at, boxes.data(), boxes_bytes);
             std::memcpy(memory + starts_at, starts.data(), starts_bytes);
         }
-        template <class Kernel>
-        void launch(Kernel kernel, std::byte const* device, cudaStream_t stream) {
+        void launch(std::byte const* device, cudaStream_t stream) {
             if (boxes.empty()) return;
             unsigned const grid = box_grid(tiles);
             auto const count = static_cast<int>(boxes.size());
             boxes.clear();
             starts.clear();
             tiles = 0;
-            kernel<<<grid, box_threads, 0, stream>>>(reinterpret_cast<Box const*>(device + boxes_at),
-                                                     reinterpret_cast<Index const*>(device + starts_at), count);
+            copy_boxes_kernel<<<grid, box_threads, 0, stream>>>(reinterpret_cast<Box const*>(device + boxes_at),
+                                                                reinterpret_cast<Index const*>(device + starts_at),
+                                                                count);
             cuda_check(cudaGetLastError(), "the launch of reshard's copy kernel");
         }
     };

@@ -133,8 +133,8 @@ RESHARD_HOST_DEVICE inline void cast_element(CastRule const& rule, std::byte con
     return load_as<std::uint64_t>(made);
 }
 
-/// What one thread does with a tile of a conversion.
-RESHARD_HOST_DEVICE inline void cast_thread(CastBox const& box, Index tile, int thread) noexcept {
+/// What one thread does with a tile of a copy that converts.
+RESHARD_HOST_DEVICE inline void copy_thread(CastBox const& box, Index tile, int thread) noexcept {
     move_units_of_thread<std::uint64_t>(
         box.loops, tile, thread, [&](Index from) { return load_bits(box.from_bytes, box.from + from); },
         [&](Index to, std::uint64_t bits) { store_bits(box.to_bytes, box.to + to, cast_bits(box, bits)); });

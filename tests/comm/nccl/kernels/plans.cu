@@ -49,9 +49,9 @@ TEST_SUITE("memory/on_device") {
         CHECK(test::launches(detail::fold_cast_kernel<float, detail::FoldCastBox>) > 0);
         CHECK(test::launches(detail::fold_cast_kernel<std::int64_t, detail::FoldCastBox>) > 0);
         CHECK(test::launches(detail::fold_cast_kernel<std::uint64_t, detail::FoldCastBox>) > 0);
-        CHECK(test::launches(detail::cast_pack_kernel<detail::CastPack>) > 0);
+        CHECK(test::launches(detail::copy_pack_kernel<detail::CastPack>) > 0);
         CHECK(test::launches(detail::copy_pack_kernel<detail::CopyPack>) > 0);
-        CHECK(test::launches(detail::cast_boxes_kernel<detail::CastBox>) > 0);
+        CHECK(test::launches(detail::copy_boxes_kernel<detail::CastBox>) > 0);
     }
 
     TEST_CASE("plans without a communicator run on a stream; views of tensors of a device are windows into them") {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/trace_summary.hpp
 /// \brief  trace_summary(): what one rank did, as a table: per operation, per peer, per phase.
-/// \depends comm/trace.hpp, <algorithm>, <vector>. For people; machines read trace_json.hpp.
+/// \depends comm/trace.hpp, <algorithm>, <map>, <vector>. For people; machines read trace_json.hpp.
 #pragma once
 
 #include <reshard/comm/trace.hpp>
 
-#include <algorithm>  // find_if, stable_sort
+#include <algorithm>  // find_if
 #include <cstdio>     // snprintf
-#include <string>     // string
+#include <map>
+#include <string>  // string
 #include <vector>
 
 namespace reshard::inline v0 {
@@ -24,8 +25,15 @@ struct TraceLine {
     Index received = 0;
     Index local = 0;
     Index nanoseconds = 0;
-    int group = 0;
-    int peer = 0;
+
+    void add(Index more_messages, Index more_sent, Index more_received, Index more_local, Index time) noexcept {
+        ++calls;
+        messages += more_messages;
+        sent += more_sent;
+        received += more_received;
+        local += more_local;
+        nanoseconds += time;
+    }
 };
 
 [[nodiscard]] inline std::string human_bytes(Index bytes) {
@@ -70,7 +78,7 @@ inline void append_head(std::string& text, char const* title) {
     for (TraceOperation const operation : {TraceOperation::exchange, TraceOperation::agree, TraceOperation::split}) {
         operations.push_back({std::string(name(operation))});
     }
-    std::vector<TraceLine> peers;
+    std::map<std::pair<int, int>, TraceLine> peers;  // by group and rank
     std::vector<TraceLine> phases;
     Index failed = 0;
     Index under_way = 0;
@@ -79,42 +87,25 @@ inline void append_head(std::string& text, char const* title) {
         if (record.error != ErrorCode::none) ++failed;
         if (!record.completed()) continue;
         Index const time = record.end - record.start;
-        TraceLine& line = operations[static_cast<std::size_t>(record.operation)];
-        ++line.calls;
-        line.messages += record.sent.messages + record.received.messages;
-        line.sent += record.sent.bytes;
-        line.received += record.received.bytes;
-        line.local += record.bytes_local;
-        line.nanoseconds += time;
+        operations[static_cast<std::size_t>(record.operation)].add(record.sent.messages + record.received.messages,
+                                                                   record.sent.bytes, record.received.bytes,
+                                                                   record.bytes_local, time);
         for (TracePeer const& peer : trace.peers(record)) {
-            auto found = std::find_if(peers.begin(), peers.end(), [&](TraceLine const& known) {
-                return known.group == record.group && known.peer == peer.rank;
-            });
-            if (found == peers.end()) {
-                std::string title = record.group == 0 ? concat("rank ", peer.rank)
-                                                      : concat("rank ", peer.rank, " of split ", record.group);
-                found = peers.insert(peers.end(), {std::move(title)});
-                found->group = record.group;
-                found->peer = peer.rank;
+            TraceLine& line = peers[{record.group, peer.rank}];
+            if (line.title.empty()) {
+                line.title = record.group == 0 ? concat("rank ", peer.rank)
+                                               : concat("rank ", peer.rank, " of split ", record.group);
             }
-            ++found->calls;
-            found->messages += peer.messages_sent + peer.messages_received;
-            found->sent += peer.bytes_sent;
-            found->received += peer.bytes_received;
-            found->nanoseconds += time;
+            line.add(peer.messages_sent + peer.messages_received, peer.bytes_sent, peer.bytes_received, 0, time);
         }
     }
-    std::stable_sort(peers.begin(), peers.end(), [](TraceLine const& a, TraceLine const& b) {
-        return a.group != b.group ? a.group < b.group : a.peer < b.peer;
-    });
     for (TraceLabel const& label : trace.labels()) {
         if (label.end <= label.start) continue;  // a moment, or still open
         std::string_view const text = label.text;
         auto found =
             std::find_if(phases.begin(), phases.end(), [&](TraceLine const& known) { return known.title == text; });
         if (found == phases.end()) found = phases.insert(phases.end(), {std::string(text)});
-        ++found->calls;
-        found->nanoseconds += label.end - label.start;
+        found->add(0, 0, 0, 0, label.end - label.start);
     }
 
     std::string text;
@@ -122,7 +113,7 @@ inline void append_head(std::string& text, char const* title) {
     for (auto const& line : operations)
         if (line.calls != 0) detail::append_line(text, line);
     if (!peers.empty()) detail::append_head(text, "peer");
-    for (auto const& line : peers) detail::append_line(text, line);
+    for (auto const& [peer, line] : peers) detail::append_line(text, line);
     char buffer[128];
     if (!phases.empty()) {
         static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-48s %7s %23s\n", "phase", "calls", "time ms"));

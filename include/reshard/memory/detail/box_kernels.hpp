@@ -257,17 +257,8 @@ void with_carrier(DType dtype, Body&& body) noexcept {
 [[nodiscard]] inline FoldBox fold_box(Reduce op, DType dtype, std::byte const* from, StridedBox const& from_box,
                                       Index slot_stride, Index slots, std::byte* to, StridedBox const& to_box,
                                       Index divisor) noexcept {
-    FoldBox box;
     LoopNest const nest = loop_nest(from_box, to_box);
-    box.from = from + nest.from_offset;
-    box.to = to + nest.to_offset;
-    box.slot_stride = slot_stride;
-    box.slots = slots;
-    box.divisor = divisor;
-    box.op = op;
-    box.dtype = dtype;
-    box.loops = box_loops(nest);
-    return box;
+    return {from + nest.from_offset, to + nest.to_offset, slot_stride, slots, divisor, op, dtype, box_loops(nest)};
 }
 
 /// Bits of an integer type or a boolean. (The table of bits() is the host's.)

@@ -235,12 +235,8 @@ struct CastRule {
 
 /// \pre can_convert(from_type, to_type, factor), and something changes.
 [[nodiscard]] inline CastRule cast_rule(DType from_type, DType to_type, double factor) noexcept {
-    CastRule rule;
-    rule.product = OddProduct(factor);
-    rule.from_type = from_type;
-    rule.to_type = to_type;
-    rule.from_bytes = static_cast<std::uint8_t>(bytes(from_type));
-    rule.to_bytes = static_cast<std::uint8_t>(bytes(to_type));
+    CastRule rule{OddProduct(factor), from_type, to_type, static_cast<std::uint8_t>(bytes(from_type)),
+                  static_cast<std::uint8_t>(bytes(to_type))};
     rule.scales = factor != 1.0;
     rule.is_short = fits_float(from_type);
     if (rule.is_short && !rule.scales) rule.way = CastWay::short_float;

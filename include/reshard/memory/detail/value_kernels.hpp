@@ -174,11 +174,8 @@ struct FillBox {
 
 /// As fill_identity(). \pre the same.
 [[nodiscard]] inline FillBox identity_box(Reduce op, DType dtype, std::byte* to, StridedBox const& to_box) noexcept {
-    FillBox box;
     LoopNest const nest = loop_nest(to_box, to_box);
-    box.to = to + nest.to_offset;
-    box.bytes = static_cast<int>(bytes(dtype));
-    box.loops = box_loops(nest);
+    FillBox box{to + nest.to_offset, 0, static_cast<int>(bytes(dtype)), box_loops(nest)};
     with_number(dtype, [&]<class T>() {
         T value = static_cast<T>(identity_of<Accumulator<T>>(op));
         if (dtype == DType::boolean && op == Reduce::band) value = static_cast<T>(1);

@@ -45,6 +45,18 @@ struct FailureRecord {
     return failure;
 }
 
+/// Why a rank is waited for in vain.
+[[nodiscard]] inline std::string died_text(int rank, Index process) {
+    return concat(
+        "rank ", rank, " (process ", process,
+        ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of memory, an exit "
+        "in the middle.");
+}
+[[nodiscard]] inline std::string left_text(int rank) {
+    return concat("rank ", rank,
+                  " has left while others wait for it. Fix: make every rank take part in every collective call.");
+}
+
 /// The first failure, in memory that processes share and that is zero before.
 struct SharedFailure {
     std::atomic<std::uint32_t> state;  ///< 0: all is well; 1: somebody writes; 2: written

@@ -58,9 +58,6 @@ public:
         if (node_ && node_->header().failure.heard(failure_)) return poisoned_ = true;
         // Looking for messages is also what drives MPI: messages it holds back for a full queue move on.
         if (!thoroughly && ++hearings_ % 32 != 0) return false;
-        int waiting = 0;
-        if (MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) != MPI_SUCCESS || waiting == 0)
-            return false;
         FailureRecord heard;
         if (!receive(heard)) return false;
         record(heard);
@@ -74,10 +71,8 @@ public:
         if (node_ && node_->ranks() == size_) return true;
         auto const limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
         while (mpi_is_usable() && std::chrono::steady_clock::now() < limit) {
-            int waiting = 0;
             FailureRecord other;
-            if (MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) != MPI_SUCCESS) return true;
-            if (waiting != 0 && receive(other) && other.teller < rank_) return false;
+            if (receive(other) && other.teller < rank_) return false;
             sched_yield();
         }
         return true;
@@ -144,8 +139,11 @@ private:
         static std::atomic<std::uint64_t> count{0};
         return count;
     }
+    /// Whether a letter has come.
     [[nodiscard]] bool receive(FailureRecord& letter) noexcept {
-        return MPI_Recv(&letter, static_cast<int>(sizeof(letter)), MPI_BYTE, MPI_ANY_SOURCE, tag, control_,
+        int waiting = 0;
+        return MPI_Iprobe(MPI_ANY_SOURCE, tag, control_, &waiting, MPI_STATUS_IGNORE) == MPI_SUCCESS && waiting != 0 &&
+               MPI_Recv(&letter, static_cast<int>(sizeof(letter)), MPI_BYTE, MPI_ANY_SOURCE, tag, control_,
                         MPI_STATUS_IGNORE) == MPI_SUCCESS;
     }
 

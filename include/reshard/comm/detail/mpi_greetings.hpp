@@ -55,7 +55,7 @@ public:
         sent_ = peers_.empty();
         std::size_t kept = 0;
         std::optional<PairMismatch> surprise;
-        for (Early const& each : early_) {
+        for (Peer const& each : early_) {
             if (each.greeting.epoch > epoch_) {
                 early_[kept++] = each;
             } else if (!surprise) {
@@ -78,7 +78,7 @@ public:
                                MPI_STATUS_IGNORE),
                       "MPI_Recv", status.MPI_SOURCE);
             if (greeting.epoch > epoch_) {  // it has left this exchange, which was none between us, for the next one
-                early_.push_back({status.MPI_SOURCE, greeting});
+                early_.push_back({status.MPI_SOURCE, false, greeting});
             } else if (auto surprise = compare(status.MPI_SOURCE, greeting)) {
                 return surprise;
             }
@@ -112,10 +112,6 @@ private:
         bool heard;
         MpiGreeting greeting;
     };
-    struct Early {
-        int rank;
-        MpiGreeting greeting;
-    };
 
     [[nodiscard]] std::vector<Peer>::const_iterator find(int rank) const noexcept {
         return std::lower_bound(peers_.begin(), peers_.end(), rank,
@@ -140,7 +136,7 @@ private:
     bool sent_ = true;
     std::vector<Peer> peers_;  ///< ascending
     std::vector<MPI_Request> requests_;
-    std::vector<Early> early_;
+    std::vector<Peer> early_;  ///< who is in a later exchange
 };
 
 }  // namespace reshard::inline v0::detail

@@ -6,8 +6,7 @@
 
 #include <reshard/comm/detail/mpi_team.hpp>
 
-#include <algorithm>  // min
-#include <cstdio>     // fprintf
+#include <cstdio>  // fprintf
 
 namespace reshard::inline v0::detail {
 
@@ -65,7 +64,7 @@ inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noe
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Iallreduce(words, words + 1, 1, MPI_INT, MPI_MAX, family.control(), &request) != MPI_SUCCESS) return false;
     auto looked = std::chrono::steady_clock::now();
-    auto const patience = std::min<std::chrono::milliseconds>(family.options().deadline, std::chrono::seconds(2));
+    auto const patience = team.patience(std::chrono::seconds(2));
     auto limit = looked + patience;
     for (int turn = 0;; ++turn) {
         int done = 0;

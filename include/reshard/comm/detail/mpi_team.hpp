@@ -199,6 +199,11 @@ public:
         watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abandon(code, reason); });
     }
 
+    /// As long as that, but no longer than the deadline.
+    [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {
+        return std::min(family_->options().deadline, most);
+    }
+
     // ---- Agreement -------------------------------------------------------------------------------------------
 
     [[nodiscard]] Verdict agree(Verdict const& mine);
@@ -218,10 +223,7 @@ private:
 
     [[nodiscard]] int spins() const noexcept { return node_ && crowded_ ? 0 : 100; }
     void poison_death(int rank, int pid) {
-        std::string const reason = concat("rank ", rank, " (process ", pid,
-                                          ") has died while others wait for it. Fix: look for what ended it: a "
-                                          "signal, a lack of memory, an exit in the middle.");
-        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, died_text(rank, pid)));
     }
 
     void share_node(MpiOptions const& options);
@@ -248,14 +250,10 @@ private:
             patience);
     }
     /// Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
-    [[nodiscard]] std::chrono::milliseconds first_patience() const noexcept {
-        return std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::milliseconds(100));
-    }
+    static constexpr std::chrono::milliseconds agreement_patience{100};
     /// Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
     /// same error, not PeerFailed.
-    [[nodiscard]] std::chrono::milliseconds verdict_patience() const noexcept {
-        return std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(1));
-    }
+    static constexpr std::chrono::milliseconds verdict_patience{1000};
 
     /// The maximum of what all ranks say, each word for itself.
     [[nodiscard]] std::uint64_t const* maximum(std::uint64_t const (&words)[5]);

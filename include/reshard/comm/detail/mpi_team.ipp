@@ -72,7 +72,7 @@ inline std::uint64_t const* MpiTeam::maximum(std::uint64_t const (&words)[5]) {
             [&](MPI_Request* request) {
                 return MPI_Iallreduce(agreement_->own, agreement_->all, 5, MPI_UINT64_T, MPI_MAX, comm_, request);
             },
-            first_patience());
+            patience(agreement_patience));
     }
     return agreement_->all;
 }
@@ -94,7 +94,7 @@ inline void MpiTeam::find_maximum_here() {
             for (int l = come; l < size_; ++l)
                 if (!has_come(l)) visit(rank_of_local(l));
         },
-        first_patience());
+        patience(agreement_patience));
     std::memset(place.all, 0, sizeof(place.all));
     for (int l = 0; l < size_; ++l) {
         for (int i = 0; i < 5; ++i) place.all[i] = larger(place.all[i], node_->seat(l).words[nth % 2][i]);
@@ -110,7 +110,7 @@ inline std::uint64_t const* MpiTeam::gather(std::uint64_t const (&words)[3]) {
         [&](MPI_Request* request) {
             return MPI_Iallgather(place.line, 3, MPI_UINT64_T, place.lines.data(), 3, MPI_UINT64_T, comm_, request);
         },
-        verdict_patience());
+        patience(verdict_patience));
     return place.lines.data();
 }
 
@@ -123,7 +123,7 @@ inline std::string MpiTeam::spread(std::string const& mine, int root, std::uint6
             [&](MPI_Request* request) {
                 return MPI_Ibcast(agreement_->text.data(), static_cast<int>(length), MPI_CHAR, root, comm_, request);
             },
-            verdict_patience());
+            patience(verdict_patience));
     }
     return agreement_->text;
 }
@@ -132,8 +132,7 @@ inline void MpiTeam::abandon(ErrorCode code, std::string_view reason) noexcept {
     if (!family_->poisoned()) poison(code, reason);
     if (!node_) return;
     // Nobody may read this rank's memory once its owner is told that the exchange is over.
-    auto const limit = std::chrono::steady_clock::now() +
-                       std::min<std::chrono::milliseconds>(family_->options().deadline, std::chrono::seconds(2));
+    auto const limit = std::chrono::steady_clock::now() + patience(std::chrono::seconds(2));
     for (int l = 0; l < node_->ranks(); ++l) {
         MpiSeat const& seat = node_->seat(l);
         while (l != node_->me() && seat.reading.load(std::memory_order_seq_cst) != 0 && process_lives(seat.pid) &&
@@ -153,19 +152,13 @@ void MpiTeam::look_for_the_lost(Missing&& missing) {
         std::uint32_t const left = seat.left.load(std::memory_order_acquire);  // before what it did until then
         std::uint64_t const entered = seat.entered.load(std::memory_order_acquire);
         auto const theirs = static_cast<TeamCall>(entered & 0xffU);
-        std::string reason;
-        if (entered >> 8U < calls_ && absence_.is_final(left)) {
-            reason = concat("rank ", rank,
-                            " has left while others wait for it. Fix: make every rank take part in every "
-                            "collective call.");
-        } else if (entered >> 8U == calls_ && theirs != call_) {
+        if (entered >> 8U == calls_ && theirs != call_) {
             raise_mismatch(-1, -1,
                            concat("reshard::MpiCommunicator: rank ", rank_, " called ", name(call_), " while rank ",
                                   rank, " called ", name(theirs), transport::other_call));
-        } else {
-            return;
         }
-        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+        if (entered >> 8U >= calls_ || !absence_.is_final(left)) return;
+        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, left_text(rank)));
         raise_failure();
     });
 }

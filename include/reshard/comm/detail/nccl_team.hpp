@@ -221,6 +221,9 @@ private:
     void look_for_the_lost();
     [[noreturn]] void raise_deadline();
     void meet_the_others();
+    /// Three words of each rank, in their order.
+    [[nodiscard]] std::vector<std::uint64_t> gather(std::uint64_t const (&words)[3],
+                                                    std::chrono::milliseconds patience);
     [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length);
 
     ncclComm_t comm_;

@@ -36,12 +36,7 @@ inline void NcclTeam::meet_the_others() {
     std::uint64_t const words[3] = {
         static_cast<std::uint64_t>(family_->rank), nccl_nonce(),
         Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value()};
-    std::memcpy(host_in(), words, sizeof(words));
-    meet(sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather", [&](std::byte* from, std::byte* to) {
-        return ncclAllGather(from, to, sizeof(words), ncclInt8, comm_, stream_);
-    });
-    std::vector<std::uint64_t> all(3 * static_cast<std::size_t>(size_));
-    std::memcpy(all.data(), host_out(), all.size() * sizeof(all[0]));
+    std::vector<std::uint64_t> const all = gather(words, {});
     members_.clear();
     for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) {
         members_.push_back(static_cast<int>(all[3 * r]));
@@ -63,31 +58,36 @@ inline Verdict NcclTeam::agree(Verdict const& mine) {
     auto const reduce = [&](std::byte* from, std::byte* to) {
         return ncclAllReduce(from, to, 5, ncclUint64, ncclMax, comm_, stream_);
     };
-    std::vector<std::uint64_t> found;
-    auto const take = [&](std::size_t words) {
-        found.resize(words);
-        std::memcpy(found.data(), host_out(), words * sizeof(found[0]));
-        return found.data();
-    };
+    std::uint64_t most[5];
+    std::vector<std::uint64_t> all;
     return agree_in_words(
         mine, size_,
         [&](std::uint64_t const(&words)[5]) {
             std::memcpy(host_in(), words, sizeof(words));
             // Whoever failed may have left this very agreement before: then its end is on its way.
             meet(sizeof(words), sizeof(words), "ncclAllReduce", reduce, patience(std::chrono::milliseconds(100)));
-            return take(5);
+            std::memcpy(most, host_out(), sizeof(most));
+            return most;
         },
-        [&](std::uint64_t const(&words)[3]) {
-            std::memcpy(host_in(), words, sizeof(words));
-            meet(
-                sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather",
-                [&](std::byte* from, std::byte* to) {
-                    return ncclAllGather(from, to, sizeof(words), ncclInt8, comm_, stream_);
-                },
-                patience(std::chrono::seconds(1)));
-            return take(3 * static_cast<std::size_t>(size_));
+        [&, this](std::uint64_t const(&words)[3]) {
+            all = gather(words, patience(std::chrono::seconds(1)));
+            return all.data();
         },
         [&](std::string const& text, int root, std::uint64_t length) { return spread(text, root, length); });
+}
+
+inline std::vector<std::uint64_t> NcclTeam::gather(std::uint64_t const (&words)[3],
+                                                   std::chrono::milliseconds patience) {
+    std::memcpy(host_in(), words, sizeof(words));
+    meet(
+        sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather",
+        [&](std::byte* from, std::byte* to) {
+            return ncclAllGather(from, to, sizeof(words), ncclInt8, comm_, stream_);
+        },
+        patience);
+    std::vector<std::uint64_t> all(3 * static_cast<std::size_t>(size_));
+    std::memcpy(all.data(), host_out(), all.size() * sizeof(all[0]));
+    return all;
 }
 
 inline std::string NcclTeam::spread(std::string const& mine, int root, std::uint64_t length) {
@@ -142,19 +142,16 @@ inline void NcclTeam::look_for_the_lost() {
         if (r == rank_ || pid == 0) continue;
         std::uint32_t const left = seat.left.load(std::memory_order_acquire);
         std::uint64_t const there = seat.entered.load(std::memory_order_acquire);
-        std::string reason;
         if (there >> 8U == calls_ && there != here) {
             raise_mismatch(-1, -1,
                            concat("reshard::NcclCommunicator: rank ", rank_, " called ", name(call_), " while rank ", r,
                                   " called ", name(static_cast<TeamCall>(there & 0xffU)), transport::other_call));
-        } else if (nccl_has_died(seat)) {
-            reason = concat("rank ", r, " (process ", static_cast<Index>(pid),
-                            ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of "
-                            "memory, an exit in the middle.");
+        }
+        std::string reason;
+        if (nccl_has_died(seat)) {
+            reason = died_text(r, static_cast<Index>(pid));
         } else if (there >> 8U < calls_ && absence_.is_final(left, std::chrono::seconds(12))) {  // close() waits for 10
-            reason = concat("rank ", r,
-                            " has left while others wait for it. Fix: make every rank take part in every collective "
-                            "call.");
+            reason = left_text(r);
         } else {
             continue;
         }

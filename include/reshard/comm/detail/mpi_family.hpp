@@ -121,13 +121,9 @@ public:
         }
         MpiSegment again{pid, number, 0, SharedMemory::open(pid, file, bytes)};
         if (!again.memory) return nullptr;
-        if (reopened_.size() < 16) {
-            reopened_.push_back(std::move(again));
-            return reopened_.back().memory.data();
-        }
-        auto& oldest = reopened_[next_reopened_++ % reopened_.size()];
-        oldest = std::move(again);
-        return oldest.memory.data();
+        if (reopened_.size() == 16) reopened_.erase(reopened_.begin());
+        reopened_.push_back(std::move(again));
+        return reopened_.back().memory.data();
     }
     [[nodiscard]] std::uint64_t next_segment() noexcept { return ++segments_made(); }
 
@@ -166,7 +162,6 @@ private:
     std::vector<MpiSegment> own_;
     std::vector<MpiSegment> peers_;
     std::vector<MpiSegment> reopened_;
-    std::size_t next_reopened_ = 0;
 };
 
 }  // namespace reshard::inline v0::detail

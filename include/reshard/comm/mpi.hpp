@@ -2,8 +2,8 @@
 /// \file   reshard/comm/mpi.hpp
 /// \brief  Ranks that are MPI processes: MpiCommunicator, memory they share on a node, run_on_mpi() which runs a
 ///         program.
-/// \depends comm/communicator.hpp, comm/mpi_options.hpp, core/tensor_view.hpp, <memory>. Needs exceptions. Link
-/// reshard::mpi.
+/// \depends comm/communicator.hpp, comm/mpi_options.hpp, core/{function_ref,tensor_view}.hpp, <memory>. Needs
+/// exceptions. Link reshard::mpi.
 ///
 /// Between nodes boxes travel as MPI messages; two ranks with transfers first tell each other what they are, in one
 /// small message each way, so that payloads that differ are an error there as well. On a node the receiver copies
@@ -14,6 +14,7 @@
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/mpi_options.hpp>
+#include <reshard/core/function_ref.hpp>
 #include <reshard/core/tensor_view.hpp>
 
 #include <memory>   // shared_ptr, unique_ptr
@@ -148,9 +149,7 @@ private:
 static_assert(Communicator<MpiCommunicator>);
 
 namespace detail {
-/// What a rank does; `body` is the caller's.
-using MpiBody = void (*)(void* body, MpiCommunicator& comm);
-int run_on_mpi(MpiOptions const& options, MpiBody call, void* body);
+int run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body);
 }  // namespace detail
 
 /// Runs body(MpiCommunicator&) on every process that mpirun started and returns this process's exit code; to be called
@@ -162,8 +161,7 @@ int run_on_mpi(MpiOptions const& options, MpiBody call, void* body);
 /// deadline) to report.
 template <class F>
 int run_on_mpi(MpiOptions const& options, F&& body) {
-    auto const call = [](void* own, MpiCommunicator& comm) { (*static_cast<std::remove_reference_t<F>*>(own))(comm); };
-    return detail::run_on_mpi(options, call, const_cast<void*>(static_cast<void const*>(std::addressof(body))));
+    return detail::run_on_mpi(options, [&](MpiCommunicator& comm) { body(comm); });
 }
 template <class F>
 int run_on_mpi(F&& body) {

@@ -136,14 +136,14 @@ struct MpiAccess {
     }
 };
 
-inline int run_ranks(MpiOptions const& options, MpiBody call, void* body) {
+inline int run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
     std::shared_ptr<MpiTeam> team;
     bool well = false;
     try {
         MpiCommunicator comm(MPI_COMM_WORLD, options);
         team = MpiAccess::team(comm);
         auto const run = [&] {
-            call(body, comm);
+            body(comm);
             well = true;
             team->leave();
         };
@@ -166,7 +166,7 @@ inline int run_ranks(MpiOptions const& options, MpiBody call, void* body) {
 
 }  // namespace detail
 
-RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, MpiBody call, void* body) {
+RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
     bool const ours = !mpi_is_initialised();
     if (ours) {
         int level = 0;
@@ -175,7 +175,7 @@ RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, MpiBody call, v
             return 1;
         }
     }
-    int const code = run_ranks(options, call, body);
+    int const code = run_ranks(options, body);
     if (ours && code == 0 && !mpi_is_finalised()) MPI_Finalize();
     return code;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/threads.hpp
 /// \brief  Ranks that are threads of this process: ThreadCommunicator, and run_on_threads() which starts them.
-/// \depends comm/communicator.hpp, comm/thread_options.hpp, <memory>. Needs threads and exceptions.
+/// \depends comm/communicator.hpp, comm/thread_options.hpp, core/function_ref.hpp, <memory>. Needs threads and
+/// exceptions.
 ///
 /// Destinations copy straight from the peer's memory: each byte moves once, past the caches when it is many of them.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
 #include <reshard/comm/thread_options.hpp>
+#include <reshard/core/function_ref.hpp>
 
 #include <memory>  // shared_ptr
 
@@ -62,9 +64,7 @@ struct ThreadAccess {
     [[nodiscard]] static ThreadEngine& engine(ThreadCommunicator const& comm) noexcept { return *comm.engine_; }
 };
 
-/// What a rank does; `body` is the caller's.
-using ThreadBody = void (*)(void* body, ThreadCommunicator& comm);
-void run_on_threads(int ranks, ThreadOptions const& options, ThreadBody call, void* body);
+void run_on_threads(int ranks, ThreadOptions const& options, FunctionRef<void(ThreadCommunicator&)> body);
 
 }  // namespace detail
 
@@ -75,10 +75,7 @@ void run_on_threads(int ranks, ThreadOptions const& options, ThreadBody call, vo
 /// wait for it fails them too. Throws MeshError for fewer than one rank, and what std::thread throws.
 template <class F>
 void run_on_threads(int ranks, ThreadOptions const& options, F&& body) {
-    auto const call = [](void* own, ThreadCommunicator& comm) {
-        (*static_cast<std::remove_reference_t<F>*>(own))(comm);
-    };
-    detail::run_on_threads(ranks, options, call, const_cast<void*>(static_cast<void const*>(std::addressof(body))));
+    detail::run_on_threads(ranks, options, [&](ThreadCommunicator& comm) { body(comm); });
 }
 template <class F>
 void run_on_threads(int ranks, F&& body) {

@@ -62,7 +62,7 @@ struct RankEnd {
 };
 
 /// One rank from start to end. Whatever leaves the body reaches the others before this rank counts as returned.
-inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, ThreadBody call, void* body,
+inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, FunctionRef<void(ThreadCommunicator&)> body,
                      RankEnd& end) noexcept {
     if (team->family()->options().pin) pin_to_core(rank);
     auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {
@@ -71,14 +71,15 @@ inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, ThreadBo
     };
     {
         ThreadCommunicator comm(team, rank);
-        quietly([&] { watched([&] { call(body, comm); }, fail); });
+        quietly([&] { watched([&] { body(comm); }, fail); });
     }
     team->family()->mark_returned(rank);
 }
 
 }  // namespace detail
 
-RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& options, ThreadBody call, void* body) {
+RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& options,
+                                           FunctionRef<void(ThreadCommunicator&)> body) {
     if (ranks < 1) {
         raise(ErrorCode::mesh, concat("reshard::run_on_threads: ", ranks, " ranks. Fix: start at least one."));
     }
@@ -94,7 +95,7 @@ RESHARD_INLINE void detail::run_on_threads(int ranks, ThreadOptions const& optio
     try {
         for (; started < ranks; ++started) {
             auto const r = static_cast<std::size_t>(started);
-            threads[r] = std::thread([&, r] { run_rank(team, static_cast<int>(r), call, body, ends[r]); });
+            threads[r] = std::thread([&, r] { run_rank(team, static_cast<int>(r), body, ends[r]); });
         }
     } catch (...) {
         team->poison(ErrorCode::out_of_memory, started, -1, -1, "its thread could not be started");

@@ -30,8 +30,8 @@ namespace detail {
 class MpiExchange;
 class MpiFamily;
 class MpiTeam;
-struct MpiAccess;
 enum class TeamCall : std::uint8_t;
+int run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body);
 
 /// Frees the memory of an MpiBuffer. Blocks nobody.
 struct MpiRelease {
@@ -136,7 +136,7 @@ public:
     }
 
 private:
-    friend struct detail::MpiAccess;
+    friend int detail::run_ranks(MpiOptions const& options, detail::FunctionRef<void(MpiCommunicator&)> body);
     explicit MpiCommunicator(std::shared_ptr<detail::MpiExchange> exchange) noexcept;
 
     [[nodiscard]] detail::MpiTeam& team() const noexcept;

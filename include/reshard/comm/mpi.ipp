@@ -128,20 +128,12 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
 }
 RESHARD_INLINE void detail::MpiRelease::operator()(std::byte*) const noexcept { release_segments(*family, key); }
 
-namespace detail {
-
-struct MpiAccess {
-    [[nodiscard]] static std::shared_ptr<MpiTeam> const& team(MpiCommunicator const& comm) noexcept {
-        return comm.exchange_->team();
-    }
-};
-
-inline int run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
+RESHARD_INLINE int detail::run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
     std::shared_ptr<MpiTeam> team;
     bool well = false;
     try {
         MpiCommunicator comm(MPI_COMM_WORLD, options);
-        team = MpiAccess::team(comm);
+        team = comm.exchange_->team();
         auto const run = [&] {
             body(comm);
             well = true;
@@ -163,8 +155,6 @@ inline int run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator
     MPI_Abort(MPI_COMM_WORLD, 1);
     return 1;
 }
-
-}  // namespace detail
 
 RESHARD_INLINE int detail::run_on_mpi(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
     bool const ours = !mpi_is_initialised();

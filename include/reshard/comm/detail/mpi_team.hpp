@@ -266,9 +266,6 @@ private:
     template <class Missing>
     void look_for_the_lost(Missing&& missing);
     /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
-    void raise_death_soon(int rank, int pid) {
-        if (is_dead_for_long(std::chrono::steady_clock::now())) raise_death(rank, pid);
-    }
     [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {
         if (dead_since_ == std::chrono::steady_clock::time_point{}) dead_since_ = now;
         return now - dead_since_ >= std::chrono::milliseconds(100);

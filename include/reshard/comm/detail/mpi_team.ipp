@@ -145,7 +145,9 @@ inline void MpiTeam::abandon(ErrorCode code, std::string_view reason) noexcept {
 template <class Missing>
 void MpiTeam::look_for_the_lost(Missing&& missing) {
     missing([&](int rank) {
-        if (int const pid = process(rank); pid != 0 && !process_lives(pid)) raise_death_soon(rank, pid);
+        int const pid = process(rank);
+        bool const lives = pid == 0 || process_lives(pid);
+        if (!lives && is_dead_for_long(std::chrono::steady_clock::now())) raise_death(rank, pid);
         int const there = local(rank);
         if (there < 0) return;
         MpiSeat const& seat = node_->seat(there);

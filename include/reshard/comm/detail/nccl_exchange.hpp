@@ -153,7 +153,8 @@ private:
         }
         if (!team_->done()) return false;
         team_->check_same_exchange();
-        settle();
+        traffic_ += moving_;
+        phase_ = Phase::idle;
         return true;
     }
 
@@ -240,11 +241,6 @@ private:
         for (auto const& transfer : transfers)
             if (!nccl_goes_straight(transfer)) return true;
         return false;
-    }
-
-    void settle() noexcept {
-        traffic_ += moving_;
-        phase_ = Phase::idle;
     }
 
     std::shared_ptr<NcclTeam> team_;

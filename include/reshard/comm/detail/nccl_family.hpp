@@ -37,15 +37,11 @@ struct NcclOptions {
 
 namespace detail {
 
-/// What NCCL says of a code and of the last thing that went wrong. `comm` may be null.
-[[nodiscard]] inline std::string nccl_error_text(ncclResult_t code, ncclComm_t comm) {
+/// With what NCCL says of the code and of the last thing that went wrong. `comm` may be null.
+[[noreturn]] inline void raise_nccl(ncclResult_t code, std::string_view call, ncclComm_t comm) {
     char const* const last = ncclGetLastError(comm);
     std::string const more = last == nullptr || *last == '\0' ? std::string() : concat(" (", last, ")");
-    return concat(ncclGetErrorString(code), more);
-}
-
-[[noreturn]] inline void raise_nccl(ncclResult_t code, std::string_view call, ncclComm_t comm) {
-    std::string const text = concat("reshard::NcclCommunicator: ", call, " failed: ", nccl_error_text(code, comm));
+    std::string const text = concat("reshard::NcclCommunicator: ", call, " failed: ", ncclGetErrorString(code), more);
     if (code == ncclRemoteError) {
         raise(ErrorCode::peer_failed, concat(text, ". Fix: look for the rank that ended, or for the network."));
     }

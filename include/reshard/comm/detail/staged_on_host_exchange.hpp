@@ -48,13 +48,13 @@ class StagedOnHostExchange final : public transport::Engine {
 public:
     /// If it throws, `inner` is as it was.
     StagedOnHostExchange(C&& inner, StagedOnHostOptions const& options)
-        : options_(usable(options)),
+        : options_(options),
           device_(current_device()),
           window_(options.staging),
           passage_(C::name, options.stream, device_, options.staging, smaller(options.window_bytes, passage_bytes)),
           copies_(options.staging, device_staging()),
           inner_(std::move(inner)) {
-        passage_.deadline = options_.deadline;
+        passage_.deadline = options_.deadline = comparable(options.deadline);
         static_cast<void>(window_.grow(options.staging.reserve_bytes));  // if there is none, an exchange says so
     }
     StagedOnHostExchange(StagedOnHostExchange const&) = delete;
@@ -120,11 +120,6 @@ private:
         Index copies = 0;
         Index batches = 0;
     };
-
-    [[nodiscard]] static StagedOnHostOptions usable(StagedOnHostOptions options) noexcept {
-        options.deadline = comparable(options.deadline);
-        return options;
-    }
 
     // ---- Who moves what ---------------------------------------------------------------------------------------
 

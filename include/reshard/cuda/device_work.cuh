@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/device_work.cuh
 /// \brief  DeviceAllocator: where device memory comes from. DeviceWork: a stream, and what is put on it.
-/// \depends core, memory/cuda_call.hpp, cuda/{partition_by_rank,work}; CUB's radix sort and scan.
+/// \depends core, memory/cuda_call.hpp, cuda/{partition_by_rank,work}; CUB's radix sort and scan; <memory>.
 #pragma once
 
 #include <reshard/cuda/partition_by_rank.cuh>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_family.hpp
 /// \brief  What all communicators split from one share: options, the first failure and how it is told, shared buffers.
-/// \depends comm/detail/{mpi_node,waiting}.hpp.
+/// \depends comm/detail/{mpi_node,waiting}.hpp, <span>.
 ///
 /// A failure is told twice: to the ranks of the node through the shared block, at once, also by a process that is about
 /// to die; to every rank by a message on a communicator of its own.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/transfer_listing.hpp
 /// \brief  What ranks that share no memory tell each other of their transfers, so that both see what does not fit.
-/// \depends comm/communicator.hpp.
+/// \depends comm/communicator.hpp, <optional>.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>

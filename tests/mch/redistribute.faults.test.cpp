@@ -161,12 +161,14 @@ TEST_SUITE("mch/redistribute") {
         check_refused(ErrorCode::mismatch, {"rank 1 of 4"}, scene, on_rank_1([](Call& call) {
                           call.saved = call.saved.on(mch_slots(Mesh{4}, 100));  // "nothing to do for me"
                       }));
-        check_refused(ErrorCode::mismatch, {"rank 1 of 4: disagrees"}, scene, on_rank_1([](Call& call) {
+        check_refused(ErrorCode::mismatch, {"rank 1 of 4: redistributes on "}, scene, on_rank_1([](Call& call) {
                           call.options.mode =
                               call.options.mode == MchMode::route ? MchMode::slot_owner : MchMode::route;
                       }));
-        check_refused(ErrorCode::mismatch, {"rank 1 of 4: disagrees"}, scene,
+        check_refused(ErrorCode::mismatch, {"rank 1 of 4: redistributes on ", "dropping what is unreachable"}, scene,
                       on_rank_1([](Call& call) { call.options.drop_unreachable ^= true; }));
+        check_refused(ErrorCode::mismatch, {"rank 1 of 4: redistributes table 0 ", "^2, hash size"}, scene,
+                      on_rank_1([](Call& call) { call.saved.decay_exponent = call.current.decay_exponent = 2; }));
     }
 
     TEST_CASE("check 2: slots outside the table, or the shard they were saved in, are refused and not clamped") {
@@ -358,7 +360,7 @@ TEST_SUITE("mch/redistribute") {
         check_refused(ErrorCode::buffer, {"rank 1 of 4"}, scene, on_rank_1([](Call& call) {
                           call.current.slots = mch_slots(Mesh{4}, IndexList{0, 24, 48, 72, 97});
                       }));
-        check_refused(ErrorCode::mismatch, {"rank 1 of 4: disagrees with rank 0"}, scene, on_rank_1([](Call& call) {
+        check_refused(ErrorCode::mismatch, {"rank 1 of 4: redistributes table 0"}, scene, on_rank_1([](Call& call) {
                           call.saved.slots = mch_slots(Mesh{3}, IndexList{0, 33, 66, 97});  // chunks: 33, 33, 31
                           call.saved.buckets = 6;
                       }));
@@ -501,7 +503,8 @@ TEST_SUITE("mch/redistribute") {
                       on_rank_1([](Call& call) { call.state.ids = TensorView<Index>(nullptr, Shape{25}); }));
         check_refused(ErrorCode::buffer, {"on rank 1: the current iteration has shape [2]"}, scene,
                       on_rank_1([&](Call& call) { call.state.iteration = view(Shape{2}); }));
-        check_refused(ErrorCode::mismatch, {"rank 1 of 4: disagrees with rank 0"}, scene, on_rank_1([&](Call& call) {
+        check_refused(ErrorCode::mismatch, {"rank 1 of 4: redistributes table 0", " x:12"}, scene,
+                      on_rank_1([&](Call& call) {
                           for (MchTable* table : {&call.saved, &call.current}) table->metadata.push_back({"x", 12, 0});
                           call.state.metadata.push_back({"x", DynamicView(bytes.data(), DType::u8, Shape{25, 12})});
                       }));
@@ -553,7 +556,7 @@ TEST_SUITE("mch/redistribute") {
     }
 
     TEST_CASE("check 29: a rank that is at another table is told so") {
-        check_refused(ErrorCode::mismatch, {"rank 1 of 4: disagrees with rank 0"}, sample(),
+        check_refused(ErrorCode::mismatch, {"rank 1 of 4: redistributes table 0 'item' of "}, sample(),
                       on_rank_1([](Call& call) { call.saved.name = call.current.name = "item"; }));
     }
 

@@ -442,9 +442,11 @@ TEST_SUITE("mch/redistribute") {
                       [](World&, MchTable& from, MchTable&, int rank) {
                           if (rank == 2) from.slots = mch_slots(Mesh{2}, 401);
                       }) == plain);
-        CHECK(refused({"rank 1 of 4: disagrees with rank 0"}, [](World&, MchTable&, MchTable& to, int rank) {
-                  if (rank == 1) to.name = "item";
-              }) == plain);
+        CHECK(refused({"rank 1 of 4: redistributes table 0 'user' of ", " to 'item' of ",
+                       ", but rank 0 redistributes table 0 "},
+                      [](World&, MchTable&, MchTable& to, int rank) {
+                          if (rank == 1) to.name = "item";
+                      }) == plain);
         CHECK(refused({"table 'user'", "hash size differs", "saved 9223372036854775807, current 1000"},
                       [](World&, MchTable&, MchTable& to, int) { to.hash_size = 1000; }) == plain);
 
@@ -655,8 +657,10 @@ TEST_SUITE("mch/redistribute") {
             MchTransition const one{table_of(saved), table_of(world), state_of(world.ranks[r])};
             std::vector<MchTransition> tables(comm.rank() == 1 ? 1 : 2, one);
             if (comm.rank() == 0) tables[1].current.name = tables[1].saved.name = "item";
-            CHECK_THROWS_WITH_AS(static_cast<void>(redistribute(tables, comm)),
-                                 doctest::Contains("disagrees with rank 0"), MismatchError);
+            CHECK_THROWS_WITH_AS(
+                static_cast<void>(redistribute(tables, comm)),
+                doctest::Contains("rank 1 of 2: redistributes 1 tables, but rank 0 redistributes table 1 'item' of "),
+                MismatchError);
             tables.assign(2, one);
             CHECK_THROWS_WITH_AS(static_cast<void>(redistribute(tables, comm)),
                                  doctest::Contains("table 'user': is in the list twice. Fix: "), MismatchError);

@@ -119,7 +119,7 @@ private:
 RESHARD_INLINE std::vector<MchChange> redistribute(std::span<MchTransition const> tables, CommunicatorRef comm,
                                                    MchOptions const& options) {
     detail::MchPassages passages(tables, options);
-    return detail::carry(passages, comm, detail::terms_of(tables, options, "on hosts"));
+    return detail::carry(passages, comm, {tables, options, "on hosts"});
 }
 
 RESHARD_INLINE MchChange redistribute(MchTable const& saved, MchTable const& current, MchState const& state,

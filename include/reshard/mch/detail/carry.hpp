@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/carry.hpp
 /// \brief  What redistribute() does wherever columns lie: who hears what, which bytes move, and when ranks agree.
-/// \depends mch/detail/{agree_after,arrival}, comm/collectives.
+/// \depends mch/detail/{agree_after,arrival}, comm/collectives, exec/agree_tensors.
 #pragma once
 
 #include <reshard/comm/collectives.hpp>
+#include <reshard/exec/agree_tensors.hpp>
 #include <reshard/mch/detail/agree_after.hpp>
 #include <reshard/mch/detail/arrival.hpp>
 
@@ -26,17 +27,37 @@ struct MchTravel {
 };
 
 /// What all ranks have to have in common. `where`: their columns lie.
-[[nodiscard]] inline std::uint64_t terms_of(std::span<MchTransition const> tables, MchOptions const& options,
-                                            std::string_view where) {
-    Digest digest;
-    digest.add_text(where).add(tables.size()).add(static_cast<std::uint64_t>(options.mode));
-    digest.add(options.drop_unreachable ? 1 : 0).add(options.accept_strays ? 1 : 0);
-    for (MchTransition const& one : tables) {
-        reshard::digest(digest, one.saved);
-        reshard::digest(digest, one.current);
+struct MchTerms {
+    std::span<MchTransition const> tables;
+    MchOptions const& options;
+    std::string_view where;
+
+    [[nodiscard]] BatchDigest digest() const {
+        Digest words;
+        words.add_text(where).add(static_cast<std::uint64_t>(options.mode));
+        words.add(options.drop_unreachable ? 1 : 0).add(options.accept_strays ? 1 : 0);
+        BatchDigest result{words.value(), {}};
+        for (MchTransition const& one : tables) {
+            Digest table;
+            reshard::digest(table, one.saved);
+            reshard::digest(table, one.current);
+            result.tensors.push_back(table.value());
+        }
+        return result;
     }
-    return digest.value();
-}
+    /// Completes "rank 3 ..., but rank 0 ...". `place` as first_difference() gives it.
+    [[nodiscard]] std::string text(Index place) const {
+        if (place < 0) {
+            return concat("redistributes ", where,
+                          options.mode == MchMode::route ? " by route" : " by the owner of slots",
+                          options.drop_unreachable ? ", dropping what is unreachable" : "",
+                          options.accept_strays ? ", accepting strays" : "");
+        }
+        auto const i = static_cast<std::size_t>(place);
+        if (i >= tables.size()) return concat("redistributes ", tables.size(), " tables");
+        return concat("redistributes table ", i, " ", to_string(tables[i].saved), " to ", to_string(tables[i].current));
+    }
+};
 
 /// What rank r is to hear, a header a table.
 template <class Passages>
@@ -81,24 +102,31 @@ void list_entries(Passages& list, int rank, TransferLists& lists) {
 ///     arrange()                          works the shards out
 ///     commit()                           writes them, and returns what became of each table; may not fail
 template <class Passages>
-auto carry(Passages& passages, CommunicatorRef comm, std::uint64_t terms) {
+auto carry(Passages& passages, CommunicatorRef comm, MchTerms const& terms) {
     int const rank = comm.rank();
     int const ranks = comm.size();
     TransferLists lists;
-    agree_after(comm, terms, [&] {
+    BatchDigest digest;
+    Verdict mine = verdict_of([&] {
+        digest = terms.digest();
         passages.begin(rank, ranks);
         passages.list_headers(headers_of(passages.list(), static_cast<std::size_t>(ranks)), comm, lists);
     });
+    if (ranks != 1) {
+        agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return terms.text(place); });
+    } else if (!mine.ok()) {
+        raise(mine.code, std::move(mine.reason));
+    }
     if (ranks != 1) lists.deliver(comm);
 
-    agree_after(comm, terms, [&] {
+    agree_after(comm, digest.whole(), [&] {
         lists.clear();
         passages.pack(passages.headers_heard(), rank, ranks);
         list_entries(passages.list(), rank, lists);
     });
     if (ranks != 1) lists.deliver(comm);
 
-    agree_after(comm, terms, [&] { passages.arrange(); });
+    agree_after(comm, digest.whole(), [&] { passages.arrange(); });
     return passages.commit();
 }
 

@@ -299,7 +299,7 @@ std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<
                                                           CommunicatorRef comm, MchOptions const& options,
                                                           ReceiveOrder order) {
     MchDevicePassages<Work> passages(work, tables, options, order);
-    return carry(passages, comm, terms_of(tables, options, "on devices"));
+    return carry(passages, comm, {tables, options, "on devices"});
 }
 
 }  // namespace reshard::inline v0::detail

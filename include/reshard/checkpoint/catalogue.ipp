@@ -56,7 +56,7 @@ RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor, std:
         end = begin - 1;
         begin -= smaller(step, begin);
     }
-    for (std::size_t step = 1; end != all.size() && all[end].name < tensor; step *= 2) {
+    for (std::size_t step = 1; end != all.size() && tensor > all[end].name; step *= 2) {
         begin = end + 1;
         end += smaller(step, all.size() - end);
     }

@@ -48,18 +48,17 @@ namespace reshard::inline v0::detail {
 
 /// The files of a folder that a save may remove: those that saves make, by their names, and nothing else.
 [[nodiscard]] inline SaveNames save_names() {
-    return {manifest_name,
-            [](std::string const& path) {
-                std::vector<std::string> leaves;
-                Manifest const manifest = manifest_from(read_json_text(path, max_manifest_bytes), path);
-                for (CheckpointFile const& one : manifest.files) leaves.push_back(one.leaf);
-                return leaves;
-            },
-            [](std::string_view leaf) { return is_shard_file(leaf); },
-            [](std::string_view leaf) {
-                return is_temporary_of(
-                    leaf, [](std::string_view name) { return name == manifest_name || is_shard_file(name); });
-            }};
+    auto const named_by = [](std::string const& path) {
+        std::vector<std::string> leaves;
+        Manifest const manifest = manifest_from(read_json_text(path, max_manifest_bytes), path);
+        for (CheckpointFile const& one : manifest.files) leaves.push_back(one.leaf);
+        return leaves;
+    };
+    auto const is_temporary = [](std::string_view leaf) {
+        return is_temporary_of(leaf,
+                               [](std::string_view name) { return name == manifest_name || is_shard_file(name); });
+    };
+    return {manifest_name, named_by, is_shard_file, is_temporary};
 }
 
 /// The window of a rank's local tensor that is a box of the whole one. \pre the rank holds it, in one run of each

@@ -137,7 +137,7 @@ private:
         std::vector<FileBox::Cursor> open;  // a heap of the boxes whose units interleave
         Stretch solid;                      // empty at first, in no file: joining or reading it does nothing
         Stretch pending;
-        auto const close_solid = [&] {
+        auto const close_solid = [&, this] {
             if (joins(pending, solid)) {
                 pending.join(solid);
             } else {

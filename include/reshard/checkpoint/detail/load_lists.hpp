@@ -124,14 +124,14 @@ public:
             return;
         }
         std::vector<std::byte> mine;
-        pending.attempt([&] {
+        pending.attempt([&, this] {
             if (comm.rank() != source) pass(in, list.files);
             mine = read_headers(comm.rank(), comm.size(), path, list);
         });
         ++collectives.agreements;
         room_.gather(comm, mine, pending);
         collectives.exchanges += 2;
-        pending.attempt([&] { put_together(list); });
+        pending.attempt([&, this] { put_together(list); });
     }
 
     /// For other texts, once the list has gone round.

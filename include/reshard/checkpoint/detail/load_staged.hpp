@@ -204,7 +204,7 @@ public:
             LocalTensor const& target = target_of(piece);
             if (!finds(piece, comm_.rank())) continue;
             MemoryPolicy const* const onto = policy_for(comm_.memory(), target.view.data());
-            needs_.for_each(piece.box, target, [&](MessagePart const& from, MessagePart const& to) {
+            needs_.for_each(piece.box, target, [&, this](MessagePart const& from, MessagePart const& to) {
                 place(onto, {0, at(piece.place) + from.offset, from.box}, {0, target.view.data() + to.offset, to.box});
                 report_.bytes_loaded += from.box.payload_bytes();
             });

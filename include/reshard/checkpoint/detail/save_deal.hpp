@@ -124,7 +124,7 @@ private:
         load(rank) += item.bytes;
         writes_[static_cast<std::size_t>(rank)] = true;
         if (only_ >= 0 && only_ != rank) return;
-        for_each_box(item, [&](Box const& box) { list(rank, item, box); });
+        for_each_box(item, [&, this](Box const& box) { list(rank, item, box); });
     }
     /// Largest first to the least loaded (Graham's LPT rule): at most one item above the mean of a group.
     void balance() {
@@ -195,7 +195,7 @@ private:
         Index position = 0;  // bytes dealt
         for (SaveItem const& item : items) {
             bool const cuttable = is_byte_sized(sources_[order_[item.tensor]].dtype);
-            for_each_box(item, [&](Box rest) {
+            for_each_box(item, [&, this](Box rest) {
                 int const dim = cuttable ? cut_dimension(rest, bytes_of(item, rest), share) : -1;
                 for (;;) {
                     while (at + 1 < ranks.size() && ends[at] <= position) ++at;

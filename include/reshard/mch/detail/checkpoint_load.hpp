@@ -139,7 +139,7 @@ public:
         bool const within = found.live <= said.live && found.negative <= said.negative &&
                             (found.highest < 0 || (said.lowest <= found.lowest && found.highest <= said.highest));
         if (all ? found == said : within) return;
-        auto const refuse_bounds = [&](auto const&... parts) {
+        auto const refuse_bounds = [&, this](auto const&... parts) {
             refuse_mch_file(path_of(part), all ? "" : "a part of ", "table '", saved_.table.name, "' has ", parts...,
                             ". Fix: restore the file, or save anew.");
         };

@@ -11,7 +11,7 @@
 #include <reshard/core/sorting.hpp>
 #include <reshard/plan/explain_text.hpp>
 
-#include <algorithm>  // sort, find, lower_bound
+#include <algorithm>  // find, lower_bound
 #include <numeric>    // iota
 
 namespace reshard::inline v0 {
@@ -185,17 +185,16 @@ private:
                 extent.key = stored_key(tensor.name, tensor.replicas, extent.replica, number);
         }
         for (std::size_t f = 0; f + 1 < plan_.first.size(); ++f) {
-            auto const begin = extents.begin() + static_cast<std::ptrdiff_t>(plan_.first[f]);
-            auto const end = extents.begin() + static_cast<std::ptrdiff_t>(plan_.first[f + 1]);
-            std::sort(begin, end, [&](Extent const& a, Extent const& b) {
+            auto const own = std::span(extents).subspan(plan_.first[f], plan_.first[f + 1] - plan_.first[f]);
+            sort_list(own, [&](Extent const& a, Extent const& b) {
                 DType const x = plan_.manifest.tensors[a.tensor].dtype;
                 DType const y = plan_.manifest.tensors[b.tensor].dtype;
                 return x != y ? y < x : key_of(a) < key_of(b);
             });
             Index at = 0;
-            for (auto extent = begin; extent != end; ++extent) {
-                extent->begin = at;
-                at += plan_.bytes_of(*extent);
+            for (Extent& extent : own) {
+                extent.begin = at;
+                at += plan_.bytes_of(extent);
             }
         }
         plan_.manifest.extents = std::move(extents);

@@ -30,13 +30,13 @@ namespace reshard::inline v0::detail {
     return places;
 }
 
-/// Sorts; equal items stay in their order. Allocates where it has to move any.
-template <class T, class Less>
-void sort_list(std::vector<T>& list, Less const& less) {
+/// Sorts a vector or a span; equal items stay in their order. Allocates where it has to move any.
+template <class List, class Less>
+void sort_list(List&& list, Less const& less) {
     auto places = sorted_places(list.size(), [&](std::size_t a, std::size_t b) { return less(list[a], list[b]); });
     for (std::size_t i = 0; i < places.size(); ++i) {
         if (places[i] == i) continue;
-        T first = std::move(list[i]);  // of a cycle, whose items go a place on each
+        auto first = std::move(list[i]);  // of a cycle, whose items go a place on each
         std::size_t to = i;
         for (std::size_t from = places[to]; from != i; to = std::exchange(from, places[from])) {
             list[to] = std::move(list[from]);

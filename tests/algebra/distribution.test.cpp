@@ -294,7 +294,7 @@ TEST_CASE("what is wrong with placements is said at run time in words") {
     says("(2,4):(S0,S0)@0,0", "the axis order names an axis twice");
     says("(2,2,2):(S0,S0,S0)@2,0", "only some of the axes");
     says("(2,4):(S0:cyc2,S0)", "a block-cyclic or strided cut is not the last of its dimension");
-    says("(2,4):(S0:cyc2,S0:cyc1)", "a block-cyclic or strided cut is not the last of its dimension");
+    says("(2,4):(S0:cyc2,S0:cyc1)", "two block-cyclic or strided cuts of one dimension");
     says("(2,4):(S0:str3,S0)", "a block-cyclic or strided cut is not the last of its dimension");
     says("(2):(S0:cyc0)", "blocks of 0");
     says("(2):(S0:str0)", "the strided rule of mesh axis 0 makes 0 pieces");

@@ -49,7 +49,7 @@ static_assert(fault({S0, S0}, 1, AxisOrder<256, 1>::list()) == SignatureFault::o
 static_assert(fault({cyclic, S0}, 1) == SignatureFault::cyclic_inside);
 static_assert(fault({S0, cyclic}, 1) == SignatureFault::none);
 static_assert(fault({cyclic, S0}, 1, AxisOrder<1, 0>::list()) == SignatureFault::none);
-static_assert(fault({cyclic, cyclic}, 1) == SignatureFault::cyclic_inside, "at most one per dimension");
+static_assert(fault({cyclic, cyclic}, 1) == SignatureFault::cyclic_twice, "at most one per dimension");
 static_assert(fault({cyclic, Placement::shard(1, {SplitKind::cyclic, 3, {}})}, 2) == SignatureFault::none);
 
 }  // namespace

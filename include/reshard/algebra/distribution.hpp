@@ -112,6 +112,9 @@ consteval bool check_distribution() {
         static_assert(fault != SignatureFault::cyclic_inside,
                       "reshard::distribution: a block-cyclic or strided cut is not the last of its dimension. "
                       "Fix: let the other axes of that dimension cut first (AxisOrder).");
+        static_assert(fault != SignatureFault::cyclic_twice,
+                      "reshard::distribution: two block-cyclic or strided cuts of one dimension. "
+                      "Fix: make one such cut, the last of its dimension; the others are chunks or boundaries.");
     }
     return true;  // whatever was wrong has been said
 }

@@ -42,6 +42,11 @@ RESHARD_INLINE void DynamicDistribution::intern_numbers(Placements const& placem
               "does not have, or only some of the axes that cut a dimension. "
               "Fix: list all axes of that dimension, the first to cut first.");
     }
+    if (fault == SignatureFault::cyclic_twice) {
+        raise(ErrorCode::placement,
+              "reshard::distribution: two block-cyclic or strided cuts of one dimension. "
+              "Fix: make one such cut, the last of its dimension; the others are chunks or boundaries.");
+    }
     raise(ErrorCode::placement,
           "reshard::distribution: a block-cyclic or strided cut is not the last of its dimension. "
           "Fix: let the other axes of that dimension cut first (AxisOrder).");

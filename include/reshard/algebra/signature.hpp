@@ -29,10 +29,11 @@ struct AxisOrder {
 /// compile time and values at run time.
 enum class SignatureFault : std::uint8_t {
     none,
-    dimension,     ///< a shard of a dimension the tensor does not have
-    two_ops,       ///< two different reductions in one tensor
-    order,         ///< the axis order is not a permutation, or names some of the axes of a dimension only
-    cyclic_inside  ///< a cut that interleaves and is not the last of its dimension
+    dimension,      ///< a shard of a dimension the tensor does not have
+    two_ops,        ///< two different reductions in one tensor
+    order,          ///< the axis order is not a permutation, or names some of the axes of a dimension only
+    cyclic_inside,  ///< a cut that interleaves and is not the last of its dimension
+    cyclic_twice    ///< two cuts of a dimension that interleave: no order lets both be the last
 };
 
 /// A byte or two per fact, because every distribution has one.
@@ -99,9 +100,14 @@ constexpr SignatureFault arrange(Signature& signature, int rank, AxisList const&
         for (int axis = 0; axis < axes; ++axis)
             if (((listed >> axis) & 1U) == 0) add(axis);
         if (in_order != first && in_order != signature.shards) return SignatureFault::order;
-        for (int i = first; i + 1 < signature.shards; ++i) {
-            if (interleaves(signature[signature.cutting[i]].split())) return SignatureFault::cyclic_inside;
+        int interleaved = 0;
+        bool last = false;
+        for (int i = first; i < signature.shards; ++i) {
+            last = interleaves(signature[signature.cutting[i]].split());
+            interleaved += last ? 1 : 0;
         }
+        if (interleaved > 1) return SignatureFault::cyclic_twice;
+        if (interleaved == 1 && !last) return SignatureFault::cyclic_inside;
     }
     return SignatureFault::none;
 }

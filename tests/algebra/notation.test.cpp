@@ -115,7 +115,7 @@ TEST_CASE("cuts may be listed by dimension, as JAX's PartitionSpec does, and dim
 
 TEST_CASE("a complaint shows the text, the position and an example") {
     CHECK(complaint("(2,4):(R,X)") ==
-          "reshard::parse: expected 'S' at position 9 of '(2,4):(R,X)'. "
+          "reshard::parse: expected R, S or P at position 9 of '(2,4):(R,X)'. "
           "Fix: write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.");
     CHECK(complaint("(2,4):(R,P)").find("expected one of + avg < > * & | ^ after P") != std::string::npos);
     CHECK(complaint("(2):(S-3)") ==
@@ -126,7 +126,15 @@ TEST_CASE("a complaint shows the text, the position and an example") {
                                          "'. Fix: write S0 for Shard(0), R for Replicate() and P+ for Partial(), as in "
                                          "R,S0."));
     }
-    CHECK(complaint("(2,4):(R,S8)").find("at most 8 dimensions") != std::string::npos);
+    CHECK(complaint("(2,4):(R,S8)").find("no dimension S8 in a tensor of 2") != std::string::npos);
+    CHECK(complaint("(2,4):(R,S0:foo)").find("no such split rule at position 11") != std::string::npos);
+    CHECK(complaint("(2,4):(R,S0:foo)").find("Fix: write S0:bal, S0:cycN, S0:strN, S0[0,3,9]") != std::string::npos);
+    CHECK(complaint("(dp=2,tp=4):[pp]").find("the names are: dp, tp. Fix: use one of them.") != std::string::npos);
+    CHECK(complaint("(2,4):[pp]").find("the names are: none. Fix: name the axes with named().") != std::string::npos);
+    CHECK_THROWS_WITH_AS(static_cast<void>(distribution(Mesh{2, 4}, Shape{8, 4}, "(2,4):(R,S0)")),
+                         "reshard::parse: the placements begin with a mesh at position 0 of '(2,4):(R,S0)'. "
+                         "Fix: give placements alone, such as R,S0; parse() reads all of it.",
+                         NotationError);
     CHECK(complaint("(1,1,1,1,1,1,1,1,1):(R)").find("at most 8 axes") != std::string::npos);
     CHECK(complaint("(1):(R,R,R,R,R,R,R,R,R)").find("at most 8 axes") != std::string::npos);
     CHECK(complaint("(2,4):(S0,S0)@2").find("the mesh has no axis 2") != std::string::npos);

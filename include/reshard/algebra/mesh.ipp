@@ -122,8 +122,9 @@ RESHARD_INLINE DynamicMesh DynamicMesh::along(MeshAxes const& given, Index rank)
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_no_axis(std::string_view name) const {
     std::string known;
     for (int a = 0; named_ && a < axes(); ++a) known += concat(known.empty() ? "" : ", ", axis_name(a));
-    raise(ErrorCode::mesh, concat("reshard::Mesh: no axis is called '", name, "'; the names are: ",
-                                  known.empty() ? std::string("none") : known, ". Fix: name the axes with named()."));
+    raise(ErrorCode::mesh,
+          concat("reshard::Mesh: no axis is called '", name, "'; the names are: ", named_ ? known : "none",
+                 ". Fix: ", named_ ? "use one of them." : "name the axes with named()."));
 }
 
 [[noreturn]] RESHARD_INLINE void DynamicMesh::raise_outside(Index rank) const {

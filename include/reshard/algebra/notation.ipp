@@ -134,12 +134,11 @@ inline Placement read_placement(NotationReader& reader, int dims) {
         }
         reader.fail(concat("expected one of ", symbols, "after P"));
     }
-    reader.expect("S");
+    if (!reader.take("S")) reader.fail("expected R, S or P");
     bool const from_end = reader.take("-");
     Index dim = reader.number();
-    if (dim > max_rank - (from_end ? 0 : 1)) reader.fail("a tensor has at most 8 dimensions");
-    if (from_end && (dim == 0 || dim > dims)) {
-        reader.fail(concat("no dimension S-", dim, " in a tensor of ", dims),
+    if (from_end ? dim == 0 || dim > dims : dim >= max_rank) {
+        reader.fail(concat("no dimension S", from_end ? "-" : "", dim, " in a tensor of ", dims),
                     "S-1 is the last dimension, S0 the first.");
     }
     if (from_end) dim = dims - dim;
@@ -147,6 +146,9 @@ inline Placement read_placement(NotationReader& reader, int dims) {
     for (int i = split_count - 1; i > 0 && rule.kind == SplitKind::chunk; --i) {  // chunk is what is left
         SplitKind const kind = static_cast<SplitKind>(i);
         if (reader.take(symbol(kind))) rule.kind = kind;
+    }
+    if (rule.kind == SplitKind::chunk && reader.stands(":")) {
+        reader.fail("no such split rule", "write S0:bal, S0:cycN, S0:strN, S0[0,3,9] or S0 alone.");
     }
     if (interleaves(rule.kind)) rule.block = reader.number();
     if (rule.kind == SplitKind::boundaries) rule.boundaries = read_numbers(reader, "]");
@@ -201,6 +203,10 @@ inline PlacementsRead read_placements(NotationReader& reader, DynamicMesh const&
 }
 RESHARD_INLINE PlacementsRead read_placements(std::string_view text, DynamicMesh const& mesh, int dims) {
     NotationReader reader(text);
+    if (text.find(":(") != text.npos || text.find(":[") != text.npos) {
+        reader.fail("the placements begin with a mesh",
+                    "give placements alone, such as R,S0; parse() reads all of it.");
+    }
     return read_placements(reader, mesh, dims);
 }
 

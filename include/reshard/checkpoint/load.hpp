@@ -81,6 +81,10 @@ LoadReport load(Source const&, std::span<LocalTensor const>, C&, EveryRankReads 
                   "Fix: pass the rank instead of the communicator: load(checkpoint, tensors, comm.rank()).");
     return {};
 }
+template <Communicator C>
+LoadReport load(Checkpoint const& checkpoint, std::span<LocalTensor const> tensors, C& comm) {
+    return load(checkpoint, tensors, comm, EveryRankReads{});
+}
 
 }  // namespace reshard::inline v0
 

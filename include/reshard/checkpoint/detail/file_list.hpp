@@ -151,9 +151,10 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     std::string list;
     for (std::size_t i = 0; i < found.size() && i < 4; ++i) list += concat(i == 0 ? " (" : ", ", found[i]);
     if (!list.empty()) list += found.size() > 4 ? ", ...)" : ")";
-    raise(ErrorCode::io, concat("IoError: ", folder, ": no checkpoint: looked for ", manifest_name, ", ", index_name,
-                                ", ", single_name, " or exactly one whole *.safetensors, found ", found.size(),
-                                " *.safetensors", list, ". Fix: add the index, or name one file."));
+    raise(ErrorCode::io,
+          concat("IoError: ", folder, ": no checkpoint: looked for ", manifest_name, ", ", index_name, ", ",
+                 single_name, " or exactly one whole *.safetensors, found ", found.size(), " *.safetensors", list,
+                 ". Fix: add the index, or name one file. Pickles (*.bin, *.pt) are not read."));
 }
 
 [[nodiscard]] inline FileList list_folder(std::string const& folder) {

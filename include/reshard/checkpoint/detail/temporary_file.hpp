@@ -125,8 +125,11 @@ inline void make_folder(std::string const& folder, bool durable) {
         if (durable) sync_folder(join_path(folder, ".."), "a power cut may take the new folder in it");
         return;
     }
-    if (errno == EEXIST && path_kind(folder) == PathKind::folder) return;
-    raise_io(folder, "cannot create the folder", errno, "create its parent, or write elsewhere.");
+    int const why = errno;
+    if (why == EEXIST && path_kind(folder) == PathKind::folder) return;
+    raise_io(folder, "cannot create the folder", why,
+             why == EEXIST ? "a file has this name: move it away, or write elsewhere."
+                           : "create its parent, or write elsewhere.");
 }
 
 }  // namespace detail

@@ -3,6 +3,11 @@
 /// \brief  Version numbers and the annotations every other header relies on. Includes nothing.
 #pragma once
 
+// Older standards would say hundreds of other things.
+#if __cplusplus < 202002L
+#error "reshard is written in C++20. Fix: compile with -std=c++20."
+#endif
+
 #define RESHARD_VERSION_MAJOR 0
 #define RESHARD_VERSION_MINOR 1
 #define RESHARD_VERSION_PATCH 0

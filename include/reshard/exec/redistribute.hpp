@@ -58,6 +58,9 @@ template <class From, class To, class S, class T, class... Options>
 void redistribute(Plan<From, To> const&, CommunicatorRef, S&&, T&&, Options const&...) {
     static_assert(detail::check_views_given<S, T>());
 }
+template <class From, class To, class S>
+    requires detail::NoViews<S, S>
+void redistribute(Plan<From, To> const&, CommunicatorRef, S&&) { static_assert(detail::check_views_given<S, S>()); }
 template <class From, class To, detail::TensorArgument... T>
 void redistribute(Plan<From, To> const&, T&&...) {
     static_cast<void>(detail::check_communicator_given<Plan<From, To>>());

@@ -7,6 +7,8 @@
 #include <reshard/comm/mpi.hpp>
 #endif
 
+#include <unistd.h>  // isatty
+
 #include <cstdio>
 
 int demo::run_ranks(char const* program, int ranks, int otherwise, RankOptions const& options,
@@ -40,7 +42,8 @@ int demo::run_ranks(char const* program, int ranks, int otherwise, RankOptions c
                                 [&](reshard::ThreadCommunicator& comm) { body(comm); });
         return 0;
     } catch (std::exception const& error) {
-        std::fprintf(stderr, "\n%s: %s\n", program, error.what());
+        char const* const below_the_bar = ::isatty(STDERR_FILENO) != 0 ? "\n" : "";
+        std::fprintf(stderr, "%s%s: %s\n", below_the_bar, program, error.what());
         return 1;
     }
 }

@@ -68,7 +68,8 @@ def test_help(here):
     for verb in verbs:
         ask(verb, "--help", says=["Example:\n", f"reshard {verb}"])
     ask(status=2, says="name a verb")
-    ask("no-such-verb", status=2, says="no-such-verb")
+    ask("no-such-verb", status=2, says=["no-such-verb", "Verbs: " + " ".join(verbs)])
+    expect(ask("--version").startswith("reshard 0."), "--version says which it is")
     ask("explain", ROWS, status=2, says="reshard explain: TO is required")
 
 
@@ -80,7 +81,10 @@ def test_explain(here):
     ask("explain", "(2,4):(R,S9)", COLUMNS, "--shape", "8x8", status=2, says=["FROM: ", "Fix: "])
     ask("explain", ROWS, "(3):(S0)", "--shape", "8x8", says="different meshes")
     ask("explain", ROWS, COLUMNS, "--shape", "8x", status=2, says="--shape: ")
-    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says="no element type is called 'F31'")
+    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says=["no element type is called 'F31'", " BF16, "])
+    for name in ("bfloat16", "BF16", "float16", "uint8", "int64", "complex64"):
+        ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", name)
+    ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", 8, status=2, says="rank 8 is in neither mesh")
     ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="2^24")
     huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "1073741824x1073741824")
     expect(huge["bytes_received"] is None, "bytes beyond 64 bits are no number")
@@ -142,6 +146,7 @@ def test_verify(here):
     ask("verify", here / "saved", ranks=2, status=1, says=[damaged.name, "Fix: "])
     expect(damaged.name in asked("verify", here / "saved", ranks=2, status=1)["error"], "faults are in the document")
     ask("verify", here / "nothing", ranks=2, status=1, says="nothing")
+    expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")
 
 
 def test_consolidate_and_shard(here):

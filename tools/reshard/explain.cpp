@@ -24,6 +24,9 @@ struct Explain {
         DynamicShape const extents = shape_given("--shape", shape);
         DType const type = dtype_given("--dtype", dtype);
         Plan<> const move = plan_given(from, to, extents, ranks_per_node);
+        if (!move.from().contains(rank) && !move.to().contains(rank)) {
+            wrong("--rank: rank " + std::to_string(rank) + " is in neither mesh. Fix: name one that is.");
+        }
         std::string const text = given("explain", [&] { return explain(move, rank, type); });
         if (!Session::speaks()) return;
         session.say(text, session.json ? record(move, type) : Json());

@@ -6,6 +6,8 @@
 #include "support/launcher.hpp"
 #include "verbs.hpp"
 
+#include <reshard/core/config.hpp>
+
 #include <cstdio>
 
 int main(int argc, char** argv) {
@@ -14,10 +16,18 @@ int main(int argc, char** argv) {
     app.require_subcommand(0, 1);  // none is a mistake, too: said below, after words that are no verb
     app.fallthrough();
     app.add_flag("--json", session.json, "answer with one JSON document on stdout");
+    app.set_version_flag("--version", "reshard " + std::to_string(RESHARD_VERSION_MAJOR) + "." +
+                                          std::to_string(RESHARD_VERSION_MINOR) + "." +
+                                          std::to_string(RESHARD_VERSION_PATCH));
     app.footer("reshard VERB --help shows an example. Exit status: 0 fine, 1 failed or 'no', 2 wrong usage.\n");
     app.failure_message([](CLI::App const* all, CLI::Error const& error) {
         std::string verb;
         for (CLI::App const* one : all->get_subcommands()) verb = " " + one->get_name();
+        if (verb.empty()) {
+            std::string verbs;
+            for (CLI::App const* one : all->get_subcommands({})) verbs += " " + one->get_name();
+            return std::string("reshard: ") + error.what() + "\nVerbs:" + verbs + "; reshard VERB --help says more.\n";
+        }
         return "reshard" + verb + ": " + error.what() + "\nRun reshard" + verb + " --help for an example.\n";
     });
     for (auto const add : {command::add_explain, command::add_draw, command::add_simulate, command::add_relabel,

@@ -12,8 +12,10 @@
 #include <cctype>
 
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 
 namespace command {
 
@@ -85,10 +87,19 @@ Json record_of(reshard::DynamicShape const& shape) {
 
 reshard::DType dtype_given(std::string const& option, std::string text) {
     for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    std::string name = text;
+    for (auto const& [torch, ours] : {std::pair{"FLOAT", "F"}, {"UINT", "U"}, {"INT", "I"}, {"COMPLEX", "C"}}) {
+        std::size_t const at = name.find(torch);
+        if (at != name.npos) name.replace(at, std::strlen(torch), ours);
+    }
     reshard::DType dtype{};
-    if (!reshard::parse_dtype(text, dtype))
-        wrong(option + ": no element type is called '" + text + "'. Fix: bf16, f32, i64, ...");
-    return dtype;
+    if (reshard::parse_dtype(name, dtype)) return dtype;
+    std::string known;
+    for (int i = 0; i < reshard::dtype_count; ++i) {
+        known += std::string(i == 0 ? "" : ", ") + std::string(reshard::name(static_cast<reshard::DType>(i)));
+    }
+    wrong(option + ": no element type is called '" + text + "'. Fix: one of " + known +
+          "; or float32, bfloat16, int64 as in PyTorch.");
 }
 
 reshard::Plan<> plan_given(std::string const& from, std::string const& to, reshard::DynamicShape const& shape,

@@ -124,7 +124,7 @@ public:
             return;
         }
         std::vector<std::byte> mine;
-        pending.attempt([&, this] {
+        pending.attempt([&] {
             if (comm.rank() != source) pass(in, list.files);
             mine = read_headers(comm.rank(), comm.size(), path, list);
         });

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lambdas of the headers have one layout, whichever compiler reads them.
 
-    check.py --nvcc NVCC --cxx CXX [--include FOLDER]
+    check.py --nvcc NVCC --cxx CXX [--include FOLDER] [--files]     files: also headers that read and write checkpoints
 
 A program may have objects of both, and each inline function is taken from one of them: a lambda that one has made is
 then called by what the other has compiled. nvcc writes `f(x)` of a member as `this->f(x)` before g++ sees it, so what
@@ -20,13 +20,12 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-HEADERS = ["reshard.hpp", "checkpoint/compare_checkpoints.hpp", "checkpoint/consolidate.hpp", "checkpoint/load.hpp",
-           "checkpoint/save.hpp", "checkpoint/save_async.hpp", "checkpoint/verify_checkpoint.hpp",
-           "checkpoint/verify_replicas.hpp", "comm/abort_on_failure.hpp", "comm/any_communicator.hpp",
+HEADERS = ["reshard.hpp", "checkpoint/verify_replicas.hpp", "comm/abort_on_failure.hpp", "comm/any_communicator.hpp",
            "comm/device_threads.hpp", "comm/nccl.hpp", "comm/staged.hpp", "comm/staged_on_host.hpp",
            "comm/streams.hpp", "comm/threads.hpp", "comm/traced.hpp", "exec/batch.hpp", "exec/collectives.hpp",
-           "exec/sync.hpp", "init/initialize.hpp", "mch/checkpoint.hpp", "mch/redistribute.hpp", "mch/row_moves.hpp",
-           "mch/validate.hpp"]
+           "exec/sync.hpp", "init/initialize.hpp", "mch/redistribute.hpp", "mch/row_moves.hpp", "mch/validate.hpp"]
+FILES = ["checkpoint/compare_checkpoints.hpp", "checkpoint/consolidate.hpp", "checkpoint/load.hpp", "checkpoint/save.hpp",
+         "checkpoint/save_async.hpp", "checkpoint/verify_checkpoint.hpp", "mch/checkpoint.hpp"]  # half of the time
 BROKEN = """
 #line 987654
 struct Broken {
@@ -91,11 +90,12 @@ def main():
     parser.add_argument("--nvcc", required=True)
     parser.add_argument("--cxx", required=True)
     parser.add_argument("--include", nargs="*", default=[], help="folders of nccl.h and of CUDA's headers")
+    parser.add_argument("--files", action="store_true", help="also headers that read and write checkpoints")
     given = parser.parse_args()
     folders = [f"-I{folder}" for folder in given.include]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        includes = "".join(f"#include <reshard/{header}>\n" for header in HEADERS)
+        includes = "".join(f"#include <reshard/{header}>\n" for header in HEADERS + FILES * given.files)
         text = f"#ifndef __CUDA_ARCH__\n{includes}#endif\n{BROKEN}"  # what is compared is for the host
         (folder / "all.cpp").write_text(text)
         (folder / "all.cu").write_text(text)

@@ -99,7 +99,10 @@ inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes co
         for (int axis = 0; axis < alone.axes(); ++axis) each.push_back(axis);
         prepared = make(line, alone, each);
     }));
-    if (again.ok()) return mesh.contains(comm.rank()) ? prepared.run() : void();
+    if (again.ok()) {
+        if (mesh.contains(comm.rank())) prepared.run();
+        return;
+    }
     bool const other_axes = again.code == ErrorCode::mesh;  // which ranks give differs
     raise(other_axes ? all.code : again.code, other_axes ? all.reason : words_of(again, comm.size()));
 }

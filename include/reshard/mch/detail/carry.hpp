@@ -107,16 +107,16 @@ auto carry(Passages& passages, CommunicatorRef comm, MchTerms const& terms) {
     int const ranks = comm.size();
     TransferLists lists;
     BatchDigest digest;
-    Verdict mine = verdict_of([&] {
-        digest = terms.digest();
-        passages.begin(rank, ranks);
-        passages.list_headers(headers_of(passages.list(), static_cast<std::size_t>(ranks)), comm, lists);
-    });
-    if (ranks != 1) {
-        agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return terms.text(place); });
-    } else if (!mine.ok()) {
-        raise(mine.code, std::move(mine.reason));
-    }
+    agree_on_work(
+        comm,
+        [&] {
+            digest = terms.digest();
+            passages.begin(rank, ranks);
+            passages.list_headers(headers_of(passages.list(), static_cast<std::size_t>(ranks)), comm, lists);
+        },
+        [&](Verdict mine) {
+            agree_on_batch(comm, std::move(mine), digest, [&](Index place) { return terms.text(place); });
+        });
     if (ranks != 1) lists.deliver(comm);
 
     agree_after(comm, digest.whole(), [&] {

@@ -43,6 +43,7 @@ struct Seat {
     bool pulled = false;
     std::span<Send const> sends;
     std::span<Receive const> receives;
+    std::uint64_t number = 0;  // of the exchange
     Verdict const* verdict = nullptr;
     int colour = 0;
     int key = 0;
@@ -132,7 +133,8 @@ struct Board {
     bool matches(int from, int to) {
         auto const sends = with(at(from).sends, to);
         auto const receives = with(at(to).receives, from);
-        std::string const text = transport::mismatch_text(from, sends, to, receives);
+        std::string const text = at(from).number == at(to).number ? transport::mismatch_text(from, sends, to, receives)
+                                                                  : transport::order_text(from, to);
         if (text.empty()) return true;
         std::lock_guard const lock(family->mutex);
         poison(ErrorCode::mismatch, text, from, to);
@@ -172,7 +174,8 @@ struct Board {
 struct Engine final : transport::Engine {
     explicit Engine(Seat& mine) : own(&mine) {}
     void start(transport::BoundTransfers const& transfers) override {
-        own->sends = transfers.sends, own->receives = transfers.receives, own->pulled = false;
+        own->sends = transfers.sends, own->receives = transfers.receives, own->number = transfers.number;
+        own->pulled = false;
         own->board->arrive(own->rank);
     }
     bool advance(bool may_block) override { return own->board->advance(*own, may_block); }

@@ -390,11 +390,15 @@ struct BoundRing {
     [[nodiscard]] bool is_right(Index round) const { return got == round * 100 + receive.peer; }
 };
 
-/// Binding moves nothing and asks nobody: it may be done in any order, and need not be used. What is bound moves what
-/// memory holds when it is started, each time.
+/// Binding moves nothing and asks nobody, and what is bound need not be used. It moves what memory holds when it is
+/// started, each time.
 inline void replays_what_is_bound(CommunicatorRef comm) {
-    AnyExchange unused;
-    if (comm.rank() == 0) unused = comm.bind({}, {});  // the others bind nothing
+    AnyExchange const unused = comm.bind({}, {});
+    {
+        AnyExchange extra;
+        if (comm.rank() == 0) extra = comm.bind({}, {});  // the others bind nothing: so much for an attempt that failed
+    }
+    agrees_on_nothing(comm);
     BoundRing ring(comm);
     ring.exchange.wait();  // nothing was started
     RESHARD_CHECK(ring.exchange.done());
@@ -661,6 +665,39 @@ inline void notices_different_payloads(CommunicatorRef comm, Payloads const& one
     RESHARD_CHECK(says(concat("rank ", sender, " sends ", side(one.sent))));
     RESHARD_CHECK(says(concat("rank ", receiver, " expects ", side(one.expected))));
     RESHARD_CHECK_THROWS(barrier(comm), PeerFailed);  // a broken communicator stays broken
+}
+
+/// Breaks the communicator, of two ranks or more: the last rank starts what is alike in another order, when all start
+/// it first or again. Nobody gets what was meant for another: that rank and one of the others get MismatchError, and
+/// the rest this or PeerFailed.
+inline void notices_another_order(CommunicatorRef comm, bool again) {
+    BoundRing first(comm);
+    agrees_on_nothing(comm);
+    BoundRing second(comm);
+    BoundRing third(comm);
+    for (BoundRing* ring : {&first, &second, &third}) {
+        if (!again) continue;
+        ring->start(comm, 1);
+        ring->exchange.wait();
+    }
+    bool const strays = comm.rank() == comm.size() - 1;
+    ErrorCode code = ErrorCode::none;
+    std::string text;
+    try {
+        (strays ? third : second).start(comm, 2);
+        (strays ? second : third).start(comm, 2);
+        first.start(comm, 2);
+        for (BoundRing* ring : {&first, &second, &third}) ring->exchange.wait();
+        barrier(comm);
+    } catch (Error const& error) {
+        code = error.code();
+        text = error.message();
+    }
+    RESHARD_CHECK((code == ErrorCode::mismatch || (code == ErrorCode::peer_failed && !strays)));
+    auto const says = [&](std::string_view part) { return text.find(part) != std::string::npos; };
+    RESHARD_CHECK(says("started an exchange that rank "));
+    RESHARD_CHECK(says("Fix: make all ranks call the same things in the same order"));
+    RESHARD_CHECK_THROWS(barrier(comm), Error);
 }
 
 /// The whole contract that can be tried without breaking the communicator. Collective.

@@ -21,7 +21,16 @@ namespace {
 using namespace reshard;
 using namespace std::chrono_literals;
 
-enum class Broken { nothing, test_blocks, groups_negative_colours, allocates, keeps_sends, hides_mismatches, nests };
+enum class Broken {
+    nothing,
+    test_blocks,
+    groups_negative_colours,
+    allocates,
+    keeps_sends,
+    hides_mismatches,
+    nests,
+    any_order
+};
 
 template <Broken how>
 class BrokenCommunicator;
@@ -77,7 +86,7 @@ public:
     explicit BrokenCommunicator(ThreadCommunicator inner) noexcept : Base(std::move(inner)) {}
 
     exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
-        return {*this, this->inner_.bind(sends, receives), sends, receives};
+        return {*this, numbered(this->inner_.bind(sends, receives)), sends, receives};
     }
     [[nodiscard]] Verdict agree(Verdict mine) {
         flush();
@@ -91,12 +100,18 @@ public:
 
     transport::InOrder bind_kept(std::span<Send const> sends) {
         kept_sends_ = std::make_unique<std::vector<Send>>(sends.begin(), sends.end());
-        return this->inner_.bind(*kept_sends_, {});
+        return numbered(this->inner_.bind(*kept_sends_, {}));
     }
     void keep(transport::InOrder exchange) { *kept_ = std::move(exchange); }
     void flush() { kept_->wait(); }
 
 private:
+    [[nodiscard]] static transport::InOrder numbered(transport::InOrder bound) {
+        // all have the same number; here too it is only one rank that binds again
+        if (how == Broken::any_order || how == Broken::keeps_sends) bound.become_part_of({});
+        return bound;
+    }
+
     std::unique_ptr<std::vector<Send>> kept_sends_;  // outlives the exchange that others read it for
     std::unique_ptr<transport::InOrder> kept_ = std::make_unique<transport::InOrder>();
 };
@@ -116,6 +131,12 @@ std::string verdict(int ranks) {
             run_on_threads(ranks, {.deadline = 20s}, [&](ThreadCommunicator& plain) {
                 BrokenCommunicator<how> comm(std::move(plain));
                 test::notices_different_payloads(comm, one);
+            });
+        }
+        for (bool again : {false, true}) {
+            run_on_threads(ranks, {.deadline = 20s}, [&](ThreadCommunicator& plain) {
+                BrokenCommunicator<how> comm(std::move(plain));
+                test::notices_another_order(comm, again);
             });
         }
     } catch (std::exception const& error) {
@@ -145,5 +166,6 @@ TEST_SUITE("comm/conformance") {
 #endif
         found(verdict<Broken::hides_mismatches>(3), "this is not so");
         found(verdict<Broken::nests>(3), "throws TransportError");
+        found(verdict<Broken::any_order>(3), "this is not so");
     }
 }

@@ -76,6 +76,8 @@ TEST_SUITE("comm/streams") {
         }
         for (auto const& one : test::different_payloads)
             check_none(run(3, patient, [&](StreamCommunicator& comm) { test::notices_different_payloads(comm, one); }));
+        for (bool again : {false, true})
+            check_none(run(3, patient, [&](StreamCommunicator& comm) { test::notices_another_order(comm, again); }));
     }
 
     TEST_CASE("a rank that leaves fails those that wait for it, and they fail the others") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mirrors include/reshard/comm/threads.hpp.
+#include <reshard/comm/staged.hpp>
 #include <reshard/comm/threads.hpp>
 #include <reshard/memory/convert.hpp>
 
@@ -77,6 +78,17 @@ TEST_SUITE("comm/threads") {
             run_on_threads(ranks, [](ThreadCommunicator& comm) {
                 test::conforms(comm);
                 test::refuses_a_second_start(comm);
+            });
+        }
+    }
+
+    TEST_CASE("ThreadCommunicator: exchanges that are alike are not mixed up, also below a policy that packs") {
+        for (bool again : {false, true}) {
+            CAPTURE(again);
+            run_on_threads(3, [&](ThreadCommunicator& comm) { test::notices_another_order(comm, again); });
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                Staged packed(std::move(comm));
+                test::notices_another_order(packed, again);
             });
         }
     }

@@ -69,6 +69,13 @@ TEST_SUITE("comm/written") {
         }
     }
 
+    TEST_CASE("exchanges that are alike are not mixed up") {
+        for (bool again : {false, true}) {
+            auto const check = [&](BoardCommunicator& comm) { test::notices_another_order(comm, again); };
+            for (auto const& error : on_board(3, long_enough, check)) CHECK(error == nullptr);
+        }
+    }
+
     TEST_CASE("payloads that differ are a mismatch for both, PeerFailed for the others, and poison") {
         auto const errors = on_board(3, long_enough, [](BoardCommunicator& comm) {
             int value = 0;

@@ -100,8 +100,10 @@ concept BoundExchange =
 /// C::name                      | what traces and messages call this transport
 /// c.rank(), c.size()           | 0 <= rank < size, the same on every call
 /// c.bind(sends, receives)      | a C::exchange_type: checks and prepares what does not depend on values; asks no other
-///                              | rank. No tags: the k-th send s->d meets the k-th receive d<-s, and both list the
-///                              | same extents. Both spans are sorted by peer, ascending. Transfers to oneself are
+///                              | rank, but all bind the same exchanges in the same order between two agreements, and
+///                              | start them in the same order: a rank that starts another one is a MismatchError.
+///                              | No tags: the k-th send s->d meets the k-th receive d<-s, and both list the same
+///                              | extents. Both spans are sorted by peer, ascending. Transfers to oneself are
 ///                              | legal. Transfers of size zero never appear. Sizes are 64-bit. Spans and memory stay
 ///                              | valid as long as the result; what starts it allocates nothing once it has run.
 ///                              | Payloads that differ are a MismatchError that names both ranks and sizes, on both;
@@ -171,9 +173,8 @@ struct BoundTransfers {
     std::span<Receive const> receives;
     Index send_bytes = 0;
     Index receive_bytes = 0;
-    /// Which of the rank's exchanges was the first start of this one, counted from 1; 0: it has not been started. What
-    /// matches has the same number on all ranks.
-    std::uint64_t first = 0;
+    std::uint64_t number = 0;  ///< what ranks know it by: of what matches the same on all
+    bool is_replay = false;    ///< it has been started before
 };
 
 /// Looks at both lists and adds up their bytes. Throws TransportError for peers out of range or order; `who` is named.
@@ -188,15 +189,14 @@ public:
     /// A step towards the end; whether that is reached. Waits for what comes next only if it may block.
     [[nodiscard]] virtual bool advance(bool may_block) = 0;
 
-    /// Completes what is under way: before any other call. Throws its error.
+    /// Before any other collective call: completes what is under way. Throws its error.
     void finish() {
-        if (under_way_) static_cast<void>(go_on(true));
+        ++meetings_;
+        bound_ = 0;  // ranks of which one could not bind everything count alike again
+        complete();
     }
 
 protected:
-    /// Exchanges so far, the one under way among them: transfers.first of one that was never started before.
-    [[nodiscard]] std::uint64_t started() const noexcept { return started_; }
-
     Engine() = default;
     Engine(Engine&&) = default;
     Engine& operator=(Engine&&) = default;
@@ -204,13 +204,18 @@ protected:
 
 private:
     friend class InOrder;
+    void complete() {
+        if (under_way_) static_cast<void>(go_on(true));
+    }
     bool go_on(bool may_block);
     template <class Body>
     void noting_failure(Body&& body);
 
-    std::uint64_t started_ = 0;  ///< exchanges, so far
-    std::uint64_t failed_ = 0;   ///< the first that did not succeed; 0: none
-    bool under_way_ = false;     ///< the last that was started
+    std::uint64_t meetings_ = 0;  ///< calls of finish()
+    std::uint64_t bound_ = 0;     ///< exchanges, since the last of them
+    std::uint64_t started_ = 0;   ///< exchanges, so far
+    std::uint64_t failed_ = 0;    ///< the first that did not succeed; 0: none
+    bool under_way_ = false;      ///< the last that was started
     ErrorCode code_ = ErrorCode::none;
     std::string reason_;
 };
@@ -221,7 +226,9 @@ class [[nodiscard]] InOrder {
 public:
     InOrder() = default;
     /// \pre `engine` outlives this.
-    InOrder(Engine& engine, BoundTransfers const& transfers) noexcept : engine_(&engine), transfers_(transfers) {}
+    InOrder(Engine& engine, BoundTransfers const& transfers) noexcept : engine_(&engine), transfers_(transfers) {
+        transfers_.number = Digest{}.add_word(engine.meetings_).add_word(++engine.bound_).value();
+    }
     InOrder(InOrder&& other) noexcept
         : engine_(std::exchange(other.engine_, nullptr)),
           transfers_(other.transfers_),
@@ -229,6 +236,8 @@ public:
     InOrder& operator=(InOrder&& other) noexcept;
     ~InOrder();
 
+    /// It is a part of that one, of a transport on top of this one.
+    void become_part_of(BoundTransfers const& whole) noexcept { transfers_.number = whole.number; }
     void start();
     void wait();
     [[nodiscard]] bool test();
@@ -243,6 +252,16 @@ private:
     BoundTransfers transfers_;
     std::uint64_t number_ = 0;  ///< of the start that nobody has waited for
 };
+
+/// What a transport on top of C starts to carry out `whole`, or a part of it.
+template <class C>
+[[nodiscard]] typename C::exchange_type exchange_for(BoundTransfers const& whole, C& comm, std::span<Send const> sends,
+                                                     std::span<Receive const> receives) {
+    auto part = comm.bind(sends, receives);
+    if constexpr (std::same_as<decltype(part), InOrder>) part.become_part_of(whole);
+    part.start();
+    return part;
+}
 
 /// Where a rank stands when a communicator is split along mesh axes: the part it is in, its place there.
 struct MeshLine {
@@ -286,6 +305,8 @@ template <class A, class B>
 /// How a message ends where ranks are in different calls of a transport.
 inline constexpr std::string_view other_call =
     ". Fix: make all ranks call the same things in the same order; barrier(), prepare(), save() and load() call agree.";
+/// The message of ranks that have started exchanges which were bound in different places.
+[[nodiscard]] std::string order_text(int rank, int other);
 /// What a rank says of itself in barrier(), for those that are in another call.
 inline constexpr std::string_view in_barrier = "is in barrier()";
 /// What is said of a rank that differs where neither it nor rank 0 has said what it has in hand.

@@ -23,7 +23,7 @@ RESHARD_INLINE transport::BoundTransfers transport::bound_transfers(std::string_
         }
         return bytes;
     };
-    return {sends, receives, add_up(sends), add_up(receives), 0};
+    return {sends, receives, add_up(sends), add_up(receives), 0, false};
 }
 
 // ---- Exchanges one after the other -----------------------------------------------------------------------------
@@ -64,11 +64,11 @@ RESHARD_INLINE void transport::InOrder::start() {
               number_ != 0 ? "reshard::exchange: it is under way. Fix: wait() for it before it is started again."
                            : "reshard::exchange: nothing is bound. Fix: start what bind() has returned.");
     }
-    engine_->finish();
+    engine_->complete();
     ++engine_->started_;
     engine_->under_way_ = true;
-    if (transfers_.first == 0) transfers_.first = engine_->started_;
     engine_->noting_failure([&] { engine_->start(transfers_); });
+    transfers_.is_replay = true;
     number_ = engine_->started_;
 }
 RESHARD_INLINE bool transport::InOrder::advance(bool may_block) {
@@ -105,6 +105,10 @@ RESHARD_INLINE transport::MeshLine transport::mesh_line(DynamicMesh const& mesh,
     return {static_cast<int>(first), static_cast<int>(place)};
 }
 
+RESHARD_INLINE std::string transport::order_text(int rank, int other) {
+    return concat("reshard::exchange: rank ", smaller(rank, other), " started an exchange that rank ",
+                  larger(rank, other), " has not started; that one started another", other_call);
+}
 RESHARD_INLINE std::string transport::difference_text(std::string const& mine, std::string const& first) {
     if (mine.empty() && first.empty()) return std::string(differs);
     bool const strays = mine.empty() || first.empty() || mine == in_barrier || first == in_barrier;

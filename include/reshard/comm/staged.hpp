@@ -86,7 +86,7 @@ public:
         transfers_ = transfers;
         make_room();
         pack();
-        moving_ = inner_.exchange(sends_, receives_);
+        moving_ = transport::exchange_for(transfers_, inner_, sends_, receives_);
     }
     [[nodiscard]] bool advance(bool may_block) override {
         if (may_block) moving_.wait();

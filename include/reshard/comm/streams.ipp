@@ -243,7 +243,7 @@ RESHARD_INLINE void detail::StreamGroup::pack() {
     for (int r = 0; r < round_.size(); ++r) {
         auto const mine = transfers_with(transfers_.sends, r);
         if (r == round_.me()) continue;
-        auto const listing = TransferListing::of(mine);
+        auto const listing = TransferListing::of(mine, transfers_.number);
         std::size_t bytes = sizeof listing;
         for (Send const& send : mine) bytes += static_cast<std::size_t>(slot_of(send.payload_bytes()));
         std::byte* at = round_.message_to(r, bytes).data();
@@ -257,9 +257,9 @@ RESHARD_INLINE void detail::StreamGroup::pack() {
 }
 RESHARD_INLINE void detail::StreamGroup::compare(int peer) {
     auto const receives = transfers_with(transfers_.receives, peer);
-    TransferListing sent = TransferListing::of(transfers_with(transfers_.sends, peer));
+    TransferListing sent = TransferListing::of(transfers_with(transfers_.sends, peer), transfers_.number);
     if (peer != round_.me()) std::memcpy(&sent, round_.side(peer).in.data(), sizeof sent);
-    std::string const text = mismatch_of(peer, sent, round_.me(), TransferListing::of(receives));
+    std::string const text = mismatch_of(peer, sent, round_.me(), TransferListing::of(receives, transfers_.number));
     if (!text.empty()) family_->fail(ErrorCode::mismatch, text, round_, peer, round_.me());
 }
 RESHARD_INLINE void detail::StreamGroup::unpack() {

@@ -132,6 +132,23 @@ TEST_SUITE("comm/device") {
         fake::reset();
     }
 
+    TEST_CASE("communicators of devices: exchanges that are alike are not mixed up") {
+        for (bool again : {false, true}) {
+            CAPTURE(again);
+            fake::reset();
+            check_none(on_devices(3, 2, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                DeviceThreadCommunicator comm(std::move(host), stream, {});
+                test::notices_another_order(comm, again);
+            }));
+            check_none(on_devices(3, 2, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
+                StagedOnHost comm(std::move(host), StagedOnHostOptions(stream));
+                test::notices_another_order(comm, again);
+            }));
+            check_nothing_left();
+        }
+        fake::reset();
+    }
+
     TEST_CASE("StagedOnHost: keeps the contract over threads, wherever memory lies and through any window") {
         static_assert(Communicator<StagedOnHost<ThreadCommunicator>>);
         using Comm = Composed<ThreadCommunicator, StagedOnHost, Traced>;

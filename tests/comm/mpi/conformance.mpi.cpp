@@ -292,6 +292,20 @@ TEST_SUITE("comm/mpi") {
         }
     }
 
+    TEST_CASE("MpiCommunicator: exchanges that are alike are not mixed up, on every path") {
+        for (auto options : all_ways()) {
+            options.deadline = 20s;
+            for (bool again : {false, true}) {
+                CAPTURE(options.ranks_per_node);
+                CAPTURE(static_cast<int>(options.path));
+                CAPTURE(again);
+                MpiCommunicator comm(MPI_COMM_WORLD, options);
+                if (comm.size() > 1) test::notices_another_order(comm, again);
+                MPI_Barrier(MPI_COMM_WORLD);
+            }
+        }
+    }
+
     TEST_CASE("MpiCommunicator: ranks of different nodes learn that they list other extents, or convert otherwise") {
         MpiOptions options;
         options.ranks_per_node = 1;

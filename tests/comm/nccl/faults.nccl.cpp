@@ -424,6 +424,20 @@ TEST_SUITE("comm/nccl") {
         }
     }
 
+    TEST_CASE("exchanges that are alike are not mixed up, whether or not peers are trusted") {
+        for (bool compare : {true, false}) {
+            for (bool again : {false, true}) {
+                CAPTURE(compare);
+                CAPTURE(again);
+                NcclOptions options = with_deadline(1h);
+                options.compare = compare;
+                check_none(
+                    on_gpus(3, options, [&](NcclCommunicator& comm) { test::notices_another_order(comm, again); }));
+                check_nothing_left();
+            }
+        }
+    }
+
     TEST_CASE("memory of the host, or of another device, is refused by name") {
         std::vector<int> host_values(4);
         std::vector<int> far_values(4);

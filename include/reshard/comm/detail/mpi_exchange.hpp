@@ -28,16 +28,17 @@ public:
             receives_ = transfers.receives;
             send_bytes_ = transfers.send_bytes;
             receive_bytes_ = transfers.receive_bytes;
+            number_ = transfers.number;
             ++epoch_;
             direct_sent_ = direct_received_ = 0;
             finished_ = false;
-            leaves_ = transfers.first != started();
+            leaves_ = transfers.is_replay;
             send_modes_.assign(sends_.size(), MpiMode::message);
             receive_modes_.assign(receives_.size(), MpiMode::message);
             publish();
             lay_lanes();
             // Everything that need not wait for another rank is on its way when this returns.
-            team_->greet(sends_, receives_);
+            team_->greet(transfers);
             expect_the_heard();
             incoming_.step(*team_, types_);
             outgoing_.step(*team_, types_);
@@ -165,12 +166,15 @@ private:
             if (list == nullptr)
                 raise_unreachable(source.rank, "opening the list of sends", "raise the limit of open files");
             Index const size = in_slot ? MpiNode::slot_bytes : seat.list_bytes.load(std::memory_order_acquire);
+            std::uint64_t const number = MpiList::number(list);
             entries = MpiList::of(list, size, node.ranks(), node.me());
             std::atomic_thread_fence(std::memory_order_acquire);
             // It has moved on without waiting for this rank: there was nothing for it.
             bool const stands = in_slot ? slot.load(std::memory_order_relaxed) == epoch_
                                         : seat.published.load(std::memory_order_relaxed) == published;
             if (!stands) entries = {};
+            if (stands && number != number_)
+                team_->raise_mismatch(-1, -1, transport::order_text(source.rank, team_->rank()));
         }
         auto const receives = receives_.subspan(source.first, source.last - source.first);
         for (std::size_t k = 0; k < larger(entries.size(), receives.size()); ++k) {
@@ -263,6 +267,7 @@ private:
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     std::uint64_t late_epoch_ = 0;
+    std::uint64_t number_ = 0;
     Index send_bytes_ = 0;
     Index receive_bytes_ = 0;
     Index direct_sent_ = 0;

@@ -59,6 +59,7 @@ inline void MpiExchange::publish() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     std::byte* const list = slot != nullptr ? node.slot(node.me(), epoch_) : node.own_list(end);
     leaves_ = leaves_ && slot != nullptr;
+    MpiList::number(list) = number_;
     std::uint32_t* const starts = MpiList::starts(list);
     MpiPublished* const entries = MpiList::entries(list, node.ranks());
     std::uint32_t count = 0;

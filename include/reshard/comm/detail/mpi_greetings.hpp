@@ -37,14 +37,13 @@ public:
     /// Greets those for which is_far(rank), all of them other ranks. What is wrong with those who were earlier, if
     /// anything.
     template <class IsFar>
-    [[nodiscard]] std::optional<PairMismatch> begin(std::span<Send const> sends, std::span<Receive const> receives,
-                                                    IsFar const& is_far) {
+    [[nodiscard]] std::optional<PairMismatch> begin(transport::BoundTransfers const& transfers, IsFar const& is_far) {
         ++epoch_;
         heard_ = 0;
         peers_.clear();
-        for_each_pair(sends, receives, [&](int rank, std::span<Send const> mine, std::span<Receive const> theirs) {
-            if (is_far(rank))
-                peers_.push_back({rank, false, {epoch_, {TransferListing::of(mine), TransferListing::of(theirs)}}});
+        auto const listing = [&](auto mine) { return TransferListing::of(mine, transfers.number); };
+        for_each_pair(transfers.sends, transfers.receives, [&](int rank, auto mine, auto theirs) {
+            if (is_far(rank)) peers_.push_back({rank, false, {epoch_, {listing(mine), listing(theirs)}}});
         });
         requests_.assign(peers_.size(), MPI_REQUEST_NULL);
         for (std::size_t i = 0; i < peers_.size(); ++i) {

@@ -21,14 +21,20 @@ struct MpiPublished {
 };
 static_assert(std::is_trivially_copyable_v<MpiPublished>);
 
-/// A list in memory: where each rank's entries begin, then the entries.
+/// A list in memory: the number of the exchange, where each rank's entries begin, then the entries.
 class MpiList {
 public:
     [[nodiscard]] static Index bytes(int ranks, std::size_t entries) noexcept {
         return entries_at(ranks) + static_cast<Index>(entries * sizeof(MpiPublished));
     }
+    [[nodiscard]] static std::uint64_t& number(std::byte* list) noexcept {
+        return *reinterpret_cast<std::uint64_t*>(list);
+    }
+    [[nodiscard]] static std::uint64_t number(std::byte const* list) noexcept {
+        return *reinterpret_cast<std::uint64_t const*>(list);
+    }
     [[nodiscard]] static std::uint32_t* starts(std::byte* list) noexcept {
-        return reinterpret_cast<std::uint32_t*>(list);
+        return reinterpret_cast<std::uint32_t*>(list + starts_at);
     }
     /// Where `entries` entries end, and copies may begin.
     [[nodiscard]] static Index copies_at(int ranks, std::size_t entries) noexcept {
@@ -40,7 +46,7 @@ public:
     /// The entries for `local`; an empty span when the list makes no sense, as one that is being rewritten may not.
     [[nodiscard]] static std::span<MpiPublished const> of(std::byte const* list, Index size, int ranks,
                                                           int local) noexcept {
-        auto const* const starts = reinterpret_cast<std::uint32_t const*>(list);
+        auto const* const starts = reinterpret_cast<std::uint32_t const*>(list + starts_at);
         std::size_t const first = starts[local];
         std::size_t const last = starts[local + 1];
         if (last < first || bytes(ranks, last) > size) return {};
@@ -48,7 +54,8 @@ public:
     }
 
 private:
-    [[nodiscard]] static Index entries_at(int ranks) noexcept { return ceil_div(4 * (ranks + 1), 64) * 64; }
+    static constexpr Index starts_at = 8;
+    [[nodiscard]] static Index entries_at(int ranks) noexcept { return ceil_div(starts_at + 4 * (ranks + 1), 64) * 64; }
 };
 
 /// What is copied into the list: transfers for which a system call, or a message, costs more than another copy, as long

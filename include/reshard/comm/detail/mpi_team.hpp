@@ -139,8 +139,8 @@ public:
 
     // ---- Exchanges with ranks of other nodes -------------------------------------------------------------------
 
-    void greet(std::span<Send const> sends, std::span<Receive const> receives) {
-        surprised(greetings_.begin(sends, receives, [&](int rank) { return rank != rank_ && local(rank) < 0; }));
+    void greet(transport::BoundTransfers const& transfers) {
+        surprised(greetings_.begin(transfers, [&](int rank) { return rank != rank_ && local(rank) < 0; }));
     }
     /// Throws MismatchError when a peer sends, or expects, what this rank knows nothing of.
     void listen() { surprised(greetings_.listen()); }

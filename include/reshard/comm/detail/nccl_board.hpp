@@ -33,9 +33,9 @@ struct alignas(128) NcclSeat {
     std::atomic<std::uint64_t> exchanges[4] = {};  ///< of its last calls, see nccl_exchange_word()
 };
 
-/// That a call is the exchange that was first started as the `first`-th: what ranks of a node compare.
-[[nodiscard]] constexpr std::uint64_t nccl_exchange_word(std::uint64_t call, std::uint64_t first) noexcept {
-    return call << 32U | (first & 0xffffffffU);
+/// That a call is the exchange of that number: what ranks of a node compare.
+[[nodiscard]] constexpr std::uint64_t nccl_exchange_word(std::uint64_t call, std::uint64_t number) noexcept {
+    return call << 32U | (number & 0xffffffffU);
 }
 
 /// Takes a seat, as this process. Whoever sees the number of the process sees where it means something.

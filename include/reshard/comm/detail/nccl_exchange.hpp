@@ -75,12 +75,12 @@ public:
             check(transfers.receives);
             lay_lanes(transfers);
             make_room();  // a rank that has none says so before anybody moves anything
-            team_->carry_out(transfers.first);
+            team_->carry_out(transfers.number);
             phase_ = Phase::moving;
             // What has been compared once is the same on both sides as long as all start the same exchanges.
-            if (team_->options().compare && team_->size() > 1 && transfers.first == started()) {
+            if (team_->options().compare && team_->size() > 1 && !transfers.is_replay) {
                 phase_ = Phase::comparing;
-                greet();
+                greet(transfers.number);
             } else {
                 move();
             }
@@ -135,7 +135,7 @@ private:
     // ---- Comparing -------------------------------------------------------------------------------------------
 
     /// Tells every peer what this rank is about to move, and asks it the same.
-    void greet();
+    void greet(std::uint64_t number);
     [[nodiscard]] static std::size_t greeting_at(int peer) noexcept {
         return sizeof(Greeting) * static_cast<std::size_t>(peer);
     }

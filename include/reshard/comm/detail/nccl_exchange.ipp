@@ -7,16 +7,16 @@
 namespace reshard::inline v0::detail {
 
 template <class Copies>
-void NcclExchange<Copies>::greet() {
+void NcclExchange<Copies>::greet(std::uint64_t number) {
     int const ranks = team_->size();
     auto* const out = team_->host_in();
     std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
     for (TransferLane const& lane : lanes_.out.all) {
-        auto const listing = TransferListing::of(lanes_.out.transfers.subspan(lane.at, lane.end - lane.at));
+        auto const listing = TransferListing::of(lanes_.out.transfers.subspan(lane.at, lane.end - lane.at), number);
         std::memcpy(out + greeting_at(lane.peer), &listing, sizeof(listing));
     }
     for (TransferLane const& lane : lanes_.in.all) {
-        auto const listing = TransferListing::of(lanes_.in.transfers.subspan(lane.at, lane.end - lane.at));
+        auto const listing = TransferListing::of(lanes_.in.transfers.subspan(lane.at, lane.end - lane.at), number);
         std::memcpy(out + greeting_at(lane.peer) + sizeof(listing), &listing, sizeof(listing));
     }
     Index const bytes = Index{sizeof(Greeting)} * ranks;

@@ -65,21 +65,19 @@ public:
     }
     /// Which exchange this call is. Ranks of the node that carry out another one are found while somebody waits, or
     /// when it is over.
-    void carry_out(std::uint64_t first) {
-        first_ = first;
+    void carry_out(std::uint64_t number) {
+        number_ = number;
         if (board_)
-            board_->seat(rank_).exchanges[calls_ % 4].store(nccl_exchange_word(calls_, first),
+            board_->seat(rank_).exchanges[calls_ % 4].store(nccl_exchange_word(calls_, number),
                                                             std::memory_order_release);
     }
     /// Throws MismatchError where a rank of this node is known to carry out another exchange in this call.
     void check_same_exchange() {
         for (int r = 0; board_ && call_ == TeamCall::exchange && r < size_; ++r) {
             std::uint64_t const there = board_->seat(r).exchanges[calls_ % 4].load(std::memory_order_acquire);
-            std::uint64_t const here = nccl_exchange_word(calls_, first_);
+            std::uint64_t const here = nccl_exchange_word(calls_, number_);
             if (there == here || there >> 32U != here >> 32U) continue;
-            raise_mismatch(-1, -1,
-                           concat("reshard::NcclCommunicator: rank ", rank_, " started an exchange that rank ", r,
-                                  " has not started; that one started another", transport::other_call));
+            raise_mismatch(-1, -1, transport::order_text(rank_, r));
         }
     }
     /// This rank makes no further call: whoever waits for one need not.
@@ -159,7 +157,7 @@ public:
     [[nodiscard]] std::byte* host_in() const noexcept { return host_.data(); }
     [[nodiscard]] std::byte* host_out() const noexcept { return host_.data() + meeting_bytes_; }
     /// Of what peers tell each other before an exchange, for one peer.
-    static constexpr Index words_per_peer = 22;
+    static constexpr Index words_per_peer = 24;
 
     // ---- Failure ---------------------------------------------------------------------------------------------
 
@@ -243,7 +241,7 @@ private:
     std::uint64_t scope_ = 0;
     std::vector<int> members_;  ///< their ranks in the outermost communicator
     std::uint64_t calls_ = 0;
-    std::uint64_t first_ = 0;
+    std::uint64_t number_ = 0;  ///< of the exchange
     unsigned glances_ = 0;
     Absence absence_;
     TeamCall call_ = TeamCall::none;

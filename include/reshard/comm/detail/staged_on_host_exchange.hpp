@@ -76,6 +76,7 @@ public:
     /// Never waits for other ranks.
     void start(transport::BoundTransfers const& transfers) override {
         closing([&, this] {
+            transfers_ = transfers;
             look_up(transfers.sends, sent_from_);
             look_up(transfers.receives, received_in_);
             uses_device_ = has_device(sent_from_) || has_device(received_in_);
@@ -197,7 +198,7 @@ private:
         for (Delivery const& piece : converting_) deliver(piece.from, piece.to);
         before_ = inner_.traffic();
         stage_ = Stage::moving;
-        static_cast<void>(round_ = inner_.exchange(now_sent_, now_received_));
+        static_cast<void>(round_ = transport::exchange_for(transfers_, inner_, now_sent_, now_received_));
     }
     void unpack() {
         moving_ += inner_.traffic() - before_;
@@ -270,6 +271,7 @@ private:
     std::vector<Receive> now_received_;
     std::vector<Delivery> converting_;  ///< by the host, before they travel
     std::vector<Delivery> arriving_;    ///< to the device
+    transport::BoundTransfers transfers_;
     typename C::exchange_type round_;
     PairShare share_;
     Need need_;

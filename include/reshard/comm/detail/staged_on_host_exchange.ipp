@@ -62,7 +62,7 @@ void StagedOnHostExchange<C, Copies>::count_on(int distance) {
     std::sort(tell_.begin(), tell_.end(), by_peer);
     std::sort(ask_.begin(), ask_.end(), by_peer);
     stage_ = Stage::counting;
-    static_cast<void>(round_ = inner_.exchange(tell_, ask_));  // nvcc 13 takes it for dropped otherwise
+    static_cast<void>(round_ = transport::exchange_for(transfers_, inner_, tell_, ask_));  // for nvcc 13
 }
 
 template <class C, class Copies>

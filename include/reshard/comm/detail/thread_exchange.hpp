@@ -25,7 +25,10 @@ void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
     team.read_others(me, call, [&] {
         ThreadSeat& own = team.seat(me);
         Index total = 0;
-        for (int r = 0; r < team.size(); ++r) total += team.seat(r).receive_bytes;
+        for (int r = 0; r < team.size(); ++r) {
+            total += team.seat(r).receive_bytes;
+            if (team.seat(r).number != own.number) team.raise_mismatch(me, -1, -1, transport::order_text(me, r));
+        }
         for_each_peer(own.sends, 0, [&](int peer, std::span<Send const> sends) {
             check_pair(team, me, me, sends, peer, transfers_with(team.seat(peer).receives, me));
         });
@@ -73,6 +76,7 @@ inline void lay_open(ThreadSeat& own, transport::BoundTransfers const& transfers
     own.receives = transfers.receives;
     own.send_bytes = transfers.send_bytes;
     own.receive_bytes = transfers.receive_bytes;
+    own.number = transfers.number;
 }
 
 /// What one rank of a team exchanges.

@@ -117,6 +117,7 @@ struct alignas(no_false_sharing) ThreadSeat {
     std::span<Send const> sends;
     std::span<Receive const> receives;
     Index receive_bytes = 0;
+    std::uint64_t number = 0;  ///< of the exchange
     Verdict const* verdict = nullptr;
     int colour = -1;
     int key = 0;

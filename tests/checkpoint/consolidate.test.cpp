@@ -317,7 +317,8 @@ TEST_SUITE("checkpoint/consolidate") {
         check_refused(shards, run(other.path()), ErrorCode::io, {"it is not empty", "'config.json'"});
         CHECK(other.leaves() == std::vector<std::string>{"config.json"});
         check_refused(shards, run(other / "config.json"), ErrorCode::io, {"config.json"});
-        check_refused(shards, run(other / "no/parent"), ErrorCode::io, {"cannot create the folder"});
+        check_refused(shards, run(other / "config.json/inside"), ErrorCode::io,
+                      {"config.json/inside: cannot create the folder"});
     }
 
     TEST_CASE("a folder whose shards lie in a sub-folder may be written to, and what a dead run left makes room") {

@@ -317,11 +317,10 @@ TEST_SUITE("checkpoint/safetensors_writer") {
         std::vector<TensorSpec> const list{{"a", DType::u8, Shape{1}}};
         check_io("absent/m.safetensors: cannot create",
                  [&] { write_safetensors(folder / "absent/m.safetensors", list, fill_expected); });
-        check_io("absent/m: cannot create the folder",
-                 [&] { write_checkpoint(folder / "absent/m", list, fill_expected); });
         write_text(folder / "file", "");
         check_io("cannot create", [&] { write_safetensors(folder / "file/m.safetensors", list, fill_expected); });
         check_io("cannot create", [&] { write_checkpoint(folder / "file", list, fill_expected); });
+        check_io("file/m: cannot create the folder", [&] { write_checkpoint(folder / "file/m", list, fill_expected); });
         if (::geteuid() != 0) {  // root writes anywhere
             REQUIRE(::chmod(folder.path().c_str(), 0500) == 0);
             check_io("Permission denied", [&] { write_safetensors(folder / "m.safetensors", list, fill_expected); });

@@ -238,6 +238,15 @@ TEST_SUITE("checkpoint/save faults") {
             CHECK(folders.back() != parent);
         }
         for (std::string const& synced : synced_by([&] { save_to(folder / "save", true); })) CHECK(synced != parent);
+        int runs = 0;
+        for (Maker const& maker : makers) {  // so have those that it lies in, the outermost first
+            CAPTURE(maker.leaf);
+            std::string const outer = concat("run", ++runs);
+            auto folders = synced_by([&] { maker.make(folder / concat(outer, "/step/", maker.leaf)); });
+            REQUIRE(folders.size() > 3);
+            folders.resize(3);
+            CHECK(folders == std::vector{parent, concat(parent, "/", outer), concat(parent, "/", outer, "/step")});
+        }
         CHECK(synced_by([&] { save_to(folder / "not durable", false); }).empty());
     }
 

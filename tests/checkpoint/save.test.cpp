@@ -277,8 +277,10 @@ TEST_SUITE("checkpoint/save") {
                 [](int rank, List&, SaveOptions& options, std::string&) {
                     if (rank == 1) options.in_flight = 0;
                 });
-        refuses(ErrorCode::io, {"rank 0 of 4: IoError: ", "/none/inside: cannot create the folder"},
-                [](int, List&, SaveOptions&, std::string& path) { path += "/none/inside"; });
+        refuses(ErrorCode::io,
+                {"rank 0 of 4: IoError: ", "/reshard.manifest.json/inside: cannot create the folder",
+                 "Fix: check that what it lies in is a folder"},
+                [](int, List&, SaveOptions&, std::string& path) { path += concat("/", manifest_name, "/inside"); });
         refuses(ErrorCode::io,
                 {"reshard.manifest.json: cannot create the folder", "Fix: a file has this name: move it away"},
                 [](int, List&, SaveOptions&, std::string& path) { path += "/" + std::string(manifest_name); });

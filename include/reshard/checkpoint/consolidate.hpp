@@ -30,9 +30,9 @@ namespace reshard::inline v0 {
 /// (each its own spelling of them) and the same options (see there), and see the same folders.
 ///
 /// `from` is as in Checkpoint::open(): shards of this library or of PyTorch's DCP, or full files. `to` is a folder that
-/// is not there yet, or empty; its parent exists. Afterwards it has `model.safetensors`, or
-/// `model-0000k-of-0000n.safetensors` with `model.safetensors.index.json`, or the files of a weight_map with that
-/// index: what Hugging Face's tools read.
+/// is not there yet, or empty; rank 0 creates it, and those that it lies in, which stay if the call fails. Afterwards
+/// it has `model.safetensors`, or `model-0000k-of-0000n.safetensors` with `model.safetensors.index.json`, or the files
+/// of a weight_map with that index: what Hugging Face's tools read.
 ///
 /// Coverage, options, folders and free space are checked before anything is written. Then ranks write, each its share,
 /// and vote after every vote_bytes; nobody waits for anybody in between. Files are written under temporary names, made

@@ -64,7 +64,7 @@ public:
     CheckpointWriter(CheckpointWriter&&) noexcept = default;
     CheckpointWriter& operator=(CheckpointWriter&&) noexcept = default;
 
-    /// Creates the folder if need be (not its parents). A lone `model.safetensors` is replaced in one step by
+    /// Creates the folder if need be, and those that it lies in. A lone `model.safetensors` is replaced in one step by
     /// another; any other checkpoint in the way is an error, since several files cannot be replaced in one step.
     /// Throws FormatError as safetensors_layout does, IoError.
     [[nodiscard]] static CheckpointWriter create(std::string folder, std::vector<TensorSpec> tensors,

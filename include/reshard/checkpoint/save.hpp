@@ -23,8 +23,8 @@ namespace reshard::inline v0 {
 
 /// Collective over `comm`, which may be any group: other ranks are not involved. All ranks list the same tensors in the
 /// same order, and the same options (see there); a rank outside a tensor's mesh lists it too and writes nothing of it.
-/// Creates the folder if need be, not its parents; all ranks must see the same one. Nobody writes to the tensors
-/// meanwhile. One agreement on the lists, then no talk until this rank's bytes are written.
+/// Rank 0 creates the folder if need be, and those that it lies in; all ranks must see the same one. Nobody writes to
+/// the tensors meanwhile. One agreement on the lists, then no talk until this rank's bytes are written.
 ///
 /// All or nothing: files get their names when all are written and durable, the manifest gets its name when all files
 /// have theirs, and files of the save before go after that, with what saves that died have left. When a rank fails, all

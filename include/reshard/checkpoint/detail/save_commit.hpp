@@ -85,7 +85,7 @@ public:
         raise(verdict.code, comm_.size() > 1 ? words_of(verdict, comm_.size()) : std::string(words_of(verdict)));
     }
 
-    /// Local. The folder, but not its parents.
+    /// Local. The folder, and those that it lies in.
     void make_folder() const { detail::make_folder(folder_, durable_); }
 
     /// Local: rank 0 locks the folder, until this dies, and looks at what is there; others do nothing. What saves that

@@ -118,10 +118,15 @@ inline void sync_folder(std::string const& folder,
     }
 }
 
-/// The folder, but not its parents. A new one has its name durably, or the files in it may go with it in a power cut.
-/// Throws IoError.
+/// The folder, and those that it lies in. New ones have their names durably, or the files in them may go with them in a
+/// power cut. Throws IoError.
 inline void make_folder(std::string const& folder, bool durable) {
-    if (::mkdir(folder.c_str(), 0777) == 0) {
+    bool made = ::mkdir(folder.c_str(), 0777) == 0;
+    if (!made && errno == ENOENT) {  // ends at "." or "/", which are there
+        make_folder(folder_of(folder), durable);
+        made = ::mkdir(folder.c_str(), 0777) == 0;
+    }
+    if (made) {
         if (durable) sync_folder(join_path(folder, ".."), "a power cut may take the new folder in it");
         return;
     }
@@ -129,7 +134,7 @@ inline void make_folder(std::string const& folder, bool durable) {
     if (why == EEXIST && path_kind(folder) == PathKind::folder) return;
     raise_io(folder, "cannot create the folder", why,
              why == EEXIST ? "a file has this name: move it away, or write elsewhere."
-                           : "create its parent, or write elsewhere.");
+                           : "check that what it lies in is a folder and is writable, or write elsewhere.");
 }
 
 }  // namespace detail

@@ -331,6 +331,9 @@ TEST_SUITE("checkpoint/load") {
     TEST_CASE("what is wrong with the list is said on all ranks before anything is touched") {
         check_refused(ErrorCode::format, {"TensorNotFound", "none of the 3 tensors of the checkpoint is called 'tail'"},
                       [](Tensors& tensors, std::string&, auto&, int) { tensors[2].name = "tail"; });
+        check_refused(ErrorCode::format,
+                      {"called 'model.head'; similar names: 'head'. Fix: check the name, say in LoadOptions::rename "},
+                      [](Tensors& tensors, std::string&, auto&, int) { tensors[2].name = "model.head"; });
         check_refused(ErrorCode::mismatch, {"tensor 'head'", "the checkpoint has shape [5,6], the list says [6,5]"},
                       [](Tensors& tensors, std::string&, auto&, int rank) {
                           tensors[2].distribution = parse("(3):(S0)", Shape{6, 5});

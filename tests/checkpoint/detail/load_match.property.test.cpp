@@ -53,4 +53,32 @@ TEST_SUITE("checkpoint/detail/load_match") {
         }
         CHECK(found > test::of_seeds(100));
     }
+
+    TEST_CASE("of a name that is not there, the three nearest are told") {
+        auto const told = [](std::vector<std::string> const& names, std::string_view name) {
+            std::vector<StoredTensor> tensors(names.size());
+            for (std::size_t i = 0; i < names.size(); ++i) tensors[i].name = names[i];
+            return detail::similar_names(tensors, name);
+        };
+        std::vector<std::string> const model{"embed.weight",
+                                             "layers.0.attn.wk.weight",
+                                             "layers.0.attn.wq.weight",
+                                             "layers.1.attn.wq.weight",
+                                             "layers.2.attn.wq.weight",
+                                             "norm"};
+        // Behind another beginning, in either list.
+        CHECK(told(model, "module.norm") == "; similar names: 'norm'");
+        CHECK(told({"base_model.model.language_model.norm", "scale"}, "norm") ==
+              "; similar names: 'base_model.model.language_model.norm'");
+        CHECK(told(model, "a.long.way.up.layers.0.attn.wq.weight")
+                  .starts_with("; similar names: 'layers.0.attn.wq.weight'"));
+        // A few characters are others: the nearest first, then by name.
+        CHECK(told(model, "layers.1.attn.wk.weight") ==
+              "; similar names: 'layers.0.attn.wk.weight', 'layers.1.attn.wq.weight', 'layers.0.attn.wq.weight'");
+        CHECK(told(model, "layer.2.attention.wq.weight").starts_with("; similar names: 'layers.2.attn.wq.weight'"));
+        // Nothing is near.
+        for (std::string_view const name : {"", "x", "nrm.of.something", "head"}) CHECK(told(model, name).empty());
+        CHECK(told({}, "norm").empty());
+        CHECK(told({"", "a", "b"}, "c").empty());
+    }
 }

@@ -79,6 +79,47 @@ struct StoredMatch {
     std::size_t tensor = 0;  ///< place in the catalogue
     int replica = -1;        ///< -1: ranks choose
 };
+
+/// How far one name is from another, if less than `bound`: characters that are added, dropped or changed; 1 for all up
+/// to a dot in front.
+[[nodiscard]] inline std::size_t name_distance(std::string_view a, std::string_view b, std::size_t bound) {
+    if (a.size() < b.size()) std::swap(a, b);
+    if (a.size() > b.size() && a.ends_with(b) && a[a.size() - b.size() - 1] == '.') return 1;
+    if (a.size() - b.size() >= bound) return bound;
+    for (; !b.empty() && a.front() == b.front(); b.remove_prefix(1)) a.remove_prefix(1);
+    for (; !b.empty() && a.back() == b.back(); b.remove_suffix(1)) a.remove_suffix(1);
+    std::vector<std::size_t> row(b.size() + 1);  // from what was seen of a, to each beginning of b
+    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+    for (char const c : a) {
+        std::size_t corner = row[0]++;
+        std::size_t least = row[0];
+        for (std::size_t j = 0; j < b.size(); ++j) {
+            std::size_t const kept = corner + (c == b[j] ? 0 : 1);
+            corner = row[j + 1];
+            row[j + 1] = smaller(kept, smaller(row[j], corner) + 1);
+            least = smaller(least, row[j + 1]);
+        }
+        if (least >= bound) return bound;
+    }
+    return row.back();
+}
+/// The three nearest names, where there are any that share half with one that is not there: behind it in a sentence.
+[[nodiscard]] inline std::string similar_names(std::span<StoredTensor const> tensors, std::string_view name) {
+    std::vector<std::pair<std::size_t, std::string_view>> near;
+    for (StoredTensor const& tensor : tensors) {
+        std::size_t bound = larger(tensor.name.size(), name.size()) / 2 + 1;
+        if (near.size() == 3) bound = smaller(bound, near.back().first);
+        std::size_t const distance = name_distance(tensor.name, name, bound);
+        if (distance >= bound) continue;
+        if (near.size() == 3) near.pop_back();
+        near.emplace_back(distance, tensor.name);
+        sort_list(near);
+    }
+    std::string text;
+    for (auto const& one : near) text += concat(text.empty() ? "; similar names: " : ", ", quote_name(one.second));
+    return text;
+}
+
 [[noreturn]] inline void raise_not_found(Catalogue const& catalogue, std::string_view name, std::string_view plain) {
     auto const list = named_replicas(catalogue.tensors());
     auto const of_it = [&](NamedReplica const& copy) { return copy.name.tensor == plain; };
@@ -89,7 +130,9 @@ struct StoredMatch {
     raise_rule(
         SafetensorsRule::tensor_not_found,
         concat("reshard::load: none of the ", catalogue.tensors().size(), " tensors of the checkpoint is called ",
-               quote_name(name), fault, ". Fix: check the name, or leave the tensor out of the list."));
+               quote_name(name), fault, similar_names(catalogue.tensors(), plain),
+               ". Fix: check the name, say in LoadOptions::rename what the checkpoint calls it, or leave the tensor "
+               "out of the list."));
 }
 /// The tensor of that name; else, for `w.__tp_replica_5` of k copies, copy (5 mod k) of w. Looked for around the place
 /// `near` first. Throws FormatError.

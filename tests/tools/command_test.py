@@ -84,6 +84,11 @@ def test_explain(here):
     ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says=["no element type is called 'F31'", " BF16, "])
     for name in ("bfloat16", "BF16", "float16", "uint8", "int64", "complex64"):
         ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", name)
+    pair = {"float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
+            "torch.float8_e5m2fnuz": "F8_E5M2FNUZ", "torch.float8_e8m0fnu": "F8_E8M0", "torch.bool": "BOOL"}
+    for torch, ours in pair.items():
+        answer = asked("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", torch)
+        expect(answer["dtype"] == ours, f"{torch} is {ours}")
     ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", 8, status=2, says="rank 8 is in neither mesh")
     ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="2^24")
     huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "1073741824x1073741824")

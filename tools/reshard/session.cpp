@@ -88,10 +88,13 @@ Json record_of(reshard::DynamicShape const& shape) {
 reshard::DType dtype_given(std::string const& option, std::string text) {
     for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     std::string name = text;
-    for (auto const& [torch, ours] : {std::pair{"FLOAT", "F"}, {"UINT", "U"}, {"INT", "I"}, {"COMPLEX", "C"}}) {
+    for (auto const& [torch, ours] :
+         {std::pair{"TORCH.", ""}, {"FLOAT", "F"}, {"UINT", "U"}, {"INT", "I"}, {"COMPLEX", "C"}}) {
         std::size_t const at = name.find(torch);
         if (at != name.npos) name.replace(at, std::strlen(torch), ours);
     }
+    if (name == "F8_E4M3FN") name = "F8_E4M3";  // PyTorch says of those without infinities that they have none
+    if (name == "F8_E8M0FNU") name = "F8_E8M0";
     reshard::DType dtype{};
     if (reshard::parse_dtype(name, dtype)) return dtype;
     std::string known;
@@ -99,7 +102,7 @@ reshard::DType dtype_given(std::string const& option, std::string text) {
         known += std::string(i == 0 ? "" : ", ") + std::string(reshard::name(static_cast<reshard::DType>(i)));
     }
     wrong(option + ": no element type is called '" + text + "'. Fix: one of " + known +
-          "; or float32, bfloat16, int64 as in PyTorch.");
+          "; or float32, bfloat16, float8_e4m3fn, int64 as in PyTorch.");
 }
 
 reshard::Plan<> plan_given(std::string const& from, std::string const& to, reshard::DynamicShape const& shape,

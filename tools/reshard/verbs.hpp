@@ -68,7 +68,7 @@ auto given(std::string const& option, Make&& make) {
 [[nodiscard]] reshard::DynamicShape shape_given(std::string const& option, std::string text);
 /// A list of extents.
 [[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
-/// `bf16`, `F32`, `float32`: the names of safetensors and of PyTorch, in any case.
+/// `bf16`, `F32`, `float32`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.
 [[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string text);
 /// A plan between two distributions of the notation, also of different meshes. Large worlds are refused: a plan of one
 /// rank lists its peers.

@@ -126,6 +126,91 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
               "    [1]: -1 and 1\n");
     }
 
+    TEST_CASE("tolerances are those of numpy.allclose: absolute, and relative to the second; other bits stay others") {
+        TempFolder const folder;
+        SelfCommunicator comm;
+        float const nan = std::numeric_limits<float>::quiet_NaN();
+        float const infinity = std::numeric_limits<float>::infinity();
+        auto const differ = [&](std::vector<float> const& a, std::vector<float> const& b, double rtol, double atol) {
+            DynamicShape const shape(Indices{static_cast<Index>(a.size())});
+            write_values<float>(folder / "a.safetensors", "w", shape, a);
+            write_values<float>(folder / "b.safetensors", "w", shape, b);
+            CompareOptions options;
+            options.rtol = rtol;
+            options.atol = atol;
+            options.window_bytes = 8;
+            std::vector<Index> places;
+            auto const report = compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options);
+            for (auto const& difference : report.differences)
+                for (DifferentElement const& element : difference.places) places.push_back(element.place);
+            return places;
+        };
+        using Places = std::vector<Index>;
+        CHECK(differ({1, 2, 3}, {1.25F, 2.5F, 3}, 0, 0.25) == Places{1});
+        CHECK(differ({8, 10, -8}, {10, 8, -10}, 0.2, 0) == Places{1});  // 2 <= 0.2 * 10, but not 0.2 * 8
+        CHECK(differ({8, 10, -8}, {10, 8, -10}, 0.2, 0.5).empty());
+        CHECK(differ({0.0F}, {-0.0F}, 0, 0) == Places{0});
+        CHECK(differ({0.0F}, {-0.0F}, 0, 1e-9).empty());
+        CHECK(differ({nan, infinity, infinity, 1, nan}, {nan, infinity, -infinity, infinity, 1}, 1e9, 1e9) ==
+              Places{2, 3, 4});
+
+        CompareOptions options;
+        options.rtol = 1e-3;
+        write_values<std::int64_t>(folder / "a.safetensors", "ids", Shape{1}, {1000000});
+        write_values<std::int64_t>(folder / "b.safetensors", "ids", Shape{1}, {1000001});
+        CHECK(explain(compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options)) ==
+              "not equal within rtol 0.001 and atol 0: 1 difference; 1 tensor, 8 B compared\n"
+              "  ids: I64 [1], 1 of 1 element differ\n"
+              "    [0]: 1000000 and 1000001\n");
+        CHECK(explain(compare_checkpoints(folder / "a.safetensors", folder / "a.safetensors", comm, options)) ==
+              "equal within rtol 0.001 and atol 0: 1 tensor, 8 B\n");
+    }
+
+    TEST_CASE("floats of two element types are compared as numbers where that is asked for") {
+        TempFolder const folder;
+        float const nan = std::numeric_limits<float>::quiet_NaN();
+        float const infinity = std::numeric_limits<float>::infinity();
+        std::vector<float> const wide{1, 0, 1.01F, nan, -infinity, infinity, 3};
+        std::vector<BFloat16> narrow;
+        for (float const value : {1.0F, -0.0F, 1.01F, -nan, -infinity, 1.0F, 4.0F}) narrow.emplace_back(value);
+        write_values(folder / "a.safetensors", "w", Shape{7}, wide);
+        write_values(folder / "b.safetensors", "w", Shape{7}, narrow);
+        for (int ranks : {1, 3}) {
+            for (Index window : {1, 9, 1 << 20}) {
+                run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                    auto const text = [&](char const* first, char const* second, double rtol, bool ignore_dtype) {
+                        CompareOptions options;
+                        options.window_bytes = window;
+                        options.rtol = rtol;
+                        options.ignore_dtype = ignore_dtype;
+                        return explain(compare_checkpoints(folder / first, folder / second, comm, options));
+                    };
+                    CHECK(text("a.safetensors", "b.safetensors", 0.1, false) ==
+                          "not equal within rtol 0.1 and atol 0: 1 difference; 0 tensors, 0 B compared\n"
+                          "  w: F32 [7] in the first, BF16 [7] in the second\n");
+                    CHECK(text("a.safetensors", "b.safetensors", 0, true) ==
+                          "not equal: 1 difference; 1 tensor, 28 B compared\n"
+                          "  w: F32 [7] and BF16, 3 of 7 elements differ, by 1 at most\n"
+                          "    [2]: 1.00999999 (0x3f8147ae) and 1.008 (0x3f81)\n"
+                          "    [5]: inf (0x7f800000) and 1 (0x3f80)\n"
+                          "    [6]: 3 (0x40400000) and 4 (0x4080)\n");
+                    CHECK(text("b.safetensors", "a.safetensors", 0.01, true) ==
+                          "not equal within rtol 0.01 and atol 0: 1 difference; 1 tensor, 14 B compared\n"
+                          "  w: BF16 [7] and F32, 2 of 7 elements differ, by 1 at most\n"
+                          "    [5]: 1 (0x3f80) and inf (0x7f800000)\n"
+                          "    [6]: 4 (0x4080) and 3 (0x40400000)\n");
+                });
+            }
+        }
+        // Numbers that are no floats are of another form all the same.
+        write_values<std::int64_t>(folder / "c.safetensors", "w", Shape{7}, {1, 2, 3, 4, 5, 6, 7});
+        SelfCommunicator comm;
+        CompareOptions options;
+        options.ignore_dtype = true;
+        auto const report = compare_checkpoints(folder / "a.safetensors", folder / "c.safetensors", comm, options);
+        CHECK(report.differences.at(0).kind == DifferenceKind::form);
+    }
+
     TEST_CASE("tensors of one checkpoint only, another shape, another type: named; the others are compared") {
         TempFolder const folder;
         write_safetensors(folder / "a.safetensors",
@@ -225,6 +310,12 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
         options = {};
         options.most_elements = -1;
         fails(ErrorCode::buffer, {"most_elements is -1. Fix: 0 lists none."}, folder.path(), folder.path(), options);
+        options = {};
+        options.atol = -1;
+        fails(ErrorCode::buffer, {"atol is -1. Fix: 0 asks for equal bits."}, folder.path(), folder.path(), options);
+        options.atol = 0;
+        options.rtol = std::numeric_limits<double>::quiet_NaN();
+        fails(ErrorCode::buffer, {"rtol is nan. Fix: "}, folder.path(), folder.path(), options);
         std::string const lost = "shard-00002-of-00003.0123456789abcdef.safetensors";
         std::filesystem::remove(folder / lost);
         fails(ErrorCode::io, {lost}, folder.path(), folder.path());

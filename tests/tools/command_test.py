@@ -213,6 +213,12 @@ def test_compare(here):
 
     ask("consolidate", here / "same", here / "wide", "--dtype", "f32", "--no-sync", ranks=2)
     ask("compare", here / "saved", here / "wide", ranks=2, status=1, says="model.norm.weight: BF16 [28] in the first, F32 [28] in the second")
+    ask("compare", here / "saved", here / "wide", "--ignore-dtype", ranks=2, says="equal: 14 tensors, ")
+    ask("consolidate", here / "wide", here / "half", "--dtype", "f16", "--no-sync", ranks=2)
+    ask("compare", here / "half", here / "wide", "--ignore-dtype", ranks=2, status=1, says=["not equal: ", ": F16 [", "] and F32, "])
+    ask("compare", here / "half", here / "wide", "--ignore-dtype", "--rtol", 0.001, "--atol", "1e-5", ranks=2,
+        says="equal within rtol 0.001 and atol 1e-05: 14 tensors, ")
+    ask("compare", here / "saved", here / "same", "--rtol", -1, ranks=1, status=2, says="--rtol: ")
     ask("compare", here / "saved", here / "nothing", ranks=2, status=1, says="nothing")
 
 

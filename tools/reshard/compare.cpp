@@ -14,12 +14,11 @@ using namespace reshard;
 struct Compare {
     std::string first;
     std::string second;
-    int most = 5;
+    CompareOptions asked{};
 
     void run(Session& session) const {
         session.on_ranks(Session::ranks_of_machine(), [&](CommunicatorRef comm) {
-            CompareOptions options;
-            options.most_elements = most;
+            CompareOptions options = asked;
             options.progress = session.progress(comm);
             CompareReport const report = compare_checkpoints(first, second, comm, options);
             if (comm.rank() != 0) return;
@@ -47,7 +46,7 @@ private:
                 for (DifferentElement const& element : one.places) {
                     row["places"].push_back({{"index", index_text(one, element.place)},
                                              {"first", value_text(one, element.first)},
-                                             {"second", value_text(one, element.second)}});
+                                             {"second", value_text(one, element.second, true)}});
                 }
             }
             list.push_back(row);
@@ -63,12 +62,19 @@ private:
 
 void add_compare(CLI::App& app, Session& session) {
     auto const verb = std::make_shared<Compare>();
-    CLI::App* const command = add_verb(
-        app, "compare", "says whether two checkpoints are equal, bit for bit, or which tensors differ, where, and how",
-        "reshard compare sharded full");
+    CLI::App* const command = add_verb(app, "compare",
+                                       "says whether two checkpoints are equal, bit for bit or within tolerances, or "
+                                       "which tensors differ, where, and how",
+                                       "reshard compare sharded full");
     command->add_option("FIRST", verb->first, "a folder of shards or of full files, or one file")->required();
     command->add_option("SECOND", verb->second, "another one; it may be cut otherwise")->required();
-    command->add_option("--most", verb->most, "elements that are listed for each tensor")
+    command
+        ->add_option("--rtol", verb->asked.rtol,
+                     "floats a and b are equal if |a - b| <= ATOL + RTOL * |b|, as in NumPy")
+        ->check(CLI::NonNegativeNumber);
+    command->add_option("--atol", verb->asked.atol, "see --rtol")->check(CLI::NonNegativeNumber);
+    command->add_flag("--ignore-dtype", verb->asked.ignore_dtype, "compare floats of other element types, as numbers");
+    command->add_option("--most", verb->asked.most_elements, "elements that are listed for each tensor")
         ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
     add_ranks(*command, session);

@@ -23,7 +23,7 @@ namespace reshard::inline v0 {
 enum class DifferenceKind : int {
     only_first,   ///< the second checkpoint has none of that name
     only_second,  ///< the first has none
-    form,         ///< another shape or element type: no values are compared
+    form,         ///< another shape, or an element type that is not compared with this one
     values,
 };
 
@@ -47,7 +47,14 @@ struct CheckpointDifference {
     std::vector<DifferentElement> places{};  ///< the first of them, CompareOptions::most_elements at most
 };
 
+/// All ranks give the same tolerances and ignore_dtype.
 struct CompareOptions {
+    /// Floats a of the first and b of the second checkpoint are equal if |a - b| <= atol + rtol * |b|, as for
+    /// numpy.allclose and torch.testing.assert_close, or if their bits are. 0 and 0: if their bits are.
+    double rtol = 0;
+    double atol = 0;
+    /// Floats of different element types are compared, too, as numbers: -0 equals 0, and any NaN any other.
+    bool ignore_dtype = false;
     int most_elements = 5;                ///< listed for each tensor; all are counted
     Index window_bytes = Index{8} << 20;  ///< of each checkpoint, that a rank holds at once; one element at least
     ReadOptions reads{};
@@ -57,9 +64,11 @@ struct CompareOptions {
 
 /// The same on every rank.
 struct CompareReport {
-    Index tensors = 0;                              ///< with that name, shape and type in both
-    Index elements = 0;                             ///< of these
-    Index bytes = 0;                                ///< of these, in one of the checkpoints
+    Index tensors = 0;   ///< with that name and shape in both, and a type that is compared
+    Index elements = 0;  ///< of these
+    Index bytes = 0;     ///< of these, in the first checkpoint
+    double rtol = 0;     ///< as they were asked for
+    double atol = 0;
     std::vector<CheckpointDifference> differences;  ///< sorted by the tensor's name
 
     [[nodiscard]] bool equal() const noexcept { return differences.empty(); }
@@ -70,7 +79,8 @@ struct CompareReport {
 /// checkpoints, a window at a time: memory does not grow with tensors or files, and of files only those are open that
 /// the part lies in.
 ///
-/// Elements are equal if their bits are: -0 and 0 differ, and a NaN is equal to itself. Of tensors whose copies were
+/// Elements are equal if their bits are: -0 and 0 differ, and a NaN is equal to itself; options let floats that are
+/// close be equal, too. Of tensors whose copies were
 /// saved apart the first copy is compared. Metadata, file names and how tensors are cut do not count. Sums are not
 /// compared: verify_checkpoint() does that.
 ///
@@ -84,8 +94,8 @@ struct CompareReport {
 
 /// `[3,7]`: the index of an element of a difference. For elements smaller than a byte, `byte 7`.
 [[nodiscard]] std::string index_text(CheckpointDifference const& difference, Index place);
-/// `1.25 (0x3fa00000)`; integers without their bits.
-[[nodiscard]] std::string value_text(CheckpointDifference const& difference, std::uint64_t bits);
+/// `1.25 (0x3fa00000)`; integers without their bits. Of the second checkpoint where `other`.
+[[nodiscard]] std::string value_text(CheckpointDifference const& difference, std::uint64_t bits, bool other = false);
 
 }  // namespace reshard::inline v0
 

@@ -25,6 +25,11 @@ inline void check(CompareOptions const& options) {
     };
     if (options.most_elements < 0) refuse("most_elements", options.most_elements, "0 lists none.");
     if (options.window_bytes < 1) refuse("window_bytes", options.window_bytes, "some megabytes are fast.");
+    for (auto const& [what, value] : {std::pair{"rtol", options.rtol}, {"atol", options.atol}}) {
+        if (value >= 0) continue;
+        raise(ErrorCode::buffer, concat("reshard::CompareOptions: ", what, " is ", number_text(value, 6),
+                                        ". Fix: 0 asks for equal bits."));
+    }
     check(options.reads);
 }
 
@@ -62,11 +67,12 @@ private:
     std::vector<ReadBox> boxes_;
 };
 
-/// A tensor that both have, in the same form: its places in the catalogues.
+/// A tensor that both have, in forms that are compared: its places in the catalogues, and how they have it.
 struct ComparedTensor {
     std::size_t first = 0;
     std::size_t second = 0;
     LineTensor tensor;
+    LineTensor other;
 
     [[nodiscard]] Index bytes() const noexcept { return tensor.shape.size() * tensor.from_bytes(); }
 };
@@ -114,7 +120,7 @@ public:
             Index const to = ceil_div(smaller(end - before, bytes), width);
             Found found;
             found.tensor = t;
-            Index const step = larger<Index>(options_->window_bytes / width, 1);
+            Index const step = larger<Index>(options_->window_bytes / larger(width, tensors[t].other.from_bytes()), 1);
             for (Index element = from; element < to; element += step) {
                 window(tensors[t], element, smaller(element + step, to), found);
                 if (options_->progress) {
@@ -129,29 +135,40 @@ public:
 
 private:
     void window(ComparedTensor const& tensor, Index begin, Index end, Found& found) {
-        Index const width = tensor.tensor.from_bytes();
-        auto const bytes = static_cast<std::size_t>((end - begin) * width);
-        if (bytes > a_.size()) {
-            a_.resize(bytes);
-            b_.resize(bytes);
+        DType const first = tensor.tensor.from;
+        DType const second = tensor.other.from;
+        bool const is_same_type = first == second;
+        auto const room = static_cast<std::size_t>((end - begin) * larger(bytes(first), bytes(second)));
+        if (room > a_.size()) {
+            a_.resize(room);
+            b_.resize(room);
         }
         first_->read(tensor.first, tensor.tensor, begin, end, options_->reads, a_.data());
-        second_->read(tensor.second, tensor.tensor, begin, end, options_->reads, b_.data());
-        if (std::memcmp(a_.data(), b_.data(), bytes) == 0) return;
-        DType const dtype = tensor.tensor.from;
+        second_->read(tensor.second, tensor.other, begin, end, options_->reads, b_.data());
+        if (is_same_type && std::memcmp(a_.data(), b_.data(), room) == 0) return;
         FloatFormat format;
-        bool const is_float = float_format(dtype, format);
+        FloatFormat other;
+        bool const is_float = float_format(first, format) && float_format(second, other);
         for (Index i = begin; i < end; ++i) {
-            std::uint64_t const x = load_bits(a_.data() + (i - begin) * width, dtype);
-            std::uint64_t const y = load_bits(b_.data() + (i - begin) * width, dtype);
-            if (x == y) continue;
+            std::uint64_t const x = load_bits(a_.data() + (i - begin) * bytes(first), first);
+            std::uint64_t const y = load_bits(b_.data() + (i - begin) * bytes(second), second);
+            if (is_same_type && x == y) continue;
+            double const a = is_float ? float_value(format, x) : 0;
+            double const b = is_float ? float_value(other, y) : 0;
+            double const distance = std::abs(a - b);
+            if (is_float && is_close(a, b, distance, is_same_type)) continue;
             ++found.elements;
             if (found.places.size() < static_cast<std::size_t>(options_->most_elements))
                 found.places.push_back({i, x, y});
-            if (!is_float) continue;
-            double const distance = std::abs(float_value(format, x) - float_value(format, y));
             if (std::isfinite(distance)) found.largest = larger(found.largest, distance);
         }
+    }
+    /// Numbers whose bits differ, or are not comparable.
+    [[nodiscard]] bool is_close(double a, double b, double distance, bool is_same_type) const noexcept {
+        bool const is_exact = options_->rtol == 0 && options_->atol == 0;
+        if (is_same_type && is_exact) return false;
+        if (!is_same_type && (a == b || (std::isnan(a) && std::isnan(b)))) return true;
+        return std::isfinite(distance) && distance <= options_->atol + options_->rtol * std::abs(b);
     }
 
     StreamedCheckpoint* first_;
@@ -163,7 +180,12 @@ private:
 
 /// The tensors of two catalogues side by side: what both have alike is to be compared, all else is a difference.
 [[nodiscard]] inline std::vector<ComparedTensor> tensors_alike(Catalogue const& first, Catalogue const& second,
+                                                               bool ignore_dtype,
                                                                std::vector<CheckpointDifference>& differences) {
+    auto const is_compared = [&](DType x, DType y) {
+        FloatFormat format;
+        return x == y || (ignore_dtype && float_format(x, format) && float_format(y, format));
+    };
     std::vector<ComparedTensor> alike;
     auto const a = first.tensors();
     auto const b = second.tensors();
@@ -177,8 +199,8 @@ private:
             one.other_dtype = b[j].dtype;
             one.other_shape = b[j].shape;
         }
-        if (order == 0 && a[i].dtype == b[j].dtype && a[i].shape == b[j].shape) {
-            alike.push_back({i, j, line_tensor(a[i], a[i].dtype)});
+        if (order == 0 && is_compared(a[i].dtype, b[j].dtype) && a[i].shape == b[j].shape) {
+            alike.push_back({i, j, line_tensor(a[i], a[i].dtype), line_tensor(b[j], b[j].dtype)});
         } else {
             differences.push_back(std::move(one));
         }
@@ -190,7 +212,8 @@ private:
 
 /// What all ranks found, put together: each has looked at elements behind those of the ranks before it.
 inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<std::byte>& found_by,
-                 std::span<ComparedTensor const> alike, Catalogue const& first, int most_elements) {
+                 std::span<ComparedTensor const> alike, Catalogue const& first, Catalogue const& second,
+                 int most_elements) {
     std::size_t last = alike.size();
     for (std::size_t rank = 0; rank < found_by.sizes.size(); ++rank) {
         ByteReader in(found_by.of(static_cast<int>(rank)));
@@ -199,8 +222,9 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
             pass(in, found);
             if (found.tensor != last) {
                 StoredTensor const& stored = first.tensors()[alike[found.tensor].first];
+                DType const other = second.tensors()[alike[found.tensor].second].dtype;
                 differences.push_back(
-                    {DifferenceKind::values, stored.name, stored.dtype, stored.shape, stored.dtype, stored.shape});
+                    {DifferenceKind::values, stored.name, stored.dtype, stored.shape, other, stored.shape});
                 last = found.tensor;
             }
             CheckpointDifference& one = differences.back();
@@ -227,10 +251,12 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
     StreamedCheckpoint b(second, comm, pending);
 
     CompareReport report;
+    report.rtol = options.rtol;
+    report.atol = options.atol;
     std::vector<ComparedTensor> alike;
     std::vector<std::byte> text;
     pending.attempt([&] {
-        alike = tensors_alike(a.catalogue(), b.catalogue(), report.differences);
+        alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report.differences);
         for (ComparedTensor const& tensor : alike) {
             ++report.tensors;
             report.elements += a.catalogue().tensors()[tensor.first].shape.size();
@@ -246,7 +272,8 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
         text = out.take();
     });
     room.gather(comm, text, pending);
-    pending.attempt([&] { join(report.differences, room, alike, a.catalogue(), options.most_elements); });
+    pending.attempt(
+        [&] { join(report.differences, room, alike, a.catalogue(), b.catalogue(), options.most_elements); });
     pending.agree(comm);
     return report;
 }
@@ -267,17 +294,22 @@ RESHARD_INLINE std::string index_text(CheckpointDifference const& difference, In
     return to_string(DynamicShape(detail::unravel(difference.shape, place)));
 }
 
-RESHARD_INLINE std::string value_text(CheckpointDifference const& difference, std::uint64_t bits) {
-    return detail::value_text(is_byte_sized(difference.dtype) ? difference.dtype : DType::u8, bits);
+RESHARD_INLINE std::string value_text(CheckpointDifference const& difference, std::uint64_t bits, bool other) {
+    DType const dtype = other ? difference.other_dtype : difference.dtype;
+    return detail::value_text(is_byte_sized(dtype) ? dtype : DType::u8, bits);
 }
 
 RESHARD_INLINE std::string explain(CompareReport const& report) {
     std::string const compared =
         concat(detail::count_text(report.tensors, "tensor"), ", ", detail::bytes_text(report.bytes));
-    if (report.equal()) return concat("equal: ", compared, "\n");
-    std::string text =
-        concat("not equal: ", detail::count_text(static_cast<Index>(report.differences.size()), "difference"), "; ",
-               compared, " compared\n");
+    std::string within;
+    if (report.rtol > 0 || report.atol > 0)
+        within = concat(" within rtol ", detail::number_text(report.rtol, 6), " and atol ",
+                        detail::number_text(report.atol, 6));
+    if (report.equal()) return concat("equal", within, ": ", compared, "\n");
+    std::string text = concat("not equal", within, ": ",
+                              detail::count_text(static_cast<Index>(report.differences.size()), "difference"), "; ",
+                              compared, " compared\n");
     for (CheckpointDifference const& one : report.differences) {
         std::string const first = detail::form_text(one.dtype, one.shape);
         std::string const second = detail::form_text(one.other_dtype, one.other_shape);
@@ -288,12 +320,13 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
             case DifferenceKind::form: text += concat(first, " in the first, ", second, " in the second\n"); break;
             case DifferenceKind::values: {
                 Index const all = one.shape.size();
-                text += concat(first, ", ", one.elements, " of ", detail::count_text(all, "element"), " differ");
+                std::string const types = one.dtype == one.other_dtype ? "" : concat(" and ", name(one.other_dtype));
+                text += concat(first, types, ", ", one.elements, " of ", detail::count_text(all, "element"), " differ");
                 if (one.largest > 0) text += concat(", by ", detail::number_text(one.largest, 6), " at most");
                 text += '\n';
                 for (DifferentElement const& element : one.places) {
                     text += concat("    ", index_text(one, element.place), ": ", value_text(one, element.first),
-                                   " and ", value_text(one, element.second), "\n");
+                                   " and ", value_text(one, element.second, true), "\n");
                 }
                 Index const more = one.elements - static_cast<Index>(one.places.size());
                 if (more > 0) text += concat("    and ", more, " more\n");

@@ -321,6 +321,22 @@ TEST_SUITE("checkpoint/consolidate") {
                       {"config.json/inside: cannot create the folder"});
     }
 
+    TEST_CASE("a report in words") {
+        Shards shards(small_model(), 4);
+        RewriteReport report = consolidate(shards.in, shards.out);
+        report.bytes_total = report.bytes_written = report.bytes_read = 3072;
+        report.bytes_verified = report.extra_bytes = 0;
+        report.writes = report.reads = 2;
+        report.files_opened = 5;
+        report.seconds = 2e-5;
+        CHECK(explain(report) == concat(report.written.tensors.size(), " tensors, 3.0 KiB in 1 file, by all ranks\n",
+                                        "  collectives: ", to_string(report.collectives),
+                                        "\n  wrote 3.0 KiB in 2 writes\n"
+                                        "  read 3.0 KiB in 2 reads, 5 open files; all ranks verified 0 B\n"
+                                        "  memory for bytes in flight: 0 B\n"
+                                        "  20.0 us\n"));
+    }
+
     TEST_CASE("a folder whose shards lie in a sub-folder may be written to, and what a dead run left makes room") {
         Shards shards(small_model(), 4);
         write_text(shards.folder / ".model.safetensors.tmp.123.0", "half");

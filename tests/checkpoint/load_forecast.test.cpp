@@ -208,5 +208,19 @@ TEST_SUITE("checkpoint/load_forecast") {
             "  reads 4.0 KiB in 1 read, 1 open file and 1 for lists; a rank at most 4.0 KiB in 1 read\n"
             "  memory beyond the local tensors: at most 4.0 KiB on a rank\n"
             "  about 153.1 us by the model\n");
+        LoadReport report;  // and of what was done, in the same order
+        report.strategy = CooperativeRead::name;
+        report.tensors = 2;
+        report.bytes_loaded = report.bytes_read = 4096;
+        report.reads = report.files_opened = 1;
+        report.traffic = {1, 100, 2, 2048, 7};
+        report.seconds = 0.25;
+        CHECK(explain(report) ==
+              "cooperative read: 2 tensors, 4.0 KiB on this rank\n"
+              "  collectives: none\n"
+              "  sent 100 B in 1 message, received 2.0 KiB in 2 messages\n"
+              "  read 4.0 KiB in 1 read, 1 open file and 0 for lists; verified 0 B\n"
+              "  memory beyond the local tensors: 0 B\n"
+              "  250.0 ms\n");
     }
 }

@@ -173,6 +173,28 @@ TEST_SUITE("checkpoint/save") {
         CHECK(reports[4].bytes_written == 0);
     }
 
+    TEST_CASE("a report in words") {
+        SaveReport report;
+        report.save = "0123456789abcdef";
+        report.tensors = 7;
+        report.extents = 3;
+        report.bytes_written = 2048;
+        report.files_opened = 1;
+        report.bytes_saved = 10240;
+        report.bytes_deduplicated = 512;
+        report.collectives = {0, 1, 2, 7};
+        report.traffic = {3, 1024, 1, 10, 0};
+        report.seconds = 1.5;
+        report.seconds_blocked = 0.001;
+        CHECK(explain(report) ==
+              "save 0123456789abcdef: 7 tensors, 10.0 KiB by all ranks, 512 B more are copies\n"
+              "  collectives: 1 broadcast, 2 exchanges, 7 agreements\n"
+              "  sent 1.0 KiB in 3 messages, received 10 B in 1 message\n"
+              "  wrote 2.0 KiB in 3 extents and 1 open file\n"
+              "  memory beyond the tensors: 0 B\n"
+              "  1.50 s, 1.0 ms of them in calls\n");
+    }
+
     TEST_CASE("one rank, a group of some ranks, no tensors") {
         TempFolder const folder;
         std::vector<PlacedTensor> const alone{source("w", DType::f32, "(1,1):(S0,P+)", Shape{4, 5})};

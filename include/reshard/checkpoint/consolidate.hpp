@@ -63,6 +63,9 @@ RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor con
 RewriteReport shard_checkpoint(std::string from, std::string to, PlaceTensor const& place,
                                ShardOptions const& options = {});
 
+/// A line for each thing that it counts.
+[[nodiscard]] std::string explain(RewriteReport const& report);
+
 /// Every tensor by one PlacementRule, such as "(2,2):(S0,R)". Throws NotationError.
 [[nodiscard]] PlaceTensor placed_as(std::string_view notation);
 

@@ -5,6 +5,8 @@
 #include <reshard/checkpoint/consolidate.hpp>
 #include <reshard/checkpoint/detail/consolidate_session.hpp>
 #include <reshard/comm/self.hpp>
+#include <reshard/plan/explain_text.hpp>
+#include <reshard/plan/topology.hpp>
 
 namespace reshard::inline v0 {
 
@@ -49,6 +51,22 @@ RESHARD_INLINE RewriteReport shard_checkpoint(std::string from, std::string to, 
                                               ShardOptions const& options) {
     SelfCommunicator alone;
     return shard_checkpoint(std::move(from), std::move(to), place, alone, options);
+}
+
+RESHARD_INLINE std::string explain(RewriteReport const& report) {
+    using detail::bytes_text;
+    using detail::count_text;
+    std::string text = concat(count_text(static_cast<Index>(report.written.tensors.size()), "tensor"), ", ",
+                              bytes_text(report.bytes_total), " in ",
+                              count_text(static_cast<Index>(report.written.files.size()), "file"),
+                              ", by all ranks\n  collectives: ", to_string(report.collectives), "\n");
+    text += concat("  wrote ", bytes_text(report.bytes_written), " in ", count_text(report.writes, "write"), "\n");
+    text += concat("  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
+                   count_text(report.files_opened, "open file"), "; all ranks verified ",
+                   bytes_text(report.bytes_verified), "\n");
+    text += concat("  memory for bytes in flight: ", bytes_text(report.extra_bytes), "\n  ",
+                   detail::seconds_text(report.seconds), "\n");
+    return text;
 }
 
 RESHARD_INLINE PlaceTensor placed_as(std::string_view notation) {

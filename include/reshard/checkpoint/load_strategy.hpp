@@ -134,6 +134,10 @@ struct Collectives {
 };
 /// `3 scatters, 2 broadcasts, 6 agreements`; `none`.
 [[nodiscard]] std::string to_string(Collectives const& collectives);
+namespace detail {
+/// Two lines of a report.
+[[nodiscard]] std::string traffic_text(Collectives const& collectives, Traffic const& traffic);
+}  // namespace detail
 
 /// What one rank did to load its tensors.
 struct LoadReport {
@@ -152,6 +156,8 @@ struct LoadReport {
     std::uint64_t files = 0;     ///< a digest of what is where: Catalogue::digest()
     double seconds = 0;
 };
+/// A line for each thing that it counts, in the order of explain(LoadForecast).
+[[nodiscard]] std::string explain(LoadReport const& report);
 
 /// What all ranks together would do, as forecast_load() says. Bytes, unless it says otherwise.
 struct LoadForecast {

@@ -4,6 +4,8 @@
 
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/core/error.hpp>
+#include <reshard/plan/explain_text.hpp>
+#include <reshard/plan/topology.hpp>
 
 namespace reshard::inline v0 {
 
@@ -17,6 +19,26 @@ RESHARD_INLINE std::string to_string(Collectives const& collectives) {
     add(collectives.exchanges, "exchange");
     add(collectives.agreements, "agreement");
     return text.empty() ? "none" : text;
+}
+
+RESHARD_INLINE std::string detail::traffic_text(Collectives const& collectives, Traffic const& traffic) {
+    return concat("  collectives: ", to_string(collectives), "\n  sent ", bytes_text(traffic.bytes_sent), " in ",
+                  count_text(traffic.messages_sent, "message"), ", received ", bytes_text(traffic.bytes_received),
+                  " in ", count_text(traffic.messages_received, "message"), "\n");
+}
+
+RESHARD_INLINE std::string explain(LoadReport const& report) {
+    using detail::bytes_text;
+    using detail::count_text;
+    std::string text = concat(report.strategy, report.read_directly ? ", read directly: " : ": ",
+                              count_text(report.tensors, "tensor"), ", ", bytes_text(report.bytes_loaded),
+                              " on this rank\n", detail::traffic_text(report.collectives, report.traffic));
+    text += concat("  read ", bytes_text(report.bytes_read), " in ", count_text(report.reads, "read"), ", ",
+                   count_text(report.files_opened, "open file"), " and ", report.lists_opened, " for lists; verified ",
+                   bytes_text(report.bytes_verified), "\n");
+    text += concat("  memory beyond the local tensors: ", bytes_text(report.extra_bytes), "\n  ",
+                   detail::seconds_text(report.seconds), "\n");
+    return text;
 }
 
 }  // namespace reshard::inline v0

@@ -74,5 +74,11 @@ struct SaveReport {
     double seconds = 0;          ///< from the call to the end of the save
     double seconds_blocked = 0;  ///< of these, in save(), start_save() and wait()
 };
+/// A line for each thing that it counts.
+[[nodiscard]] std::string explain(SaveReport const& report);
 
 }  // namespace reshard::inline v0
+
+#if !defined(RESHARD_COMPILED_CHECKPOINT)
+#include <reshard/checkpoint/save_options.ipp>
+#endif

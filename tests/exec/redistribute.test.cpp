@@ -458,4 +458,36 @@ TEST_SUITE("exec/redistribute") {
         redistribute(plan(whole, rows), given, wide, 1, Casting{});
         CHECK(wide.data()[1] == 3);
     }
+    TEST_CASE("the gradient of an average is that of the sum, divided by the extent") {
+        DynamicShape const shape = Shape{8};
+        for (char const* used : {"(4):(S0)", "(4):(R)"}) {
+            CAPTURE(used);
+            Plan<> const average = of("(4):(Pavg)", used, shape);
+            Plan<> const backward = of("(4):(P+)", used, shape).adjoint();
+            std::vector<double> forth(4);  // <A x, y> and <x, At y>, a part of each rank
+            std::vector<double> back(4);
+            run_on_threads(4, [&](ThreadCommunicator& comm) {
+                auto const rank = static_cast<std::size_t>(comm.rank());
+                std::mt19937 random(static_cast<unsigned>(rank));
+                auto const numbers = [&](Index count) {
+                    Tensor<double> result(Shape{count});
+                    for (Index i = 0; i < count; ++i) result.data()[i] = static_cast<double>(random() % 64) - 32;
+                    return result;
+                };
+                auto const product = [](Tensor<double> const& a, Tensor<double> const& b) {
+                    return std::inner_product(a.data(), a.data() + a.shape().size(), b.data(), 0.0);
+                };
+                Index const part = average.to().local_shape(comm.rank()).size();
+                Tensor<double> const x = numbers(8);
+                Tensor<double> const y = numbers(part);
+                Tensor<double> moved(Shape{part});
+                redistribute(average, comm, x, moved);
+                Tensor<double> gradient(Shape{8});
+                redistribute(backward, comm, y, gradient, PrepareOptions{.factor = 0.25});
+                forth[rank] = product(moved, y);
+                back[rank] = product(x, gradient);
+            });
+            CHECK(std::reduce(forth.begin(), forth.end()) == std::reduce(back.begin(), back.end()));
+        }
+    }
 }

@@ -357,7 +357,12 @@ TEST_SUITE("plan/plan") {
                              "reshard::adjoint: Partial<max> is not a sum, so it has no adjoint. "
                              "Fix: only R, S and P+ are differentiated.",
                              TransitionError);
-        CHECK_THROWS_AS(static_cast<void>(of("(2):(Pavg)", "(2):(R)", Shape{4}).adjoint()), TransitionError);
+        CHECK_THROWS_WITH_AS(
+            static_cast<void>(of("(2):(Pavg)", "(2):(R)", Shape{4}).adjoint()),
+            "reshard::adjoint: Partial<avg> is a sum divided by the extent of its axis, and placements "
+            "hold no factor. Fix: take the adjoint with P+ in its place; the gradient of P+ divided by "
+            "the extent (PrepareOptions::factor) is that of Pavg.",
+            TransitionError);
     }
 
     // ---- What really moves, beside the table of bounds -----------------------------------------------------------

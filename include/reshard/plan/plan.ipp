@@ -139,9 +139,13 @@ RESHARD_INLINE DynamicDistribution adjoint(DynamicDistribution const& distributi
         } else if (placement.op() == Reduce::sum) {
             placement = Placement::replicate();
         } else {
-            raise(ErrorCode::transition, concat("reshard::adjoint: Partial<", name(placement.op()),
-                                                "> is not a sum, so it has no adjoint. "
-                                                "Fix: only R, S and P+ are differentiated."));
+            std::string_view const why =
+                placement.op() == Reduce::avg
+                    ? "> is a sum divided by the extent of its axis, and placements hold no factor. Fix: take the "
+                      "adjoint with P+ in its place; the gradient of P+ divided by the extent "
+                      "(PrepareOptions::factor) is that of Pavg."
+                    : "> is not a sum, so it has no adjoint. Fix: only R, S and P+ are differentiated.";
+            raise(ErrorCode::transition, concat("reshard::adjoint: Partial<", name(placement.op()), why));
         }
     }
     return DynamicDistribution(distribution.mesh(), distribution.shape(), placements, distribution.signature().order());

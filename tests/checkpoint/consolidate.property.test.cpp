@@ -30,6 +30,11 @@ std::vector<Saved> random_model(reshard::test::Random& random, int files, bool m
         // The manifest of shards is what their headers say: a file without an entry would be a missing rank.
         list.push_back(saved);
     }
+    // Long enough for runs that are copied from file to file by themselves.
+    Saved wide{{"wide", DType::i16, DynamicShape(Indices{random.between(100, 400), random.between(200, 700)})}, 1, {}};
+    for (Box const& box : guillotine(random, Box(wide.spec.shape), static_cast<int>(random.between(0, 2))))
+        wide.parts.push_back({0, static_cast<int>(random.between(0, files - 1)), box});
+    list.push_back(wide);
     Saved filler{{"zz", DType::u8, DynamicShape(Indices{files})}, 1, {}};
     for (int f = 0; f < files; ++f) filler.parts.push_back({0, f, Box{{f, f + 1}}});
     list.push_back(filler);
@@ -38,7 +43,7 @@ std::vector<Saved> random_model(reshard::test::Random& random, int files, bool m
 
 void choose(RewriteOptions& options, reshard::test::Random& random) {
     options.in_flight = static_cast<int>(random.between(1, 3));
-    options.window_bytes = options.in_flight * (Index{64} << 10) * random.between(1, 3);
+    options.window_bytes = options.in_flight * (Index{64} << 10) * random.between(1, 8);
     options.vote_bytes = random.chance(50) ? random.between(100, 5000) : Index{1} << 20;
     options.checksums = random.chance(70);
     options.durable = random.chance(20);

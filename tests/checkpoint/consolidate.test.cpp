@@ -666,6 +666,28 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(damage(shards.folder / "full", shards.list) == "");
     }
 
+    TEST_CASE("columns of a long tensor are not taken for rows, whatever the source is cut into") {
+        std::vector<Saved> const lists[] = {{cut("w", DType::i32, Shape{500, 301}, 0, 1)},
+                                            {cut("w", DType::i32, Shape{500, 301}, 0, 2)},
+                                            {cut("w", DType::i32, Shape{500, 301}, 1, 2)},
+                                            {cut("w", DType::i32, Shape{9, 170, 101}, 0, 2)}};
+        for (std::vector<Saved> const& list : lists) {
+            Shards shards(list, 2);
+            for (std::string const to : {"(2):(S1)", "(3):(S1)", "(2,2):(S1,S0)", "(2,2):(S0,S1)", "(2):(S0)"}) {
+                CAPTURE(to);
+                for (bool checksums : {true, false}) {
+                    ShardOptions options;
+                    options.checksums = options.verify_checksums = checksums;
+                    std::string const out = concat(shards.folder / "to", to, checksums ? "sums" : "");
+                    on_ranks(2, [&](ThreadCommunicator& comm) {
+                        return shard_checkpoint(shards.in, out, placed_as(to), comm, options);
+                    });
+                    CHECK(damage(out, list) == "");
+                }
+            }
+        }
+    }
+
     TEST_CASE("a checkpoint without tensors, and one without elements") {
         TempFolder folder;
         write_safetensors(folder / "none.safetensors", {}, [](auto const&...) {});

@@ -51,6 +51,15 @@ struct LineTensor {
     return place;
 }
 
+/// Whether `inner` is one run of the packed elements of `frame`: one index wide before some dimension, whole behind it.
+[[nodiscard]] inline bool is_run(Box const& frame, Box const& inner) noexcept {
+    int d = frame.rank();
+    while (d > 0 && inner.extent(d - 1) == frame.extent(d - 1)) --d;
+    for (--d; d > 0; --d)
+        if (inner.extent(d - 1) != 1) return false;
+    return true;
+}
+
 /// The largest place in (begin, end] that has the most slabs behind it whole, if that leaves at least half.
 [[nodiscard]] inline Index row_before(Indices const& inner, Index begin, Index end) noexcept {
     for (Index const row : inner) {

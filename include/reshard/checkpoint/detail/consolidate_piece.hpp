@@ -124,7 +124,7 @@ private:
                 work.writes.push_back({place, begin, begin + elements, 0});
         }
     }
-    /// Whether one extent has all of it, packed alike, and it is long.
+    /// Whether one extent has all of it, as one run like here, and it is long.
     bool copies(LineItem const& item, LineTensor const& tensor, std::size_t to, Box const& part, Index begin,
                 PieceWork& work) const {
         Index const width = tensor.from_bytes();
@@ -134,6 +134,7 @@ private:
             Extent const& extent = from_->extents()[place];
             Box const frame = tensor.box(extent.box);
             if (extent.replica != replica || frame.empty() || !contains(frame, part)) continue;
+            if (!is_run(frame, part)) return false;
             work.copies.push_back({place, place_in(frame, part) * width, to, begin * width, part.size() * width});
             return true;
         }

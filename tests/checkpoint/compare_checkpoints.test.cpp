@@ -202,6 +202,16 @@ TEST_SUITE("checkpoint/compare_checkpoints") {
                 });
             }
         }
+        // Ranks that are asked otherwise would leave out what each of them takes for another's part.
+        auto const thrown = thrown_by(3, [&](ThreadCommunicator& comm) {
+            CompareOptions options;
+            options.ignore_dtype = comm.rank() != 2;
+            static_cast<void>(compare_checkpoints(folder / "a.safetensors", folder / "b.safetensors", comm, options));
+        });
+        check_same(thrown, ErrorCode::mismatch,
+                   {"rank 2 of 3: compares with rtol 0, atol 0 and ignore_dtype off, but rank 0 compares with rtol 0, "
+                    "atol 0 and ignore_dtype on. Fix: give every rank the same arguments."});
+
         // Numbers that are no floats are of another form all the same.
         write_values<std::int64_t>(folder / "c.safetensors", "w", Shape{7}, {1, 2, 3, 4, 5, 6, 7});
         SelfCommunicator comm;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/collectives.hpp
 /// \brief  Small collectives every transport gets for free: barrier, broadcast, all_gather, all_to_all of bytes.
-/// \depends comm/{agree,any_communicator}.hpp, <vector>. For headers and counts; tensors move through plans.
+/// \depends comm/{agree,any_communicator}.hpp, core/sorting.hpp, <vector>. For headers and counts; tensors move through
+/// plans.
 ///
 /// All are collective and block. They throw what agree() and exchange() throw, BufferError for sizes that do not fit.
 #pragma once
 
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/any_communicator.hpp>
+#include <reshard/core/sorting.hpp>
 
-#include <algorithm>  // is_sorted, stable_sort
-#include <numeric>    // accumulate
-#include <vector>     // vector
+#include <numeric>  // accumulate
+#include <vector>   // vector
 
 namespace reshard::inline v0 {
 
@@ -36,10 +37,12 @@ inline void check_blocks(std::string_view operation, std::size_t whole, std::siz
 struct TransferLists {
     std::vector<Send> sends;
     std::vector<Receive> receives;
+    std::vector<std::size_t> room;  ///< to sort in
 
     void make_room(std::size_t most_sends, std::size_t most_receives) {
         sends.reserve(most_sends);
         receives.reserve(most_receives);
+        room.reserve(2 * larger(most_sends, most_receives));
     }
     void make_room(int ranks) { make_room(static_cast<std::size_t>(ranks), static_cast<std::size_t>(ranks)); }
     /// Nothing is sent of nothing. Several to one peer arrive in the order they were added.
@@ -60,9 +63,8 @@ struct TransferLists {
     /// Collective: every rank calls it, whether or not it has messages; the lists are empty again.
     void deliver(CommunicatorRef comm) {
         auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
-        if (!std::is_sorted(sends.begin(), sends.end(), by_peer)) std::stable_sort(sends.begin(), sends.end(), by_peer);
-        if (!std::is_sorted(receives.begin(), receives.end(), by_peer))
-            std::stable_sort(receives.begin(), receives.end(), by_peer);
+        sort_list(sends, by_peer, std::move(room));
+        sort_list(receives, by_peer, std::move(room));
         comm.exchange(sends, receives).wait();
         clear();
     }

@@ -1,50 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/core/sorting.hpp
 /// \brief  One sort for lists of anything: their places are sorted, which is compiled once, whatever lies there.
-/// \depends core/function_ref; <algorithm>, <vector>.
+/// \depends core/function_ref; <algorithm>, <span>, <vector>.
 #pragma once
 
 #include <reshard/core/config.hpp>
 #include <reshard/core/function_ref.hpp>
 
-#include <algorithm>  // sort
+#include <algorithm>  // merge, min
 #include <cstddef>    // size_t
-#include <utility>    // exchange, move
+#include <span>       // span
+#include <utility>    // exchange, move, swap
 #include <vector>     // vector
 
 namespace reshard::inline v0::detail {
 
-/// The places 0 to count - 1 in the order that `less` of two places says; equal ones stay in their order. Empty where
-/// they lie in that order already, as lists mostly do.
-[[nodiscard]] inline std::vector<std::size_t> sorted_places(std::size_t count,
-                                                            FunctionRef<bool(std::size_t a, std::size_t b)> less) {
-    std::vector<std::size_t> places;
+/// The places 0 to count - 1 in the order that `less` of two places says; equal ones stay in their order. None where
+/// they lie in that order already, as lists mostly do. They lie in `room`, which becomes twice as long.
+[[nodiscard]] inline std::span<std::size_t> sorted_places(std::size_t count,
+                                                          FunctionRef<bool(std::size_t a, std::size_t b)> less,
+                                                          std::vector<std::size_t>& room) {
     std::size_t at = 1;
     while (at < count && !less(at, at - 1)) ++at;
-    if (at >= count) return places;
-    for (std::size_t i = 0; i < count; ++i) places.push_back(i);
-    std::sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) {
-        if (less(a, b)) return true;
-        return a < b && !less(b, a);
-    });
-    return places;
+    if (at >= count) return {};
+    room.assign(2 * count, 0);
+    std::size_t* places = room.data();
+    std::size_t* merged = places + count;
+    for (std::size_t i = 0; i < count; ++i) places[i] = i;
+    for (std::size_t run = 1; run < count; run *= 2) {  // std::sort is four times the code, std::stable_sort more
+        for (std::size_t begin = 0; begin < count; begin += 2 * run) {
+            std::size_t* const middle = places + std::min(begin + run, count);
+            std::merge(places + begin, middle, middle, places + std::min(begin + 2 * run, count), merged + begin, less);
+        }
+        std::swap(places, merged);
+    }
+    return {places, count};
 }
 
-/// Sorts a vector or a span; equal items stay in their order. Allocates where it has to move any.
-template <class List, class Less>
-void sort_list(List&& list, Less const& less) {
-    auto places = sorted_places(list.size(), [&](std::size_t a, std::size_t b) { return less(list[a], list[b]); });
+/// Item places[i] becomes item i. Spoils the places.
+template <class T>
+void put_in_order(T* items, std::span<std::size_t> places) {
     for (std::size_t i = 0; i < places.size(); ++i) {
         if (places[i] == i) continue;
-        auto first = std::move(list[i]);  // of a cycle, whose items go a place on each
+        T first = std::move(items[i]);  // of a cycle, whose items go a place on each
         std::size_t to = i;
         for (std::size_t from = places[to]; from != i; to = std::exchange(from, places[from])) {
-            list[to] = std::move(list[from]);
+            items[to] = std::move(items[from]);
             places[to] = to;
         }
-        list[to] = std::move(first);
+        items[to] = std::move(first);
         places[to] = to;
     }
+}
+
+/// Sorts a vector or a span; equal items stay in their order. Where it has to move any it allocates, unless there is
+/// `room` for twice as many places.
+template <class List, class Less>
+void sort_list(List&& list, Less const& less, std::vector<std::size_t>&& room = {}) {
+    auto const before = [&](std::size_t a, std::size_t b) { return less(list[a], list[b]); };
+    put_in_order(list.data(), sorted_places(list.size(), before, room));
 }
 template <class T>
 void sort_list(std::vector<T>& list) {

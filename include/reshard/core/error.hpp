@@ -42,6 +42,9 @@ enum class ErrorCode : int {
 class Error : public std::exception {
 public:
     Error(ErrorCode code, std::string message) : message_(std::move(message)), code_(code) {}
+    Error(Error const&) = default;
+    Error& operator=(Error const&) = default;
+    [[gnu::noinline]] ~Error() override = default;
     [[nodiscard]] char const* what() const noexcept override { return message_.c_str(); }
     [[nodiscard]] std::string const& message() const noexcept { return message_; }
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
@@ -87,20 +90,19 @@ namespace detail {
 
 /// A part of a message: a text, or an integer.
 struct Part {
-    constexpr Part(char const* words) noexcept : text(words) {}
-    constexpr Part(std::string_view words) noexcept : text(words.data()), number(words.size()) {}
+    constexpr Part(char const* words) noexcept : text(words), kind(Kind::literal) {}
+    constexpr Part(std::string_view words) noexcept : text(words.data()), number(words.size()), kind(Kind::text) {}
     Part(std::string const& words) noexcept : Part(std::string_view(words)) {}
     template <class T>
         requires std::is_integral_v<T>
     constexpr Part(T integer) noexcept
         : number(static_cast<std::uint64_t>(integer)), kind(std::is_signed_v<T> ? Kind::integer : Kind::natural) {}
 
-    enum class Kind : unsigned char { text, integer, natural };
-    static constexpr std::uint64_t up_to_zero = ~std::uint64_t{0};
+    enum class Kind : unsigned char { literal, text, integer, natural };
 
-    char const* text = nullptr;
-    std::uint64_t number = up_to_zero;  ///< of a text, its length
-    Kind kind = Kind::text;
+    char const* text;
+    std::uint64_t number;  ///< of a text, its length
+    Kind kind;
 };
 /// Puts them behind a text. Texts are written where something has gone wrong, or for people.
 [[gnu::cold]] void append(std::string& text, std::initializer_list<Part> parts);

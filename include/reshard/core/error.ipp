@@ -27,9 +27,8 @@ template <ErrorCode Code>
 
 RESHARD_INLINE void detail::append(std::string& text, std::initializer_list<Part> parts) {
     for (Part const& part : parts) {
-        if (part.kind == Part::Kind::text) {
-            bool const ends = part.number == Part::up_to_zero;
-            text += ends ? std::string_view(part.text) : std::string_view(part.text, part.number);
+        if (part.kind <= Part::Kind::text) {
+            text.append(part.text, part.kind == Part::Kind::text ? part.number : std::string_view(part.text).size());
             continue;
         }
         bool const negative = part.kind == Part::Kind::integer && static_cast<long long>(part.number) < 0;

@@ -138,7 +138,8 @@ RESHARD_INLINE Index workspace_bytes(Batch const& batch, CommunicatorRef comm, B
 
 RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, CommunicatorRef comm,
                                                     BatchOptions const& options, std::size_t& current) {
-    MemoryPolicy const& memory = memory_of(comm, host_memory());
+    Means const means = means_for();
+    MemoryPolicy const& memory = memory_of(comm, means.host);
     int const rank = comm.rank();
     check_options(options);
     std::vector<RoundLoad> loads;
@@ -149,9 +150,9 @@ RESHARD_INLINE detail::BatchJob* detail::bind_batch(Batch const& batch, Communic
         BatchTensor const& tensor = batch.tensors()[current];
         RankSteps const mine = rank_steps(tensor, rank, is_on_device(comm));
         PlanValue const plan = tensor.plan.value();
-        check_arguments(plan, mine, rank, comm.size(), tensor.source, tensor.destination, tensor.options.cast);
+        check_arguments(means, memory, plan, mine, rank, comm.size(), tensor.source, tensor.destination,
+                        tensor.options.cast);
         check_memory(comm, memory, plan, tensor.source, tensor.destination);
-        check_work(memory, plan, mine);
         loads.push_back(round_load(mine, options));
         needs.push_back(scratch_bytes(mine, rank));
     }

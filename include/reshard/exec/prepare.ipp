@@ -85,6 +85,33 @@ RESHARD_INLINE void detail::bind_work(JobWork& work, std::vector<JobStep>& steps
     work.whole = box_transfer(places.to.data(), mine.change.to, places.to.strides(), Box(places.to.shape()));
 }
 
+RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine) {
+    using planning::StepKind;
+    DType const dtype = mine.change.from;
+    auto const find = [&](StepKind kind, std::string_view lacks, DType given) {
+        planning::Step const* const step = mine.steps.find(kind);
+        if (step == nullptr || supports(step->op, given)) return step != nullptr;
+        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(step->op), lacks, name(given),
+                                       ". Fix: use an op that the element type supports."));
+    };
+    bool const folds = find(StepKind::fold, " is not defined for ", dtype);
+    bool const fills = find(StepKind::fill, " has no identity for ", mine.change.to);
+    if (mine.change.averages && !supports(Reduce::avg, dtype)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
+                                       " would be rounded. Fix: keep integers as P+ until they are whole."));
+    }
+    if (mine.change.is_active()) check_change(plan, mine.change);
+    bool const scales = mine.steps.find(StepKind::scale) != nullptr;
+    bool const converts = mine.steps.converts && mine.steps.kind != Kind::collective;
+    if (memory.copies_only().empty() || (!fills && !folds && !scales && !converts)) return;
+    raise(ErrorCode::transition,
+          concat("reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
+                 folds   ? "folds addends"
+                 : fills ? "fills in identities"
+                         : "changes values in place",
+                 ", and this communicator only copies memory of a device. Fix: ", memory.copies_only()));
+}
+
 RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue const& plan, CommunicatorRef comm,
                                                  ConstDynamicView const& source, DynamicView const& destination,
                                                  PrepareOptions const& options, Verdict const& found) {
@@ -95,18 +122,18 @@ RESHARD_INLINE PreparedPlan detail::prepare_with(Means const& means, PlanValue c
         RankSteps const mine(plan, plan.steps(plan), rank, source, destination, chunked(options, is_on_device(comm)),
                              means.host.convert);
         change = mine.change;
-        check_arguments(plan, mine, rank, comm.size(), source, destination, options.cast);
-        if (!found.ok()) raise(found.code, found.reason);
         MemoryPolicy const& memory = memory_of(comm, means.host);
+        check_arguments(means, memory, plan, mine, rank, comm.size(), source, destination, options.cast);
+        if (!found.ok()) raise(found.code, found.reason);
         check_memory(comm, memory, plan, source, destination);
-        check_work(memory, plan, mine);
         Workspace own;
         std::span<std::byte> const workspace = workspace_for(
             comm, memory, options.workspace, scratch_bytes(mine, rank), own, "plan",
             change.is_active() ? "workspace_bytes(plan, comm, dtype, options)" : "workspace_bytes(plan, comm, dtype)");
         std::vector<Job> jobs;
         jobs.emplace_back(plan, mine, rank, source, destination, workspace, memory, means.work);
-        BatchJob::Rounds const rounds(mine.steps.kind == Kind::collective ? 1 : 0, std::vector<std::size_t>{0});
+        BatchJob::Round const alone(1, 0);
+        std::span const rounds(&alone, mine.steps.kind == Kind::collective ? 1 : 0);
         prepared = PreparedPlan(comm, new BatchJob(comm, std::move(jobs), rounds, std::move(own)));
     });
     Digest words;

@@ -18,9 +18,8 @@ RESHARD_INLINE void detail::run_locally(Means const& means, PlanValue const& pla
     // Types know axes of size 1, values do not.
     RankSteps const mine(plan, steps_locally(plan), rank, source, destination, options, means.host.convert);
     int const ranks = static_cast<int>(plan.from.mesh().last_rank() + 1);
-    check_arguments(plan, mine, rank, ranks, source, destination, options.cast);
+    check_arguments(means, means.host.policy, plan, mine, rank, ranks, source, destination, options.cast);
     check_views(means.host.policy, plan, rank, source, destination);
-    check_work(means.host.policy, plan, mine);
     Job(plan, mine, rank, source, destination, {}, means.host.policy, means.work).work(0);
 }
 
@@ -30,8 +29,8 @@ RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& sou
         raise(ErrorCode::transition, concat("reshard::redistribute: ", to_string(plan.from()), " -> ",
                                             to_string(plan.to()), " needs communication. Fix: pass a communicator."));
     }
-    detail::run_locally({{memory, host_memory().convert}, detail::bind_work}, plan.value(), source, destination, rank,
-                        options);
+    detail::run_locally({{memory, host_memory().convert}, detail::bind_work, detail::check_work}, plan.value(), source,
+                        destination, rank, options);
 }
 RESHARD_INLINE void redistribute(Plan<> const& plan, ConstDynamicView const& source, DynamicView const& destination,
                                  int rank, PrepareOptions const& options) {

@@ -12,13 +12,13 @@ namespace reshard::inline v0::detail {
 /// What a prepared plan runs. One plan is a batch of one.
 class BatchJob {
 public:
-    using Rounds = std::vector<std::vector<std::size_t>>;
+    using Round = std::vector<std::size_t>;
 
     /// `rounds` names the jobs that travel together; jobs in no round are local. Their exchanges are bound to `comm`.
-    BatchJob(CommunicatorRef comm, std::vector<Job>&& jobs, Rounds const& rounds, Workspace&& workspace)
+    BatchJob(CommunicatorRef comm, std::vector<Job>&& jobs, std::span<Round const> rounds, Workspace&& workspace)
         : jobs_(std::move(jobs)), workspace_(std::move(workspace)) {
         std::vector<char> travels(jobs_.size(), false);
-        for (auto const& round : rounds) {
+        for (Round const& round : rounds) {
             for (std::size_t i : round) travels[i] = true;
             add_round(comm, round);
         }
@@ -57,15 +57,16 @@ private:
         for (std::size_t i = step.first; i < step.last; ++i) jobs_[order_[i]].work(exchanges);
     }
 
-    void add_round(CommunicatorRef comm, std::vector<std::size_t> const& round) {
+    void add_round(CommunicatorRef comm, Round const& round) {
         std::size_t const first = order_.size();
         order_.insert(order_.end(), round.begin(), round.end());
         int phases = 0;
         for (std::size_t i : round) phases = larger(phases, jobs_[i].phases());
         for (int phase = 0; phase < phases; ++phase) {
-            std::vector<JobTransfers> parts;
-            for (std::size_t i : round) {
-                if (phase < jobs_[i].phases()) parts.push_back(jobs_[i].take_exchange(phase));
+            std::vector<JobTransfers> parts(round.size());
+            for (std::size_t k = 0; k < round.size(); ++k) {
+                Job& job = jobs_[round[k]];
+                if (phase < job.phases()) parts[k] = job.take_exchange(phase);
             }
             Step& step = steps_.emplace_back();
             step.first = first;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/detail/check.hpp
 /// \brief  What can be wrong with the arguments of prepare, found on each rank before anything is touched.
-/// \depends plan, core.
+/// \depends plan, core, exec/detail/{means,value_change}.hpp.
 #pragma once
 
 #include <reshard/core/tensor_view.hpp>
+#include <reshard/exec/detail/means.hpp>
 #include <reshard/exec/detail/value_change.hpp>
 #include <reshard/plan/plan.hpp>
 
@@ -130,26 +131,6 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
     }
 }
 
-inline void check_dtype(planning::Steps const& steps, ValueChange const& change) {
-    DType const dtype = change.from;
-    if (!is_byte_sized(dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
-                                       " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
-    }
-    auto const require = [&](planning::StepKind kind, std::string_view lacks, DType given) {
-        planning::Step const* const step = steps.find(kind);
-        if (step == nullptr || supports(step->op, given)) return;
-        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(step->op), lacks, name(given),
-                                       ". Fix: use an op that the element type supports."));
-    };
-    require(planning::StepKind::fold, " is not defined for ", dtype);
-    require(planning::StepKind::fill, " has no identity for ", change.to);
-    if (change.averages && !supports(Reduce::avg, dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
-                                       " would be rounded. Fix: keep integers as P+ until they are whole."));
-    }
-}
-
 /// Whether a plan only folds, so that its result may take the place of the addends: what a rank folds is read from
 /// nowhere else, and what it receives afterwards was folded by ranks that have read theirs.
 [[nodiscard]] inline bool only_folds(PlanValue const& plan) {
@@ -172,8 +153,9 @@ inline void check_dtype(planning::Steps const& steps, ValueChange const& change)
 }
 
 /// Everything about one rank's arguments that does not need the other ranks.
-inline void check_arguments(PlanValue const& plan, RankSteps const& mine, int rank, int size,
-                            ConstDynamicView const& source, DynamicView const& destination, bool cast) {
+inline void check_arguments(Means const& means, MemoryPolicy const& memory, PlanValue const& plan,
+                            RankSteps const& mine, int rank, int size, ConstDynamicView const& source,
+                            DynamicView const& destination, bool cast) {
     for (DynamicDistribution const* side : {&plan.from, &plan.to}) {
         if (side->mesh().last_rank() >= size) {
             raise(ErrorCode::mesh,
@@ -189,8 +171,11 @@ inline void check_arguments(PlanValue const& plan, RankSteps const& mine, int ra
                      ", the destination ", name(destination.dtype()),
                      ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way."));
     }
-    check_dtype(mine.steps, mine.change);
-    if (mine.change.is_active()) check_change(plan, mine.change);
+    if (!is_byte_sized(mine.change.from)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(mine.change.from),
+                                       " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
+    }
+    if (means.check != nullptr) means.check(memory, plan, mine);
     if (gives) check_view("source", source, plan.from.local_shape(rank), rank, plan.from);
     if (!takes) return;
     check_view("destination", destination, plan.to.local_shape(rank), rank, plan.to);

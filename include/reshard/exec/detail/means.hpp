@@ -20,11 +20,14 @@ struct RankSteps;  // exec/detail/value_change.hpp
 void bind_work(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine, planning::Step const& step,
                JobPlaces& places, std::span<std::byte> scratch);
 using BindWork = decltype(&bind_work);
+/// Throws DTypeError for values that this cannot be done to, TransitionError where `memory` only copies.
+void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine);
 
 /// What plans are carried out with. Those that only move values need no more than host_copies().
 struct Means {
     HostMemory host;
     BindWork work = nullptr;
+    decltype(&check_work) check = nullptr;
 };
 /// All there are, or what plans between two types of distributions need where nothing is cast or scaled.
 template <class From = DynamicDistribution, class To = From>
@@ -32,7 +35,7 @@ template <class From = DynamicDistribution, class To = From>
     if constexpr (moves_only<From, To>()) {
         return {host_copies()};
     } else {
-        return {host_memory(), bind_work};
+        return {host_memory(), bind_work, check_work};
     }
 }
 

@@ -46,23 +46,6 @@ inline void check_memory(CommunicatorRef comm, MemoryPolicy const& memory, PlanV
     check_views(memory, plan, comm.rank(), source, destination);
 }
 
-/// Throws TransitionError for a plan that takes more than copies where `memory` does no more.
-inline void check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine) {
-    if (memory.copies_only().empty()) return;
-    using planning::StepKind;
-    bool const fills = mine.steps.find(StepKind::fill) != nullptr;
-    bool const folds = mine.steps.find(StepKind::fold) != nullptr;
-    bool const scales = mine.steps.find(StepKind::scale) != nullptr;
-    bool const converts = mine.steps.converts && mine.steps.kind != Kind::collective;
-    if (!fills && !folds && !scales && !converts) return;
-    raise(ErrorCode::transition,
-          concat("reshard::prepare: ", to_string(plan.from), " -> ", to_string(plan.to), " ",
-                 folds   ? "folds addends"
-                 : fills ? "fills in identities"
-                         : "changes values in place",
-                 ", and this communicator only copies memory of a device. Fix: ", memory.copies_only()));
-}
-
 /// How many addends are folded at a time where nobody said. What only one rank has, as its workspace, has no say: the
 /// ranks would cut into different numbers of exchanges.
 [[nodiscard]] inline PrepareOptions chunked(PrepareOptions options, bool on_device) noexcept {

@@ -66,7 +66,7 @@ using CudaPointerQuery = int (*)(void* data, int attribute, unsigned long long p
 }  // namespace detail
 
 /// True for memory of a CUDA device, unless it is managed: the host reads that.
-[[nodiscard]] inline bool is_device_memory(void const* memory) noexcept {
+[[nodiscard, gnu::noinline]] inline bool is_device_memory(void const* memory) noexcept {
     detail::CudaPointerQuery const query = memory == nullptr ? nullptr : detail::cuda_pointer_query();
     if (query == nullptr) return false;
     constexpr int memory_type = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE

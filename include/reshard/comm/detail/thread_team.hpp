@@ -180,7 +180,7 @@ public:
     }
 
     /// Never blocks.
-    void arrive(int me) noexcept {
+    [[gnu::noinline]] void arrive(int me) noexcept {
         ThreadSeat& own = seat(me);
         std::uint64_t const phase = ++own.phase;
         own.arrived.store(phase, std::memory_order_release);
@@ -194,7 +194,7 @@ public:
     [[nodiscard]] bool reached(int me) noexcept { return phase_.load(std::memory_order_seq_cst) >= seat(me).phase; }
 
     /// Until reached(me). Throws what the failure makes of it for this rank.
-    void await(int me) {
+    [[gnu::noinline]] void await(int me) {
         for (int i = family_->spins(); i > 0; --i) {
             if (reached(me)) return;
             relax();

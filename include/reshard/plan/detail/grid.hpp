@@ -201,7 +201,7 @@ private:
 /// Splits the axes of a mesh by a mask and numbers their coordinates row-major.
 class AxisSubset {
 public:
-    AxisSubset(DynamicMesh const& mesh, unsigned mask) {
+    [[gnu::noinline]] AxisSubset(DynamicMesh const& mesh, unsigned mask) {
         for (mask &= (1U << mesh.axes()) - 1; mask != 0; mask &= mask - 1) {
             int const axis = std::countr_zero(mask);
             extents_.push_back(mesh.extent(axis));

@@ -102,7 +102,7 @@ private:
             return limit / (block * count) * block + smaller(larger<Index>(rest, 0), block);
         }
     };
-    [[nodiscard]] Agreeing agreeing(GridCut const& cut) const noexcept {
+    [[nodiscard, gnu::noinline]] Agreeing agreeing(GridCut const& cut) const noexcept {
         unsigned const of_cut = to_->axes_of(cut);
         unsigned const wanted = of_cut & axes_;
         if (wanted == 0) return {};

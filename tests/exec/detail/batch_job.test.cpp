@@ -73,7 +73,8 @@ TEST_SUITE("exec/detail/batch_job") {
         using Order = std::vector<std::pair<int, std::size_t>>;
         Side side(1, 4);
         Listening comm;
-        detail::BatchJob const job(comm, std::move(side.jobs), {{3}, {0, 1, 2}}, {});
+        std::vector<detail::BatchJob::Round> const rounds{{3}, {0, 1, 2}};
+        detail::BatchJob const job(comm, std::move(side.jobs), rounds, {});
         REQUIRE(job.phases() == 2);
         REQUIRE(comm.bound.size() == 2);
         Order const alone{{0, 3}, {1, 3}, {2, 3}};

@@ -24,9 +24,7 @@ public:
 
     template <class T>
     void number(T const& value) {
-        auto rest = static_cast<std::uint64_t>(value);
-        for (; rest >= 0x80; rest >>= 7U) bytes_.push_back(static_cast<std::byte>(0x80U | (rest & 0x7fU)));
-        bytes_.push_back(static_cast<std::byte>(rest));
+        put(static_cast<std::uint64_t>(value));
     }
     template <class List>
     void size(List const& list) {
@@ -59,6 +57,14 @@ public:
     [[nodiscard]] std::vector<std::byte> take() noexcept { return std::move(bytes_); }
 
 private:
+    [[gnu::noinline]] void put(std::uint64_t number) {
+        std::byte digits[10];
+        std::byte* end = digits;
+        for (; number >= 0x80; number >>= 7U) *end++ = static_cast<std::byte>(0x80U | (number & 0x7fU));
+        *end++ = static_cast<std::byte>(number);
+        bytes_.insert(bytes_.end(), digits, end);
+    }
+
     std::vector<std::byte> bytes_;
     std::string last_;
 };
@@ -73,14 +79,7 @@ public:
     explicit ByteReader(std::span<std::byte const> bytes) noexcept : rest_(bytes) {}
     template <class T>
     void number(T& result) noexcept {
-        std::uint64_t value = 0;
-        for (unsigned shift = 0;; shift += 7) {
-            auto const byte = std::to_integer<std::uint64_t>(rest_.front());
-            rest_ = rest_.subspan(1);
-            value |= (byte & 0x7fU) << shift;
-            if (byte < 0x80) break;
-        }
-        result = static_cast<T>(value);
+        result = static_cast<T>(get());
     }
     template <class List>
     void size(List& list) {
@@ -122,6 +121,16 @@ public:
     [[nodiscard]] bool at_end() const noexcept { return rest_.empty(); }
 
 private:
+    [[gnu::noinline]] std::uint64_t get() noexcept {
+        std::uint64_t value = 0;
+        for (unsigned shift = 0;; shift += 7) {
+            auto const byte = std::to_integer<std::uint64_t>(rest_.front());
+            rest_ = rest_.subspan(1);
+            value |= (byte & 0x7fU) << shift;
+            if (byte < 0x80) return value;
+        }
+    }
+
     std::span<std::byte const> rest_;
     std::string last_;
 };

@@ -15,7 +15,7 @@ namespace reshard::inline v0 {
 namespace detail {
 
 /// Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
-[[nodiscard]] inline bool is_utf8(std::string_view text) noexcept {
+[[nodiscard, gnu::noinline]] inline bool is_utf8(std::string_view text) noexcept {
     std::size_t i = 0;
     auto const byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
     while (i < text.size()) {

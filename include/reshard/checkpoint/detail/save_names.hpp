@@ -9,6 +9,7 @@
 #include <reshard/checkpoint/tensor_info.hpp>
 
 #include <algorithm>    // sort, binary_search
+#include <cstdio>       // snprintf
 #include <string>       // string
 #include <string_view>  // string_view
 #include <vector>       // vector
@@ -69,11 +70,9 @@ inline constexpr std::string_view box_suffix = ".__box_";
 
 /// `shard-00002-of-00004.0123456789abcdef.safetensors`. `rank` counts from 0.
 [[nodiscard]] inline std::string shard_file_name(int rank, int ranks, std::string_view save) {
-    auto const five = [](int number) {
-        std::string const digits = std::to_string(number);
-        return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
-    };
-    return concat("shard-", five(rank + 1), "-of-", five(ranks), ".", save, ".safetensors");
+    char numbers[40];
+    std::snprintf(numbers, sizeof numbers, "shard-%05d-of-%05d.", rank + 1, ranks);
+    return concat(numbers, save, ".safetensors");
 }
 
 /// Whether shard_file_name() makes such names.

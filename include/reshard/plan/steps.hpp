@@ -45,7 +45,7 @@ struct Layout {
     AxisList partial;     ///< the axes that hold one addend each; none: all addends are here, in slots
 
     Layout() = default;
-    Layout(Place where, DynamicDistribution const& held, detail::Owner const& alone = {})
+    [[gnu::noinline]] Layout(Place where, DynamicDistribution const& held, detail::Owner const& alone = {})
         : place(where), distribution(held), owner(alone) {}
     friend bool operator==(Layout const&, Layout const&) = default;
 };

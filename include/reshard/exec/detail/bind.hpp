@@ -18,8 +18,8 @@ class Binding {
 public:
     Binding() = default;
     /// Of a staging area that holds many addends, `slot` bytes apart: from `origin` bytes of each on.
-    [[gnu::noinline]] Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank, Index slot = 0,
-            Index origin = 0)
+    [[gnu::noinline]] Binding(DType dtype, Indices const& strides, DynamicDistribution const& distribution, Index rank,
+                              Index slot = 0, Index origin = 0)
         : element_bytes_(bytes(dtype)),
           slot_(slot),
           origin_(origin),

@@ -668,8 +668,7 @@ inline void notices_different_payloads(CommunicatorRef comm, Payloads const& one
 }
 
 /// Breaks the communicator, of two ranks or more: the last rank starts what is alike in another order, when all start
-/// it first or again. Nobody gets what was meant for another: that rank and one of the others get MismatchError, and
-/// the rest this or PeerFailed.
+/// it first or again. That rank and one of the others get MismatchError, and the rest this or PeerFailed.
 inline void notices_another_order(CommunicatorRef comm, bool again) {
     BoundRing first(comm);
     agrees_on_nothing(comm);

@@ -2,6 +2,7 @@
 // Mirrors include/reshard/comm/threads.hpp.
 #include <reshard/comm/staged.hpp>
 #include <reshard/comm/threads.hpp>
+#include <reshard/comm/traced.hpp>
 #include <reshard/memory/convert.hpp>
 
 #include "alike.hpp"
@@ -88,6 +89,11 @@ TEST_SUITE("comm/threads") {
             run_on_threads(3, [&](ThreadCommunicator& comm) { test::notices_another_order(comm, again); });
             run_on_threads(3, [&](ThreadCommunicator& comm) {
                 Staged packed(std::move(comm));
+                test::notices_another_order(packed, again);
+            });
+            run_on_threads(3, [&](ThreadCommunicator& comm) {
+                Trace trace(64);
+                Staged packed(Traced(std::move(comm), trace));
                 test::notices_another_order(packed, again);
             });
         }

@@ -69,6 +69,10 @@ public:
         return comm_ == nullptr || comm_->guarded([&] { return inner_.test(); });
     }
     [[nodiscard]] bool done() const noexcept { return inner_.done(); }
+    /// As transport::InOrder.
+    void become_part_of(transport::BoundTransfers const& whole) noexcept {
+        if constexpr (requires { inner_.become_part_of(whole); }) inner_.become_part_of(whole);
+    }
 
 private:
     typename C::inner_type::exchange_type inner_;

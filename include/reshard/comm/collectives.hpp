@@ -63,8 +63,8 @@ struct TransferLists {
     /// Collective: every rank calls it, whether or not it has messages; the lists are empty again.
     void deliver(CommunicatorRef comm) {
         auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
-        sort_list(sends, by_peer, std::move(room));
-        sort_list(receives, by_peer, std::move(room));
+        sort_list(sends, by_peer, room);
+        sort_list(receives, by_peer, room);
         comm.exchange(sends, receives).wait();
         clear();
     }

@@ -258,7 +258,7 @@ template <class C>
 [[nodiscard]] typename C::exchange_type exchange_for(BoundTransfers const& whole, C& comm, std::span<Send const> sends,
                                                      std::span<Receive const> receives) {
     auto part = comm.bind(sends, receives);
-    if constexpr (std::same_as<decltype(part), InOrder>) part.become_part_of(whole);
+    if constexpr (requires { part.become_part_of(whole); }) part.become_part_of(whole);
     part.start();
     return part;
 }

@@ -52,6 +52,10 @@ public:
         return complete;
     }
     [[nodiscard]] bool done() const noexcept { return inner_.done(); }
+    /// As transport::InOrder.
+    void become_part_of(transport::BoundTransfers const& whole) noexcept {
+        if constexpr (requires { inner_.become_part_of(whole); }) inner_.become_part_of(whole);
+    }
 
 private:
     /// What is noted.

@@ -56,9 +56,14 @@ void put_in_order(T* items, std::span<std::size_t> places) {
 /// Sorts a vector or a span; equal items stay in their order. Where it has to move any it allocates, unless there is
 /// `room` for twice as many places.
 template <class List, class Less>
-void sort_list(List&& list, Less const& less, std::vector<std::size_t>&& room = {}) {
+void sort_list(List&& list, Less const& less, std::vector<std::size_t>& room) {
     auto const before = [&](std::size_t a, std::size_t b) { return less(list[a], list[b]); };
     put_in_order(list.data(), sorted_places(list.size(), before, room));
+}
+template <class List, class Less>
+void sort_list(List&& list, Less const& less) {
+    std::vector<std::size_t> room;
+    sort_list(list, less, room);
 }
 template <class T>
 void sort_list(std::vector<T>& list) {

@@ -558,6 +558,16 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(manifest.tensors[0].replicas == 2);
         consolidate(equal.out, equal.folder / "full");
         CHECK(damage(equal.folder / "full", equal.list) == "");
+        // Those that differ, too: nobody has to choose where none is dropped.
+        std::string const both = shards.folder / "both";
+        CHECK(plan_shards(Catalogue(Checkpoint::open(shards.in)), placed_as("(2,2):(R,S0)"), 1, apart).tensors == 1);
+        shard_checkpoint(shards.in, both, placed_as("(2,2):(R,S0)"), apart);
+        for (int r = 0; r < 2; ++r) {
+            ConsolidateOptions options;
+            options.replica = r;
+            consolidate(both, shards.folder / concat("again", r), options);
+            CHECK(damage(shards.folder / concat("again", r), shards.list, r) == "");
+        }
     }
 
     TEST_CASE("tensors get other names: exact ones, beginnings, whatever the files are that are read") {

@@ -133,6 +133,22 @@ TEST_SUITE("checkpoint/save_async") {
         start_save(folder.path(), mine.list(), self).wait();
     }
 
+    TEST_CASE("ranks that wait for different saves are told which, and neither is saved") {
+        TempFolder const first;
+        TempFolder const second;
+        auto const thrown = reshard::test::thrown_by(2, [&](ThreadCommunicator& comm) {
+            Trained mine(one(), comm.rank(), 1);
+            auto saving = start_save(first.path(), mine.list(), comm);
+            auto other = start_save(second.path(), mine.list(), comm);
+            (comm.rank() == 0 ? saving : other).wait();
+        });
+        reshard::test::check_same(thrown, ErrorCode::mismatch,
+                                  {concat("rank 1 of 2: waits for its save into ", second.path()),
+                                   concat("but rank 0 waits for its save into ", first.path())});
+        CHECK(first.leaves().empty());
+        CHECK(second.leaves().empty());
+    }
+
     TEST_CASE("what fails behind the trainer's back is the error of all ranks in wait()") {
         TempFolder const folder;
         save_now(folder.path(), 1);

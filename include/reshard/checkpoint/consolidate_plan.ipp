@@ -48,8 +48,9 @@ RESHARD_INLINE RewritePlan plan_consolidate(Catalogue const& given, int ranks, C
     detail::check(options);
     Catalogue const from = detail::renamed(given, options);
     check_coverage(from.manifest(), "the checkpoint");
-    detail::check_replicas(from, options);
-    return detail::plan_rewrite(from, detail::full_output(from, options), ranks, options);
+    detail::OutputFiles const output = detail::full_output(from, options);
+    detail::check_replicas(from, output.catalogue, options);
+    return detail::plan_rewrite(from, output, ranks, options);
 }
 
 RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const& place, int ranks,
@@ -57,8 +58,8 @@ RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const
     detail::check(options);
     Catalogue const from = detail::renamed(given, options);
     check_coverage(from.manifest(), "the checkpoint");
-    detail::check_replicas(from, options);
     detail::OutputFiles const output = detail::shard_output(from, place, options, detail::hex_text(0, 16));
+    detail::check_replicas(from, output.catalogue, options);
     return detail::plan_rewrite(from, output, ranks, options);
 }
 

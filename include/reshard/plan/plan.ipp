@@ -168,9 +168,10 @@ RESHARD_INLINE Plan<> detail::join(Plan<> const& first, Plan<> const& next) {
         return steps.find(StepKind::fold) != nullptr || steps.find(StepKind::scale) != nullptr;
     };
     if (rounds(first) && rounds(next)) {
-        raise(ErrorCode::transition, text() +
-                                         " both fold or scale, so that values are rounded twice. "
-                                         "Fix: carry out one after the other, or plan the whole way at once.");
+        raise(ErrorCode::transition,
+              text() +
+                  " both fold or scale: one plan would meet addends in another order, or round once. "
+                  "Fix: carry out one after the other, or plan the whole way at once.");
     }
     // Copies that owe an average are folded with a rounding that other addends of the same value do not have.
     auto const averaged = [](DynamicDistribution const& from, DynamicDistribution const& to, bool between) {

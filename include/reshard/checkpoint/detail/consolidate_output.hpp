@@ -275,11 +275,12 @@ struct NamedFile {
     return result;
 }
 
-/// Copies that were saved apart and are not equal, as far as checksums say: somebody must choose.
-inline void check_replicas(Catalogue const& from, RewriteOptions const& options) {
+/// Copies that were saved apart and are not equal, as far as checksums say: somebody must choose, unless all of them
+/// are written.
+inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOptions const& options) {
     if (options.replica >= 0) return;
     for (std::size_t t = 0; t < from.tensors().size(); ++t) {
-        if (from.tensors()[t].replicas == 1) continue;
+        if (from.tensors()[t].replicas <= larger(to.tensors()[t].replicas, 1)) continue;
         for (std::size_t const a : from.extents_of(t)) {
             Extent const& first = from.extents()[a];
             if (first.replica != 0 || !first.has_checksum) continue;

@@ -192,6 +192,8 @@ public:
     SaveReport finish(Verdict written) {
         before_ = comm().traffic();  // others may have used the communicator since it began
         TransferLists mail;
+        commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
+                          concat("waits for its save into ", commit_.folder()));
         commit_.agree([&] {
             if (!written.ok()) raise(written.code, std::string(words_of(written)));
             mail = records_to_send();

@@ -137,6 +137,10 @@ def test_inspect(here):
     expect(len(one) == 1 and len(one[0]["shards"]) == 2 and one[0]["shards"][0]["crc32c"], "inspect lists shards")
     ask("inspect", here / "saved", "--tensor", "no.tensor", status=1, says="no tensor is called 'no.tensor'")
     expect("error" in asked("inspect", here / "nothing", status=1), "an error is a document, too")
+    for words in ([], ["--json"]):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([RESHARD, "inspect", here / "saved", *words], stdout=full, stderr=subprocess.PIPE, text=True)
+        expect(result.returncode == 1 and "No space left on device. Fix: " in result.stderr, "an answer that is lost is no success")
 
 
 # ---- Verbs with ranks --------------------------------------------------------------------------------------------

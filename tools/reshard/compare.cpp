@@ -23,7 +23,7 @@ struct Compare {
             CompareReport const report = compare_checkpoints(first, second, comm, options);
             if (comm.rank() != 0) return;
             session.say(explain(report), record(report));
-            session.status = report.equal() ? 0 : 1;
+            if (!report.equal()) session.status = 1;
         });
     }
 

@@ -16,7 +16,7 @@ struct Draw {
     std::string shape;
     bool svg = false;
 
-    void run(Session const& session) const {
+    void run(Session& session) const {
         DynamicShape const extents = shape_given("--shape", shape);
         auto const distribution = given("WHERE", [&] { return parse(where, extents); });
         std::string const text = given("WHERE", [&] { return svg ? draw_svg(distribution) : draw(distribution); });

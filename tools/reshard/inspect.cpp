@@ -18,7 +18,7 @@ struct Inspect {
     std::string path;
     std::string tensor;
 
-    void run(Session const& session) const {
+    void run(Session& session) const {
         if (!Session::speaks()) return;
         Catalogue const catalogue(Checkpoint::open(path));
         if (!tensor.empty() && catalogue.find(tensor) == nullptr) {

@@ -19,7 +19,7 @@ struct PlanSave {
     std::string model = "Qwen2.5-0.5B";
     int layers = 0;
 
-    void run(Session const& session) const {
+    void run(Session& session) const {
         auto const rule = given("WHERE", [&] { return PlacementRule(where); });
         auto const ranks = rule.mesh().last_rank() + 1;
         if (ranks > 4096) wrong("WHERE: more than 4096 ranks.");

@@ -19,7 +19,7 @@ struct Relabel {
     std::string shape;
     std::string dtype = "f32";
 
-    void run(Session const& session) const {
+    void run(Session& session) const {
         DynamicShape const extents = shape_given("--shape", shape);
         DType const type = dtype_given("--dtype", dtype);
         auto const source = given("FROM", [&] { return parse(from, extents); });

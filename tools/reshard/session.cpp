@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 
 #include <cstdio>
 #include <cstring>
@@ -21,11 +22,12 @@ namespace command {
 
 bool Session::speaks() { return demo::is_first_process(); }
 
-void Session::say(std::string const& text, Json const& record) const {
+void Session::say(std::string const& text, Json const& record) {
     // Names in files may be no UTF-8: such bytes are replaced, not refused.
     std::string const out = json ? record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n" : text;
-    std::fputs(out.c_str(), stdout);
-    std::fflush(stdout);
+    if (std::fputs(out.c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+    std::fprintf(stderr, "reshard: cannot write the answer: %s. Fix: check where stdout goes.\n", std::strerror(errno));
+    status = 1;
 }
 
 void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body) {

@@ -54,7 +54,7 @@ struct Simulate {
     std::vector<std::string> tiers = example_tiers;
     Index ranks_per_node = 1;
 
-    void run(Session const& session) const {
+    void run(Session& session) const {
         if (transitions.size() % 2 != 0) wrong("FROM TO: '" + transitions.back() + "' goes nowhere. Fix: give pairs.");
         DynamicShape const extents = shape_given("--shape", shape);
         DType const type = dtype_given("--dtype", dtype);

@@ -36,8 +36,8 @@ public:
     /// Whether this process answers: the only one, or the first of those that mpirun started. Verbs without ranks do
     /// their work there alone.
     [[nodiscard]] static bool speaks();
-    /// The answer: `text`, or with --json the record. Once a run, by one rank.
-    void say(std::string const& text, Json const& record) const;
+    /// The answer: `text`, or with --json the record. Once a run, by one rank. What cannot be written is status 1.
+    void say(std::string const& text, Json const& record);
     /// Runs body(comm) on every rank: threads (--ranks of them, or `otherwise`), or the processes of mpirun. What a
     /// rank throws is printed, and is status 1.
     void on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body);

@@ -89,6 +89,14 @@ def test_explain(here):
     for torch, ours in pair.items():
         answer = asked("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", torch)
         expect(answer["dtype"] == ours, f"{torch} is {ours}")
+    for verb in ("explain", "simulate"):
+        for pair, dtype, fault in ((["(2):(P&)", "(2):(R)"], "f32", "--dtype: reshard::prepare: band is not defined for F32"),
+                                   (["(2):(P*)", "(2):(S0)"], "complex64", "product is not defined for C64"),
+                                   (["(2):(Pavg)", "(2):(R)"], "i64", "avg is not defined for I64"),
+                                   (["(2):(Pavg)", "(2):(P+)"], "i64", "an average of I64 would be rounded"),
+                                   (["(2):(R)", "(2):(P^)"], "f32", "bxor has no identity for F32"),
+                                   (["(2):(S0)", "(2):(S1)"], "f4", "elements of F4 are smaller than a byte")):
+            ask(verb, *pair, "--shape", "8x8", "--dtype", dtype, status=2, says=[fault, ". Fix: "])
     ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", 8, status=2, says="rank 8 is in neither mesh")
     ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="2^24")
     huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "1073741824x1073741824")

@@ -23,7 +23,7 @@ struct Explain {
     void run(Session& session) const {
         DynamicShape const extents = shape_given("--shape", shape);
         DType const type = dtype_given("--dtype", dtype);
-        Plan<> const move = plan_given(from, to, extents, ranks_per_node);
+        Plan<> const move = plan_given(from, to, extents, type, ranks_per_node);
         if (!move.from().contains(rank) && !move.to().contains(rank)) {
             wrong("--rank: rank " + std::to_string(rank) + " is in neither mesh. Fix: name one that is.");
         }

@@ -5,6 +5,7 @@
 #include "support/ranks.hpp"
 #include "verbs.hpp"
 
+#include <reshard/exec/detail/check.hpp>
 #include <reshard/plan/relay.hpp>
 
 #include <unistd.h>
@@ -108,7 +109,7 @@ reshard::DType dtype_given(std::string const& option, std::string text) {
 }
 
 reshard::Plan<> plan_given(std::string const& from, std::string const& to, reshard::DynamicShape const& shape,
-                           reshard::Index ranks_per_node) {
+                           reshard::DType dtype, reshard::Index ranks_per_node) {
     auto const one = [&](char const* which, std::string const& text) {
         auto const distribution = given(which, [&] { return reshard::parse(text, shape); });
         if (distribution.mesh().size() > 1 << 24) wrong(std::string(which) + " '" + text + "': more than 2^24 ranks.");
@@ -116,11 +117,17 @@ reshard::Plan<> plan_given(std::string const& from, std::string const& to, resha
     };
     auto const source = one("FROM", from);
     auto const target = one("TO", to);
-    return given("TO", [&] {
+    auto const move = given("TO", [&] {
         reshard::Plan<> const direct =
             source.mesh() == target.mesh() ? plan(source, target) : plan_across(source, target);
         return ranks_per_node > 1 ? direct.relayed(ranks_per_node) : direct;
     });
+    given("--dtype", [&] {
+        reshard::planning::Steps const steps = move.steps();
+        bool const averages = steps.find(reshard::planning::StepKind::scale) != nullptr;
+        reshard::detail::check_dtype(steps, {.from = dtype, .to = dtype, .averages = averages});
+    });
+    return move;
 }
 
 std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name, int layers) {

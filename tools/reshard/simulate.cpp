@@ -66,7 +66,7 @@ struct Simulate {
         std::string text = to_string(topology) + heading(extents, type, topology);
         Json rows = Json::array();
         for (std::size_t i = 0; i + 1 < transitions.size(); i += 2) {
-            Plan<> const move = plan_given(transitions[i], transitions[i + 1], extents, ranks_per_node);
+            Plan<> const move = plan_given(transitions[i], transitions[i + 1], extents, type, ranks_per_node);
             Simulation const world = given(transitions[i], [&] { return simulate(move, topology, type); });
             text += row(move, world, topology);
             rows.push_back(record(move, world, topology));

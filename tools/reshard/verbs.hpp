@@ -71,9 +71,10 @@ auto given(std::string const& option, Make&& make) {
 /// `bf16`, `F32`, `float32`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.
 [[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string text);
 /// A plan between two distributions of the notation, also of different meshes. Large worlds are refused: a plan of one
-/// rank lists its peers.
+/// rank lists its peers; and what elements of a type cannot do.
 [[nodiscard]] reshard::Plan<> plan_given(std::string const& from, std::string const& to,
-                                         reshard::DynamicShape const& shape, reshard::Index ranks_per_node);
+                                         reshard::DynamicShape const& shape, reshard::DType dtype,
+                                         reshard::Index ranks_per_node);
 /// The tensors of a public model, by its name (examples/support/model_lists.hpp); of so many layers, if not 0.
 [[nodiscard]] std::vector<reshard::TensorSpec> model_given(std::string const& option, std::string const& name,
                                                            int layers = 0);

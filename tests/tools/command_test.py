@@ -80,7 +80,8 @@ def test_explain(here):
     expect(answer["shape"] == [8192, 1024] and answer["kind"] == "collective", "explain says what was asked")
     ask("explain", "(2,4):(R,S9)", COLUMNS, "--shape", "8x8", status=2, says=["FROM: ", "Fix: "])
     ask("explain", ROWS, "(3):(S0)", "--shape", "8x8", says="different meshes")
-    ask("explain", ROWS, COLUMNS, "--shape", "8x", status=2, says="--shape: ")
+    for shape in ("8x", "8xx8", "x", "8x8.5", "[8", "1x1x1x1x1x1x1x1x1", "99999999999999999999"):
+        ask("explain", ROWS, COLUMNS, "--shape", shape, status=2, says=f"--shape: '{shape}' is no shape. Fix: ")
     ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", "f31", status=2, says=["no element type is called 'F31'", " BF16, "])
     for name in ("bfloat16", "BF16", "float16", "uint8", "int64", "complex64"):
         ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--dtype", name)

@@ -74,12 +74,21 @@ void add_ranks(CLI::App& verb, Session& session) {
 
 void wrong(std::string const& message) { throw CLI::ValidationError(message); }
 
-reshard::DynamicShape shape_given(std::string const& option, std::string text) {
+reshard::DynamicShape shape_given(std::string const& option, std::string const& text) {
+    std::string list = text;
     if (!text.empty() && text.front() != '[') {
-        std::replace(text.begin(), text.end(), 'x', ',');
-        text = "[" + text + "]";
+        std::replace(list.begin(), list.end(), 'x', ',');
+        list = "[" + list + "]";
     }
-    return given(option, [&] { return reshard::parse_shape(text); });
+    return given(option, [&] {
+        try {
+            return reshard::parse_shape(list);
+        } catch (reshard::NotationError const&) {  // would show the list, which nobody has typed
+            wrong(option + ": '" + text +
+                  "' is no shape. Fix: write for example 8192x1024 or [8192,1024], of 8 dimensions and 63 bits each at "
+                  "most, or [] for a scalar.");
+        }
+    });
 }
 
 Json record_of(reshard::DynamicShape const& shape) {

@@ -65,7 +65,7 @@ auto given(std::string const& option, Make&& make) {
     }
 }
 /// `8192x1024` or `[8192,1024]`; `[]` is a scalar.
-[[nodiscard]] reshard::DynamicShape shape_given(std::string const& option, std::string text);
+[[nodiscard]] reshard::DynamicShape shape_given(std::string const& option, std::string const& text);
 /// A list of extents.
 [[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
 /// `bf16`, `F32`, `float32`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.

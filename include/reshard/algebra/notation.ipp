@@ -48,7 +48,9 @@ class NotationReader {
 public:
     using Numbers = std::vector<Index>;
 
-    explicit NotationReader(std::string_view text) : text_(text) {}
+    explicit NotationReader(std::string_view text,
+                            std::string_view fix = "write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.")
+        : text_(text), fix_(fix) {}
 
     [[nodiscard]] bool at_end() {
         skip();
@@ -85,11 +87,9 @@ public:
         skip();
         return text_.substr(position_, token.size()) == token;
     }
-    [[noreturn]] void fail(
-        std::string const& what,
-        std::string_view fix = "write for example (2,4):(R,S0), (8):(P+) or (2,4):(S0,S0)@1,0.") const {
-        raise(ErrorCode::notation,
-              concat("reshard::parse: ", what, " at position ", position_, " of '", text_, "'. Fix: ", fix));
+    [[noreturn]] void fail(std::string const& what, std::string_view fix = {}) const {
+        raise(ErrorCode::notation, concat("reshard::parse: ", what, " at position ", position_, " of '", text_,
+                                          "'. Fix: ", fix.empty() ? fix_ : fix));
     }
 
 private:
@@ -98,6 +98,7 @@ private:
     }
 
     std::string_view text_;
+    std::string_view fix_;
     std::size_t position_ = 0;
 };
 
@@ -282,7 +283,7 @@ RESHARD_INLINE DynamicDistribution parse(std::string_view text, DynamicShape con
     return DynamicDistribution(mesh, shape, read.placements, read.order);
 }
 RESHARD_INLINE DynamicShape parse_shape(std::string_view text) {
-    detail::NotationReader reader(text);
+    detail::NotationReader reader(text, "write for example [8192,1024], or [] for a scalar.");
     reader.expect("[");
     Indices extents;
     if (!reader.take("]")) {

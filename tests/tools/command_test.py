@@ -99,7 +99,9 @@ def test_explain(here):
                                    (["(2):(S0)", "(2):(S1)"], "f4", "elements of F4 are smaller than a byte")):
             ask(verb, *pair, "--shape", "8x8", "--dtype", dtype, status=2, says=[fault, ". Fix: "])
     ask("explain", ROWS, COLUMNS, "--shape", "8x8", "--rank", 8, status=2, says="rank 8 is in neither mesh")
-    ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="2^24")
+    ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="more than 2^24 ranks. Fix: ")
+    for verb in ("explain", "simulate"):
+        ask(verb, ROWS, COLUMNS, "--shape", "8x8", "--relayed", 0, status=2, says="Value 0 not in range ")
     huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "1073741824x1073741824")
     expect(huge["bytes_received"] is None, "bytes beyond 64 bits are no number")
     ask("explain", "(dp=2,tp=4):[tp]", "(2,4):[-,1]", "--shape", "8x8", says="(dp=2,tp=4):(R,S0) -> (2,4):(R,S1)")

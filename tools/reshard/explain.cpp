@@ -68,7 +68,7 @@ void add_explain(CLI::App& app, Session& session) {
     command->add_option("--dtype", verb->dtype, "element type")->capture_default_str();
     command->add_option("--rank", verb->rank, "whose part")->check(CLI::NonNegativeNumber)->capture_default_str();
     command->add_option("--relayed", verb->ranks_per_node, "ranks per node: a byte enters a node once")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(Index{1}, most_ranks));
     command->callback([verb, &session] { verb->run(session); });
 }
 

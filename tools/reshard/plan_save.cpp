@@ -22,7 +22,7 @@ struct PlanSave {
     void run(Session& session) const {
         auto const rule = given("WHERE", [&] { return PlacementRule(where); });
         auto const ranks = rule.mesh().last_rank() + 1;
-        if (ranks > 4096) wrong("WHERE: more than 4096 ranks.");
+        if (ranks > 4096) wrong("WHERE: more than 4096 ranks. Fix: plan for a smaller mesh.");
         std::vector<PlacedTensor> tensors;
         for (TensorSpec const& one : model_given("--model", model, layers)) {
             tensors.push_back({one.name, given("WHERE", [&] { return rule.of(one.shape, one.dtype); }), one.dtype});

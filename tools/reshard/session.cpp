@@ -121,7 +121,8 @@ reshard::Plan<> plan_given(std::string const& from, std::string const& to, resha
                            reshard::DType dtype, reshard::Index ranks_per_node) {
     auto const one = [&](char const* which, std::string const& text) {
         auto const distribution = given(which, [&] { return reshard::parse(text, shape); });
-        if (distribution.mesh().size() > 1 << 24) wrong(std::string(which) + " '" + text + "': more than 2^24 ranks.");
+        if (distribution.mesh().size() > most_ranks)
+            wrong(std::string(which) + " '" + text + "': more than 2^24 ranks. Fix: plan for a smaller mesh.");
         return distribution;
     };
     auto const source = one("FROM", from);

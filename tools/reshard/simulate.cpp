@@ -161,7 +161,7 @@ void add_simulate(CLI::App& app, Session& session) {
                         "one kind of link, inner to outer: NAME:RANKS:MICROSECONDS:GB/S[:GB/S OUT OF ALL RANKS]; "
                         "without, a cluster as an example: measure yours with calibrate()");
     command->add_option("--relayed", verb->ranks_per_node, "ranks per node: a byte enters a node once")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(Index{1}, most_ranks));
     command->callback([verb, &session] { verb->run(session); });
 }
 

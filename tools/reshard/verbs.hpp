@@ -70,8 +70,10 @@ auto given(std::string const& option, Make&& make) {
 [[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
 /// `bf16`, `F32`, `float32`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.
 [[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string text);
-/// A plan between two distributions of the notation, also of different meshes. Large worlds are refused: a plan of one
-/// rank lists its peers; and what elements of a type cannot do.
+/// Of a world that is planned: a plan of one rank lists its peers.
+inline constexpr reshard::Index most_ranks = reshard::Index{1} << 24;
+/// A plan between two distributions of the notation, also of different meshes. Large worlds are refused, and what
+/// elements of a type cannot do.
 [[nodiscard]] reshard::Plan<> plan_given(std::string const& from, std::string const& to,
                                          reshard::DynamicShape const& shape, reshard::DType dtype,
                                          reshard::Index ranks_per_node);

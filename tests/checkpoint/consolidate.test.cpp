@@ -542,7 +542,7 @@ TEST_SUITE("checkpoint/consolidate") {
         for (int r = 0; r < 2; ++r) saved.parts.push_back({r, r, Box(saved.spec.shape)});
         Shards shards({saved}, 2);
         check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
-                      ErrorCode::mismatch, {"'w'", "copies 0 and 1", "RewriteOptions::replica"});
+                      ErrorCode::mismatch, {"'w'", "copies 0 and 1", "RewriteOptions::replica", "--replica"});
         for (int r = 0; r < 3; ++r) {
             ConsolidateOptions options;
             options.replica = r;

@@ -290,7 +290,7 @@ inline void check_replicas(Catalogue const& from, Catalogue const& to, RewriteOp
                 raise(ErrorCode::mismatch,
                       concat("reshard::consolidate: copies 0 and ", other.replica, " of tensor ",
                              quote_name(from.tensors()[t].name), " differ in box ", to_string(first.box),
-                             ". Fix: choose one with RewriteOptions::replica."));
+                             ". Fix: choose one with RewriteOptions::replica (of the command: --replica)."));
             }
         }
     }

@@ -197,8 +197,10 @@ private:
             mine.wrong.insert(mine.wrong.end(), together.wrong.begin(), together.wrong.end());
             if (mine.wrong.empty()) return;
             raise(ErrorCode::format,
-                  concat("reshard::consolidate: ", describe_wrong(from_, mine.wrong.front()),
-                         ". Fix: fetch the file again; verify_checksums = false takes it as it is."));
+                  concat(
+                      "reshard::consolidate: ", describe_wrong(from_, mine.wrong.front()),
+                      ". Fix: fetch the file again; verify_checksums = false (of the command: --no-checksums) takes it "
+                      "as it is."));
         });  // the next agreement is about it: before anything has its name
     }
 

@@ -6,7 +6,7 @@
 ///     distribution = mesh ":" ( "(" placements ")" [ "@" axes ] | "[" cuts "]" )
 ///     mesh         = "(" extents ")" [ "+" first rank | "[" ranks "]" ]
 ///     extent       = [ name "=" ] number
-///     placement    = "R" | "S" dim [ ":bal" | ":cyc" block | "[" boundaries "]" ]
+///     placement    = "R" | "S" dim [ ":bal" | ":cyc" block | ":str" factor | "[" boundaries "]" ]
 ///                  | "P" ( "+" | "*" | "<" | ">" | "&" | "|" | "^" | "avg" )
 ///     cut          = "-" | axis | "(" axes ")"
 ///

@@ -39,7 +39,9 @@ struct Rewrite {
             "--rename", rename,
             "a file with a line for each tensor to rename: its name and another one; 'layers.* blocks.*' "
             "is for all that begin so");
-        command.add_option("--replica", replica, "which copy to take where copies were saved apart and differ");
+        command.add_option(
+            "--replica", replica,
+            "which copy to take where copies were saved apart and differ; its remainder where there are fewer");
         command.add_flag("--dry-run", dry_run, "write nothing: say which rank would read and write what");
         command.add_option("--model", model, "what a dry run without files is about: a model's name");
         command.add_option("--saved-as", saved_as, "mesh and placements that the model was saved with")

@@ -195,6 +195,16 @@ TEST_SUITE("checkpoint/checkpoint") {
         check_io("cannot open the checkpoint: No such file", [&] { (void)Checkpoint::open(folder / "absent"); });
     }
 
+    TEST_CASE("a folder of torch.distributed.checkpoint's own format is told apart") {
+        for (char const* const leaf : {".metadata", "__0_0.distcp"}) {
+            TempFolder const folder;
+            write_text(folder / leaf, "pickled");
+            check_io("save with its HuggingFaceStorageWriter", [&] { (void)Checkpoint::open(folder.path()); });
+            write_one(folder / "a.safetensors", {bytes("a", 1)});
+            CHECK(Checkpoint::open(folder.path()).tensors().size() == 1);
+        }
+    }
+
     TEST_CASE("one file of several does not pass for the whole") {
         TempFolder const folder;
         std::string const part = folder / "model-00001-of-00002.safetensors";

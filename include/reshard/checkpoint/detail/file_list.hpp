@@ -126,7 +126,9 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
 [[nodiscard]] inline FileList list_loose_files(std::string const& folder) {
     std::vector<std::string> found;
     std::size_t unpublished = 0;
+    bool pickled = false;
     for (std::string const& leaf : leaves_of(folder)) {
+        pickled = pickled || leaf == ".metadata" || leaf.ends_with(".distcp");
         if (!leaf.ends_with(".safetensors") || leaf.front() == '.') continue;
         if (is_shard_file(leaf)) {  // a part of a save that counts only if a manifest names it
             ++unpublished;
@@ -147,6 +149,13 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
         raise(ErrorCode::io, concat("IoError: ", folder, ": no checkpoint: ", unpublished,
                                     " *.safetensors are parts of a save that never ended, for there is no ",
                                     manifest_name, ". Fix: save again, or load an older checkpoint."));
+    }
+    if (found.empty() && pickled) {
+        raise(ErrorCode::io,
+              concat("IoError: ", folder,
+                     ": no checkpoint: its files are of torch.distributed.checkpoint's own format, which "
+                     "is pickled. Fix: save with its HuggingFaceStorageWriter, which makes safetensors "
+                     "files. (MCH tables: the command reshard mch.)"));
     }
     std::string list;
     for (std::size_t i = 0; i < found.size() && i < 4; ++i) list += concat(i == 0 ? " (" : ", ", found[i]);

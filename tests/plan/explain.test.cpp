@@ -145,6 +145,11 @@ TEST_SUITE("plan/explain") {
         CHECK(detail::bytes_text(Index{1} << 20) == "1.0 MiB");
         CHECK(detail::bytes_text((Index{1} << 30) * 5 / 2) == "2.5 GiB");
         CHECK(detail::bytes_text(Index{3} << 40) == "3.0 TiB");
-        CHECK(detail::bytes_text(Index{1} << 62) == "4096.0 PiB");
+        CHECK(detail::bytes_text(Index{1} << 62) == "4.0 EiB");
+        CHECK(detail::bytes_text(Index{1} << 61, DType::u8) == "2.0 EiB");
+        CHECK(detail::bytes_text(INT64_MAX, DType::u8) == "7.9 EiB");
+        CHECK(detail::bytes_text(INT64_MAX, DType::f4) == "4.0 EiB");
+        CHECK(detail::bytes_text(INT64_MAX, DType::bf16) == "9223372036854775807 elements");
+        CHECK(detail::bytes_text(3, DType::f4) == "2 B");
     }
 }

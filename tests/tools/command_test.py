@@ -102,8 +102,10 @@ def test_explain(here):
     ask("explain", ROWS, "(99999999):(R)", "--shape", "8x8", status=2, says="more than 2^24 ranks. Fix: ")
     for verb in ("explain", "simulate"):
         ask(verb, ROWS, COLUMNS, "--shape", "8x8", "--relayed", 0, status=2, says="Value 0 not in range ")
-    huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "1073741824x1073741824")
+    huge = asked("explain", "(8):(S0)", "(8):(R)", "--shape", "2147483648x2147483648")
     expect(huge["bytes_received"] is None, "bytes beyond 64 bits are no number")
+    huge = asked("explain", "(2):(S0)", "(2):(R)", "--shape", 1 << 62, "--dtype", "u8")
+    expect(huge["bytes_received"] == 1 << 61, "bytes within 64 bits are one, though bits are not")
     ask("explain", "(dp=2,tp=4):[tp]", "(2,4):[-,1]", "--shape", "8x8", says="(dp=2,tp=4):(R,S0) -> (2,4):(R,S1)")
 
 

@@ -3,6 +3,7 @@
 #include "verbs.hpp"
 
 #include <reshard/algebra/bound.hpp>
+#include <reshard/plan/explain_text.hpp>
 #include <reshard/reshard.hpp>
 
 #include <memory>
@@ -38,7 +39,7 @@ private:
         Bound const bound = receive_bound(move.from(), move.to(), rank, move.is_across());
         auto const bytes_of = [&](Index elements) {
             Index count = 0;  // beyond 64 bits: null
-            return multiply_fits(elements, bits(type), count) ? Json(ceil_div(count, 8)) : Json();
+            return detail::bytes_fit(elements, type, count) ? Json(count) : Json();
         };
         return {{"from", to_string(move.from())},
                 {"to", to_string(move.to())},

@@ -12,11 +12,11 @@ namespace reshard::inline v0::detail {
 
 /// 1536 -> "1.5 KiB".
 [[nodiscard]] inline std::string bytes_text(Index count) {
-    constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    constexpr char const* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;
     Index scaled = count;
     Index tenths = 0;
-    while (scaled >= 1024 && unit < 5) {
+    while (scaled >= 1024 && unit < 6) {
         tenths = scaled % 1024 * 10 / 1024;
         scaled /= 1024;
         ++unit;
@@ -25,10 +25,14 @@ namespace reshard::inline v0::detail {
     return concat(scaled, ".", tenths, " ", units[unit]);
 }
 
+/// Whole bytes of so many elements. False if they do not fit 64 bits; their bits need not.
+[[nodiscard]] inline bool bytes_fit(Index elements, DType dtype, Index& bytes) {
+    return multiply_fits(elements / 8, bits(dtype), bytes) &&
+           add_fits(bytes, ceil_div(elements % 8 * bits(dtype), Index{8}));
+}
 [[nodiscard]] inline std::string bytes_text(Index elements, DType dtype) {
     Index count = 0;
-    if (!multiply_fits(elements, bits(dtype), count)) return concat(elements, " elements");
-    return bytes_text(ceil_div(count, 8));
+    return bytes_fit(elements, dtype, count) ? bytes_text(count) : concat(elements, " elements");
 }
 [[nodiscard]] inline std::string count_text(Index count, std::string_view what) {
     return concat(count, " ", what, count == 1 ? "" : "s");

@@ -10,6 +10,7 @@
 #include <unistd.h>  // isatty
 
 #include <cstdio>
+#include <system_error>
 
 int demo::run_ranks(char const* program, int ranks, int otherwise, RankOptions const& options,
                     std::function<void(reshard::CommunicatorRef)> const& body) {
@@ -43,7 +44,10 @@ int demo::run_ranks(char const* program, int ranks, int otherwise, RankOptions c
         return 0;
     } catch (std::exception const& error) {
         char const* const below_the_bar = ::isatty(STDERR_FILENO) != 0 ? "\n" : "";
-        std::fprintf(stderr, "%s%s: %s\n", below_the_bar, program, error.what());
+        auto const* const system = dynamic_cast<std::system_error const*>(&error);
+        bool const crowded = system != nullptr && system->code() == std::errc::resource_unavailable_try_again;
+        std::fprintf(stderr, "%s%s: %s%s%s\n", below_the_bar, program, crowded ? "a thread cannot be started: " : "",
+                     error.what(), crowded ? ". Fix: fewer --ranks, or more processes (ulimit -u)." : "");
         return 1;
     }
 }

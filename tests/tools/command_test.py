@@ -168,6 +168,7 @@ def test_verify(here):
     ask("verify", here / "saved", ranks=2, status=1, says=[damaged.name, "Fix: "])
     expect(damaged.name in asked("verify", here / "saved", ranks=2, status=1)["error"], "faults are in the document")
     ask("verify", here / "nothing", ranks=2, status=1, says="nothing")
+    ask("verify", here / "saved", "--ranks", 4097, status=2, says="Value 4097 not in range ")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")
 
 
@@ -176,7 +177,8 @@ def test_consolidate_and_shard(here):
     save(saved)
     before = sorted(here.iterdir())
     for words in (["consolidate", saved, full], ["shard", saved, full, "--to", "(3):(S0)"]):
-        expect(asked(*words, "--dry-run", "--ranks", 64)["ranks"] == 64, "a dry run is of any number of ranks")
+        expect(asked(*words, "--dry-run", "--ranks", 5000)["ranks"] == 5000, "a dry run is of any number of ranks")
+        ask(*words, "--ranks", 5000, status=2, says="4096 at most")
         ask(*words[:2], status=2, says="OUT is missing" if words[0] == "consolidate" else "--to is required")
     expect(sorted(here.iterdir()) == before, "a dry run writes nothing")
 

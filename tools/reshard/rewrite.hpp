@@ -46,7 +46,7 @@ struct Rewrite {
         command.add_option("--model", model, "what a dry run without files is about: a model's name");
         command.add_option("--saved-as", saved_as, "mesh and placements that the model was saved with")
             ->capture_default_str();
-        add_ranks(command, session);
+        add_ranks(command, session, 1 << 20);
         command.add_option("--in-flight", in_flight, "pieces that each rank has under way")
             ->check(CLI::Range(1, 256))
             ->capture_default_str();

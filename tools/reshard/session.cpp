@@ -32,7 +32,7 @@ void Session::say(std::string const& text, Json const& record) {
 }
 
 void Session::on_ranks(int otherwise, std::function<void(reshard::CommunicatorRef)> const& body) {
-    if (ranks > 4096) wrong("--ranks: " + std::to_string(ranks) + " threads are too many. Fix: 4096 at most.");
+    if (ranks > most_threads) wrong("--ranks: " + std::to_string(ranks) + " threads are too many. Fix: 4096 at most.");
     demo::RankOptions options;
     options.deadline = std::chrono::hours(1);  // of a vote: what the slowest disk needs until then
     int const ended = demo::run_ranks("reshard", ranks, otherwise, options, [&](reshard::CommunicatorRef comm) {
@@ -67,9 +67,10 @@ CLI::App* add_verb(CLI::App& app, std::string const& name, std::string const& wh
     return verb;
 }
 
-void add_ranks(CLI::App& verb, Session& session) {
-    verb.add_option("--ranks", session.ranks, "number of threads; under mpirun the launcher decides")
-        ->check(CLI::Range(1, 1 << 20));
+void add_ranks(CLI::App& verb, Session& session, int most) {
+    std::string const also = most > most_threads ? ", 4096 at most, or of ranks that a dry run is about" : "";
+    verb.add_option("--ranks", session.ranks, "number of threads" + also + "; under mpirun the launcher decides")
+        ->check(CLI::Range(1, most));
 }
 
 void wrong(std::string const& message) { throw CLI::ValidationError(message); }

@@ -50,8 +50,10 @@ public:
 
 /// A subcommand with its help: a sentence and an example.
 CLI::App* add_verb(CLI::App& app, std::string const& name, std::string const& what, std::string const& example);
-/// --ranks, for verbs that use on_ranks().
-void add_ranks(CLI::App& verb, Session& session);
+/// The threads that on_ranks() starts at most.
+inline constexpr int most_threads = 4096;
+/// --ranks, for verbs that use on_ranks(); `most` is more where they also plan for ranks that are not started.
+void add_ranks(CLI::App& verb, Session& session, int most = most_threads);
 
 /// The command line is wrong: printed, and status 2.
 [[noreturn]] void wrong(std::string const& message);

@@ -54,6 +54,10 @@ TEST_SUITE("checkpoint/tensor_info") {
         using reshard::detail::quote_name;
         CHECK(quote_name("layer.0") == "'layer.0'");
         CHECK(quote_name(std::string_view("a\n\0b", 4)) == "'a\\x0a\\x00b'");
+        CHECK(reshard::detail::list_name("layer.0") == "layer.0");
+        CHECK(reshard::detail::list_name(std::string(1000, 'a')) == std::string(1000, 'a'));
+        CHECK(reshard::detail::list_name("a\x1b[31m") == "'a\\x1b[31m'");
+        CHECK(reshard::detail::list_name("") == "''");
         std::string const longer = quote_name(std::string(1000, 'a'));
         CHECK(longer.size() == 165);
         CHECK(longer.ends_with("...'"));

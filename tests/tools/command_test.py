@@ -150,6 +150,14 @@ def test_inspect(here):
     expect(len(one) == 1 and len(one[0]["shards"]) == 2 and one[0]["shards"][0]["crc32c"], "inspect lists shards")
     ask("inspect", here / "saved", "--tensor", "no.tensor", status=1, says="no tensor is called 'no.tensor'")
     expect("error" in asked("inspect", here / "nothing", status=1), "an error is a document, too")
+    header = json.dumps({"__metadata__": {"\x1b]0;owned\x07": "\x1b[31m"},
+                         "x\x1b[31m": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    for folder, byte in (("evil", b"\1"), ("evil2", b"\2")):
+        (here / folder).mkdir()
+        (here / folder / "\x1b[2J.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + byte)
+    said = ask("inspect", here / "evil", says="  'x\\x1b[31m'  U8 [1]")
+    said += ask("inspect", here / "evil", "--tensor", "x\x1b[31m") + ask("compare", here / "evil", here / "evil2", status=1)
+    expect("\x1b" not in said, "names do nothing to a terminal")
     for words in ([], ["--json"]):
         with open("/dev/full", "w") as full:
             result = subprocess.run([RESHARD, "inspect", here / "saved", *words], stdout=full, stderr=subprocess.PIPE, text=True)

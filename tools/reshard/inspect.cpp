@@ -52,11 +52,12 @@ private:
         for (Extent const& extent : catalogue.extents()) bytes += catalogue.extent_bytes(extent);
         std::string out = concat(path, ": ", kind_text(catalogue.kind()), ", ", detail::bytes_text(bytes), "\n");
         if (!manifest.save.empty()) out += concat("save ", manifest.save, " by ", manifest.world_size, " ranks\n");
-        for (auto const& [key, value] : manifest.metadata) out += concat("  ", key, ": ", value, "\n");
+        for (auto const& [key, value] : manifest.metadata)
+            out += concat("  ", detail::list_name(key), ": ", detail::list_name(value), "\n");
         out += concat(detail::count_text(static_cast<Index>(manifest.files.size()), "file"), "\n");
         for (std::size_t f = 0; f < manifest.files.size(); ++f) {
             CheckpointFile const& file = manifest.files[f];
-            out += concat("  ", file.leaf, "  ", detail::bytes_text(file.file_bytes), ", ",
+            out += concat("  ", detail::list_name(file.leaf), "  ", detail::bytes_text(file.file_bytes), ", ",
                           detail::count_text(extents_in(catalogue, f), "shard"));
             if (file.writer >= 0) out += concat(", written by rank ", file.writer);
             out += '\n';
@@ -77,12 +78,14 @@ private:
             if (tensor.empty()) continue;
             list += concat("    ", to_string(extent.box),
                            stored.replicas > 1 ? concat(" of copy ", extent.replica) : std::string(), " in ",
-                           catalogue.files()[static_cast<std::size_t>(extent.file)].leaf, " at ", extent.begin);
+                           detail::list_name(catalogue.files()[static_cast<std::size_t>(extent.file)].leaf), " at ",
+                           extent.begin);
             if (extent.has_checksum) list += ", CRC-32C " + sum_text(extent);
             list += '\n';
         }
-        std::string out = concat("  ", stored.name, "  ", name(stored.dtype), " ", to_string(stored.shape));
-        if (!stored.distribution.empty()) out += "  " + stored.distribution;
+        std::string out =
+            concat("  ", detail::list_name(stored.name), "  ", name(stored.dtype), " ", to_string(stored.shape));
+        if (!stored.distribution.empty()) out += "  " + detail::list_name(stored.distribution);
         auto const count = static_cast<Index>(catalogue.extents_of(place).size());
         out += concat("  ", detail::count_text(count, "shard"), ", ", summed == count ? "all" : std::to_string(summed),
                       " with checksum");

@@ -104,9 +104,9 @@ private:
     [[nodiscard]] std::string text_of(std::vector<mch::Outcome> const& outcomes) const {
         std::string text;
         for (mch::Outcome const& one : outcomes) {
-            text += concat("table '", one.before.name, "': ", one.before.size(), " slots on ", one.before.parts(),
-                           " ranks, now ", one.after.size(), " on ", one.after.parts(), "; ", one.kept, " of ", one.ids,
-                           " ids kept, ", one.moved, " of them in another row\n");
+            text += concat("table ", detail::quote_name(one.before.name), ": ", one.before.size(), " slots on ",
+                           one.before.parts(), " ranks, now ", one.after.size(), " on ", one.after.parts(), "; ",
+                           one.kept, " of ", one.ids, " ids kept, ", one.moved, " of them in another row\n");
             if (one.unreachable != 0) text += concat("    ", one.unreachable, " of them where no look-up finds them\n");
             add_list(text, "evicted for want of slots on their rank, lowest score first", one.evicted);
             add_list(text, "left out, since no look-up would find them", one.left_out);

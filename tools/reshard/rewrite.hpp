@@ -133,7 +133,7 @@ private:
                    detail::count_text(static_cast<Index>(report.written.files.size()), "file"));
         if (report.bytes_verified > 0) result += "; what was read is what was saved";
         for (std::string const& file : report.left_over)
-            result += concat("\n  removed what a killed run had left: ", file);
+            result += concat("\n  removed what a killed run had left: ", detail::list_name(file));
         return result + "\n";
     }
     [[nodiscard]] Json record(reshard::RewriteReport const& report) const {

@@ -323,7 +323,7 @@ RESHARD_INLINE std::string explain(CompareReport const& report) {
     for (CheckpointDifference const& one : report.differences) {
         std::string const first = detail::form_text(one.dtype, one.shape);
         std::string const second = detail::form_text(one.other_dtype, one.other_shape);
-        text += concat("  ", one.tensor, ": ");
+        text += concat("  ", detail::list_name(one.tensor), ": ");
         switch (one.kind) {
             case DifferenceKind::only_first: text += concat(first, ", only in the first\n"); break;
             case DifferenceKind::only_second: text += concat(second, ", only in the second\n"); break;

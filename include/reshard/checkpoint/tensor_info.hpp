@@ -105,6 +105,8 @@ namespace detail {
 
 /// Names come from files nobody vouches for: printable, and never longer than a line or two.
 [[nodiscard]] std::string quote_name(std::string_view text);
+/// For lists of names, of any length: quoted only where a terminal would not show it as it is.
+[[nodiscard]] std::string list_name(std::string_view text);
 
 /// Bytes of a packed tensor into `byte_count`, or the rule they break: ValidationOverflow, MisalignedSlice.
 [[nodiscard]] SafetensorsRule count_stored_bytes(DType dtype, Indices const& extents, Index& byte_count) noexcept;

@@ -20,6 +20,10 @@ RESHARD_INLINE void detail::raise_rule(SafetensorsRule rule, std::string_view te
     raise(ErrorCode::format, concat(name(rule), ": ", text));
 }
 
+namespace detail {
+[[nodiscard]] inline bool is_control(char c) noexcept { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+}  // namespace detail
+
 RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
     constexpr std::size_t limit = 160;
     constexpr char const* digits = "0123456789abcdef";
@@ -29,8 +33,8 @@ RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
     }
     std::string result = "'";
     for (char const c : text.substr(0, length)) {
-        auto const byte = static_cast<unsigned char>(c);
-        if (byte < 0x20 || byte == 0x7f) {
+        if (is_control(c)) {
+            auto const byte = static_cast<unsigned char>(c);
             result += {'\\', 'x', digits[byte >> 4U], digits[byte & 15U]};
         } else {
             result += c;
@@ -38,6 +42,11 @@ RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
     }
     if (length < text.size()) result += "...";
     return result + "'";
+}
+RESHARD_INLINE std::string detail::list_name(std::string_view text) {
+    bool plain = !text.empty();
+    for (char const c : text) plain = plain && !is_control(c);
+    return plain ? std::string(text) : quote_name(text);
 }
 
 RESHARD_INLINE SafetensorsRule detail::count_stored_bytes(DType dtype, Indices const& extents,

@@ -171,6 +171,20 @@ TEST_SUITE("checkpoint/checkpoint") {
         check_rule(SafetensorsRule::tensor_not_found, [&] { (void)Checkpoint::open(folder.path()); });
     }
 
+    TEST_CASE("tensors that the index does not name are counted") {
+        TempFolder const folder;
+        write_two(folder);
+        auto const files = Checkpoint::open(folder.path()).manifest().files;
+        REQUIRE(files.size() == 2);
+        CHECK(files[0].unlisted == 1);
+        CHECK(files[1].unlisted == 0);
+        CHECK(
+            reshard::detail::unlisted_text(reshard::detail::with_unlisted(files)) ==
+            "note: the index does not name 1 tensor of 'model.safetensors-00002-of-00002.safetensors': no part of the "
+            "checkpoint\n");
+        CHECK(reshard::detail::unlisted_text(reshard::detail::with_unlisted({})).empty());
+    }
+
     TEST_CASE("missing files are all named at once") {
         TempFolder const folder;
         write_one(folder / "f", {bytes("a", 1)});

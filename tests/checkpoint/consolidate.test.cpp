@@ -633,6 +633,24 @@ TEST_SUITE("checkpoint/consolidate") {
         CHECK(read_weight_map(shards.out + "/model.safetensors.index.json") == map);
     }
 
+    TEST_CASE("tensors that an index does not name are not written, and the report says so") {
+        TempFolder const folder;
+        std::filesystem::create_directory(folder / "in");
+        write_safetensors(folder / "in/f", {{"a", DType::u8, Shape{3}}, {"more", DType::u8, Shape{5}}}, fill_expected);
+        write_safetensors(folder / "in/g", {{"b", DType::u8, Shape{3}}}, fill_expected);
+        write_text(folder / "in/model.safetensors.index.json", R"({"weight_map":{"a":"f","b":"g"}})");
+        on_ranks(2, [&](ThreadCommunicator& comm) {
+            RewriteReport const report = consolidate(folder / "in", folder / "out", comm);
+            CHECK(report.written.tensors.size() == 2);
+            REQUIRE(report.unlisted.size() == 1);
+            CHECK(report.unlisted[0].unlisted == 1);
+            CHECK(explain(report).ends_with(
+                "note: the index does not name 1 tensor of 'f': no part of the checkpoint\n"));
+            return report;
+        });
+        CHECK(consolidate(folder / "out", folder / "again").unlisted.empty());
+    }
+
     TEST_CASE("texts of a save come along") {
         Shards shards(small_model(), 4);
         std::string const path = shards.in + "/reshard.manifest.json";

@@ -80,6 +80,25 @@ TEST_SUITE("checkpoint/verify_checkpoint") {
         CHECK(verify_checkpoint(folder / manifest_name, alone).extents == 6);
     }
 
+    TEST_CASE("tensors that an index does not name are told on every rank") {
+        TempFolder const folder;
+        for (char const* const leaf : {"f", "g"}) {
+            write_safetensors(folder / leaf, {{leaf, DType::u8, Shape{3}}, {"more", DType::u8, Shape{5}}},
+                              fill_expected);
+        }
+        write_text(folder / "model.safetensors.index.json", R"({"weight_map":{"f":"f","g":"g"}})");
+        for (int ranks : {1, 2, 3}) {
+            run_on_threads(ranks, [&](ThreadCommunicator& comm) {
+                auto const verdict = verify_checkpoint(folder.path(), comm);
+                CHECK(verdict.tensors == 2);
+                CHECK(verdict.bytes == 6);
+                REQUIRE(verdict.unlisted.size() == 2);
+                CHECK(verdict.unlisted[1].leaf == "g");
+                CHECK(verdict.unlisted[1].unlisted == 1);
+            });
+        }
+    }
+
     TEST_CASE("all faults are named on every rank: bits, another header, a file cut short, an entry elsewhere") {
         for (int ranks : {1, 2, 3, 7}) {
             CAPTURE(ranks);

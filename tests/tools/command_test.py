@@ -54,6 +54,14 @@ def spoil(path, from_end=1):
     path.write_bytes(data)
 
 
+def write_file(path, tensors, metadata={}):
+    """A safetensors file of tensors of one byte: {name: byte}."""
+    header = {"__metadata__": metadata} | {name: {"dtype": "U8", "shape": [1], "data_offsets": [at, at + 1]}
+                                           for at, name in enumerate(tensors)}
+    header = json.dumps(header).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(tensors.values()))
+
+
 def save(folder, where="(2,2):(R,S0)", seed=42):
     words = [CHECKPOINT, "save", folder, "--from", where, "--layers", 1, "--scale", 32, "--fast", "--seed", seed]
     subprocess.run([str(word) for word in words], check=True, capture_output=True)
@@ -150,11 +158,9 @@ def test_inspect(here):
     expect(len(one) == 1 and len(one[0]["shards"]) == 2 and one[0]["shards"][0]["crc32c"], "inspect lists shards")
     ask("inspect", here / "saved", "--tensor", "no.tensor", status=1, says="no tensor is called 'no.tensor'")
     expect("error" in asked("inspect", here / "nothing", status=1), "an error is a document, too")
-    header = json.dumps({"__metadata__": {"\x1b]0;owned\x07": "\x1b[31m"},
-                         "x\x1b[31m": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
-    for folder, byte in (("evil", b"\1"), ("evil2", b"\2")):
+    for folder, byte in (("evil", 1), ("evil2", 2)):
         (here / folder).mkdir()
-        (here / folder / "\x1b[2J.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + byte)
+        write_file(here / folder / "\x1b[2J.safetensors", {"x\x1b[31m": byte}, {"\x1b]0;owned\x07": "\x1b[31m"})
     said = ask("inspect", here / "evil", says="  'x\\x1b[31m'  U8 [1]")
     said += ask("inspect", here / "evil", "--tensor", "x\x1b[31m") + ask("compare", here / "evil", here / "evil2", status=1)
     expect("\x1b" not in said, "names do nothing to a terminal")
@@ -178,6 +184,22 @@ def test_verify(here):
     ask("verify", here / "nothing", ranks=2, status=1, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="Value 4097 not in range ")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")
+
+
+def test_unlisted(here):
+    """Tensors in files of an index that it does not name: a note, and no part of the checkpoint."""
+    full = here / "full"
+    full.mkdir()
+    write_file(full / "f", {"a": 1, "more": 2, "most": 3})
+    write_file(full / "g", {"b": 4})
+    (full / "model.safetensors.index.json").write_text('{"weight_map": {"a": "f", "b": "g"}}')
+    note = "note: the index does not name 2 tensors of 'f': no part of the checkpoint\n"
+    ask("inspect", full, says=[note, "2 tensors\n"])
+    expect([one["unlisted"] for one in asked("inspect", full)["files"]] == [2, 0], "inspect counts them")
+    for words in (["verify", full], ["consolidate", full, here / "out"], ["shard", full, here / "shards", "--to", "(2):(S0)"]):
+        ask(*words, ranks=2, says=note)
+    expect(asked("verify", full, ranks=2)["unlisted"] == {"f": 2}, "verify counts them")
+    expect("note" not in ask("verify", here / "out", ranks=2), "what is written has none")
 
 
 def test_consolidate_and_shard(here):
@@ -292,7 +314,7 @@ def test_processes(here):
     ask("verify", here / "saved", "--ranks", 3, ranks=2, status=1, says="--ranks 3 but the launcher started 2")
 
 
-tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, test_verify, test_consolidate_and_shard, test_compare,
+tests = [test_help, test_explain, test_draw, test_simulate, test_inspect, test_verify, test_unlisted, test_consolidate_and_shard, test_compare,
          test_any_words]
 for test in [test_processes] if LAUNCHER else tests:
     with tempfile.TemporaryDirectory(prefix="reshard_command_") as folder:

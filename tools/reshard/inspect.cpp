@@ -62,6 +62,7 @@ private:
             if (file.writer >= 0) out += concat(", written by rank ", file.writer);
             out += '\n';
         }
+        out += detail::unlisted_text(detail::with_unlisted(manifest.files));
         out += concat(detail::count_text(static_cast<Index>(manifest.tensors.size()), "tensor"), "\n");
         for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
             if (shows(manifest.tensors[t])) out += tensor_text(catalogue, t);
@@ -101,7 +102,8 @@ private:
             files.push_back({{"file", file.leaf},
                              {"bytes", file.file_bytes},
                              {"shards", extents_in(catalogue, f)},
-                             {"writer", file.writer >= 0 ? Json(file.writer) : Json()}});
+                             {"writer", file.writer >= 0 ? Json(file.writer) : Json()},
+                             {"unlisted", file.unlisted}});
         }
         Json tensors = Json::array();
         for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {

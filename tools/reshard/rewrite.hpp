@@ -134,7 +134,7 @@ private:
         if (report.bytes_verified > 0) result += "; what was read is what was saved";
         for (std::string const& file : report.left_over)
             result += concat("\n  removed what a killed run had left: ", detail::list_name(file));
-        return result + "\n";
+        return result + "\n" + detail::unlisted_text(report.unlisted);
     }
     [[nodiscard]] Json record(reshard::RewriteReport const& report) const {
         Json files = Json::array();
@@ -146,6 +146,7 @@ private:
                 {"bytes_verified", report.bytes_verified},
                 {"files", files},
                 {"left_over", report.left_over},
+                {"unlisted", record_of(report.unlisted)},
                 {"seconds", report.seconds}};
     }
     [[nodiscard]] static Json record(reshard::RewritePlan const& plan) {

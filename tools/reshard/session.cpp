@@ -98,6 +98,12 @@ Json record_of(reshard::DynamicShape const& shape) {
     return list;
 }
 
+Json record_of(std::vector<reshard::CheckpointFile> const& unlisted) {
+    Json list = Json::object();
+    for (reshard::CheckpointFile const& file : unlisted) list[file.leaf] = file.unlisted;
+    return list;
+}
+
 reshard::DType dtype_given(std::string const& option, std::string text) {
     for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     std::string name = text;

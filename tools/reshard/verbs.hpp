@@ -10,7 +10,7 @@
 #pragma once
 
 #include <reshard/algebra/notation.hpp>
-#include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 #include <reshard/comm/any_communicator.hpp>
 #include <reshard/plan/plan.hpp>
 
@@ -70,6 +70,8 @@ auto given(std::string const& option, Make&& make) {
 [[nodiscard]] reshard::DynamicShape shape_given(std::string const& option, std::string const& text);
 /// A list of extents.
 [[nodiscard]] Json record_of(reshard::DynamicShape const& shape);
+/// Of each file the number of tensors that the index does not name.
+[[nodiscard]] Json record_of(std::vector<reshard::CheckpointFile> const& unlisted);
 /// `bf16`, `F32`, `float32`, `torch.float8_e4m3fn`: the names of safetensors and of PyTorch, in any case.
 [[nodiscard]] reshard::DType dtype_given(std::string const& option, std::string text);
 /// Of a world that is planned: a plan of one rank lists its peers.

@@ -27,12 +27,14 @@ struct Verify {
                 text +=
                     concat(" (", detail::count_text(verdict.extents_without_checksum, "shard"), " without checksum)");
             }
-            session.say(text + "\n", {{"ok", true},
-                                      {"files", verdict.files},
-                                      {"tensors", verdict.tensors},
-                                      {"shards", verdict.extents},
-                                      {"shards_without_checksum", verdict.extents_without_checksum},
-                                      {"bytes", verdict.bytes}});
+            session.say(text + "\n" + detail::unlisted_text(verdict.unlisted),
+                        {{"ok", true},
+                         {"files", verdict.files},
+                         {"tensors", verdict.tensors},
+                         {"shards", verdict.extents},
+                         {"shards_without_checksum", verdict.extents_without_checksum},
+                         {"bytes", verdict.bytes},
+                         {"unlisted", record_of(verdict.unlisted)}});
         });
     }
 };

@@ -66,7 +66,7 @@ RESHARD_INLINE std::string explain(RewriteReport const& report) {
                    bytes_text(report.bytes_verified), "\n");
     text += concat("  memory for bytes in flight: ", bytes_text(report.extra_bytes), "\n  ",
                    detail::seconds_text(report.seconds), "\n");
-    return text;
+    return text + detail::unlisted_text(report.unlisted);
 }
 
 RESHARD_INLINE PlaceTensor placed_as(std::string_view notation) {

@@ -94,6 +94,9 @@ struct RewriteReport {
     Index files_opened = 0;    ///< by this rank: to read from and to write to
     /// Files that made room (the same on all ranks): of a run that was killed while it gave files their names.
     std::vector<std::string> left_over{};
+    /// Files that were read, with tensors that their index does not name: these are not written (the same on all
+    /// ranks).
+    std::vector<CheckpointFile> unlisted{};
     Collectives collectives;
     Index extra_bytes = 0;  ///< memory of this rank for bytes in flight
     double seconds = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/manifest.hpp
 /// \brief  What a checkpoint consists of: files, tensors, and which box of which tensor lies where in which file.
-/// \depends algebra/box.hpp, checkpoint/tensor_info.hpp. Values only: no I/O, no JSON.
+/// \depends algebra/box.hpp, checkpoint/tensor_info.hpp, plan/explain_text.hpp. Values only: no I/O, no JSON.
 ///
 /// The same description serves a save (every rank computes it), the manifest file (it is written down) and a load (the
 /// boxes that are held, in the sense of a table of boxes, against the boxes that ranks need).
@@ -9,6 +9,7 @@
 
 #include <reshard/algebra/box.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
+#include <reshard/plan/explain_text.hpp>
 
 #include <cstdint>  // uint32_t, uint64_t
 #include <string>   // string
@@ -30,6 +31,7 @@ struct CheckpointFile {
     Index file_bytes = 0;
     std::uint64_t header_digest = 0;  ///< 0 for a file that was never written
     int writer = -1;                  ///< the rank that wrote it; -1: not known
+    Index unlisted = 0;               ///< tensors in it that the index does not name: no part of the checkpoint
     friend bool operator==(CheckpointFile const&, CheckpointFile const&) = default;
 };
 
@@ -92,6 +94,22 @@ struct Manifest {
     std::vector<Extent> extents;        ///< sorted by (file, begin)
     friend bool operator==(Manifest const&, Manifest const&) = default;
 };
+
+namespace detail {
+/// Those with tensors that the index does not name.
+[[nodiscard]] inline std::vector<CheckpointFile> with_unlisted(std::vector<CheckpointFile> files) {
+    std::erase_if(files, [](CheckpointFile const& file) { return file.unlisted == 0; });
+    return files;
+}
+/// A line about them; nothing where there are none.
+[[nodiscard]] inline std::string unlisted_text(std::vector<CheckpointFile> const& files) {
+    std::string list;
+    for (std::size_t i = 0; i < files.size() && i < 8; ++i)
+        append(list, {i == 0 ? "" : ", ", count_text(files[i].unlisted, "tensor"), " of ", quote_name(files[i].leaf)});
+    if (files.size() > 8) list += ", ...";
+    return files.empty() ? list : concat("note: the index does not name ", list, ": no part of the checkpoint\n");
+}
+}  // namespace detail
 
 /// The file that makes a folder a checkpoint of this library: it appears last, and names all others.
 inline constexpr std::string_view manifest_name = "reshard.manifest.json";

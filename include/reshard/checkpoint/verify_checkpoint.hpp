@@ -26,6 +26,8 @@ struct CheckpointVerdict {
     Index extents_without_checksum = 0;  ///< read, but nobody knows what they should be
     Index bytes = 0;                     ///< of all extents
     Index bytes_read = 0;                ///< by this rank
+    /// Files with tensors that the index does not name, which are no part of the checkpoint, and were not read.
+    std::vector<CheckpointFile> unlisted{};
 };
 
 /// Collective over `comm`. Reads every extent of the checkpoint once, in spans over the ranks, windows of

@@ -186,6 +186,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     verdict.tensors = static_cast<Index>(catalogue.tensors().size());
     verdict.extents = static_cast<Index>(catalogue.extents().size());
     verdict.bytes_read = check->bytes_read();
+    verdict.unlisted = with_unlisted(catalogue.manifest().files);
     for (Extent const& extent : catalogue.extents()) {
         verdict.bytes += catalogue.extent_bytes(extent);
         if (!extent.has_checksum) ++verdict.extents_without_checksum;

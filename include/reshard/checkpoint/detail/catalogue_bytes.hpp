@@ -141,6 +141,7 @@ void pass(Io& io, typename Io::template Ref<CheckpointFile> file) {
     io.number(file.file_bytes);
     io.word(file.header_digest);
     io.word(file.writer);
+    io.number(file.unlisted);
 }
 template <class Io>
 void pass(Io& io, typename Io::template Ref<Metadata> metadata) {

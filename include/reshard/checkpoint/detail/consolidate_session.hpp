@@ -273,6 +273,7 @@ private:
 
     void fill_report() {
         report_.written = output_.catalogue.manifest();
+        report_.unlisted = with_unlisted(from_.manifest().files);
         report_.bytes_total = line_->bytes();
         report_.bytes_written = runner_->bytes_written();
         report_.writes = runner_->writes();

@@ -214,7 +214,10 @@ public:
                 }
                 for (TensorInfo const& tensor : file.tensors()) {
                     IndexedTensor const* const entry = find(tensor.name);
-                    if (entry == nullptr) continue;  // not part of the checkpoint
+                    if (entry == nullptr) {  // not part of the checkpoint
+                        ++result.file.unlisted;
+                        continue;
+                    }
                     if (static_cast<std::size_t>(entry->file) != number) refuse_twice_stored(*entry, number);
                     result.entries.push_back(whole_entry(tensor));
                 }

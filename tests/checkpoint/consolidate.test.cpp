@@ -319,6 +319,12 @@ TEST_SUITE("checkpoint/consolidate") {
         check_refused(shards, run(other / "config.json"), ErrorCode::io, {"config.json"});
         check_refused(shards, run(other / "config.json/inside"), ErrorCode::io,
                       {"config.json/inside: cannot create the folder"});
+        std::filesystem::create_symlink("nowhere", other / "link");
+        for (char const* const leaf : {"link", "link/inside"}) {
+            check_refused(shards, run(other / leaf), ErrorCode::io,
+                          {"/link: cannot create the folder", "Fix: a link has this name, and leads nowhere"});
+            CHECK(std::filesystem::is_symlink(other / "link"));
+        }
     }
 
     TEST_CASE("a report in words") {

@@ -107,8 +107,10 @@ private:
             std::string const nonce = concat(nonce_prefix, hex_text(id_, 16));
             check = SharedCheck(comm().size(), commit_.folder(), nonce);
             if (!commit_.is_first()) return;
-            if (path_kind(commit_.folder()) == PathKind::missing) made_folder_ = PassingPath(commit_.folder());
+            std::string name = commit_.folder();
+            bool const is_new = path_kind(name) == PathKind::missing;
             commit_.make_folder();
+            if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
             commit_.claim();
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             refuse_other_files(commit_.folder(), input_folder(input_), lock_);

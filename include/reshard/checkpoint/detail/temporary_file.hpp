@@ -121,20 +121,26 @@ inline void sync_folder(std::string const& folder,
 /// The folder, and those that it lies in. New ones have their names durably, or the files in them may go with them in a
 /// power cut. Throws IoError.
 inline void make_folder(std::string const& folder, bool durable) {
+    std::string name = folder;  // here, and not when the folder is there: what then throws removes it
     bool made = ::mkdir(folder.c_str(), 0777) == 0;
     if (!made && errno == ENOENT) {  // ends at "." or "/", which are there
         make_folder(folder_of(folder), durable);
         made = ::mkdir(folder.c_str(), 0777) == 0;
     }
     if (made) {
+        PassingPath mine(std::move(name));
         if (durable) sync_folder(join_path(folder, ".."), "a power cut may take the new folder in it");
-        return;
+        return mine.keep();
     }
     int const why = errno;
-    if (why == EEXIST && path_kind(folder) == PathKind::folder) return;
-    raise_io(folder, "cannot create the folder", why,
-             why == EEXIST ? "a file has this name: move it away, or write elsewhere."
-                           : "check that what it lies in is a folder and is writable, or write elsewhere.");
+    std::string_view fix = "check that what it lies in is a folder and is writable, or write elsewhere.";
+    if (why == EEXIST) {
+        PathKind const kind = path_kind(folder);
+        if (kind == PathKind::folder) return;
+        fix = kind == PathKind::file ? "a file has this name: move it away, or write elsewhere."
+                                     : "a link has this name, and leads nowhere: make the folder that it leads to.";
+    }
+    raise_io(folder, "cannot create the folder", why, fix);
 }
 
 }  // namespace detail

@@ -103,6 +103,10 @@ TEST_CASE("a mesh is its extents and its ranks in order") {
     CHECK_FALSE(Mesh{2, 4}.value() == Mesh{4, 2}.value());
     CHECK_FALSE(Mesh{8}.value() == Mesh{2, 4}.value());
     CHECK_FALSE(Mesh{2, 4} == Mesh{2, 4}.on(first_rank(8)));
+    DynamicMesh const named = Mesh{2, 4}.named("dp", "tp");
+    CHECK(to_string(named.on(first_rank(8))) == "(dp=2,tp=4)+8");
+    CHECK(named.on(first_rank(8)) == Mesh{2, 4}.on(first_rank(8)));
+    CHECK_THROWS_AS(static_cast<void>(named.on({0, {1, 2}})), MeshError);
     CHECK(Mesh{3}.on({0, {4, 0, 2}}) == Mesh{3}.on({0, {4, 0, 2}}));
     CHECK_FALSE(Mesh{3}.on({0, {4, 0, 2}}) == Mesh{3}.on({0, {4, 2, 0}}));
     CHECK(Mesh{3}.on({0, {0, 1, 2}}) == Mesh{3});

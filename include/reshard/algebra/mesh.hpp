@@ -148,6 +148,12 @@ public:
         if (result.size_ != size_) raise_count(size_, result.size_);
         return result;
     }
+    /// The same mesh on other ranks: `mesh.on(first_rank(8))`. Throws MeshError as the constructor does.
+    [[nodiscard]] constexpr DynamicMesh on(RankList const& ranks) const {
+        DynamicMesh result(extents(), ranks);
+        if (is_named()) result.take_names(*this);
+        return result;
+    }
     [[nodiscard]] constexpr RankList ranks() const {
         if (!listed_) return first_rank(number(0));
         if (interned_) return {0, IndexList(numbers_.many, size_, true)};
@@ -293,8 +299,7 @@ public:
     /// The same mesh on other ranks: `Mesh{2, 4}.on(first_rank(8))`, `Mesh{3}.on({0, {4, 0, 2}})`.
     [[nodiscard]] constexpr Mesh on(RankList const& ranks) const {
         Mesh copy = *this;
-        static_cast<DynamicMesh&>(copy) = DynamicMesh(extents(), ranks);
-        if (is_named()) copy.take_names(*this);
+        static_cast<DynamicMesh&>(copy) = DynamicMesh::on(ranks);
         return copy;
     }
     /// The same mesh with labelled axes: `Mesh{2, 4}.named("dp", "tp")`.

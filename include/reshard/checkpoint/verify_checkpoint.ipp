@@ -132,6 +132,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     });
     LoadList list = list_together(path, comm, share, pending);
 
+    CheckpointVerdict verdict;
     Catalogue catalogue;
     std::optional<LoadFiles> files;
     std::optional<CheckpointCheck> check;
@@ -142,6 +143,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     std::vector<ExtentParts> all_parts;
     pending.attempt([&] {
         catalogue = std::move(list.catalogue);
+        verdict.unlisted = with_unlisted(catalogue.manifest().files);
         files.emplace(catalogue, path, std::move(list.open));
         check.emplace(catalogue, *files);
         schedule = spans_read(check->wanted(), comm.size(), window_bytes);
@@ -180,13 +182,11 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     });
     raise_faults(comm, path, check->faults(), share.room(), pending);
 
-    CheckpointVerdict verdict;
     verdict.kind = catalogue.kind();
     verdict.files = static_cast<Index>(catalogue.files().size());
     verdict.tensors = static_cast<Index>(catalogue.tensors().size());
     verdict.extents = static_cast<Index>(catalogue.extents().size());
     verdict.bytes_read = check->bytes_read();
-    verdict.unlisted = with_unlisted(catalogue.manifest().files);
     for (Extent const& extent : catalogue.extents()) {
         verdict.bytes += catalogue.extent_bytes(extent);
         if (!extent.has_checksum) ++verdict.extents_without_checksum;

@@ -87,19 +87,9 @@ RESHARD_INLINE void detail::bind_work(JobWork& work, std::vector<JobStep>& steps
 
 RESHARD_INLINE void detail::check_work(MemoryPolicy const& memory, PlanValue const& plan, RankSteps const& mine) {
     using planning::StepKind;
-    DType const dtype = mine.change.from;
-    auto const find = [&](StepKind kind, std::string_view lacks, DType given) {
-        planning::Step const* const step = mine.steps.find(kind);
-        if (step == nullptr || supports(step->op, given)) return step != nullptr;
-        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(step->op), lacks, name(given),
-                                       ". Fix: use an op that the element type supports."));
-    };
-    bool const folds = find(StepKind::fold, " is not defined for ", dtype);
-    bool const fills = find(StepKind::fill, " has no identity for ", mine.change.to);
-    if (mine.change.averages && !supports(Reduce::avg, dtype)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
-                                       " would be rounded. Fix: keep integers as P+ until they are whole."));
-    }
+    bool const fills = mine.steps.find(StepKind::fill) != nullptr;
+    bool const folds = mine.steps.find(StepKind::fold) != nullptr;
+    check_ops(mine.steps, mine.change);
     if (mine.change.is_active()) check_change(plan, mine.change);
     bool const scales = mine.steps.find(StepKind::scale) != nullptr;
     bool const converts = mine.steps.converts && mine.steps.kind != Kind::collective;

@@ -131,6 +131,29 @@ inline void check_view(char const* what, ConstDynamicView const& view, DynamicSh
     }
 }
 
+inline void check_byte_sized(DType dtype) {
+    if (is_byte_sized(dtype)) return;
+    raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(dtype),
+                                   " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
+}
+
+/// What the element type must have for what a plan does to values.
+inline void check_ops(planning::Steps const& steps, ValueChange const& change) {
+    DType const dtype = change.from;
+    auto const require = [&](planning::StepKind kind, std::string_view lacks, DType given) {
+        planning::Step const* const step = steps.find(kind);
+        if (step == nullptr || supports(step->op, given)) return;
+        raise(ErrorCode::dtype, concat("reshard::prepare: ", name(step->op), lacks, name(given),
+                                       ". Fix: use an op that the element type supports."));
+    };
+    require(planning::StepKind::fold, " is not defined for ", dtype);
+    require(planning::StepKind::fill, " has no identity for ", change.to);
+    if (change.averages && !supports(Reduce::avg, dtype)) {
+        raise(ErrorCode::dtype, concat("reshard::prepare: an average of ", name(dtype),
+                                       " would be rounded. Fix: keep integers as P+ until they are whole."));
+    }
+}
+
 /// Whether a plan only folds, so that its result may take the place of the addends: what a rank folds is read from
 /// nowhere else, and what it receives afterwards was folded by ranks that have read theirs.
 [[nodiscard]] inline bool only_folds(PlanValue const& plan) {
@@ -171,10 +194,7 @@ inline void check_arguments(Means const& means, MemoryPolicy const& memory, Plan
                      ", the destination ", name(destination.dtype()),
                      ". Fix: give both the same element type, or pass reshard::Casting{} to cast on the way."));
     }
-    if (!is_byte_sized(mine.change.from)) {
-        raise(ErrorCode::dtype, concat("reshard::prepare: elements of ", name(mine.change.from),
-                                       " are smaller than a byte and cannot be cut. Fix: view the storage as U8."));
-    }
+    check_byte_sized(mine.change.from);
     if (means.check != nullptr) means.check(memory, plan, mine);
     if (gives) check_view("source", source, plan.from.local_shape(rank), rank, plan.from);
     if (!takes) return;

@@ -141,7 +141,7 @@ TEST_SUITE("comm/device") {
                 test::notices_another_order(comm, again);
             }));
             check_none(on_devices(3, 2, {}, [&](ThreadCommunicator& host, cudaStream_t stream) {
-                StagedOnHost comm(std::move(host), StagedOnHostOptions(stream));
+                StagedOnHost<ThreadCommunicator> comm(std::move(host), StagedOnHostOptions(stream));
                 test::notices_another_order(comm, again);
             }));
             check_nothing_left();

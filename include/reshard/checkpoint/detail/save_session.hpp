@@ -192,10 +192,10 @@ public:
     SaveReport finish(Verdict written) {
         before_ = comm().traffic();  // others may have used the communicator since it began
         TransferLists mail;
-        commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
-                          concat("waits for its save into ", commit_.folder()));
         commit_.agree([&] {
             if (!written.ok()) raise(written.code, std::string(words_of(written)));
+            commit_.set_terms(Digest{}.add_text(plan_.manifest.save).value(),
+                              concat("waits for its save into ", commit_.folder()));
             mail = records_to_send();
         });
         mail.deliver(comm());

@@ -80,9 +80,8 @@ struct CompareReport {
 /// the part lies in.
 ///
 /// Elements are equal if their bits are: -0 and 0 differ, and a NaN is equal to itself; options let floats that are
-/// close be equal, too. Of tensors whose copies were
-/// saved apart the first copy is compared. Metadata, file names and how tensors are cut do not count. Sums are not
-/// compared: verify_checkpoint() does that.
+/// close be equal, too. Of tensors whose copies were saved apart the first copy is compared. Metadata, file names and
+/// how tensors are cut do not count. Sums are not compared: verify_checkpoint() does that.
 ///
 /// Throws the same error on every rank: what Checkpoint::open() throws, IoError for files that cannot be read or that
 /// change meanwhile, BufferError for options that mean nothing, OutOfMemory.

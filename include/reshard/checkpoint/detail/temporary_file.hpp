@@ -121,7 +121,7 @@ inline void sync_folder(std::string const& folder,
 /// The folder, and those that it lies in. New ones have their names durably, or the files in them may go with them in a
 /// power cut. Throws IoError.
 inline void make_folder(std::string const& folder, bool durable) {
-    std::string name = folder;  // here, and not when the folder is there: what then throws removes it
+    std::string name = folder;  // before the folder is made: without memory for it, nothing is left behind
     bool made = ::mkdir(folder.c_str(), 0777) == 0;
     if (!made && errno == ENOENT) {  // ends at "." or "/", which are there
         make_folder(folder_of(folder), durable);

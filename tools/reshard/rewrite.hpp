@@ -131,7 +131,8 @@ private:
             concat(out, ": ", detail::count_text(static_cast<Index>(report.written.tensors.size()), "tensor"), ", ",
                    detail::bytes_text(report.bytes_total), " in ",
                    detail::count_text(static_cast<Index>(report.written.files.size()), "file"));
-        if (report.bytes_verified > 0) result += "; what was read is what was saved";
+        if (report.bytes_verified > 0)
+            result += concat("; checksums of ", detail::bytes_text(report.bytes_verified), " that were read: as saved");
         for (std::string const& file : report.left_over)
             result += concat("\n  removed what a killed run had left: ", detail::list_name(file));
         return result + "\n" + detail::unlisted_text(report.unlisted);

@@ -11,6 +11,7 @@
 
 #include <reshard/comm/agree.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <thread>
@@ -34,6 +35,28 @@ public:
     Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
         if (rank() == 2 && peer == 1 && channel == Channel::control) return closed;
         return Pipes::write_some(peer, channel, bytes);
+    }
+};
+
+/// Rank 0 gets what rank 1 sends but for the last byte of its first message, which comes along with the second.
+class HeldBack final : public runtime::Pipes {
+public:
+    using Pipes::Pipes;
+    static inline std::atomic<bool> from_now;
+    static inline std::atomic<Index> messages, first_bytes, taken;
+    Index write_some(int peer, Channel channel, std::span<std::byte const> bytes) override {
+        Index const n = Pipes::write_some(peer, channel, bytes);
+        if (from_now && rank() == 1 && channel == Channel::data && n > 0 && messages++ == 0) first_bytes = n;
+        return n;
+    }
+    Index read_some(int peer, Channel channel, std::span<std::byte> bytes) override {
+        if (!from_now || rank() != 0 || channel != Channel::data) return Pipes::read_some(peer, channel, bytes);
+        Index const most = messages < 2 ? std::max<Index>(first_bytes - 1 - taken, 0) : INT64_MAX;
+        if (most == 0) return 0;
+        auto const few = bytes.first(std::min(bytes.size(), static_cast<std::size_t>(most)));
+        Index const n = Pipes::read_some(peer, channel, few);
+        if (n > 0) taken += n;
+        return n;
     }
 };
 
@@ -157,6 +180,30 @@ TEST_SUITE("comm/streams") {
             }
             CHECK(got_a == got_b);
             for (int r = 0; r != 3; ++r) CHECK(static_cast<int>(got_a[static_cast<std::size_t>((r << 20) + 5)]) == r);
+        }));
+    }
+
+    TEST_CASE("a message that came in part before its call keeps its place") {
+        check_none(run<HeldBack>(2, patient, [](StreamCommunicator& comm) {
+            StreamCommunicator a = comm.split(0, 0);
+            StreamCommunicator b = comm.split(0, 0);
+            auto const mine = static_cast<std::byte>(comm.rank() + 1);
+            std::byte got{};
+            Send const send{1 - comm.rank(), &mine, test::box_of(1, {{1, 1}})};
+            Receive const receive{1 - comm.rank(), &got, send.box};
+            auto other = a.bind({}, {});
+            if (comm.rank() == 1) HeldBack::from_now = true;
+            if (comm.rank() == 0) {
+                while (!HeldBack::from_now) std::this_thread::yield();
+                other.start();
+                while (HeldBack::first_bytes == 0 || HeldBack::taken + 1 < HeldBack::first_bytes)
+                    static_cast<void>(other.test());
+            }
+            static_cast<void>(b.agree({}));
+            b.exchange(std::span(&send, 1), std::span(&receive, 1)).wait();
+            if (comm.rank() == 1) other.start();
+            other.wait();
+            CHECK(static_cast<int>(got) == 2 - comm.rank());
         }));
     }
 

@@ -148,6 +148,8 @@ RESHARD_INLINE bool detail::StreamFamily::read(int rank, StreamRound const& wait
         } else {
             from.early.head = from.head;
             early_[{from.head.group, rank}] = std::exchange(from.early, {});
+            // Its round may have begun meanwhile, and the next message may be there as well: this one is first.
+            for (StreamRound* round : under_way_) take_early(*round);
         }
         from.in_body = false;
         from.head_read = 0;
@@ -173,7 +175,6 @@ RESHARD_INLINE bool detail::StreamFamily::move_all(StreamRound& waiting) {
     }
     for (int r = 0; r < streams_->size(); ++r)
         if (r != streams_->rank()) moved = read(r, waiting) || moved;
-    for (StreamRound* round : under_way_) take_early(*round);
     return moved;
 }
 RESHARD_INLINE bool detail::StreamFamily::advance(StreamRound& round, bool may_block) {

@@ -281,7 +281,8 @@ TEST_SUITE("memory/convert") {
                 CAPTURE(name(from));
                 CAPTURE(name(to));
                 check_row(from, all, 1.0, to);
-                for (double factor : {0.5, -3.0, 1.0 / 3.0, 0x1p-130, 0x1.fffffffffffffp100, 0.0}) {
+                for (double factor : {0.5, -3.0, 1.0 / 3.0, 0x1p-130, 0x1.fffffffffffffp100, 0.0, 1 + 0x1p-25,
+                                      -1 - 0x1p-28, 0x1p-1074}) {
                     CAPTURE(factor);
                     if (can_convert(from, to, factor)) check_row(from, all, factor, to);
                 }

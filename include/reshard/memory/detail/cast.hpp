@@ -44,11 +44,13 @@ struct OddProduct {
           high(__builtin_bit_cast(double, __builtin_bit_cast(std::uint64_t, by) & ~std::uint64_t{0x7ffffff})),
           rest(by - high) {}
 
-    /// Whether value * factor is exact for every value of at most 24 digits.
+    /// Whether value * factor is exact for every value of at most 24 digits, or as good: of a factor below 2^-1047 all
+    /// but infinities become zeros.
     [[nodiscard]] RESHARD_HOST_DEVICE bool is_exact() const noexcept {
-        return (__builtin_bit_cast(std::uint64_t, factor) & 0x1fffffffU) == 0;
+        return high == 0 || (__builtin_bit_cast(std::uint64_t, factor) & 0xffffffU) == 0;
     }
-    /// \pre value has at most 24 digits, and !is_exact(). Both products are exact, so contraction changes nothing.
+    /// \pre value has at most 24 digits, and !is_exact(): neither part is 0, which infinities would make a NaN of. Both
+    /// products are exact, so contraction changes nothing.
     [[nodiscard]] RESHARD_HOST_DEVICE double of_short(double value) const noexcept {
         double const most = value * high;
         double const least = value * rest;

@@ -3,11 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <reshard/checkpoint/compare_checkpoints.hpp>
 #include <reshard/checkpoint/consolidate_plan.hpp>
 #include <reshard/checkpoint/detail/consolidate_folder.hpp>
 #include <reshard/checkpoint/detail/file_entries.hpp>
 #include <reshard/checkpoint/detail/folder_lock.hpp>
 #include <reshard/checkpoint/save_async.hpp>
+#include <reshard/comm/self.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -365,6 +367,36 @@ TEST_SUITE("checkpoint/consolidate") {
         std::filesystem::remove(shards.in + "/reshard.manifest.json");
         check_refused(shards, caught_on_ranks(2, [&](auto& comm) { consolidate(shards.in, shards.out, comm); }),
                       ErrorCode::io, {"a save that never ended"});
+    }
+
+    TEST_CASE(
+        "who writes into a folder leaves alone who writes checkpoints of the other kind there, unless that died") {
+        Shards shards(small_model(), 4);
+        auto const whole = [&](auto& comm) { consolidate(shards.in, shards.out, comm); };
+        auto const parts = [&](auto& comm) { shard_checkpoint(shards.in, shards.out, placed_as("(2):(S0)"), comm); };
+        std::string const of_whole = ".model.safetensors.tmp.1.0";
+        std::string const of_parts = ".shard-00001-of-00002.0123456789abcdef.safetensors.tmp.1.0";
+        auto const check = [&](std::string const& lock, std::string const& temporary, auto const& other) {
+            std::filesystem::remove_all(shards.out);
+            std::filesystem::create_directory(shards.out);
+            write_text(shards.out + "/" + temporary, "half");
+            {
+                reshard::detail::FolderLock const writing(shards.out, lock);
+                auto const thrown = caught_on_ranks(2, other);
+                CHECK(contains(thrown[0].message, "another save into this folder is under way: it holds " + lock));
+                CHECK(std::filesystem::exists(shards.out + "/" + temporary));
+            }
+            write_text(shards.out + "/" + lock,
+                       concat("reshard gives names\n4 model.safetensors", std::string(1, '\0')));
+            write_text(shards.out + "/model.safetensors", "half");
+            run_on_threads(2, [&](ThreadCommunicator& comm) { other(comm); });
+            CHECK(!std::filesystem::exists(shards.out + "/" + temporary));
+            CHECK(!std::filesystem::exists(shards.out + "/" + lock));
+            SelfCommunicator alone;
+            CHECK(compare_checkpoints(shards.in, shards.out, alone).equal());
+        };
+        check(".reshard.manifest.json.lock", of_parts, whole);
+        check(".model.safetensors.index.json.lock", of_whole, parts);
     }
 
     TEST_CASE("a save under way is waited for where its handle is given") {

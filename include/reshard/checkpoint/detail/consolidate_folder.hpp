@@ -43,16 +43,17 @@ inline void refuse_save_under_way(std::string const& folder) {
     }
 }
 
-/// Throws IoError for anything in the folder but the lock, and the folder that is read: PyTorch keeps shards in a
+/// Throws IoError for anything in the folder but locks, and the folder that is read: PyTorch keeps shards in a
 /// sub-folder of where the full files go.
-inline void refuse_other_files(std::string const& folder, std::string const& input, std::string_view lock) {
+inline void refuse_other_files(std::string const& folder, std::string const& input) {
     if (path_kind(folder) == PathKind::missing) return;
     if (path_kind(folder) == PathKind::file) raise_io(folder, "not a folder", ENOTDIR, "name a folder to write to.");
     if (is_same_place(folder, input)) {
         raise(ErrorCode::io, concat("IoError: ", folder, ": it is the folder that is read. Fix: write to another."));
     }
     for (std::string const& leaf : leaves_of(folder)) {
-        if (leaf == concat(".", lock, ".lock") || is_same_place(join_path(folder, leaf), input)) continue;
+        bool const is_lock = leaf == concat(".", manifest_name, ".lock") || leaf == concat(".", index_name, ".lock");
+        if (is_lock || is_same_place(join_path(folder, leaf), input)) continue;
         raise(ErrorCode::io, concat("IoError: ", folder, ": it is not empty: there is ", quote_name(leaf),
                                     ". Fix: write to an empty folder."));
     }

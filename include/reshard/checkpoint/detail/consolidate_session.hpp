@@ -80,7 +80,7 @@ private:
         if (path_kind(input_) == PathKind::missing) raise_io(input_, "cannot open", ENOENT, "check the path.");
         std::string const folder = input_folder(input_);
         // Before anything is made: what else is there may be left of runs that died.
-        if (is_same_place(commit_.folder(), folder)) refuse_other_files(commit_.folder(), folder, lock_);
+        if (is_same_place(commit_.folder(), folder)) refuse_other_files(commit_.folder(), folder);
         refuse_save_under_way(folder);
         id_ = random_save_id();
         return look_at(input_, false);
@@ -111,9 +111,14 @@ private:
             bool const is_new = path_kind(name) == PathKind::missing;
             commit_.make_folder();
             if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
+            // Who writes shards and who writes whole files would take each other's temporary files for left over.
+            std::string_view const other = lock_ == index_name ? manifest_name : index_name;
+            other_ = FolderLock(commit_.folder(), concat(".", other, ".lock"));
             commit_.claim();
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
-            refuse_other_files(commit_.folder(), input_folder(input_), lock_);
+            for (std::string& leaf : remove_left_over(other_, commit_.folder()))
+                report_.left_over.push_back(std::move(leaf));
+            refuse_other_files(commit_.folder(), input_folder(input_));
             commit_.forget_index();  // it may have been left over
             check_space(commit_.folder(), output_.file_bytes());
             file = make_nonce(commit_.folder(), nonce);
@@ -256,7 +261,10 @@ private:
             made_.names().keep();
             made_folder_.keep();
         });
-        commit_.agree([&] { commit_.tidy({}); });
+        commit_.agree([&] {
+            other_.release();  // first: the lock with the note is the mark of a run that is not over
+            commit_.tidy({});
+        });
     }
     /// What is renamed on one side of it and on the other is durable in that order.
     void publish_index() {
@@ -290,6 +298,7 @@ private:
     RewriteOptions const& options_;
     std::string_view lock_;
     PassingPath made_folder_;  // goes last, if nothing stays in it
+    FolderLock other_;
     SaveCommit commit_;
     PendingVerdict pending_;
     TransferLists lists_;

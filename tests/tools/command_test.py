@@ -181,6 +181,10 @@ def test_verify(here):
     spoil(damaged)
     ask("verify", here / "saved", ranks=2, status=1, says=[damaged.name, "Fix: "])
     expect(damaged.name in asked("verify", here / "saved", ranks=2, status=1)["error"], "faults are in the document")
+    (here / "dcp").mkdir()
+    write_file(here / "dcp" / "shard-00001-model-00001-of-00001.safetensors", {"a": 1},
+               {"DCP_SHARDING_INFO": '{"a": {"saved_offsets": [0]}}'})
+    ask("verify", here / "dcp", ranks=2, says="see that the last rank's file is there")
     ask("verify", here / "nothing", ranks=2, status=1, says="nothing")
     ask("verify", here / "saved", "--ranks", 4097, status=2, says="Value 4097 not in range ")
     expect(start("verify", here / "nothing", "--ranks", 2).stderr.startswith("reshard: "), "no empty line comes first")

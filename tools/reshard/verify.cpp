@@ -27,6 +27,9 @@ struct Verify {
                 text +=
                     concat(" (", detail::count_text(verdict.extents_without_checksum, "shard"), " without checksum)");
             }
+            if (verdict.kind == CheckpointKind::shards) {
+                text += "\n  PyTorch's shards do not say how many ranks saved: see that the last rank's file is there";
+            }
             session.say(text + "\n" + detail::unlisted_text(verdict.unlisted),
                         {{"ok", true},
                          {"files", verdict.files},

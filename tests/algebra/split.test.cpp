@@ -58,6 +58,7 @@ static_assert(part(chunk, huge, 2, 1) == Interval{huge / 2 + 1, huge});
 static_assert(part(chunk, huge, 1'000'003, 1'000'002).end == huge);
 static_assert(part(balanced, huge, 2, 0).end == huge / 2 + 1 && part(balanced, huge, 2, 1).end == huge);
 static_assert(part_of(chunk, huge, 2, huge - 1) == 1 && part_of(balanced, huge, 2, huge - 1) == 1);
+static_assert(part_of(balanced, huge, 1, huge - 1) == 0);
 static_assert(blocks({0, 10}, huge, 4, 0).size() == 10 && blocks({0, 10}, huge, 4, 3).size() == 0,
               "a block longer than everything: the first part gets all");
 static_assert(blocks({0, huge}, 1, 2, 0).size() == huge / 2 + 1 && blocks({0, huge}, 1, 2, 1).size() == huge / 2);

@@ -107,7 +107,7 @@ struct RuleRef {
         case SplitKind::balanced: {
             Index const quotient = extent / parts;
             Index const longer = extent % parts;
-            Index const in_longer = longer * (quotient + 1);
+            Index const in_longer = longer * quotient + longer;  // quotient + 1 may not fit 64 bits: of one part
             if (position < in_longer) return position / (quotient + 1);
             return longer + (position - in_longer) / quotient;
         }

@@ -519,6 +519,10 @@ TEST_SUITE("exec/prepare") {
             std::fill(source.begin(), source.end(), 7);
             job.run();
             CHECK(destination == std::vector<int>(4, 7));
+            PreparedPlan moved = std::move(job);
+            CHECK_THROWS_WITH_AS(job.run(), doctest::Contains("it was moved from. Fix: "), TransportError);
+            CHECK_THROWS_AS(static_cast<void>(job.start()), TransportError);
+            moved.run();
         });
     }
 

@@ -49,7 +49,8 @@ private:
 };
 
 /// A plan, or a batch of them, ready to run: run() and start() allocate nothing and check nothing that needs other
-/// ranks. The tensors' memory and the communicator must outlive it. It runs once at a time: TransportError otherwise.
+/// ranks. The tensors' memory and the communicator must outlive it. It runs once at a time, and not where it was moved
+/// from: TransportError otherwise.
 class PreparedPlan {
 public:
     /// Takes what `new` made.

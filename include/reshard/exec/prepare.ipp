@@ -70,8 +70,13 @@ RESHARD_INLINE bool RunRequest::test() {
 }
 
 RESHARD_INLINE PreparedPlan::~PreparedPlan() { delete job_; }
-RESHARD_INLINE void PreparedPlan::run() { RunRequest(comm_, *job_).wait(); }
-RESHARD_INLINE RunRequest PreparedPlan::start() & { return {comm_, *job_}; }
+RESHARD_INLINE void PreparedPlan::run() { start().wait(); }
+RESHARD_INLINE RunRequest PreparedPlan::start() & {
+    if (job_ == nullptr) {
+        raise(ErrorCode::transport, "reshard::PreparedPlan: it was moved from. Fix: start what it was moved to.");
+    }
+    return {comm_, *job_};
+}
 
 RESHARD_INLINE void detail::bind_work(JobWork& work, std::vector<JobStep>& steps, RankSteps const& mine,
                                       planning::Step const& step, JobPlaces& places, std::span<std::byte> scratch) {

@@ -285,6 +285,11 @@ TEST_SUITE("checkpoint/save") {
                 [](int rank, List&, SaveOptions& options, std::string&) {
                     if (rank == 1) options.dedup = SaveDedup::shared;
                 });
+        refuses(ErrorCode::mismatch,
+                {"metadata ['step' '4', 'note' 50 bytes of digest", "metadata ['step' '3', 'note' 50 "},
+                [](int rank, List&, SaveOptions& options, std::string&) {
+                    options.metadata = {{"step", rank == 1 ? "4" : "3"}, {"note", std::string(50, 'x')}};
+                });
         refuses(ErrorCode::buffer, {"rank 3 of 4: ", "tensor 'b' on rank 3: the view has shape [5]"},
                 [](int rank, List& list, SaveOptions&, std::string&) {
                     static std::byte memory[10];

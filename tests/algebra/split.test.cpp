@@ -97,7 +97,7 @@ static_assert(!SplitRuleType<int> && !SplitRuleType<SplitRule>);
 
 /// A rule of one's own: everything on part 0.
 struct FirstTakesAll {
-    static constexpr bool is_static = true;
+    [[maybe_unused]] static constexpr bool is_static = true;
     [[nodiscard]] constexpr SplitRule rule(Index extent, Index parts) const {
         Index list[IndexList::inline_capacity]{};
         for (Index i = 1; i <= parts; ++i) list[i] = extent;

@@ -204,7 +204,7 @@ inline PlacementsRead read_placements(NotationReader& reader, DynamicMesh const&
 }
 RESHARD_INLINE PlacementsRead read_placements(std::string_view text, DynamicMesh const& mesh, int dims) {
     NotationReader reader(text);
-    if (text.find(":(") != text.npos || text.find(":[") != text.npos) {
+    if (text.find(":(") != std::string_view::npos || text.find(":[") != std::string_view::npos) {
         reader.fail("the placements begin with a mesh",
                     "give placements alone, such as R,S0; parse() reads all of it.");
     }

@@ -160,16 +160,16 @@ TEST_SUITE("comm/mpi/scalapack") {
     TEST_CASE("pdgemr2d and redistribute agree: 700 x 900, blocks of 64 to 256 and of 8 to 32, and back") {
         MpiCommunicator comm(MPI_COMM_WORLD);
         int const rows = comm.size() % 2 == 0 ? 2 : 1;
-        for (auto const& [first, second] : {std::pair{64, 256}, std::pair{8, 32}, std::pair{32, 8}}) {
+        for (std::pair<int, int> const& blocks : {std::pair{64, 256}, std::pair{8, 32}, std::pair{32, 8}}) {
             Side from;
             from.rank = comm.rank();
             from.grid = {rows, comm.size() / rows};
-            from.layout = {.m = 700, .n = 900, .mb = first, .nb = first};
+            from.layout = {.m = 700, .n = 900, .mb = blocks.first, .nb = blocks.first};
             Side to = from;
-            to.layout.mb = to.layout.nb = second;
+            to.layout.mb = to.layout.nb = blocks.second;
             from.allocate(0);
             to.allocate(5);
-            CAPTURE(first);
+            CAPTURE(blocks.first);
             check_same(comm, from, to);
         }
     }

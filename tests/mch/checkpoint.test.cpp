@@ -392,8 +392,16 @@ TEST_SUITE("mch/checkpoint") {
             auto const place = [&](StoredTensor const& tensor) { return two.of(tensor.shape, tensor.dtype); };
             shard_checkpoint(saved.path(), other / "fewer", place, comm);
             shard_checkpoint(other / "whole", other / "shards", place, comm);
+            PlacementRule const cut("(2):(S1)");
+            auto const columns = [&](StoredTensor const& tensor) {
+                return tensor.shape.rank() < 2 ? place(tensor) : cut.of(tensor.shape, tensor.dtype);
+            };
+            shard_checkpoint(saved.path(), other / "columns", columns, comm);
+            consolidate(other / "columns", other / "mended", comm);
         });
-        for (std::string const name : {"whole", "several", "fewer", "shards"}) {
+        check_error(checkpoint_test::caught([&] { static_cast<void>(MchCheckpoint::open(other / "columns")); }),
+                    ErrorCode::format, {"cut along dimension 1", "Fix: consolidate() first"});
+        for (std::string const name : {"whole", "several", "fewer", "shards", "mended"}) {
             CAPTURE(name);
             MchCheckpoint files = MchCheckpoint::open(other / name);
             CHECK(files.names() == std::vector<std::string>{"user"});

@@ -224,6 +224,7 @@ def test_consolidate_and_shard(here):
     expect(names(here / "like") == names(full), "--like names the same files")
     ask("consolidate", saved, here / "x", "--files", 99999, status=2, says="one tensor a file at most")
     ask("consolidate", saved, here / "x", "--files", 2, "--one-file", status=2, says="--files")
+    ask("consolidate", saved, here / "x.safetensors", "--one-file", status=2, says="Fix: name the folder")
     ask("consolidate", saved, here / "x", "--dtype", "f31", status=2, says="--dtype: ")
     ask("consolidate", saved, here / "x", "--dtype", "i64", status=2, says="Fix: f16, bf16, f32 or f64")
     ask("consolidate", saved, "--dry-run", "--model", "Qwen2.5-0.5B", status=2, says="takes the place of IN")

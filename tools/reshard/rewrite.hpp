@@ -93,6 +93,8 @@ struct Rewrite {
         bool const from_list = dry_run && !model.empty();
         if (!from_list && in.empty()) wrong("IN is missing. Fix: name two folders, IN OUT.");
         if (!dry_run && out.empty()) wrong("OUT is missing. Fix: name two folders, IN OUT, or add --dry-run.");
+        if (!dry_run && out.ends_with(".safetensors"))
+            wrong("OUT is a folder, and '" + out + "' is named like a file. Fix: name the folder that files go to.");
         if (!dry_run && !model.empty()) wrong("--model is for --dry-run.");
         if (from_list && !in.empty()) wrong("--model " + model + " takes the place of IN. Fix: leave one of them out.");
         if (dry_run) {

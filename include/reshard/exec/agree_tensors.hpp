@@ -67,10 +67,10 @@ inline void check_apart(std::span<LocalTensor const> tensors, int rank, std::str
     }
     Clash const clash = find_clash(stretches);
     if (clash.writer == clash.other) return;
-    raise(ErrorCode::buffer,
-          concat("reshard::", function, ": on rank ", rank, " the tensors '",
-                 tensors[smaller(clash.writer, clash.other)].name, "' and '",
-                 tensors[larger(clash.writer, clash.other)].name, "' overlap. Fix: give each its own memory."));
+    raise(ErrorCode::buffer, concat("reshard::", function, ": on rank ", rank, " the tensors '",
+                                    tensors[smaller(clash.writer, clash.other)].name, "' and '",
+                                    tensors[larger(clash.writer, clash.other)].name,
+                                    "' overlap. Fix: give each its own memory, or list one of them."));
 }
 
 [[nodiscard]] inline BatchDigest digest_of(std::span<LocalTensor const> tensors, std::uint64_t options) {

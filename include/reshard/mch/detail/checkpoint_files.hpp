@@ -75,8 +75,8 @@ private:
                 Box const& box = catalogue().extents()[e].box;
                 for (int d = 1; d < box.rank(); ++d) {
                     if (box.empty() || box[d] == Interval{0, tensor->shape.extent(d)}) continue;
-                    refuse(concat(is, ", cut along dimension ", d,
-                                  "; tables are cut by slots, and consolidate() makes it whole"));
+                    refuse_mch_file(reader_.source(), is, ", cut along dimension ", d,
+                                    "; tables are cut by slots. Fix: consolidate() first, which makes it whole.");
                 }
             }
             Index const width = tensor->shape.size() / slots * bytes(tensor->dtype);

@@ -54,7 +54,7 @@ struct Model {
 /// What a rank holds of the whole tensor, by the oracle.
 Bytes part_of(Whole const& whole, DynamicDistribution const& place, int rank) {
     if (!place.contains(rank)) return {};
-    auto const width = static_cast<std::size_t>(bytes(whole.dtype));
+    Index const width = bytes(whole.dtype);
     auto const held = oracle::held_indices(place, rank);
     oracle::Elements rows{0};
     for (std::size_t dim = 0; dim + 1 < held.size(); ++dim) {
@@ -63,15 +63,17 @@ Bytes part_of(Whole const& whole, DynamicDistribution const& place, int rank) {
             for (Index const i : held[dim]) longer.push_back(row * whole.shape.extent(static_cast<int>(dim)) + i);
         rows.swap(longer);
     }
-    oracle::Elements const last = held.empty() ? oracle::Elements{0} : held.back();
-    auto const extent = held.empty() ? 1 : static_cast<std::size_t>(whole.shape.extent(whole.shape.rank() - 1));
-    Bytes result(rows.size() * last.size() * width);
-    std::byte* to = result.data();
+    std::vector<Interval> runs;  // of the last dimension
+    for (Index const i : held.empty() ? oracle::Elements{0} : held.back()) {
+        if (runs.empty() || runs.back().end != i) runs.push_back({i, i});
+        ++runs.back().end;
+    }
+    Index const extent = held.empty() ? 1 : whole.shape.extent(whole.shape.rank() - 1);
+    Bytes result;
     for (Index const row : rows) {
-        std::byte const* const from = whole.bytes.data() + static_cast<std::size_t>(row) * extent * width;
-        for (Index const i : last) {
-            std::memcpy(to, from + static_cast<std::size_t>(i) * width, width);
-            to += width;
+        for (Interval const& run : runs) {
+            auto const from = whole.bytes.begin() + (row * extent + run.begin) * width;
+            result.insert(result.end(), from, from + run.size() * width);
         }
     }
     return result;
@@ -205,6 +207,7 @@ TEST_SUITE("checkpoint/round_trip") {
         limits.max_ranks = 6;
         for (std::uint64_t seed : test::seeds(40)) {
             CAPTURE(seed);
+            limits.cyclic = limits.strided = seed % 5 == 0;  // thousands of boxes take their time
             test::Random random(seed, limits);
             Model model = random_model(random);
             model.place_at_random(random);

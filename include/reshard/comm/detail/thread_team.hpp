@@ -244,6 +244,7 @@ public:
     }
     [[noreturn]] void raise_mismatch(int me, int first, int second, std::string reason) {
         poison(ErrorCode::mismatch, member(me), first, second, reason);
+        if (first < 0) raise_failure(me, true);  // what all share is what the first of them says
         raise(ErrorCode::mismatch, std::move(reason));
     }
 

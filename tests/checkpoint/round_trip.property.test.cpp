@@ -51,7 +51,7 @@ struct Model {
     }
 };
 
-/// What a rank holds of the whole tensor, by the oracle.
+/// What a rank holds of the whole tensor, by the oracle. \pre one dimension at least
 Bytes part_of(Whole const& whole, DynamicDistribution const& place, int rank) {
     if (!place.contains(rank)) return {};
     Index const width = bytes(whole.dtype);
@@ -64,11 +64,11 @@ Bytes part_of(Whole const& whole, DynamicDistribution const& place, int rank) {
         rows.swap(longer);
     }
     std::vector<Interval> runs;  // of the last dimension
-    for (Index const i : held.empty() ? oracle::Elements{0} : held.back()) {
+    for (Index const i : held.back()) {
         if (runs.empty() || runs.back().end != i) runs.push_back({i, i});
         ++runs.back().end;
     }
-    Index const extent = held.empty() ? 1 : whole.shape.extent(whole.shape.rank() - 1);
+    Index const extent = whole.shape.extent(whole.shape.rank() - 1);
     Bytes result;
     for (Index const row : rows) {
         for (Interval const& run : runs) {
@@ -160,7 +160,7 @@ void rewrite_somehow(RewriteOptions& options, test::Random& random) {
     options.window_bytes = options.in_flight * (Index{64} << 10) * random.between(1, 200);
 }
 
-/// Loads it, moves it in memory if `moved`, and saves it: from other places each time.
+/// Loads it, most times moves it in memory, and saves it at once or later: on other places each time.
 void train(std::string const& from, std::string const& to, Model& model, test::Random& random) {
     Model loaded = model;
     loaded.place_at_random(random);

@@ -34,7 +34,7 @@ namespace reshard::inline v0::detail {
 /// Throws IoError when somebody is writing a checkpoint into the folder: what is there may go at any moment.
 inline void refuse_save_under_way(std::string const& folder) {
     for (std::string_view const index : {manifest_name, index_name}) {
-        std::string const leaf = concat(".", index, ".lock");
+        std::string const leaf = lock_name(index);
         FileDescriptor const file(::open(join_path(folder, leaf).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
         if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;
         raise(ErrorCode::io,
@@ -52,7 +52,7 @@ inline void refuse_other_files(std::string const& folder, std::string const& inp
         raise(ErrorCode::io, concat("IoError: ", folder, ": it is the folder that is read. Fix: write to another."));
     }
     for (std::string const& leaf : leaves_of(folder)) {
-        bool const is_lock = leaf == concat(".", manifest_name, ".lock") || leaf == concat(".", index_name, ".lock");
+        bool const is_lock = leaf == lock_name(manifest_name) || leaf == lock_name(index_name);
         if (is_lock || is_same_place(join_path(folder, leaf), input)) continue;
         raise(ErrorCode::io, concat("IoError: ", folder, ": it is not empty: there is ", quote_name(leaf),
                                     ". Fix: write to an empty folder."));

@@ -112,8 +112,7 @@ private:
             commit_.make_folder();
             if (is_new) made_folder_ = PassingPath(std::move(name));  // no earlier: it may be a link that leads nowhere
             // Who writes shards and who writes whole files would take each other's temporary files for left over.
-            std::string_view const other = lock_ == index_name ? manifest_name : index_name;
-            other_ = FolderLock(commit_.folder(), concat(".", other, ".lock"));
+            other_ = FolderLock(commit_.folder(), lock_name(lock_ == index_name ? manifest_name : index_name));
             commit_.claim();
             report_.left_over = remove_left_over(commit_.lock(), commit_.folder());
             for (std::string& leaf : remove_left_over(other_, commit_.folder()))

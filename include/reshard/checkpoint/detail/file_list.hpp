@@ -78,7 +78,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     if (missing == 0) return;
     if (missing > 8) list += ", ...";
-    bool const unfinished = path_kind(join_path(folder, concat(".", index_name, ".lock"))) != PathKind::missing;
+    bool const unfinished = path_kind(join_path(folder, lock_name(index_name))) != PathKind::missing;
     raise(ErrorCode::io, concat("IoError: ", source, ": ", missing, " of the ", leaves.size(),
                                 " files it names are missing: ", list, ". Fix: ",
                                 unfinished ? "a consolidation into this folder is under way, or was killed: wait for "

@@ -92,7 +92,7 @@ public:
     /// died have left makes room: temporary files, and data files that an index does not name.
     void claim() {
         if (!is_first()) return;
-        lock_ = FolderLock(folder_, concat(".", names_.index, ".lock"));
+        lock_ = FolderLock(folder_, lock_name(names_.index));
         index_ = stamp_at(path(names_.index));
         if (!lock_.is_held()) return;
         std::vector<std::string> named;

@@ -16,6 +16,9 @@
 
 namespace reshard::inline v0::detail {
 
+/// The lock of who gives a folder the index `index`: a manifest, or that of full files.
+[[nodiscard]] inline std::string lock_name(std::string_view index) { return concat(".", index, ".lock"); }
+
 /// Reads a text from the left, as far as it is what is expected.
 class NameReader {
 public:

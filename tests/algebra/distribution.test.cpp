@@ -46,6 +46,7 @@ static_assert(!std::is_default_constructible_v<decltype(distribution<Shard<0>>(M
 
 static_assert(TypedDistribution<decltype(tiles)> && AnyDistribution<DynamicDistribution> && !AnyDistribution<int>);
 static_assert(!TypedDistribution<DynamicDistribution>);
+static_assert(replicated(Mesh<2, 2>{}, Shape<5>{}) == distribution<Replicate, Replicate>(Mesh<2, 2>{}, Shape<5>{}));
 static_assert(DynamicDistribution{}.mesh().size() == 1 && DynamicDistribution{}.box(0) == Box{},
               "the smallest distribution: a scalar on one rank");
 

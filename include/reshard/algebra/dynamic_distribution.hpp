@@ -242,6 +242,13 @@ private:
     } numbers_;
 };
 
+/// All of a tensor on every rank of a mesh.
+[[nodiscard]] constexpr DynamicDistribution replicated(DynamicMesh const& mesh, DynamicShape const& shape) {
+    Placements copies;
+    for (int axis = 0; axis < mesh.axes(); ++axis) copies.push_back(Placement::replicate());
+    return DynamicDistribution(mesh, shape, copies);
+}
+
 }  // namespace reshard::inline v0
 
 #if !defined(RESHARD_COMPILED)

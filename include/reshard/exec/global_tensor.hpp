@@ -16,9 +16,7 @@ namespace reshard::inline v0 {
 template <class S>
 [[nodiscard]] Tensor<std::remove_const_t<S>> full_tensor(DynamicDistribution const& from, CommunicatorRef comm,
                                                          TensorView<S> const& mine) {
-    Placements copies;
-    for (int axis = 0; axis < from.mesh().axes(); ++axis) copies.push_back(Placement::replicate());
-    return redistribute(plan(from, DynamicDistribution(from.mesh(), from.shape(), copies)), comm, mine);
+    return redistribute(plan(from, replicated(from.mesh(), from.shape())), comm, mine);
 }
 
 namespace detail {

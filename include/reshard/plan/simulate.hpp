@@ -75,17 +75,10 @@ private:
         figures.push_back(rank_figures(plan, topology, rank, phases, dtype));
         sum.add(figures.back(), rank, classes.ranks[i]);
     }
-    std::vector<WorldSum::Crossing> crossing(figures.size());
-    for (int phase = 0; phase < phases; ++phase) {
-        for (int i = 0; i + 1 < topology.size(); ++i) {
-            for (std::size_t k = 0; k != figures.size(); ++k) {
-                crossing[k] = WorldSum::crossing(figures[k].load.phases[static_cast<std::size_t>(phase)], i);
-            }
-            sum.add_units(phase, i, mesh.rank_at(0), mesh.size(), [&](Index ordinal) -> WorldSum::Crossing const& {
-                return crossing[classes.of[static_cast<std::size_t>(ordinal)]];
-            });
-        }
+    for (Index ordinal = 0; ordinal < mesh.size(); ++ordinal) {
+        sum.add_to_units(figures[classes.of[static_cast<std::size_t>(ordinal)]].load, mesh.rank_at(ordinal));
     }
+    sum.finish_units();
     return sum.result(mesh.size(), static_cast<Index>(classes.ranks.size()), true);
 }
 

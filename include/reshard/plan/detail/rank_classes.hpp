@@ -204,20 +204,6 @@ private:
     std::vector<std::uint64_t> memo_;  ///< near digests that are known; 0: not yet
 };
 
-/// Sizes of what ranks hold along one dimension: part of the picture where no exchange shows them.
-class HeldSizes {
-public:
-    HeldSizes(DynamicMesh const& mesh, Grid const& grid, int dim) : places_(mesh, grid.axes_cutting(dim)) {
-        for (Index i = 0; i < places_.size(); ++i) sizes_.push_back(grid.index_set(places_.ordinal(i), dim).size());
-    }
-    [[nodiscard]] Index stride(int axis) const noexcept { return places_.stride(axis); }
-    [[nodiscard]] Index size(Index place) const noexcept { return sizes_[static_cast<std::size_t>(place)]; }
-
-private:
-    AxisPlaces places_;
-    std::vector<Index> sizes_;
-};
-
 struct RankClasses {
     bool found = false;             ///< the plan has classes and they are few enough
     std::vector<std::uint32_t> of;  ///< per mesh ordinal: its class
@@ -225,7 +211,7 @@ struct RankClasses {
     std::vector<Index> first;       ///< per class: the first mesh ordinal
 };
 
-/// The lists and sizes a rank's key is made of.
+/// The lists that a rank's key is made of.
 class RankKeys {
 public:
     /// \pre a collective plan on one mesh.
@@ -242,11 +228,11 @@ public:
             if (!add_phase(grids.source, grids.target, levels, budget)) return;
         }
         if (!only_moves) {  // memory and bound count what the phases do not show
-            Grid const before(from);
-            Grid const after(to);
-            for (int dim = 0; dim < from.shape().rank(); ++dim) {
-                sizes_.emplace_back(mesh_, before, dim);
-                sizes_.emplace_back(mesh_, after, dim);
+            DynamicDistribution const copies = replicated(mesh_, from.shape());
+            for (DynamicDistribution const* held : {&from, &to}) {
+                for (int dim = 0; dim < from.shape().rank(); ++dim) {
+                    if (!add_list(levels, Grid(*held), Grid(copies), dim, 2, budget)) return;
+                }
             }
         }
         usable_ = true;
@@ -267,12 +253,10 @@ public:
             Index place_step = 0;
         };
         std::vector<Line> lines(lists_.size());
-        std::vector<Line> held(sizes_.size());
         for (std::size_t i = 0; i != lists_.size(); ++i) {
             lines[i].list_step = lists_[i].mine_stride(inner);
             lines[i].place_step = lists_[i].other_stride(inner);
         }
-        for (std::size_t i = 0; i != sizes_.size(); ++i) held[i].list_step = sizes_[i].stride(inner);
         for (Index start = 0; start < mesh_.size(); start += row) {
             for (std::size_t i = 0; i != lists_.size(); ++i) {
                 lines[i].list = lines[i].place = 0;
@@ -282,12 +266,6 @@ public:
                     lines[i].place += at * lists_[i].other_stride(axis);
                 }
             }
-            for (std::size_t i = 0; i != sizes_.size(); ++i) {
-                held[i].list = 0;
-                for (int axis = 0; axis < inner; ++axis) {
-                    held[i].list += start / mesh_.stride(axis) % mesh_.extent(axis) * sizes_[i].stride(axis);
-                }
-            }
             for (Index k = 0; k < row; ++k) {
                 std::uint64_t key = 0;
                 for (std::size_t i = 0; i != lists_.size(); ++i) {
@@ -295,10 +273,6 @@ public:
                     key = key * 0x9e3779b97f4a7c15U + lists_[i].digest(line.list, line.place);
                     line.list += line.list_step;
                     line.place += line.place_step;
-                }
-                for (std::size_t i = 0; i != sizes_.size(); ++i) {
-                    key = combined(key, static_cast<std::uint64_t>(sizes_[i].size(held[i].list)));
-                    held[i].list += held[i].list_step;
                 }
                 auto const next = static_cast<std::uint32_t>(result.ranks.size());
                 std::uint32_t const number = known.try_emplace(mixed(key), next).first->second;
@@ -326,17 +300,22 @@ private:
             for (bool const receives : {true, false}) {
                 Grid const& mine = receives ? target : source;
                 Grid const& other = receives ? source : target;
-                lists_.emplace_back(mesh_, levels, mine, other, dim, forms[dim].levels, budget);
-                if (budget < 0) return false;
-                if (lists_.back().is_constant()) lists_.pop_back();
+                if (!add_list(levels, mine, other, dim, forms[dim].levels, budget)) return false;
             }
         }
         return true;
     }
 
+    [[nodiscard]] bool add_list(UnitLevels const& levels, Grid const& mine, Grid const& other, int dim, int repeats,
+                                Index& budget) {
+        lists_.emplace_back(mesh_, levels, mine, other, dim, repeats, budget);
+        if (budget < 0) return false;
+        if (lists_.back().is_constant()) lists_.pop_back();
+        return true;
+    }
+
     DynamicMesh mesh_;
     std::vector<MeetingLists> lists_;
-    std::vector<HeldSizes> sizes_;
     bool usable_ = false;
 };
 

@@ -101,41 +101,7 @@ public:
         sum_.bound = larger(sum_.bound, figures.bound);
     }
 
-    /// What crosses the border of a unit.
-    struct Crossing {
-        Index out = 0;
-        Index in = 0;
-    };
-    [[nodiscard]] static Crossing crossing(PhaseLoad const& load, int tier) {
-        Crossing sum;
-        for (int outer = tier + 1; outer < load.size(); ++outer) {
-            add_checked(sum.out, load[outer].bytes_sent);
-            add_checked(sum.in, load[outer].bytes_received);
-        }
-        return sum;
-    }
-
-    /// Units of one phase and tier, for `count` consecutive ranks; `at(i)` is what rank `first` + i sends out and gets
-    /// in. \pre all ranks have been added.
-    template <class At>
-    void add_units(int phase, int i, Index first, Index count, At&& at) {
-        TierSum& tier = sum_.phases[static_cast<std::size_t>(phase)].tiers[i];
-        Index const ranks = topology_.tier(i).ranks;
-        for (Index begin = first; begin < first + count;) {
-            Index const end = smaller((begin / ranks + 1) * ranks, first + count);
-            Crossing sum;  // no more than all bytes, which fit
-            for (Index rank = begin; rank < end; ++rank) {
-                Crossing const& one = at(rank - first);
-                sum.out += one.out;
-                sum.in += one.in;
-            }
-            tier.most_out = larger(tier.most_out, sum.out);
-            tier.most_in = larger(tier.most_in, sum.in);
-            begin = end;
-        }
-    }
-
-    /// The same for ranks in any order: collects, then finish_units().
+    /// A rank's part of what its units send out and get in: collected, until finish_units().
     void add_to_units(RankLoad const& load, Index rank) {
         units_.resize(sum_.phases.size() * static_cast<std::size_t>(topology_.size()));
         for (int i = 0; i + 1 < topology_.size(); ++i) {
@@ -143,9 +109,11 @@ public:
                 auto& units = units_[phase * static_cast<std::size_t>(topology_.size()) + static_cast<std::size_t>(i)];
                 auto const unit = static_cast<std::size_t>(topology_.unit(i, rank));
                 if (unit >= units.size()) units.resize(unit + 1);
-                Crossing const own = crossing(load.phases[phase], i);
-                units[unit].out += own.out;
-                units[unit].in += own.in;
+                PhaseLoad const& own = load.phases[phase];
+                for (int outer = i + 1; outer < own.size(); ++outer) {  // no more than all bytes, which fit
+                    units[unit].out += own[outer].bytes_sent;
+                    units[unit].in += own[outer].bytes_received;
+                }
             }
         }
     }
@@ -206,6 +174,12 @@ private:
         if (result >= 9.2e18) add_checked(value, INT64_MAX, 2);  // throws
         return static_cast<Index>(result);
     }
+
+    /// What crosses the border of a unit.
+    struct Crossing {
+        Index out = 0;
+        Index in = 0;
+    };
 
     Topology const& topology_;
     Simulation sum_;

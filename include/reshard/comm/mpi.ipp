@@ -116,6 +116,11 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
         node->own().offer_file = made.file();
     });
     agreeing([&] {
+        Index offered = 0;  // each was there by itself, of pages that nobody has taken yet
+        for (int l = 0; node != nullptr && l < node->ranks(); ++l) offered += node->seat(l).offer_bytes;
+        if (offered > detail::available_memory()) {
+            out_of_memory(concat("all ranks of the node ask for ", offered, " bytes, and there is no memory"));
+        }
         for (int l = 0; node != nullptr && l < node->ranks(); ++l) {
             if (l == node->me()) continue;
             detail::MpiSeat const& seat = node->seat(l);

@@ -2,6 +2,7 @@
 // Mirrors include/reshard/comm/mpi.hpp: the contract of a transport, on every way a byte can take.
 #include <reshard/comm/mpi.hpp>
 
+#include <reshard/comm/detail/available_memory.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
 #include <reshard/comm/detail/mpi_run.hpp>
 #include <reshard/memory/convert.hpp>
@@ -494,6 +495,15 @@ TEST_SUITE("comm/mpi") {
                         OutOfMemory);
         CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(comm.rank() == last ? -1 : 8)), BufferError);
         CHECK_THROWS_AS(static_cast<void>(comm.allocate<double>(INT64_MAX)), BufferError);
+        test::sends_one_value_to_each_peer(comm);
+    }
+
+    TEST_CASE("MpiBuffer: what each rank could have, but not all of a node together, is an error before it is touched") {
+        MpiCommunicator comm(MPI_COMM_WORLD);
+        if (comm.size() == 1) return;
+        Index const half_more = detail::available_memory() / comm.size() / 2 * 3;
+        CHECK_THROWS_AS(static_cast<void>(comm.allocate<std::byte>(half_more)), OutOfMemory);
+        CHECK(comm.allocate<int>(5).size() == 5);
         test::sends_one_value_to_each_peer(comm);
     }
 

@@ -201,7 +201,9 @@ private:
             }
         }
         mpi_check(MPI_Bcast(&place, static_cast<int>(sizeof(place)), MPI_BYTE, 0, node), "MPI_Bcast");
-        if (me_ != 0 && place.file >= 0) memory_ = SharedMemory::open(place.pid, place.file, bytes);
+        if (me_ != 0 && place.file >= 0) {
+            memory_ = SharedMemory::open(place.pid, place.file, bytes, SharedMemory::Access::write);
+        }
         return memory_ && header().nonce == place.nonce;
     }
     [[nodiscard]] bool sit_down() {

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/process_memory.hpp
 /// \brief  Memory that processes of one machine share, and reading a process's ordinary memory.
-/// \depends core, comm/detail/process.hpp, the system calls of Linux. Elsewhere nothing is shared and ranks exchange
-/// messages.
+/// \depends core, comm/detail/{available_memory,process}.hpp, the system calls of Linux. Elsewhere nothing is shared
+/// and ranks exchange messages.
 ///
 /// Shared memory is a nameless file (memfd) that others open through /proc/PID/fd. Unlike an MPI window it needs no
 /// collective call to go away, so that a rank which fails can free it without waiting for anybody; unlike a named file
 /// nothing stays behind when a process is killed; unlike /dev/shm of a container its size has no limit of its own.
 #pragma once
 
+#include <reshard/comm/detail/available_memory.hpp>
 #include <reshard/comm/detail/process.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
 #include <cstdio>   // snprintf
-#include <cstdlib>  // strtoll
-#include <cstring>  // strstr
 #include <utility>  // exchange, swap
 
 #if defined(__linux__)
@@ -29,20 +28,6 @@
 #endif
 
 namespace reshard::inline v0::detail {
-
-#if defined(__linux__)
-/// Bytes the system could still give to somebody; as many as there can be where it does not say.
-[[nodiscard]] inline Index available_memory() noexcept {
-    int const file = ::open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    char text[512] = {};
-    if (file < 0) return INT64_MAX;
-    auto const length = ::read(file, text, sizeof(text) - 1);
-    ::close(file);
-    char const* at = length <= 0 ? nullptr : std::strstr(text, "MemAvailable:");
-    if (at == nullptr) return INT64_MAX;
-    return static_cast<Index>(std::strtoll(at + 13, nullptr, 10)) * 1024;
-}
-#endif
 
 /// A mapping of a shared file. The process that made it keeps the file open, so that others can still come.
 class SharedMemory {
@@ -81,14 +66,16 @@ public:
         if (file < 0 || !made.grow(bytes)) return {};
         return made;
     }
+    /// What others do with memory that a process shares.
+    enum class Access : bool { read, write };
     /// Memory that process `pid` shares under the number `file`. Empty on failure, and where that is something else:
     /// a file with a name, or one that is too short, which would end this process when it is read.
-    [[nodiscard]] static SharedMemory open(int pid, int file, Index bytes) noexcept {
+    [[nodiscard]] static SharedMemory open(int pid, int file, Index bytes, Access access = Access::read) noexcept {
         SharedMemory found;
-        found.file_ = open_file(pid, file);
+        found.file_ = open_file(pid, file, access);
         struct stat status {};
         if (found.file_ < 0 || ::fstat(found.file_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 0 ||
-            status.st_size < bytes || !found.map(bytes)) {
+            status.st_size < bytes || !found.map(bytes, access)) {
             return {};
         }
         found.close_file();
@@ -99,7 +86,7 @@ public:
         if (bytes <= bytes_) return true;
         // Not fallocate: it would take pages until the system starts to kill processes.
         if (bytes - bytes_ > available_memory() || ::ftruncate(file_, static_cast<off_t>(bytes)) != 0) return false;
-        return map(bytes);
+        return map(bytes, Access::write);
     }
     void close_file() noexcept {
         if (file_ >= 0) ::close(file_);
@@ -107,13 +94,14 @@ public:
     }
 
 private:
-    [[nodiscard]] static int open_file(int pid, int file) noexcept {
+    [[nodiscard]] static int open_file(int pid, int file, Access access) noexcept {
         char path[40];
         std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file);
-        return ::open(path, O_RDWR | O_CLOEXEC);
+        return ::open(path, (access == Access::write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     }
-    [[nodiscard]] bool map(Index bytes) noexcept {
-        void* const at = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    [[nodiscard]] bool map(Index bytes, Access access) noexcept {
+        int const protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
+        void* const at = ::mmap(nullptr, static_cast<std::size_t>(bytes), protection, MAP_SHARED, file_, 0);
         if (at == MAP_FAILED) return false;
         if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
         data_ = static_cast<std::byte*>(at);
@@ -123,7 +111,8 @@ private:
 #else
     ~SharedMemory() = default;
     [[nodiscard]] static SharedMemory create(Index) noexcept { return {}; }
-    [[nodiscard]] static SharedMemory open(int, int, Index) noexcept { return {}; }
+    enum class Access : bool { read, write };
+    [[nodiscard]] static SharedMemory open(int, int, Index, Access = Access::read) noexcept { return {}; }
     [[nodiscard]] bool grow(Index bytes) noexcept { return bytes <= bytes_; }
     void close_file() noexcept {}
 

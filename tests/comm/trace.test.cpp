@@ -44,8 +44,8 @@ TEST_SUITE("comm/trace") {
         trace.finish(trace.start({}, sends_to(3), {}, 0));
         REQUIRE(trace.records().size() == 2);
         CHECK(trace.dropped() == 1);
-        CHECK(trace.records()[0].sent == TraceSide{3, 3, 3});
-        CHECK(trace.records()[0].bytes_local == 1);
+        CHECK(trace.records()[0].moved == Traffic{3, 3, 0, 0, 1});
+        CHECK(trace.peers(trace.records()[0]).size() == 3);
         CHECK(trace.peers(trace.records()[1]).size() == 2);
         CHECK(trace.peers(trace.records()[1])[1].rank == 2);
     }

@@ -28,9 +28,8 @@ TEST_SUITE("comm/traced") {
             CHECK(record.operation == TraceOperation::exchange);
             CHECK(record.completed());
             CHECK(record.start <= record.end);
-            CHECK(record.sent == TraceSide{4, 40, 2});
-            CHECK(record.received == TraceSide{4, 40, 2});
-            CHECK(record.bytes_local == 20);
+            CHECK(record.moved == Traffic{4, 40, 4, 40, 20});
+            CHECK(record.peer_count == 2);
             REQUIRE(trace.peers(record).size() == 2);
             int const first = comm.rank() == 0 ? 1 : 0;
             int const second = comm.rank() == 2 ? 1 : 2;
@@ -38,7 +37,7 @@ TEST_SUITE("comm/traced") {
             CHECK(trace.peers(record)[1] == TracePeer{second, 2, 20, 2, 20});
             comm.exchange({}, {}).wait();
             REQUIRE(trace.records().size() == 2);
-            CHECK(trace.records()[1].sent == TraceSide{});
+            CHECK(trace.records()[1].moved == Traffic{});
             CHECK(trace.peers(trace.records()[1]).empty());
         });
     }
@@ -69,18 +68,14 @@ TEST_SUITE("comm/traced") {
             for (auto const& record : trace.records()) {
                 CHECK(record.completed());
                 if (record.group != 0) continue;
-                sum.bytes_sent += record.sent.bytes;
-                sum.bytes_received += record.received.bytes;
-                sum.bytes_local += record.bytes_local;
-                Index sent = 0;
-                Index received = 0;
+                sum += record.moved;
+                Traffic of_peers;
+                of_peers.bytes_local = record.moved.bytes_local;
                 for (auto const& peer : trace.peers(record)) {
-                    sent += peer.bytes_sent;
-                    received += peer.bytes_received;
+                    of_peers += peer.moved;
                     CHECK(peer.rank != comm.rank());
                 }
-                CHECK(sent == record.sent.bytes);
-                CHECK(received == record.received.bytes);
+                CHECK(of_peers == record.moved);
             }
             CHECK(sum.bytes_sent == comm.traffic().bytes_sent);
             CHECK(sum.bytes_received == comm.traffic().bytes_received);

@@ -385,8 +385,9 @@ TEST_SUITE("exec/batch") {
             CHECK(static_cast<Index>(records.size()) <= 2 * fewest);
             CHECK(records.size() < 40);
             for (TraceRecord const& record : records) {
-                CHECK(record.sent.peers <= ranks - 1);  // what a transport may fuse into one message each
-                CHECK(record.received.bytes <= 2 * options.round_bytes);
+                CHECK(static_cast<int>(record.peer_count) <=
+                      ranks - 1);  // what a transport may fuse into one message each
+                CHECK(record.moved.bytes_received <= 2 * options.round_bytes);
             }
             trace.clear();
             options.round_bytes = 0;
@@ -415,8 +416,8 @@ TEST_SUITE("exec/batch") {
             CHECK(destination == std::vector<int>(4, 2));
             auto const exchanges = seen(trace, TraceOperation::exchange);
             REQUIRE(exchanges.size() == 2);
-            CHECK(exchanges[0].sent.messages == 2);
-            CHECK(exchanges[1].sent.messages == 1);
+            CHECK(exchanges[0].moved.messages_sent == 2);
+            CHECK(exchanges[1].moved.messages_sent == 1);
         });
     }
 

@@ -1,38 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/trace.hpp
 /// \brief  Trace: what one rank sent, where, how many bytes and how long it took, in memory set aside beforehand.
-/// \depends core, comm/detail/peers.hpp, <chrono>, <vector>. Traced<C> (comm/traced.hpp) writes it; trace_summary.hpp
-/// and trace_json.hpp read.
+/// \depends comm/communicator.hpp, comm/detail/peers.hpp, <chrono>, <memory>, <vector>. Traced<C> (comm/traced.hpp)
+/// writes it; trace_summary.hpp and trace_json.hpp read.
 #pragma once
 
+#include <reshard/comm/communicator.hpp>
 #include <reshard/comm/detail/peers.hpp>
-#include <reshard/core/error.hpp>
-#include <reshard/core/transfer.hpp>
 
 #include <chrono>   // steady_clock
 #include <cstring>  // memcpy
+#include <memory>   // unique_ptr
 #include <span>     // span
 #include <string_view>
-#include <utility>  // exchange
 #include <vector>
 
 namespace reshard::inline v0 {
 
-/// One side of one exchange, transfers to oneself left out.
-struct TraceSide {
-    Index messages = 0;
-    Index bytes = 0;  ///< as counted by Traffic: on the wire
-    int peers = 0;    ///< different ranks
-    friend constexpr bool operator==(TraceSide const&, TraceSide const&) = default;
-};
-
 /// What one exchange moved between this rank and one other.
 struct TracePeer {
-    int rank = 0;  ///< in the numbering of the record's group
-    Index messages_sent = 0;
-    Index bytes_sent = 0;
-    Index messages_received = 0;
-    Index bytes_received = 0;
+    int rank = 0;   ///< in the numbering of the record's group
+    Traffic moved;  ///< messages are transfers here
     friend constexpr bool operator==(TracePeer const&, TracePeer const&) = default;
 };
 
@@ -58,10 +46,8 @@ struct TraceRecord {
     std::string_view transport;         ///< its name
     int group = 0;                      ///< 0: the communicator that was wrapped; else TraceGroup::id
     Index start = 0;
-    Index end = -1;  ///< -1: under way
-    TraceSide sent;
-    TraceSide received;
-    Index bytes_local = 0;
+    Index end = -1;              ///< -1: under way
+    Traffic moved;               ///< of all its peers, and what stayed with the rank
     std::size_t first_peer = 0;  ///< see Trace::peers()
     std::size_t peer_count = 0;
     TraceGroup made;  ///< of a split
@@ -95,10 +81,9 @@ public:
         unsigned generation = 0;
     };
 
-    Trace() : Trace(TraceCapacity{}) {}
     /// Keeps the first `records` records, with eight peers each on average.
     explicit Trace(std::size_t records) : Trace(TraceCapacity{records, 8 * records, records}) {}
-    explicit Trace(TraceCapacity const& capacity) {
+    explicit Trace(TraceCapacity const& capacity = {}) {
         records_.reserve(capacity.records);
         peers_.reserve(capacity.peers);
         labels_.reserve(capacity.labels);
@@ -125,9 +110,14 @@ public:
         Index const at = now();
         finish_label(start_label(text, at), at);
     }
-    class Scope;
+    struct EndOfPhase {
+        Id id;
+        void operator()(Trace* trace) const noexcept { trace->finish_label(id, now()); }
+    };
+    /// A phase that lasts as long as this object.
+    using Scope = std::unique_ptr<Trace, EndOfPhase>;
     /// Notes a phase, from here to the end of the scope: `auto phase = trace.scope("load");`.
-    [[nodiscard]] Scope scope(std::string_view text) noexcept;
+    [[nodiscard]] Scope scope(std::string_view text) noexcept { return {this, {start_label(text, now())}}; }
 
     /// Nanoseconds of the steady clock.
     [[nodiscard]] static Index now() noexcept {
@@ -141,16 +131,13 @@ public:
         record.first_peer = peers_.size();
         bool fits = records_.size() < records_.capacity();
         detail::for_each_pair(sends, receives, [&](int rank, auto out, auto in) {
-            TracePeer const peer{rank, static_cast<Index>(out.size()), detail::payload_of(out),
-                                 static_cast<Index>(in.size()), detail::payload_of(in)};
-            if (rank == me) {
-                record.bytes_local += peer.bytes_sent;
-                return;
-            }
-            add_to(record.sent, peer.messages_sent, peer.bytes_sent);
-            add_to(record.received, peer.messages_received, peer.bytes_received);
+            Index const sent = detail::payload_of(out);
+            Traffic const moved{static_cast<Index>(out.size()), sent, static_cast<Index>(in.size()),
+                                detail::payload_of(in), 0};
+            record.moved += rank == me ? Traffic{0, 0, 0, 0, sent} : moved;
+            if (rank == me) return;
             fits = fits && peers_.size() < peers_.capacity();
-            if (fits) peers_.push_back(peer);
+            if (fits) peers_.push_back({rank, moved});
         });
         if (!fits) {
             peers_.resize(record.first_peer);
@@ -171,12 +158,6 @@ public:
     [[nodiscard]] int next_group() noexcept { return ++groups_; }
 
 private:
-    static void add_to(TraceSide& side, Index messages, Index bytes) noexcept {
-        if (messages == 0) return;
-        side.messages += messages;
-        side.bytes += bytes;
-        ++side.peers;
-    }
     [[nodiscard]] Id start_label(std::string_view text, Index at) noexcept {
         if (labels_.size() == labels_.capacity()) {
             ++dropped_;
@@ -199,23 +180,5 @@ private:
     unsigned generation_ = 0;
     int groups_ = 0;
 };
-
-/// A phase that lasts as long as this object.
-class [[nodiscard]] Trace::Scope {
-public:
-    Scope(Scope&& other) noexcept : trace_(std::exchange(other.trace_, nullptr)), id_(other.id_) {}
-    Scope& operator=(Scope&&) = delete;
-    ~Scope() {
-        if (trace_ != nullptr) trace_->finish_label(id_, now());
-    }
-
-private:
-    friend class Trace;
-    Scope(Trace& trace, Id id) noexcept : trace_(&trace), id_(id) {}
-    Trace* trace_;
-    Id id_;
-};
-
-inline Trace::Scope Trace::scope(std::string_view text) noexcept { return {*this, start_label(text, now())}; }
 
 }  // namespace reshard::inline v0

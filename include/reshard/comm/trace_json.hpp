@@ -12,7 +12,7 @@
 
 #include <algorithm>  // find, sort
 #include <cerrno>     // errno
-#include <chrono>     // steady_clock, system_clock
+#include <chrono>     // system_clock
 #include <cstring>    // strerror
 #include <fstream>    // ofstream
 #include <limits>     // numeric_limits
@@ -26,21 +26,10 @@ namespace detail {
 /// System clock minus steady clock, in nanoseconds: what makes the times of two processes comparable. Measured once,
 /// so that ranks of one process keep the clock they share.
 [[nodiscard]] inline Index clock_offset() noexcept {
-    static Index const offset = [] {
-        Index best = 0;
-        Index narrowest = std::numeric_limits<Index>::max();
-        for (int i = 0; i < 16; ++i) {  // the attempt that was interrupted least
-            Index const before = Trace::now();
-            Index const wall = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count();
-            Index const after = Trace::now();
-            if (after - before >= narrowest) continue;
-            narrowest = after - before;
-            best = wall - before - (after - before) / 2;
-        }
-        return best;
-    }();
+    static Index const offset =
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count() -
+        Trace::now();
     return offset;
 }
 
@@ -108,16 +97,16 @@ private:
         call["cat"] = record.transport;
         Json args = Json::object();
         if (record.operation == TraceOperation::exchange) {
-            args["bytes_sent"] = record.sent.bytes;
-            args["bytes_received"] = record.received.bytes;
-            args["bytes_local"] = record.bytes_local;
+            args["bytes_sent"] = record.moved.bytes_sent;
+            args["bytes_received"] = record.moved.bytes_received;
+            args["bytes_local"] = record.moved.bytes_local;
             Json peers = Json::array();
             for (TracePeer const& peer : trace_->peers(record)) {
                 peers.push_back({{"rank", peer.rank},
-                                 {"bytes_sent", peer.bytes_sent},
-                                 {"bytes_received", peer.bytes_received},
-                                 {"messages_sent", peer.messages_sent},
-                                 {"messages_received", peer.messages_received}});
+                                 {"bytes_sent", peer.moved.bytes_sent},
+                                 {"bytes_received", peer.moved.bytes_received},
+                                 {"messages_sent", peer.moved.messages_sent},
+                                 {"messages_received", peer.moved.messages_received}});
             }
             args["peers"] = std::move(peers);
         } else if (record.operation == TraceOperation::split && record.completed()) {
@@ -137,8 +126,8 @@ private:
         Index sent = 0;
         Index received = 0;
         for (TraceRecord const* record : done) {
-            sent += record->sent.bytes;
-            received += record->received.bytes;
+            sent += record->moved.bytes_sent;
+            received += record->moved.bytes_received;
             Json point = event("bytes", "C", 0, record->end);
             point["args"] = {{"sent", sent}, {"received", received}};
             add(point);
@@ -215,18 +204,14 @@ template <Communicator C>
     auto const length = static_cast<Index>(text.size());
     std::vector<Index> lengths(ranks);
     all_gather(comm, std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)));
-    std::vector<std::string> texts;
-    std::vector<Receive> receives;
-    Send const send{root, reinterpret_cast<std::byte const*>(text.data()), detail::byte_box(length)};
-    if (comm.rank() == root) {
-        texts.resize(ranks);
-        for (std::size_t r = 0; r < ranks; ++r) {
-            texts[r].resize(static_cast<std::size_t>(lengths[r]));
-            receives.push_back(
-                {static_cast<int>(r), reinterpret_cast<std::byte*>(texts[r].data()), detail::byte_box(lengths[r])});
-        }
+    std::vector<std::string> texts(comm.rank() == root ? ranks : 0);
+    detail::TransferLists lists;
+    lists.send(root, std::span(text));
+    for (std::size_t r = 0; r < texts.size(); ++r) {
+        texts[r].resize(static_cast<std::size_t>(lengths[r]));
+        lists.receive(static_cast<int>(r), std::span(texts[r]));
     }
-    comm.exchange({&send, 1}, receives).wait();
+    lists.deliver(comm);
     return comm.rank() == root ? detail::chrome_document(texts, dropped) : std::string();
 }
 

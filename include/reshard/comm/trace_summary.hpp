@@ -20,19 +20,13 @@ namespace detail {
 struct TraceLine {
     std::string title;
     Index calls = 0;
-    Index messages = 0;  ///< sent and received
-    Index sent = 0;
-    Index received = 0;
-    Index local = 0;
     Index nanoseconds = 0;
+    Traffic moved{};
 
-    void add(Index more_messages, Index more_sent, Index more_received, Index more_local, Index time) noexcept {
+    void add(Index time, Traffic const& more = {}) noexcept {
         ++calls;
-        messages += more_messages;
-        sent += more_sent;
-        received += more_received;
-        local += more_local;
         nanoseconds += time;
+        moved += more;
     }
 };
 
@@ -49,14 +43,14 @@ struct TraceLine {
 /// Rate: bytes sent and received per nanosecond, which is GB/s.
 inline void append_line(std::string& text, TraceLine const& line) {
     char buffer[256];
-    double const rate = line.nanoseconds > 0
-                            ? static_cast<double>(line.sent + line.received) / static_cast<double>(line.nanoseconds)
-                            : 0.0;
+    auto const& [messages_sent, sent, messages_received, received, local] = line.moved;
+    double const rate =
+        line.nanoseconds > 0 ? static_cast<double>(sent + received) / static_cast<double>(line.nanoseconds) : 0.0;
     static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n",
                                     line.title.c_str(), static_cast<long long>(line.calls),
-                                    static_cast<long long>(line.messages), human_bytes(line.sent).c_str(),
-                                    human_bytes(line.received).c_str(), human_bytes(line.local).c_str(),
-                                    static_cast<double>(line.nanoseconds) * 1e-6, rate));
+                                    static_cast<long long>(messages_sent + messages_received),
+                                    human_bytes(sent).c_str(), human_bytes(received).c_str(),
+                                    human_bytes(local).c_str(), static_cast<double>(line.nanoseconds) * 1e-6, rate));
     text += buffer;
 }
 
@@ -87,16 +81,14 @@ inline void append_head(std::string& text, char const* title) {
         if (record.error != ErrorCode::none) ++failed;
         if (!record.completed()) continue;
         Index const time = record.end - record.start;
-        operations[static_cast<std::size_t>(record.operation)].add(record.sent.messages + record.received.messages,
-                                                                   record.sent.bytes, record.received.bytes,
-                                                                   record.bytes_local, time);
+        operations[static_cast<std::size_t>(record.operation)].add(time, record.moved);
         for (TracePeer const& peer : trace.peers(record)) {
             TraceLine& line = peers[{record.group, peer.rank}];
             if (line.title.empty()) {
                 line.title = record.group == 0 ? concat("rank ", peer.rank)
                                                : concat("rank ", peer.rank, " of split ", record.group);
             }
-            line.add(peer.messages_sent + peer.messages_received, peer.bytes_sent, peer.bytes_received, 0, time);
+            line.add(time, peer.moved);
         }
     }
     for (TraceLabel const& label : trace.labels()) {
@@ -105,7 +97,7 @@ inline void append_head(std::string& text, char const* title) {
         auto found =
             std::find_if(phases.begin(), phases.end(), [&](TraceLine const& known) { return known.title == text; });
         if (found == phases.end()) found = phases.insert(phases.end(), {std::string(text)});
-        found->add(0, 0, 0, 0, label.end - label.start);
+        found->add(label.end - label.start);
     }
 
     std::string text;

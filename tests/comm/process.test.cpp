@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/comm/detail/process.hpp, and what transports make of it: memory of other processes
-// (process_memory.hpp), seats (nccl_board.hpp). Neither needs its library.
+// Mirrors include/reshard/comm/detail/process.hpp, and what NCCL makes of it, without its library: seats
+// (nccl_board.hpp).
 #include <reshard/comm/detail/process.hpp>
 
 #include <reshard/comm/detail/nccl_board.hpp>
-#include <reshard/comm/detail/process_memory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -96,19 +95,20 @@ TEST_SUITE("comm/process") {
         ::unlink(name);
     }
 
-    TEST_CASE("NcclSeat: who ended has died; who is numbered otherwise may be a stranger") {
+    TEST_CASE("NcclSeat: whose process it is; who is numbered otherwise may be a stranger") {
         NcclSeat seat;
-        CHECK(!nccl_has_died(seat));  // nobody sits there
+        CHECK(nccl_process(seat) == 0);  // nobody sits there
         nccl_sit_down(seat);
-        CHECK(!nccl_has_died(seat));
+        CHECK(nccl_process(seat) == own_pid());
         pid_t const pid = child([] { ::_exit(0); });
         wait_for_state(pid, 'Z');
         seat.pid.store(pid);
-        CHECK(nccl_has_died(seat));
+        CHECK(nccl_process(seat) == pid);
+        CHECK(!process_lives(nccl_process(seat)));
         seat.space.store(process_space() + 1);
-        CHECK(!nccl_has_died(seat));
+        CHECK(nccl_process(seat) == 0);
         seat.space.store(0);
-        CHECK(!nccl_has_died(seat));
+        CHECK(nccl_process(seat) == 0);
         ::waitpid(pid, nullptr, 0);
     }
 }

@@ -272,9 +272,6 @@ struct MeshLine {
 /// Throws MeshError, on every rank alike, for an axis the mesh does not have or a mesh that exceeds the group.
 [[nodiscard]] MeshLine mesh_line(DynamicMesh const& mesh, MeshAxes const& axes, int rank, int ranks);
 
-/// The message of a payload mismatch, the same words on both ranks and on every transport. -1 bytes: no transfer.
-[[nodiscard]] std::string mismatch_text(int sender, Index sent, int receiver, Index expected, int nth);
-
 /// Whether element k of one box is element k of the other: a copy between them means something.
 [[nodiscard]] constexpr bool same_extents(StridedBox const& a, StridedBox const& b) noexcept {
     if (a.element_bytes != b.element_bytes || a.dims.size() != b.dims.size()) return false;
@@ -293,11 +290,19 @@ template <class A, class B>
     return a.conversion.wire == b.conversion.wire && same_extents(box, b.box);
 }
 
-/// The message of two sides that convert to different types (DType, as a number); -1: that side does not convert.
-[[nodiscard]] std::string wire_text(int sender, int sent, int receiver, int expected, int nth);
-
-/// mismatch_text() of two transfers that lie open; nullptr where a side has none.
-[[nodiscard]] std::string mismatch_text(int sender, Send const* send, int receiver, Receive const* receive, int nth);
+/// What the message of a mismatch says of one side of a transfer.
+struct TransferSide {
+    Index bytes = -1;  ///< on the wire; -1: there is none
+    int wire = -1;     ///< the type on the way (DType, as a number); -1: elements travel as they are
+};
+template <class Byte>
+[[nodiscard]] constexpr TransferSide side_of(Transfer<Byte> const* transfer) noexcept {
+    if (transfer == nullptr) return {};
+    Conversion const& change = transfer->conversion;
+    return {transfer->payload_bytes(), change.is_active() ? static_cast<int>(change.wire) : -1};
+}
+/// The message of a payload mismatch, the same words on both ranks and on every transport.
+[[nodiscard]] std::string mismatch_text(int sender, TransferSide sent, int receiver, TransferSide expected, int nth);
 /// The same of the first of all transfers between two ranks that do not fit; empty: they do.
 [[nodiscard]] std::string mismatch_text(int sender, std::span<Send const> sends, int receiver,
                                         std::span<Receive const> receives);

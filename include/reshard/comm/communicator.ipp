@@ -118,45 +118,21 @@ RESHARD_INLINE std::string transport::difference_text(std::string const& mine, s
                          : ". Fix: give every rank the same arguments.");
 }
 
-namespace detail {
-[[nodiscard]] inline std::string transfer_text(int sender, int receiver, int nth) {
-    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ");
-}
-}  // namespace detail
-
-RESHARD_INLINE std::string transport::mismatch_text(int sender, Index sent, int receiver, Index expected, int nth) {
-    std::string text = detail::transfer_text(sender, receiver, nth);
-    if (sent == expected) {
-        detail::append(text, {"both sides move ", sent, " bytes but list different extents"});
-    } else {
-        auto const add = [&](std::string_view side, int rank, std::string_view does, Index bytes) {
-            detail::append(text, {side, rank, does});
-            bytes < 0 ? detail::append(text, {"nothing"}) : detail::append(text, {bytes, " bytes"});
-        };
-        add("rank ", sender, " sends ", sent);
-        add(", rank ", receiver, " expects ", expected);
-    }
-    detail::append(text, {". Fix: build both sides from the same plan."});
-    return text;
-}
-
-RESHARD_INLINE std::string transport::wire_text(int sender, int sent, int receiver, int expected, int nth) {
-    auto const text = [](int wire) { return wire < 0 ? "elements as they are" : name(static_cast<DType>(wire)); };
-    return concat(detail::transfer_text(sender, receiver, nth), "rank ", sender, " sends ", text(sent), ", rank ",
-                  receiver, " expects ", text(expected),
-                  ". Fix: cast on both sides or on neither, to the same type on the way.");
-}
-RESHARD_INLINE std::string transport::mismatch_text(int sender, Send const* send, int receiver, Receive const* receive,
+RESHARD_INLINE std::string transport::mismatch_text(int sender, TransferSide sent, int receiver, TransferSide expected,
                                                     int nth) {
-    Index const sent = send != nullptr ? send->payload_bytes() : -1;
-    Index const expected = receive != nullptr ? receive->payload_bytes() : -1;
-    if (sent == expected) {
-        auto const wire = [](Conversion const& c) { return c.is_active() ? static_cast<int>(c.wire) : -1; };
-        int const a = wire(send->conversion);
-        int const b = wire(receive->conversion);
-        if (a != b) return wire_text(sender, a, receiver, b, nth);
-    }
-    return mismatch_text(sender, sent, receiver, expected, nth);
+    bool const same_bytes = sent.bytes == expected.bytes;
+    bool const converts = same_bytes && sent.wire != expected.wire;
+    auto const move = [&](TransferSide side) {
+        if (!converts) return side.bytes < 0 ? std::string("nothing") : concat(side.bytes, " bytes");
+        return std::string(side.wire < 0 ? "elements as they are" : name(static_cast<DType>(side.wire)));
+    };
+    std::string const what =
+        same_bytes && !converts
+            ? concat("both sides move ", move(sent), " but list different extents")
+            : concat("rank ", sender, " sends ", move(sent), ", rank ", receiver, " expects ", move(expected));
+    return concat("reshard::exchange: transfer ", nth, " from rank ", sender, " to rank ", receiver, ": ", what,
+                  converts ? ". Fix: cast on both sides or on neither, to the same type on the way."
+                           : ". Fix: build both sides from the same plan.");
 }
 RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<Send const> sends, int receiver,
                                                     std::span<Receive const> receives) {
@@ -164,7 +140,7 @@ RESHARD_INLINE std::string transport::mismatch_text(int sender, std::span<Send c
         Send const* const send = k < sends.size() ? &sends[k] : nullptr;
         Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
         if (send != nullptr && receive != nullptr && same_extents(*send, *receive)) continue;
-        return mismatch_text(sender, send, receiver, receive, static_cast<int>(k));
+        return mismatch_text(sender, side_of(send), receiver, side_of(receive), static_cast<int>(k));
     }
     return {};
 }

@@ -11,18 +11,18 @@ namespace reshard::inline v0 {
 
 /// Memory of the current device, by cudaMalloc and cudaFree.
 [[nodiscard]] inline StagingOptions device_staging(Index reserve_bytes = 0) noexcept {
-    StagingOptions options;
-    options.reserve_bytes = reserve_bytes;
-    options.allocate = DeviceSource{}.allocate;
-    options.release = DeviceSource{}.release;
-    return options;
+    return {reserve_bytes, DeviceSource{}.allocate, DeviceSource{}.release};
 }
+namespace detail {
+/// The same source for scratch memory of plans.
+[[nodiscard]] inline DeviceSource source_of(StagingOptions const& staging) noexcept {
+    return {staging.allocate, staging.release};
+}
+}  // namespace detail
 
 /// Memory of the host that a device copies from and to without the host's help, by cudaMallocHost and cudaFreeHost.
 [[nodiscard]] inline StagingOptions pinned_staging(Index reserve_bytes = 0) noexcept {
-    StagingOptions options;
-    options.reserve_bytes = reserve_bytes;
-    options.allocate = [](Index bytes) noexcept -> std::byte* {
+    auto const allocate = [](Index bytes) noexcept -> std::byte* {
         void* memory = nullptr;
         if (cudaMallocHost(&memory, static_cast<std::size_t>(bytes)) == cudaSuccess) {
             return static_cast<std::byte*>(memory);
@@ -30,8 +30,8 @@ namespace reshard::inline v0 {
         static_cast<void>(cudaGetLastError());
         return nullptr;
     };
-    options.release = [](std::byte* memory, Index) noexcept { static_cast<void>(cudaFreeHost(memory)); };
-    return options;
+    auto const release = [](std::byte* memory, Index) noexcept { static_cast<void>(cudaFreeHost(memory)); };
+    return {reserve_bytes, allocate, release};
 }
 
 }  // namespace reshard::inline v0

@@ -94,9 +94,7 @@ private:
     ThreadCommunicator host_;
     Traffic before_;  ///< what the plain communicator had moved
     std::unique_ptr<Exchange> exchange_;
-    typename Copies::MixedMemory memory_ = Copies::mixed_memory(
-        exchange_->window(), exchange_->window().options.staging,
-        [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); });
+    typename Copies::MixedMemory memory_{exchange_->window(), detail::source_of(exchange_->window().options.staging)};
 };
 
 using DeviceThreadCommunicator = BasicDeviceThreadCommunicator<detail::StridedCopies>;

@@ -44,10 +44,6 @@ using MpiMemory = std::unique_ptr<std::byte, MpiRelease>;
 
 }  // namespace detail
 
-/// Whether a launcher of MPI (mpirun, mpiexec, srun with a PMI) has started this process, by what it leaves in the
-/// environment. Makes no MPI call.
-[[nodiscard]] bool started_by_mpi() noexcept;
-
 /// Memory that the ranks of a node read in place. Made by MpiCommunicator::allocate(); each rank owns its own part and
 /// frees it without waiting for the others. Move-only; all elements are zero bytes; aligned to a page.
 template <Element T>

@@ -4,38 +4,21 @@
 
 #include <reshard/comm/agree.hpp>
 #include <reshard/comm/detail/mpi_exchange.hpp>
-#include <reshard/comm/detail/mpi_run.hpp>
 #include <reshard/comm/mpi.hpp>
 #include <reshard/memory/device_memory.hpp>
 
 #include <chrono>   // milliseconds
 #include <cstdio>   // fflush, fputs
-#include <cstdlib>  // abort, getenv
+#include <cstdlib>  // abort
 #include <thread>   // sleep_for
 
 namespace reshard::inline v0 {
-
-namespace detail {
-
-/// The segments of one allocation, this rank's and those it mapped. Blocks nobody.
-inline void release_segments(MpiFamily& family, std::uint64_t key) noexcept {
-    for (auto* list : {&family.own_segments(), &family.peer_segments()})
-        std::erase_if(*list, [key](MpiSegment const& each) { return each.allocation == key; });
-}
-
-}  // namespace detail
-
-RESHARD_INLINE bool started_by_mpi() noexcept {
-    for (char const* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"})
-        if (std::getenv(variable) != nullptr) return true;
-    return false;
-}
 
 RESHARD_INLINE MpiCommunicator::MpiCommunicator(MPI_Comm comm, MpiOptions const& options) {
     detail::check_mpi_environment(comm);
     MPI_Comm own = MPI_COMM_NULL;
     detail::mpi_check(MPI_Comm_dup(comm, &own), "MPI_Comm_dup");
-    exchange_ = detail::make_mpi_exchange(detail::make_mpi_team(own, nullptr, 0, options));
+    exchange_ = detail::MpiExchange::make(std::make_shared<detail::MpiTeam>(own, nullptr, 0, options));
 }
 RESHARD_INLINE int MpiCommunicator::rank() const noexcept { return team().rank(); }
 RESHARD_INLINE int MpiCommunicator::size() const noexcept { return team().size(); }
@@ -72,7 +55,7 @@ RESHARD_INLINE Verdict MpiCommunicator::agree(Verdict const& mine) {
 }
 RESHARD_INLINE MpiCommunicator MpiCommunicator::split(int colour, int key) {
     enter(detail::TeamCall::split);
-    return MpiCommunicator(detail::make_mpi_exchange(team().split(colour, key)));
+    return MpiCommunicator(detail::MpiExchange::make(team().split(colour, key)));
 }
 RESHARD_INLINE void MpiCommunicator::terminate() noexcept {
     std::fflush(nullptr);
@@ -95,7 +78,7 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
     };
     auto const agreeing = [&](detail::FunctionRef<void()> work) {
         detail::watched([&] { agree_on_errors(mine, work); },
-                        [&](ErrorCode, std::string_view) noexcept { detail::release_segments(family, key); });
+                        [&](ErrorCode, std::string_view) noexcept { family.release(key); });
     };
     detail::MpiNode* const node = mine.node().get();
     std::byte* data = nullptr;
@@ -106,8 +89,8 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
                                             element_bytes, " bytes. Fix: check the count."));
         }
         Index const padded = larger<Index>(ceil_div(bytes, 4096) * 4096, 4096);  // empty ones have an address as well
-        family.own_segments().push_back({detail::own_pid(), key, key, detail::SharedMemory::create(padded)});
-        detail::SharedMemory const& made = family.own_segments().back().memory;
+        family.own_segments.push_back({detail::own_pid(), key, key, detail::SharedMemory::create(padded)});
+        detail::SharedMemory const& made = family.own_segments.back().memory;
         data = made.data();
         if (data == nullptr) out_of_memory("no memory");
         if (node == nullptr) return;
@@ -124,14 +107,14 @@ RESHARD_INLINE detail::MpiMemory MpiCommunicator::allocate_bytes(Index elements,
         for (int l = 0; node != nullptr && l < node->ranks(); ++l) {
             if (l == node->me()) continue;
             detail::MpiSeat const& seat = node->seat(l);
-            family.peer_segments().push_back({seat.pid, seat.offer_segment, key,
-                                              detail::SharedMemory::open(seat.pid, seat.offer_file, seat.offer_bytes)});
-            if (!family.peer_segments().back().memory) out_of_memory("no address space, or too many open files,");
+            family.peer_segments.push_back({seat.pid, seat.offer_segment, key,
+                                            detail::SharedMemory::open(seat.pid, seat.offer_file, seat.offer_bytes)});
+            if (!family.peer_segments.back().memory) out_of_memory("no address space, or too many open files,");
         }
     });
     return {data, {mine.family(), key}};
 }
-RESHARD_INLINE void detail::MpiRelease::operator()(std::byte*) const noexcept { release_segments(*family, key); }
+RESHARD_INLINE void detail::MpiRelease::operator()(std::byte*) const noexcept { family->release(key); }
 
 RESHARD_INLINE int detail::run_ranks(MpiOptions const& options, FunctionRef<void(MpiCommunicator&)> body) {
     std::shared_ptr<MpiTeam> team;

@@ -141,7 +141,7 @@ private:
                                                         NcclOptions const& options) {
         auto family = std::make_shared<detail::NcclFamily>();
         family->options = options;
-        family->options.deadline = detail::comparable(options.deadline);
+        family->deadline = detail::comparable(options.deadline);
         auto team = std::make_shared<detail::NcclTeam>(comm, owned, stream, std::move(family));
         team->set_up();
         return std::make_shared<Exchange>(std::move(team), true);
@@ -154,8 +154,8 @@ private:
     }
 
     std::shared_ptr<Exchange> exchange_;
-    typename Copies::Memory memory_ =
-        Copies::memory(team().stream(), team().device(), team().options().staging, detail::check_nccl_memory);
+    typename Copies::Memory memory_{team().stream(), team().device(),
+                                    detail::source_of(team().family()->options.staging)};
 };
 
 using NcclCommunicator = BasicNcclCommunicator<detail::StridedCopies>;

@@ -69,9 +69,7 @@ public:
 
 private:
     std::unique_ptr<Exchange> exchange_;
-    typename Copies::MixedMemory memory_ = Copies::mixed_memory(
-        exchange_->passage(), device_staging(),
-        [](int mine, void const* memory) { static_cast<void>(detail::reachable_kind(name, mine, memory)); });
+    typename Copies::MixedMemory memory_{exchange_->passage(), {}};
 };
 
 template <class C>

@@ -23,10 +23,6 @@ namespace fake = test::fake;
 class ListedCopies {
 public:
     using MixedMemory = detail::CopiedMemory;
-    [[nodiscard]] static MixedMemory mixed_memory(detail::HostPassage& passage, StagingOptions const& source,
-                                                  MixedMemory::Check check) noexcept {
-        return detail::StridedCopies::mixed_memory(passage, source, check);
-    }
     static constexpr bool converts = true;
     static inline std::atomic<int> converted{0};
 

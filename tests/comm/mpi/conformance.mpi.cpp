@@ -4,7 +4,7 @@
 
 #include <reshard/comm/detail/available_memory.hpp>
 #include <reshard/comm/detail/mpi_call.hpp>
-#include <reshard/comm/detail/mpi_run.hpp>
+#include <reshard/comm/detail/mpi_team.hpp>
 #include <reshard/memory/convert.hpp>
 
 #include "comm/conformance.hpp"

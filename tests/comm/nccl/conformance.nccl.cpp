@@ -20,10 +20,6 @@ namespace fake = test::fake_nccl;
 class ListedCopies {
 public:
     using Memory = detail::CopiedMemory;
-    [[nodiscard]] static Memory memory(cudaStream_t stream, int device, StagingOptions const& source,
-                                       Memory::Check check) noexcept {
-        return detail::StridedCopies::memory(stream, device, source, check);
-    }
     static constexpr bool converts = false;
     ListedCopies(StagingOptions const&, StagingOptions const&) noexcept {}
     [[nodiscard]] bool reserve(Index copies, Index batches) {

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/device_copies.hpp
-/// \brief  How transports for devices pack and unpack: StridedCopies, a few 2-D and 3-D copies of CUDA per box.
-/// \depends comm/detail/device_passage.hpp, memory/{loop_nest,memory_policy}.hpp. No kernels: detail/kernel_copies.cuh
-/// has another way.
+/// \brief  What transports and memory policies need between the host and a device: pinned memory, an end to waits, work
+///         of the host in the order of a stream; and StridedCopies, by which they pack and unpack, a few 2-D and 3-D
+///         copies of CUDA per box.
+/// \depends comm/device_staging.hpp, comm/detail/waiting.hpp, core/detail/watched.hpp,
+/// memory/{copy,cuda_call,loop_nest,memory_policy}.hpp. No kernels: detail/kernel_copies.cuh has another way.
 #pragma once
 
-#include <reshard/comm/detail/device_passage.hpp>
+#include <reshard/comm/detail/waiting.hpp>
+#include <reshard/comm/device_staging.hpp>
+#include <reshard/core/detail/watched.hpp>
+#include <reshard/memory/copy.hpp>
+#include <reshard/memory/cuda_call.hpp>
 #include <reshard/memory/loop_nest.hpp>
 #include <reshard/memory/memory_policy.hpp>
 
@@ -13,6 +19,94 @@
 #include <vector>
 
 namespace reshard::inline v0::detail {
+
+/// After a failure: waits for the event, at most the deadline. Whether the device may still be busy then.
+[[nodiscard]] inline bool outlasts(CudaEvent const& event, std::chrono::steady_clock::time_point since,
+                                   std::chrono::milliseconds deadline) noexcept {
+    bool over = false;
+    while (!over) {
+        quietly([&] {
+            over = true;  // a device that answers with an error does nothing any more
+            over = event.reached();
+        });
+        if (!over && !await_device(since, deadline)) return true;
+    }
+    return false;
+}
+
+/// What deliver() takes.
+struct Delivery {
+    Send from;
+    Receive to;
+};
+
+/// deliver() by the host, in the middle of a stream.
+class HostJobs {
+public:
+    /// Before an exchange, for all that it adds: jobs keep their addresses.
+    void reserve(Index most) {
+        jobs_.clear();
+        jobs_.reserve(static_cast<std::size_t>(most));
+    }
+    void add(Send const& from, Receive const& to, cudaStream_t stream) {
+        jobs_.push_back({from, to});
+        cuda_check(cudaLaunchHostFunc(
+                       stream,
+                       [](void* data) {
+                           auto const& job = *static_cast<Delivery const*>(data);
+                           deliver(job.from, job.to);
+                       },
+                       &jobs_.back()),
+                   "cudaLaunchHostFunc");
+    }
+
+private:
+    std::vector<Delivery> jobs_;
+};
+
+/// Owned by a communicator, which outlives the plans that use it. Work between its exchanges passes through it.
+struct HostPassage {
+    HostPassage(std::string_view name, cudaStream_t its_stream, int its_device, StagingOptions const& source,
+                Index bytes) noexcept
+        : transport(name), stream(its_stream), device(its_device), memory(source), window_bytes(bytes) {}
+    HostPassage(HostPassage const&) = delete;
+    HostPassage& operator=(HostPassage const&) = delete;
+    ~HostPassage() { memory.close(stuck); }
+
+    /// Takes the memory, if that was not done. Throws OutOfMemory.
+    void open() {
+        CurrentDevice const here(device);
+        if (memory.grow(window_bytes)) return;
+        raise(ErrorCode::out_of_memory,
+              concat("reshard: the transport '", transport, "' has no pinned memory for a window of ", window_bytes,
+                     " bytes. Fix: a smaller window_bytes in its options, or a larger source of memory."));
+    }
+    /// Until the device has done everything in the stream. Throws DeadlineExceeded, TransportError.
+    void wait() {
+        CurrentDevice const here(device);
+        auto const since = std::chrono::steady_clock::now();
+        for (;;) {
+            cudaError_t const code = cudaStreamQuery(stream);
+            if (code != cudaErrorNotReady) return cuda_check(code, "cudaStreamQuery");
+            if (await_device(since, deadline)) continue;
+            stuck = true;
+            raise(ErrorCode::deadline,
+                  concat("reshard: the transport '", transport, "' waited ", static_cast<Index>(deadline.count()),
+                         " ms for its device to be done with memory of the host. Fix: look for what keeps the stream "
+                         "busy, or raise the deadline."));
+        }
+    }
+
+    std::string_view transport;
+    cudaStream_t stream;
+    int device;
+    StagingMemory memory;
+    Index window_bytes;
+    std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< comparable()
+    bool stuck = false;                                            ///< a wait was given up
+};
+
+// ---- Strided copies --------------------------------------------------------------------------------------------
 
 /// A copy as CUDA knows it: planes of rows of `run` bytes. The loops that are left are walked by the host.
 struct StreamCopyShape {
@@ -83,16 +177,30 @@ inline void copy_on_stream(std::byte const* from, StridedBox const& from_box, st
         [&](std::byte const* from_at, std::byte* to_at) { copy_planes_on_stream(shape, from_at, to_at, stream); });
 }
 
+/// Throws BufferError unless NCCL on `device` can move this memory.
+inline void check_nccl_memory(int device, void const* memory) {
+    MemoryKind const kind = reachable_kind("nccl", device, memory);
+    if (kind == MemoryKind::device) return;
+    raise(ErrorCode::buffer,
+          "reshard: the transport 'nccl' moves memory of a CUDA device, and this is memory of the host: device and "
+          "host memory mixed. Fix: copy it to the device first, or use a communicator for the host.");
+}
+
 /// Memory of a device as plans see it where there are no kernels: copied by CUDA, not computed on.
+/// They need no scratch memory, but take a source of it as those with kernels do.
 class CopiedMemory final : public MemoryPolicy {
 public:
-    using Check = void (*)(int device, void const* memory);
+    /// Of a device alone.
+    CopiedMemory(cudaStream_t stream, int device, DeviceSource const& /*source*/) noexcept
+        : stream_(stream), device_(device) {}
+    /// Where there may be memory of the host: `passage` is for waits.
+    CopiedMemory(HostPassage& passage, DeviceSource const& /*source*/) noexcept
+        : stream_(passage.stream), device_(passage.device), passage_(&passage) {}
 
-    /// Of a device alone; where there may be memory of the host, `passage` is for waits.
-    CopiedMemory(cudaStream_t stream, int device, Check checks, HostPassage* passage = nullptr) noexcept
-        : stream_(stream), device_(device), check_(checks), passage_(passage) {}
-
-    void check(std::string_view, void const* memory, Index) const override { check_(device_, memory); }
+    void check(std::string_view, void const* memory, Index) const override {
+        if (passage_ == nullptr) return check_nccl_memory(device_, memory);
+        static_cast<void>(reachable_kind(passage_->transport, device_, memory));
+    }
     [[nodiscard]] Workspace allocate(Index) const override { return {}; }  // only folds need any
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         CurrentDevice const device(device_);
@@ -117,8 +225,7 @@ private:
 
     cudaStream_t stream_;
     int device_;
-    Check check_;
-    HostPassage* passage_;
+    HostPassage* passage_ = nullptr;
 };
 
 /// Each box by copies of its own, enqueued at once. What a `Copies` class of a transport must have; where `converts` is
@@ -129,21 +236,9 @@ private:
 /// Else the host converts.
 class StridedCopies {
 public:
-    using Memory = CopiedMemory;
-    using MixedMemory = CopiedMemory;
+    using Memory = CopiedMemory;       ///< of plans
+    using MixedMemory = CopiedMemory;  ///< the same where tensors lie on the host or on the device
     static constexpr bool converts = false;
-    /// Of plans, on this stream. `device_source` is where kernels would take scratch memory from.
-    [[nodiscard]] static CopiedMemory memory(cudaStream_t stream, int device, StagingOptions const& /*device_source*/,
-                                             CopiedMemory::Check check) noexcept {
-        return {stream, device, check};
-    }
-
-    /// The same where tensors lie on the host or on the device.
-    [[nodiscard]] static CopiedMemory mixed_memory(HostPassage& passage, StagingOptions const& /*device_source*/,
-                                                   CopiedMemory::Check check) noexcept {
-        return {passage.stream, passage.device, check, &passage};
-    }
-
     /// Where memory may come from: pinned for lists of boxes, and as much on the device.
     StridedCopies(StagingOptions const& /*pinned*/, StagingOptions const& /*device*/) noexcept {}
 

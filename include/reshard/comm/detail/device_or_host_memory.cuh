@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/device_or_host_memory.cuh
 /// \brief  The memory policy where each tensor of a plan lies on the host or on the rank's device. Needs nvcc.
-/// \depends comm/detail/device_passage.hpp, comm/detail/box_pieces.hpp, memory/on_device.cuh.
+/// \depends comm/detail/{box_pieces,device_copies}.hpp, memory/on_device.cuh.
 ///
 /// What lies on the device is worked on by the kernels of DeviceMemory; what lies on the host, by the functions of
 /// HostMemory, as soon as the stream has come to its end. Between the two, the kernels do all the work: in pinned
@@ -14,7 +14,7 @@
 #pragma once
 
 #include <reshard/comm/detail/box_pieces.hpp>
-#include <reshard/comm/detail/device_passage.hpp>
+#include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/memory/host_memory.hpp>
 #include <reshard/memory/on_device.cuh>
 

@@ -52,10 +52,7 @@ struct DeviceWindow : HostPassage {
     DeviceWindow(cudaStream_t its_stream, int its_device, DeviceThreadOptions const& its_options)
         : HostPassage("device_threads", its_stream, its_device, its_options.host_staging, its_options.window_bytes),
           options(its_options) {
-        if (memory.grow(options.window_bytes)) return;
-        raise(ErrorCode::out_of_memory,
-              concat("reshard::DeviceThreadCommunicator: no pinned memory for a window of ", options.window_bytes,
-                     " bytes. Fix: a smaller DeviceThreadOptions::window_bytes, or a larger source of memory."));
+        open();
     }
 
     DeviceThreadOptions options;
@@ -100,10 +97,10 @@ public:
         closing([&] {
             ThreadSeat& own = team_->seat(rank_);
             team_->say(rank_, {TeamCall::device_exchange});
-            own.sends = {};
+            own.transfers = {};
             look_up(transfers.sends, place_->sent_from);
             look_up(transfers.receives, received_in_);
-            lay_open(own, transfers);
+            own.transfers = transfers;
             place_->ready.record(window_->stream);
             stage_ = Stage::published;
             team_->arrive(rank_);
@@ -128,7 +125,7 @@ public:
                 stage_ = Stage::draining;
             } else if (place_->complete.reached()) {
                 settle(team_->seat(rank_), rank_);
-                team_->seat(rank_).sends = {};  // leave() looks at them
+                team_->seat(rank_).transfers = {};  // leave() looks at them
                 place_->fetching.store(false, std::memory_order_release);
                 stage_ = Stage::idle;
                 over = true;
@@ -183,7 +180,7 @@ private:
     }
     /// After phase 2: what this rank's stream does next comes after all reads of its memory.
     void join() {
-        for_each_peer(team_->seat(rank_).sends, 0, [&](int peer, std::span<Send const>) {
+        for_each_peer(team_->seat(rank_).transfers.sends, 0, [&](int peer, std::span<Send const>) {
             if (peer != rank_) place_of(peer).fetched.hold_up(window_->stream);
         });
         place_->complete.record(window_->stream);
@@ -210,8 +207,8 @@ private:
             begin(peer);
             DevicePlace const& place = place_of(peer);
             bool const reaches = can_reach(place.device);
-            auto const first_send = static_cast<std::size_t>(sends.data() - team_->seat(peer).sends.data());
-            auto const first_receive = static_cast<std::size_t>(receives.data() - own.receives.data());
+            auto const first_send = static_cast<std::size_t>(sends.data() - team_->seat(peer).transfers.sends.data());
+            auto const first_receive = static_cast<std::size_t>(receives.data() - own.transfers.receives.data());
             for (std::size_t k = 0; k < receives.size(); ++k) {
                 MemoryKind const from = place.sent_from[first_send + k];
                 MemoryKind const to = received_in_[first_receive + k];
@@ -235,16 +232,74 @@ private:
         return plain && pinned && is_run ? Route::direct : Route::windowed;
     }
     /// Asks CUDA once for each device.
-    [[nodiscard]] bool can_reach(int device);
+    [[nodiscard]] bool can_reach(int device) {
+        if (device == window_->device) return true;
+        for (auto const& [known, can] : peers_)
+            if (known == device) return can;
+        int can = 0;
+        if (window_->options.peer_access) {
+            cuda_check(cudaDeviceCanAccessPeer(&can, window_->device, device), "cudaDeviceCanAccessPeer");
+            if (can != 0) {
+                cudaError_t const code = cudaDeviceEnablePeerAccess(device, 0);
+                if (code != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next launch would report it
+                if (code != cudaErrorPeerAccessAlreadyEnabled) cuda_check(code, "cudaDeviceEnablePeerAccess");
+                open_pool(device);
+            }
+        }
+        peers_.emplace_back(device, can != 0);
+        return can != 0;
+    }
     /// Peer access does not cover what cudaMallocAsync gives (CUDA C++ Programming Guide, "Multi-GPU Support" of the
     /// stream-ordered allocator): the pool of that device is told that this one reads it. Other pools are their
     /// owner's.
-    void open_pool(int device) const;
+    void open_pool(int device) const {
+        cudaMemPool_t pool = nullptr;
+        if (cudaDeviceGetMemPool(&pool, device) != cudaSuccess) {  // a device without pools gives no such memory
+            static_cast<void>(cudaGetLastError());
+            return;
+        }
+        cudaMemAccessDesc access{};
+        access.location.type = cudaMemLocationTypeDevice;
+        access.location.id = window_->device;
+        access.flags = cudaMemAccessFlagsProtReadWrite;
+        cuda_check(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
+    }
 
     /// How a transfer is cut for the window, as long as this rank alone moves it.
-    [[nodiscard]] PieceRule pieces_of(Move const& move) const;
+    [[nodiscard]] PieceRule pieces_of(Move const& move) const {
+        Index const bytes = (move.from_device ? move.send.box.element_bytes : 0) +
+                            (move.to_device ? move.receive.box.element_bytes : 0);
+        Index const most = window_->memory.size() - 2 * StagingOptions::alignment;
+        if (bytes > most) {
+            raise(ErrorCode::out_of_memory,
+                  concat("reshard::DeviceThreadCommunicator: an element takes ", bytes,
+                         " bytes on its way through pinned memory, and the window has ", window_->memory.size(),
+                         ". Fix: a larger DeviceThreadOptions::window_bytes, or memory that lies in a row and is "
+                         "pinned."));
+        }
+        return piece_rule_of(move.receive.box, bytes, most);
+    }
     /// Before anything is enqueued: what is in use cannot grow.
-    void make_room();
+    void make_room() {
+        Index copies = 0;
+        Index batches = 1;
+        Index jobs = 0;
+        for_each_transfer(
+            [&](Move const& move) {
+                if (move.route == Route::copied) ++copies;
+                if (move.route == Route::by_host) ++jobs;
+                if (move.route != Route::windowed) return;
+                Index const pieces = pieces_of(move).pieces;
+                jobs += pieces;
+                copies += 2 * pieces;
+                batches += 2 * pieces;
+            },
+            [](int) {});
+        jobs_.reserve(jobs);
+        if (copies_.reserve(copies, batches)) return;
+        raise(ErrorCode::out_of_memory, concat("reshard::DeviceThreadCommunicator: no memory to list ", copies,
+                                               " boxes. Fix: give DeviceThreadOptions a larger source."));
+    }
 
     void fetch(Move const& move) {
         Send const& send = move.send;
@@ -258,7 +313,21 @@ private:
     }
     /// What lies on a device passes through the window, where the host finds it, or leaves it. The stream keeps pieces
     /// apart.
-    void windowed(Move const& move);
+    void windowed(Move const& move) {
+        PieceRule const rule = pieces_of(move);
+        for (Index n = 0; n < rule.pieces; ++n) {
+            Send from = piece_of(move.send, rule, n);
+            Receive const to = piece_of(move.receive, rule, n);
+            std::byte* at = window_->memory.data();
+            if (move.from_device) {
+                through(from, dense_at(at, from), move.reaches);
+                from = dense_at<std::byte const>(at, from);
+                at += staging_slot(from.box.payload_bytes());
+            }
+            jobs_.add(from, move.to_device ? dense_at(at, to) : to, window_->stream);
+            if (move.to_device) through(dense_at<std::byte const>(at, to), to, true);
+        }
+    }
     void through(Send const& from, Receive const& to, bool reaches) {
         if (!reaches) return copy_on_stream(from.base, from.box, to.base, to.box, window_->stream);
         copies_.add({0, from.base, from.box}, {0, to.base, to.box}, window_->stream);
@@ -291,7 +360,18 @@ private:
             [&](ErrorCode, std::string_view) noexcept { leave(); });
     }
     /// Nobody reads this rank's seat any more. Until no device reads, or writes, its memory, but at most the deadline.
-    void leave() noexcept;
+    void leave() noexcept {
+        stage_ = Stage::idle;
+        auto const since = std::chrono::steady_clock::now();
+        for (int r = 0; r < team_->size(); ++r) {
+            if (r != rank_ && transfers_with(team_->seat(rank_).transfers.sends, r).empty()) continue;
+            auto const* const place =
+                static_cast<DevicePlace const*>(team_->seat(r).shown.load(std::memory_order_acquire));
+            if (place == nullptr || !place->fetching.load(std::memory_order_acquire)) continue;
+            stuck_ = outlasts(place->fetched, since, deadline());
+            if (stuck_) return;
+        }
+    }
 
     std::shared_ptr<ThreadTeam> team_;
     int rank_;
@@ -308,5 +388,3 @@ private:
 
 }  // namespace detail
 }  // namespace reshard::inline v0
-
-#include <reshard/comm/detail/device_thread_exchange.ipp>

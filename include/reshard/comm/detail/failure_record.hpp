@@ -45,16 +45,11 @@ struct FailureRecord {
     return failure;
 }
 
-/// Why a rank is waited for in vain.
 [[nodiscard]] inline std::string died_text(int rank, Index process) {
     return concat(
         "rank ", rank, " (process ", process,
         ") has died while others wait for it. Fix: look for what ended it: a signal, a lack of memory, an exit "
         "in the middle.");
-}
-[[nodiscard]] inline std::string left_text(int rank) {
-    return concat("rank ", rank,
-                  " has left while others wait for it. Fix: make every rank take part in every collective call.");
 }
 
 /// The first failure, in memory that processes share and that is zero before.
@@ -80,6 +75,31 @@ struct SharedFailure {
         std::memcpy(&record, &failure, sizeof failure);
         state.store(2, std::memory_order_seq_cst);
         return true;
+    }
+};
+
+/// What the communicators of a rank share that were split from one: the first failure it knows of.
+struct TeamFamily {
+    std::chrono::milliseconds deadline{};  ///< of their waits
+    int rank = -1;                         ///< in the outermost of them
+    SharedFailure* shared = nullptr;       ///< of the node, if there is one
+    FailureRecord failure;                 ///< once it is poisoned; never changes again
+    bool poisoned = false;
+    bool reported = false;  ///< the failure was thrown with its own type to this rank
+
+    [[nodiscard]] bool hear() noexcept {
+        if (!poisoned && shared != nullptr) poisoned = shared->heard(failure);
+        return poisoned;
+    }
+    /// Unless there is a failure. Whether it was the first that this rank knows of.
+    bool poison(FailureRecord const& mine) noexcept { return !hear() && record(mine); }
+
+protected:
+    /// In this process and on this node. False when the node knew of another failure before; then that one counts.
+    bool record(FailureRecord const& mine) noexcept {
+        failure = mine;
+        poisoned = true;
+        return shared == nullptr || shared->tell(failure);
     }
 };
 

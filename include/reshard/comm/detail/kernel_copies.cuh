@@ -43,16 +43,6 @@ public:
     KernelCopies(StagingOptions const& pinned, StagingOptions const& device) noexcept
         : listed_(pinned), near_(device) {}
 
-    template <class Check>
-    [[nodiscard]] static DeviceMemory memory(cudaStream_t stream, int device, StagingOptions const& source,
-                                             Check /*its own*/) noexcept {
-        return {stream, device, DeviceSource{source.allocate, source.release}};
-    }
-    template <class Check>
-    [[nodiscard]] static DeviceOrHostMemory mixed_memory(HostPassage& passage, StagingOptions const& source,
-                                                         Check /*its own*/) noexcept {
-        return {passage, DeviceSource{source.allocate, source.release}};
-    }
     /// Throws BufferError for what kernels cannot convert.
     static void check_alignment(std::byte const* base, StridedBox const& box) {
         if (is_aligned(base, box)) return;

@@ -14,9 +14,12 @@ namespace reshard::inline v0::detail {
 class MpiExchange final : public transport::Engine {
 public:
     explicit MpiExchange(std::shared_ptr<MpiTeam> team) : team_(std::move(team)) {}
-    MpiExchange(MpiExchange const&) = delete;
-    MpiExchange& operator=(MpiExchange const&) = delete;
-    ~MpiExchange() = default;
+    /// It and its team are left alone once its family has failed: MPI may still hold their buffers.
+    [[nodiscard]] static std::shared_ptr<MpiExchange> make(std::shared_ptr<MpiTeam> team) {
+        return {new MpiExchange(std::move(team)), [](MpiExchange* exchange) {
+                    if (!exchange->team()->family()->poisoned) delete exchange;
+                }};
+    }
 
     [[nodiscard]] std::shared_ptr<MpiTeam> const& team() const noexcept { return team_; }
     [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
@@ -24,17 +27,13 @@ public:
     void start(transport::BoundTransfers const& transfers) override {
         team_->enter(TeamCall::exchange);
         closing([&] {
-            sends_ = transfers.sends;
-            receives_ = transfers.receives;
-            send_bytes_ = transfers.send_bytes;
-            receive_bytes_ = transfers.receive_bytes;
-            number_ = transfers.number;
+            transfers_ = transfers;
             ++epoch_;
             direct_sent_ = direct_received_ = 0;
             finished_ = false;
             leaves_ = transfers.is_replay;
-            send_modes_.assign(sends_.size(), MpiMode::message);
-            receive_modes_.assign(receives_.size(), MpiMode::message);
+            send_modes_.assign(transfers.sends.size(), MpiMode::message);
+            receive_modes_.assign(transfers.receives.size(), MpiMode::message);
             publish();
             lay_lanes();
             // Everything that need not wait for another rank is on its way when this returns.
@@ -48,7 +47,7 @@ public:
         bool complete = may_block;
         closing([&, this] {
             if (may_block) return team_->await([&] { return step(); }, [&](auto&& visit) { missing(visit); });
-            complete = step() == MpiStep::complete;
+            complete = step() == TeamStep::complete;
             if (!complete) team_->glance([&](auto&& visit) { missing(visit); });
         });
         return complete;
@@ -87,14 +86,123 @@ private:
         }
     }
     /// After a failure: lets MPI finish what both sides have begun, and says whose memory it keeps all the same.
-    [[nodiscard]] std::string give_up();
+    [[nodiscard]] std::string give_up() {
+        using Clock = std::chrono::steady_clock;
+        if (!mpi_is_usable()) return {};
+        incoming_.cancel();
+        auto const start = Clock::now();
+        auto moved = start;
+        while (incoming_.flying() + outgoing_.flying() > 0) {
+            bool const some = incoming_.drain() + outgoing_.drain() > 0;
+            auto const now = Clock::now();
+            if (some) moved = now;
+            // What only one side has begun never ends.
+            if (now - moved >= std::chrono::milliseconds(200) || now - start >= std::chrono::seconds(2)) break;
+            sched_yield();
+        }
+        std::string text;
+        auto const add_held = [&, this](auto const& lanes, std::string_view what) {
+            int last = -1;
+            lanes.held([&, this](int peer) {
+                int const pid = team_->process(peer);
+                if (peer == last || (pid != 0 && !process_lives(pid))) return;
+                append(text, {last < 0 ? what : ", ", peer});
+                last = peer;
+            });
+            if (last >= 0) text += '.';
+        };
+        add_held(incoming_, " MPI may still write to the destination of what comes from rank ");
+        add_held(outgoing_, " MPI may still read the source of what goes to rank ");
+        return text.empty() ? text : concat(text, " Keep that memory until the process ends.");
+    }
 
     /// Lays the sends to ranks of this node open.
-    void publish();
+    void publish() {
+        if (!team_->node()) return;
+        MpiNode& node = *team_->node();
+        MpiSeat& seat = node.own();
+        auto const sends = transfers_.sends;
+        seat.published.store(2 * epoch_ - 1, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_release);
+        bool const copies = team_->family()->options.path != MpiPath::messages;
+        Index room = 0;
+        for (Send const& send : sends) {
+            int const there = team_->local(send.peer);
+            if (copies && there >= 0 && there != node.me()) room += mpi_listed_room(send);
+        }
+        room = smaller(room, mpi_listed_total);
+        Index place = MpiList::copies_at(node.ranks(), sends.size());
+        Index const end = place + room;
+        std::atomic<std::uint64_t>* const slot =
+            end <= MpiNode::slot_bytes ? &node.slot_epoch(node.me(), epoch_) : nullptr;
+        // Whoever finds the slot in use again also finds `published` beyond its epoch.
+        if (slot != nullptr) slot->store(0, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        std::byte* const list = slot != nullptr ? node.slot(node.me(), epoch_) : node.own_list(end);
+        leaves_ = leaves_ && slot != nullptr;
+        MpiList::number(list) = transfers_.number;
+        std::uint32_t* const starts = MpiList::starts(list);
+        MpiPublished* const entries = MpiList::entries(list, node.ranks());
+        std::uint32_t count = 0;
+        std::size_t at = 0;
+        for (int l = 0; l < node.ranks(); ++l) {  // ascending in rank as well
+            starts[l] = count;
+            int const rank = team_->rank_of_local(l);
+            while (at < sends.size() && sends[at].peer < rank) ++at;
+            if (l == node.me()) continue;
+            for (; at < sends.size() && sends[at].peer == rank; ++at) {
+                Send const& send = sends[at];
+                MpiPublished& entry = entries[count++];
+                entry = mpi_describe(*team_->family(), team_->attach(), send);
+                Index const copied = copies ? mpi_listed_room(send) : 0;
+                if (entry.mode != MpiMode::segment && copied != 0 && place + copied <= end) {
+                    entry.mode = MpiMode::list;
+                    entry.offset = place;
+                    deliver(send, packed_at(list + place, send));
+                    place += copied;
+                }
+                send_modes_[at] = entry.mode;
+                if (entry.mode != MpiMode::message) ++direct_sent_;
+                leaves_ = leaves_ && entry.mode == MpiMode::list;
+            }
+        }
+        starts[node.ranks()] = count;
+        if (slot != nullptr) slot->store(epoch_, std::memory_order_release);
+        seat.published.store(2 * epoch_, std::memory_order_release);
+    }
 
-    void lay_lanes();
+    void lay_lanes() {
+        int const me = team_->rank();
+        outgoing_.begin(transfers_.sends, send_modes_, epoch_);
+        incoming_.begin(transfers_.receives, receive_modes_, epoch_);
+        readers_.clear();
+        sources_.clear();
+        far_.clear();
+        heard_ = 0;
+        self_sends_ = transfers_with(transfers_.sends, me);
+        self_receives_ = transfers_with(transfers_.receives, me);
+        for_each_peer(transfers_.sends, me, [&](int peer, std::span<Send const> sends) {
+            if (peer == me) return;
+            auto const first = static_cast<std::size_t>(sends.data() - transfers_.sends.data());
+            outgoing_.add(peer, first, first + sends.size(), true);
+            if (int const local = team_->local(peer); local >= 0)
+                readers_.push_back({peer, local, first, first + sends.size(), 0, sends[0].payload_bytes(), false});
+        });
+        late_.reserve(readers_.size());
+        for_each_peer<Way::down>(transfers_.receives, me, [&](int peer, std::span<Receive const> receives) {
+            if (peer == me) return;
+            auto const first = static_cast<std::size_t>(receives.data() - transfers_.receives.data());
+            int const local = team_->local(peer);
+            std::size_t const lane = incoming_.add(peer, first, first + receives.size(), false);
+            (local >= 0 ? sources_ : far_).push_back({peer, local, first, first + receives.size(), lane, 0, false});
+        });
+        self_done_ = self_sends_.empty() && self_receives_.empty();
+        Index const here = team_->node() ? team_->node()->ranks() : 1;
+        hint_ = transfers_.receive_bytes * here >= team_->family()->options.streaming_threshold ? CopyHint::streaming
+                                                                                                : CopyHint::cached;
+    }
 
-    [[nodiscard]] MpiStep step() {
+    [[nodiscard]] TeamStep step() {
         bool moved = false;
         MpiGreetings& greetings = team_->greetings();
         if (!greetings.all_heard()) team_->listen();
@@ -124,9 +232,13 @@ private:
             all = all && reader.done;
         }
         if (!all || !incoming_.complete() || !outgoing_.complete() || !greetings.complete())
-            return moved ? MpiStep::moved : MpiStep::idle;
-        settle();
-        return MpiStep::complete;
+            return moved ? TeamStep::moved : TeamStep::idle;
+        late_epoch_ = epoch_;
+        if (leaves_) late_ = readers_;
+        Index const local = payload_of(self_sends_);
+        traffic_ += {direct_sent_ + outgoing_.take_messages(), transfers_.send_bytes - local,
+                     direct_received_ + incoming_.take_messages(), transfers_.receive_bytes - local, local};
+        return TeamStep::complete;
     }
 
     /// Ranks of other nodes that have said what they send, which is what this one expects. Whether there are new ones.
@@ -173,13 +285,17 @@ private:
             bool const stands = in_slot ? slot.load(std::memory_order_relaxed) == epoch_
                                         : seat.published.load(std::memory_order_relaxed) == published;
             if (!stands) entries = {};
-            if (stands && number != number_)
+            if (stands && number != transfers_.number)
                 team_->raise_mismatch(-1, -1, transport::order_text(source.rank, team_->rank()));
         }
-        auto const receives = receives_.subspan(source.first, source.last - source.first);
+        auto const receives = transfers_.receives.subspan(source.first, source.last - source.first);
         for (std::size_t k = 0; k < larger(entries.size(), receives.size()); ++k) {
-            check_pair(source.rank, k < entries.size() ? &entries[k].send : nullptr, team_->rank(),
-                       k < receives.size() ? &receives[k] : nullptr, k);
+            Send const* const send = k < entries.size() ? &entries[k].send : nullptr;
+            Receive const* const receive = k < receives.size() ? &receives[k] : nullptr;
+            if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) continue;
+            std::string const text = transport::mismatch_text(source.rank, transport::side_of(send), team_->rank(),
+                                                              transport::side_of(receive), static_cast<int>(k));
+            team_->raise_mismatch(source.rank, team_->rank(), text);
         }
         for (std::size_t k = 0; k < receives.size(); ++k) {
             receive_modes_[source.first + k] = entries[k].mode;
@@ -194,12 +310,33 @@ private:
         node.pulled(node.me(), source.local, epoch_).store(epoch_, std::memory_order_release);
         return true;
     }
-    void fetch(Neighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive);
+    void fetch(Neighbour const& source, std::byte const* list, MpiPublished const& sent, Receive const& receive) {
+        MpiSeat const& seat = team_->node()->seat(source.local);
+        int const rank = source.rank;
+        if (sent.mode == MpiMode::list) {
+            deliver(packed_at(list + sent.offset, sent.send), receive);
+        } else if (sent.mode == MpiMode::segment) {
+            std::byte const* const memory =
+                team_->family()->peer_memory(seat.pid, sent.segment, sent.file, sent.segment_bytes);
+            if (memory == nullptr) {
+                raise_unreachable(rank, "mapping the shared buffer",
+                                  "keep buffers of allocate() until all have received from them");
+            }
+            Send there = sent.send;
+            there.base = memory + sent.offset;
+            deliver(there, receive, hint_);
+        } else if (!attach_.read(seat.pid, sent.send, receive, hint_)) {
+            int const error = errno;
+            // A dying process gives up its memory before it counts as dead.
+            if (error == ESRCH && !team_->family()->hear(true)) team_->raise_death(rank);
+            raise_unreachable(rank, concat("reading (", std::strerror(error), ") the memory"), "use MpiPath::messages");
+        }
+    }
     /// What a rank of this node has laid open cannot be reached: because it has died, or for a reason of its own.
     [[noreturn]] void raise_unreachable(int rank, std::string_view what, std::string_view fix) {
         if (team_->family()->hear(true)) team_->raise_failure();
         int const pid = team_->process(rank);
-        if (!process_lives(pid)) team_->raise_death(rank, pid);
+        if (!process_lives(pid)) team_->raise_death(rank);
         raise(ErrorCode::transport, concat("reshard::MpiCommunicator: ", what, " of rank ", rank, " (process ", pid,
                                            ") failed. Fix: ", fix, "."));
     }
@@ -214,18 +351,12 @@ private:
         if (read()) return true;
         if (node.seat(reader.local).finished.load(std::memory_order_acquire) < epoch || read()) return read();
         int const me = team_->rank();
-        team_->raise_mismatch(me, reader.rank, transport::mismatch_text(me, reader.bytes, reader.rank, -1, 0));
+        team_->raise_mismatch(me, reader.rank, transport::mismatch_text(me, {reader.bytes}, reader.rank, {}, 0));
     }
     /// The same of the exchange before this one.
     [[nodiscard]] bool late_have_read() {
         while (!late_.empty() && was_read(late_.back(), late_epoch_)) late_.pop_back();
         return late_.empty();
-    }
-    /// Throws MismatchError, on both ranks, unless the k-th send meets a k-th receive of the same extents and types.
-    void check_pair(int sender, Send const* send, int receiver, Receive const* receive, std::size_t nth) {
-        if (send != nullptr && receive != nullptr && transport::same_extents(*send, *receive)) return;
-        team_->raise_mismatch(sender, receiver,
-                              transport::mismatch_text(sender, send, receiver, receive, static_cast<int>(nth)));
     }
 
     template <class Visit>
@@ -240,22 +371,12 @@ private:
         team_->greetings().missing(visit);
     }
 
-    void settle() noexcept {
-        late_epoch_ = epoch_;
-        for (Neighbour const& reader : readers_)
-            if (leaves_) late_.push_back(reader);
-        Index const local = payload_of(self_sends_);
-        traffic_ += {direct_sent_ + outgoing_.take_messages(), send_bytes_ - local,
-                     direct_received_ + incoming_.take_messages(), receive_bytes_ - local, local};
-    }
-
     std::shared_ptr<MpiTeam> team_;
     MpiTypes types_;
     MpiLanes<std::byte const> outgoing_;
     MpiLanes<std::byte> incoming_;
     MpiAttach attach_;
-    std::span<Send const> sends_;
-    std::span<Receive const> receives_;
+    transport::BoundTransfers transfers_;
     std::span<Send const> self_sends_;
     std::span<Receive const> self_receives_;
     std::vector<MpiMode> send_modes_;
@@ -267,9 +388,6 @@ private:
     std::size_t heard_ = 0;
     std::uint64_t epoch_ = 0;
     std::uint64_t late_epoch_ = 0;
-    std::uint64_t number_ = 0;
-    Index send_bytes_ = 0;
-    Index receive_bytes_ = 0;
     Index direct_sent_ = 0;
     Index direct_received_ = 0;
     CopyHint hint_ = CopyHint::cached;
@@ -279,13 +397,4 @@ private:
     bool leaves_ = false;  ///< without waiting for readers
 };
 
-/// Left alone once its family has failed, as a team is.
-[[nodiscard]] inline std::shared_ptr<MpiExchange> make_mpi_exchange(std::shared_ptr<MpiTeam> team) {
-    return {new MpiExchange(std::move(team)), [](MpiExchange* exchange) {
-                if (!exchange->team()->family()->poisoned()) delete exchange;
-            }};
-}
-
 }  // namespace reshard::inline v0::detail
-
-#include <reshard/comm/detail/mpi_exchange.ipp>

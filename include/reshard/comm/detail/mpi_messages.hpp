@@ -26,44 +26,29 @@ enum class MpiMode : std::uint8_t { message, segment, attach, list };
 /// Rows from which MPI, and the system, are told of rows instead of being given one packed run.
 inline constexpr Index mpi_row_bytes = 512;
 
-/// Committed types by what they describe. Compared exactly; the least recently used of too many goes.
+/// Committed types by what they describe. Compared exactly; when there are too many, it begins anew.
 class MpiTypes {
 public:
     MpiTypes() = default;
     MpiTypes(MpiTypes const&) = delete;
     MpiTypes& operator=(MpiTypes const&) = delete;
     ~MpiTypes() {
-        if (!mpi_is_usable()) return;
-        for (auto& entry : entries_) MPI_Type_free(&entry.type);
+        if (mpi_is_usable()) forget();
     }
 
     [[nodiscard]] MPI_Datatype of(StridedBox const& box) {
-        Entry* oldest = nullptr;
-        for (auto& entry : entries_) {
-            if (entry.box.element_bytes == box.element_bytes && entry.box.dims == box.dims) {
-                entry.used = ++clock_;
-                return entry.type;
-            }
-            if (oldest == nullptr || entry.used < oldest->used) oldest = &entry;
-        }
-        Entry made{box, make(box), ++clock_};
-        if (entries_.size() < capacity) {
-            entries_.push_back(made);
-        } else {
-            MPI_Type_free(&oldest->type);  // messages under way keep theirs
-            *oldest = made;
-        }
-        return made.type;
+        for (auto const& [known, type] : types_)
+            if (known.element_bytes == box.element_bytes && known.dims == box.dims) return type;
+        if (types_.size() == 64) forget();
+        types_.emplace_back(box, make(box));
+        return types_.back().second;
     }
 
 private:
-    static constexpr std::size_t capacity = 64;
-    struct Entry {
-        StridedBox box;
-        MPI_Datatype type;
-        std::uint64_t used;
-    };
-
+    void forget() noexcept {
+        for (auto& [box, type] : types_) MPI_Type_free(&type);  // messages under way keep theirs
+        types_.clear();
+    }
     [[nodiscard]] static MPI_Datatype make(StridedBox const& box) {
         auto const [run, left] = run_of(box);
         MPI_Datatype type = MPI_DATATYPE_NULL;
@@ -80,8 +65,7 @@ private:
         return type;
     }
 
-    std::vector<Entry> entries_;
-    std::uint64_t clock_ = 0;
+    std::vector<std::pair<StridedBox, MPI_Datatype>> types_;
 };
 
 /// All messages one way. `Byte` is std::byte const: sends; std::byte: receives.
@@ -98,6 +82,7 @@ public:
                std::uint64_t epoch) noexcept {
         transfers_ = transfers;
         modes_ = modes;
+        messages_of_.clear();
         // Late messages of a failed pairing must not be taken for those of a later exchange.
         tag_ = static_cast<int>(epoch % 16384U);
         lanes_.clear();
@@ -107,16 +92,38 @@ public:
     /// The transfers [first, last) of one peer. Lanes come in the order in which they are served; those behind one
     /// that is not ready leave it half of the slots. Returns its number.
     std::size_t add(int peer, std::size_t first, std::size_t last, bool ready) {
-        Lane lane{peer, first, last};
-        lane.ready = ready;
-        if (ready) prepare(lane);
+        Lane lane;
+        lane.peer = peer;
+        lane.at = first;
+        lane.end = last;
         lanes_.push_back(lane);
+        if (ready) make_ready(lanes_.size() - 1);
         return lanes_.size() - 1;
     }
-    /// From now on the modes of its transfers are known.
-    void make_ready(std::size_t number) noexcept {
-        lanes_[number].ready = true;
-        prepare(lanes_[number]);
+    /// From now on the modes of its transfers are known. Finds those that are messages, and buffers for as many as may
+    /// be under way: how many there are at a time is a matter of luck, but allocating is not.
+    void make_ready(std::size_t number) {
+        Lane& lane = lanes_[number];
+        lane.ready = true;
+        std::size_t const first = messages_of_.size();
+        bool packs = false;
+        bool cut = false;
+        for (; lane.at < lane.end; ++lane.at) {
+            if (modes_[lane.at] != MpiMode::message) continue;
+            Transfer<Byte> const& transfer = transfers_[lane.at];
+            messages_of_.push_back(transfer);
+            cut = cut || transfer.payload_bytes() > piece_bytes;
+            packs = packs || must_pack(transfer);
+        }
+        lane.at = first;
+        lane.end = messages_of_.size();
+        auto const count = static_cast<Index>(lane.end - lane.at);
+        if (!packs && count < 2) return;
+        wanted_ += cut ? window : smaller<Index>(window, count);
+        for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
+            spare_.emplace_back(new std::byte[static_cast<std::size_t>(piece_bytes)]);
+        }
+        spare_.reserve(slot_count);
     }
     [[nodiscard]] bool complete() const noexcept { return first_ == lanes_.size(); }
     /// Messages since it was last asked.
@@ -176,23 +183,18 @@ private:
     static constexpr int window = 4;       ///< messages of one peer under way
     static constexpr int slot_count = 64;  ///< of all peers
 
-    struct Lane {
-        int peer = 0;
-        std::size_t at = 0;  ///< next transfer
-        std::size_t end = 0;
-        Index piece = 0;  ///< next piece of it
-        PieceRule rule{};
+    struct Lane : TransferLane {
         int flying = 0;
-        bool ready = true;
+        bool ready = false;
         [[nodiscard]] bool done() const noexcept { return ready && at >= end && flying == 0; }
     };
     struct Slot {
         std::unique_ptr<std::byte[]> buffer;
         std::size_t lane = 0;
-        std::size_t first = 0;
-        std::size_t last = 0;
+        TransferLane begin;    ///< where its lane was
+        int parts = 0;         ///< transfers, or pieces of them, in the message
+        Transfer<Byte> first;  ///< of them
         Index payload = 0;
-        Transfer<Byte> piece;  ///< of `first`, where last == first + 1
         bool packed = false;
     };
 
@@ -201,66 +203,21 @@ private:
         auto const [run, left] = run_of(transfer.box);
         return !transfer.conversion.is_plain() || (left > 0 && run < mpi_row_bytes);
     }
-    /// Finds the first message of a lane, and buffers for as many as it may have under way: how many there are at a
-    /// time is a matter of luck, but allocating is not.
-    void prepare(Lane& lane) {
-        skip(lane);
-        Index short_ones = 0;
-        bool packs = false;
-        bool cut = false;
-        for (std::size_t k = lane.at; k < lane.end; ++k) {
-            if (modes_[k] != MpiMode::message) continue;
-            bool const is_long = transfers_[k].payload_bytes() > piece_bytes;
-            cut = cut || is_long;
-            short_ones += is_long ? 0 : 1;
-            packs = packs || must_pack(transfers_[k]);
-        }
-        if (!packs && short_ones < 2) return;
-        wanted_ += cut ? window : smaller<Index>(window, short_ones);
-        for (; made_ < smaller<Index>(wanted_, slot_count); ++made_) {
-            spare_.emplace_back(new std::byte[static_cast<std::size_t>(piece_bytes)]);
-        }
-        spare_.reserve(slot_count);
-    }
-    void skip(Lane& lane) const noexcept {
-        while (lane.at < lane.end && modes_[lane.at] != MpiMode::message) ++lane.at;
-    }
-
-    /// Takes the next message of a lane: transfers [first, last), or one piece of `first`.
-    void take(Lane& lane, Slot& slot) {
-        Transfer<Byte> const& head = transfers_[lane.at];
-        slot.first = lane.at;
-        slot.last = lane.at + 1;
-        slot.piece = head;
-        slot.payload = head.payload_bytes();
-        if (slot.payload > piece_bytes) {
-            if (lane.piece == 0) lane.rule = piece_rule_of(head.box, head.wire_element_bytes(), piece_bytes);
-            slot.piece = piece_of(head, lane.rule, lane.piece);
-            slot.payload = slot.piece.payload_bytes();
-            if (++lane.piece < lane.rule.pieces) return;
-            lane.piece = 0;
-            ++lane.at;
-        } else {
-            for (++lane.at; lane.at < lane.end; ++lane.at) {
-                if (modes_[lane.at] != MpiMode::message) continue;
-                Index const more = transfers_[lane.at].payload_bytes();
-                if (slot.payload + more > piece_bytes) break;
-                slot.payload += more;
-                slot.last = lane.at + 1;
-            }
-        }
-        skip(lane);
+    /// Calls body(transfer or piece) for what the next message of the lane holds, and advances it.
+    template <class Body>
+    void take(TransferLane& lane, Body&& body) const {
+        take_round(std::span<Transfer<Byte> const>(messages_of_), lane, {INT_MAX, piece_bytes, 0},
+                   [&](auto const&, Transfer<Byte> const& part) { body(part); });
     }
     /// Calls body(transfer or piece, place in the message).
     template <class Body>
     void for_each_part(Slot const& slot, Body&& body) const {
-        if (slot.last == slot.first + 1) return body(slot.piece, Index{0});
+        TransferLane lane = slot.begin;
         Index place = 0;
-        for (std::size_t k = slot.first; k < slot.last; ++k) {
-            if (modes_[k] != MpiMode::message) continue;
-            body(transfers_[k], place);
-            place += transfers_[k].payload_bytes();
-        }
+        take(lane, [&](Transfer<Byte> const& part) {
+            body(part, place);
+            place += part.payload_bytes();
+        });
     }
 
     void post(MpiTeam& team, MpiTypes& types, std::size_t number) {
@@ -269,9 +226,15 @@ private:
         Slot& slot = slots_[static_cast<std::size_t>(free)];
         Lane& lane = lanes_[number];
         slot.lane = number;
-        take(lane, slot);
-        slot.packed = slot.last != slot.first + 1 || must_pack(transfers_[slot.first]);
-        Byte* address = slot.piece.base;
+        slot.begin = lane;
+        slot.parts = 0;
+        slot.payload = 0;
+        take(lane, [&](Transfer<Byte> const& part) {
+            if (slot.parts++ == 0) slot.first = part;
+            slot.payload += part.payload_bytes();
+        });
+        slot.packed = slot.parts > 1 || must_pack(slot.first);
+        Byte* address = slot.first.base;
         MPI_Datatype type = MPI_BYTE;
         int count = static_cast<int>(slot.payload);
         if (slot.packed) {
@@ -283,8 +246,8 @@ private:
             } else {
                 count = static_cast<int>(piece_bytes);  // a longer message than expected shows its length
             }
-        } else if (run_of(slot.piece.box).dims_left > 0) {
-            type = types.of(slot.piece.box);
+        } else if (run_of(slot.first.box).dims_left > 0) {
+            type = types.of(slot.first.box);
             count = 1;
         }
         MPI_Request& request = requests_[static_cast<std::size_t>(free)];
@@ -343,6 +306,7 @@ private:
 
     std::span<Transfer<Byte> const> transfers_;
     std::span<MpiMode const> modes_;
+    std::vector<Transfer<Byte>> messages_of_;  ///< the transfers that are messages, lane by lane
     std::vector<Lane> lanes_;
     std::vector<MPI_Request> requests_;
     std::vector<Slot> slots_;

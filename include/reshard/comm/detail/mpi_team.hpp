@@ -1,42 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/mpi_team.hpp
-/// \brief  One communicator: its ranks, how they wait for each other and fail together, agreement and splitting.
-/// \depends comm/detail/{agree_in_words,mpi_family,mpi_greetings}.hpp.
+/// \brief  One communicator of MPI: its ranks, which of them are near, agreement and splitting; how a program ends.
+/// \depends comm/detail/{mpi_family,mpi_greetings,team}.hpp.
 #pragma once
 
-#include <reshard/comm/detail/agree_in_words.hpp>
 #include <reshard/comm/detail/mpi_family.hpp>
 #include <reshard/comm/detail/mpi_greetings.hpp>
-#include <reshard/core/detail/watched.hpp>
+#include <reshard/comm/detail/team.hpp>
 
-#include <algorithm>  // count, min
-#include <cstring>    // memcpy
+#include <algorithm>  // copy, count
+#include <cstdio>     // fprintf
 #include <thread>     // hardware_concurrency, sleep_for
 
 namespace reshard::inline v0::detail {
 
-/// What a step towards the end of a wait did.
-enum class MpiStep : std::uint8_t { idle, moved, complete };
+class MpiTeam : public Team<MpiTeam, MpiFamily> {
+    using Base = Team<MpiTeam, MpiFamily>;
 
-class MpiTeam {
 public:
+    static constexpr std::string_view name = "MpiCommunicator";
+    static constexpr std::string_view settings = "MpiOptions";
+    static constexpr std::chrono::seconds farewell{2};
+    static constexpr bool knows_senders = true;
+
     /// Collective over `comm`, which becomes this object's. A null family: this is the first of its family.
     MpiTeam(MPI_Comm comm, std::shared_ptr<MpiFamily> family, std::uint64_t scope, MpiOptions const& options)
-        : comm_(comm), scope_(scope), rank_(mpi_rank(comm)), size_(mpi_size(comm)) {
+        : Base(std::move(family)), comm_(comm) {
+        rank_ = mpi_rank(comm);
+        size_ = mpi_size(comm);
+        scope_ = scope;
         mpi_check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-        if (!family) demand_same(options);
+        if (!family_) demand_same(options);
         share_node(options);
-        if (family) {
-            family_ = std::move(family);
-        } else {
+        if (!family_) {
             MPI_Comm control = MPI_COMM_NULL;
             mpi_check(MPI_Comm_dup(comm_, &control), "MPI_Comm_dup");
             mpi_check(MPI_Comm_set_errhandler(control, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
             family_ = std::make_shared<MpiFamily>(control, node_, options);
         }
         members_.resize(static_cast<std::size_t>(size_));
-        int const member = family_->rank();
-        mpi_check(MPI_Allgather(&member, 1, MPI_INT, members_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
+        mpi_check(MPI_Allgather(&family_->rank, 1, MPI_INT, members_.data(), 1, MPI_INT, comm_), "MPI_Allgather");
         greetings_.open(comm_, rank_, size_ - (node_ ? node_->ranks() : 1));
         attach_ = node_ && node_->attach() && options.path != MpiPath::messages;
         if (options.path == MpiPath::attach) demand_attach();
@@ -49,10 +52,6 @@ public:
     }
 
     [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
-    [[nodiscard]] int rank() const noexcept { return rank_; }
-    [[nodiscard]] int size() const noexcept { return size_; }
-    [[nodiscard]] int member(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] std::shared_ptr<MpiFamily> const& family() const noexcept { return family_; }
     /// Null when this rank is alone on its node, or cannot share memory.
     [[nodiscard]] std::shared_ptr<MpiNode> const& node() const noexcept { return node_; }
     [[nodiscard]] bool attach() const noexcept { return attach_; }
@@ -62,12 +61,14 @@ public:
     /// The process of a rank of this node, whether or not it shares memory; 0: of a rank that cannot be looked at.
     [[nodiscard]] int process(int rank) const noexcept { return processes_[static_cast<std::size_t>(rank)]; }
 
-    /// This rank makes no further call: whoever waits for one need not.
-    void leave() noexcept {
-        if (node_) node_->own().left.store(departure(), std::memory_order_release);
+    [[nodiscard]] Attendance const* attendance(int rank) const noexcept {
+        return local(rank) < 0 ? nullptr : &node_->seat(local(rank));
     }
-
-    // ---- Calls and waits -------------------------------------------------------------------------------------
+    [[nodiscard]] std::string_view silence() const noexcept {
+        bool const all_here = std::count(processes_.begin(), processes_.end(), 0) == 0;
+        return all_here ? " although all ranks have come" : " for ranks of other nodes";
+    }
+    void look_around() { listen(); }
 
     /// Every collective call starts here.
     void enter(TeamCall call) {
@@ -75,66 +76,7 @@ public:
         // Thoroughly where peers are far: who has failed may have given up memory that this call would have MPI use.
         if (family_->hear(greetings_.any_far())) raise_failure(false);
         listen();
-        call_ = call;
-        ++calls_;
-        dead_since_ = {};
-        absence_ = {};
-        if (node_)
-            node_->own().entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
-    }
-
-    /// Calls step() until it is complete. `missing(visit)` visits the ranks it waits for, as far as this rank knows.
-    /// Throws DeadlineExceeded when nothing moves for too long, PeerFailed when somebody fails, leaves or dies: then
-    /// only after `patience`, for what may still complete although somebody has gone on and failed.
-    template <class Step, class Missing>
-    void await(Step&& step, Missing&& missing, std::chrono::milliseconds patience = {}) {
-        using Clock = std::chrono::steady_clock;
-        auto since = Clock::now();
-        auto looked = since;
-        std::chrono::milliseconds pause{2};     // between looks, which cost a few system calls per rank
-        auto limit = Clock::time_point::max();  // of the patience
-        int idle = 0;
-        for (;;) {
-            switch (step()) {
-                case MpiStep::complete: return;
-                case MpiStep::moved: idle = 0; break;
-                case MpiStep::idle: ++idle; break;
-            }
-            if (family_->hear()) {
-                if (limit == Clock::time_point::max()) limit = Clock::now() + patience;
-                if (Clock::now() >= limit) raise_failure();
-                sched_yield();
-                continue;
-            }
-            if (idle == 0) {
-                since = looked = Clock::now();
-                pause = std::chrono::milliseconds(2);
-                continue;
-            }
-            if (idle <= spins()) continue;
-            sched_yield();
-            if (idle % 16 != 0) continue;
-            auto const now = Clock::now();
-            // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
-            if (now - since >= std::chrono::milliseconds(2)) {
-                std::this_thread::sleep_for(
-                    std::min<Clock::duration>((now - since) / 64, std::chrono::milliseconds(1)));
-            }
-            if (now - looked < pause) continue;
-            looked = now;
-            listen();
-            pause = std::min<std::chrono::milliseconds>(2 * pause, std::chrono::milliseconds(50));
-            look_for_the_lost(missing);
-            // + would overflow for the largest deadlines
-            if (now - since >= family_->options().deadline) raise_deadline(missing);
-        }
-    }
-
-    /// For those who come again and again instead of waiting: throws as await() does, but knows no deadline.
-    template <class Missing>
-    void glance(Missing&& missing) {
-        if (family_->hear()) raise_failure();
-        if (++glances_ % 256 == 0) look_for_the_lost(missing);
+        begin_call(call);
     }
 
     // ---- Exchanges with ranks of other nodes -------------------------------------------------------------------
@@ -163,35 +105,14 @@ public:
         for (int rank = 0; rank < size_; ++rank) {
             if (process(rank) == 0 || process_lives(process(rank))) continue;
             if (!is_dead_for_long(now)) return false;
-            poison_death(rank, process(rank));
+            poison_loss(rank, died_text(rank, process(rank)));
             return true;
         }
         return false;
     }
 
-    // ---- Failure ---------------------------------------------------------------------------------------------
-
-    /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
-    /// \pre the family is poisoned.
-    [[noreturn]] void raise_failure(bool waiting = true) {
-        detail::raise_failure(family_->failure(), "reshard::MpiCommunicator", rank_, scope_, waiting,
-                              family_->reported());
-    }
-    /// Tells everybody that a process of this node has died, and throws.
-    [[noreturn]] void raise_death(int rank, int pid) {
-        poison_death(rank, pid);
-        raise_failure();
-    }
-    /// Tells everybody that the payloads of two ranks differ, and throws.
-    [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
-        family_->poison(failure_record(ErrorCode::mismatch, family_->rank(), scope_, first, second, reason));
-        raise_failure();
-    }
     void surprised(std::optional<PairMismatch> const& what) {
         if (what) raise_mismatch(what->sender, what->receiver, what->text);
-    }
-    bool poison(ErrorCode code, std::string_view reason) noexcept {
-        return family_->poison(failure_record(code, family_->rank(), scope_, rank_, rank_, reason));
     }
     /// Runs a part of a collective. If it throws, the others hear of it.
     template <class Body>
@@ -199,124 +120,226 @@ public:
         watched(body, [&](ErrorCode code, std::string_view reason) noexcept { abandon(code, reason); });
     }
 
-    /// As long as that, but no longer than the deadline.
-    [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {
-        return std::min(family_->options().deadline, most);
-    }
-
     // ---- Agreement -------------------------------------------------------------------------------------------
 
-    [[nodiscard]] Verdict agree(Verdict const& mine);
-
-    /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
-    [[nodiscard]] std::shared_ptr<MpiTeam> split(int colour, int key);
-
-private:
-    /// Buffers of collective calls that may outlive a failed wait.
-    struct Agreement {
-        std::uint64_t own[5];
-        std::uint64_t all[5];
-        std::uint64_t line[3];
-        std::vector<std::uint64_t> lines;
-        std::string text;
-    };
-
-    [[nodiscard]] int spins() const noexcept { return node_ && crowded_ ? 0 : 100; }
-    void poison_death(int rank, int pid) {
-        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, died_text(rank, pid)));
+    [[nodiscard]] Verdict agree(Verdict const& mine) {
+        Verdict joint;
+        guarded([&] { joint = agree_by_maximum(mine); });
+        return joint;
     }
-
-    void share_node(MpiOptions const& options);
-    /// Before anything that takes ranks through other calls of MPI, which would wait for one another for ever.
-    void demand_same(MpiOptions const& options);
-    void demand_attach();
-
-    /// A collective call of MPI that does not block, waited for as everything is.
-    template <class Start>
-    void meet(std::string_view what, Start&& start, std::chrono::milliseconds patience = {}) {
+    void maximum(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
+        if (node_ && node_->ranks() == size_) return find_maximum_here(words, patience);
+        std::copy(words.begin(), words.end(), words_->own);
         MPI_Request request = MPI_REQUEST_NULL;
-        mpi_check(start(&request), what);
+        mpi_check(MPI_Iallreduce(words_->own, words_->all, static_cast<int>(words.size()), MPI_UINT64_T, MPI_MAX, comm_,
+                                 &request),
+                  "MPI_Iallreduce");
         await(
             [&] {
                 int done = 0;
-                mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
-                return done != 0 ? MpiStep::complete : MpiStep::idle;
+                mpi_check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Iallreduce");
+                return done != 0 ? TeamStep::complete : TeamStep::idle;
             },
-            // Who has entered is waited for as well: it may die, or stop, before it has done its part.
+            everybody(), patience);
+        std::copy_n(words_->all, words.size(), words.begin());
+    }
+
+    /// Returns the duplicate-free child, once all ranks have come. The split itself is a blocking call of MPI.
+    [[nodiscard]] std::shared_ptr<MpiTeam> split(int colour, int key) {
+        std::shared_ptr<MpiTeam> child;
+        guarded([&] {
+            // Nobody enters a call that cannot be given up before all are there.
+            std::uint64_t none[1] = {};
+            maximum(none, patience(std::chrono::milliseconds(100)));
+            ++splits_;
+            MPI_Comm made = MPI_COMM_NULL;
+            mpi_check(MPI_Comm_split(comm_, colour < 0 ? MPI_UNDEFINED : colour, key, &made), "MPI_Comm_split");
+            if (colour < 0) mpi_check(MPI_Comm_dup(MPI_COMM_SELF, &made), "MPI_Comm_dup");
+            // The same number on all ranks of the child, another one for every other communicator of the family.
+            std::uint64_t const scope =
+                Digest{}.add(scope_).add(splits_).add_signed(colour < 0 ? -1 - rank_ : colour).value();
+            child = std::make_shared<MpiTeam>(made, family_, scope, family_->options);
+        });
+        return child;
+    }
+
+private:
+    /// Of an agreement: MPI may use it after a failed wait.
+    struct Words {
+        std::uint64_t own[most_words];
+        std::uint64_t all[most_words];
+    };
+
+    void share_node(MpiOptions const& options) {
+        MPI_Comm here = MPI_COMM_NULL;
+        mpi_check(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &here), "MPI_Comm_split_type");
+        auto const group = mpi_processes_of_node(here, rank_, options.ranks_per_node);
+        processes_.assign(static_cast<std::size_t>(size_), 0);
+        for (MpiProcess const& each : group) processes_[static_cast<std::size_t>(each.rank)] = each.pid;
+        MPI_Comm node = MPI_COMM_NULL;
+        mpi_check(MPI_Comm_split(here, group.front().rank, rank_, &node), "MPI_Comm_split");
+        node_ = MpiNode::make(node);
+        bool const crowded = static_cast<unsigned>(mpi_size(here)) > std::thread::hardware_concurrency();
+        spins_ = node_ && crowded ? 0 : 100;
+        if (node_) {
+            own_ = &node_->own();
+            ranks_here_.resize(static_cast<std::size_t>(node_->ranks()));
+            mpi_check(MPI_Allgather(&rank_, 1, MPI_INT, ranks_here_.data(), 1, MPI_INT, node), "MPI_Allgather");
+            locals_.assign(static_cast<std::size_t>(size_), -1);
+            for (int l = 0; l < node_->ranks(); ++l) locals_[static_cast<std::size_t>(rank_of_local(l))] = l;
+        }
+        mpi_check(MPI_Comm_free(&node), "MPI_Comm_free");
+        mpi_check(MPI_Comm_free(&here), "MPI_Comm_free");
+    }
+    /// Before anything that takes ranks through other calls of MPI, which would wait for one another for ever.
+    void demand_same(MpiOptions const& options) {
+        int const mine[2] = {static_cast<int>(options.path), options.ranks_per_node};
+        int most[4] = {mine[0], -mine[0], mine[1], -mine[1]};
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, most, 4, MPI_INT, MPI_MAX, comm_), "MPI_Allreduce");
+        if (most[0] == -most[1] && most[2] == -most[3]) return;
+        MPI_Comm_free(&comm_);
+        constexpr std::string_view paths[] = {"automatic", "messages", "attach"};
+        raise(ErrorCode::mismatch, concat("reshard::MpiCommunicator: rank ", rank_, " of ", size_,
+                                          " was given MpiOptions with path ", paths[mine[0]], " and ranks_per_node ",
+                                          mine[1], ", another rank others. Fix: give every rank the same options."));
+    }
+    void demand_attach() {
+        int all = attach_ || (!node_ && size_ == 1) ? 1 : 0;
+        mpi_check(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm_), "MPI_Allreduce");
+        if (all != 0 || scope_ != 0) return;
+        MPI_Comm_free(&comm_);  // of all ranks: there is no object whose destructor would do it
+        raise(ErrorCode::transport,
+              "reshard::MpiCommunicator: MpiPath::attach was asked for, but process_vm_readv between the ranks of a "
+              "node does not work here. Fix: use MpiPath::automatic, or let the system allow it "
+              "(kernel.yama.ptrace_scope = 0, CAP_SYS_PTRACE for containers).");
+    }
+    /// maximum() among ranks of one node: they read the words in each other's seats.
+    void find_maximum_here(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
+        // Two places, in turn: who says the next words may be ahead of those who read these, by one and no more.
+        std::uint64_t const nth = ++agreements_;
+        std::copy(words.begin(), words.end(), node_->own().words[nth % 2]);
+        node_->own().agreed.store(nth, std::memory_order_release);
+        int come = 0;
+        auto const has_come = [&](int l) { return node_->seat(l).agreed.load(std::memory_order_acquire) >= nth; };
+        await(
+            [&] {
+                while (come < size_ && has_come(come)) ++come;
+                return come == size_ ? TeamStep::complete : TeamStep::idle;
+            },
             [&](auto&& visit) {
-                for (int rank = 0; rank < size_; ++rank)
-                    if (rank != rank_ && process(rank) != 0) visit(rank);
+                for (int l = come; l < size_; ++l)
+                    if (!has_come(l)) visit(rank_of_local(l));
             },
             patience);
+        for (int l = 0; l < size_; ++l) {
+            for (std::size_t i = 0; i < words.size(); ++i)
+                words[i] = larger(words[i], node_->seat(l).words[nth % 2][i]);
+        }
     }
-    /// Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
-    static constexpr std::chrono::milliseconds agreement_patience{100};
-    /// Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
-    /// same error, not PeerFailed.
-    static constexpr std::chrono::milliseconds verdict_patience{1000};
-
-    /// The maximum of what all ranks say, each word for itself.
-    [[nodiscard]] std::uint64_t const* maximum(std::uint64_t const (&words)[5]);
-    /// The same among ranks of one node: they read it in each other's seats.
-    void find_maximum_here();
-    [[nodiscard]] std::uint64_t const* gather(std::uint64_t const (&words)[3]);
-    [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length);
-
-    /// Throws if one of those we wait for has died, left, or is busy with another call.
-    template <class Missing>
-    void look_for_the_lost(Missing&& missing);
-    /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
-    [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {
-        if (dead_since_ == std::chrono::steady_clock::time_point{}) dead_since_ = now;
-        return now - dead_since_ >= std::chrono::milliseconds(100);
+    void abandon(ErrorCode code, std::string_view reason) noexcept {
+        if (!family_->poisoned) poison(code, reason);
+        if (!node_) return;
+        // Nobody may read this rank's memory once its owner is told that the exchange is over.
+        auto const limit = std::chrono::steady_clock::now() + patience(std::chrono::seconds(2));
+        for (int l = 0; l < node_->ranks(); ++l) {
+            MpiSeat const& seat = node_->seat(l);
+            while (l != node_->me() && seat.reading.load(std::memory_order_seq_cst) != 0 && process_lives(seat.pid) &&
+                   std::chrono::steady_clock::now() < limit) {
+                sched_yield();
+            }
+        }
     }
-    /// Calls a rank has made, as far as this one can see: of another node, as many as this one.
-    [[nodiscard]] std::uint64_t calls_of(int rank) const noexcept {
-        int const there = local(rank);
-        return there < 0 ? calls_ : node_->seat(there).entered.load(std::memory_order_acquire) >> 8U;
-    }
-    /// Who keeps us waiting, as far as one can see, and why one thinks so.
-    struct Suspects {
-        std::vector<int> ranks;
-        std::string_view why;
-    };
-    template <class Missing>
-    [[nodiscard]] Suspects suspects(Missing&& missing) const;
-    template <class Missing>
-    [[noreturn]] void raise_deadline(Missing&& missing);
-    void abandon(ErrorCode code, std::string_view reason) noexcept;
 
     MPI_Comm comm_;
-    std::uint64_t scope_;
-    int rank_;
-    int size_;
-    std::shared_ptr<MpiFamily> family_;
     std::shared_ptr<MpiNode> node_;
-    std::shared_ptr<Agreement> agreement_;
-    std::vector<int> members_;
+    std::unique_ptr<Words> words_ = std::make_unique<Words>();
     std::vector<int> locals_;
     std::vector<int> ranks_here_;
     std::vector<int> processes_;
     MpiGreetings greetings_;
-    std::chrono::steady_clock::time_point dead_since_{};
-    Absence absence_;
-    std::uint64_t calls_ = 0;
     std::uint64_t agreements_ = 0;
     std::uint64_t splits_ = 0;
-    unsigned glances_ = 0;
-    TeamCall call_ = TeamCall::none;
     bool attach_ = false;
-    bool crowded_ = false;
 };
 
-/// A team that is left alone once its family has failed: MPI may still hold its buffers.
-[[nodiscard]] inline std::shared_ptr<MpiTeam> make_mpi_team(MPI_Comm comm, std::shared_ptr<MpiFamily> family,
-                                                            std::uint64_t scope, MpiOptions const& options) {
-    return {new MpiTeam(comm, std::move(family), scope, options), [](MpiTeam* team) {
-                if (!team->family()->poisoned()) delete team;
-            }};
+// ---- How a program ends when a rank fails ----------------------------------------------------------------------
+
+/// The type of an error, by the number of its code.
+[[nodiscard]] constexpr std::string_view error_name(ErrorCode code) noexcept {
+    constexpr std::string_view names[] = {"exception",       "ShapeError",    "MeshError",        "PlacementError",
+                                          "NotationError",   "MismatchError", "BufferError",      "DTypeError",
+                                          "TransitionError", "PeerFailed",    "DeadlineExceeded", "TransportError",
+                                          "FormatError",     "IoError",       "OutOfMemory"};
+    auto const number = static_cast<std::size_t>(code);
+    return names[number < std::size(names) ? number : 0];
+}
+
+/// Whether a text says of what type it is: "IoError: ...", "rank 0 of 2: IoError: ...".
+[[nodiscard]] constexpr bool names_type(std::string_view text, std::string_view type) noexcept {
+    constexpr std::string_view colon = ": ";
+    for (std::size_t at = text.find(type); at != text.npos; at = text.find(type, at + 1)) {
+        bool const begins = at == 0 || (at >= 2 && text.substr(at - 2, 2) == colon);
+        if (begins && text.substr(at + type.size(), 2) == colon) return true;
+    }
+    return false;
+}
+
+inline void print_end(int rank, ErrorCode code, std::string_view text) noexcept {
+    std::string_view const type = error_name(code);
+    bool const named = names_type(text, type);
+    std::fprintf(stderr, "reshard: rank %d: %.*s%s%.*s\n", rank, named ? 0 : static_cast<int>(type.size()), type.data(),
+                 named ? "" : ": ", static_cast<int>(text.size()), text.data());
+    std::fflush(stderr);
+}
+
+/// Tells the user what failed, if that is this rank's to tell: who has died, or sleeps, cannot do so himself.
+inline void tell_failure(MpiFamily& family) noexcept {
+    if (!family.poisoned || !family.is_teller()) return;
+    FailureRecord const& failure = family.failure;
+    print_end(family.rank, static_cast<ErrorCode>(failure.code), failure.reason);
+}
+
+/// Tells the others and, once, the user.
+inline void report_end(MpiTeam& team, ErrorCode code, std::string_view text) noexcept {
+    MpiFamily& family = *team.family();
+    bool const first = team.poison(code, text);
+    // The same failure, to which a rank may have added what concerns itself.
+    std::string_view const reason = std::string_view(family.failure.reason).substr(0, 200);
+    bool const known = code == ErrorCode::peer_failed || text.substr(0, reason.size()) == reason;
+    if (first || !known) return print_end(family.rank, code, text);
+    tell_failure(family);
+}
+
+/// The last thing all ranks do together: learn whether all of them are well. Somebody who failed waits only a moment.
+[[nodiscard]] inline bool all_ended_well(MpiTeam& team, bool well) noexcept {
+    MpiFamily& family = *team.family();
+    auto* const words = new (std::nothrow) int[2]{well ? 0 : 1, 0};  // kept for ever if somebody never comes
+    if (words == nullptr) return false;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Iallreduce(words, words + 1, 1, MPI_INT, MPI_MAX, family.control(), &request) != MPI_SUCCESS) return false;
+    auto looked = std::chrono::steady_clock::now();
+    auto const patience = team.patience(std::chrono::seconds(2));
+    auto limit = looked + patience;
+    for (int turn = 0;; ++turn) {
+        int done = 0;
+        if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (done != 0) break;
+        auto const now = std::chrono::steady_clock::now();
+        if (well && (family.hear(true) || team.is_surprised() || team.lost_somebody(looked, now))) {
+            well = false;
+            tell_failure(family);
+            limit = std::chrono::steady_clock::now() + patience;
+        }
+        if (!well && now >= limit) return false;
+        if (turn < 1000) {
+            sched_yield();
+        } else {
+            std::this_thread::sleep_for(std::chrono::microseconds(200));  // others may work for hours
+        }
+    }
+    bool const all = words[1] == 0 && well;
+    delete[] words;
+    return all;
 }
 
 }  // namespace reshard::inline v0::detail
-
-#include <reshard/comm/detail/mpi_team.ipp>

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_board.hpp
 /// \brief  What the ranks of a node know of each other besides NCCL: who has come how far, who is gone, what failed.
-/// \depends core, comm/detail/{failure_record,process,process_memory}.hpp. No NCCL, no CUDA.
+/// \depends core, comm/detail/{process,team}.hpp. No NCCL, no CUDA.
 ///
 /// NCCL tells nobody why a rank stopped. Ranks of a node, threads or processes, tell each other here; ranks of other
 /// nodes learn from NCCL, or from the deadline.
 #pragma once
 
-#include <reshard/comm/detail/failure_record.hpp>
 #include <reshard/comm/detail/process.hpp>
-#include <reshard/comm/detail/process_memory.hpp>
+#include <reshard/comm/detail/team.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
@@ -25,11 +24,9 @@
 namespace reshard::inline v0::detail {
 
 /// One rank's place. Written by its owner, read by all.
-struct alignas(128) NcclSeat {
-    std::atomic<std::int64_t> pid{0};     ///< 0: a rank of another node, or one that has not come yet
-    std::atomic<std::uint64_t> space{0};  ///< see process_space()
-    std::atomic<std::uint64_t> entered{0};
-    std::atomic<std::uint32_t> left{0};            ///< a Departure
+struct alignas(128) NcclSeat : Attendance {
+    std::atomic<std::int64_t> pid{0};              ///< 0: a rank of another node, or one that has not come yet
+    std::atomic<std::uint64_t> space{0};           ///< see process_space()
     std::atomic<std::uint64_t> exchanges[4] = {};  ///< of its last calls, see nccl_exchange_word()
 };
 
@@ -43,13 +40,12 @@ inline void nccl_sit_down(NcclSeat& seat) noexcept {
     seat.space.store(process_space(), std::memory_order_relaxed);
     seat.pid.store(own_pid(), std::memory_order_release);
 }
-/// Whether the process of a seat has ended, as far as this one can know: where processes are numbered otherwise, as in
-/// another container, it cannot.
-[[nodiscard]] inline bool nccl_has_died(NcclSeat const& seat) noexcept {
+/// The process of a seat, if this one can know how it is: 0 where processes are numbered otherwise, as in another
+/// container.
+[[nodiscard]] inline int nccl_process(NcclSeat const& seat) noexcept {
     static std::uint64_t const space = process_space();
     auto const pid = static_cast<int>(seat.pid.load(std::memory_order_acquire));
-    return pid != 0 && pid != own_pid() && space != 0 && seat.space.load(std::memory_order_relaxed) == space &&
-           !process_lives(pid);
+    return space != 0 && seat.space.load(std::memory_order_relaxed) == space ? pid : 0;
 }
 
 /// A number nobody else has.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_exchange.hpp
 /// \brief  One exchange over NCCL from start to end: rounds of grouped sends and receives, packed where they must be.
-/// \depends comm/detail/{device_copies,lanes,nccl_team,peers,transfer_listing}.hpp.
+/// \depends comm/detail/{box_pieces,device_copies,nccl_team,peers,transfer_listing}.hpp.
 ///
 /// Groups start in the order of the stream, and one that waits for a peer holds up all behind it. So the two sides of a
 /// message must give it the same place in that order: (round, block of distances). Distances are peer - rank, counted
@@ -9,8 +9,8 @@
 /// the places in ascending order and leaves out those where it has nothing, so no two ranks wait for each other.
 #pragma once
 
+#include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
-#include <reshard/comm/detail/lanes.hpp>
 #include <reshard/comm/detail/nccl_team.hpp>
 #include <reshard/comm/detail/peers.hpp>
 #include <reshard/comm/detail/transfer_listing.hpp>
@@ -42,10 +42,10 @@ public:
     /// What a part needs is not what the whole needed: what was split off reserves nothing.
     NcclExchange(std::shared_ptr<NcclTeam> team, bool reserves)
         : team_(std::move(team)),
-          rounds_(team_->size(), team_->options().window_bytes),
-          near_(team_->options().staging),
-          host_(team_->options().host_staging),
-          copies_(team_->options().host_staging, team_->options().staging) {
+          rounds_(team_->size(), team_->family()->options.window_bytes),
+          near_(team_->family()->options.staging),
+          host_(team_->family()->options.host_staging),
+          copies_(team_->family()->options.host_staging, team_->family()->options.staging) {
         messages_.reserve(nccl_group_limit);
         if (!reserves) return;
         CurrentDevice const device(team_->device());
@@ -78,9 +78,9 @@ public:
             team_->carry_out(transfers.number);
             phase_ = Phase::moving;
             // What has been compared once is the same on both sides as long as all start the same exchanges.
-            if (team_->options().compare && team_->size() > 1 && !transfers.is_replay) {
+            if (team_->family()->options.compare && team_->size() > 1 && !transfers.is_replay) {
                 phase_ = Phase::comparing;
-                greet(transfers.number);
+                greet(transfers);
             } else {
                 move();
             }
@@ -116,7 +116,7 @@ private:
     template <class Byte>
     void check(std::span<Transfer<Byte> const> transfers) const {
         for (auto const& transfer : transfers) {
-            if (team_->options().compare) check_nccl_memory(team_->device(), transfer.base);
+            if (team_->family()->options.compare) check_nccl_memory(team_->device(), transfer.base);
             if constexpr (Copies::converts) {
                 if (!transfer.conversion.is_plain()) Copies::check_alignment(transfer.base, transfer.box);
             }
@@ -135,12 +135,46 @@ private:
     // ---- Comparing -------------------------------------------------------------------------------------------
 
     /// Tells every peer what this rank is about to move, and asks it the same.
-    void greet(std::uint64_t number);
+    void greet(transport::BoundTransfers const& transfers) {
+        int const ranks = team_->size();
+        auto* const out = team_->host_in();
+        std::memset(out, 0, sizeof(Greeting) * static_cast<std::size_t>(ranks));
+        auto const listing = [&](auto those) { return TransferListing::of(those, transfers.number); };
+        for_each_pair(transfers.sends, transfers.receives, [&](int peer, auto mine, auto theirs) {
+            Greeting const greeting{listing(mine), listing(theirs)};
+            if (peer != team_->rank()) std::memcpy(out + greeting_at(peer), &greeting, sizeof(greeting));
+        });
+        Index const bytes = Index{sizeof(Greeting)} * ranks;
+        team_->begin_meeting(bytes, bytes, "ncclGroupEnd", [&](std::byte* from, std::byte* to) {
+            for (int first = 1; first < ranks; first += rounds_.distances) {
+                NcclGroup group;
+                for (int d = first; d < smaller(first + rounds_.distances, ranks); ++d) {
+                    int const next = (team_->rank() + d) % ranks;
+                    int const previous = (team_->rank() + ranks - d) % ranks;
+                    send({from + greeting_at(next), sizeof(Greeting), next});
+                    receive({to + greeting_at(previous), sizeof(Greeting), previous});
+                }
+                team_->settle(group.end(), "ncclGroupEnd");
+            }
+            return ncclSuccess;
+        });
+    }
     [[nodiscard]] static std::size_t greeting_at(int peer) noexcept {
         return sizeof(Greeting) * static_cast<std::size_t>(peer);
     }
     /// Throws MismatchError, on both ranks, unless each peer sends what this one expects, and the other way round.
-    void compare();
+    void compare() {
+        int const me = team_->rank();
+        for (int peer = 0; peer < team_->size(); ++peer) {
+            if (peer == me) continue;
+            Greeting mine;
+            Greeting theirs;
+            std::memcpy(&mine, team_->host_in() + greeting_at(peer), sizeof(mine));
+            std::memcpy(&theirs, team_->host_out() + greeting_at(peer), sizeof(theirs));
+            if (auto const differs = mismatch_of(me, mine, peer, theirs))
+                team_->raise_mismatch(differs->sender, differs->receiver, differs->text);
+        }
+    }
 
     // ---- Moving ----------------------------------------------------------------------------------------------
 
@@ -232,10 +266,67 @@ private:
         copy_on_stream(made.base, made.box, to.base, to.box, team_->stream());
     }
 
-    void move_to_self();
+    /// Calls body(send, receive) for what stays with this rank: whole, or in pieces where the host changes values.
+    template <class Body>
+    void for_each_own(Body&& body) const {
+        for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
+            Send const& send = lanes_.out.own[k];
+            Receive const& receive = lanes_.in.own[k];
+            if (by_copies(send.conversion, receive.conversion)) {
+                body(send, receive);
+                continue;
+            }
+            PieceRule const rule = piece_rule_of(send.box, wire_weight(send), rounds_.bytes);
+            for (Index n = 0; n < rule.pieces; ++n) body(piece_of(send, rule, n), piece_of(receive, rule, n));
+        }
+    }
+    void move_to_self() {
+        moving_.bytes_local += payload_of(lanes_.out.own);
+        for_each_own([&](Send const& from, Receive const& to) { bring(from, to); });
+        copies_.flush(team_->stream());
+    }
 
     /// Counts what all rounds need before anything is enqueued: memory that is in use cannot grow.
-    void make_room();
+    void make_room() {
+        Index near = 0;
+        Index host = 0;
+        Index jobs = 0;
+        Index copies = 0;
+        Index batches = 1;
+        auto const add = [&](Send const& from, Receive const& to) {
+            bool const by_host = !by_copies(from.conversion, to.conversion);
+            ++(by_host ? jobs : copies);
+            if (by_host)
+                host = larger(host, staging_slot(from.box.payload_bytes()) + staging_slot(to.box.payload_bytes()));
+        };
+        for_each_own(add);
+        if (needs_room(lanes_.out.transfers) || needs_room(lanes_.in.transfers)) {
+            for_each_group([&, this](int first, int last) {
+                std::byte* const nowhere = nullptr;
+                Index place = 0;
+                batches += 2;
+                auto const is_staged = [&](auto const& piece) {
+                    bool const staged = !nccl_goes_straight(piece);
+                    if (staged) place += staging_slot(piece.payload_bytes());
+                    return staged;
+                };
+                lanes_.out.take_rounds(rounds_, first, last, [&](Send const&, Send const& piece) {
+                    if (is_staged(piece)) add(piece, packed_at(nowhere, piece));
+                });
+                lanes_.in.take_rounds(rounds_, first, last, [&](Receive const&, Receive const& piece) {
+                    if (is_staged(piece)) add(packed_at<std::byte const>(nowhere, piece), piece);
+                });
+                near = larger(near, place);
+            });
+        }
+        if (!near_.grow(near) || !host_.grow(host) || !copies_.reserve(copies, batches)) {
+            raise(
+                ErrorCode::out_of_memory,
+                concat("reshard::NcclCommunicator: no memory for ", near, " bytes of staging on the device and ", host,
+                       " on the host. Fix: a smaller NcclOptions::window_bytes, or a larger source of memory."));
+        }
+        jobs_.reserve(jobs);
+    }
     template <class Byte>
     [[nodiscard]] static bool needs_room(std::span<Transfer<Byte> const> transfers) noexcept {
         for (auto const& transfer : transfers)
@@ -258,5 +349,3 @@ private:
 };
 
 }  // namespace reshard::inline v0::detail
-
-#include <reshard/comm/detail/nccl_exchange.ipp>

@@ -2,10 +2,10 @@
 /// \file   reshard/comm/detail/nccl_family.hpp
 /// \brief  NCCL: its codes as typed errors, the options of the transport, memory it may use, groups of its calls that
 ///         always end, and what communicators split from one share on a rank.
-/// \depends comm/detail/{device_passage,nccl_board}.hpp, NCCL 2.18.
+/// \depends comm/detail/{device_copies,nccl_board}.hpp, NCCL 2.18.
 #pragma once
 
-#include <reshard/comm/detail/device_passage.hpp>
+#include <reshard/comm/detail/device_copies.hpp>
 #include <reshard/comm/detail/nccl_board.hpp>
 
 #include <nccl.h>
@@ -53,15 +53,6 @@ inline void nccl_check(ncclResult_t code, std::string_view call, ncclComm_t comm
     if (code != ncclSuccess && code != ncclInProgress) raise_nccl(code, call, comm);
 }
 
-/// Throws BufferError unless a communicator on `device` can move this memory.
-inline void check_nccl_memory(int device, void const* memory) {
-    MemoryKind const kind = reachable_kind("nccl", device, memory);
-    if (kind == MemoryKind::device) return;
-    raise(ErrorCode::buffer,
-          "reshard: the transport 'nccl' moves memory of a CUDA device, and this is memory of the host: device and "
-          "host memory mixed. Fix: copy it to the device first, or use a communicator for the host.");
-}
-
 /// Operations of one ncclGroupStart .. ncclGroupEnd at most: NCCL has room for about twice as many.
 inline constexpr int nccl_group_limit = 1024;
 
@@ -86,25 +77,10 @@ private:
 /// Where NCCL writes the handle of a communicator it is making, perhaps later, from a thread of its own.
 using NcclPlace = std::unique_ptr<ncclComm_t>;
 
-/// What one rank's communicators share that were split from one: the first failure.
-struct NcclFamily {
+/// What one rank's communicators share that were split from one.
+struct NcclFamily : TeamFamily {
     NcclOptions options;
     std::shared_ptr<NcclBoard> board;  ///< of the outermost communicator; null for a group of one
-    int rank = -1;                     ///< in it
-    FailureRecord failure;
-    bool poisoned = false;
-    bool reported = false;
-
-    [[nodiscard]] bool hear() noexcept {
-        if (!poisoned && board) poisoned = board->failure().heard(failure);
-        return poisoned;
-    }
-    void poison(FailureRecord const& mine) noexcept {
-        if (hear()) return;
-        failure = mine;
-        poisoned = true;
-        if (board) board->failure().tell(failure);
-    }
 };
 
 }  // namespace detail

@@ -1,33 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/nccl_team.hpp
 /// \brief  One NCCL communicator: how its rank waits and fails with the others, and what is shared with its relatives.
-/// \depends comm/detail/{agree_in_words,nccl_family}.hpp.
+/// \depends comm/detail/{nccl_family,team}.hpp.
 #pragma once
 
-#include <reshard/comm/detail/agree_in_words.hpp>
 #include <reshard/comm/detail/nccl_family.hpp>
+#include <reshard/comm/detail/team.hpp>
 #include <reshard/core/detail/watched.hpp>
 
 #include <sched.h>  // sched_yield
 
-#include <algorithm>  // min
 #include <optional>
 #include <vector>
 
 namespace reshard::inline v0::detail {
 
-class NcclTeam {
+class NcclTeam : public Team<NcclTeam, NcclFamily> {
+    using Base = Team<NcclTeam, NcclFamily>;
     using Clock = std::chrono::steady_clock;
 
 public:
+    static constexpr std::string_view name = "NcclCommunicator";
+    static constexpr std::string_view settings = "NcclOptions";
+    static constexpr std::chrono::seconds farewell{12};  // close() waits for 10
+    static constexpr bool knows_senders = false;
+
     /// `comm` may be null: a group of one. An owned communicator is destroyed with this, whatever happens.
     NcclTeam(ncclComm_t comm, bool owned, cudaStream_t stream, std::shared_ptr<NcclFamily> family)
-        : comm_(comm),
+        : Base(std::move(family)),
+          comm_(comm),
           owned_(owned),
           stream_(stream),
-          family_(std::move(family)),
-          host_(options().host_staging),
-          near_(options().staging) {}
+          host_(family_->options.host_staging),
+          near_(family_->options.staging) {}
     NcclTeam(NcclTeam const&) = delete;
     NcclTeam& operator=(NcclTeam const&) = delete;
     ~NcclTeam() {
@@ -40,28 +45,49 @@ public:
 
     [[nodiscard]] ncclComm_t comm() const noexcept { return comm_; }
     [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
-    [[nodiscard]] int rank() const noexcept { return rank_; }
-    [[nodiscard]] int size() const noexcept { return size_; }
     [[nodiscard]] int device() const noexcept { return device_; }
     /// Whether the device may still use memory of this communicator, after a failure.
     [[nodiscard]] bool stuck() const noexcept { return stuck_; }
-    [[nodiscard]] std::shared_ptr<NcclFamily> const& family() const noexcept { return family_; }
-    [[nodiscard]] NcclOptions const& options() const noexcept { return family_->options; }
+    /// Null: of another node, or it has not come yet.
+    [[nodiscard]] Attendance const* attendance(int rank) const noexcept {
+        NcclSeat const* const seat = board_ ? &board_->seat(rank) : nullptr;
+        return seat == nullptr || seat->pid.load(std::memory_order_acquire) == 0 ? nullptr : seat;
+    }
+    [[nodiscard]] int process(int rank) const noexcept { return board_ ? nccl_process(board_->seat(rank)) : 0; }
+    [[nodiscard]] static std::string_view silence() noexcept { return " for the device, or for ranks of other nodes"; }
+    void look_around() {
+        check_same_exchange();
+        check_async();
+    }
 
     /// Collective: the ranks get to know each other. Once, before anything else.
-    void set_up();
+    void set_up() {
+        device_ = current_device();
+        if (comm_ != nullptr) {
+            await_settled(comm_, "making the communicator");
+            nccl_check(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank", comm_);
+            nccl_check(ncclCommCount(comm_, &size_), "ncclCommCount", comm_);
+            nccl_check(ncclCommCuDevice(comm_, &device_), "ncclCommCuDevice", comm_);
+        }
+        guarded([&] {
+            event_.emplace();
+            meeting_bytes_ = staging_slot(larger<Index>(8192, Index{8} * words_per_peer * size_));
+            if (!host_.grow(2 * meeting_bytes_) || !near_.grow(2 * meeting_bytes_)) {
+                raise(ErrorCode::out_of_memory,
+                      concat("reshard::NcclCommunicator: no memory for ", 2 * meeting_bytes_,
+                             " bytes on the device and as much on the host. Fix: free some, or "
+                             "give NcclOptions a larger source."));
+            }
+            meet_the_others();
+        });
+    }
 
     // ---- Calls and waits -------------------------------------------------------------------------------------
 
     /// Every collective call starts here.
     void enter(TeamCall call) {
         if (family_->hear()) raise_failure(false);
-        call_ = call;
-        ++calls_;
-        absence_ = {};
-        if (board_)
-            board_->seat(rank_).entered.store(calls_ << 8U | static_cast<std::uint64_t>(call),
-                                              std::memory_order_release);
+        begin_call(call);
     }
     /// Which exchange this call is. Ranks of the node that carry out another one are found while somebody waits, or
     /// when it is over.
@@ -80,41 +106,12 @@ public:
             raise_mismatch(-1, -1, transport::order_text(rank_, r));
         }
     }
-    /// This rank makes no further call: whoever waits for one need not.
-    void leave() noexcept {
-        if (board_) board_->seat(rank_).left.store(departure(), std::memory_order_release);
-    }
-
-    /// Until ready() is true. Throws DeadlineExceeded, PeerFailed, TransportError; after a failure elsewhere only after
-    /// `patience`, for what may still complete although somebody has gone on and failed.
+    /// Until ready() is true.
     template <class Ready>
     void await(Ready&& ready, std::chrono::milliseconds patience = {}) {
-        auto const since = Clock::now();
-        auto looked = since;
-        auto limit = Clock::time_point::max();  // of the patience
-        for (unsigned turn = 1;; ++turn) {
-            if (ready()) return;
-            auto const now = Clock::now();
-            if (family_->hear()) {
-                if (limit == Clock::time_point::max()) limit = now + patience;
-                if (now >= limit) raise_failure();
-            } else if (turn % 16 == 0 && now - looked >= std::chrono::milliseconds(2)) {
-                looked = now;
-                look_for_the_lost();
-                check_async();
-                // + would overflow for the largest deadlines
-                if (now - since >= options().deadline) raise_deadline();
-            }
-            give_way(now - since);
-        }
+        Base::await([&] { return ready() ? TeamStep::complete : TeamStep::idle; }, everybody(), patience);
     }
-    /// For those who come again and again instead of waiting: throws as await() does, but knows no deadline.
-    void glance() {
-        if (family_->hear()) raise_failure();
-        if (++glances_ % 64 != 0) return;
-        look_for_the_lost();
-        check_async();
-    }
+    void glance() { Base::glance(everybody()); }
 
     /// Everything enqueued so far: done() says whether the stream has come this far.
     void mark() { event_->record(stream_); }
@@ -161,19 +158,6 @@ public:
 
     // ---- Failure ---------------------------------------------------------------------------------------------
 
-    /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
-    /// \pre the family is poisoned.
-    [[noreturn]] void raise_failure(bool waiting = true) {
-        detail::raise_failure(family_->failure, "reshard::NcclCommunicator", rank_, scope_, waiting, family_->reported);
-    }
-    /// Tells everybody that the payloads of two ranks differ, and throws.
-    [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
-        family_->poison(failure_record(ErrorCode::mismatch, family_->rank, scope_, first, second, reason));
-        raise_failure();
-    }
-    void poison(ErrorCode code, std::string_view reason) noexcept {
-        family_->poison(failure_record(code, family_->rank, scope_, rank_, rank_, reason));
-    }
     /// Runs a part of a collective on the communicator's device. If it throws, the others hear of it, and NCCL stops.
     template <class Body>
     void guarded(Body&& body) {
@@ -191,38 +175,133 @@ public:
             });
     }
     /// Ends what NCCL does on this rank: nothing of an exchange runs on the device any more.
-    void break_off() noexcept;
+    void break_off() noexcept {
+        if (std::exchange(broken_, true)) return;
+        if (comm_ != nullptr) {
+#if defined(NCCL_REVOKE_DEFAULT)
+            if (!owned_) {
+                // The handle is the program's: it is stopped, not destroyed.
+                static_cast<void>(outcome(ncclCommRevoke(comm_, NCCL_REVOKE_DEFAULT), std::chrono::seconds(2)));
+            } else
+#endif
+            {
+                static_cast<void>(ncclCommAbort(comm_));
+            }
+            comm_ = nullptr;
+        }
+        if (!event_) return;
+        stuck_ = true;
+        quietly([&] {
+            event_->record(stream_);
+            stuck_ = outlasts(*event_, Clock::now(), patience(std::chrono::seconds(2)));
+        });
+    }
 
     // ---- Agreement and splitting -----------------------------------------------------------------------------
 
-    [[nodiscard]] Verdict agree(Verdict const& mine);
-    [[nodiscard]] std::shared_ptr<NcclTeam> split(int colour, int key);
-    /// The deadline as a time that can be added to.
-    [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {
-        return std::min(options().deadline, most);
+    [[nodiscard]] Verdict agree(Verdict const& mine) { return agree_by_maximum(mine); }
+    void maximum(std::span<std::uint64_t> words, std::chrono::milliseconds patience) {
+        if (size_ == 1) return;
+        auto const bytes = static_cast<Index>(words.size_bytes());
+        std::memcpy(host_in(), words.data(), words.size_bytes());
+        meet(
+            bytes, bytes, "ncclAllReduce",
+            [&](std::byte* from, std::byte* to) {
+                return ncclAllReduce(from, to, words.size(), ncclUint64, ncclMax, comm_, stream_);
+            },
+            patience);
+        std::memcpy(words.data(), host_out(), words.size_bytes());
+    }
+    [[nodiscard]] std::shared_ptr<NcclTeam> split(int colour, int key) {
+        std::shared_ptr<NcclTeam> child;
+        guarded([&] {
+            ncclComm_t made = nullptr;
+            if (size_ > 1) {
+                static_cast<void>(agree({}));  // all are there, or it is known who is not
+                ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+                config.blocking = 0;
+                NcclPlace place = std::make_unique<ncclComm_t>();
+                watched(
+                    [&] {
+                        settle(
+                            ncclCommSplit(comm_, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, place.get(), &config),
+                            "ncclCommSplit");
+                    },
+                    [&](ErrorCode, std::string_view) noexcept { keep_for_good(std::move(place)); });
+                made = *place;
+            }
+            child = std::make_shared<NcclTeam>(made, true, stream_, family_);
+            child->set_up();
+        });
+        return child;
     }
 
 private:
-    void close();
+    void close() {
+        if (family_->hear()) break_off();
+        if (comm_ != nullptr && owned_) {
+            // Flushes what others still need of this rank; then nothing is left to wait for.
+            ncclResult_t const state = outcome(ncclCommFinalize(comm_), std::chrono::seconds(10));
+            static_cast<void>(state == ncclSuccess ? ncclCommDestroy(comm_) : ncclCommAbort(comm_));
+        }
+        comm_ = nullptr;
+        host_.close(stuck_);
+        near_.close(stuck_);
+    }
     /// Of a call that NCCL goes on with by itself, if it ends within `most` or the deadline.
-    [[nodiscard]] ncclResult_t outcome(ncclResult_t state, std::chrono::milliseconds most) const noexcept;
+    [[nodiscard]] ncclResult_t outcome(ncclResult_t state, std::chrono::milliseconds most) const noexcept {
+        auto const limit = Clock::now() + patience(most);
+        while (state == ncclInProgress && Clock::now() < limit) {
+            sched_yield();
+            if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
+        }
+        return state;
+    }
     void check_async() {
         if (comm_ == nullptr) return;
         ncclResult_t state = ncclSuccess;
         nccl_check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
-        if (state != ncclSuccess && state != ncclInProgress) fail_async(state, name(call_), comm_);
+        if (state != ncclSuccess && state != ncclInProgress) fail_async(state, detail::name(call_), comm_);
     }
     [[noreturn]] void fail_async(ncclResult_t state, std::string_view call, ncclComm_t comm) {
         if (family_->hear()) raise_failure();  // somebody knows more than NCCL
         raise_nccl(state, call, comm);
     }
-    void look_for_the_lost();
-    [[noreturn]] void raise_deadline();
-    void meet_the_others();
-    /// Three words of each rank, in their order.
-    [[nodiscard]] std::vector<std::uint64_t> gather(std::uint64_t const (&words)[3],
-                                                    std::chrono::milliseconds patience);
-    [[nodiscard]] std::string spread(std::string const& mine, int root, std::uint64_t length);
+    void meet_the_others() {
+        bool const outermost = members_.empty() && !family_->board && family_->rank < 0;
+        if (outermost) family_->rank = rank_;
+        members_.assign(1, family_->rank);
+        if (size_ == 1) return;
+        NcclOptions const& mine = family_->options;
+        std::uint64_t const words[3] = {
+            static_cast<std::uint64_t>(family_->rank), nccl_nonce(),
+            Digest{}.add_signed(mine.window_bytes).add_signed(mine.deadline.count()).add(mine.compare ? 1 : 0).value()};
+        std::vector<std::uint64_t> all(3 * static_cast<std::size_t>(size_));
+        std::memcpy(host_in(), words, sizeof(words));
+        meet(sizeof(words), Index{sizeof(words)} * size_, "ncclAllGather", [&](std::byte* from, std::byte* to) {
+            return ncclAllGather(from, to, sizeof(words), ncclInt8, comm_, stream_);
+        });
+        std::memcpy(all.data(), host_out(), all.size() * sizeof(all[0]));
+        members_.clear();
+        for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r) {
+            members_.push_back(static_cast<int>(all[3 * r]));
+            if (all[3 * r + 2] == all[2]) continue;
+            raise(ErrorCode::mismatch,
+                  concat("reshard::NcclCommunicator: the NcclOptions of rank ", static_cast<int>(r),
+                         " are not those of rank 0. Fix: the same deadline, window_bytes and compare "
+                         "on every rank."));
+        }
+        scope_ = all[1];
+        board_ = std::make_shared<NcclBoard>(scope_, size_);
+        own_ = &board_->seat(rank_);
+        nccl_sit_down(board_->seat(rank_));
+        if (outermost) {
+            family_->board = board_;
+            family_->shared = &board_->failure();
+        }
+        static_cast<void>(agree({}));  // all have it open
+        board_->forget_name();
+    }
 
     ncclComm_t comm_;
     bool owned_;
@@ -230,23 +309,12 @@ private:
     bool stuck_ = false;  ///< the device may still use what this rank would free
     cudaStream_t stream_;
     std::optional<CudaEvent> event_;
-    std::shared_ptr<NcclFamily> family_;
     std::shared_ptr<NcclBoard> board_;
     StagingMemory host_;
     StagingMemory near_;
     Index meeting_bytes_ = 0;
-    int rank_ = 0;
-    int size_ = 1;
     int device_ = 0;
-    std::uint64_t scope_ = 0;
-    std::vector<int> members_;  ///< their ranks in the outermost communicator
-    std::uint64_t calls_ = 0;
     std::uint64_t number_ = 0;  ///< of the exchange
-    unsigned glances_ = 0;
-    Absence absence_;
-    TeamCall call_ = TeamCall::none;
 };
 
 }  // namespace reshard::inline v0::detail
-
-#include <reshard/comm/detail/nccl_team.ipp>

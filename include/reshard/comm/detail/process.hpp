@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/detail/process.hpp
-/// \brief  What a process can know of another one of its machine: whether its number means anything, and how it is.
-/// \depends core, the system calls of Linux. Elsewhere every process lives and none is known by a number.
+/// \brief  What a process can know of another one of its machine: whether its number means anything, and how it is;
+///         memory that processes share, and reading a process's ordinary memory.
+/// \depends core, comm/detail/available_memory, the system calls of Linux.
+///
+/// Shared memory is a nameless file (memfd) that others open through /proc/PID/fd. Unlike an MPI window it needs no
+/// collective call to go away, so that a rank which fails can free it without waiting for anybody; unlike a named file
+/// nothing stays behind when a process is killed; unlike /dev/shm of a container its size has no limit of its own.
 #pragma once
 
+#include <reshard/comm/detail/available_memory.hpp>
+#include <reshard/core/error.hpp>
 #include <reshard/core/index.hpp>
 
-#include <cstdint>
-
-#if defined(__linux__)
-#include <fcntl.h>     // open
-#include <sys/stat.h>  // stat
+#include <fcntl.h>  // open
+#include <sys/mman.h>
+#include <sys/stat.h>  // fstat, stat
+#include <sys/uio.h>   // process_vm_readv
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>  // kill
+#include <cstdint>
 #include <cstdio>   // snprintf
-#endif
+#include <utility>  // exchange, swap
 
 namespace reshard::inline v0::detail {
-
-#if defined(__linux__)
 
 [[nodiscard]] inline int own_pid() noexcept { return static_cast<int>(::getpid()); }
 
@@ -51,14 +56,6 @@ namespace reshard::inline v0::detail {
     }
     return length >= 0 ? '?' : '\0';
 }
-#else
-
-[[nodiscard]] inline int own_pid() noexcept { return 0; }
-[[nodiscard]] inline std::uint64_t process_space() noexcept { return 0; }
-[[nodiscard]] inline char process_state(int) noexcept { return '?'; }
-
-#endif
-
 /// Whether the process can still do anything; one that has ended but was not waited for cannot.
 [[nodiscard]] inline bool process_lives(int pid) noexcept {
     char const state = process_state(pid);
@@ -68,5 +65,132 @@ namespace reshard::inline v0::detail {
     char const state = process_state(pid);
     return state == 'T' || state == 't';
 }
+
+/// A mapping of a shared file. The process that made it keeps the file open, so that others can still come.
+class SharedMemory {
+public:
+    SharedMemory() = default;
+    SharedMemory(SharedMemory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)),
+          file_(std::exchange(other.file_, -1)) {}
+    SharedMemory& operator=(SharedMemory&& other) noexcept {
+        SharedMemory taken(std::move(other));
+        std::swap(data_, taken.data_);
+        std::swap(bytes_, taken.bytes_);
+        std::swap(file_, taken.file_);
+        return *this;
+    }
+
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] Index bytes() const noexcept { return bytes_; }
+    [[nodiscard]] int file() const noexcept { return file_; }
+    [[nodiscard]] explicit operator bool() const noexcept { return data_ != nullptr; }
+
+    ~SharedMemory() {
+        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
+        close_file();
+    }
+    /// New memory, all zero. Empty on failure, also when the system does not have as much.
+    [[nodiscard]] static SharedMemory create(Index bytes) noexcept {
+        return of_file(::memfd_create("reshard", MFD_CLOEXEC), bytes);
+    }
+    /// Of a file that becomes this object's; below 0: there is none. Empty on failure.
+    [[nodiscard]] static SharedMemory of_file(int file, Index bytes) noexcept {
+        SharedMemory made;
+        made.file_ = file;
+        if (file < 0 || !made.grow(bytes)) return {};
+        return made;
+    }
+    /// What others do with memory that a process shares.
+    enum class Access : bool { read, write };
+    /// Memory that process `pid` shares under the number `file`. Empty on failure, and where that is something else:
+    /// a file with a name, or one that is too short, which would end this process when it is read.
+    [[nodiscard]] static SharedMemory open(int pid, int file, Index bytes, Access access = Access::read) noexcept {
+        SharedMemory found;
+        char path[40];
+        std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, file);
+        found.file_ = ::open(path, (access == Access::write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+        struct stat status {};
+        if (found.file_ < 0 || ::fstat(found.file_, &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 0 ||
+            status.st_size < bytes || !found.map(bytes, access)) {
+            return {};
+        }
+        found.close_file();
+        return found;
+    }
+    /// More of it, at another address perhaps. The contents stay; \pre this process made it.
+    [[nodiscard]] bool grow(Index bytes) noexcept {
+        if (bytes <= bytes_) return true;
+        // Not fallocate: it would take pages until the system starts to kill processes.
+        if (bytes - bytes_ > available_memory() || ::ftruncate(file_, static_cast<off_t>(bytes)) != 0) return false;
+        return map(bytes, Access::write);
+    }
+    void close_file() noexcept {
+        if (file_ >= 0) ::close(file_);
+        file_ = -1;
+    }
+
+private:
+    [[nodiscard]] bool map(Index bytes, Access access) noexcept {
+        int const protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
+        void* const at = ::mmap(nullptr, static_cast<std::size_t>(bytes), protection, MAP_SHARED, file_, 0);
+        if (at == MAP_FAILED) return false;
+        if (data_ != nullptr) ::munmap(data_, static_cast<std::size_t>(bytes_));
+        data_ = static_cast<std::byte*>(at);
+        bytes_ = bytes;
+        return true;
+    }
+
+    std::byte* data_ = nullptr;
+    Index bytes_ = 0;
+    int file_ = -1;
+};
+
+/// Reads runs of another process's memory, many at a time. Runs that touch on this side become one.
+class AttachReader {
+public:
+    explicit AttachReader(int pid) noexcept : pid_(pid) {}
+
+    /// False when the system refused; errno says why.
+    [[nodiscard]] bool add(std::byte const* from, std::byte* to, Index bytes) noexcept {
+        while (bytes > 0) {
+            Index const part = smaller(bytes, longest - bytes_);
+            if (to_count_ > 0 &&
+                static_cast<std::byte*>(to_[to_count_ - 1].iov_base) + to_[to_count_ - 1].iov_len == to) {
+                to_[to_count_ - 1].iov_len += static_cast<std::size_t>(part);
+            } else {
+                to_[to_count_++] = {to, static_cast<std::size_t>(part)};
+            }
+            from_[from_count_++] = {const_cast<std::byte*>(from), static_cast<std::size_t>(part)};
+            bytes_ += part;
+            from += part;
+            to += part;
+            bytes -= part;
+            if ((from_count_ == most || bytes_ == longest) && !flush()) return false;
+        }
+        return true;
+    }
+    [[nodiscard]] bool flush() noexcept {
+        if (from_count_ == 0) return true;
+        auto const got = ::process_vm_readv(pid_, to_, to_count_, from_, from_count_, 0);
+        if (got >= 0 && got != bytes_) errno = EFAULT;
+        bool const whole = got == bytes_;
+        bytes_ = 0;
+        from_count_ = to_count_ = 0;
+        return whole;
+    }
+
+private:
+    static constexpr unsigned long most = 512;         // the system takes 1024 runs
+    static constexpr Index longest = Index{16} << 20;  // and 2 GiB; shorter turns notice a failure sooner
+
+    int pid_;
+    Index bytes_ = 0;
+    unsigned long from_count_ = 0;
+    unsigned long to_count_ = 0;
+    iovec from_[most];
+    iovec to_[most];
+};
 
 }  // namespace reshard::inline v0::detail

@@ -2,7 +2,7 @@
 /// \file   reshard/comm/detail/staged_on_host_exchange.hpp
 /// \brief  One exchange of device memory over a transport of the host: packed into a window, moved, unpacked, in
 ///         rounds.
-/// \depends comm/communicator.hpp, comm/detail/{device_copies,lanes}.hpp.
+/// \depends comm/communicator.hpp, comm/detail/{box_pieces,device_copies}.hpp.
 ///
 /// The transport's exchange() is collective, so every rank must take part in as many rounds, and the two sides of a
 /// pair must cut what they move alike. Neither is known to a rank alone. So ranks first count: in each step, every rank
@@ -10,12 +10,12 @@
 /// the peers that some rank has, whether some rank's transfers exceed its window, and the smallest window. If nobody's
 /// do, there is one round. Else a pair's share of a round is the window divided by the peers; the rounds follow from
 /// it, and are counted the same way. What travels in a round follows from the share and from the pair's transfers alone
-/// (detail/lanes.hpp): whether a side packs is its own matter.
+/// (detail/box_pieces.hpp): whether a side packs is its own matter.
 #pragma once
 
 #include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/box_pieces.hpp>
 #include <reshard/comm/detail/device_copies.hpp>
-#include <reshard/comm/detail/lanes.hpp>
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/cuda_call.hpp>
 
@@ -60,9 +60,8 @@ public:
     StagedOnHostExchange(StagedOnHostExchange const&) = delete;
     StagedOnHostExchange& operator=(StagedOnHostExchange const&) = delete;
     ~StagedOnHostExchange() {
-        stuck_ = stuck_ || passage_.stuck;
-        window_.close(stuck_);
-        copies_.close(stuck_);
+        window_.close(passage_.stuck);
+        copies_.close(passage_.stuck);
     }
 
     [[nodiscard]] C& inner() noexcept { return inner_; }
@@ -135,7 +134,20 @@ private:
         return false;
     }
     /// What stays with the rank stays on the device, if it lies there and keeps its values.
-    void keep_own();
+    void keep_own() {
+        auto& sends = lanes_.out.own;
+        auto& receives = lanes_.in.own;
+        bool keeps = sends.size() == receives.size();
+        for (std::size_t k = 0; keeps && k < sends.size(); ++k) {
+            Send const& send = sends[k];
+            Receive const& receive = receives[k];
+            keeps = is_staged(send) && is_staged(receive) && send.conversion.is_plain() &&
+                    receive.conversion.is_plain() && transport::same_extents(send, receive);
+        }
+        if (keeps) return lanes_.leave_out_own();
+        sends = {};  // the transport knows what to do, or to say
+        receives = {};
+    }
 
     [[nodiscard]] bool is_staged(Send const& send) const noexcept {
         return sent_from_[static_cast<std::size_t>(&send - lanes_.out.transfers.data())] == MemoryKind::device;
@@ -143,14 +155,80 @@ private:
     [[nodiscard]] bool is_staged(Receive const& receive) const noexcept {
         return received_in_[static_cast<std::size_t>(&receive - lanes_.in.transfers.data())] == MemoryKind::device;
     }
-    [[nodiscard]] Need walk_rounds();
+    [[nodiscard]] Need walk_rounds() {
+        Need need;
+        need.copies = static_cast<Index>(lanes_.out.own.size());
+        lanes_.rewind();
+        do {
+            Index room = 0;
+            auto const count = [&](auto const& transfer, auto const& piece) {
+                if (!is_staged(transfer)) return;
+                room += staging_slot(piece.payload_bytes());
+                if (!transfer.conversion.is_plain()) room += staging_slot(piece.box.payload_bytes());
+                ++need.copies;
+            };
+            lanes_.out.take_rounds(share_, 0, inner_.size(), count);
+            lanes_.in.take_rounds(share_, 0, inner_.size(), count);
+            need.room = larger(need.room, room);
+            need.batches += 2;
+            ++need.rounds;
+        } while (lanes_.go_on());
+        return need;
+    }
 
     // ---- Counting ---------------------------------------------------------------------------------------------
 
     /// The step in which each rank tells those at 1, 2, ... 31 times `distance` what it knows.
-    void count_on(int distance);
-    void heard();
-    void counted();
+    void count_on(int distance) {
+        int const ranks = inner_.size();
+        if (distance >= ranks) return counted();
+        distance_ = distance;
+        tell_.clear();
+        ask_.clear();
+        StridedBox const box{{}, Index{sizeof(Known)}};
+        for (int k = 1; k < told_at_once && Index{k} * distance < ranks; ++k) {
+            int const ahead = k * distance;
+            tell_.push_back({(inner_.rank() + ahead) % ranks, reinterpret_cast<std::byte const*>(&known_), box});
+            ask_.push_back({(inner_.rank() + ranks - ahead) % ranks,
+                            reinterpret_cast<std::byte*>(&heard_[static_cast<std::size_t>(k)]), box});
+        }
+        auto const by_peer = [](auto const& a, auto const& b) { return a.peer < b.peer; };
+        std::sort(tell_.begin(), tell_.end(), by_peer);
+        std::sort(ask_.begin(), ask_.end(), by_peer);
+        stage_ = Stage::counting;
+        static_cast<void>(round_ = transport::exchange_for(transfers_, inner_, tell_, ask_));  // for nvcc 13
+    }
+    void heard() {
+        for (std::size_t k = 1; k <= ask_.size(); ++k)
+            for (std::size_t i = 0; i < known_.size(); ++i) known_[i] = larger(known_[i], heard_[k][i]);
+        // * would overflow for the last step of very many ranks
+        count_on(distance_ > inner_.size() / told_at_once ? inner_.size() : distance_ * told_at_once);
+    }
+    void counted() {
+        if (!counts_rounds_ && known_[1] != 0) {
+            constexpr Index overhead = 2 * StagingOptions::alignment;  // of two areas
+            share_ = {INT_MAX, larger<Index>(-known_[2] / 2 / larger<Index>(known_[0], 1), 2 * overhead), overhead};
+            need_ = walk_rounds();
+            known_ = {0, need_.rounds, 0};
+            counts_rounds_ = true;
+            return count_on(1);
+        }
+        rounds_ = counts_rounds_ ? known_[1] : 1;
+        if (!window_.grow(need_.room) || !copies_.reserve(need_.copies, need_.batches)) {
+            raise(ErrorCode::out_of_memory,
+                  concat("reshard::StagedOnHost (", std::string_view(C::name), "): no pinned memory for ", need_.room,
+                         " bytes. Fix: a smaller StagedOnHostOptions::window_bytes, or a larger source of memory."));
+        }
+        lanes_.rewind();
+        moving_ = {};
+        for (std::size_t k = 0; k < lanes_.out.own.size(); ++k) {
+            Send const& send = lanes_.out.own[k];
+            Receive const& receive = lanes_.in.own[k];
+            copies_.add(send, receive, options_.stream);
+            moving_.bytes_local += send.payload_bytes();
+        }
+        pack();
+    }
 
     // ---- Rounds -----------------------------------------------------------------------------------------------
 
@@ -248,7 +326,14 @@ private:
             });
     }
     /// Until the device does nothing with this rank's memory any more, at most the deadline.
-    void leave();
+    void leave() {
+        if (!uses_device_) return;
+        CurrentDevice const device(device_);
+        quietly([&] {  // a device that fails does nothing more
+            event_.record(options_.stream);
+            passage_.stuck = outlasts(event_, Clock::now(), options_.deadline) || passage_.stuck;
+        });
+    }
 
     using Known = std::array<Index, 3>;  ///< most peers; exceeds its window, or rounds; minus the window
 
@@ -283,10 +368,7 @@ private:
     Stage stage_ = Stage::idle;
     bool uses_device_ = false;
     bool counts_rounds_ = false;
-    bool stuck_ = false;  ///< the device may still use what this rank would free
 };
 
 }  // namespace detail
 }  // namespace reshard::inline v0
-
-#include <reshard/comm/detail/staged_on_host_exchange.ipp>

@@ -26,14 +26,15 @@ void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
         ThreadSeat& own = team.seat(me);
         Index total = 0;
         for (int r = 0; r < team.size(); ++r) {
-            total += team.seat(r).receive_bytes;
-            if (team.seat(r).number != own.number) team.raise_mismatch(me, -1, -1, transport::order_text(me, r));
+            total += team.seat(r).transfers.receive_bytes;
+            if (team.seat(r).transfers.number != own.transfers.number)
+                team.raise_mismatch(me, -1, -1, transport::order_text(me, r));
         }
-        for_each_peer(own.sends, 0, [&](int peer, std::span<Send const> sends) {
-            check_pair(team, me, me, sends, peer, transfers_with(team.seat(peer).receives, me));
+        for_each_peer(own.transfers.sends, 0, [&](int peer, std::span<Send const> sends) {
+            check_pair(team, me, me, sends, peer, transfers_with(team.seat(peer).transfers.receives, me));
         });
-        for_each_peer(own.receives, 0, [&](int peer, std::span<Receive const> receives) {
-            check_pair(team, me, peer, transfers_with(team.seat(peer).sends, me), me, receives);
+        for_each_peer(own.transfers.receives, 0, [&](int peer, std::span<Receive const> receives) {
+            check_pair(team, me, peer, transfers_with(team.seat(peer).transfers.sends, me), me, receives);
         });
         move(total);
     });
@@ -43,8 +44,8 @@ void pull(ThreadTeam& team, int me, TeamCall call, Move&& move) {
 /// ranks do not queue for the same memory.
 template <class Body>
 void for_each_sender(ThreadTeam& team, int me, Body&& body) {
-    for_each_peer(team.seat(me).receives, me, [&](int peer, std::span<Receive const> receives) {
-        body(peer, transfers_with(team.seat(peer).sends, me), receives);
+    for_each_peer(team.seat(me).transfers.receives, me, [&](int peer, std::span<Receive const> receives) {
+        body(peer, transfers_with(team.seat(peer).transfers.sends, me), receives);
     });
 }
 
@@ -64,19 +65,11 @@ inline void pull(ThreadTeam& team, int me) {
 
 /// The exchange is over for everybody: count it.
 inline void settle(ThreadSeat& own, int me) noexcept {
-    auto const sends = transfers_with(own.sends, me);
+    transport::BoundTransfers const& all = own.transfers;
+    auto const sends = transfers_with(all.sends, me);
     Index const local = payload_of(sends);  // as much as it receives from itself
-    own.traffic += {static_cast<Index>(own.sends.size() - sends.size()), own.send_bytes - local,
-                    static_cast<Index>(own.receives.size() - sends.size()), own.receive_bytes - local, local};
-}
-
-/// Lays this rank's transfers out for the others: all can read them when all have arrived.
-inline void lay_open(ThreadSeat& own, transport::BoundTransfers const& transfers) noexcept {
-    own.sends = transfers.sends;
-    own.receives = transfers.receives;
-    own.send_bytes = transfers.send_bytes;
-    own.receive_bytes = transfers.receive_bytes;
-    own.number = transfers.number;
+    own.traffic += {static_cast<Index>(all.sends.size() - sends.size()), all.send_bytes - local,
+                    static_cast<Index>(all.receives.size() - sends.size()), all.receive_bytes - local, local};
 }
 
 /// What one rank of a team exchanges.
@@ -90,7 +83,7 @@ public:
     void start(transport::BoundTransfers const& transfers) override {
         team_->check_alive(rank_);
         team_->say(rank_, {TeamCall::exchange});
-        lay_open(team_->seat(rank_), transfers);
+        team_->seat(rank_).transfers = transfers;  // all can read them when all have arrived
         pulled_ = false;
         team_->arrive(rank_);
     }

@@ -55,23 +55,17 @@ public:
 
     /// Changes whenever a waiting rank has reason to look up: somebody failed or returned.
     [[nodiscard]] unsigned alarms() const noexcept { return alarms_.load(std::memory_order_seq_cst); }
-    [[nodiscard]] bool poisoned() const noexcept { return poisoned_.load(std::memory_order_seq_cst); }
+    [[nodiscard]] bool poisoned() const noexcept { return failure_.state.load(std::memory_order_seq_cst) == 2; }
     /// \pre poisoned(). Never changes again.
-    [[nodiscard]] FailureRecord const& failure() const noexcept { return failure_; }
+    [[nodiscard]] FailureRecord const& failure() const noexcept { return failure_.record; }
     /// Everything `rank` ever did is visible to who reads true.
     [[nodiscard]] bool returned(int rank) const noexcept {
         return returned_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
     }
 
     /// Unless somebody has failed before: later failures are consequences, or come too late to matter.
-    void poison(FailureRecord const& failure) noexcept {
-        {
-            std::lock_guard const lock(mutex_);
-            if (poisoned_.load(std::memory_order_relaxed)) return;
-            failure_ = failure;
-            poisoned_.store(true, std::memory_order_seq_cst);
-        }
-        sound_alarm();
+    void poison(FailureRecord failure) noexcept {
+        if (failure_.tell(failure)) sound_alarm();
     }
     void mark_returned(int rank) noexcept {
         returned_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
@@ -98,9 +92,8 @@ private:
     int spins_;
     std::mutex mutex_;
     std::vector<std::weak_ptr<ThreadTeam>> teams_;
-    FailureRecord failure_;
     alignas(no_false_sharing) std::atomic<unsigned> alarms_{0};
-    std::atomic<bool> poisoned_{false};
+    SharedFailure failure_{};
 };
 
 /// What a rank says as it arrives in a call: all that others read of it where they agree.
@@ -114,10 +107,7 @@ struct ThreadWord {
 
 /// One rank's place in a team. Others read the first group between the phases; the last group is the owner's alone.
 struct alignas(no_false_sharing) ThreadSeat {
-    std::span<Send const> sends;
-    std::span<Receive const> receives;
-    Index receive_bytes = 0;
-    std::uint64_t number = 0;  ///< of the exchange
+    transport::BoundTransfers transfers;
     Verdict const* verdict = nullptr;
     int colour = -1;
     int key = 0;
@@ -132,7 +122,6 @@ struct alignas(no_false_sharing) ThreadSeat {
     std::uint64_t phase = 0;  ///< same as arrived, without the atomic
     TeamCall call = TeamCall::none;
     Traffic traffic;
-    Index send_bytes = 0;
 };
 
 class ThreadTeam {

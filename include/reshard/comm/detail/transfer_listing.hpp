@@ -62,11 +62,10 @@ struct TransferListing {
         auto const* const b = expected.entry(k);
         if (a == nullptr && b == nullptr) break;
         if (a != nullptr && b != nullptr && *a == *b) continue;
-        auto const nth = static_cast<int>(k);
-        if (a != nullptr && b != nullptr && a->wire != b->wire)
-            return transport::wire_text(sender, a->wire, receiver, b->wire, nth);
-        return transport::mismatch_text(sender, a != nullptr ? a->bytes : -1, receiver, b != nullptr ? b->bytes : -1,
-                                        nth);
+        auto const side = [](TransferListing::Entry const* entry) {
+            return entry == nullptr ? transport::TransferSide{} : transport::TransferSide{entry->bytes, entry->wire};
+        };
+        return transport::mismatch_text(sender, side(a), receiver, side(b), static_cast<int>(k));
     }
     return concat("reshard::exchange: from rank ", sender, " to rank ", receiver, ": rank ", sender, " sends ",
                   sent.count, " transfers of ", sent.bytes, " bytes, rank ", receiver, " expects ", expected.count,

@@ -21,20 +21,17 @@ namespace reshard::inline v0::detail {
     return deadline < year ? deadline : year;
 }
 
-/// Gives the processor away, for longer where one has waited for long.
-inline void give_way(std::chrono::steady_clock::duration waited) noexcept {
+/// One turn of a wait that began at `since`: gives the processor away, for longer where one has waited for long. False
+/// when the deadline has passed. \pre it is comparable().
+[[nodiscard]] inline bool await_device(std::chrono::steady_clock::time_point since,
+                                       std::chrono::milliseconds deadline) noexcept {
+    auto const waited = std::chrono::steady_clock::now() - since;
+    if (waited >= deadline) return false;
     if (waited < std::chrono::milliseconds(20)) {
         std::this_thread::yield();
     } else {
         std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
-}
-/// One turn of a wait that began at `since`. False when the deadline has passed. \pre it is comparable().
-[[nodiscard]] inline bool await_device(std::chrono::steady_clock::time_point since,
-                                       std::chrono::milliseconds deadline) noexcept {
-    auto const waited = std::chrono::steady_clock::now() - since;
-    if (waited >= deadline) return false;
-    give_way(waited);
     return true;
 }
 

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/comm/detail/team.hpp
+/// \brief  What MPI and NCCL do not do for the ranks of a communicator: find out who is lost, wait no longer than that
+///         or the deadline, fail together and agree.
+/// \depends comm/communicator.hpp, comm/detail/{failure_record,process,waiting}.hpp, core/detail/watched.hpp.
+#pragma once
+
+#include <reshard/comm/communicator.hpp>
+#include <reshard/comm/detail/failure_record.hpp>
+#include <reshard/comm/detail/process.hpp>
+#include <reshard/comm/detail/waiting.hpp>
+#include <reshard/core/detail/watched.hpp>
+
+#include <algorithm>  // min
+#include <memory>     // shared_ptr
+#include <vector>
+
+namespace reshard::inline v0::detail {
+
+// ---- Agreement by reductions of a few words: one where nothing is wrong ----------------------------------------
+
+/// As many as maximum() is given at a time, at most.
+inline constexpr std::size_t most_words = 32;
+
+/// `maximum(words, patience)` makes of each word the largest of all ranks; patience: for what may still complete
+/// although somebody has gone on and failed.
+template <class Maximum>
+[[nodiscard]] Verdict agree_in_words(Verdict const& mine, int rank, int ranks, Maximum const& maximum) {
+    using Words = std::span<std::uint64_t>;
+    // Whoever failed may have left this very agreement before: then its end is on its way. If not, nobody waits long.
+    constexpr std::chrono::milliseconds of_all{100};
+    // Who has heard the verdict first throws it, and so may fail while others are still hearing it: they must get the
+    // same error, not PeerFailed.
+    constexpr std::chrono::milliseconds of_verdict{1000};
+    // The largest of these is the lowest rank for which it is so.
+    auto const this_if = [&](bool so) { return so ? static_cast<std::uint64_t>(ranks - rank) : 0U; };
+    std::uint64_t const text = Digest{}.add_text(mine.reason).value();
+    std::uint64_t all[5] = {this_if(!mine.ok()), mine.digest, ~mine.digest, text, ~text};
+    maximum(Words(all), of_all);
+    if (all[0] == 0 && all[1] == ~all[2] && all[3] == ~all[4]) {
+        Verdict joint = mine;
+        joint.words = nullptr;
+        joint.rank = 0;
+        return joint;
+    }
+    // The slow way: somebody fails or differs, so everybody hears the verdicts that matter. Where one speaks, the
+    // others are silent: zeros.
+    std::string const said = mine.said();
+    auto const hear = [&](int from) {
+        std::uint64_t head[3] = {};
+        if (from == rank) head[0] = static_cast<std::uint64_t>(mine.code), head[1] = mine.digest, head[2] = said.size();
+        maximum(Words(head), of_verdict);
+        std::vector<std::uint64_t> letters((head[2] + sizeof head[0] - 1) / sizeof head[0]);
+        if (from == rank && !said.empty()) std::memcpy(letters.data(), said.data(), said.size());
+        for (Words left(letters); !left.empty(); left = left.subspan(smaller(left.size(), most_words)))
+            maximum(left.first(smaller(left.size(), most_words)), of_verdict);
+        return Verdict{static_cast<ErrorCode>(head[0]), from,
+                       std::string(reinterpret_cast<char const*>(letters.data()), head[2]), head[1]};
+    };
+    auto const rank_of = [&](std::uint64_t word) { return ranks - static_cast<int>(word); };
+    // joint_verdict() knows what to make of them: it sees the first and the one that stands out.
+    Verdict seen[2] = {hear(all[0] != 0 ? rank_of(all[0]) : 0), {}};
+    std::uint64_t differs[1] = {this_if(mine.digest != seen[0].digest)};
+    if (all[0] == 0) maximum(Words(differs), of_verdict);
+    int const count = all[0] == 0 && differs[0] != 0 ? 2 : 1;
+    if (count == 2) seen[1] = hear(rank_of(differs[0]));
+    Verdict joint = transport::joint_verdict(count, [&](int i) -> Verdict const& { return seen[i]; });
+    joint.rank = seen[count - 1].rank;
+    return joint;
+}
+
+// ---- A rank among others ---------------------------------------------------------------------------------------
+
+/// What ranks of a node see of one of theirs. Written by its owner.
+struct Attendance {
+    std::atomic<std::uint64_t> entered{0};  ///< calls made so far, and which the last one was
+    std::atomic<std::uint32_t> left{0};     ///< its communicator is gone: a Departure
+};
+
+/// What a step towards the end of a wait did.
+enum class TeamStep : std::uint8_t { idle, moved, complete };
+
+/// One communicator of one rank. `Family`, a TeamFamily, is shared with its relatives. `Self` inherits this and has
+///
+///   name, settings               what its texts call it: "MpiCommunicator", "MpiOptions"
+///   farewell                     longer than what its destructor does
+///   knows_senders                whether an exchange knows whom it waits for
+///   attendance(rank)             of a rank that this one can see; else null
+///   process(rank)                its process; 0: one that cannot be looked at
+///   silence()                    for whom or what this rank waits when it can see nobody who is late
+///   look_around()                throws what else may have gone wrong meanwhile
+///   maximum(words, patience)     collective: of each word the largest of all ranks
+template <class Self, class Family>
+class Team {
+public:
+    [[nodiscard]] int rank() const noexcept { return rank_; }
+    [[nodiscard]] int size() const noexcept { return size_; }
+    [[nodiscard]] int member(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] std::shared_ptr<Family> const& family() const noexcept { return family_; }
+
+    /// This rank makes no further call: whoever waits for one need not.
+    void leave() noexcept {
+        if (own_ != nullptr) own_->left.store(departure(), std::memory_order_release);
+    }
+
+    // ---- Calls and waits -------------------------------------------------------------------------------------
+
+    /// Calls step() until it is complete. `missing(visit)` visits the ranks it waits for, as far as this rank knows.
+    /// Throws DeadlineExceeded when nothing moves for too long, PeerFailed when somebody fails, leaves or dies: then
+    /// only after `patience`, for what may still complete although somebody has gone on and failed.
+    template <class Step, class Missing>
+    void await(Step&& step, Missing&& missing, std::chrono::milliseconds patience = {}) {
+        using Clock = std::chrono::steady_clock;
+        auto since = Clock::now();
+        auto looked = since;
+        std::chrono::milliseconds pause{2};     // between looks, which cost a few system calls per rank
+        auto limit = Clock::time_point::max();  // of the patience
+        int idle = 0;
+        for (;;) {
+            switch (step()) {
+                case TeamStep::complete: return;
+                case TeamStep::moved: idle = 0; break;
+                case TeamStep::idle: ++idle; break;
+            }
+            if (family_->hear()) {
+                if (limit == Clock::time_point::max()) limit = Clock::now() + patience;
+                if (Clock::now() >= limit) raise_failure();
+                sched_yield();
+                continue;
+            }
+            if (idle == 0) {
+                since = looked = Clock::now();
+                pause = std::chrono::milliseconds(2);
+                continue;
+            }
+            if (idle <= spins_) continue;
+            sched_yield();
+            if (idle % 16 != 0) continue;
+            auto const now = Clock::now();
+            // Who has waited for long has nothing to lose by a little more: the core is another's meanwhile.
+            if (now - since >= std::chrono::milliseconds(2)) {
+                std::this_thread::sleep_for(
+                    std::min<Clock::duration>((now - since) / 64, std::chrono::milliseconds(1)));
+            }
+            if (now - looked < pause) continue;
+            looked = now;
+            self().look_around();
+            pause = std::min<std::chrono::milliseconds>(2 * pause, std::chrono::milliseconds(50));
+            look_for_the_lost(missing);
+            // + would overflow for the largest deadlines
+            if (now - since >= family_->deadline) raise_deadline(missing);
+        }
+    }
+    /// For those who come again and again instead of waiting: throws as await() does, but knows no deadline.
+    template <class Missing>
+    void glance(Missing&& missing) {
+        if (family_->hear()) raise_failure();
+        if (++glances_ % 256 != 0) return;
+        self().look_around();
+        look_for_the_lost(missing);
+    }
+    /// As long as that, but no longer than the deadline.
+    [[nodiscard]] std::chrono::milliseconds patience(std::chrono::milliseconds most) const noexcept {
+        return std::min(family_->deadline, most);
+    }
+
+    // ---- Failure ---------------------------------------------------------------------------------------------
+
+    /// Throws the family's failure as this rank must see it: one who did not wait has exceeded no deadline.
+    /// \pre the family is poisoned.
+    [[noreturn]] void raise_failure(bool waiting = true) {
+        detail::raise_failure(family_->failure, concat("reshard::", Self::name), rank_, scope_, waiting,
+                              family_->reported);
+    }
+    /// Tells everybody that the payloads of two ranks differ, or with -1 that ranks do different things, and throws.
+    [[noreturn]] void raise_mismatch(int first, int second, std::string const& reason) {
+        family_->poison(failure_record(ErrorCode::mismatch, family_->rank, scope_, first, second, reason));
+        raise_failure();
+    }
+    /// Tells everybody that a process of this node has died, and throws.
+    [[noreturn]] void raise_death(int rank) {
+        poison_loss(rank, died_text(rank, self().process(rank)));
+        raise_failure();
+    }
+    /// Whether it is the first failure that this rank knows of.
+    bool poison(ErrorCode code, std::string_view reason) noexcept {
+        return family_->poison(failure_record(code, family_->rank, scope_, rank_, rank_, reason));
+    }
+
+protected:
+    explicit Team(std::shared_ptr<Family> family) noexcept : family_(std::move(family)) {}
+    ~Team() = default;
+
+    void begin_call(TeamCall call) noexcept {
+        call_ = call;
+        ++calls_;
+        dead_since_ = {};
+        absence_ = {};
+        if (own_ != nullptr)
+            own_->entered.store(calls_ << 8U | static_cast<std::uint64_t>(call), std::memory_order_release);
+    }
+    /// Visits whoever has a part in a call that does not say whom it waits for: who has entered is waited for as well,
+    /// since it may die, or stop, before it has done its part.
+    [[nodiscard]] auto everybody() const noexcept {
+        return [this](auto&& visit) {
+            for (int rank = 0; rank < size_; ++rank)
+                if (rank != rank_) visit(rank);
+        };
+    }
+    [[nodiscard]] Verdict agree_by_maximum(Verdict const& mine) {
+        return agree_in_words(mine, rank_, size_, [&](std::span<std::uint64_t> words, std::chrono::milliseconds most) {
+            self().maximum(words, patience(most));
+        });
+    }
+    /// What the dead one has sent before may be all that is still waited for: it has a moment to arrive.
+    [[nodiscard]] bool is_dead_for_long(std::chrono::steady_clock::time_point now) noexcept {
+        if (dead_since_ == std::chrono::steady_clock::time_point{}) dead_since_ = now;
+        return now - dead_since_ >= std::chrono::milliseconds(100);
+    }
+    void poison_loss(int rank, std::string_view reason) noexcept {
+        family_->poison(failure_record(ErrorCode::peer_failed, member(rank), scope_, -1, -1, reason));
+    }
+
+    std::shared_ptr<Family> family_;
+    int rank_ = 0;
+    int size_ = 1;
+    std::uint64_t scope_ = 0;
+    std::vector<int> members_;  ///< their ranks in the outermost communicator
+    Attendance* own_ = nullptr;
+    int spins_ = 0;  ///< idle steps until this rank gives its core away
+    std::uint64_t calls_ = 0;
+    TeamCall call_ = TeamCall::none;
+
+private:
+    [[nodiscard]] Self& self() noexcept { return static_cast<Self&>(*this); }
+
+    /// Throws if one of those we wait for has died, left, or is busy with another call.
+    template <class Missing>
+    void look_for_the_lost(Missing&& missing) {
+        missing([&, this](int rank) {
+            int const pid = self().process(rank);
+            bool const lives = pid == 0 || process_lives(pid);
+            if (!lives && is_dead_for_long(std::chrono::steady_clock::now())) raise_death(rank);
+            Attendance const* const there = self().attendance(rank);
+            if (there == nullptr) return;
+            std::uint32_t const left = there->left.load(std::memory_order_acquire);  // before what it did until then
+            std::uint64_t const entered = there->entered.load(std::memory_order_acquire);
+            auto const theirs = static_cast<TeamCall>(entered & 0xffU);
+            if (entered >> 8U == calls_ && theirs != call_) {
+                raise_mismatch(-1, -1,
+                               concat("reshard::", Self::name, ": rank ", rank_, " called ", detail::name(call_),
+                                      " while rank ", rank, " called ", detail::name(theirs), transport::other_call));
+            }
+            if (entered >> 8U >= calls_ || !absence_.is_final(left, Self::farewell)) return;
+            poison_loss(rank, concat("rank ", rank,
+                                     " has left while others wait for it. Fix: make every rank take part in every "
+                                     "collective call."));
+            raise_failure();
+        });
+    }
+
+    /// Who keeps us waiting, as far as one can see, and why one thinks so.
+    struct Suspects {
+        std::vector<int> ranks;
+        std::string_view why;
+    };
+    template <class Missing>
+    [[nodiscard]] Suspects suspects(Missing&& missing) {
+        std::vector<bool> awaited(static_cast<std::size_t>(size_), false);
+        missing([&](int rank) { awaited[static_cast<std::size_t>(rank)] = true; });
+        auto const those = [&, this](auto&& is_one) {
+            std::vector<int> found;
+            for (int rank = 0; rank < size_; ++rank)
+                if (rank != rank_ && is_one(rank)) found.push_back(rank);
+            return found;
+        };
+        // Calls a rank has made, as far as this one can see.
+        auto const calls_of = [&, this](int rank) {
+            Attendance const* const there = self().attendance(rank);
+            return there == nullptr ? calls_ : there->entered.load(std::memory_order_acquire) >> 8U;
+        };
+        // Of those who have not come, the ones furthest behind: others may be waiting for them in turn. First of those
+        // we wait for, then of all: whom we wait for may wait for somebody else.
+        for (bool all : {false, true}) {
+            auto const counts = [&](int rank) { return all || awaited[static_cast<std::size_t>(rank)]; };
+            std::uint64_t furthest = calls_;
+            for (int rank = 0; rank < size_; ++rank)
+                if (rank != rank_ && counts(rank)) furthest = smaller(furthest, calls_of(rank));
+            if (furthest == calls_) continue;
+            return {those([&](int rank) { return counts(rank) && calls_of(rank) == furthest; }), ""};
+        }
+        auto const is_stopped = [&, this](int rank) {
+            int const pid = self().process(rank);
+            return pid != 0 && process_is_stopped(pid);
+        };
+        if (auto found = those(is_stopped); !found.empty()) {
+            return {std::move(found), " (it has come, but is stopped)"};
+        }
+        if (call_ != TeamCall::exchange || !Self::knows_senders) return {};
+        return {those([&](int rank) { return awaited[static_cast<std::size_t>(rank)]; }), ""};
+    }
+    template <class Missing>
+    [[noreturn]] void raise_deadline(Missing&& missing) {
+        Suspects const found = suspects(missing);
+        std::string who;
+        for (int rank : found.ranks) who = concat(who, who.empty() ? " for rank " : ", ", rank);
+        if (who.empty()) who = self().silence();
+        std::string const text = concat(
+            "reshard::", Self::name, ": waited ", Index{family_->deadline.count()}, " ms in ", detail::name(call_), who,
+            found.why, ". Fix: find out why it does not come, or raise ", Self::settings, "::deadline.");
+        // One that cannot be seen: nobody knows, but for who waits for a device of its own.
+        int const unseen = Self::knows_senders ? -1 : family_->rank;
+        int const culprit = found.ranks.empty() ? unseen : member(found.ranks.front());
+        family_->poison(failure_record(ErrorCode::deadline, culprit, scope_, -1, -1, text));
+        raise_failure();
+    }
+
+    std::chrono::steady_clock::time_point dead_since_{};
+    Absence absence_;
+    unsigned glances_ = 0;
+};
+
+}  // namespace reshard::inline v0::detail

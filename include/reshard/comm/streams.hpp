@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/comm/streams.hpp
 /// \brief  A whole communicator over streams of bytes (pipes, sockets, ...): its author writes how bytes go and come.
-/// \depends comm/communicator.hpp, comm/detail/failure_record.hpp, <chrono>, <map>, <memory>, <vector>.
+/// \depends comm/communicator.hpp, comm/detail/failure_record.hpp, <chrono>, <memory>, <vector>.
 ///
 /// Messages, packing, agreement, splits, deadlines and failures are here. An exchange sends every rank of the group one
 /// message, if only to say that nothing comes: right for a node or a few, too many messages for thousands of ranks.
@@ -11,7 +11,6 @@
 #include <reshard/comm/detail/failure_record.hpp>
 
 #include <chrono>  // milliseconds, minutes
-#include <map>
 #include <memory>  // shared_ptr, unique_ptr
 #include <span>
 #include <string>
@@ -59,121 +58,101 @@ struct StreamHead {
     StreamCall call = StreamCall::exchange;
     std::uint64_t bytes = 0;  ///< after the head
 };
-
-/// One call of a group: a message to every other rank, and one from each.
-class StreamRound {
-public:
-    struct Side {
-        std::vector<std::byte> out;  ///< a head and what follows it
-        std::vector<std::byte> in;   ///< without its head
-        std::size_t written = 0;
-        StreamHead head;  ///< of what arrived
-        bool arrived = false;
-    };
-
-    StreamRound(std::uint64_t id, std::vector<int> members, int me)
-        : id_(id), members_(std::move(members)), sides_(members_.size()), me_(me) {}
-
-    [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
-    [[nodiscard]] int me() const noexcept { return me_; }
-    [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
-    /// The number of rank r of the group in the outermost communicator.
-    [[nodiscard]] int outermost(int r) const noexcept { return members_[static_cast<std::size_t>(r)]; }
-    [[nodiscard]] Side& side(int r) noexcept { return sides_[static_cast<std::size_t>(r)]; }
-    [[nodiscard]] StreamCall call() const noexcept { return call_; }
-
-    void begin(StreamCall call) noexcept;
-    /// Where the body of the message to rank r is written.
-    [[nodiscard]] std::span<std::byte> message_to(int r, std::size_t bytes);
-    [[nodiscard]] Side* waiting_for(int outermost) noexcept;
-    [[nodiscard]] bool complete() const noexcept;
-
-private:
-    std::uint64_t id_;
-    std::vector<int> members_;
-    std::vector<Side> sides_;
-    int me_;
-    StreamCall call_ = StreamCall::exchange;
+struct StreamMessage {
+    StreamHead head;
+    std::vector<std::byte> body;
 };
 
-class StreamFamily {
+/// What a rank has for another one, and from it.
+struct StreamPeer {
+    std::vector<std::byte> out;  ///< messages, of which `listed - written` bytes at the end have not gone yet
+    std::uint64_t listed = 0;
+    std::uint64_t written = 0;
+    StreamMessage reading;
+    std::size_t head_read = 0;
+    std::size_t body_read = 0;
+    std::vector<StreamMessage> inbox;  ///< in the order they came; some are of calls that nobody here has made yet
+    std::vector<std::byte> spare;      ///< memory of a message that was taken
+    FailureRecord record;              ///< what is said on the control channel, once
+    std::size_t record_read = 0;
+    bool closed = false;
+
+    /// The next message of a group, or null.
+    [[nodiscard]] StreamMessage* next_of(std::uint64_t group) noexcept;
+};
+
+/// What all groups of a rank share: the streams, and the first failure.
+class StreamFamily : public TeamFamily {
 public:
     StreamFamily(std::unique_ptr<transport::Streams> streams, std::chrono::milliseconds deadline);
 
-    [[nodiscard]] transport::Streams const& streams() const noexcept { return *streams_; }
-    /// Throws what has poisoned the family, as a rank of that round hears it.
-    void check(StreamRound const& round);
-    void begin(StreamRound& round);
-    /// Whether the round is complete; it is forgotten then. Throws when it cannot be.
-    [[nodiscard]] bool advance(StreamRound& round, bool may_block);
+    [[nodiscard]] transport::Streams& streams() const noexcept { return *streams_; }
+    [[nodiscard]] StreamPeer& peer(int other) noexcept { return peers_[static_cast<std::size_t>(other)]; }
+    /// Where the body of a message to rank `other` is written, before the next one is asked for.
+    [[nodiscard]] std::span<std::byte> message_to(int other, StreamHead const& head);
+    /// Writes and reads what goes right now; this rank waits in a call of group `waiting`. Whether anything moved.
+    bool move(std::uint64_t waiting);
+    /// Whether anybody has failed.
+    void hear() noexcept;
     void poison(ErrorCode code, std::string_view reason, std::uint64_t group, int first, int second) noexcept;
-    /// The same, and throws it.
-    [[noreturn]] void fail(ErrorCode code, std::string const& reason, StreamRound const& round, int first, int second);
 
 private:
-    struct Message {
-        StreamHead head;
-        std::vector<std::byte> bytes;
-    };
-    struct Peer {
-        StreamHead head;
-        std::size_t head_read = 0;
-        bool in_body = false;
-        StreamRound::Side* side = nullptr;  ///< of the message in hand; null: nobody here has made that call yet
-        std::size_t body_read = 0;
-        Message early;
-        StreamRound const* writer = nullptr;  ///< a message of that round has gone in part
-        FailureRecord record;                 ///< what is said on the control channel, once
-        std::size_t record_read = 0;
-        bool closed = false;
-    };
-
-    [[nodiscard]] bool failed() const noexcept { return failure_.code != 0; }
-    [[nodiscard]] Peer& peer(int rank) noexcept { return peers_[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] bool move_all(StreamRound& waiting);
-    [[nodiscard]] bool write(StreamRound& round);
-    [[nodiscard]] bool read(int rank, StreamRound const& waiting);
-    void take_early(StreamRound& round);
-    void hear() noexcept;
+    [[nodiscard]] bool write(int other);
+    [[nodiscard]] bool read(int other, std::uint64_t waiting);
     /// All others of the failure, once: by who failed, and by everyone who heard.
     void tell() noexcept;
 
     std::unique_ptr<transport::Streams> streams_;
-    std::chrono::milliseconds deadline_;
-    std::vector<Peer> peers_;
-    std::vector<StreamRound*> under_way_;
-    std::map<std::pair<std::uint64_t, int>, Message> early_;  ///< by group and rank: at most one call ahead
-    FailureRecord failure_;
-    bool told_ = false;  ///< this rank has thrown the error itself
+    std::vector<StreamPeer> peers_;
 };
 
-/// One rank's part in a group.
+/// One rank's part in a group. In each call it sends a message to every other rank, and gets one from each.
 class StreamGroup final : public transport::Engine {
 public:
+    /// `members[r]` is the number of rank r in the outermost communicator.
     StreamGroup(std::shared_ptr<StreamFamily> family, std::uint64_t id, std::vector<int> members, int me)
-        : family_(std::move(family)), round_(id, std::move(members), me) {}
+        : family_(std::move(family)),
+          id_(id),
+          members_(std::move(members)),
+          me_(me),
+          listed_(members_.size()),
+          in_(members_.size()) {}
+
+    [[nodiscard]] int rank() const noexcept { return me_; }
+    [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
 
     void start(transport::BoundTransfers const& transfers) override;
     [[nodiscard]] bool advance(bool may_block) override;
-
-    [[nodiscard]] Verdict agree(Verdict mine);
+    [[nodiscard]] Verdict agree(Verdict const& mine);
     [[nodiscard]] std::unique_ptr<StreamGroup> split(int colour, int key);
     void abort(ErrorCode code, std::string_view reason) noexcept { family_->poison(code, reason, 0, -1, -1); }
 
-    [[nodiscard]] StreamRound const& round() const noexcept { return round_; }
-    [[nodiscard]] Traffic const& traffic() const noexcept { return traffic_; }
-
 private:
+    [[nodiscard]] int outermost(int r) const noexcept { return members_[static_cast<std::size_t>(r)]; }
+    [[nodiscard]] StreamPeer& peer(int r) noexcept { return family_->peer(outermost(r)); }
+    [[nodiscard]] std::vector<std::byte>& in(int r) noexcept { return in_[static_cast<std::size_t>(r)]; }
+    /// Throws what has poisoned the family, as this rank hears it.
+    void check();
+    /// Poisons it, unless somebody has failed before, and throws.
+    [[noreturn]] void fail(ErrorCode code, std::string const& reason, int first = -1, int second = -1);
+    [[nodiscard]] std::span<std::byte> message_to(int r, std::size_t bytes);
+    /// Whether all messages of this call have gone and come; then they are in in(). Throws when they cannot.
+    [[nodiscard]] bool meet(bool may_block);
+    /// `mine` goes to all; what came of rank r is then in(r).
+    void gather(StreamCall call, std::span<std::byte const> mine);
     void pack();
     void unpack();
     /// Throws, on both ranks, where what `peer` sends is not what this rank expects.
     void compare(int peer);
-    void count();
-    /// `mine` goes to all; what came of rank r is then round_.side(r).in.
-    void gather(StreamCall call, std::span<std::byte const> mine);
 
     std::shared_ptr<StreamFamily> family_;
-    StreamRound round_;
+    std::uint64_t id_;
+    std::vector<int> members_;
+    int me_;
+    StreamCall call_ = StreamCall::exchange;
+    std::vector<std::uint64_t> listed_;  ///< of each peer, up to the message of this call
+    std::vector<std::vector<std::byte>> in_;
     transport::BoundTransfers transfers_;
     Traffic traffic_;
     std::uint64_t splits_ = 0;
@@ -192,13 +171,13 @@ public:
     explicit StreamCommunicator(std::unique_ptr<transport::Streams> streams,
                                 std::chrono::milliseconds deadline = std::chrono::minutes(5));
 
-    [[nodiscard]] int rank() const noexcept { return group_->round().me(); }
-    [[nodiscard]] int size() const noexcept { return group_->round().size(); }
+    [[nodiscard]] int rank() const noexcept { return group_->rank(); }
+    [[nodiscard]] int size() const noexcept { return group_->size(); }
     [[nodiscard]] Traffic traffic() const noexcept { return group_->traffic(); }
     [[nodiscard]] exchange_type bind(std::span<Send const> sends, std::span<Receive const> receives) {
         return {*group_, transport::bound_transfers("StreamCommunicator", sends, receives, size())};
     }
-    [[nodiscard]] Verdict agree(Verdict mine) { return group_->agree(std::move(mine)); }
+    [[nodiscard]] Verdict agree(Verdict const& mine) { return group_->agree(mine); }
     [[nodiscard]] StreamCommunicator split(int colour, int key) {
         return StreamCommunicator(group_->split(colour, key));
     }

@@ -118,10 +118,9 @@ TEST_SUITE("comm/threads") {
         CHECK(begins(thrown[2], "PeerFailed"));
     }
 
-    TEST_CASE("ThreadCommunicator: keeps the contract when every exchange is streamed, and when ranks are pinned") {
+    TEST_CASE("ThreadCommunicator: keeps the contract when every exchange is streamed") {
         ThreadOptions options;
         options.streaming_threshold = 0;
-        options.pin = true;
         for (int ranks : {1, 3, 4}) {
             CAPTURE(ranks);
             run_on_threads(ranks, options, [](auto& comm) { test::conforms(comm); });

@@ -14,7 +14,6 @@ namespace reshard::inline v0 {
 struct ThreadOptions {
     std::chrono::milliseconds deadline = std::chrono::minutes(5);  ///< of every single wait for other ranks
     Index streaming_threshold = streaming_payload_bytes;  ///< bytes all ranks receive in one exchange, see CopyHint
-    bool pin = false;                                     ///< bind rank r to the r-th allowed core (Linux only)
 };
 
 }  // namespace reshard::inline v0

@@ -9,10 +9,6 @@
 
 #include <utility>  // move
 
-#if defined(__linux__)
-#include <sched.h>  // sched_getaffinity, sched_setaffinity
-#endif
-
 namespace reshard::inline v0 {
 
 RESHARD_INLINE ThreadCommunicator::ThreadCommunicator(std::shared_ptr<detail::ThreadTeam> team, int rank)
@@ -37,24 +33,6 @@ RESHARD_INLINE void ThreadCommunicator::abort(ErrorCode code, std::string_view r
 
 namespace detail {
 
-/// Best effort: a rank that cannot be bound runs where the system puts it.
-inline void pin_to_core([[maybe_unused]] int rank) noexcept {
-#if defined(__linux__)
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) == 0) return;
-    int skip = rank % CPU_COUNT(&allowed);
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-        if (!CPU_ISSET(core, &allowed) || skip-- > 0) continue;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(core, &one);
-        sched_setaffinity(0, sizeof(one), &one);
-        return;
-    }
-#endif
-}
-
 /// What a rank left behind.
 struct RankEnd {
     std::exception_ptr error;
@@ -64,7 +42,6 @@ struct RankEnd {
 /// One rank from start to end. Whatever leaves the body reaches the others before this rank counts as returned.
 inline void run_rank(std::shared_ptr<ThreadTeam> const& team, int rank, FunctionRef<void(ThreadCommunicator&)> body,
                      RankEnd& end) noexcept {
-    if (team->family()->options().pin) pin_to_core(rank);
     auto const fail = [&](ErrorCode code, std::string_view reason) noexcept {
         end = {std::current_exception(), code == ErrorCode::peer_failed};
         team->poison(code, team->member(rank), rank, rank, reason);

@@ -59,30 +59,15 @@ void partition_vs_sort(Goals& goals) {
     goals.at_least("partition_vs_sort", right ? result.ratio : 0, 8);
 }
 
-/// Merging what arrives, beside one stable sort of it.
-void merge_vs_sort(Goals& /*goals*/) {
-    for (Index runs : {2, 4, 8, 64, 1024}) {
-        MchRuns received(all_entries / 4, runs, threads);
-        Paired const result = paired([&] { return timed([&] { received.sort_and_gather(); }); },
-                                     [&] { return timed([&] { received.merge(); }); });
-        double const order = repeated([&] { return timed([&] { received.order_only(); }); });
-        received.merge();
-        std::printf(
-            "  %4lld runs of %lld entries: merge %6.1f ms, of which the order %6.1f ms; stable_sort and gathers "
-            "%6.1f ms; %.1f x%s\n",
-            static_cast<long long>(runs), static_cast<long long>(received.entries()), 1e3 * result.second, 1e3 * order,
-            1e3 * result.first, result.ratio, received.is_merged() ? "" : "  WRONG RESULT");
-    }
-}
-
 struct Goal {
     char const* name;
     void (*measure)(Goals&);
 };
 constexpr Goal all_goals[] = {
-    {"partition_w2", partition_w2},         {"partition_w64", partition_w64}, {"partition_vs_sort", partition_vs_sort},
-    {"partition_worlds", partition_worlds},  // a table beside the goals, as the next one
-    {"merge_vs_sort", merge_vs_sort},
+    {"partition_w2", partition_w2},
+    {"partition_w64", partition_w64},
+    {"partition_vs_sort", partition_vs_sort},
+    {"partition_worlds", partition_worlds},  // a table beside the goals
 };
 
 // ---- Single kernels ----------------------------------------------------------------------------------------------
@@ -95,17 +80,6 @@ void partition_kernel(benchmark::State& state) {
 BENCHMARK(partition_kernel)
     ->ArgNames({"entries", "world", "threads"})
     ->ArgsProduct({{1 << 14, 1 << 18, 1 << 22}, {2, 8, 64, 1024}, {1, 2}})
-    ->UseRealTime()
-    ->Unit(benchmark::kMicrosecond);
-
-void merge_kernel(benchmark::State& state) {
-    MchRuns runs(state.range(0), state.range(1), static_cast<int>(state.range(2)));
-    for (auto _ : state) runs.merge();
-    state.SetItemsProcessed(state.iterations() * state.range(0));
-}
-BENCHMARK(merge_kernel)
-    ->ArgNames({"entries", "runs", "threads"})
-    ->ArgsProduct({{1 << 14, 1 << 20}, {1, 2, 8, 64, 1024}, {1, 2}})
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   bench/support/mch_rows.hpp
-/// \brief  Columns of a managed-collision table: partitioned, merged, and the same by sorting or merely copied.
+/// \brief  Columns of a managed-collision table: partitioned, sorted, or merely copied.
 #pragma once
 
 #include "paired.hpp"
 
-#include <reshard/mch/merge.hpp>
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/workers.hpp>
 
@@ -169,83 +168,6 @@ private:
     std::vector<Index> copied_;
     std::vector<Index> order_;
     std::vector<Index> destinations_;
-    std::vector<std::byte> workspace_;
-};
-
-/// Sorted runs of random keys with three more columns, as they arrive from the saved shards.
-class MchRuns {
-public:
-    MchRuns(Index entries, Index runs, int threads)
-        : threads_(threads), workers_(threads), keys_(static_cast<std::size_t>(entries)), out_(keys_.size()) {
-        std::mt19937_64 random(2);
-        for (Index& key : keys_) key = static_cast<Index>(random() >> 1);
-        for (auto& column : columns_) {
-            column.resize(keys_.size());
-            for (Index& value : column) value = static_cast<Index>(random() >> 1);
-        }
-        for (auto& column : results_) column.resize(keys_.size());
-        for (Index r = 0; r < runs; ++r) {
-            Index const begin = entries / runs * r;
-            Index const end = r + 1 == runs ? entries : begin + entries / runs;
-            std::sort(keys_.begin() + begin, keys_.begin() + end);
-            runs_.push_back({keys_.data() + begin, end - begin});
-        }
-        order_.resize(keys_.size());
-    }
-
-    [[nodiscard]] Index entries() const noexcept { return static_cast<Index>(keys_.size()); }
-
-    void merge() {
-        Merge merge(runs_, threads_);
-        workspace_.resize(static_cast<std::size_t>(merge.workspace_bytes()));
-        merge.order(workspace_, workers_);
-        gather(merge, keys_, out_);
-        for (std::size_t c = 0; c != 3; ++c) gather(merge, columns_[c], results_[c]);
-    }
-    void order_only() {
-        Merge merge(runs_, threads_);
-        workspace_.resize(static_cast<std::size_t>(merge.workspace_bytes()));
-        merge.order(workspace_, workers_);
-    }
-    /// One thread sorts all entries; the threads gather.
-    void sort_and_gather() {
-        std::iota(order_.begin(), order_.end(), Index{0});
-        std::stable_sort(order_.begin(), order_.end(), [&](Index a, Index b) {
-            return keys_[static_cast<std::size_t>(a)] < keys_[static_cast<std::size_t>(b)];
-        });
-        workers_(threads_, [&](int thread) {
-            std::size_t const begin =
-                keys_.size() * static_cast<std::size_t>(thread) / static_cast<std::size_t>(threads_);
-            std::size_t const end =
-                keys_.size() * static_cast<std::size_t>(thread + 1) / static_cast<std::size_t>(threads_);
-            for (std::size_t i = begin; i < end; ++i) out_[i] = keys_[static_cast<std::size_t>(order_[i])];
-            for (std::size_t c = 0; c != 3; ++c) {
-                for (std::size_t i = begin; i < end; ++i) {
-                    results_[c][i] = columns_[c][static_cast<std::size_t>(order_[i])];
-                }
-            }
-        });
-    }
-    [[nodiscard]] bool is_merged() const { return std::is_sorted(out_.begin(), out_.end()); }
-
-private:
-    void gather(Merge const& merge, std::vector<Index> const& column, std::vector<Index>& to) {
-        addresses_.clear();
-        for (SortedRun const& run : runs_) {
-            addresses_.push_back(reinterpret_cast<std::byte const*>(column.data() + (run.keys - keys_.data())));
-        }
-        merge.gather(8, addresses_, reinterpret_cast<std::byte*>(to.data()), workers_);
-    }
-
-    int threads_;
-    Workers workers_;
-    std::vector<Index> keys_;
-    std::vector<Index> columns_[3];
-    std::vector<Index> out_;
-    std::vector<Index> results_[3];
-    std::vector<Index> order_;
-    std::vector<SortedRun> runs_;
-    std::vector<std::byte const*> addresses_;
     std::vector<std::byte> workspace_;
 };
 

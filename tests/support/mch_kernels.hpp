@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   tests/support/mch_kernels.hpp
-/// \brief  Partition and merge as plain functions of vectors: what the tests of every implementation share.
+/// \brief  The partition as a plain function of vectors: what the tests of every implementation share.
 ///
 /// An implementation is a type with
 ///     static PartitionResult partition(PartitionCase const&);
-///     static MergeResult merge(MergeCase const&);
-/// The oracles know nothing of parts, tiles or trees.
+/// The oracle knows nothing of parts or tiles.
 #pragma once
 
 #include "support/random.hpp"
 
-#include <reshard/mch/merge.hpp>
 #include <reshard/mch/partition.hpp>
 #include <reshard/mch/workers.hpp>
 
@@ -131,73 +129,6 @@ inline PartitionCase random_partition(Random& random, Index entries, Index world
     return made;
 }
 
-// ---- Merge -------------------------------------------------------------------------------------------------------
-
-struct MergeCase {
-    std::vector<std::vector<Index>> runs;     ///< ascending keys
-    std::vector<Index> widths;                ///< of further columns
-    std::vector<std::vector<Bytes>> columns;  ///< [run][column]
-    std::vector<Index> drops;                 ///< merged positions
-    int parts = 1;
-};
-
-struct MergeResult {
-    std::vector<Index> keys;
-    std::vector<Bytes> columns;
-    std::vector<Index> duplicates;  ///< merged positions whose key repeats
-    bool guards_intact = true;
-
-    friend bool operator==(MergeResult const&, MergeResult const&) = default;
-};
-
-/// Concatenate, sort stably by key, gather.
-inline MergeResult merge_oracle(MergeCase const& given) {
-    struct Entry {
-        Index key;
-        std::size_t run;
-        Index row;
-    };
-    std::vector<Entry> entries;
-    for (std::size_t r = 0; r != given.runs.size(); ++r) {
-        for (std::size_t i = 0; i != given.runs[r].size(); ++i) {
-            entries.push_back({given.runs[r][i], r, static_cast<Index>(i)});
-        }
-    }
-    std::stable_sort(entries.begin(), entries.end(), [](Entry const& a, Entry const& b) { return a.key < b.key; });
-    MergeResult result;
-    result.columns.resize(given.widths.size());
-    for (std::size_t i = 0; i != entries.size(); ++i) {
-        if (i > 0 && entries[i].key == entries[i - 1].key) result.duplicates.push_back(static_cast<Index>(i));
-        if (std::count(given.drops.begin(), given.drops.end(), static_cast<Index>(i)) != 0) continue;
-        result.keys.push_back(entries[i].key);
-        for (std::size_t c = 0; c != given.widths.size(); ++c) {
-            auto const from = given.columns[entries[i].run][c].begin() + entries[i].row * given.widths[c];
-            result.columns[c].insert(result.columns[c].end(), from, from + given.widths[c]);
-        }
-    }
-    return result;
-}
-
-inline MergeCase random_merge(Random& random, Index runs, Index longest, std::vector<Index> widths, Index key_range) {
-    MergeCase made;
-    made.widths = std::move(widths);
-    for (Index r = 0; r < runs; ++r) {
-        Index const count = random.chance(15) ? 0 : random.between(0, longest);
-        std::vector<Index> keys;
-        for (Index i = 0; i < count; ++i) {
-            keys.push_back(key_range != 0 ? random.between(-key_range, key_range)
-                                          : static_cast<Index>(random.engine()()));
-        }
-        if (count > 0 && random.chance(10)) keys.back() = INT64_MAX;
-        if (count > 0 && random.chance(10)) keys.front() = INT64_MIN;
-        std::sort(keys.begin(), keys.end());
-        made.columns.emplace_back();
-        for (Index width : made.widths) made.columns.back().push_back(random_bytes(random, count * width));
-        made.runs.push_back(std::move(keys));
-    }
-    return made;
-}
-
 // ---- Implementations ---------------------------------------------------------------------------------------------
 
 /// The host kernels with the team that `Team::make(parts)` returns.
@@ -221,36 +152,6 @@ struct HostKernels {
         result.blocks.assign(partition.blocks().begin(), partition.blocks().end());
         result.packed.assign(packed.span().begin(), packed.span().end());
         result.guards_intact = workspace.is_intact() && packed.is_intact();
-        return result;
-    }
-
-    static MergeResult merge(MergeCase const& given) {
-        auto&& team = Team::make(given.parts);
-        std::vector<SortedRun> runs;
-        for (auto const& keys : given.runs) runs.push_back({keys.data(), static_cast<Index>(keys.size())});
-        Merge merge(runs, given.parts);
-        Guarded workspace(merge.workspace_bytes(), given.parts);
-        merge.order(workspace.span(), team);
-        for (Index position : given.drops) merge.drop(position);
-        merge.settle();
-        MergeResult result;
-        merge.for_each_duplicate([&](Index position, Index, Index, Index) { result.duplicates.push_back(position); });
-        std::vector<std::byte const*> addresses;
-        for (SortedRun const& run : runs) addresses.push_back(reinterpret_cast<std::byte const*>(run.keys));
-        Guarded keys(8 * merge.kept());
-        merge.gather(8, addresses, keys.span().data(), team);
-        result.guards_intact = keys.is_intact();
-        result.keys.resize(static_cast<std::size_t>(merge.kept()));
-        if (merge.kept() != 0) std::memcpy(result.keys.data(), keys.span().data(), keys.span().size());
-        for (std::size_t c = 0; c != given.widths.size(); ++c) {
-            for (std::size_t r = 0; r != runs.size(); ++r) addresses[r] = given.columns[r][c].data();
-            Guarded out(given.widths[c] * merge.kept(), given.parts);
-            merge.gather(given.widths[c], addresses, out.span().data(), team);
-            result.columns.emplace_back(out.span().begin(), out.span().end());
-            result.guards_intact = result.guards_intact && out.is_intact();
-        }
-        result.guards_intact = result.guards_intact && workspace.is_intact() &&
-                               merge.duplicates() == static_cast<Index>(result.duplicates.size());
         return result;
     }
 };

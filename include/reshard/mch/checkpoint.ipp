@@ -145,7 +145,7 @@ RESHARD_INLINE MchLoadedChange MchCheckpoint::load_redistributed(std::string_vie
     std::vector<std::byte> block = picker.packed();
     detail::MchIncoming incoming(current, shard, 1);
     incoming.expect(static_cast<int>(rank), change.received, saved.iteration, block.data());
-    incoming.arrange(mode.mode, change, InOrder{}, [] { return Scratch(); });
+    incoming.arrange(mode.mode, change, InOrder{});
     for (MchRows const& one : rows) {
         Index const bytes = one.view.shape().size() * reshard::bytes(one.view.dtype());
         bool const clears = saved.table.size() != current.size() && bytes != 0;

@@ -84,8 +84,7 @@ public:
         for (MchPassage& one : list_) {
             if (one.stays()) continue;
             one.outgoing->unpack();
-            one.incoming.arrange(options_.mode, one.numbers, *workers_,
-                                 [&, this] { return one.outgoing->pack_own(*workers_); });
+            one.incoming.arrange(options_.mode, one.numbers, *workers_);
         }
         result_.reserve(list_.size());
     }

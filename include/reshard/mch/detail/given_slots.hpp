@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/given_slots.hpp
 /// \brief  Slots for the entries of a new shard: which keep theirs, which move to which, and what is left.
-/// \depends core/large_pages, mch/detail/refusals, mch/transition, memory/scratch.
+/// \depends core/large_pages, mch/detail/taken_slots, mch/transition, memory/scratch.
 #pragma once
 
 #include <reshard/core/large_pages.hpp>
-#include <reshard/mch/detail/refusals.hpp>
+#include <reshard/mch/detail/taken_slots.hpp>
 #include <reshard/mch/transition.hpp>
 #include <reshard/memory/scratch.hpp>
 

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/incoming.hpp
-/// \brief  Entries that arrive at a shard: merged, given slots, and written into its columns once all is well.
-/// \depends mch/{merge,routing}, mch/detail/{arrival,succession}, memory/scratch.
+/// \brief  Entries that arrive at a shard: put in order, given slots, written once all ranks have agreed.
+/// \depends mch/{routing,transition}, mch/detail/{arrival,parts,succession}, memory/scratch.
 #pragma once
 
 #include <reshard/core/detail/access.hpp>
 #include <reshard/mch/detail/arrival.hpp>
 #include <reshard/mch/detail/succession.hpp>
-#include <reshard/mch/merge.hpp>
 #include <reshard/mch/routing.hpp>
 #include <reshard/memory/scratch.hpp>
 
-#include <algorithm>  // fill, find_if, replace, sort, nth_element
+#include <algorithm>  // inplace_merge, nth_element, sort
 #include <optional>   // optional
 
 namespace reshard::inline v0 {
 
 namespace detail {
 
+/// Where entries follow one another by id, they are written as they lie (MchSuccession). Whatever is out of the
+/// ordinary is found out and settled here, entry by entry: what is left makes one block in the order of ids, a
+/// succession of one.
 class MchIncoming : public MchExpected {
 public:
-    /// \pre `table` outlives this. `parts` as Merge's.
-    MchIncoming(MchTable const& table, MchShard const& shard, int parts)
-        : MchExpected(table, shard), parts_(parts), columns_(widths_.size()) {}
+    /// \pre `table` outlives this. `threads`: of the team.
+    MchIncoming(MchTable const& table, MchShard const& shard, int threads)
+        : MchExpected(table, shard), threads_(threads) {}
 
-    /// What stays on this rank, in the shard's columns; null for none. It is changed, and has to outlive this.
+    /// What stays on this rank, in the shard's columns; null for none. It has to outlive this.
     void keep(int rank, MchOwnEntries* own) noexcept {
         own_rank_ = rank;
         own_ = own;
@@ -35,36 +37,40 @@ public:
 
     /// Works out the shard that the entries make, and lists in `change` what becomes of them. Throws MismatchError for
     /// counts below 0, accesses that are before iteration 0 or still to come, an id that arrives twice, a slot that two
-    /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written. `pack_own()`
-    /// is called where entries that stay have to be merged with others, and returns a block of them.
-    void arrange(MchMode mode, MchChange& change, TeamRef team, FunctionRef<Scratch()> pack_own) {
+    /// ids hold and, where slots stay, one that is not of the shard. Nothing of the caller's is written.
+    void arrange(MchMode mode, MchChange& change, TeamRef team) {
+        bool const may_move = mode == MchMode::route;
         succession_.emplace(*table_, shard_, own_);
-        for (MchBlock const& block : blocks_) succession_->add(entries_of(block), block.entries);
-        if (succession_->arrange(mode == MchMode::route, iteration_, change.moves)) return;
-        succession_.reset();
-        if (own_ != nullptr && own_->count != 0) {
-            own_memory_ = pack_own();
-            auto const behind = std::find_if(blocks_.begin(), blocks_.end(),
-                                             [this](MchBlock const& block) { return block.rank > own_rank_; });
-            blocks_.insert(behind, {own_rank_, own_->count, own_memory_.size(), 0, own_memory_.data()});
-        }
-        check_accesses();
-        change.unpinned = check_and_unpin();
-        order(team);
-        assign(mode == MchMode::route, change.evicted, change.moves, team);
+        for (MchBlock const& block : blocks_) succession_->add(start_of(block), block.entries);
+        if (succession_->arrange(may_move, iteration_, change.moves)) return;
+
+        list_sources();
+        std::vector<Entry> entries = arrived();
+        check_accesses(entries);
+        check_counts(entries, change.unpinned);
+        put_in_order(entries, team);
+        refuse_repeats(entries);
+        bool const evicts = static_cast<Index>(entries.size()) >= shard_.entries;
+        if (evicts && !may_move) check_slots();  // what is evicted would not be looked at
+        evict(entries, change.evicted);
+        pack(entries, team);
+        auto const kept = static_cast<Index>(entries.size());
+        succession_.emplace(*table_, shard_, nullptr);
+        succession_->add(packed_.data(), kept);
+        if (kept == 0 && shard_.entries == 0) return;
+        if (succession_->arrange(may_move, iteration_, change.moves)) return;
+        MchTakenSlots(shard_.range())
+            .refuse_kept_twice(*table_, packed_.words().subspan(entries.size(), entries.size()));
+        check_slots();  // throws: one is not of the shard
     }
 
     /// Writes the shard. \pre all ranks have agreed.
     void commit(TeamRef team) {
-        if (succession_) {
-            succession_->commit(parts_, team);
-        } else {
-            write_merged(team);
-        }
+        succession_->commit(threads_, team);
         if (shard_.iteration != nullptr) *shard_.iteration = iteration_;
         for (Index i = 0; i < shard_.segment_count; ++i) shard_.segments[i] = table_->segment(i);
     }
-    [[nodiscard]] Index live() const noexcept { return succession_ ? succession_->kept() : merge_->kept(); }
+    [[nodiscard]] Index live() const noexcept { return succession_->kept(); }
     /// Ids of the shard, once it is written, that another part than this looks up. They are in order: of most blocks
     /// the ends say where all are looked up.
     [[nodiscard]] Index strays(Router const& router, Index part) const noexcept {
@@ -80,168 +86,182 @@ public:
     }
 
 private:
-    void write_merged(TeamRef team) {
-        Index const kept = merge_->kept();
-        gather(0, reinterpret_cast<std::byte*>(shard_.ids), team);
-        std::copy(slots_.begin(), slots_.end(), shard_.slots);
-        for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
-            Index const width = table_->metadata[c].bytes;
-            if (shard_.metadata[c] == nullptr) continue;
-            gather(c + 2, shard_.metadata[c], team);
-            std::memset(shard_.metadata[c] + kept * width, table_->metadata[c].empty,
-                        static_cast<std::size_t>((shard_.entries - kept) * width));
+    /// Where entries of one rank lie: the first of each column.
+    struct Source {
+        int rank;
+        Index entries;
+        std::vector<std::byte const*> columns;
+        bool own;  ///< in the shard, among those that leave
+    };
+    struct Entry {
+        Index id;
+        std::uint64_t place;  ///< the source, and in the lower 48 bits the row there
+
+        [[nodiscard]] std::size_t source() const noexcept { return place >> 48U; }
+        [[nodiscard]] Index row() const noexcept { return static_cast<Index>(place & ((std::uint64_t{1} << 48U) - 1)); }
+    };
+    static constexpr std::uint64_t gone = ~std::uint64_t{0};  ///< the place of what is evicted
+
+    [[nodiscard]] std::byte const* start_of(MchBlock const& block) noexcept {
+        return block.own != nullptr ? block.own : memory(block);
+    }
+    /// In the order of ranks.
+    void list_sources() {
+        for (MchBlock const& block : blocks_) {
+            Source source{block.rank, block.entries, {}, false};
+            for (std::size_t c = 0; c < widths_.size(); ++c) {
+                source.columns.push_back(start_of(block) + packed_column_begin(block.entries, widths_, c));
+            }
+            sources_.push_back(std::move(source));
         }
-        std::fill(shard_.ids + kept, shard_.ids + shard_.entries, empty_id(table_->layout));
-        if (given_) given_->write(shard_.slots);
+        if (own_ == nullptr) return;
+        Source mine{own_rank_, shard_.entries, {}, true};
+        for (std::size_t c = 0; c < widths_.size(); ++c) mine.columns.push_back(shard_.column(c));
+        auto const behind = std::find_if(sources_.begin(), sources_.end(),
+                                         [this](Source const& source) { return source.rank > own_rank_; });
+        sources_.insert(behind, std::move(mine));
+    }
+    /// All entries, one source after the other.
+    [[nodiscard]] std::vector<Entry> arrived() const {
+        std::size_t count = own_ != nullptr ? static_cast<std::size_t>(own_->count) : 0;
+        for (MchBlock const& block : blocks_) count += static_cast<std::size_t>(block.entries);
+        std::vector<Entry> list;
+        list.reserve(count);
+        for (std::size_t s = 0; s < sources_.size(); ++s) {
+            auto const* const ids = reinterpret_cast<Index const*>(sources_[s].columns[0]);
+            for (Index row = 0; row < sources_[s].entries; ++row) {
+                if (sources_[s].own && own_->stays(row) == 0) continue;
+                list.push_back({ids[row], std::uint64_t{s} << 48U | static_cast<std::uint64_t>(row)});
+            }
+        }
+        return list;
+    }
+    [[nodiscard]] std::byte const* element(Entry const& one, std::size_t column) const noexcept {
+        return sources_[one.source()].columns[column] + one.row() * widths_[column];
+    }
+    /// An entry of a column of 8-byte integers.
+    [[nodiscard]] Index number(Entry const& one, int column) const noexcept {
+        return load_as<Index>(element(one, static_cast<std::size_t>(column)));
     }
 
-    void check_accesses() const {
-        for_each_column(scored_.access, [&](MchBlock const& block, Index const* access) {
-            for (Index i = 0; i < block.entries; ++i) {
-                if (access[i] < 0 || access[i] > iteration_) refuse_entry(block, i, "was last accessed at", access[i]);
-            }
-        });
+    [[noreturn]] void refuse(Entry const& one, std::string_view what, int column) const {
+        refuse_received_entry(*table_, one.id, sources_[one.source()].rank, what, number(one, column), iteration_);
+    }
+    void check_accesses(std::span<Entry const> entries) const {
+        for (Entry const& one : entries) {
+            if (scored_.access < 0) return;
+            Index const access = number(one, scored_.access);
+            if (access < 0 || access > iteration_) refuse(one, "was last accessed at", scored_.access);
+        }
     }
     /// A shard that was full once left its last id the count of the row for misses, which none surpasses: it gets the
-    /// largest other one. Returns how many there are.
-    [[nodiscard]] Index check_and_unpin() {
-        Index largest = 0;
-        Index pinned = 0;
-        for_each_column(scored_.counts, [&](MchBlock const& block, Index const* counts) {
-            for (Index i = 0; i < block.entries; ++i) {
-                if (counts[i] < 0) refuse_entry(block, i, "has count", counts[i]);
-                bool const is_pinned = counts[i] == INT64_MAX;
-                pinned += is_pinned ? 1 : 0;
-                largest = larger(largest, is_pinned ? 0 : counts[i]);
-            }
-        });
-        if (pinned == 0) return 0;
-        for_each_column(scored_.counts, [&](MchBlock const& block, Index* counts) {
-            std::replace(counts, counts + block.entries, Index{INT64_MAX}, largest);
-        });
-        return pinned;
+    /// largest other one. Counts in `unpinned` how many there are.
+    void check_counts(std::span<Entry const> entries, Index& unpinned) {
+        for (Entry const& one : entries) {
+            if (scored_.counts < 0) return;
+            Index const count = number(one, scored_.counts);
+            if (count < 0) refuse(one, "has count", scored_.counts);
+            if (count == INT64_MAX) ++unpinned;
+            if (count != INT64_MAX) largest_count_ = larger(largest_count_, count);
+        }
     }
+    [[nodiscard]] Index unpinned(Index count) const noexcept { return count == INT64_MAX ? largest_count_ : count; }
 
-    void order(TeamRef team) {
-        for (MchBlock const& block : blocks_) {
-            std::byte const* const base = entries_of(block);
-            auto const* const ids = reinterpret_cast<Index const*>(base);
-            for_each_sorted_run({ids, static_cast<std::size_t>(block.entries)}, [&](Index begin, Index end) {
-                runs_.push_back({ids + begin, end - begin});
-                for (std::size_t c = 0; c < widths_.size(); ++c) {
-                    columns_[c].push_back(base + packed_column_begin(block.entries, widths_, c) + begin * widths_[c]);
-                }
+    /// By id. What lies in order already makes runs, and neighbouring runs become one until there is only one.
+    static void put_in_order(std::vector<Entry>& entries, TeamRef team) {
+        auto const by_id = [](Entry const& a, Entry const& b) { return a.id < b.id; };
+        std::vector<std::ptrdiff_t> begins;
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            if (i == 0 || by_id(entries[i], entries[i - 1])) begins.push_back(static_cast<std::ptrdiff_t>(i));
+        }
+        begins.push_back(static_cast<std::ptrdiff_t>(entries.size()));
+        while (begins.size() > 2) {
+            team(static_cast<int>((begins.size() - 1) / 2), [&](int pair) {
+                auto const* const at = begins.data() + 2 * pair;
+                std::inplace_merge(entries.begin() + at[0], entries.begin() + at[1], entries.begin() + at[2], by_id);
             });
+            std::vector<std::ptrdiff_t> merged;
+            for (std::size_t run = 0; run + 1 < begins.size(); run += 2) merged.push_back(begins[run]);
+            merged.push_back(begins.back());
+            begins = std::move(merged);
         }
-        merge_.emplace(runs_, parts_);
-        merge_memory_ = Scratch(merge_->workspace_bytes());
-        merge_->order(merge_memory_.bytes(), team);
-        if (merge_->duplicates() == 0) return;
+    }
+    void refuse_repeats(std::span<Entry const> entries) const {
+        Index repeats = 0;
         Index first = 0;
-        Index found = 0;
-        merge_->for_each_duplicate([&](Index, Index id, Index, Index) {
-            if (found++ == 0) first = id;
-        });
-        refuse_repeated_ids(*table_, merge_->duplicates(), shard_.range(), first);
-    }
-
-    /// Gives every entry a slot. What finds no room is evicted, lowest score first.
-    void assign(bool may_move, std::vector<Index>& evicted, std::vector<MchRowMove>& moves, TeamRef team) {
-        if (!may_move && merge_->entries() >= shard_.entries) check_slots();  // what is evicted would not be looked at
-        evict(evicted, team);
-        slots_memory_ = Scratch(merge_->kept() * 8);
-        slots_ = slots_memory_.words();
-        gather(1, slots_memory_.data(), team);
-        if (shard_.entries == 0) return;
-        given_.emplace(shard_.range(), merge_->kept());
-        given_->look(slots_.data(), merge_->kept());
-        if (given_->give(may_move, moves)) return;
-        MchTakenSlots(shard_.range()).refuse_kept_twice(*table_, slots_);
-        check_slots();  // throws: one is not of the shard
-    }
-
-    /// An entry of a column of 8-byte integers.
-    [[nodiscard]] Index number(Index run, int column, Index row) const noexcept {
-        return load_as<Index>(columns_[static_cast<std::size_t>(column)][static_cast<std::size_t>(run)] + row * 8);
-    }
-    void gather(std::size_t column, std::byte* to, TeamRef team) const {
-        merge_->gather(widths_[column], columns_[column], to, team);
-    }
-    [[nodiscard]] std::byte* entries_of(MchBlock const& block) const noexcept {
-        return block.own != nullptr ? block.own : memory_.data() + block.begin;
-    }
-    /// Calls f(block, entries) for a column of 8-byte integers, if the table has it.
-    template <class F>
-    void for_each_column(int column, F&& f) const {
-        if (column < 0) return;
-        for (MchBlock const& block : blocks_) {
-            Index const begin = packed_column_begin(block.entries, widths_, static_cast<std::size_t>(column));
-            f(block, reinterpret_cast<Index*>(entries_of(block) + begin));
+        for (std::size_t i = 1; i < entries.size(); ++i) {
+            if (entries[i].id != entries[i - 1].id) continue;
+            if (repeats++ == 0) first = entries[i].id;
         }
+        if (repeats != 0) refuse_repeated_ids(*table_, repeats, shard_.range(), first);
     }
-    [[noreturn]] void refuse_entry(MchBlock const& block, Index entry, std::string_view what, Index value) const {
-        refuse_received_entry(*table_, reinterpret_cast<Index const*>(entries_of(block))[entry], block.rank, what,
-                              value, iteration_);
-    }
-
     /// Where slots stay: all arrive at their owner, none twice.
     void check_slots() const {
         MchTakenSlots taken(shard_.range());
-        for (MchBlock const& block : blocks_) {
-            auto const* const slots = reinterpret_cast<Index const*>(entries_of(block)) + block.entries;
-            for (Index i = 0; i < block.entries; ++i) taken.take_or_refuse(*table_, slots[i]);
-        }
+        for (Entry const& one : arrived()) taken.take_or_refuse(*table_, number(one, 1));
     }
 
     /// Which goes first when a shard is full: the lowest score and, among equals, the largest id. Ids ascend.
     struct Candidate {
         double score;
-        Index position;
+        std::size_t place;
         [[nodiscard]] friend bool operator<(Candidate const& a, Candidate const& b) noexcept {
-            return a.score != b.score ? a.score < b.score : a.position > b.position;
+            return a.score != b.score ? a.score < b.score : a.place > b.place;
         }
     };
-    [[nodiscard]] double score(Index run, Index row) const noexcept {
-        bool const counts = scored_.counts >= 0;
-        bool const access = scored_.access >= 0;
-        double const count = counts ? static_cast<double>(number(run, scored_.counts, row)) : 0;
-        double const age = access ? static_cast<double>(iteration_ - number(run, scored_.access, row)) + 1 : 1;
+    [[nodiscard]] double score(Entry const& one) const noexcept {
+        double const count = scored_.counts >= 0 ? static_cast<double>(unpinned(number(one, scored_.counts))) : 0;
+        double const age = scored_.access >= 0 ? static_cast<double>(iteration_ - number(one, scored_.access)) + 1 : 1;
         return mch_score(table_->eviction, table_->decay_exponent, count, age);
     }
     /// What does not fit goes.
-    void evict(std::vector<Index>& evicted, TeamRef team) {
+    void evict(std::vector<Entry>& entries, std::vector<Index>& evicted) const {
         Index const room = larger<Index>(shard_.entries - 1, 0);
-        Index const surplus = merge_->entries() - room;
+        Index const surplus = static_cast<Index>(entries.size()) - room;
         if (surplus <= 0) return;
-        Scratch const ids(merge_->entries() * 8);
-        gather(0, ids.data(), team);
         std::vector<Candidate> list;
-        list.reserve(static_cast<std::size_t>(merge_->entries()));
-        merge_->for_each([&](Index position, Index run, Index row) { list.push_back({score(run, row), position}); });
+        list.reserve(entries.size());
+        for (std::size_t i = 0; i < entries.size(); ++i) list.push_back({score(entries[i]), i});
         auto const last = list.begin() + static_cast<std::ptrdiff_t>(surplus - 1);
         std::nth_element(list.begin(), last, list.end());
         std::sort(list.begin(), last);
         evicted.reserve(static_cast<std::size_t>(surplus));
         for (auto one = list.begin(); one <= last; ++one) {
-            evicted.push_back(ids.words()[static_cast<std::size_t>(one->position)]);
-            merge_->drop(one->position);
+            evicted.push_back(entries[one->place].id);
+            entries[one->place].place = gone;
         }
-        merge_->settle();
+        std::erase_if(entries, [](Entry const& one) { return one.place == gone; });
+    }
+    /// Makes one block of them, which the shard can be written from.
+    void pack(std::span<Entry const> entries, TeamRef team) {
+        auto const count = static_cast<Index>(entries.size());
+        packed_ = Scratch(packed_block_bytes(count, widths_));
+        team(static_cast<int>(widths_.size()), [&, this](int column) {
+            auto const c = static_cast<std::size_t>(column);
+            std::byte* to = packed_.data() + packed_column_begin(count, widths_, c);
+            Index const width = widths_[c];
+            for (Entry const& one : entries) {
+                std::byte const* const from = element(one, c);
+                if (column == scored_.counts) {
+                    store_as(to, unpinned(load_as<Index>(from)));
+                } else if (width == 8) {
+                    store_as(to, load_as<Index>(from));
+                } else {
+                    std::memcpy(to, from, static_cast<std::size_t>(width));
+                }
+                to += width;
+            }
+        });
     }
 
-    int parts_;
+    int threads_;
     Scratch memory_;
     int own_rank_ = 0;
     MchOwnEntries* own_ = nullptr;
-    std::optional<MchSuccession> succession_;  ///< once entries are found to follow one another
-    Scratch own_memory_;                       ///< once they are not
-    std::vector<SortedRun> runs_;
-    std::vector<std::vector<std::byte const*>> columns_;  ///< of each, where each run begins
-    std::optional<Merge> merge_;                          ///< once there are runs
-    Scratch merge_memory_;
-    Scratch slots_memory_;
-    std::span<Index> slots_;              ///< that what is kept has had, by ascending id
-    std::optional<MchGivenSlots> given_;  ///< to it
+    std::optional<MchSuccession> succession_;
+    std::vector<Source> sources_;  ///< once entries are found not to follow one another, as the next
+    Index largest_count_ = 0;      ///< that stands for INT64_MAX
+    Scratch packed_;
 };
 
 }  // namespace detail

@@ -51,13 +51,10 @@ public:
         memory_.resize(static_cast<std::size_t>(partition_.workspace_bytes()));
         partition_.count(Leaving{to_, own_.part}, memory_, team);
     }
-    void pack(TeamRef team) { packed_ = pack(partition_, Leaving{to_, own_.part}, team); }
-    /// Packs the entries that stay into a block of their own.
-    [[nodiscard]] Scratch pack_own(TeamRef team) const {
-        Partition partition(shard_.entries, 1, partition_.parts());
-        std::vector<std::byte> memory(static_cast<std::size_t>(partition.workspace_bytes()));
-        partition.count(Staying{to_, own_.part}, memory, team);
-        return pack(partition, Staying{to_, own_.part}, team);
+    void pack(TeamRef team) {
+        auto const columns = columns_of(*current_, shard_);
+        packed_ = Scratch(partition_.lay_out(columns));
+        partition_.scatter(Leaving{to_, own_.part}, columns, packed_.bytes(), team);
     }
     /// Frees what pack() made, once it has been sent.
     void unpack() noexcept { packed_ = {}; }
@@ -106,18 +103,6 @@ private:
             return i;
         }
     };
-    struct Staying {
-        MchDestination const* to;
-        MchDestination own;
-        [[nodiscard]] Index operator()(Index i) const noexcept { return to[i] == own ? 0 : 1; }
-    };
-    template <class Rule>
-    [[nodiscard]] Scratch pack(Partition& counted, Rule const& rule, TeamRef team) const {
-        auto const columns = columns_of(*current_, shard_);
-        Scratch packed(counted.lay_out(columns));
-        counted.scatter(rule, columns, packed.bytes(), team);
-        return packed;
-    }
     struct Findings {
         Index live = 0;
         Index wrong = -1;  ///< the first entry that is not of its saved shard

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/parts.hpp
-/// \brief  What the kernels share: teams, sorted runs, even pieces of a range, a walk through memory of the caller's.
+/// \brief  What the kernels share: teams, even pieces of a range, a walk through memory of the caller's.
 /// \depends core.
 #pragma once
 
@@ -24,13 +24,6 @@ struct InOrder {
     }
 };
 
-/// Keys in ascending order, equal ones allowed. Aligned to 8 bytes, as the columns of a packed block are if its buffer
-/// is.
-struct SortedRun {
-    Index const* keys = nullptr;
-    Index count = 0;
-};
-
 namespace detail {
 
 /// The first index of piece `part` of `parts` of [0, count); sizes differ by one at most.
@@ -43,14 +36,6 @@ inline constexpr Index part_alignment = 128;
 
 [[nodiscard]] constexpr Index rounded_to_part(Index bytes) noexcept {
     return (bytes + part_alignment - 1) / part_alignment * part_alignment;
-}
-
-/// Asks for the line of an address, which may lie behind what there is.
-template <bool ToWrite>
-inline void prefetch([[maybe_unused]] void const* address) noexcept {
-#if defined(__GNUC__)
-    __builtin_prefetch(address, ToWrite ? 1 : 0);
-#endif
 }
 
 /// Hands out arrays from a workspace one after the other. \pre it is large enough; or there is none, and all that is

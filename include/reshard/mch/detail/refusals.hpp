@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/refusals.hpp
 /// \brief  What redistribute() refuses, in the same words wherever the columns lie, and what it checks of tables.
-/// \depends mch/{slot_bitmap,transition}, memory/scratch.
+/// \depends mch/transition.
 #pragma once
 
-#include <reshard/mch/slot_bitmap.hpp>
 #include <reshard/mch/transition.hpp>
-#include <reshard/memory/scratch.hpp>
 
 #include <span>  // span
 
@@ -51,40 +49,5 @@ inline void check_transition(std::span<MchTransition const> tables, std::size_t 
     refuse_table(ErrorCode::mismatch, table, "two ids hold slot ", slot,
                  ". Fix: the saved state is corrupt; validate() says where.");
 }
-
-/// The slots of a shard, none of which is taken at first.
-class MchTakenSlots : public SlotBitmap {
-public:
-    explicit MchTakenSlots(Interval slots) : SlotBitmap(slots.begin, slots.size()), slots_(slots) {}
-    /// Where slots stay: all arrive at their owner, none twice. Throws MismatchError.
-    void take_or_refuse(MchTable const& table, Index slot) {
-        if (!contains(slot)) {
-            refuse_table(ErrorCode::mismatch, table, "slot ", slot, " arrives at the owner of ", slots_.begin, " to ",
-                         slots_.end, ". Fix: the saved state is corrupt; validate() says where.");
-        }
-        if (!take(slot)) refuse_slot_twice(table, slot);
-    }
-    /// The free ones, ascending, and behind all others the last slot, which is that of misses.
-    [[nodiscard]] Scratch list_free() const {
-        Scratch list((free() + 1) * 8);
-        auto const open = static_cast<std::size_t>(free_slots(list.words()));
-        list.words()[open] = slots_.end - 1;
-        return list;
-    }
-    /// Throws MismatchError where two of these entries, which come by their ids, have one slot: names that of the last
-    /// that comes too late. The slot of misses is named after all others.
-    void refuse_kept_twice(MchTable const& table, std::span<Index const> slots) {
-        Index const reserved = slots_.end - 1;
-        Index found = -1;
-        for (Index const slot : slots) {
-            if (!contains(slot) || take(slot)) continue;
-            if (slot != reserved || found < 0) found = slot;
-        }
-        if (found >= 0) refuse_slot_twice(table, found);
-    }
-
-private:
-    Interval slots_;
-};
 
 }  // namespace reshard::inline v0::detail

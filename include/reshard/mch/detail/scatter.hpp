@@ -53,7 +53,9 @@ inline void place_words(std::byte const* const* columns, Index entry, StreamCurs
     cursor.at = to + cursor.step;
     for (int c = 0; c < Columns; ++c) {
         store_as(to, load_as<Index>(columns[c] + 8 * entry));
-        prefetch<true>(to + prefetch_bytes);
+#if defined(__GNUC__)
+        __builtin_prefetch(to + prefetch_bytes, 1);  // which may lie behind what there is
+#endif
         to += stride;
     }
 }

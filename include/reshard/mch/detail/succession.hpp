@@ -6,7 +6,7 @@
 /// Each saved shard held ids of a range of its own, so what comes from different ranks hardly ever overlaps. Then the
 /// order of runs is the order of entries, and nothing need be written for it, nor for what a rank keeps. Whatever is
 /// out of the ordinary (ids that overlap or repeat, too many of them, numbers that cannot be) is only noticed here: the
-/// merge deals with it.
+/// MchIncoming deals with it.
 #pragma once
 
 #include <reshard/core/sorting.hpp>
@@ -42,7 +42,7 @@ public:
             ascends_ = static_cast<Index>(runs_.size()) <= most_runs;
         }
     }
-    /// Works out the shard and what becomes of its ids; false when this is a case for the merge. Writes nothing of the
+    /// Works out the shard and what becomes of its ids; false when this is a case for the caller. Writes nothing of the
     /// caller's.
     [[nodiscard]] bool arrange(bool may_move, Index iteration, std::vector<MchRowMove>& moves) {
         if (!ascends_ || kept_ >= shard_.entries || !line_up()) return false;

@@ -10,8 +10,8 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/file_box.hpp>
-#include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/read_options.hpp>
+#include <reshard/core/detail/workers.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/sorting.hpp>
 

@@ -1,28 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/workers.hpp
-/// \brief  A team of threads that stay alive between kernels, so that a kernel starts none and allocates nothing.
-/// \depends core/{error,function_ref}, <memory>.
+/// \brief  A team of threads for the kernels of this room.
+/// \depends core/{error,function_ref}, core/detail/workers.
 #pragma once
 
 #include <reshard/core/error.hpp>
 #include <reshard/core/function_ref.hpp>
 
-#include <memory>  // unique_ptr
-
 namespace reshard::inline v0 {
 
-namespace detail {
-class WorkerPool;
-}
-
-/// The calling thread and `threads - 1` more. `workers(parts, body)` calls body(part) once for every part in
-/// [0, parts) and returns when all are done. Where bodies throw, one of these exceptions is thrown, when all threads
-/// have ended; a thread that threw begins no other part. Used by one thread at a time.
+/// The calling thread and up to `threads - 1` more, which live as long as a call. `workers(parts, body)` calls
+/// body(part) once for every part in [0, parts) and returns when all are done. Where bodies throw, no other part is
+/// begun, and what the first of them threw is thrown when all threads have ended. Where the system starts no more
+/// threads, those that there are do everything.
 class Workers {
 public:
-    /// Throws MeshError for less than one thread, OutOfMemory when the system refuses to start them, std::bad_alloc.
+    /// Throws MeshError for less than one thread.
     explicit Workers(int threads);
-    ~Workers();
 
     [[nodiscard]] int threads() const noexcept { return threads_; }
 
@@ -30,7 +24,6 @@ public:
 
 private:
     int threads_;
-    std::unique_ptr<detail::WorkerPool> pool_;
 };
 
 }  // namespace reshard::inline v0

@@ -2,13 +2,14 @@
 /// \file   reshard/checkpoint/detail/save_stream.hpp
 /// \brief  One rank's bytes on their way into its file: in pieces that threads take, summed just before each is
 ///         written.
-/// \depends checkpoint/{checksum,manifest}, checkpoint/detail/{element_range,workers} (dense bytes of views).
+/// \depends checkpoint/{checksum,manifest}, checkpoint/detail/element_range, core/detail/workers (dense bytes of
+/// views).
 #pragma once
 
 #include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/detail/element_range.hpp>
-#include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/manifest.hpp>
+#include <reshard/core/detail/workers.hpp>
 
 #include <algorithm>  // any_of, upper_bound
 #include <atomic>     // atomic_ref

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file   reshard/checkpoint/detail/workers.hpp
+/// \file   reshard/core/detail/workers.hpp
 /// \brief  Work for a few threads that live as long as it takes.
 /// \depends standard library, threads.
 #pragma once

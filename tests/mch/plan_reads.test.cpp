@@ -22,6 +22,14 @@ std::vector<MchIdBounds> bounds_of(World& world) {
     }
     return list;
 }
+/// Ids from 0 on, counted off in blocks: as many shards, one id at each end of the block.
+std::vector<MchIdBounds> bounds_of(Index parts, Index hash_size) {
+    Index const block = ceil_div(hash_size, parts);
+    std::vector<MchIdBounds> list;
+    for (Index p = 0; p < parts; ++p)
+        list.push_back({2, p * block, smaller(hash_size - p * block, block) - 1 + p * block, 0});
+    return list;
+}
 std::set<Index> parts(std::vector<MchRead> const& reads) {
     std::set<Index> list;
     for (MchRead const& read : reads) list.insert(read.part);
@@ -59,18 +67,13 @@ TEST_SUITE("mch/plan_reads") {
             World const current(saved.slots, pick(Id{1}, Id{2}, Id{3}, Id{4}, Id{6}, Id{16}), saved.policy, hash);
             MchTable const from = table_of(saved);
             MchTable const to = table_of(current);
-            auto const signs = kind == torchrec::Kind::any ? MchSigns::any : MchSigns::non_negative;
             for (std::size_t rank = 0; rank < current.ranks.size(); ++rank) {
                 for (MchMode mode : {MchMode::route, MchMode::slot_owner}) {
                     auto const r = static_cast<Index>(rank);
                     std::set<Index> const wanted = needed(saved, current, rank, mode);
                     std::set<Index> const known = parts(plan_reads(from, to, r, mode, bounds_of(saved)));
-                    std::set<Index> const derived = parts(plan_reads(from, to, r, mode, signs));
-                    std::set<Index> const blind = parts(plan_reads(from, to, r, mode));
                     CHECK(std::includes(known.begin(), known.end(), wanted.begin(), wanted.end()));
-                    CHECK(std::includes(derived.begin(), derived.end(), known.begin(), known.end()));
-                    CHECK(std::includes(blind.begin(), blind.end(), derived.begin(), derived.end()));
-                    for (MchRead const& read : plan_reads(from, to, r, mode)) {
+                    for (MchRead const& read : plan_reads(from, to, r, mode, bounds_of(saved))) {
                         CHECK((read.begin == 0 && read.end == from.part_range(read.part).size()));
                     }
                 }
@@ -86,12 +89,16 @@ TEST_SUITE("mch/plan_reads") {
                 MchTable const saved = mch_table("user", Mesh{from}, 100'000, MchEviction::lfu);
                 MchTable const current = mch_table("user", Mesh{to}, 100'000, MchEviction::lfu);
                 std::vector<Index> readers(static_cast<std::size_t>(from));
+                std::vector<MchIdBounds> bounds = bounds_of(from, INT64_MAX);
                 Index all = 0;
                 for (Index rank = 0; rank < to; ++rank) {
-                    auto const reads = plan_reads(saved, current, rank, MchMode::route, MchSigns::non_negative);
+                    auto const reads = plan_reads(saved, current, rank, MchMode::route, bounds);
                     CHECK(!reads.empty());
                     for (MchRead const& read : reads) ++readers[static_cast<std::size_t>(read.part)];
-                    all += static_cast<Index>(plan_reads(saved, current, rank, MchMode::route).size());
+                }
+                for (MchIdBounds& one : bounds) one.negative = 1;
+                for (Index rank = 0; rank < to; ++rank) {
+                    all += static_cast<Index>(plan_reads(saved, current, rank, MchMode::route, bounds).size());
                 }
                 for (Index count : readers) CHECK((1 <= count && count <= (to + from - 1) / from + 1));
                 CHECK(all == from * to);
@@ -99,32 +106,32 @@ TEST_SUITE("mch/plan_reads") {
         }
     }
 
-    TEST_CASE("a hash function is as good as a promise, and ids above the hash size are dealt out to all") {
+    TEST_CASE("route: ids above the hash size are dealt out to all, and shards without ids are nobody's") {
         MchTable saved = mch_table("user", Mesh{4}, 100, MchEviction::lfu);
         saved.hash_size = 1000;
-        auto const count = [](MchTable const& table, Index rank, MchSigns signs) {
-            return plan_reads(table, table, rank, MchMode::route, signs).size();
+        auto const count = [&](Index rank, std::vector<MchIdBounds> const& bounds) {
+            return plan_reads(saved, saved, rank, MchMode::route, bounds).size();
         };
-        CHECK(count(saved, 1, MchSigns::any) == 4);
-        CHECK(count(saved, 1, MchSigns::non_negative) == 4);
-        saved.hash_function = "murmur";
-        CHECK(count(saved, 1, MchSigns::any) == 1);
-        CHECK(routed_bounds(saved)[3] == MchIdBounds{INT64_MAX, 750, 999, 0});
-        saved.hash_size = 2;  // two ids for four ranks
-        CHECK(count(saved, 1, MchSigns::any) == 1);
-        CHECK(count(saved, 3, MchSigns::any) == 0);
+        CHECK(count(1, bounds_of(4, 1000)) == 1);
+        std::vector<MchIdBounds> above = bounds_of(4, 1000);
+        for (MchIdBounds& one : above) one.highest = 1000;
+        CHECK(count(1, above) == 4);
+        CHECK(count(1, std::vector<MchIdBounds>(4)) == 0);
     }
 
     TEST_CASE("slot_owner: only shards whose slots meet the rank's; empty ones and ranks without slots read nothing") {
         MchTable const saved = mch_table("user", Mesh{4}, 378801, MchEviction::lfu);
         MchTable const two = mch_table("user", Mesh{2}, 378801, MchEviction::lfu);
         MchTable const many = mch_table("user", Mesh{8}, 378801, MchEviction::lfu);
-        CHECK(plan_reads(saved, two, 0, MchMode::slot_owner) == std::vector<MchRead>{{0, 0, 94701}, {1, 0, 94701}});
-        CHECK(plan_reads(saved, two, 1, MchMode::slot_owner) ==
+        std::vector<MchIdBounds> bounds = bounds_of(4, INT64_MAX);
+        CHECK(plan_reads(saved, two, 0, MchMode::slot_owner, bounds) ==
+              std::vector<MchRead>{{0, 0, 94701}, {1, 0, 94701}});
+        CHECK(plan_reads(saved, two, 1, MchMode::slot_owner, bounds) ==
               std::vector<MchRead>{{1, 0, 94701}, {2, 0, 94701}, {3, 0, 94698}});
-        CHECK(plan_reads(saved, many, 1, MchMode::slot_owner).size() == 2);  // slot 94701, its last, is of shard 1
-        CHECK(plan_reads(saved, many, 9, MchMode::slot_owner).empty());
-        std::vector<MchIdBounds> bounds(4);
+        CHECK(plan_reads(saved, many, 1, MchMode::slot_owner, bounds).size() ==
+              2);  // slot 94701, its last, is of shard 1
+        CHECK(plan_reads(saved, many, 9, MchMode::slot_owner, bounds).empty());
+        bounds.assign(4, {});
         bounds[3].live = 1;
         CHECK(plan_reads(saved, two, 1, MchMode::slot_owner, bounds) == std::vector<MchRead>{{3, 0, 94698}});
     }
@@ -133,19 +140,22 @@ TEST_SUITE("mch/plan_reads") {
         BucketWorld const item(48, 6, {0, 16, 48});
         BucketWorld const other(48, 6, {0, 8, 24, 48});
         for (MchMode mode : {MchMode::route, MchMode::slot_owner}) {
-            CHECK(plan_reads(table_of(item), table_of(other), 1, mode) == std::vector<MchRead>{{0, 8, 16}, {1, 0, 8}});
+            CHECK(plan_reads(table_of(item), table_of(other), 1, mode, std::vector<MchIdBounds>(2)) ==
+                  std::vector<MchRead>{{0, 8, 16}, {1, 0, 8}});
         }
     }
 
     TEST_CASE("bounds of another table, and tables that are not the same, are refused") {
         MchTable const saved = mch_table("user", Mesh{4}, 100, MchEviction::lfu);
         MchTable const current = mch_table("user", Mesh{2}, 101, MchEviction::lfu);
-        CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, current, 0, MchMode::slot_owner)), MismatchError);
-        CHECK(plan_reads(saved, current, 0, MchMode::route) ==
-              plan_reads(saved, saved.on(current.on(mch_slots(Mesh{2}, 100)).slots), 0, MchMode::route));  // ids alone
+        std::vector<MchIdBounds> const four = bounds_of(4, INT64_MAX);
+        CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, current, 0, MchMode::slot_owner, four)), MismatchError);
+        CHECK(plan_reads(saved, current, 0, MchMode::route, four) ==
+              plan_reads(saved, saved.on(current.on(mch_slots(Mesh{2}, 100)).slots), 0, MchMode::route,
+                         four));  // ids alone
         MchTable other = current;
         other.hash_size = 7;
-        CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, other, 0, MchMode::route)), MismatchError);
+        CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, other, 0, MchMode::route, four)), MismatchError);
         std::vector<MchIdBounds> const bounds(3);
         CHECK_THROWS_AS(static_cast<void>(plan_reads(saved, saved, 0, MchMode::route, bounds)), MismatchError);
     }

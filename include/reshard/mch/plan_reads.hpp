@@ -27,16 +27,8 @@ namespace detail {
 [[nodiscard]] std::vector<MchRead> overlaps_of(MchTable const& saved, Interval slots);
 }  // namespace detail
 
-/// What a caller knows of all ids. Negative ones are 2^63 and above where they are routed.
-enum class MchSigns : std::uint8_t { any, non_negative };
-
-/// What the routing says of the ids of every saved shard: that each is where it is looked up. So it is after training;
-/// not so after redistribute() in mode `slot_owner` that kept unreachable ids. Where a hash function maps ids into
-/// [0, H), that is known as well. Throws what check_table() throws; `sorted` tables only.
-[[nodiscard]] std::vector<MchIdBounds> routed_bounds(MchTable const& saved, MchSigns signs = MchSigns::any);
-
 /// The saved shards that rank `rank` of the current table reads, ascending, when `ids` bounds what each holds:
-/// MchCheckpoint::ids(), or routed_bounds().
+/// MchCheckpoint::ids().
 ///
 /// mode       | what is read
 /// -----------|---------------------------------------------------------------------------------------------------
@@ -51,10 +43,6 @@ enum class MchSigns : std::uint8_t { any, non_negative };
 /// MismatchError for bounds that are not one per shard.
 [[nodiscard]] std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
                                               std::span<MchIdBounds const> ids);
-/// The same from the tables alone: ids are taken to be where the saved ranks looked them up, and `signs` is the
-/// caller's promise. In mode `route` ids of any sign mean that every shard is read.
-[[nodiscard]] std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
-                                              MchSigns signs = MchSigns::any);
 
 }  // namespace reshard::inline v0
 

@@ -29,30 +29,6 @@ RESHARD_INLINE std::vector<MchRead> detail::overlaps_of(MchTable const& saved, I
     return list;
 }
 
-RESHARD_INLINE std::vector<MchIdBounds> routed_bounds(MchTable const& saved, MchSigns signs) {
-    std::uint64_t const limit = Router(saved).counted_off();
-    auto const block = static_cast<std::uint64_t>(ceil_div(saved.hash_size, saved.buckets));
-    std::uint64_t const span = block * static_cast<std::uint64_t>(saved.buckets / saved.parts());
-    bool const hashed = !saved.hash_function.empty();
-    std::uint64_t const end =
-        smaller(limit, static_cast<std::uint64_t>(hashed ? saved.hash_size : INT64_MAX));  // INT64_MAX is no id
-    bool const dealt_out = !hashed && limit < static_cast<std::uint64_t>(INT64_MAX);
-    std::vector<MchIdBounds> list;
-    for (Index part = 0; part < saved.parts(); ++part) {
-        MchIdBounds bounds{INT64_MAX, 0, -1, !hashed && signs == MchSigns::any ? 1 : 0};
-        std::uint64_t const begin = static_cast<std::uint64_t>(part) * span;
-        if (begin < end) {
-            bounds.lowest = static_cast<Index>(begin);
-            bounds.highest = static_cast<Index>(smaller(end, begin + span) - 1);
-        } else {
-            bounds.lowest = INT64_MAX - 1;
-        }
-        if (dealt_out) bounds.highest = INT64_MAX - 1;
-        list.push_back(bounds);
-    }
-    return list;
-}
-
 RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
                                                std::span<MchIdBounds const> ids) {
     check_table(saved);
@@ -78,11 +54,6 @@ RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable c
         if (wanted) reads.push_back({part, 0, range.size()});
     }
     return reads;
-}
-
-RESHARD_INLINE std::vector<MchRead> plan_reads(MchTable const& saved, MchTable const& current, Index rank, MchMode mode,
-                                               MchSigns signs) {
-    return plan_reads(saved, current, rank, mode, routed_bounds(saved, signs));
 }
 
 }  // namespace reshard::inline v0

@@ -226,7 +226,7 @@ __global__ void fill_runs(Index* keys, std::uint32_t* values, Index entries, Ind
     keys[i] = (i % run << 34U) + static_cast<Index>(mix(static_cast<unsigned long long>(i)) >> 31U);
     values[i] = static_cast<std::uint32_t>(i);
 }
-/// How a receiver puts ids of 63 bits in order: by merging the runs that came, or by a radix sort.
+/// A receiver puts ids of 63 bits in order by merging the runs that came: beside a radix sort.
 void orders(Index n) {
     Memory keys(8 * n), other_keys(8 * n), values(4 * n), other_values(4 * n);
     auto* const from = reinterpret_cast<std::uint32_t*>(values.data());
@@ -245,12 +245,9 @@ void orders(Index n) {
              [&] {
                  static_cast<void>(detail::merge_runs(work, begins, {keys.words(), from}, {other_keys.words(), to}));
              },
-             [&] {
-                 work.sort(keys.words(), other_keys.words(), from, to, n, {0, 63});
-             }},
+             [&] { work.sort(keys.words(), other_keys.words(), from, to, n); }},
             5);
-        std::printf("  %3lld runs: merged %.3f, sorted %.3f%s\n", static_cast<long long>(runs), times[1], times[2],
-                    detail::prefers_merge(ReceiveOrder::automatic, runs, 63) ? " (merged is what is done)" : "");
+        std::printf("  %3lld runs: merged %.3f, sorted %.3f\n", static_cast<long long>(runs), times[1], times[2]);
     }
 }
 

@@ -40,7 +40,6 @@ TEST_CASE("merge of runs: the stable sort of what the runs hold, whatever their 
             detail::WorkList<std::uint32_t, HostWork> there_values(work, here_values.size());
             bool const in_other = detail::merge_runs(work, begins, {here.data(), here_values.data()},
                                                      {there.data(), there_values.data()});
-            CHECK(in_other == (detail::merge_rounds(runs) % 2 == 1));
             auto const merged = (in_other ? there : here).host(work);
             CHECK(((in_other ? there_values : here_values).host(work) == expected));
             CHECK(std::is_sorted(merged.begin(), merged.end()));
@@ -49,21 +48,6 @@ TEST_CASE("merge of runs: the stable sort of what the runs hold, whatever their 
             CHECK((merged == sorted));
         }
     }
-}
-
-TEST_CASE("merge of runs: is preferred to a sort that needs more passes, and where it is asked for") {
-    CHECK(detail::merge_rounds(0) == 0);
-    CHECK(detail::merge_rounds(1) == 0);
-    CHECK(detail::merge_rounds(2) == 1);
-    CHECK(detail::merge_rounds(8) == 3);
-    CHECK(detail::merge_rounds(9) == 4);
-    CHECK(detail::prefers_merge(ReceiveOrder::automatic, 8, 63));
-    CHECK(detail::prefers_merge(ReceiveOrder::automatic, 128, 63));
-    CHECK_FALSE(detail::prefers_merge(ReceiveOrder::automatic, 129, 63));
-    CHECK_FALSE(detail::prefers_merge(ReceiveOrder::automatic, 8, 24));
-    CHECK_FALSE(detail::prefers_merge(ReceiveOrder::automatic, 1, 0));
-    CHECK(detail::prefers_merge(ReceiveOrder::merge, 4000, 1));
-    CHECK_FALSE(detail::prefers_merge(ReceiveOrder::sort, 1, 63));
 }
 
 TEST_CASE("merge of runs: threads that gather at once have each a bank of their own, wherever their entries lie") {

@@ -133,17 +133,11 @@ public:
         };
         with_temporary(run);
     }
-    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count,
-              detail::SortBits bits) {
-        if (bits.begin == bits.end) {  // all keys are equal: as they came
-            copy(sorted, keys, 8 * count);
-            copy(order, values, 4 * count);
-            return;
-        }
+    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count) {
         auto const run = [&](void* temporary, std::size_t& bytes) {
-            detail::cuda_check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted, values, order, count,
-                                                               bits.begin, bits.end, stream_),
-                               "cub::DeviceRadixSort::SortPairs");
+            detail::cuda_check(
+                cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted, values, order, count, 0, 64, stream_),
+                "cub::DeviceRadixSort::SortPairs");
         };
         with_temporary(run);
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/merge_runs.hpp
-/// \brief  Sorted runs of 64-bit keys with 32-bit values, merged by pairs: stable, and when that beats a sort.
+/// \brief  Sorted runs of 64-bit keys with 32-bit values, merged by pairs: stable.
 /// \depends core, cuda/work. Compiles without CUDA.
 ///
 /// Each tile of a round writes 2048 merged entries: where its pieces begin and end in both runs has been searched
 /// (merge path: Green, McColl, Bader, ICS 2012), it loads the two, and each thread merges 8 entries of its own. 24
-/// bytes an entry and round, as a pass of a radix sort has: what counts is how many there are.
+/// bytes an entry and round, as a pass of a radix sort has, which makes eight of them whatever the runs.
 #pragma once
 
 #include <reshard/cuda/work.hpp>
@@ -14,26 +14,10 @@
 
 namespace reshard::inline v0 {
 
-/// How a receiver puts ids in order: whichever takes fewer rounds; a radix sort of the bits that vary; or a merge of
-/// the runs that blocks consist of (a sort, should there be more than a thousand). The result is the same.
-enum class ReceiveOrder : std::uint8_t { automatic, sort, merge };
-
 namespace detail {
 
 inline constexpr int merge_items = 8;
 inline constexpr Index merge_tile = Index{merge_items} * block_threads;
-/// Runs that begin inside a block are listed up to so many.
-inline constexpr Index most_descents = 1024;
-
-[[nodiscard]] constexpr int merge_rounds(Index runs) noexcept {
-    return runs <= 1 ? 0 : bits_for(static_cast<std::uint64_t>(runs));
-}
-/// `bits`: that a sort would look at, 8 a pass.
-[[nodiscard]] constexpr bool prefers_merge(ReceiveOrder order, Index runs, int bits) noexcept {
-    if (order != ReceiveOrder::automatic) return order == ReceiveOrder::merge;
-    return merge_rounds(runs) < ceil_div(bits, 8);
-}
-
 /// How many of the first `diagonal` entries of the merge of a and b come from a, which comes first where keys are
 /// equal. `a` and `b`: what has an operator[].
 template <class Number, class A, class B>

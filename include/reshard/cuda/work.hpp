@@ -13,7 +13,7 @@
 ///     wait()
 ///     tiles<State, Shared>(what, n, body)     body(block, shared, tile) for [0, n): cuda/detail/block.hpp
 ///     sum(from, to, n)                        exclusive sum of 32-bit numbers, into 64-bit ones
-///     sort(keys, sorted, values, order, n, bits)    stable, by some bits of signed keys: SortBits
+///     sort(keys, sorted, values, order, n)    stable, by signed keys
 ///     Partition partition(entries, ranks)     count(rule, columns), scatter(rule, columns, packed, report), and
 ///                                             report_words(): where its report lies on the device, once it has counted
 ///     check(who, what, memory, bytes, alignment)    throws BufferError for memory that kernels cannot be given
@@ -23,24 +23,11 @@
 
 #include <reshard/cuda/detail/block.hpp>
 
-#include <bit>      // countl_zero, countr_zero
 #include <cstring>  // memcpy
 #include <span>     // span
 #include <vector>   // vector
 
 namespace reshard::inline v0::detail {
-
-/// The bits that a radix sort of signed numbers has to look at: [begin, end), from the or and the and of all of them.
-/// Bits above the highest that varies are equal in all; where the sign does not vary, order is that of the others.
-struct SortBits {
-    int begin = 0;
-    int end = 0;
-};
-[[nodiscard]] constexpr SortBits sort_bits(std::uint64_t all_or, std::uint64_t all_and) noexcept {
-    std::uint64_t const varying = all_or & ~all_and;
-    if (varying == 0) return {};
-    return {std::countr_zero(varying), 64 - std::countl_zero(varying)};
-}
 
 struct NoState {};
 struct NoShared {};

@@ -26,14 +26,6 @@ concept DeviceCommunicator = Communicator<C> && requires(C const& comm) {
     { comm.stream() } -> std::convertible_to<cudaStream_t>;
 };
 
-struct MchDeviceOptions {
-    MchMode mode = MchMode::route;
-    bool drop_unreachable = true;  ///< as MchOptions::drop_unreachable
-    ReceiveOrder order = ReceiveOrder::automatic;
-    DeviceAllocator allocator;
-    bool accept_strays = false;  ///< as MchOptions::accept_strays
-};
-
 /// Says what redistribute() would: numbers at once, lists as spans of device memory, all of it by on_host().
 using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 
@@ -44,17 +36,14 @@ using MchDeviceChange = BasicMchDeviceChange<DeviceWork>;
 /// as there, but for a device that fails once all ranks have agreed; that error is this rank's own.
 ///
 /// All is put on the communicator's stream; when this returns, the columns are written in its order. Memory of the
-/// device, from the allocator: the entries that leave or stay, those that come, and about 40 bytes for each the shard
-/// is to have; where ids are evicted 24 more for each that came.
+/// device, from the allocator: the entries that leave or stay, those that come, and about 44 bytes for each the shard
+/// is to have; where ids are evicted 24 more for each that came. MchOptions::threads says nothing here.
 template <DeviceCommunicator C>
 [[nodiscard]] std::vector<MchDeviceChange> redistribute_on_device(std::span<MchTransition const> tables, C& comm,
-                                                                  MchDeviceOptions const& options = {}) {
-    DeviceWork work(comm.stream(), options.allocator);
-    MchOptions host;
-    host.mode = options.mode;
-    host.drop_unreachable = options.drop_unreachable;
-    host.accept_strays = options.accept_strays;
-    return detail::redistribute_with(work, tables, comm, host, options.order);
+                                                                  MchOptions const& options = {},
+                                                                  DeviceAllocator const& allocator = {}) {
+    DeviceWork work(comm.stream(), allocator);
+    return detail::redistribute_with(work, tables, comm, options);
 }
 
 /// apply_row_moves() (mch/row_moves.hpp) where moves and rows are memory of the current device, in the order of the

@@ -103,9 +103,8 @@ public:
     void sum(std::uint32_t const* from, Index* to, Index count) {
         later([=](HostWork& host) { host.sum(from, to, count); });
     }
-    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count,
-              detail::SortBits bits) {
-        later([=](HostWork& host) { host.sort(keys, sorted, values, order, count, bits); });
+    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count) {
+        later([=](HostWork& host) { host.sort(keys, sorted, values, order, count); });
     }
     [[nodiscard]] Partition partition(Index entries, Index destinations) const {
         return {inner_, entries, destinations};
@@ -167,8 +166,7 @@ void check_mch_on_streams(int count, Run const& run) {
             auto const r = static_cast<std::size_t>(comm.rank());
             StreamWork work(device, stream);
             MchTransition const one{saved, current, library_state(table, result.shards[r])};
-            auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, library_options(mode),
-                                                              ReceiveOrder::automatic);
+            auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, library_options(mode));
             result.changes[r] = change_of(changes[0].on_host());
             auto const z = static_cast<Index>(rows[r].size());
             DynamicView const view = TensorView<Index>(rows[r].data(), Shape{z});

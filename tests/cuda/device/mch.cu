@@ -72,7 +72,7 @@ std::string on_gpus(int ranks, Body const& body) {
     return {};
 }
 
-Result run(Scene const& scene, Mode mode, ReceiveOrder order, std::string& error) {
+Result run(Scene const& scene, Mode mode, std::string& error) {
     Table const& table = scene.table;
     Result result{scene.loaded, std::vector<Change>(scene.loaded.size()), {}};
     MchTable const saved = library_table(table, table.saved_offsets, scene.saved_buckets);
@@ -82,11 +82,6 @@ Result run(Scene const& scene, Mode mode, ReceiveOrder order, std::string& error
         OnDevice shard(table, result.shards[r]);
         reshard::detail::cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
         MchTransition const one{saved, current, shard.state};
-        MchDeviceOptions options;
-        options.mode = library_options(mode).mode;
-        options.drop_unreachable = library_options(mode).drop_unreachable;
-        options.accept_strays = library_options(mode).accept_strays;
-        options.order = order;
         std::vector<MchDeviceChange> changes;
         auto const finish = [&] {
             stream.wait();
@@ -94,7 +89,7 @@ Result run(Scene const& scene, Mode mode, ReceiveOrder order, std::string& error
             CHECK(shard.is_intact());
         };
         try {
-            changes = redistribute_on_device(std::span(&one, 1), comm, options);
+            changes = redistribute_on_device(std::span(&one, 1), comm, library_options(mode));
         } catch (Error const&) {
             finish();
             throw;
@@ -119,19 +114,17 @@ Scene draw(Random& random, Id most_slots) {
 }
 
 constexpr Mode modes[] = {Mode::route, Mode::slot_owner_keep, Mode::slot_owner_drop};
-constexpr ReceiveOrder orders[] = {ReceiveOrder::automatic, ReceiveOrder::sort, ReceiveOrder::merge};
 
 }  // namespace
 
-DEVICE_TEST("redistribute on devices: equals the oracle on 1 to 4 ranks, in all modes, sorted or merged") {
+DEVICE_TEST("redistribute on devices: equals the oracle on 1 to 4 ranks, in all modes") {
     for (std::uint64_t seed : device_seeds(60)) {
         Random random(seed);
         Scene const scene = draw(random, seed % 10 == 0 ? 100000 : 3000);
         Mode const mode = modes[random.between(0, 2)];
-        ReceiveOrder const order = orders[random.between(0, 2)];
-        device_case() = concat("seed ", seed, ", mode ", static_cast<int>(mode), ", order ", static_cast<int>(order));
+        device_case() = concat("seed ", seed, ", mode ", static_cast<int>(mode));
         std::string error;
-        Result const is = run(scene, mode, order, error);
+        Result const is = run(scene, mode, error);
         CHECK(error.empty());
         std::string const differs =
             error.empty() ? difference(scene.table, is, redistribute(scene.table, scene.loaded, mode)) : error;
@@ -151,7 +144,7 @@ DEVICE_TEST("redistribute on devices: a slot held twice is refused on every rank
         shard.raw[1] = 5;
         device_case() = concat("seed ", seed);
         std::string error;
-        Result const is = run(scene, Mode::slot_owner_keep, ReceiveOrder::automatic, error);
+        Result const is = run(scene, Mode::slot_owner_keep, error);
         CHECK(!error.empty());
         CHECK(is.shards == scene.loaded);
     }

@@ -95,14 +95,6 @@ public:
         *to += value;
         return before;
     }
-    template <class T>
-    void join(T* to, T value) {
-        *to |= value;
-    }
-    template <class T>
-    void meet(T* to, T value) {
-        *to &= value;
-    }
     /// As atomicOr: the bits before.
     template <class T>
     T fetch_or(T* to, T value) {

@@ -147,19 +147,10 @@ public:
         }
         HostDevice::filled(to, 8 * count);
     }
-    /// By bits [begin, end) of the keys with their sign flipped, and by nothing else.
-    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count,
-              detail::SortBits bits) {
-        auto const digit = [&](Index key) {
-            std::uint64_t const flipped = static_cast<std::uint64_t>(key) ^ (std::uint64_t{1} << 63U);
-            if (bits.begin == bits.end) return std::uint64_t{0};
-            std::uint64_t const low =
-                bits.end == 64 ? flipped : flipped & ((std::uint64_t{1} << static_cast<unsigned>(bits.end)) - 1U);
-            return low >> static_cast<unsigned>(bits.begin);
-        };
+    void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count) {
         std::vector<std::size_t> at(static_cast<std::size_t>(count));
         std::iota(at.begin(), at.end(), std::size_t{0});
-        std::stable_sort(at.begin(), at.end(), [&](auto a, auto b) { return digit(keys[a]) < digit(keys[b]); });
+        std::stable_sort(at.begin(), at.end(), [&](auto a, auto b) { return keys[a] < keys[b]; });
         for (std::size_t i = 0; i != at.size(); ++i) {
             sorted[i] = keys[at[i]];
             order[i] = values[at[i]];

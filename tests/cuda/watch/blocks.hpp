@@ -87,16 +87,6 @@ public:
         return Base::fetch_add(to, value);
     }
     template <class T>
-    void join(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        Base::join(to, value);
-    }
-    template <class T>
-    void meet(T* to, T value) {
-        Atomic const atomic(to, sizeof(T));
-        Base::meet(to, value);
-    }
-    template <class T>
     T fetch_or(T* to, T value) {
         Atomic const atomic(to, sizeof(T));
         return Base::fetch_or(to, value);

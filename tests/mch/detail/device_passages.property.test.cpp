@@ -55,7 +55,7 @@ void spoil(Scene& scene, std::size_t kind, Random& random) {
 
 }  // namespace
 
-TEST_CASE("redistribute on devices: equals the oracle in all modes, orders of threads, sorted or merged") {
+TEST_CASE("redistribute on devices: equals the oracle in all modes and orders of threads") {
     for (std::uint64_t seed : seeds(300)) {
         Random random(seed);
         Setup setup;
@@ -70,15 +70,12 @@ TEST_CASE("redistribute on devices: equals the oracle in all modes, orders of th
         setup.plain = random.chance(50);
         Scene const scene = draw_scene(setup, random);
         Mode const mode = modes[random.between(0, 2)];
-        auto const how =
-            random.pick(std::vector<ReceiveOrder>{ReceiveOrder::automatic, ReceiveOrder::sort, ReceiveOrder::merge});
         auto const threads =
             random.pick(std::vector<ThreadOrder>{ThreadOrder::up, ThreadOrder::down, ThreadOrder::shuffled});
         CAPTURE(seed);
         INFO(to_string(setup));
         CAPTURE(static_cast<int>(mode));
-        CAPTURE(static_cast<int>(how));
-        CHECK(check_on_device(scene, mode, how, threads) == "");
+        CHECK(check_on_device(scene, mode, threads) == "");
     }
 }
 
@@ -106,9 +103,9 @@ TEST_CASE(
         bool const accept_strays = random.chance(70);
         Result const host = run_library(scene, mode, accept_strays);
         strays += host.error().find("it was looked up on rank") != std::string::npos ? 1 : 0;
-        DeviceRun const device = run_on_device(
-            scene, mode, random.pick(std::vector<ReceiveOrder>{ReceiveOrder::sort, ReceiveOrder::merge}),
-            random.pick(std::vector<ThreadOrder>{ThreadOrder::down, ThreadOrder::shuffled}), accept_strays);
+        DeviceRun const device =
+            run_on_device(scene, mode, random.pick(std::vector<ThreadOrder>{ThreadOrder::down, ThreadOrder::shuffled}),
+                          accept_strays);
         CAPTURE(seed);
         INFO(to_string(setup));
         CAPTURE(static_cast<int>(mode));
@@ -175,7 +172,7 @@ TEST_CASE("redistribute on devices: many tables in one message a pair of ranks; 
             }
             if (r == 0) device.downloads = 0;
             auto changes = reshard::detail::redistribute_with(work, std::span<MchTransition const>(tables), comm,
-                                                              library_options(mode), ReceiveOrder::automatic);
+                                                              library_options(mode));
             if (r == 0) CHECK(device.downloads <= most_downloads);
             for (std::size_t t = 0; t < scenes.size(); ++t) results[t].changes[r] = change_of(changes.at(t).on_host());
         });
@@ -243,7 +240,7 @@ TEST_CASE("redistribute on devices: of many tables that are wrong the host's fir
         auto const ends = carry(on_device, [&](auto tables, ReplayCommunicator& replay) {
             OnDevice comm(replay, device);
             HostWork work(device);
-            static_cast<void>(reshard::detail::redistribute_with(work, tables, comm, options, ReceiveOrder::automatic));
+            static_cast<void>(reshard::detail::redistribute_with(work, tables, comm, options));
         });
         CAPTURE(seed);
         for (std::size_t r = 0; r < ends.size(); ++r) CHECK(ends[r].message == expected[r].message);
@@ -279,8 +276,7 @@ TEST_CASE("redistribute on devices: memory of the host, misaligned or refused is
             device.allocations = 0;
             if (comm.rank() == 1) spoil(device, one);
             static_cast<void>(reshard::detail::redistribute_with(work, std::span<MchTransition const>(&one, 1), comm,
-                                                                 library_options(Mode::route),
-                                                                 ReceiveOrder::automatic));
+                                                                 library_options(Mode::route)));
         });
         CHECK((shards == scene.loaded) == (ends[0].code != ErrorCode::none));
         for (RankEnd const& end : ends) CHECK(end.message == ends[0].message);

@@ -35,8 +35,7 @@ struct DeviceRun {
 inline constexpr Index most_downloads = 6;
 
 template <class Work = HostWork>
-DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadOrder threads,
-                        bool accept_strays = true) {
+DeviceRun run_on_device(Scene const& scene, Mode mode, ThreadOrder threads, bool accept_strays = true) {
     MchOptions options = library_options(mode);
     options.accept_strays = accept_strays;
     Table const& table = scene.table;
@@ -56,7 +55,7 @@ DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadO
         MchState const state = library_state(table, result.shards[r]);
         MchTransition const one{saved, current, state};
         Work work(device);
-        auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, options, how);
+        auto changes = reshard::detail::redistribute_with(work, std::span(&one, 1), comm, options);
         if (r == 0) run.downloaded = device.downloaded;
         if (r == 0) run.downloads = device.downloads;
         MchChange const change = changes[0].on_host();
@@ -71,8 +70,8 @@ DeviceRun run_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadO
 
 /// What is wrong with it, or nothing.
 template <class Work = HostWork>
-std::string check_on_device(Scene const& scene, Mode mode, ReceiveOrder how, ThreadOrder threads) {
-    DeviceRun const run = run_on_device<Work>(scene, mode, how, threads);
+std::string check_on_device(Scene const& scene, Mode mode, ThreadOrder threads) {
+    DeviceRun const run = run_on_device<Work>(scene, mode, threads);
     Outcome const expected = redistribute(scene.table, scene.loaded, mode);
     std::string const differs = difference(scene.table, run.result, expected);
     if (!differs.empty()) return differs;
@@ -85,7 +84,7 @@ std::string check_on_device(Scene const& scene, Mode mode, ReceiveOrder how, Thr
     }
     if (bytes != ranks * (ranks - 1) * 16 + expected.bytes) return "bytes are not headers and entries";
     // Reports and headers; of a run of ids where it begins.
-    if (run.downloaded > 1500 + 100 * ranks + 4 * reshard::detail::most_descents) return "columns went to the host";
+    if (run.downloaded > 1500 + 100 * ranks + 4096) return "columns went to the host";
     if (run.downloads > most_downloads) return "the host waited too often for the device";
     return {};
 }

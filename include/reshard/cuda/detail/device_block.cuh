@@ -84,14 +84,6 @@ public:
         return value;
     }
     template <class T>
-    RESHARD_HOST_DEVICE __forceinline__ void join(T* to, T value) {
-        RESHARD_ON_DEVICE(atomicOr(to, value);)
-    }
-    template <class T>
-    RESHARD_HOST_DEVICE __forceinline__ void meet(T* to, T value) {
-        RESHARD_ON_DEVICE(atomicAnd(to, value);)
-    }
-    template <class T>
     RESHARD_HOST_DEVICE __forceinline__ T fetch_or(T* to, T value) {
         RESHARD_ON_DEVICE(return atomicOr(to, value);)
         return value;

@@ -109,43 +109,36 @@ public:
     void inspect(Work& work, bool may_move, Fetches<Work>& asked) {
         found_ = List<MchFindings>(work, 1);
         ids_ = List<Index>(work, entries_);
-        descents_ = List<std::uint32_t>(work, most_descents);
+        descents_ = List<std::uint32_t>(work, entries_);
         reset(work);
         if (entries_ != 0) {
             MchInspect const inspect{received_,   scored_.counts,   scored_.access, iteration_,
-                                     ids_.data(), descents_.data(), most_descents,  found_.data()};
+                                     ids_.data(), descents_.data(), found_.data()};
             work.template tiles<MchInspectState, NoShared>("inspect", inspect.tiles(), inspect);
         }
         checks_slots_ = !may_move && entries_ >= shard_.entries;  // what is evicted would not be looked at
         if (checks_slots_) find_faulty_slots(work);
         ask(asked);
     }
-    /// Decides how ids are put in order.
-    void choose_order(Work& work, ReceiveOrder how, Fetches<Work>& asked) {
+    /// Asks where runs of ids begin.
+    void find_runs(Work& work, Fetches<Work>& asked) {
         see(asked);
         if (seen_.late != none) refuse_entry(work, seen_.late, "was last accessed at", scored_.access);
         if (seen_.negative != none) refuse_entry(work, seen_.negative, "has count", scored_.counts);
-        bits_ = sort_bits(seen_.ids_or, seen_.ids_and);
         descents_.shorten(static_cast<Index>(seen_.descents));
-        runs_ = descents_.size() + static_cast<Index>(blocks_.size());
-        merges_ = descents_.size() <= most_descents && prefers_merge(how, runs_, bits_.end - bits_.begin);
-        if (merges_ && descents_.size() != 0) descents_at_ = asked.add(descents_.data(), ceil_div(descents_.size(), 2));
+        if (descents_.size() != 0) descents_at_ = asked.add(descents_.data(), ceil_div(descents_.size(), 2));
     }
     void order(Work& work, Fetches<Work>& asked) {
         if (entries_ != 0) {
             List<Index> sorted(work, entries_);
             List<std::uint32_t> arrivals(work, entries_);
             order_ = List<std::uint32_t>(work, entries_);
-            if (!merges_ || runs_ == 1) {
+            std::vector<Index> begins = begins_of_runs(asked);
+            if (begins.size() == 2) {
                 for_each_index(work, "arrivals", entries_, MchListArrivals{arrivals.data()});
             }
-            bool there = true;
-            if (merges_) {
-                there = merge_runs(work, begins_of_runs(asked), {ids_.data(), arrivals.data()},
-                                   {sorted.data(), order_.data()});
-            } else {
-                work.sort(ids_.data(), sorted.data(), arrivals.data(), order_.data(), entries_, bits_);
-            }
+            bool const there =
+                merge_runs(work, std::move(begins), {ids_.data(), arrivals.data()}, {sorted.data(), order_.data()});
             there ? std::swap(ids_, sorted) : std::swap(order_, arrivals);
             for_each_index(work, "repeats", entries_, MchFindRepeats{ids_.data(), found_.data()});
         }
@@ -263,7 +256,7 @@ private:
             for_each_index(work, "scores", entries_,
                            MchScores{received_, order_.data(), table_->eviction, table_->decay_exponent, scored_.counts,
                                      scored_.access, iteration_, largest_count_, scores.data(), places.data()});
-            work.sort(scores.data(), sorted.data(), places.data(), ranked.data(), entries_, SortBits{0, 64});
+            work.sort(scores.data(), sorted.data(), places.data(), ranked.data(), entries_);
             for_each_index(work, "evict", surplus, MchEvict{ranked.data(), ids_.data(), evicted.data(), gone.data()});
         }
         List<Index> gone_before(work, entries_);
@@ -366,9 +359,6 @@ private:
     std::size_t found_at_ = 0;      ///< among what is asked, as the others
     List<std::uint32_t> descents_;  ///< where runs begin inside a block
     std::size_t descents_at_ = 0;
-    SortBits bits_;
-    Index runs_ = 0;
-    bool merges_ = false;
     bool checks_slots_ = false;
     List<Index> ids_;            ///< as they came; then of what is kept, ascending
     List<std::uint32_t> order_;  ///< their arrivals

@@ -81,8 +81,6 @@ struct MchReceived {
 
 /// What is found out about them; the host sees it after each step.
 struct MchFindings {
-    unsigned long long ids_or = 0;
-    unsigned long long ids_and = ~0ULL;
     unsigned long long descents = 0;       ///< entries whose id is below that of the one before, in their block
     unsigned long long late = ~0ULL;       ///< the first arrival with an access that cannot be
     unsigned long long negative = ~0ULL;   ///< the first arrival with a count below 0
@@ -96,38 +94,31 @@ struct MchFindings {
 
 /// What a thread has seen.
 struct MchInspectState {
-    Index ids_or;
-    Index ids_and;
     Index largest_count;
     Index pinned;
 };
 inline constexpr Index mch_inspect_items = 4;
 
-/// Ids for the sort; where runs begin; which numbers cannot be.
+/// Ids for the merge; where runs begin; which numbers cannot be.
 struct MchInspect {
     MchReceived received;
     int counts = -1;  ///< columns, -1 for none
     int access = -1;
     Index iteration = 0;
     Index* ids = nullptr;
-    std::uint32_t* descents = nullptr;  ///< where ids descend, the first ones found
-    Index most_descents = 0;
+    std::uint32_t* descents = nullptr;  ///< where ids descend, in any order
     MchFindings* found = nullptr;
 
     [[nodiscard]] Index tiles() const noexcept { return ceil_div(received.entries, mch_inspect_items * block_threads); }
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block& block, NoShared&, Index tile) const {
         block.each([&](int thread, auto& state) {
-            state = {0, -1, 0, 0};
+            state = {0, 0};
             for (Index i = 0; i < mch_inspect_items; ++i) {
                 Index const arrival = (tile * mch_inspect_items + i) * block_threads + thread;
                 if (arrival < received.entries) look(block, arrival, state);
             }
         });
-        block.fold([](auto const& state) { return state.ids_or; }, [](Index a, Index b) { return a | b; },
-                   [&](Index all) { block.join(&found->ids_or, bits(all)); });
-        block.fold([](auto const& state) { return state.ids_and; }, [](Index a, Index b) { return a & b; },
-                   [&](Index all) { block.meet(&found->ids_and, bits(all)); });
         if (counts < 0) return;
         block.fold([](auto const& state) { return state.largest_count; }, [](Index a, Index b) { return larger(a, b); },
                    [&](Index all) {
@@ -149,11 +140,8 @@ private:
         MchSource const& source = received.source_of(arrival);
         Index const id = load_as<Index>(received.element(source, 0, arrival));
         ids[arrival] = id;
-        mine.ids_or |= id;
-        mine.ids_and &= id;
         if (arrival != source.begin && id < load_as<Index>(received.element(source, 0, arrival - 1))) {
-            unsigned long long const at = block.fetch_add(&found->descents, 1ULL);
-            if (at < bits(most_descents)) descents[at] = static_cast<std::uint32_t>(arrival);
+            descents[block.fetch_add(&found->descents, 1ULL)] = static_cast<std::uint32_t>(arrival);
         }
         if (access >= 0) {
             Index const last = load_as<Index>(received.element(source, access, arrival));
@@ -169,7 +157,7 @@ private:
     }
 };
 
-/// Arrivals, for a sort.
+/// Arrivals, where one run is in order as it is.
 struct MchListArrivals {
     std::uint32_t* list;
     template <class Block>

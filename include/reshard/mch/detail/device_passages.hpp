@@ -196,8 +196,8 @@ private:
 template <class Work>
 class MchDevicePassages {
 public:
-    MchDevicePassages(Work& work, std::span<MchTransition const> tables, MchOptions const& options, ReceiveOrder order)
-        : work_(work), tables_(tables), options_(options), order_(order) {}
+    MchDevicePassages(Work& work, std::span<MchTransition const> tables, MchOptions const& options)
+        : work_(work), tables_(tables), options_(options) {}
 
     /// Throws, as what follows does, what redistribute_on_device() documents.
     void begin(int rank, int ranks) {
@@ -234,7 +234,7 @@ public:
         bool const may_move = options_.mode == MchMode::route;
         moving([&](auto& one) { one.arrivals().inspect(work_, may_move, asked_); });
         asked_.run(work_);
-        moving([&](auto& one) { one.arrivals().choose_order(work_, order_, asked_); });
+        moving([&](auto& one) { one.arrivals().find_runs(work_, asked_); });
         asked_.run(work_);
         moving([&](auto& one) { one.arrivals().order(work_, asked_); });
         asked_.run(work_);
@@ -282,7 +282,6 @@ private:
     Work& work_;
     std::span<MchTransition const> tables_;
     MchOptions const& options_;
-    ReceiveOrder order_;
     std::vector<MchDevicePassage<Work>> list_;
     std::vector<MchArrival> headers_;
     WorkList<MchArrival, Work> to_;
@@ -296,9 +295,8 @@ private:
 /// redistribute_on_device() (mch/redistribute.cuh) over a Work whose memory the communicator moves.
 template <class Work>
 std::vector<BasicMchDeviceChange<Work>> redistribute_with(Work& work, std::span<MchTransition const> tables,
-                                                          CommunicatorRef comm, MchOptions const& options,
-                                                          ReceiveOrder order) {
-    MchDevicePassages<Work> passages(work, tables, options, order);
+                                                          CommunicatorRef comm, MchOptions const& options) {
+    MchDevicePassages<Work> passages(work, tables, options);
     return carry(passages, comm, {tables, options, "on devices"});
 }
 

@@ -14,6 +14,7 @@
 /// only, and may be captured in a graph: nothing they launch depends on counts.
 #pragma once
 
+#include <reshard/core/detail/carver.hpp>
 #include <reshard/cuda/detail/device_block.cuh>
 #include <reshard/cuda/detail/tile.hpp>
 #include <reshard/cuda/report.hpp>
@@ -123,9 +124,10 @@ public:
     /// Bytes of device memory, aligned to 256, that count() asks for and scatter() goes on using: 12 bytes per tile
     /// (2048 or 4096 entries) and destination, or 12 bytes and CUB's share per entry where it sorts.
     [[nodiscard]] Index workspace_bytes() const {
-        Carver carver{nullptr};
+        Carver carver;
         static_cast<void>(carve(carver));
-        return carver.used + rounded(static_cast<Index>(temporary_bytes(Memory{}))) + 256;
+        static_cast<void>(carver.take<std::byte>(static_cast<Index>(temporary_bytes(Memory{}))));
+        return carver.bytes() + alignment;
     }
 
     /// What `packed` must have room for, whatever the counts turn out to be. Throws ShapeError when it does not fit 64
@@ -169,7 +171,7 @@ public:
         detail::cuda_check(cudaMemsetAsync(plan_.faults, 0, 8, stream), "cudaMemsetAsync");
         detail::cuda_check(cudaMemsetAsync(&plan_.faults->first, 0xff, 8, stream), "cudaMemsetAsync");
         std::size_t bytes = temporary_bytes(memory_);
-        void* const temporary = carver.at;
+        void* const temporary = carver.take<std::byte>(static_cast<Index>(bytes));
         if (method_ == PartitionMethod::sort) {
             count_by_sort(rule, columns, temporary, bytes, stream);
         } else if (items_ == 8) {
@@ -207,24 +209,9 @@ public:
     }
 
 private:
-    [[nodiscard]] static Index rounded(Index bytes) noexcept { return (bytes + 255) / 256 * 256; }
+    static constexpr Index alignment = 256;
+    using Carver = detail::Carver<alignment>;
 
-    struct Carver {
-        std::byte* at;
-        Index used = 0;
-        explicit Carver(std::byte* memory) : at(memory) {
-            auto const address = reinterpret_cast<std::uintptr_t>(memory);
-            if (memory != nullptr) at += (256 - address % 256) % 256;
-        }
-        template <class T>
-        [[nodiscard]] T* take(Index count) {
-            Index const bytes = rounded(count * static_cast<Index>(sizeof(T)));
-            auto* const array = reinterpret_cast<T*>(at);
-            if (at != nullptr) at += bytes;
-            used += bytes;
-            return array;
-        }
-    };
     struct Memory {
         Index* report = nullptr;
         std::uint32_t* table = nullptr;  ///< with tiles

@@ -29,8 +29,6 @@ public:
     /// Throws ShapeError when entries are negative, or destinations or parts are out of range.
     Partition(Index entries, Index destinations, int parts = 1);
 
-    [[nodiscard]] Index entries() const noexcept { return entries_; }
-    [[nodiscard]] Index destinations() const noexcept { return destinations_; }
     [[nodiscard]] int parts() const noexcept { return parts_; }
 
     /// Bytes that count() asks for. They grow with parts x destinations, not with the entries.

@@ -45,7 +45,7 @@ RESHARD_INLINE void Partition::check_counted(char const* who) const {
 }
 
 RESHARD_INLINE Index Partition::carve(std::byte* memory) noexcept {
-    detail::Carver carver(memory);
+    detail::PartCarver carver(memory);
     counts_ = carver.take<Index>(destinations_);
     begins_ = carver.take<Index>(destinations_ + 1);
     blocks_ = carver.take<Index>(destinations_ + 1);
@@ -92,7 +92,7 @@ RESHARD_INLINE bool Partition::check_scatter(std::span<PartitionColumn const> co
 
 RESHARD_INLINE Partition::Scratch Partition::scratch(int part, Index* bytes) const noexcept {
     Index const bins = destinations_ + 1;
-    detail::Carver carver(parts_at_ != nullptr ? parts_at_ + part * part_bytes_ : nullptr);
+    detail::PartCarver carver(parts_at_ != nullptr ? parts_at_ + part * part_bytes_ : nullptr);
     Scratch result{};
     result.starts = carver.take<Index>(bins);
     result.lanes = carver.take<Index>(4 * bins);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/parts.hpp
-/// \brief  What the kernels share: teams, even pieces of a range, a walk through memory of the caller's.
+/// \brief  What the kernels share: teams, even pieces of a range, workspaces.
 /// \depends core.
 #pragma once
 
+#include <reshard/core/detail/carver.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/function_ref.hpp>
 #include <reshard/core/index.hpp>
 
-#include <cstdint>  // uintptr_t
-#include <span>     // span
+#include <span>  // span
 
 namespace reshard::inline v0 {
 
@@ -33,32 +33,7 @@ namespace detail {
 
 /// No two parts write to one line, nor to its neighbour, which processors fetch along.
 inline constexpr Index part_alignment = 128;
-
-[[nodiscard]] constexpr Index rounded_to_part(Index bytes) noexcept {
-    return (bytes + part_alignment - 1) / part_alignment * part_alignment;
-}
-
-/// Hands out arrays from a workspace one after the other. \pre it is large enough; or there is none, and all that is
-/// asked is how large it would be. What follows from numbers that were checked fits 64 bits.
-class Carver {
-public:
-    explicit Carver(std::byte* memory = nullptr) noexcept : memory_(memory) {
-        auto const address = reinterpret_cast<std::uintptr_t>(memory);
-        if (memory != nullptr) memory_ += (~address + 1U) & static_cast<std::uintptr_t>(part_alignment - 1);
-    }
-    template <class T>
-    [[nodiscard]] T* take(Index count) noexcept {
-        auto* const array = reinterpret_cast<T*>(memory_ != nullptr ? memory_ + bytes_ : nullptr);
-        bytes_ += rounded_to_part(count * static_cast<Index>(sizeof(T)));
-        return array;
-    }
-    /// Of all arrays so far.
-    [[nodiscard]] Index bytes() const noexcept { return bytes_; }
-
-private:
-    std::byte* memory_;
-    Index bytes_ = 0;
-};
+using PartCarver = Carver<part_alignment>;
 
 inline void check_workspace(char const* who, std::span<std::byte> workspace, Index needed) {
     if (static_cast<Index>(workspace.size()) >= needed && (needed == 0 || workspace.data() != nullptr)) return;

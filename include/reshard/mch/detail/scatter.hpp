@@ -158,27 +158,17 @@ template <class Place>
 void scatter_tile_column(PartitionColumn const& column, Index tile_begin, std::uint16_t const* order,
                          std::uint32_t const* first, Index destinations, bool streaming, Place const& place) {
     std::byte const* const from = column.data + tile_begin * column.width;
-    auto const each = [&](auto const& run) {
-        for (Index d = 0; d < destinations; ++d) {
-            Index const count = first[d + 1] - first[d];
-            if (count != 0) run(order + first[d], count, place(d));
+    for (Index d = 0; d < destinations; ++d) {
+        Index const count = first[d + 1] - first[d];
+        if (count == 0) continue;
+        std::uint16_t const* const run = order + first[d];
+        if (column.width != 8) {
+            gather_run<0>(from, column.width, run, count, place(d));
+        } else if (streaming) {
+            stream_run(from, run, count, place(d));
+        } else {
+            gather_run<8>(from, 8, run, count, place(d));
         }
-    };
-    auto const gather = [&](auto const& kernel) {
-        each([&](std::uint16_t const* part, Index count, std::byte* to) {
-            kernel(from, column.width, part, count, to);
-        });
-    };
-    switch (column.width) {
-        case 1: return gather(gather_run<1>);
-        case 2: return gather(gather_run<2>);
-        case 4: return gather(gather_run<4>);
-        case 8:
-            if (!streaming) return gather(gather_run<8>);
-            return each(
-                [&](std::uint16_t const* part, Index count, std::byte* to) { stream_run(from, part, count, to); });
-        case 16: return gather(gather_run<16>);
-        default: return gather(gather_run<0>);
     }
 }
 

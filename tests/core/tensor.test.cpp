@@ -22,6 +22,7 @@ TEST_CASE("a tensor holds what its shape says, aligned; a scalar is one element"
     CHECK(tensor.size() == 15);
     CHECK(reinterpret_cast<std::uintptr_t>(tensor.data()) % 64 == 0);
     tensor(2, 4) = 7;
+    CHECK(std::as_const(tensor)(2, 4) == 7);
     CHECK(tensor.data()[14] == 7);
     CHECK(Tensor<double>(DynamicShape{}).size() == 1);
     CHECK(Tensor<double>(DynamicShape{}).data() != nullptr);

@@ -60,6 +60,10 @@ public:
     [[nodiscard]] T& operator()(Integers... index) noexcept {
         return view()(index...);
     }
+    template <std::integral... Integers>
+    [[nodiscard]] T const& operator()(Integers... index) const noexcept {
+        return view()(index...);
+    }
 
 private:
     static constexpr std::align_val_t alignment{64};

@@ -498,7 +498,8 @@ TEST_SUITE("comm/mpi") {
         test::sends_one_value_to_each_peer(comm);
     }
 
-    TEST_CASE("MpiBuffer: what each rank could have, but not all of a node together, is an error before it is touched") {
+    TEST_CASE(
+        "MpiBuffer: what each rank could have, but not all of a node together, is an error before it is touched") {
         MpiCommunicator comm(MPI_COMM_WORLD);
         if (comm.size() == 1) return;
         Index const half_more = detail::available_memory() / comm.size() / 2 * 3;

@@ -19,7 +19,7 @@
 #include <reshard/core/detail/watched.hpp>
 #include <reshard/memory/cuda_call.hpp>
 
-#include <algorithm>  // sort
+#include <algorithm>  // find, sort
 #include <array>
 
 namespace reshard::inline v0 {
@@ -76,9 +76,8 @@ public:
     void start(transport::BoundTransfers const& transfers) override {
         closing([&, this] {
             transfers_ = transfers;
-            look_up(transfers.sends, sent_from_);
-            look_up(transfers.receives, received_in_);
-            uses_device_ = has_device(sent_from_) || has_device(received_in_);
+            uses_device_ = look_up(transfers.sends, sent_from_);
+            uses_device_ = look_up(transfers.receives, received_in_) || uses_device_;
             lanes_.out.lay(transfers.sends, inner_.rank(), inner_.size());
             lanes_.in.lay(transfers.receives, inner_.rank(), inner_.size());
             keep_own();
@@ -123,15 +122,12 @@ private:
 
     // ---- Who moves what ---------------------------------------------------------------------------------------
 
+    /// Finds out where each lies; whether any does on the device.
     template <class Byte>
-    void look_up(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds) const {
+    [[nodiscard]] bool look_up(std::span<Transfer<Byte> const> transfers, std::vector<MemoryKind>& kinds) const {
         kinds.clear();
         for (auto const& transfer : transfers) kinds.push_back(reachable_kind(C::name, device_, transfer.base));
-    }
-    [[nodiscard]] static bool has_device(std::vector<MemoryKind> const& kinds) noexcept {
-        for (MemoryKind kind : kinds)
-            if (kind == MemoryKind::device) return true;
-        return false;
+        return std::find(kinds.begin(), kinds.end(), MemoryKind::device) != kinds.end();
     }
     /// What stays with the rank stays on the device, if it lies there and keeps its values.
     void keep_own() {

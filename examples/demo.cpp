@@ -25,6 +25,7 @@ struct Arguments {
     std::string path;
     int ranks = 0;
     int layers = 4;
+    Index scale = 1;
     bool keep = false;
     bool map = false;
 };
@@ -149,7 +150,8 @@ void print_table(Checkpoint const& checkpoint, std::string const& path, std::str
 void run(Arguments const& arguments, CommunicatorRef comm) {
     bool const first = comm.rank() == 0;
     demo::TemporaryFolder made;
-    std::string const path = demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers);
+    std::string const path =
+        demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers, arguments.scale);
     Checkpoint const checkpoint = Checkpoint::open(path, arguments.map ? Access::mmap : Access::pread);
     auto const tensors = checkpoint.tensors();
     auto const steps = static_cast<std::size_t>(demo::Chain::steps());
@@ -181,6 +183,7 @@ int main(int argc, char** argv) {
     app.add_option("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
         ->check(CLI::Range(1, 24))
         ->capture_default_str();
+    app.add_option("--scale", arguments.scale, "divides its widths")->check(CLI::PositiveNumber);
     app.add_flag("--keep", arguments.keep, "keep the checkpoint that is made");
     app.add_flag("--mmap", arguments.map, "map the files instead of reading them");
     int status = 0;

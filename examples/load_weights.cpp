@@ -35,6 +35,7 @@ struct Arguments {
     std::string model = "Qwen1.5-MoE-A2.7B";
     int ranks = 0;
     int layers = 4;
+    Index scale = 1;
     int repeat = 3;
     Index window = default_window_bytes;
     bool apart = false;
@@ -161,7 +162,8 @@ void run(Arguments const& arguments, CommunicatorRef comm) {
     demo::Target const to(arguments.to, comm.size());
     to.check_ranks(comm.size());
     demo::TemporaryFolder made;
-    std::string const path = demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers);
+    std::string const path =
+        demo::given_or_made(comm, arguments.path, made, arguments.keep, arguments.layers, arguments.scale);
     Checkpoint const checkpoint = Checkpoint::open(path);
     demo::ModelPart part(targets_of(Catalogue(checkpoint), to), comm.rank());
     if (speaks) {
@@ -301,6 +303,7 @@ int main(int argc, char** argv) {
     app.add_option("--layers", arguments.layers, "layers of the checkpoint that is made (the model has 24)")
         ->check(CLI::Range(1, 24))
         ->capture_default_str();
+    app.add_option("--scale", arguments.scale, "divides its widths")->check(CLI::PositiveNumber);
     app.add_option("--repeat", arguments.repeat, "loads per strategy, of which the median is shown")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();

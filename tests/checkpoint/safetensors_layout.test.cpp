@@ -82,10 +82,10 @@ TEST_SUITE("checkpoint/safetensors_layout") {
 
     TEST_CASE("files are filled greedily in the order given") {
         auto const tensor = [](char const* text, Index bytes) { return TensorSpec{text, DType::u8, Shape{bytes}}; };
-        auto const names = [](std::vector<std::vector<TensorSpec>> const& files) {
+        auto const names = [](std::vector<FileSpec> const& files) {
             std::string text;
             for (auto const& file : files) {
-                for (auto const& item : file) text += item.name;
+                for (auto const& item : file.tensors) text += item.name;
                 text += '|';
             }
             return text;
@@ -97,6 +97,8 @@ TEST_SUITE("checkpoint/safetensors_layout") {
         CHECK(names(split_into_files({tensor("a", 1), tensor("b", 50), tensor("c", 1)}, 10)) == "a|b|c|");
         CHECK(names(split_into_files({tensor("a", 50), tensor("b", 0), tensor("c", 0)}, 10)) == "a|bc|");
         CHECK(names(split_into_files({tensor("a", 10), tensor("b", 0), tensor("c", 1)}, 10)) == "ab|c|");
+        CHECK(split_into_files({tensor("a", 1)}, 10)[0].leaf == "model.safetensors");
+        CHECK(split_into_files({tensor("a", 1), tensor("b", 50)}, 10)[1].leaf == "model-00002-of-00002.safetensors");
     }
 
     TEST_CASE("file names count from one with five digits") {

@@ -4,8 +4,7 @@
 
 #include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/catalogue_bytes.hpp>
-#include <reshard/checkpoint/detail/file_entries.hpp>
-#include <reshard/checkpoint/safetensors_layout.hpp>
+#include <reshard/checkpoint/detail/whole_files.hpp>
 
 #include <algorithm>  // lower_bound
 #include <tuple>      // tie
@@ -27,17 +26,10 @@ RESHARD_INLINE Catalogue::Catalogue(Checkpoint const& checkpoint)
     : Catalogue(checkpoint.manifest(), checkpoint.kind()) {}
 
 RESHARD_INLINE Catalogue Catalogue::of(std::vector<TensorSpec> tensors, Index max_file_bytes) {
-    auto const groups = split_into_files(std::move(tensors), max_file_bytes);
-    std::vector<detail::FileEntries> files;
-    for (std::size_t file = 0; file < groups.size(); ++file) {
-        SafetensorsLayout const layout = safetensors_layout(groups[file]);
-        files.push_back({{checkpoint_file_name(static_cast<int>(file), static_cast<int>(groups.size())),
-                          static_cast<Index>(layout.start.size()) + layout.data_bytes, 0},
-                         {}});
-        for (TensorInfo const& tensor : layout.tensors) files.back().entries.push_back(detail::whole_entry(tensor));
-    }
-    CheckpointKind const kind = files.size() > 1 ? CheckpointKind::index : CheckpointKind::file;
-    return Catalogue(detail::whole_manifest(std::move(files)), kind);
+    auto made = detail::whole_files(split_into_files(std::move(tensors), max_file_bytes), default_metadata());
+    detail::group_replicas(made.manifest);
+    CheckpointKind const kind = made.starts.size() > 1 ? CheckpointKind::index : CheckpointKind::file;
+    return Catalogue(std::move(made.manifest), kind);
 }
 
 RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t tensor) const& noexcept {

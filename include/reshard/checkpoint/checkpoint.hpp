@@ -71,8 +71,6 @@ public:
 private:
     Checkpoint(detail::FileList list, Access access);
 
-    void list_whole();
-
     CheckpointKind kind_ = CheckpointKind::file;
     std::string folder_;
     std::vector<SafetensorsFile> files_;

@@ -5,6 +5,7 @@
 #include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
 #include <reshard/checkpoint/detail/stored_order.hpp>
+#include <reshard/checkpoint/detail/whole_files.hpp>
 
 #include <algorithm>  // lower_bound
 #include <utility>    // as_const
@@ -70,22 +71,7 @@ RESHARD_INLINE Checkpoint::Checkpoint(detail::FileList list, Access access) : ki
     } else {
         manifest_ = detail::read_headers(list, files_, access);
     }
-    list_whole();
-}
-
-RESHARD_INLINE void Checkpoint::list_whole() {
-    for (Extent const& extent : manifest_.extents) {
-        StoredTensor const& tensor = manifest_.tensors[extent.tensor];
-        if (extent.box != Box(tensor.shape)) continue;
-        CheckpointTensor whole;
-        whole.name = extent.key.empty() ? tensor.name : extent.key;
-        whole.dtype = tensor.dtype;
-        whole.shape = tensor.shape;
-        whole.begin = extent.begin;
-        whole.end = extent.begin + stored_bytes_of(tensor.dtype, extent.box);
-        whole.file = extent.file;
-        tensors_.push_back(std::move(whole));
-    }
+    tensors_ = detail::whole_tensors(manifest_);
     by_name_ = detail::places_by_name(tensors_);
 }
 

@@ -27,6 +27,9 @@ struct SafetensorsLayout {
 
 namespace detail {
 
+inline constexpr std::string_view index_name = "model.safetensors.index.json";
+inline constexpr std::string_view single_name = "model.safetensors";
+
 /// Throws FormatError for text that is not UTF-8. `what` leads the message.
 void check_written_text(std::string_view what, std::string_view text);
 
@@ -45,10 +48,15 @@ void refuse_duplicate_names(std::vector<TensorSpec> const& tensors);
 [[nodiscard]] SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tensors,
                                                    Metadata metadata = default_metadata());
 
+/// A file to be written, and its tensors.
+struct FileSpec {
+    std::string leaf;
+    std::vector<TensorSpec> tensors;
+};
 /// Which tensors share a file: greedy in the order given, a new file when the next tensor would pass
-/// `max_file_bytes` (of data); a tensor larger than that has a file of its own. Throws as stored_bytes does.
-[[nodiscard]] std::vector<std::vector<TensorSpec>> split_into_files(std::vector<TensorSpec> tensors,
-                                                                    Index max_file_bytes);
+/// `max_file_bytes` (of data); a tensor larger than that has a file of its own. Files are named by
+/// checkpoint_file_name(). Throws as stored_bytes does.
+[[nodiscard]] std::vector<FileSpec> split_into_files(std::vector<TensorSpec> tensors, Index max_file_bytes);
 
 /// `model-00002-of-00005.safetensors`; `model.safetensors` when there is one file. `file` counts from 0.
 [[nodiscard]] std::string checkpoint_file_name(int file, int files);

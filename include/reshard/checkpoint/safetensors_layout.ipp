@@ -103,24 +103,25 @@ RESHARD_INLINE SafetensorsLayout safetensors_layout(std::vector<TensorSpec> tens
     return layout;
 }
 
-RESHARD_INLINE std::vector<std::vector<TensorSpec>> split_into_files(std::vector<TensorSpec> tensors,
-                                                                     Index max_file_bytes) {
-    std::vector<std::vector<TensorSpec>> files(1);
+RESHARD_INLINE std::vector<FileSpec> split_into_files(std::vector<TensorSpec> tensors, Index max_file_bytes) {
+    std::vector<FileSpec> files(1);
     Index filled = 0;
     for (TensorSpec& tensor : tensors) {
         Index const bytes = stored_bytes(tensor);
-        if (!files.back().empty() && (filled > max_file_bytes || bytes > max_file_bytes - filled)) {
+        if (!files.back().tensors.empty() && (filled > max_file_bytes || bytes > max_file_bytes - filled)) {
             files.emplace_back();
             filled = 0;
         }
         filled += bytes;
-        files.back().push_back(std::move(tensor));
+        files.back().tensors.push_back(std::move(tensor));
     }
+    auto const count = static_cast<int>(files.size());
+    for (int i = 0; i < count; ++i) files[static_cast<std::size_t>(i)].leaf = checkpoint_file_name(i, count);
     return files;
 }
 
 RESHARD_INLINE std::string checkpoint_file_name(int file, int files) {
-    if (files == 1) return "model.safetensors";
+    if (files == 1) return std::string(detail::single_name);
     auto const five = [](int number) {
         std::string const digits = std::to_string(number);
         return std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;

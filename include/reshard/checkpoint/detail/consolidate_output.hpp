@@ -14,6 +14,7 @@
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/stored_replicas.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/detail/whole_files.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/core/sorting.hpp>
 #include <reshard/memory/convert.hpp>
@@ -149,24 +150,12 @@ inline void check_output_leaf(std::string_view leaf) {
                       ". Fix: name files '*.safetensors', without a folder."));
 }
 
-struct NamedFile {
-    std::string leaf;
-    std::vector<TensorSpec> tensors;
-};
-
 /// Which tensors share a file. Throws FormatError for a weight_map that does not name each tensor once.
-[[nodiscard]] inline std::vector<NamedFile> group_tensors(std::vector<TensorSpec> specs,
-                                                          ConsolidateOptions const& options) {
-    std::vector<NamedFile> files;
-    if (options.weight_map.empty()) {
-        Index const most = options.max_file_bytes == 0 ? INT64_MAX : options.max_file_bytes;
-        auto groups = split_into_files(std::move(specs), most);
-        for (std::size_t i = 0; i < groups.size(); ++i) {
-            auto const count = static_cast<int>(groups.size());
-            files.push_back({checkpoint_file_name(static_cast<int>(i), count), std::move(groups[i])});
-        }
-        return files;
-    }
+[[nodiscard]] inline std::vector<FileSpec> group_tensors(std::vector<TensorSpec> specs,
+                                                         ConsolidateOptions const& options) {
+    if (options.weight_map.empty())
+        return split_into_files(std::move(specs), options.max_file_bytes == 0 ? INT64_MAX : options.max_file_bytes);
+    std::vector<FileSpec> files;
     auto const refuse = [](SafetensorsRule rule, auto const&... parts) {
         raise_rule(rule, concat("reshard::ConsolidateOptions: weight_map ", parts...));
     };
@@ -186,7 +175,7 @@ struct NamedFile {
         if (next + 1 < map.size() && map[next + 1].first == spec.name) {
             refuse(SafetensorsRule::duplicate_key, "names ", quote_name(spec.name), " twice. Fix: name it once.");
         }
-        auto file = std::find_if(files.begin(), files.end(), [&](NamedFile const& one) { return one.leaf == leaf; });
+        auto file = std::find_if(files.begin(), files.end(), [&](FileSpec const& one) { return one.leaf == leaf; });
         if (file == files.end()) {
             check_output_leaf(leaf);
             file = files.insert(files.end(), {leaf, {}});
@@ -198,43 +187,23 @@ struct NamedFile {
         refuse(SafetensorsRule::tensor_not_found, "names ", quote_name(map[next].first),
                ", which the checkpoint does not have. Fix: leave it out.");
     }
-    sort_list(files, [](NamedFile const& a, NamedFile const& b) { return a.leaf < b.leaf; });
+    sort_list(files, [](FileSpec const& a, FileSpec const& b) { return a.leaf < b.leaf; });
     return files;
-}
-
-[[nodiscard]] inline CheckpointFile described_file(std::string leaf, SafetensorsLayout const& layout) {
-    return {std::move(leaf), static_cast<Index>(layout.start.size()) + layout.data_bytes,
-            Digest{}.add_text(std::string_view(layout.start).substr(8)).value()};
 }
 
 /// Whole tensors in the files that Hugging Face's tools read.
 [[nodiscard]] inline OutputFiles full_output(Catalogue const& from, ConsolidateOptions const& options) {
-    std::vector<NamedFile> const groups = group_tensors(output_tensors(from, options), options);
-    Metadata const metadata = output_metadata(from, options);
+    WholeFiles made =
+        whole_files(group_tensors(output_tensors(from, options), options), output_metadata(from, options));
+    made.manifest.metadata = from.manifest().metadata;
     OutputFiles result;
-    Manifest manifest;
-    manifest.metadata = from.manifest().metadata;
-    WeightMap map;
-    Index total = 0;
-    for (NamedFile const& group : groups) {
-        SafetensorsLayout layout = safetensors_layout(group.tensors, metadata);
-        auto const file = static_cast<int>(manifest.files.size());
-        manifest.files.push_back(described_file(group.leaf, layout));
-        for (TensorInfo const& tensor : layout.tensors) {
-            map.emplace_back(tensor.name, group.leaf);
-            manifest.extents.push_back({manifest.tensors.size(), 0, file, tensor.begin, Box(tensor.shape)});
-            manifest.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, 1, {}});
-        }
-        total += layout.data_bytes;
-        result.starts.push_back(std::move(layout.start));
-    }
-    sort_tensors(manifest);
-    result.catalogue = Catalogue(std::move(manifest), CheckpointKind::index);
+    result.starts = std::move(made.starts);
     result.lock = index_name;
-    if (groups.size() == 1 && groups.front().leaf == single_name) return result;
-    result.index = index_name;
-    sort_list(map);
-    result.text = weight_map_text(map, total);
+    if (result.starts.size() > 1 || made.manifest.files.front().leaf != single_name) {
+        result.index = index_name;
+        result.text = index_text(made.manifest);
+    }
+    result.catalogue = Catalogue(std::move(made.manifest), CheckpointKind::index);
     return result;
 }
 

@@ -19,9 +19,6 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-inline constexpr std::string_view index_name = "model.safetensors.index.json";
-inline constexpr std::string_view single_name = "model.safetensors";
-
 /// A tensor that an index names, and the place of its file in the list.
 struct IndexedTensor {
     std::string name;

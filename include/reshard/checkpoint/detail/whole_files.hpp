@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file   reshard/checkpoint/detail/whole_files.hpp
+/// \brief  Files of whole tensors as they will be: what is where in them, their headers, and the index that names them.
+/// \depends checkpoint/{manifest,safetensors_layout}, checkpoint/detail/stored_replicas. No I/O.
+#pragma once
+
+#include <reshard/checkpoint/detail/stored_replicas.hpp>
+#include <reshard/checkpoint/manifest.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
+#include <reshard/core/sorting.hpp>
+
+namespace reshard::inline v0::detail {
+
+/// A file to be written; its bytes are the layout's.
+[[nodiscard]] inline CheckpointFile described_file(std::string leaf, SafetensorsLayout const& layout) {
+    return {std::move(leaf), static_cast<Index>(layout.start.size()) + layout.data_bytes,
+            Digest{}.add_text(std::string_view(layout.start).substr(8)).value()};
+}
+
+struct WholeFiles {
+    Manifest manifest;
+    std::vector<std::string> starts;  ///< per file: length, header and padding
+};
+/// Throws as safetensors_layout(). \pre no two files have a tensor of one name
+[[nodiscard]] inline WholeFiles whole_files(std::vector<FileSpec> files, Metadata const& metadata) {
+    WholeFiles result;
+    Manifest& manifest = result.manifest;
+    for (FileSpec& file : files) {
+        SafetensorsLayout layout = safetensors_layout(std::move(file.tensors), metadata);
+        for (TensorInfo& tensor : layout.tensors) {
+            manifest.extents.push_back(
+                {manifest.tensors.size(), 0, static_cast<int>(manifest.files.size()), tensor.begin, Box(tensor.shape)});
+            manifest.tensors.push_back({std::move(tensor.name), tensor.dtype, tensor.shape, 1, {}});
+        }
+        manifest.files.push_back(described_file(std::move(file.leaf), layout));
+        result.starts.push_back(std::move(layout.start));
+    }
+    sort_tensors(manifest);
+    return result;
+}
+
+/// The index of such files. Throws FormatError for more text than readers take.
+[[nodiscard]] inline std::string index_text(Manifest const& manifest) {
+    std::vector<std::pair<std::string, std::string>> map;
+    Index total = 0;
+    for (Extent const& extent : manifest.extents) {
+        StoredTensor const& tensor = manifest.tensors[extent.tensor];
+        map.emplace_back(tensor.name, manifest.files[static_cast<std::size_t>(extent.file)].leaf);
+        total += stored_bytes_of(tensor.dtype, extent.box);
+    }
+    sort_list(map);
+    return weight_map_text(map, total);
+}
+
+/// The tensors that lie whole in one file, under the names they have there. In the order of the extents.
+[[nodiscard]] inline std::vector<CheckpointTensor> whole_tensors(Manifest const& manifest) {
+    std::vector<CheckpointTensor> list;
+    for (Extent const& extent : manifest.extents) {
+        StoredTensor const& tensor = manifest.tensors[extent.tensor];
+        if (extent.box != Box(tensor.shape)) continue;
+        Index const end = extent.begin + stored_bytes_of(tensor.dtype, extent.box);
+        std::string const& name = extent.key.empty() ? tensor.name : extent.key;
+        list.push_back({{name, tensor.dtype, tensor.shape, extent.begin, end}, extent.file});
+    }
+    return list;
+}
+
+}  // namespace reshard::inline v0::detail

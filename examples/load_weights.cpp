@@ -14,10 +14,11 @@
 #include "support/options.hpp"
 #include "support/ranks.hpp"
 #include "support/read_cases.hpp"
+#include "support/read_ways.hpp"
 #include "support/redundant_scatter.hpp"
 #include "support/target.hpp"
 
-#include <reshard/checkpoint/compare_reads.hpp>
+#include <reshard/checkpoint/load_forecast.hpp>
 #include <reshard/plan/topology.hpp>
 
 #include <algorithm>
@@ -269,13 +270,13 @@ void print_reads() {
     std::printf("%-30s", "2000 shards");
     bool first = true;
     for (demo::ReadCase const& one : demo::read_cases()) {
-        auto const ways = compare_reads(one.catalogue, one.ranks);
-        for (ReadShares const& way : ways) {
+        auto const ways = demo::compare_reads(one.catalogue, one.ranks);
+        for (demo::ReadShares const& way : ways) {
             if (first) std::printf(" %26s", std::string(way.name).c_str());
         }
         std::printf("\n%-30s", one.text.c_str());
         first = false;
-        for (ReadShares const& way : ways) {
+        for (demo::ReadShares const& way : ways) {
             std::printf(" %14lld opens, %.2f", static_cast<long long>(way.opens), way.imbalance());
         }
     }

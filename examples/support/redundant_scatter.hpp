@@ -8,7 +8,7 @@
 /// per tensor. ByteDance-Seed/VeOmni issue #637 describes it, pull request #648 removes it.
 #pragma once
 
-#include <reshard/checkpoint/detail/load_forecaster.hpp>
+#include <reshard/checkpoint/detail/load_choice.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/load_forecast.hpp>
 

@@ -2,12 +2,218 @@
 // How checkpoint/load_forecast.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/detail/load_forecaster.hpp>
+#include <reshard/checkpoint/detail/load_choice.hpp>
+#include <reshard/checkpoint/detail/load_lists.hpp>
 #include <reshard/checkpoint/load_forecast.hpp>
+#include <reshard/core/sorting.hpp>
 #include <reshard/plan/explain_text.hpp>
 #include <reshard/plan/topology.hpp>
 
+#include <bit>  // bit_cast
+
 namespace reshard::inline v0 {
+
+namespace detail {
+
+/// Of memory that nobody reads: plans of reads look at addresses only.
+[[nodiscard]] inline std::byte* some_address() noexcept { return std::bit_cast<std::byte*>(std::uintptr_t{1} << 20U); }
+
+/// Adds up what the ranks would do.
+class LoadForecaster {
+public:
+    LoadForecaster(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
+                   ReadOptions const& reads, LoadOptions const& options, std::string_view strategy)
+        : catalogue_(catalogue), reads_(reads), options_(options) {
+        if (ranks < 1) {
+            raise(ErrorCode::mesh, concat("reshard::forecast_load: ", ranks, " ranks. Fix: name at least one."));
+        }
+        static_cast<void>(count_reads({}, reads));  // refuses options
+        targets_.reserve(targets.size());
+        for (PlacedTensor const& target : targets) {
+            targets_.push_back({target.name, target.distribution, DynamicView(nullptr, target.dtype, Shape{0})});
+        }
+        check_meshes(targets_, ranks);
+        wanted_ = match(catalogue, targets_, options);
+        result_.strategy = strategy;
+        result_.ranks = ranks;
+        result_.tensors = static_cast<Index>(targets.size());
+        for (std::size_t i = 0; i < wanted_.size(); ++i) {
+            bool const again = i != 0 && wanted_[i - 1].extent == wanted_[i].extent;  // a tensor that is listed twice
+            if (!again) result_.bytes_in_files += wanted_[i].bytes();
+        }
+        for (int rank = 0; rank < ranks; ++rank) {
+            loaded_.push_back(loaded_by(rank));
+            result_.bytes_loaded += loaded_.back();
+        }
+    }
+
+    /// One agreement about the list, and the catalogue; one before the first read and one after the last, whether
+    /// staged or not.
+    void add_session(bool one_has_files) {
+        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files);
+        result_.collectives = costs.collectives;
+        result_.collectives.agreements += 3;
+        result_.bytes_of_lists = costs.bytes;
+        result_.lists_opened = costs.opened;
+    }
+    void add_shares() {
+        ++result_.collectives.exchanges;
+        result_.bytes_of_lists += Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(LoadShare));
+    }
+
+    /// What each rank would read by itself.
+    [[nodiscard]] std::vector<ReadTotals> direct_reads() {
+        std::vector<ReadTotals> totals;
+        for (int rank = 0; rank < result_.ranks; ++rank) {
+            std::byte* next = some_address();  // no two tensors touch
+            for (LocalTensor& target : targets_) {
+                if (!target.distribution.contains(rank)) continue;
+                target.view = DynamicView(next, target.view.dtype(), target.distribution.local_shape(rank));
+                next += target.view.size() * bytes(target.view.dtype()) + 64;
+            }
+            totals.push_back(count_reads(needed_boxes(wanted_, targets_, rank), reads_));
+        }
+        return totals;
+    }
+
+    /// Each rank reads what it needs.
+    void read_directly(std::span<ReadTotals const> totals, LoadModel const& model) {
+        for (ReadTotals const& rank : totals) {
+            add_reads(rank.bytes_read, rank.reads);
+            result_.files_opened += rank.files;
+            result_.extra_bytes = larger(result_.extra_bytes, rank.scratch_bytes);
+        }
+        for (int rank = 0; rank < result_.ranks; ++rank) {
+            result_.bytes_verified += verified(read_whole(wanted_, targets_, rank, options_));
+        }
+        result_.read_directly = true;
+        result_.seconds =
+            direct_seconds(result_.bytes_read, result_.most_bytes_read, result_.most_reads, reads_.in_flight, model);
+    }
+
+    /// The readers read and pass on.
+    void read_staged(ReadSchedule const& schedule, Spread spread, LoadModel const& model) {
+        auto const ranks = static_cast<std::size_t>(result_.ranks);
+        std::vector<Index> reads(ranks);
+        std::vector<Index> bytes_read(ranks);
+        std::vector<Index> kept(ranks);
+        Needs scratch;
+        std::vector<std::pair<int, Index>> pairs;  // of a window: from, to
+        Index staged = 0;
+        Index busiest = 0;           // bytes that one rank sends, or receives
+        std::vector<Index> staging;  // of each rank
+        for (int rank = 0; rank < result_.ranks; ++rank) {
+            staging.push_back(staging_bytes(schedule, spread, rank));
+            result_.extra_bytes = larger(result_.extra_bytes, staging.back());
+        }
+        for_each_window(schedule, [&](std::span<Piece const> pieces) {
+            pairs.clear();
+            for (std::size_t i = 0; i < pieces.size();) {
+                int const reader = pieces[i].reader;
+                std::size_t end = i;
+                for (; end < pieces.size() && pieces[end].reader == reader; ++end) {
+                    WantedExtent const& extent = wanted_[pieces[end].wanted];
+                    DynamicDistribution const& to = targets_[extent.target].distribution;
+                    staged += pieces[end].bytes;
+                    if (spread != Spread::broadcast) {
+                        for_each_needing(extent, pieces[end].box, to, [&](Index rank) {
+                            if (rank != reader) pairs.emplace_back(reader, rank);
+                            return true;
+                        });
+                    }
+                    kept[static_cast<std::size_t>(reader)] +=
+                        needed_bytes(pieces[end].box, extent, to, reader, scratch);
+                }
+                ReadTotals const totals =
+                    count_reads(staging_boxes(pieces.subspan(i, end - i), wanted_, reader, some_address()), reads_);
+                reads[static_cast<std::size_t>(reader)] += totals.reads;
+                bytes_read[static_cast<std::size_t>(reader)] += totals.bytes_read;
+                result_.extra_bytes =
+                    larger(result_.extra_bytes, staging[static_cast<std::size_t>(reader)] + totals.scratch_bytes);
+                i = end;
+            }
+            sort_list(pairs);
+            result_.messages += std::unique(pairs.begin(), pairs.end()) - pairs.begin();
+            if (spread == Spread::broadcast) {
+                Index const others = result_.ranks - 1;
+                Index const bytes = pieces.back().place + pieces.back().bytes;
+                bool const in_shares = goes_in_shares(bytes, result_.ranks);
+                result_.messages += in_shares ? others * others : others;
+                busiest += in_shares ? 2 * (bytes - bytes / result_.ranks) : bytes * others;
+            }
+        });
+        for (std::size_t rank = 0; rank < ranks; ++rank) add_reads(bytes_read[rank], reads[rank]);
+        result_.files_opened = opens(schedule, wanted_);
+        add_windows(schedule.windows, spread);
+        result_.bytes_verified = verified(read_whole(wanted_, options_));
+        if (is_cut(catalogue_, schedule, wanted_, options_)) {
+            ++result_.collectives.exchanges;
+            result_.bytes_of_lists +=
+                Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(ExtentParts));
+        }
+
+        if (spread == Spread::broadcast) {
+            result_.bytes_passed = staged * result_.ranks;
+            result_.bytes_on_wire = staged * (result_.ranks - 1);
+        } else {
+            result_.bytes_passed = result_.bytes_loaded;
+            for (std::size_t rank = 0; rank < ranks; ++rank) {
+                result_.bytes_on_wire += loaded_[rank] - kept[rank];
+                busiest = larger(busiest, loaded_[rank] - kept[rank]);
+            }
+            if (spread == Spread::scatter) busiest = result_.bytes_on_wire;
+        }
+        result_.seconds = staged_seconds(result_.bytes_read, result_.most_bytes_read, schedule.windows, busiest, model);
+    }
+
+    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
+    [[nodiscard]] std::span<LocalTensor const> targets() const noexcept { return targets_; }
+    [[nodiscard]] LoadForecast const& result() const noexcept { return result_; }
+
+private:
+    [[nodiscard]] Index loaded_by(int rank) const {
+        Index sum = 0;
+        for (LocalTensor const& target : targets_) {
+            DynamicDistribution const& to = target.distribution;
+            if (!to.contains(rank) || !partial_part(to, to.mesh().coordinates(rank)).has_values) continue;
+            sum += to.local_shape(rank).size() * bytes(target.view.dtype());
+        }
+        return sum;
+    }
+    /// Bytes of those that have a checksum. \pre sorted
+    [[nodiscard]] Index verified(std::vector<std::size_t> const& extents) const {
+        Index sum = 0;
+        for (std::size_t i = 0; i < extents.size(); ++i) {
+            Extent const& extent = catalogue_.extents()[extents[i]];
+            bool const again = i != 0 && extents[i - 1] == extents[i];
+            if (extent.has_checksum && !again) sum += catalogue_.extent_bytes(extent);
+        }
+        return sum;
+    }
+    void add_reads(Index bytes_read, Index reads) noexcept {
+        result_.bytes_read += bytes_read;
+        result_.most_bytes_read = larger(result_.most_bytes_read, bytes_read);
+        result_.reads += reads;
+        result_.most_reads = larger(result_.most_reads, reads);
+    }
+    void add_windows(Index windows, Spread spread) noexcept {
+        Collectives& all = result_.collectives;
+        (spread == Spread::scatter     ? all.scatters
+         : spread == Spread::broadcast ? all.broadcasts
+                                       : all.exchanges) += windows;
+        all.agreements += 1 + windows;  // about the staging memory, and about each window
+    }
+
+    Catalogue const& catalogue_;
+    ReadOptions reads_;
+    LoadOptions options_;
+    std::vector<LocalTensor> targets_;
+    std::vector<WantedExtent> wanted_;
+    std::vector<Index> loaded_;
+    LoadForecast result_;
+};
+
+}  // namespace detail
 
 RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
                                                       int ranks, OneReader const& strategy, LoadModel const& model) {

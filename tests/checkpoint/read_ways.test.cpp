@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mirrors include/reshard/checkpoint/compare_reads.hpp.
-#include <reshard/checkpoint/compare_reads.hpp>
+// Mirrors examples/support/read_ways.hpp.
+#include "../../examples/support/read_ways.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@ namespace {
 using namespace checkpoint_test;
 }  // namespace
 
-TEST_SUITE("checkpoint/compare_reads") {
+TEST_SUITE("checkpoint/read_ways") {
     TEST_CASE("opens and balance: spans keep both, dealing by size loses one and whole files the other") {
         // The bounds are those that a plan of spans of whole shards has had, without files' ends in mind.
         Index const most_opens[] = {8, 37, 69, 36};
@@ -24,13 +24,12 @@ TEST_SUITE("checkpoint/compare_reads") {
             auto const files = static_cast<Index>(row.catalogue.files().size());
             CAPTURE(files);
             CAPTURE(row.ranks);
-            auto const ways = compare_reads(row.catalogue, row.ranks);
+            auto const ways = demo::compare_reads(row.catalogue, row.ranks);
             REQUIRE(ways.size() == 3);
-            INFO(explain(ways));
-            ReadShares const& spans = ways[0];
-            ReadShares const& by_size = ways[1];
-            ReadShares const& by_writer = ways[2];
-            for (ReadShares const& way : ways) CHECK(way.bytes == spans.bytes);
+            demo::ReadShares const& spans = ways[0];
+            demo::ReadShares const& by_size = ways[1];
+            demo::ReadShares const& by_writer = ways[2];
+            for (demo::ReadShares const& way : ways) CHECK(way.bytes == spans.bytes);
             CHECK(spans.opens <= most_opens[i]);
             CHECK(spans.opens <= files + row.ranks - 1);
             CHECK(spans.imbalance() <= 1.05);
@@ -52,26 +51,5 @@ TEST_SUITE("checkpoint/compare_reads") {
                 CHECK(by_size.opens > spans.opens);
             }
         }
-    }
-
-    TEST_CASE("with targets: what each rank would read for itself, and only what somebody needs") {
-        std::vector<TensorSpec> const specs{{"a", DType::f32, Shape{64, 64}}, {"b", DType::f32, Shape{64, 64}}};
-        Catalogue const catalogue = Catalogue::of(specs);
-        std::vector<PlacedTensor> const targets{{"b", parse("(4):(R)", Shape{64, 64}), DType::f32}};
-        auto const ways = compare_reads(catalogue, targets, 4);
-        REQUIRE(ways.size() == 4);
-        CHECK(ways[0].bytes == 16384);
-        CHECK(ways[0].opens == 4);
-        CHECK(ways[1].name == "each rank for itself");
-        CHECK(ways[1].bytes == 4 * 16384);
-        CHECK(ways[1].opens == 4);
-        CHECK(ways[1].imbalance() == 1.0);
-        CHECK(ways[2].opens == 1);
-        CHECK(ways[2].imbalance() == 4.0);
-        CHECK(ways[3].opens == 1);
-        CHECK(explain(std::span(ways).first(1)) ==
-              "equal spans of the files: 4 open files, 16.0 KiB by 4 of 4 ranks, the busiest 1.00 of the mean\n");
-        CHECK(compare_reads(Catalogue(), 3)[0].imbalance() == 1.0);
-        CHECK(caught([&] { static_cast<void>(compare_reads(catalogue, 0)); }).code == ErrorCode::mesh);
     }
 }

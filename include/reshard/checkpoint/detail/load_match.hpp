@@ -236,20 +236,6 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     return match.tensor;
 }
 
-/// Sorts by the place in the catalogue, stably: by counting, for the records are large.
-[[nodiscard]] inline std::vector<WantedExtent> in_file_order(std::vector<WantedExtent> const& wanted,
-                                                             std::size_t extents) {
-    std::vector<std::size_t> next(extents + 1);  // of an extent: how many come before the next record of it
-    for (WantedExtent const& one : wanted) ++next[one.extent + 1];
-    for (std::size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];
-    std::vector<std::size_t> order(wanted.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) order[next[wanted[i].extent]++] = i;
-    std::vector<WantedExtent> sorted;
-    sorted.reserve(wanted.size());
-    for (std::size_t i : order) sorted.push_back(wanted[i]);
-    return sorted;
-}
-
 /// Sorted by (file, begin), as the files are read and the catalogue is. Throws FormatError (TensorNotFound),
 /// MismatchError, MeshError, TransitionError, DTypeError.
 [[nodiscard]] inline std::vector<WantedExtent> match(Catalogue const& catalogue, std::span<LocalTensor const> targets,
@@ -265,7 +251,8 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     for (std::size_t i = 0; i < targets.size(); ++i) {
         near = append_wanted(wanted, catalogue, targets[i], i, options, near);
     }
-    return in_file_order(wanted, catalogue.extents().size());
+    sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) { return a.extent < b.extent; });
+    return wanted;
 }
 
 /// Throws TransitionError for identities on a device that is only copied.

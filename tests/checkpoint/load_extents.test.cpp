@@ -187,7 +187,7 @@ TEST_SUITE("checkpoint/load") {
             LocalTensors again(small.goals, comm.rank());
             auto const plain = load(shards.path(), again.list(), comm, EachRankReadsItsBoxes{});
             CHECK(again.wrong() == "");
-            CHECK(plain.lists_opened == 1);
+            CHECK(plain.lists_opened == (comm.rank() == 0 ? 3 : 0));
             auto const one = load(shards.path(), again.list(), comm, OneRankReads<Scatter>{2});
             CHECK(one.lists_opened == (comm.rank() == 2 ? 3 : 0));
             CHECK(one.files == plain.files);

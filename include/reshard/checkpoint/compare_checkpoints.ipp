@@ -38,8 +38,7 @@ class StreamedCheckpoint {
 public:
     /// Collective. Throws the same error on every rank.
     StreamedCheckpoint(std::string const& path, CommunicatorRef comm, PendingVerdict& pending) {
-        ListShare share;
-        LoadList list = list_together(path, comm, share, pending);
+        LoadList list = list_together(path, comm, pending);
         pending.attempt([&] {
             catalogue_ = std::move(list.catalogue);
             files_.emplace(catalogue_, path, std::move(list.open));

@@ -42,7 +42,6 @@ inline void verify_read(Catalogue const& catalogue, ExtentSums const& sums, Load
 struct LoadTerms {
     std::string_view strategy;
     int source = 0;
-    bool one_has_files = false;
     Index window_bytes = 0;
     std::uint64_t others = 0;  ///< a digest of what else must be equal
     ReadOptions const& reads;
@@ -79,10 +78,10 @@ public:
             check_identities(tensors, comm.rank(), comm.memory());
             lists_.make_room(comm.size());
             shares_.resize(static_cast<std::size_t>(comm.size()));
-            if (comm.rank() == terms.source) list = look_at(path, terms.one_has_files);
+            if (comm.rank() == terms.source) list = look_at(path);
             share.prepare(comm, terms.source, list);
         });
-        share.run(comm, terms.source, path, list, report_.collectives, pending_);
+        share.run(comm, terms.source, list, report_.collectives, pending_);
         attempt([&] {
             catalogue_ = std::move(list.catalogue);
             wanted_ = match(catalogue_, tensors, options_);
@@ -230,7 +229,7 @@ RESHARD_INLINE LoadReport detail::load_from_one(std::string const& path, std::sp
     return detail::load_saved([&] {
         LoadSession session(
             path, tensors, comm,
-            {strategy.name, strategy.source, true, strategy.window_bytes, 0, strategy.reads, strategy.options});
+            {strategy.name, strategy.source, strategy.window_bytes, 0, strategy.reads, strategy.options});
         ReadSchedule schedule;
         session.attempt([&] { schedule = one_reads(session.wanted(), strategy.source, strategy.window_bytes); });
         session.read_staged(schedule, spread_of(strategy), strategy.reads);
@@ -290,7 +289,7 @@ RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor co
                                EachRankReadsItsBoxes const& strategy) {
     return detail::load_saved([&] {
         detail::LoadSession session(path, tensors, comm,
-                                    {EachRankReadsItsBoxes::name, 0, false, 0, 0, strategy.reads, strategy.options});
+                                    {EachRankReadsItsBoxes::name, 0, 0, 0, strategy.reads, strategy.options});
         session.read_directly(strategy.reads);
         return session.finish(EachRankReadsItsBoxes::name);
     });
@@ -300,7 +299,7 @@ RESHARD_INLINE LoadReport load(std::string const& path, std::span<LocalTensor co
                                CooperativeRead const& strategy) {
     return detail::load_saved([&] {
         detail::LoadSession session(path, tensors, comm,
-                                    {CooperativeRead::name, 0, false, strategy.window_bytes,
+                                    {CooperativeRead::name, 0, strategy.window_bytes,
                                      detail::digest_of(strategy.cooperation, strategy.model, strategy.reads.in_flight),
                                      strategy.reads, strategy.options});
         detail::ReadSchedule schedule;

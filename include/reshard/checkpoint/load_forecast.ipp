@@ -49,12 +49,13 @@ public:
 
     /// One agreement about the list, and the catalogue; one before the first read and one after the last, whether
     /// staged or not.
-    void add_session(bool one_has_files) {
-        ListCosts const costs = list_costs(catalogue_, result_.ranks, one_has_files);
-        result_.collectives = costs.collectives;
-        result_.collectives.agreements += 3;
-        result_.bytes_of_lists = costs.bytes;
-        result_.lists_opened = costs.opened;
+    void add_session() {
+        result_.collectives.broadcasts = 2;
+        result_.collectives.agreements = 4;
+        result_.bytes_of_lists = (result_.ranks - 1) * static_cast<Index>(sizeof(Index) + list_text(catalogue_).size());
+        CheckpointKind const kind = catalogue_.kind();
+        result_.lists_opened = kind == CheckpointKind::manifest || kind == CheckpointKind::index ? 1 : 0;
+        if (kind != CheckpointKind::manifest) result_.lists_opened += static_cast<Index>(catalogue_.files().size());
     }
     void add_shares() {
         ++result_.collectives.exchanges;
@@ -220,7 +221,7 @@ RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue
     check_source(strategy.source, ranks);
     check_window(strategy.window_bytes);
     LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options, strategy.name);
-    forecaster.add_session(true);
+    forecaster.add_session();
     forecaster.read_staged(one_reads(forecaster.wanted(), strategy.source, strategy.window_bytes), spread_of(strategy),
                            model);
     return forecaster.result();
@@ -238,7 +239,7 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
                                           EachRankReadsItsBoxes const& strategy, LoadModel const& model) {
     detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
                                       EachRankReadsItsBoxes::name);
-    forecaster.add_session(false);
+    forecaster.add_session();
     forecaster.read_directly(forecaster.direct_reads(), model);
     return forecaster.result();
 }
@@ -248,7 +249,7 @@ RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<
     detail::check_window(strategy.window_bytes);
     detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
                                       CooperativeRead::name);
-    forecaster.add_session(false);
+    forecaster.add_session();
     auto const schedule =
         detail::cooperative_reads(catalogue, forecaster.wanted(), forecaster.targets(), ranks, strategy.window_bytes);
     std::vector<detail::ReadTotals> direct;

@@ -124,13 +124,14 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
 [[nodiscard]] inline CheckpointVerdict verify_once(std::string const& path, CommunicatorRef comm,
                                                    ReadOptions const& reads, Index window_bytes,
                                                    std::function<void(Index, Index)> const& progress) {
-    ListShare share;
+    GatheredLists<std::byte> room;
     PendingVerdict pending;
     pending.attempt([&] {
+        room.make_room(comm.size());
         check_window(window_bytes);
         static_cast<void>(count_reads({}, reads));
     });
-    LoadList list = list_together(path, comm, share, pending);
+    LoadList list = list_together(path, comm, pending);
 
     CheckpointVerdict verdict;
     Catalogue catalogue;
@@ -173,14 +174,14 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     });
     // A part of an extent that two ranks read is wrong on all of them; one says so.
     std::size_t const alone = sum.wrong.size();
-    if (cut) gather_parts(comm, sum, all_parts, share.room().lists);
+    if (cut) gather_parts(comm, sum, all_parts, room.lists);
     pending.attempt([&] {
         if (cut) join_parts(catalogue, comm.rank(), all_parts, sum);
         for (std::size_t i = 0; i < sum.wrong.size(); ++i) {
             if (i < alone || comm.rank() == 0) check->faults().push_back(describe_wrong(catalogue, sum.wrong[i]));
         }
     });
-    raise_faults(comm, path, check->faults(), share.room(), pending);
+    raise_faults(comm, path, check->faults(), room, pending);
 
     verdict.kind = catalogue.kind();
     verdict.files = static_cast<Index>(catalogue.files().size());

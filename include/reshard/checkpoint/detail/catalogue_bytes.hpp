@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/catalogue_bytes.hpp
-/// \brief  Manifests, and what they are made from, as bytes: what one rank sends to the others. Both ends are the same
-///         program.
-/// \depends checkpoint/manifest.hpp, checkpoint/detail/file_list.hpp.
+/// \brief  Manifests as bytes: what one rank sends to the others. Both ends are the same program.
+/// \depends checkpoint/manifest.hpp.
 ///
 /// pass() says once what a value consists of: with a ByteWriter it is written, with a ByteReader read.
 #pragma once
 
-#include <reshard/checkpoint/detail/file_entries.hpp>
-#include <reshard/checkpoint/detail/file_list.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 
 #include <cstring>  // memcpy
 
@@ -135,31 +133,25 @@ private:
     std::string last_;
 };
 
-template <class Io>
-void pass(Io& io, typename Io::template Ref<CheckpointFile> file) {
-    io.text(file.leaf);
-    io.number(file.file_bytes);
-    io.word(file.header_digest);
-    io.word(file.writer);
-    io.number(file.unlisted);
-}
-template <class Io>
-void pass(Io& io, typename Io::template Ref<Metadata> metadata) {
-    io.size(metadata);
-    for (auto& [key, value] : metadata) {
-        io.text(key);
-        io.text(value);
-    }
-}
 /// Without the sums of blocks, which nobody asks for who did not read the manifest. Texts of one kind come one after
 /// the other, so that they share what they begin with.
 template <class Io>
 void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
     io.text(manifest.save);
     io.number(manifest.world_size);
-    pass(io, manifest.metadata);
+    io.size(manifest.metadata);
+    for (auto& [key, value] : manifest.metadata) {
+        io.text(key);
+        io.text(value);
+    }
     io.size(manifest.files);
-    for (auto& file : manifest.files) pass(io, file);
+    for (auto& file : manifest.files) {
+        io.text(file.leaf);
+        io.number(file.file_bytes);
+        io.word(file.header_digest);
+        io.word(file.writer);
+        io.number(file.unlisted);
+    }
     io.size(manifest.tensors);
     for (auto& tensor : manifest.tensors) io.text(tensor.name);
     for (auto& tensor : manifest.tensors) io.text(tensor.distribution);
@@ -178,35 +170,6 @@ void pass(Io& io, typename Io::template Ref<Manifest> manifest) {
         io.box(extent.box);
         io.number(extent.has_checksum);
         if (extent.has_checksum) io.number(extent.crc32c);
-    }
-}
-
-/// A list of files whose headers have to be read, without the path: ranks may know it by another. \pre list.kind is not
-/// manifest
-template <class Io>
-void pass(Io& io, typename Io::template Ref<FileList> list) {
-    io.number(list.kind);
-    io.size(list.leaves);
-    for (auto& leaf : list.leaves) io.text(leaf);
-    io.size(list.indexed);
-    for (auto& tensor : list.indexed) {
-        io.text(tensor.name);
-        io.number(tensor.file);
-    }
-}
-
-/// What a header says.
-template <class Io>
-void pass(Io& io, typename Io::template Ref<FileEntries> entries) {
-    pass(io, entries.file);
-    pass(io, entries.metadata);
-    io.size(entries.entries);
-    for (auto& entry : entries.entries) io.text(entry.name);
-    for (auto& entry : entries.entries) io.text(entry.key);
-    for (auto& entry : entries.entries) {
-        io.number(entry.dtype);
-        io.number(entry.begin);
-        io.box(entry.box);
     }
 }
 

@@ -66,7 +66,7 @@ private:
             if (commit_.is_first()) list = look();
             share.prepare(comm(), 0, list);
         });
-        share.run(comm(), 0, input_, list, report_.collectives, pending_);
+        share.run(comm(), 0, list, report_.collectives, pending_);
         broadcast(comm(), std::as_writable_bytes(std::span(&id_, 1)), 0, lists_);
         ++report_.collectives.broadcasts;
         pending_.attempt([&] {
@@ -83,7 +83,7 @@ private:
         if (is_same_place(commit_.folder(), folder)) refuse_other_files(commit_.folder(), folder);
         refuse_save_under_way(folder);
         id_ = random_save_id();
-        return look_at(input_, false);
+        return look_at(input_);
     }
     template <class Make>
     void agree_on_output(Make&& make) {

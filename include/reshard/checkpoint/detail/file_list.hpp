@@ -11,6 +11,7 @@
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
+#include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
 #include <reshard/core/sorting.hpp>
@@ -317,26 +318,24 @@ auto read_list(std::string const& path, Read&& read) {
     return read_saved(manifest, [&] { return read(list_files(path)); });
 }
 
-/// The headers of all files, put together. Throws FormatError: also for shards that do not cover their tensors.
-[[nodiscard]] inline Manifest manifest_of(FileList const& list, std::vector<FileEntries> files) {
-    if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(files));
-    Manifest manifest = dcp_manifest(files, list.source);
-    group_replicas(manifest);
-    return manifest;
-}
-
 /// Opens all files of a list that is no manifest, in its order, and puts their headers together. Throws as
-/// Checkpoint::open().
+/// Checkpoint::open(): also FormatError for shards that do not cover their tensors.
 template <class Files>
 [[nodiscard]] Manifest read_headers(FileList const& list, Files& files, Access access = Access::pread) {
     EntryReader const reader(list);
-    std::vector<FileEntries> entries;
-    for (std::size_t i = 0; i < list.leaves.size(); ++i) {
-        SafetensorsFile file = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
-        entries.push_back(reader.read(file, i));
-        files.push_back(std::move(file));
-    }
-    return manifest_of(list, std::move(entries));
+    std::size_t const count = list.leaves.size();
+    std::vector<FileEntries> entries(count);
+    std::vector<std::optional<SafetensorsFile>> opened(count);
+    // Of thousands of files on a file system far away, several at once.
+    run_on_workers(count, static_cast<int>(smaller<std::size_t>(1 + count / 16, 16)), [&](std::size_t i, int) {
+        opened[i] = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
+        entries[i] = reader.read(*opened[i], i);
+    });
+    for (auto& file : opened) files.push_back(std::move(*file));
+    if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(entries));
+    Manifest manifest = dcp_manifest(entries, list.source);
+    group_replicas(manifest);
+    return manifest;
 }
 
 }  // namespace detail

@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 
-#include <reshard/checkpoint/detail/consolidate_line.hpp>
 #include <reshard/checkpoint/detail/consolidate_output.hpp>
+#include <reshard/checkpoint/detail/consolidate_piece.hpp>
 #include <reshard/checkpoint/detail/element_range.hpp>
 
 #include "../../examples/support/model_lists.hpp"
@@ -23,7 +23,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
                 ConsolidateOptions options;
                 options.max_file_bytes = max_file_bytes;
                 auto const output = reshard::detail::full_output(from, options);
-                reshard::detail::OutputLine const line(from, output.catalogue, output.start_bytes());
+                reshard::detail::OutputLine const line(from, output.catalogue);
                 for (int const ranks : {8, 64, 512}) {
                     CAPTURE(ranks);
                     Index least = line.bytes();
@@ -49,7 +49,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
         options.max_file_bytes = 500'000'000;
         RewritePlan const plan = plan_consolidate(from, 8, options);
         CHECK(plan.imbalance() < 0.02);
-        CHECK(plan.memory == Index{16} << 20U);  // pieces are not longer than 8 MiB
+        CHECK(plan.memory == Index{2} << 20U);  // pieces are not longer than 1 MiB
         Index opens = 0;
         Index bytes = 0;
         for (RewriteShare const& share : plan.shares) {
@@ -62,7 +62,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
         std::string const text = explain(plan, 2);
         CAPTURE(text);
         CHECK(contains(text, "rewrite 290 tensors, 942.2 MiB in 1 file -> 942.2 MiB in 2 files, by 8 ranks\n"));
-        CHECK(contains(text, "% above the mean, 1 vote, at most 16.0 MiB in flight a rank\n"));
+        CHECK(contains(text, "% above the mean, 1 vote, at most 2.0 MiB in flight a rank\n"));
         CHECK(contains(text, "  rank 0: bytes [0, "));
         CHECK(contains(text, "  and 6 more ranks\n"));
     }
@@ -111,7 +111,7 @@ TEST_SUITE("checkpoint/consolidate_plan") {
     }
 }
 
-TEST_SUITE("checkpoint/detail/consolidate_line") {
+TEST_SUITE("checkpoint/detail/consolidate_piece") {
     using reshard::detail::for_each_box;
 
     TEST_CASE("a run of elements, in boxes, is one run of any box that it meets") {

@@ -17,7 +17,7 @@ namespace detail {
                                               RewriteOptions const& options) {
     if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one."));
     Catalogue const& to = output.catalogue;
-    OutputLine const line(from, to, output.start_bytes());
+    OutputLine const line(from, to);
     PieceMaker const maker(from, to, line, options.replica);
     RewritePlan plan;
     plan.ranks = ranks;

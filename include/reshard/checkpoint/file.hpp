@@ -194,28 +194,6 @@ inline void sync_file(FileDescriptor const& file, std::string_view path,
     if (::fdatasync(file.get()) != 0) raise_io(path, "cannot make its bytes durable", errno, fix);
 }
 
-/// Copies bytes from file to file inside the system. How many: fewer than asked for where it cannot, whatever the
-/// reason: who goes on by reading and writing finds out.
-[[nodiscard]] inline Index copy_between(FileDescriptor const& from, Index from_offset, FileDescriptor const& to,
-                                        Index to_offset, Index bytes) noexcept {
-    Index done = 0;
-#if defined(__linux__)
-    while (done < bytes) {
-        auto in = static_cast<off64_t>(from_offset + done);
-        auto out = static_cast<off64_t>(to_offset + done);
-        auto const want = smaller(static_cast<std::size_t>(bytes - done), max_io_bytes);
-        ssize_t const got = ::copy_file_range(from.get(), &in, to.get(), &out, want, 0);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
-        done += static_cast<Index>(got);
-    }
-#else
-    static_cast<void>(from), static_cast<void>(from_offset), static_cast<void>(to), static_cast<void>(to_offset);
-    static_cast<void>(bytes);
-#endif
-    return done;
-}
-
 enum class PathKind : int { missing, file, folder };
 
 [[nodiscard]] inline PathKind path_kind(std::string const& path) {

@@ -13,7 +13,6 @@
 namespace reshard::inline v0 {
 
 namespace detail {
-class FileDescriptor;  // detail/file.hpp
 struct OpenFile;
 }  // namespace detail
 
@@ -67,10 +66,6 @@ public:
 
     /// Bytes of the data section from `begin` on into `out`, whatever tensors they belong to. Throws like read_range.
     void read_data(Index begin, std::span<std::byte> out) const;
-    /// Bytes of the data section from `begin` on, to byte `offset` of another file, by the system: without a way
-    /// through this process, and shared where the file system can. How many were copied: fewer than `bytes` where the
-    /// system cannot go on, or the file ends. Throws BufferError like read_data().
-    [[nodiscard]] Index copy_data(Index begin, Index bytes, detail::FileDescriptor const& to, Index offset) const;
     /// Throws IoError if somebody has written to the file, or cut it short, since it was opened.
     void check_unchanged() const;
 

@@ -91,16 +91,6 @@ RESHARD_INLINE void SafetensorsFile::read_data(Index begin, std::span<std::byte>
     open_->read(data_offset() + begin, out);
 }
 
-RESHARD_INLINE Index SafetensorsFile::copy_data(Index begin, Index bytes, detail::FileDescriptor const& to,
-                                                Index offset) const {
-    if (begin < 0 || bytes > header_.data_bytes() - begin) {
-        raise(ErrorCode::buffer,
-              concat("reshard::SafetensorsFile: ", path(), " has no ", bytes, " bytes at offset ", begin,
-                     " of its data section. Fix: copy within its ", header_.data_bytes(), " bytes."));
-    }
-    return detail::copy_between(*open_->cached.use(), data_offset() + begin, to, offset, bytes);
-}
-
 RESHARD_INLINE void SafetensorsFile::check_unchanged() const {
     if (detail::stamp_of(*open_->cached.use(), path()) == open_->stamp) return;
     raise(ErrorCode::io, concat("IoError: ", path(),

@@ -1,15 +1,171 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_piece.hpp
-/// \brief  A piece of the output: which runs of which files it is read from, and which runs it is written to.
-/// \depends checkpoint/detail/{consolidate_line,file_box}. No I/O.
+/// \brief  All bytes that are to be written, as one line: cut into a share for each rank, and shares into pieces; which
+///         runs of which files a piece is read from, and which runs it is written to.
+/// \depends checkpoint/catalogue, checkpoint/detail/{element_range,file_box}. No I/O; every rank computes the same
+/// line.
+///
+/// The line follows the tensors in the order of the files that are written, and each tensor in row-major order,
+/// whatever boxes it is cut into on either side. A slab of a tensor is a box that is one index wide before some
+/// dimension and whole behind it. What a slab has in common with a box of the tensor is one run of that box, packed:
+/// so reads and writes are runs over all dimensions, on both sides, however tensors are cut.
 #pragma once
 
-#include <reshard/checkpoint/detail/consolidate_line.hpp>
+#include <reshard/checkpoint/catalogue.hpp>
 #include <reshard/checkpoint/detail/element_range.hpp>
 #include <reshard/checkpoint/detail/file_box.hpp>
 #include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0::detail {
+
+/// A tensor as its bytes are moved: elements smaller than a byte are bytes here, in one dimension.
+struct LineTensor {
+    DynamicShape shape;
+    DType from = DType::u8;
+    DType to = DType::u8;
+
+    [[nodiscard]] Index from_bytes() const noexcept { return bytes(from); }
+    [[nodiscard]] Index to_bytes() const noexcept { return bytes(to); }
+    [[nodiscard]] bool casts() const noexcept { return from != to; }
+    /// A box of the tensor; those of elements smaller than a byte are whole.
+    [[nodiscard]] Box box(Box const& of_tensor) const { return is_raw ? Box(shape) : of_tensor; }
+    bool is_raw = false;
+};
+[[nodiscard]] inline LineTensor line_tensor(StoredTensor const& from, DType to) {
+    if (is_byte_sized(from.dtype)) return {from.shape, from.dtype, to};
+    return {DynamicShape(Indices{stored_bytes_of(from.dtype, Box(from.shape))}), DType::u8, DType::u8, true};
+}
+
+/// Elements behind one step of each dimension.
+[[nodiscard]] inline Indices inner_sizes(DynamicShape const& shape) {
+    Indices inner;
+    for (int d = 0; d < shape.rank(); ++d) {
+        Index size = 1;
+        for (int e = d + 1; e < shape.rank(); ++e) size *= shape.extent(e);
+        inner.push_back(size);
+    }
+    return inner;
+}
+
+/// The place of an element of a frame among those of the frame, packed row-major.
+[[nodiscard]] inline Index place_in(Box const& frame, Box const& at) noexcept {
+    Index place = 0;
+    for (int d = 0; d < frame.rank(); ++d) place = place * frame.extent(d) + at.begin(d) - frame.begin(d);
+    return place;
+}
+
+/// The largest place in (begin, end] that has the most slabs behind it whole, if that leaves at least half.
+[[nodiscard]] inline Index row_before(Indices const& inner, Index begin, Index end) noexcept {
+    for (Index const row : inner) {
+        Index const at = end / row * row;
+        if (at - begin >= (end - begin + 1) / 2) return at;
+    }
+    return end;
+}
+
+/// A copy of a tensor on the line.
+struct LineItem {
+    std::size_t tensor = 0;
+    int replica = 0;     ///< of those that are written
+    Index begin = 0;     ///< in bytes of the line
+    Index elements = 0;  ///< more than 0
+};
+
+/// A place on the line. \post 0 <= element < elements of the item, or (number of items, 0)
+struct LinePoint {
+    std::size_t item = 0;
+    Index element = 0;
+    friend bool operator==(LinePoint const&, LinePoint const&) = default;
+};
+
+/// Elements [begin, end) of an item.
+struct LineRun {
+    std::size_t item = 0;
+    Index begin = 0;
+    Index end = 0;
+    friend bool operator==(LineRun const&, LineRun const&) = default;
+};
+
+class OutputLine {
+public:
+    /// `to` has the tensors of `from`, by the same names, of the same shapes.
+    OutputLine(Catalogue const& from, Catalogue const& to) {
+        for (std::size_t t = 0; t < to.tensors().size(); ++t) {
+            tensors_.push_back(line_tensor(from.tensors()[t], to.tensors()[t].dtype));
+        }
+        std::vector<std::vector<char>> seen(to.tensors().size());
+        for (Extent const& extent : to.extents()) {
+            auto const t = extent.tensor;
+            auto const replica = static_cast<std::size_t>(extent.replica);
+            Index const elements = tensors_[t].shape.size();
+            if (seen[t].size() <= replica) seen[t].resize(replica + 1, 0);
+            if (elements == 0 || seen[t][replica] != 0) continue;
+            seen[t][replica] = 1;
+            items_.push_back({t, extent.replica, bytes_, elements});
+            bytes_ += elements * tensors_[t].to_bytes();
+        }
+    }
+
+    [[nodiscard]] Index bytes() const noexcept { return bytes_; }
+    [[nodiscard]] std::span<LineItem const> items() const noexcept { return items_; }
+    [[nodiscard]] LineTensor const& tensor_of(LineItem const& item) const noexcept { return tensors_[item.tensor]; }
+    [[nodiscard]] Index position(LinePoint point) const noexcept {
+        if (point.item == items_.size()) return bytes_;
+        LineItem const& item = items_[point.item];
+        return item.begin + point.element * tensor_of(item).to_bytes();
+    }
+
+    /// Where share `rank` of `ranks` begins; share `ranks` begins at the end. Shares differ by an element or two.
+    [[nodiscard]] LinePoint cut(Index rank, Index ranks) const {
+        if (rank <= 0) return {};
+        if (rank >= ranks || bytes_ == 0) return {items_.size(), 0};
+        Index const wanted = bytes_ / ranks * rank + bytes_ % ranks * rank / ranks;
+        auto const after = std::upper_bound(items_.begin(), items_.end(), wanted,
+                                            [](Index at, LineItem const& item) { return at < item.begin; });
+        LineItem const& item = *(after - 1);
+        return {static_cast<std::size_t>(after - items_.begin()) - 1,
+                (wanted - item.begin) / tensor_of(item).to_bytes()};
+    }
+
+    /// Calls f(span of LineRun) for pieces that follow each other from `first` to `last`: runs of one or more items,
+    /// of at most `most_bytes` each, as they are read and as they are written.
+    template <class F>
+    void for_each_piece(LinePoint first, LinePoint last, Index most_bytes, F&& f) const {
+        static constexpr std::size_t most_runs = 1024;
+        std::vector<LineRun> piece;
+        Index filled = 0;
+        auto const flush = [&] {
+            if (!piece.empty()) f(std::span<LineRun const>(piece));
+            piece.clear();
+            filled = 0;
+        };
+        for (std::size_t i = first.item; i < items_.size() && i <= last.item; ++i) {
+            LineTensor const& tensor = tensor_of(items_[i]);
+            Index begin = i == first.item ? first.element : 0;
+            Index const end = i == last.item ? last.element : items_[i].elements;
+            if (begin >= end) continue;
+            Index const width = larger(tensor.from_bytes(), tensor.to_bytes());
+            Index const most = larger<Index>(most_bytes / width, 1);
+            bool const fits = (end - begin) * width <= most_bytes - filled;
+            if (!fits || piece.size() == most_runs) flush();
+            Indices const inner = inner_sizes(tensor.shape);
+            while (end - begin > most) {
+                Index const cut = row_before(inner, begin, begin + most);
+                piece.push_back({i, begin, cut});
+                flush();
+                begin = cut;
+            }
+            piece.push_back({i, begin, end});
+            filled += (end - begin) * width;
+        }
+        flush();
+    }
+
+private:
+    std::vector<LineTensor> tensors_;
+    std::vector<LineItem> items_;
+    Index bytes_ = 0;
+};
 
 /// Elements [begin, end) of an extent that is written, packed in memory first, still of the type that is read.
 struct PieceWrite {
@@ -19,28 +175,16 @@ struct PieceWrite {
     Index at = 0;  ///< bytes from the start of the buffer
 };
 
-/// A run that lies in one run of a file that is read, byte for byte: no buffer has to hold all of it.
-struct PieceCopy {
-    std::size_t from = 0;  ///< the extent that is read
-    Index from_begin = 0;  ///< bytes from its first
-    std::size_t to = 0;    ///< the extent that is written
-    Index to_begin = 0;
-    Index bytes = 0;
-};
-
 struct PieceWork {
-    std::vector<PieceCopy> copies;
     std::vector<ReadBox> reads;      ///< into the buffer
     std::vector<PieceWrite> writes;  ///< out of it, by file and place in it
     Index buffer_bytes = 0;
-    Index bytes_read = 0;     ///< that are needed, copies among them
-    Index bytes_written = 0;  ///< copies among them
+    Index bytes_written = 0;
 
     void clear() {
-        copies.clear();
         reads.clear();
         writes.clear();
-        buffer_bytes = bytes_read = bytes_written = 0;
+        buffer_bytes = bytes_written = 0;
     }
 };
 
@@ -82,9 +226,6 @@ inline void append_reads(std::vector<ReadBox>& reads, Catalogue const& from, std
 /// Finds reads and writes of pieces. \pre the catalogues and the line outlive it
 class PieceMaker {
 public:
-    /// From here a run that is the same in both files is copied by itself.
-    static constexpr Index copy_bytes = Index{64} << 10;
-
     PieceMaker(Catalogue const& from, Catalogue const& to, OutputLine const& line, int replica)
         : from_(&from), to_(&to), line_(&line), replica_(replica) {}
 
@@ -118,29 +259,10 @@ private:
             if (part.empty()) continue;
             Index const begin = place_in(frame, part);
             Index const elements = part.size();
-            work.bytes_read += elements * tensor.from_bytes();
             work.bytes_written += elements * tensor.to_bytes();
-            if (!copies(item, tensor, place, part, begin, work))
-                work.writes.push_back({place, begin, begin + elements, 0});
+            work.writes.push_back({place, begin, begin + elements, 0});
         }
     }
-    /// Whether one extent has all of it, as one run like here, and it is long.
-    bool copies(LineItem const& item, LineTensor const& tensor, std::size_t to, Box const& part, Index begin,
-                PieceWork& work) const {
-        Index const width = tensor.from_bytes();
-        if (tensor.casts() || part.size() * width < copy_bytes) return false;
-        int const replica = read_from(item.tensor, item.replica);
-        for (std::size_t const place : from_->extents_of(item.tensor)) {
-            Extent const& extent = from_->extents()[place];
-            Box const frame = tensor.box(extent.box);
-            if (extent.replica != replica || frame.empty() || !contains(frame, part)) continue;
-            if (!is_run(frame, part)) return false;
-            work.copies.push_back({place, place_in(frame, part) * width, to, begin * width, part.size() * width});
-            return true;
-        }
-        return false;
-    }
-
     /// Packs what is written in the order of the files; runs that touch become one.
     void place(PieceWork& work) const {
         sort_list(work.writes, [&](PieceWrite const& a, PieceWrite const& b) {

@@ -1,23 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/consolidate_run.hpp
 /// \brief  Runs pieces: read, rearrange, cast, sum, write, several at once in bounded memory. What they come to, and
-///         the files that they need, before a byte is read.
-/// \depends checkpoint/detail/{consolidate_files,consolidate_piece,load_files,save_stream},
-/// memory/{convert,scratch}.
+///         the files that they need, before a byte is read. The files that several ranks write together: made by one
+///         under temporary names, opened by all, renamed by one.
+/// \depends checkpoint/detail/{cached_file,consolidate_piece,load_files,save_stream,temporary_file},
+/// memory/{convert,scratch}. POSIX.
 #pragma once
 
 #include <reshard/checkpoint/consolidate_options.hpp>
-#include <reshard/checkpoint/detail/consolidate_files.hpp>
+#include <reshard/checkpoint/detail/cached_file.hpp>
 #include <reshard/checkpoint/detail/consolidate_piece.hpp>
 #include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/save_stream.hpp>
+#include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/memory/convert.hpp>
 #include <reshard/memory/scratch.hpp>
 
 #include <algorithm>  // count
 
+#include <sys/statvfs.h>
+
 namespace reshard::inline v0::detail {
+
+/// Throws IoError, naming both numbers, where a file system has less room for this user than that.
+inline void check_space(std::string const& folder, Index bytes) {
+    struct statvfs status {};
+    if (::statvfs(folder.c_str(), &status) != 0)
+        raise_io(folder, "cannot ask for free space", errno, "check the path.");
+    auto const room = static_cast<double>(status.f_bavail) * static_cast<double>(status.f_frsize);
+    if (static_cast<double>(bytes) <= room) return;
+    raise(ErrorCode::io, concat("IoError: ", folder, ": ", bytes, " bytes will be written, there is room for ",
+                                static_cast<Index>(room), ". Fix: free space, or write elsewhere."));
+}
+
+/// On the rank that makes them: files of their final sizes, removed with this object unless they are kept.
+class MadeFiles {
+public:
+    /// One more: its first bytes, and its size.
+    void make(std::string path, std::string_view start, Index bytes, bool durable) {
+        TemporaryFile file(std::move(path));
+        file.append(std::as_bytes(std::span<char const>(start.data(), start.size())));
+        if (::truncate(file.temporary_path().c_str(), static_cast<off_t>(bytes)) != 0) {
+            raise_io(file.path(), concat("cannot make it ", bytes, " bytes long"), errno,
+                     "write smaller files, or elsewhere.");
+        }
+        file.finish(durable);  // others may never write to it
+        files_.push_back(std::move(file));
+    }
+    [[nodiscard]] std::string const& temporary_path(std::size_t file) const { return files_[file].temporary_path(); }
+    /// All of them get their names. \pre what they hold is durable
+    void publish() {
+        for (TemporaryFile& file : files_) names_.add(file);
+    }
+    [[nodiscard]] PublishedNames& names() noexcept { return names_; }
+
+private:
+    std::vector<TemporaryFile> files_;
+    PublishedNames names_;
+};
+
+/// On every rank: those that it writes to.
+class SharedFiles {
+public:
+    SharedFiles() = default;
+    /// `paths`: temporary ones. `starts`: bytes in front of the data.
+    SharedFiles(std::vector<std::string> paths, std::vector<Index> starts)
+        : paths_(std::move(paths)), starts_(std::move(starts)) {
+        for (std::string const& path : paths_)
+            files_.push_back(std::make_unique<CachedFile>([path] { return open_for_writing(path); }));
+    }
+
+    void open(int file) {
+        CachedFile& one = *files_[static_cast<std::size_t>(file)];
+        if (!one.is_used()) ++count_;
+        static_cast<void>(one.use());
+    }
+    [[nodiscard]] Index count() const noexcept { return count_; }
+    /// Bytes of the data section; from several threads at once.
+    void write(int file, Index begin, std::span<std::byte const> bytes) const {
+        auto const i = static_cast<std::size_t>(file);
+        write_fully(*files_[i]->use(), paths_[i], starts_[i] + begin, bytes);
+    }
+    /// What this rank has written so far is durable.
+    void sync() const {
+        for (std::size_t i = 0; i < files_.size(); ++i) {
+            if (files_[i]->is_used()) sync_file(*files_[i]->use(), paths_[i]);
+        }
+    }
+    void close() {
+        for (std::size_t i = 0; i < files_.size(); ++i) files_[i]->close_written(paths_[i]);
+    }
+
+private:
+    [[nodiscard]] static FileDescriptor open_for_writing(std::string const& path) {
+        int fd = -1;
+        do {
+            fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+        } while (fd < 0 && errno == EINTR);
+        if (fd >= 0) return FileDescriptor(fd);
+        raise_io(path, "cannot open for writing", errno,
+                 errno == EMFILE ? "raise the limit on open files (ulimit -n)."
+                                 : "write to a folder that all ranks share, and may write to.");
+    }
+
+    std::vector<std::string> paths_;
+    std::vector<Index> starts_;
+    std::vector<std::unique_ptr<CachedFile>> files_;
+    Index count_ = 0;
+};
 
 /// A rank's share of the line in pieces, and which of them come before which vote.
 struct PieceList {
@@ -32,9 +123,10 @@ struct PieceList {
     }
 };
 
-/// Bytes of a piece: two buffers for each that is in flight.
+/// Bytes of a piece: two buffers for each that is in flight. Not more than stays in the cache from the read to the sum
+/// and the write.
 [[nodiscard]] inline Index piece_bytes_of(RewriteOptions const& options) noexcept {
-    Index const most = Index{8} << 20;
+    Index const most = Index{1} << 20;
     return smaller(options.window_bytes / options.in_flight / 2, most) / 4096 * 4096;
 }
 /// Votes until all is written: as many on every rank.
@@ -63,9 +155,6 @@ struct PieceList {
 
 class PieceRunner {
 public:
-    /// What is summed and then written at once, so that the write finds it in the cache.
-    static constexpr Index step_bytes = Index{256} << 10;
-
     /// Allocates. \pre all that is given outlives this; files are open
     PieceRunner(PieceMaker const& maker, Catalogue const& from, LoadFiles& in, Catalogue const& to,
                 SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options)
@@ -99,11 +188,7 @@ public:
     /// Sums of what was written, by extent. \pre no window is under way
     [[nodiscard]] BlockSums& written() noexcept { return written_; }
     /// Sums of what was read of extents that have one.
-    [[nodiscard]] std::vector<ExtentRun> read() const {
-        std::vector<ExtentRun> all = sums_->runs();
-        all.insert(all.end(), copied_.begin(), copied_.end());
-        return all;
-    }
+    [[nodiscard]] std::vector<ExtentRun> const& read() const noexcept { return sums_->runs(); }
 
 private:
     /// What goes to a file next: grows while it goes on in the file and in memory.
@@ -119,40 +204,9 @@ private:
         std::byte* const buffer = memory_.data() + 2 * piece_bytes_ * Index{worker};
         std::byte* const scratch = buffer + piece_bytes_;
         maker_->make(piece, buffer, work);
-        for (PieceCopy const& copy : work.copies) run_copy(copy, buffer);
         read(work, scratch);
         write(work, buffer, scratch);
         tell(work.bytes_written);
-    }
-
-    void run_copy(PieceCopy const& copy, std::byte* buffer) {
-        Extent const& from = from_->extents()[copy.from];
-        Extent const& to = to_->extents()[copy.to];
-        bool const verify = options_->verify_checksums && from.has_checksum;
-        SafetensorsFile const& file = in_->at(from.file);
-        Index done = 0;
-        if (!verify && !options_->checksums) {
-            done = file.copy_data(from.begin + copy.from_begin, copy.bytes, *out_->at(to.file).use(),
-                                  out_->start(to.file) + to.begin + copy.to_begin);
-            count(1, done, 1);
-        }
-        std::uint32_t sum = 0;
-        while (done < copy.bytes) {
-            auto const step = std::span(buffer, static_cast<std::size_t>(smaller(step_bytes, copy.bytes - done)));
-            file.read_data(from.begin + copy.from_begin + done, step);
-            if (options_->checksums) {  // of the same bytes as the sum that is compared
-                std::uint32_t const more = written_.add(copy.to, copy.to_begin + done, step);
-                sum = crc32c_combine(sum, more, static_cast<Index>(step.size()));
-            } else if (verify) {
-                sum = crc32c(step, sum);
-            }
-            out_->write(to.file, to.begin + copy.to_begin + done, step);
-            count(1, static_cast<Index>(step.size()), 1);
-            done += static_cast<Index>(step.size());
-        }
-        if (!verify) return;
-        std::lock_guard<std::mutex> const lock(mutex_);
-        copied_.push_back({static_cast<Index>(copy.from), copy.from_begin, copy.from_begin + copy.bytes, Index{sum}});
     }
 
     void read(PieceWork const& work, std::byte* scratch) {
@@ -161,7 +215,8 @@ private:
         options.in_flight = 1;
         options.chunk_bytes = piece_bytes_;
         ReadTotals const totals = in_->read(work.reads, options, scratch);
-        count(totals.reads, totals.bytes_read, 0);
+        reads_.fetch_add(totals.reads, std::memory_order_relaxed);
+        bytes_read_.fetch_add(totals.bytes_read, std::memory_order_relaxed);
     }
 
     void write(PieceWork const& work, std::byte* buffer, std::byte* scratch) {
@@ -170,7 +225,7 @@ private:
         auto const flush = [&] {
             if (pending.bytes == 0) return;
             out_->write(pending.file, pending.begin, {pending.from, static_cast<std::size_t>(pending.bytes)});
-            count(0, 0, 1);
+            writes_.fetch_add(1, std::memory_order_relaxed);
         };
         for (PieceWrite const& run : work.writes) {
             Extent const& to = to_->extents()[run.extent];
@@ -201,11 +256,6 @@ private:
         convert(from, in, tensor.from, to, out, tensor.to);
     }
 
-    void count(Index reads, Index bytes_read, Index writes) noexcept {
-        reads_.fetch_add(reads, std::memory_order_relaxed);
-        bytes_read_.fetch_add(bytes_read, std::memory_order_relaxed);
-        writes_.fetch_add(writes, std::memory_order_relaxed);
-    }
     void tell(Index bytes) {
         std::lock_guard<std::mutex> const lock(mutex_);
         bytes_written_ += bytes;
@@ -224,7 +274,6 @@ private:
     Scratch memory_;
     std::optional<ExtentSums> sums_;
     std::mutex mutex_;
-    std::vector<ExtentRun> copied_;
     BlockSums written_;
     Index bytes_written_ = 0;
     std::atomic<Index> reads_{0};
@@ -251,16 +300,10 @@ struct PieceSurvey {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
         maker.make(pieces[i], nowhere.data(), work);
         ++share.pieces;
-        for (PieceCopy const& copy : work.copies) {
-            share.reads += ceil_div(copy.bytes, PieceRunner::step_bytes);
-            share.bytes_read += copy.bytes;
-            result.reads_file[static_cast<std::size_t>(from.extents()[copy.from].file)] = 1;
-            result.writes_file[static_cast<std::size_t>(to.extents()[copy.to].file)] = 1;
-        }
         ReadTotals const totals = count_reads(work.reads, reads);
         share.reads += totals.reads;
         share.bytes_read += totals.bytes_read;
-        share.runs += static_cast<Index>(work.copies.size() + work.writes.size());
+        share.runs += static_cast<Index>(work.writes.size());
         for (ReadBox const& box : work.reads) result.reads_file[static_cast<std::size_t>(box.file)] = 1;
         for (PieceWrite const& write : work.writes)
             result.writes_file[static_cast<std::size_t>(to.extents()[write.extent].file)] = 1;

@@ -92,7 +92,7 @@ private:
             check_coverage(from_.manifest(), input_);
             output_ = make(from_, hex_text(id_, 16));
             check_replicas(from_, output_.catalogue, options_);
-            line_.emplace(from_, output_.catalogue, output_.start_bytes());
+            line_.emplace(from_, output_.catalogue);
             commit_.set_terms(output_.digest(), concat("writes ", output_.catalogue.files().size(), " files of ",
                                                        output_.catalogue.tensors().size(), " tensors"));
         });

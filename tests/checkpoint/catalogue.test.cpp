@@ -60,24 +60,6 @@ TEST_SUITE("checkpoint/catalogue") {
         CHECK(copy.extent_bytes(copy.extents()[places[0]]) == 8);
     }
 
-    TEST_CASE("looked for around any place, a tensor is found as it is without one") {
-        std::vector<TensorSpec> list;
-        for (int i = 1; i < 40; i += 2) list.push_back({concat("w", i / 10, i % 10), DType::u8, Shape{1}});
-        Catalogue const catalogue = Catalogue::of(list);
-        for (std::size_t near : std::vector<std::size_t>{0, 1, 7, 18, 19, 20, 1000}) {
-            CAPTURE(near);
-            for (int i = 0; i <= 40; ++i) {
-                std::string const name = concat("w", i / 10, i % 10);
-                CHECK(catalogue.find(name, near) == catalogue.find(name));
-                CHECK((catalogue.find(name, near) != nullptr) == (i % 2 == 1));
-            }
-            CHECK(catalogue.find("", near) == nullptr);
-            CHECK(catalogue.find("x", near) == nullptr);
-        }
-        Catalogue const none;
-        CHECK(none.find("w", 3) == nullptr);
-    }
-
     TEST_CASE("its numbers and texts arrive whatever they are, and take little room") {
         detail::ByteWriter out;
         std::int64_t const numbers[] = {0, 1, 127, 128, 16384, -1, INT64_MAX, INT64_MIN};

@@ -39,9 +39,6 @@ public:
     /// The tensor of that name, or null. Logarithmic in the number of tensors. Exactly that name: load() knows more.
     [[nodiscard]] StoredTensor const* find(std::string_view tensor) const& noexcept;
     StoredTensor const* find(std::string_view tensor) const&& = delete;
-    StoredTensor const* find(std::string_view tensor, std::size_t near) const&& = delete;
-    /// The same, looked for around a place of tensors() first: callers list tensors in much the order of their names.
-    [[nodiscard]] StoredTensor const* find(std::string_view tensor, std::size_t near) const& noexcept;
     [[nodiscard]] Index extent_bytes(Extent const& extent) const noexcept;
     /// Equal catalogues have equal digests: what ranks compare to know that they see the same checkpoint.
     [[nodiscard]] std::uint64_t digest() const;

@@ -37,24 +37,9 @@ RESHARD_INLINE std::span<std::size_t const> Catalogue::extents_of(std::size_t te
 }
 
 RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor) const& noexcept {
-    return find(tensor, tensors().size() / 2);
-}
-
-RESHARD_INLINE StoredTensor const* Catalogue::find(std::string_view tensor, std::size_t near) const& noexcept {
     auto const all = tensors();
-    std::size_t begin = smaller(near, all.size());
-    std::size_t end = begin;  // those before begin are smaller, from end on none is
-    for (std::size_t step = 1; begin != 0 && !(all[begin - 1].name < tensor); step *= 2) {
-        end = begin - 1;
-        begin -= smaller(step, begin);
-    }
-    for (std::size_t step = 1; end != all.size() && tensor > all[end].name; step *= 2) {
-        begin = end + 1;
-        end += smaller(step, all.size() - end);
-    }
     auto const less = [](StoredTensor const& a, std::string_view text) { return a.name < text; };
-    auto const at = std::lower_bound(all.begin() + static_cast<std::ptrdiff_t>(begin),
-                                     all.begin() + static_cast<std::ptrdiff_t>(end), tensor, less);
+    auto const at = std::lower_bound(all.begin(), all.end(), tensor, less);
     return at == all.end() || at->name != tensor ? nullptr : &*at;
 }
 

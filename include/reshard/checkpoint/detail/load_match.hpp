@@ -134,18 +134,16 @@ struct StoredMatch {
                ". Fix: check the name, say in LoadOptions::rename what the checkpoint calls it, or leave the tensor "
                "out of the list."));
 }
-/// The tensor of that name; else, for `w.__tp_replica_5` of k copies, copy (5 mod k) of w. Looked for around the place
-/// `near` first. Throws FormatError.
-[[nodiscard]] inline StoredMatch find_stored(Catalogue const& catalogue, std::string_view name, std::size_t near) {
-    StoredTensor const* stored = catalogue.find(name, near);
+/// The tensor of that name; else, for `w.__tp_replica_5` of k copies, copy (5 mod k) of w. Throws FormatError.
+[[nodiscard]] inline StoredMatch find_stored(Catalogue const& catalogue, std::string_view name) {
+    StoredTensor const* stored = catalogue.find(name);
     int replica = -1;
-    if (stored != nullptr) return {static_cast<std::size_t>(stored - catalogue.tensors().data()), replica};
-    auto const suffixed = replica_name(name);
-    if (suffixed) {
-        stored = catalogue.find(suffixed->tensor);
-        if (stored != nullptr) replica = suffixed->replica % stored->replicas;
+    if (stored == nullptr) {
+        auto const suffixed = replica_name(name);
+        if (suffixed) stored = catalogue.find(suffixed->tensor);
+        if (stored == nullptr) raise_not_found(catalogue, name, suffixed ? suffixed->tensor : name);
+        replica = suffixed->replica % stored->replicas;
     }
-    if (stored == nullptr) raise_not_found(catalogue, name, suffixed ? suffixed->tensor : name);
     return {static_cast<std::size_t>(stored - catalogue.tensors().data()), replica};
 }
 
@@ -207,16 +205,14 @@ inline void check_target(StoredTensor const& stored, LocalTensor const& target, 
 }
 
 /// Appends the extents of one target that some rank reads. Only what all ranks know alike is looked at, so that all
-/// throw alike: name, distribution and element type. Returns the tensor's place in the catalogue; `near` is where to
-/// look for it first.
-inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue,
-                                 LocalTensor const& target, std::size_t place, LoadOptions const& options,
-                                 std::size_t near) {
+/// throw alike: name, distribution and element type.
+inline void append_wanted(std::vector<WantedExtent>& wanted, Catalogue const& catalogue, LocalTensor const& target,
+                          std::size_t place, LoadOptions const& options) {
     std::string renamed;
     bool const is_renamed = std::any_of(options.rename.begin(), options.rename.end(), [&](auto const& rename) {
         return rename_to(rename.second, rename.first, target.name, renamed);
     });
-    StoredMatch const match = find_stored(catalogue, is_renamed ? renamed : target.name, near);
+    StoredMatch const match = find_stored(catalogue, is_renamed ? renamed : target.name);
     StoredTensor const& stored = catalogue.tensors()[match.tensor];
     bool const as_bytes = !is_byte_sized(stored.dtype);
     DType const dtype = as_bytes ? DType::u8 : stored.dtype;
@@ -233,7 +229,6 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
         WantedExtent one{place, i, extent.file, extent.begin, dtype, box, extent.replica, replicas, axes};
         if (is_needed(one, target.distribution.mesh())) wanted.push_back(one);
     }
-    return match.tensor;
 }
 
 /// Sorted by (file, begin), as the files are read and the catalogue is. Throws FormatError (TensorNotFound),
@@ -247,10 +242,7 @@ inline std::size_t append_wanted(std::vector<WantedExtent>& wanted, Catalogue co
     }
     std::vector<WantedExtent> wanted;
     wanted.reserve(targets.size());
-    std::size_t near = 0;
-    for (std::size_t i = 0; i < targets.size(); ++i) {
-        near = append_wanted(wanted, catalogue, targets[i], i, options, near);
-    }
+    for (std::size_t i = 0; i < targets.size(); ++i) append_wanted(wanted, catalogue, targets[i], i, options);
     sort_list(wanted, [](WantedExtent const& a, WantedExtent const& b) { return a.extent < b.extent; });
     return wanted;
 }

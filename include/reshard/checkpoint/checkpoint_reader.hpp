@@ -18,77 +18,6 @@
 
 namespace reshard::inline v0::detail {
 
-/// A block of an extent whose sum was compared.
-struct CheckedBlock {
-    Extent const* extent = nullptr;  ///< null: nothing yet
-    Index begin = 0;
-    std::vector<std::byte> bytes{};
-};
-
-/// An extent in its open file. \pre file and manifest outlive it
-class CheckedExtent {
-public:
-    CheckedExtent(SafetensorsFile const& file, Manifest const& manifest, Extent const& extent)
-        : file_(file), manifest_(manifest), extent_(extent), bytes_(extent_bytes(manifest, extent)) {}
-
-    /// Bytes [begin, end) of the extent. Every block that has one of them is read whole and compared with its sum; an
-    /// extent with one sum for all of it is one block, where it is no longer than a block or all of it is read.
-    /// `keep(begin, bytes)` gives a CheckedBlock for a block of which only part is wanted: that very block, or room for
-    /// it. Returns how many bytes were read. Throws IoError; FormatError for bytes that are not those that were saved:
-    /// `to` is unspecified then.
-    template <class Keep>
-    Index read(Index begin, Index end, std::byte* to, Keep&& keep) const {
-        bool const whole = begin == 0 && end == bytes_;
-        bool const one_sum = extent_.has_checksum && extent_.block_sums.empty();
-        if (extent_.block_sums.empty() && !(one_sum && (whole || bytes_ <= manifest_.block_bytes))) {
-            file_.read_data(extent_.begin + begin, {to, static_cast<std::size_t>(end - begin)});
-            return end - begin;
-        }
-        Index count = 0;
-        for (Index at = begin; at < end;) {
-            Index const first = one_sum ? 0 : at / block() * block();
-            Index last = one_sum ? bytes_ : smaller(first + block(), bytes_);
-            if (at == first && last <= end) {
-                read_block(first, {to, static_cast<std::size_t>(last - first)});
-                count += last - first;
-            } else {
-                CheckedBlock& kept = keep(first, last - first);
-                if (kept.extent == nullptr) {
-                    read_block(first, kept.bytes);
-                    kept.extent = &extent_;
-                    kept.begin = first;
-                    count += last - first;
-                }
-                last = smaller(last, end);
-                std::memcpy(to, kept.bytes.data() + (at - first), static_cast<std::size_t>(last - at));
-            }
-            to += last - at;
-            at = last;
-        }
-        return count;
-    }
-
-private:
-    [[nodiscard]] Index block() const noexcept { return manifest_.block_bytes; }
-    void read_block(Index begin, std::span<std::byte> to) const {
-        file_.read_data(extent_.begin + begin, to);
-        std::uint32_t const was =
-            extent_.block_sums.empty() ? extent_.crc32c : extent_.block_sums[static_cast<std::size_t>(begin / block())];
-        std::uint32_t const is = crc32c(to);
-        if (is == was) return;
-        raise(ErrorCode::format,
-              concat("reshard::load: ", file_.path(), ": bytes ", begin, " to ", begin + static_cast<Index>(to.size()),
-                     " of ", describe(manifest_, extent_), " have CRC-32C ", hex_text(is, 8), ", but had ",
-                     hex_text(was, 8),
-                     " when they were saved. Fix: restore the file of this save, or load another save."));
-    }
-
-    SafetensorsFile const& file_;
-    Manifest const& manifest_;
-    Extent const& extent_;
-    Index bytes_;
-};
-
 /// For rooms that find out what they need while they read: users load(). Used by one thread at a time.
 class CheckpointReader {
 public:
@@ -130,29 +59,81 @@ public:
         if (!files_[i]) files_[i] = open_listed(folder_, manifest(), i, CheckpointKind::manifest);
         return *files_[i];
     }
-    /// Bytes [begin, end) of an extent; see CheckedExtent::read().
+    /// Bytes [begin, end) of an extent. Every block that has one of them is read whole and compared with its sum; an
+    /// extent with one sum for all of it is one block, where it is no longer than a block or all of it is read. Returns
+    /// how many bytes were read. Throws IoError; FormatError for bytes that are not those that were saved: `to` is
+    /// unspecified then.
     Index read(Extent const& extent, Index begin, Index end, std::byte* to) {
-        CheckedExtent const checked(file_of(extent), manifest(), extent);
-        return checked.read(begin, end, to, [&](Index block, Index bytes) -> CheckedBlock& {
-            for (CheckedBlock& one : blocks_)
-                if (one.extent == &extent && one.begin == block) return one;
-            if (blocks_.size() < most_blocks) blocks_.emplace_back();
-            CheckedBlock& one = blocks_[next_block_++ % blocks_.size()];
-            one.extent = nullptr;
-            one.bytes.resize(static_cast<std::size_t>(bytes));
-            return one;
-        });
+        SafetensorsFile const& file = file_of(extent);
+        Index const bytes = extent_bytes(manifest(), extent);
+        Index const block = manifest().block_bytes;
+        bool const one_sum = extent.has_checksum && extent.block_sums.empty();
+        bool const checked = one_sum && ((begin == 0 && end == bytes) || bytes <= block);
+        if (extent.block_sums.empty() && !checked) {
+            file.read_data(extent.begin + begin, {to, static_cast<std::size_t>(end - begin)});
+            return end - begin;
+        }
+        Index count = 0;
+        for (Index at = begin; at < end;) {
+            Index const first = one_sum ? 0 : at / block * block;
+            Index last = one_sum ? bytes : smaller(first + block, bytes);
+            if (at == first && last <= end) {
+                read_block(file, extent, first, {to, static_cast<std::size_t>(last - first)});
+                count += last - first;
+            } else {
+                std::byte const* const kept = kept_block(file, extent, first, last - first, count);
+                last = smaller(last, end);
+                std::memcpy(to, kept + (at - first), static_cast<std::size_t>(last - at));
+            }
+            to += last - at;
+            at = last;
+        }
+        return count;
     }
 
 private:
     static constexpr std::size_t most_blocks = 16;
+    struct Block {
+        Extent const* extent = nullptr;  ///< null: nothing
+        Index begin = 0;
+        std::vector<std::byte> bytes{};
+    };
+
+    void read_block(SafetensorsFile const& file, Extent const& extent, Index begin, std::span<std::byte> to) const {
+        file.read_data(extent.begin + begin, to);
+        std::uint32_t const was = extent.block_sums.empty()
+                                      ? extent.crc32c
+                                      : extent.block_sums[static_cast<std::size_t>(begin / manifest().block_bytes)];
+        std::uint32_t const is = crc32c(to);
+        if (is == was) return;
+        raise(ErrorCode::format,
+              concat("reshard::load: ", file.path(), ": bytes ", begin, " to ", begin + static_cast<Index>(to.size()),
+                     " of ", describe(manifest(), extent), " have CRC-32C ", hex_text(is, 8), ", but had ",
+                     hex_text(was, 8),
+                     " when they were saved. Fix: restore the file of this save, or load another save."));
+    }
+    /// A block of which only part is wanted: one of the last that were, or read now, and then counted.
+    [[nodiscard]] std::byte const* kept_block(SafetensorsFile const& file, Extent const& extent, Index begin,
+                                              Index bytes, Index& count) {
+        for (Block const& one : blocks_)
+            if (one.extent == &extent && one.begin == begin) return one.bytes.data();
+        if (blocks_.size() < most_blocks) blocks_.emplace_back();
+        Block& one = blocks_[next_block_++ % blocks_.size()];
+        one.extent = nullptr;
+        one.bytes.resize(static_cast<std::size_t>(bytes));
+        read_block(file, extent, begin, one.bytes);
+        one.extent = &extent;
+        one.begin = begin;
+        count += bytes;
+        return one.bytes.data();
+    }
 
     std::string folder_;
     std::string source_;
     Catalogue catalogue_;
     Files files_;
     bool has_manifest_ = false;
-    std::vector<CheckedBlock> blocks_;  ///< the last that were read: columns are read in turn, and in pieces
+    std::vector<Block> blocks_;  ///< the last that were read: columns are read in turn, and in pieces
     std::size_t next_block_ = 0;
 };
 

@@ -146,27 +146,27 @@ using OpenFiles = std::vector<std::optional<SafetensorsFile>>;
 class LoadFiles {
 public:
     /// For a rank that has opened the whole checkpoint. \pre it outlives this.
-    explicit LoadFiles(Checkpoint const& checkpoint) : checkpoint_(&checkpoint), opened_(checkpoint.files().size()) {}
+    explicit LoadFiles(Checkpoint const& checkpoint) : checkpoint_(&checkpoint), files_(checkpoint.files().size()) {}
     /// For a rank that knows the catalogue only. `path` is as in Checkpoint::open(). \pre the catalogue outlives this.
     LoadFiles(Catalogue const& catalogue, std::string path, OpenFiles open_files = {})
         : catalogue_(&catalogue),
           path_(std::move(path)),
           own_(std::move(open_files)),
-          opened_(catalogue.files().size()) {
-        own_.resize(catalogue.files().size());
+          files_(catalogue.files().size()) {
+        own_.resize(files_.size());
     }
 
     /// Throws IoError or FormatError as SafetensorsFile::open(), MismatchError for another version of the file;
     /// FormatError where the manifest contradicts its header, unless `entries` are looked at by the caller.
     void open(int file, bool entries = true) {
         auto const i = static_cast<std::size_t>(file);
-        if (checkpoint_ == nullptr && !own_[i]) {
+        if (files_[i] != nullptr) return;
+        if (checkpoint_ == nullptr && !own_[i])
             own_[i] = open_listed(folder_with_files(path_), catalogue_->manifest(), i, catalogue_->kind(), entries);
-        }
-        if (!opened_[i]) ++count_;
-        opened_[i] = true;
+        files_[i] = checkpoint_ != nullptr ? &checkpoint_->files()[i] : &*own_[i];
+        ++count_;
     }
-    [[nodiscard]] bool is_open(int file) const noexcept { return opened_[static_cast<std::size_t>(file)]; }
+    [[nodiscard]] bool is_open(int file) const noexcept { return files_[static_cast<std::size_t>(file)] != nullptr; }
     [[nodiscard]] SafetensorsHeader const& header(int file) const { return at(file).header(); }
     void read(int file, Index begin, std::span<std::byte> out) const {
         at(file).read_data(begin, out);
@@ -182,22 +182,19 @@ public:
     [[nodiscard]] Index count() const noexcept { return count_; }
     /// Throws IoError if a file that was opened has changed since.
     void check_unchanged() const {
-        for (std::size_t i = 0; i < opened_.size(); ++i)
-            if (opened_[i]) at(static_cast<int>(i)).check_unchanged();
-    }
-
-    /// \pre open(file)
-    [[nodiscard]] SafetensorsFile const& at(int file) const {
-        auto const i = static_cast<std::size_t>(file);
-        return checkpoint_ != nullptr ? checkpoint_->files()[i] : *own_[i];
+        for (SafetensorsFile const* file : files_)
+            if (file != nullptr) file->check_unchanged();
     }
 
 private:
+    /// \pre open(file)
+    [[nodiscard]] SafetensorsFile const& at(int file) const noexcept { return *files_[static_cast<std::size_t>(file)]; }
+
     Checkpoint const* checkpoint_ = nullptr;
     Catalogue const* catalogue_ = nullptr;
     std::string path_;
     OpenFiles own_;
-    std::vector<bool> opened_;
+    std::vector<SafetensorsFile const*> files_;  ///< those that are open here
     Index count_ = 0;
     ExtentSums* sums_ = nullptr;
 };

@@ -4,7 +4,6 @@
 
 #include <reshard/checkpoint/checkpoint.hpp>
 #include <reshard/checkpoint/detail/file_list.hpp>
-#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/detail/whole_files.hpp>
 
 #include <algorithm>  // lower_bound
@@ -37,10 +36,7 @@ RESHARD_INLINE Index Checkpoint::total_bytes() const noexcept {
 }
 
 RESHARD_INLINE CheckpointTensor const* Checkpoint::find(std::string_view tensor) const& noexcept {
-    auto const at = std::lower_bound(by_name_.begin(), by_name_.end(), tensor,
-                                     [&](std::size_t i, std::string_view text) { return tensors_[i].name < text; });
-    if (at == by_name_.end() || tensors_[*at].name != tensor) return nullptr;
-    return &tensors_[*at];
+    return detail::find_by_name(tensors_, by_name_, tensor);
 }
 
 RESHARD_INLINE CheckpointTensor const& Checkpoint::at(std::string_view tensor) const& {

@@ -13,8 +13,14 @@ namespace reshard::inline v0 {
 
 namespace detail {
 
-[[nodiscard]] inline RewritePlan plan_rewrite(Catalogue const& from, OutputFiles const& output, int ranks,
-                                              RewriteOptions const& options) {
+/// `make(from)`: what is written.
+template <class Make>
+[[nodiscard]] RewritePlan plan_rewrite(Catalogue const& given, int ranks, RewriteOptions const& options, Make&& make) {
+    check(options);
+    Catalogue const from = renamed(given, options);
+    check_coverage(from.manifest(), "the checkpoint");
+    OutputFiles const output = make(from);
+    check_replicas(from, output.catalogue, options);
     if (ranks < 1) raise(ErrorCode::mesh, concat("reshard::plan_consolidate: ", ranks, " ranks. Fix: at least one."));
     Catalogue const& to = output.catalogue;
     OutputLine const line(from, to);
@@ -45,22 +51,15 @@ RESHARD_INLINE double RewritePlan::imbalance() const noexcept {
 }
 
 RESHARD_INLINE RewritePlan plan_consolidate(Catalogue const& given, int ranks, ConsolidateOptions const& options) {
-    detail::check(options);
-    Catalogue const from = detail::renamed(given, options);
-    check_coverage(from.manifest(), "the checkpoint");
-    detail::OutputFiles const output = detail::full_output(from, options);
-    detail::check_replicas(from, output.catalogue, options);
-    return detail::plan_rewrite(from, output, ranks, options);
+    return detail::plan_rewrite(given, ranks, options,
+                                [&](Catalogue const& from) { return detail::full_output(from, options); });
 }
 
 RESHARD_INLINE RewritePlan plan_shards(Catalogue const& given, PlaceTensor const& place, int ranks,
                                        ShardOptions const& options) {
-    detail::check(options);
-    Catalogue const from = detail::renamed(given, options);
-    check_coverage(from.manifest(), "the checkpoint");
-    detail::OutputFiles const output = detail::shard_output(from, place, options, detail::hex_text(0, 16));
-    detail::check_replicas(from, output.catalogue, options);
-    return detail::plan_rewrite(from, output, ranks, options);
+    return detail::plan_rewrite(given, ranks, options, [&](Catalogue const& from) {
+        return detail::shard_output(from, place, options, detail::hex_text(0, 16));
+    });
 }
 
 RESHARD_INLINE std::string explain(RewritePlan const& plan, std::size_t most) {

@@ -147,7 +147,7 @@ public:
             }
             sums.emplace(catalogue_, read_whole(wanted_, options_));
             files_->sum_up(*sums);
-            cut = is_cut(catalogue_, schedule, wanted_, options_);
+            cut = spread == Spread::exchange && may_be_cut(catalogue_, wanted_, options_);
             if (cut) all_parts.resize(static_cast<std::size_t>(comm_.size()));
         });
         agree();

@@ -119,7 +119,6 @@ public:
                     if (spread != Spread::broadcast) {
                         for_each_needing(extent, pieces[end].box, to, [&](Index rank) {
                             if (rank != reader) pairs.emplace_back(reader, rank);
-                            return true;
                         });
                     }
                     kept[static_cast<std::size_t>(reader)] +=
@@ -147,7 +146,7 @@ public:
         result_.files_opened = opens(schedule, wanted_);
         add_windows(schedule.windows, spread);
         result_.bytes_verified = verified(read_whole(wanted_, options_));
-        if (is_cut(catalogue_, schedule, wanted_, options_)) {
+        if (spread == Spread::exchange && may_be_cut(catalogue_, wanted_, options_)) {
             ++result_.collectives.exchanges;
             result_.bytes_of_lists +=
                 Index{result_.ranks} * (result_.ranks - 1) * static_cast<Index>(sizeof(ExtentParts));

@@ -2,7 +2,6 @@
 // How checkpoint/safetensors_header.hpp is done.
 #pragma once
 
-#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/json_tree.hpp>
 #include <reshard/checkpoint/safetensors_header.hpp>
 #include <reshard/core/sorting.hpp>
@@ -142,10 +141,7 @@ RESHARD_INLINE SafetensorsHeader::SafetensorsHeader(std::vector<TensorInfo> tens
 }
 
 RESHARD_INLINE TensorInfo const* SafetensorsHeader::find(std::string_view tensor) const& noexcept {
-    auto const at = std::lower_bound(by_name_.begin(), by_name_.end(), tensor,
-                                     [&](std::size_t i, std::string_view text) { return tensors_[i].name < text; });
-    if (at == by_name_.end() || tensors_[*at].name != tensor) return nullptr;
-    return &tensors_[*at];
+    return detail::find_by_name(tensors_, by_name_, tensor);
 }
 
 RESHARD_INLINE Index safetensors_header_length(std::span<std::byte const> first_bytes, Index file_bytes,

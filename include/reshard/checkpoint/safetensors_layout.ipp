@@ -3,7 +3,6 @@
 #pragma once
 
 #include <reshard/checkpoint/detail/json_text.hpp>
-#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/sorting.hpp>
 

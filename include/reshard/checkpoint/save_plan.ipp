@@ -5,7 +5,6 @@
 #include <reshard/algebra/notation.hpp>
 #include <reshard/checkpoint/detail/save_deal.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
-#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/checkpoint/save_plan.hpp>
 #include <reshard/core/sorting.hpp>

@@ -7,7 +7,9 @@
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/shape.hpp>
+#include <reshard/core/sorting.hpp>
 
+#include <algorithm>    // adjacent_find, lower_bound
 #include <string>       // string
 #include <string_view>  // string_view
 #include <utility>      // pair
@@ -112,6 +114,35 @@ namespace detail {
 [[nodiscard]] SafetensorsRule count_stored_bytes(DType dtype, Indices const& extents, Index& byte_count) noexcept;
 
 [[noreturn]] void raise_stored_bytes(SafetensorsRule rule, std::string_view who, DType dtype, Indices const& extents);
+
+/// Throws FormatError (DuplicateKey) for two items with the same key; `where` leads the message. \pre sorted by it.
+template <class List, class Key>
+void refuse_twice(List const& sorted, Key const& key, std::string_view where = {},
+                  std::string_view fix = "write each name once.") {
+    auto const twin = std::adjacent_find(sorted.begin(), sorted.end(),
+                                         [&](auto const& a, auto const& b) { return key(a) == key(b); });
+    if (twin != sorted.end()) {
+        raise_rule(SafetensorsRule::duplicate_key,
+                   concat(where, quote_name(key(*twin)), " is given twice. Fix: ", fix));
+    }
+}
+
+/// The places of tensors in the order of their names.
+template <class Tensor>
+[[nodiscard]] std::vector<std::size_t> places_by_name(std::vector<Tensor> const& tensors) {
+    std::vector<std::size_t> places(tensors.size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
+    sort_list(places, [&](std::size_t a, std::size_t b) { return tensors[a].name < tensors[b].name; });
+    return places;
+}
+/// The tensor of that name, or null. \pre `by_name` are the places of the tensors
+template <class Tensor>
+[[nodiscard]] Tensor const* find_by_name(std::vector<Tensor> const& tensors, std::vector<std::size_t> const& by_name,
+                                         std::string_view name) noexcept {
+    auto const at = std::lower_bound(by_name.begin(), by_name.end(), name,
+                                     [&](std::size_t i, std::string_view text) { return tensors[i].name < text; });
+    return at == by_name.end() || tensors[*at].name != name ? nullptr : &tensors[*at];
+}
 
 }  // namespace detail
 

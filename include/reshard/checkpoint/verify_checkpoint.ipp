@@ -150,7 +150,7 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         schedule = spans_read(check->wanted(), comm.size(), window_bytes);
         sums.emplace(catalogue, read_whole(check->wanted(), LoadOptions{}));
         files->sum_up(*sums);
-        cut = is_cut(catalogue, schedule, check->wanted(), LoadOptions{});
+        cut = may_be_cut(catalogue, check->wanted(), LoadOptions{});
         if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
         staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
     });

@@ -192,14 +192,10 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     return path.substr(path.rfind('/') + 1) == manifest_name ? list_manifest(path) : list_index(path);
 }
 
-/// Reads entries out of headers, for one rank or all. \pre the list outlives it
+/// Reads entries out of headers. \pre the list outlives it
 class EntryReader {
 public:
-    explicit EntryReader(FileList const& list) : list_(&list), of_file_(list.leaves.size()) {
-        for (IndexedTensor const& tensor : list.indexed) {
-            of_file_[static_cast<std::size_t>(tensor.file)].push_back(&tensor);
-        }
-    }
+    explicit EntryReader(FileList const& list) : list_(&list) {}
 
     /// The entries of a file that are part of the checkpoint. Throws FormatError for an index that does not fit.
     [[nodiscard]] FileEntries read(SafetensorsFile const& file, std::size_t number) const {
@@ -207,8 +203,11 @@ public:
         switch (list_->kind) {
             case CheckpointKind::shards: result.entries = shard_entries(file); break;
             case CheckpointKind::index: {
-                for (IndexedTensor const* tensor : of_file_[number]) {
-                    if (file.find(tensor->name) == nullptr) refuse_absent(*tensor);
+                for (IndexedTensor const& tensor : list_->indexed) {
+                    if (static_cast<std::size_t>(tensor.file) != number || file.find(tensor.name) != nullptr) continue;
+                    raise_rule(SafetensorsRule::tensor_not_found,
+                               concat(list_->source, ": tensor ", quote_name(tensor.name), " is not in ", leaf(number),
+                                      where_put));
                 }
                 for (TensorInfo const& tensor : file.tensors()) {
                     IndexedTensor const* const entry = find(tensor.name);
@@ -216,7 +215,11 @@ public:
                         ++result.file.unlisted;
                         continue;
                     }
-                    if (static_cast<std::size_t>(entry->file) != number) refuse_twice_stored(*entry, number);
+                    if (static_cast<std::size_t>(entry->file) != number) {  // two versions in one folder, most likely
+                        raise_rule(SafetensorsRule::invalid_index,
+                                   concat(list_->source, ": tensor ", quote_name(entry->name), " is in ", leaf(number),
+                                          " as well as in ", leaf(static_cast<std::size_t>(entry->file)), where_put));
+                    }
                     result.entries.push_back(whole_entry(tensor));
                 }
                 break;
@@ -247,22 +250,10 @@ private:
         return at == list_->indexed.end() || at->name != name ? nullptr : &*at;
     }
     [[nodiscard]] std::string leaf(std::size_t file) const { return quote_name(list_->leaves[file]); }
-    [[noreturn]] void refuse_absent(IndexedTensor const& tensor) const {
-        raise_rule(SafetensorsRule::tensor_not_found,
-                   concat(list_->source, ": tensor ", quote_name(tensor.name), " is not in ",
-                          leaf(static_cast<std::size_t>(tensor.file)),
-                          ", where the index puts it. Fix: fetch the index and the files of one version."));
-    }
-    /// Two versions in one folder, most likely.
-    [[noreturn]] void refuse_twice_stored(IndexedTensor const& tensor, std::size_t also_in) const {
-        raise_rule(SafetensorsRule::invalid_index,
-                   concat(list_->source, ": tensor ", quote_name(tensor.name), " is in ", leaf(also_in),
-                          " as well as in ", leaf(static_cast<std::size_t>(tensor.file)),
-                          ", where the index puts it. Fix: fetch the index and the files of one version."));
-    }
+    static constexpr std::string_view where_put =
+        ", where the index puts it. Fix: fetch the index and the files of one version.";
 
     FileList const* list_;
-    std::vector<std::vector<IndexedTensor const*>> of_file_;
 };
 
 /// Whether a header has the entry that a manifest says an extent is.

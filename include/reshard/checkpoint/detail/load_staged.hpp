@@ -7,7 +7,6 @@
 
 #include <reshard/checkpoint/detail/load_files.hpp>
 #include <reshard/checkpoint/detail/load_match.hpp>
-#include <reshard/checkpoint/detail/stored_order.hpp>
 #include <reshard/checkpoint/load_strategy.hpp>
 #include <reshard/checkpoint/ranged_read.hpp>
 #include <reshard/comm/agree.hpp>
@@ -116,18 +115,12 @@ void for_each_window(ReadSchedule const& schedule, Visit&& visit) {
     return places;
 }
 
-/// Whether two ranks read parts of an extent that has a checksum: then its parts have to meet.
-[[nodiscard]] inline bool is_cut(Catalogue const& catalogue, ReadSchedule const& schedule,
-                                 std::span<WantedExtent const> wanted, LoadOptions const& options) {
-    if (!options.verify_checksums) return false;
-    std::vector<int> reader(wanted.size(), -1);
-    for (Piece const& piece : schedule.pieces) {
-        int& first = reader[piece.wanted];
-        bool const again = first >= 0 && first != piece.reader;
-        if (again && catalogue.extents()[wanted[piece.wanted].extent].has_checksum) return true;
-        first = piece.reader;
-    }
-    return false;
+/// Whether ranks that read spans may have parts of extents with checksums, which have to meet.
+[[nodiscard]] inline bool may_be_cut(Catalogue const& catalogue, std::span<WantedExtent const> wanted,
+                                     LoadOptions const& options) {
+    return options.verify_checksums && std::any_of(wanted.begin(), wanted.end(), [&](WantedExtent const& one) {
+               return catalogue.extents()[one.extent].has_checksum;
+           });
 }
 
 /// Runs that one rank tells the others: a span of the files has a part of an extent at each of its ends. (Two more for
@@ -257,12 +250,11 @@ private:
     void add_sends(Piece const& piece) {
         WantedExtent const& extent = wanted_[piece.wanted];
         for_each_needing(extent, piece.box, target_of(piece).distribution, [&, this](Index rank) {
-            if (!finds(piece, rank)) return true;
+            if (!finds(piece, rank)) return;
             needs_.for_each_in(piece.box, extent.dtype, [&](MessagePart const& part) {
                 sends_to_[static_cast<std::size_t>(rank)].push_back(
                     {static_cast<int>(rank), at(piece.place) + part.offset, part.box});
             });
-            return true;
         });
     }
     void add_receives(Piece const& piece) {

@@ -76,25 +76,15 @@ struct ComparedTensor {
     [[nodiscard]] Index bytes() const noexcept { return tensor.shape.size() * tensor.from_bytes(); }
 };
 
-/// What one rank found in a tensor, by its place in the list of those that are compared.
+/// What one rank found in a tensor, by its place in the list of those that are compared: a record for each element that
+/// is listed, the first of them with the numbers, or one without an element.
 struct Found {
     std::size_t tensor = 0;
     Index elements = 0;
     double largest = 0;
-    std::vector<DifferentElement> places;
+    bool is_listed = false;
+    DifferentElement element{};
 };
-template <class Io>
-void pass(Io& io, typename Io::template Ref<Found> found) {
-    io.number(found.tensor);
-    io.number(found.elements);
-    io.word(found.largest);
-    io.size(found.places);
-    for (auto& element : found.places) {
-        io.number(element.place);
-        io.word(element.first);
-        io.word(element.second);
-    }
-}
 
 /// Where the share of a rank begins, of bytes that lie in one line.
 [[nodiscard]] inline Index share_begin(Index bytes, Index rank, Index ranks) noexcept {
@@ -109,31 +99,29 @@ public:
         : first_(&first), second_(&second), options_(&options) {}
 
     /// The bytes [begin, end) of all tensors, one after the other; an element belongs to the part in which it begins.
-    /// Tensors in which something differs are written to `out`, in their order.
-    void run(std::span<ComparedTensor const> tensors, Index begin, Index end, ByteWriter& out) {
+    /// What differs is added to `out`, in the order of the tensors.
+    void run(std::span<ComparedTensor const> tensors, Index begin, Index end, std::vector<Found>& out) {
         Index before = 0;  // bytes of the tensors before this one
         for (std::size_t t = 0; t < tensors.size() && before < end; ++t) {
             Index const bytes = tensors[t].bytes();
             Index const width = tensors[t].tensor.from_bytes();
             Index const from = ceil_div(larger<Index>(begin - before, 0), width);
             Index const to = ceil_div(smaller(end - before, bytes), width);
-            Found found;
-            found.tensor = t;
+            first_found_ = out.size();
             Index const step = larger<Index>(options_->window_bytes / larger(width, tensors[t].other.from_bytes()), 1);
             for (Index element = from; element < to; element += step) {
-                window(tensors[t], element, smaller(element + step, to), found);
+                window(tensors[t], t, element, smaller(element + step, to), out);
                 if (options_->progress) {
                     Index const done = before + smaller(element + step, to) * width - begin;
                     options_->progress(smaller(done, end - begin), end - begin);
                 }
             }
-            if (found.elements > 0) pass(out, found);
             before += bytes;
         }
     }
 
 private:
-    void window(ComparedTensor const& tensor, Index begin, Index end, Found& found) {
+    void window(ComparedTensor const& tensor, std::size_t number, Index begin, Index end, std::vector<Found>& out) {
         DType const first = tensor.tensor.from;
         DType const second = tensor.other.from;
         bool const is_same_type = first == second;
@@ -156,10 +144,11 @@ private:
             double const b = is_float ? float_value(other, y) : 0;
             double const distance = std::abs(a - b);
             if (is_float && is_close(a, b, distance, is_same_type)) continue;
-            ++found.elements;
-            if (found.places.size() < static_cast<std::size_t>(options_->most_elements))
-                found.places.push_back({i, x, y});
-            if (std::isfinite(distance)) found.largest = larger(found.largest, distance);
+            bool const is_listed = out.size() - first_found_ < static_cast<std::size_t>(options_->most_elements);
+            if (is_listed || out.size() == first_found_) out.push_back({number, 0, 0, is_listed, {i, x, y}});
+            Found& sum = out[first_found_];
+            ++sum.elements;
+            if (std::isfinite(distance)) sum.largest = larger(sum.largest, distance);
         }
     }
     /// Numbers whose bits differ, or are not comparable.
@@ -175,6 +164,7 @@ private:
     CompareOptions const* options_;
     std::vector<std::byte> a_;
     std::vector<std::byte> b_;
+    std::size_t first_found_ = 0;  ///< of a tensor, its first record
 };
 
 /// The tensors of two catalogues side by side: what both have alike is to be compared, all else is a difference.
@@ -210,29 +200,23 @@ private:
 }
 
 /// What all ranks found, put together: each has looked at elements behind those of the ranks before it.
-inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<std::byte>& found_by,
+inline void join(std::vector<CheckpointDifference>& differences, std::span<Found const> all,
                  std::span<ComparedTensor const> alike, Catalogue const& first, Catalogue const& second,
                  int most_elements) {
     std::size_t last = alike.size();
-    for (std::size_t rank = 0; rank < found_by.sizes.size(); ++rank) {
-        ByteReader in(found_by.of(static_cast<int>(rank)));
-        while (!in.at_end()) {
-            Found found;
-            pass(in, found);
-            if (found.tensor != last) {
-                StoredTensor const& stored = first.tensors()[alike[found.tensor].first];
-                DType const other = second.tensors()[alike[found.tensor].second].dtype;
-                differences.push_back(
-                    {DifferenceKind::values, stored.name, stored.dtype, stored.shape, other, stored.shape});
-                last = found.tensor;
-            }
-            CheckpointDifference& one = differences.back();
-            one.elements += found.elements;
-            one.largest = larger(one.largest, found.largest);
-            for (DifferentElement const& element : found.places) {
-                if (one.places.size() < static_cast<std::size_t>(most_elements)) one.places.push_back(element);
-            }
+    for (Found const& found : all) {
+        if (found.tensor != last) {
+            StoredTensor const& stored = first.tensors()[alike[found.tensor].first];
+            DType const other = second.tensors()[alike[found.tensor].second].dtype;
+            differences.push_back(
+                {DifferenceKind::values, stored.name, stored.dtype, stored.shape, other, stored.shape});
+            last = found.tensor;
         }
+        CheckpointDifference& one = differences.back();
+        one.elements += found.elements;
+        one.largest = larger(one.largest, found.largest);
+        bool const has_room = one.places.size() < static_cast<std::size_t>(most_elements);
+        if (found.is_listed && has_room) one.places.push_back(found.element);
     }
     sort_list(differences,
               [](CheckpointDifference const& a, CheckpointDifference const& b) { return a.tensor < b.tensor; });
@@ -240,7 +224,7 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
 
 [[nodiscard]] inline CompareReport compare_once(std::string const& first, std::string const& second,
                                                 CommunicatorRef comm, CompareOptions const& options) {
-    GatheredLists<std::byte> room;
+    GatheredLists<Found> room;
     std::string terms;
     Verdict mine = verdict_of([&] {
         check(options);
@@ -263,7 +247,7 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
     report.rtol = options.rtol;
     report.atol = options.atol;
     std::vector<ComparedTensor> alike;
-    std::vector<std::byte> text;
+    std::vector<Found> found;
     pending.attempt([&] {
         alike = tensors_alike(a.catalogue(), b.catalogue(), options.ignore_dtype, report.differences);
         for (ComparedTensor const& tensor : alike) {
@@ -271,18 +255,16 @@ inline void join(std::vector<CheckpointDifference>& differences, GatheredLists<s
             report.elements += a.catalogue().tensors()[tensor.first].shape.size();
             report.bytes += tensor.bytes();
         }
-        ByteWriter out;
         CompareWindows windows(a, b, options);
         Index const begin = share_begin(report.bytes, comm.rank(), comm.size());
         Index const end = share_begin(report.bytes, comm.rank() + 1, comm.size());
-        windows.run(alike, begin, end, out);
+        windows.run(alike, begin, end, found);
         a.check_unchanged();
         b.check_unchanged();
-        text = out.take();
     });
-    room.gather(comm, text, pending);
+    room.gather(comm, found, pending);
     pending.attempt(
-        [&] { join(report.differences, room, alike, a.catalogue(), b.catalogue(), options.most_elements); });
+        [&] { join(report.differences, room.all, alike, a.catalogue(), b.catalogue(), options.most_elements); });
     pending.agree(comm);
     return report;
 }

@@ -2,6 +2,7 @@
 // How checkpoint/tensor_info.hpp is done.
 #pragma once
 
+#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/checkpoint/tensor_info.hpp>
 
 namespace reshard::inline v0 {
@@ -26,7 +27,6 @@ namespace detail {
 
 RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
     constexpr std::size_t limit = 160;
-    constexpr char const* digits = "0123456789abcdef";
     std::size_t length = text.size() < limit ? text.size() : limit;
     if (length < text.size()) {  // never cut a UTF-8 sequence
         while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U) --length;
@@ -34,8 +34,7 @@ RESHARD_INLINE std::string detail::quote_name(std::string_view text) {
     std::string result = "'";
     for (char const c : text.substr(0, length)) {
         if (is_control(c)) {
-            auto const byte = static_cast<unsigned char>(c);
-            result += {'\\', 'x', digits[byte >> 4U], digits[byte & 15U]};
+            result += concat("\\x", hex_text(static_cast<unsigned char>(c), 2));
         } else {
             result += c;
         }

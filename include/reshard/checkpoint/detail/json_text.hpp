@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/detail/json_text.hpp
 /// \brief  The two text questions a header raises: is it UTF-8, and how is a string written in JSON.
-/// \depends standard library only.
+/// \depends checkpoint/hex_text.hpp.
 #pragma once
 
+#include <reshard/checkpoint/hex_text.hpp>
 #include <reshard/core/config.hpp>
 
 #include <cstdint>      // uint64_t
@@ -58,7 +59,6 @@ namespace detail {
 
 /// `text` as a JSON string with its quotes, escaped as Rust's serde_json does (only what must be). \pre is_utf8(text).
 inline void append_json_string(std::string& json, std::string_view text) {
-    constexpr char const* digits = "0123456789abcdef";
     json += '"';
     for (char const c : text) {
         switch (c) {
@@ -69,16 +69,12 @@ inline void append_json_string(std::string& json, std::string_view text) {
             case '\n': json += "\\n"; break;
             case '\r': json += "\\r"; break;
             case '\t': json += "\\t"; break;
-            default: {
-                auto const byte = static_cast<unsigned char>(c);
-                if (byte < 0x20) {
-                    json += "\\u00";
-                    json += digits[byte >> 4U];
-                    json += digits[byte & 15U];
-                } else {
+            default:
+                if (static_cast<unsigned char>(c) >= 0x20) {
                     json += c;
+                } else {
+                    json += "\\u" + hex_text(static_cast<unsigned char>(c), 4);
                 }
-            }
         }
     }
     json += '"';

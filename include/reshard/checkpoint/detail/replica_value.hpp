@@ -8,6 +8,7 @@
 #include <reshard/core/dtype.hpp>
 #include <reshard/core/error.hpp>
 
+#include <array>    // array
 #include <cmath>    // ldexp
 #include <cstdio>   // snprintf
 #include <cstring>  // memcpy
@@ -46,18 +47,22 @@ struct FloatFormat {
     }
 }
 
+/// Calls f with a zero of the unsigned integer of so many bytes.
+template <class F>
+decltype(auto) with_bits(Index bytes, F&& f) {
+    switch (bytes) {
+        case 1: return f(std::uint8_t{});
+        case 2: return f(std::uint16_t{});
+        case 4: return f(std::uint32_t{});
+        default: return f(std::uint64_t{});
+    }
+}
 /// One element's bits, as an integer of this machine.
 [[nodiscard]] inline std::uint64_t load_bits(std::byte const* from, DType dtype) noexcept {
-    auto const as = [&](auto value) {
+    return with_bits(bytes(dtype), [&](auto value) {
         std::memcpy(&value, from, sizeof(value));
         return static_cast<std::uint64_t>(value);
-    };
-    switch (bytes(dtype)) {
-        case 1: return as(std::uint8_t{});
-        case 2: return as(std::uint16_t{});
-        case 4: return as(std::uint32_t{});
-        default: return as(std::uint64_t{});
-    }
+    });
 }
 
 [[nodiscard]] constexpr bool is_nan(FloatFormat const& format, std::uint64_t bits) noexcept {
@@ -79,15 +84,6 @@ struct FloatFormat {
         value = std::ldexp(static_cast<double>(mantissa), 1 - format.bias - format.mantissa_bits);
     if (format.has_infinity && magnitude == format.largest) value = std::numeric_limits<double>::infinity();
     return (bits & format.sign) != 0 ? -value : value;
-}
-
-/// The halves of a complex number, the real one first in memory.
-struct ComplexParts {
-    float real = 0.0F;
-    float imaginary = 0.0F;
-};
-[[nodiscard]] inline ComplexParts complex_parts(std::uint64_t bits) noexcept {
-    return __builtin_bit_cast(ComplexParts, bits);
 }
 
 [[nodiscard]] constexpr bool is_signed_integer(DType dtype) noexcept {
@@ -116,9 +112,8 @@ struct ComplexParts {
     if (float_format(dtype, format)) {
         number = is_nan(format, bits) ? "NaN" : number_text(float_value(format, bits), format.digits);
     } else {
-        ComplexParts const parts = complex_parts(bits);
-        number =
-            concat(number_text(parts.real, 9), parts.imaginary < 0.0F ? "" : "+", number_text(parts.imaginary, 9), "i");
+        auto const [real, imaginary] = __builtin_bit_cast(std::array<float, 2>, bits);
+        number = concat(number_text(real, 9), imaginary < 0.0F ? "" : "+", number_text(imaginary, 9), "i");
     }
     char raw[24];
     std::snprintf(raw, sizeof(raw), " (0x%0*llx)", reshard::bits(dtype) / 4, static_cast<unsigned long long>(bits));
@@ -149,18 +144,10 @@ inline void canonicalise(DType dtype, std::span<std::byte> elements) noexcept {
     FloatFormat format;
     static_cast<void>(float_format(dtype == DType::c64 ? DType::f32 : dtype, format));
     if (!has_equal_bits_apart(dtype)) return;
-    switch (dtype == DType::c64 ? 4 : bytes(dtype)) {
-        case 1:
-            return canonicalise_floats(elements, static_cast<std::uint8_t>(format.sign),
-                                       static_cast<std::uint8_t>(format.largest));
-        case 2:
-            return canonicalise_floats(elements, static_cast<std::uint16_t>(format.sign),
-                                       static_cast<std::uint16_t>(format.largest));
-        case 4:
-            return canonicalise_floats(elements, static_cast<std::uint32_t>(format.sign),
-                                       static_cast<std::uint32_t>(format.largest));
-        default: return canonicalise_floats(elements, format.sign, format.largest);
-    }
+    with_bits(dtype == DType::c64 ? 4 : bytes(dtype), [&](auto zero) {
+        using Bits = decltype(zero);
+        canonicalise_floats(elements, static_cast<Bits>(format.sign), static_cast<Bits>(format.largest));
+    });
 }
 
 }  // namespace detail

@@ -108,6 +108,7 @@ public:
 
     [[nodiscard]] Index bytes() const noexcept { return bytes_; }
     [[nodiscard]] std::span<LineItem const> items() const noexcept { return items_; }
+    [[nodiscard]] LineTensor const& tensor(std::size_t number) const noexcept { return tensors_[number]; }
     [[nodiscard]] LineTensor const& tensor_of(LineItem const& item) const noexcept { return tensors_[item.tensor]; }
     [[nodiscard]] Index position(LinePoint point) const noexcept {
         if (point.item == items_.size()) return bytes_;
@@ -127,7 +128,7 @@ public:
                 (wanted - item.begin) / tensor_of(item).to_bytes()};
     }
 
-    /// Calls f(span of LineRun) for pieces that follow each other from `first` to `last`: runs of one or more items,
+    /// Calls f(vector of LineRun) for pieces that follow each other from `first` to `last`: runs of one or more items,
     /// of at most `most_bytes` each, as they are read and as they are written.
     template <class F>
     void for_each_piece(LinePoint first, LinePoint last, Index most_bytes, F&& f) const {
@@ -135,8 +136,7 @@ public:
         std::vector<LineRun> piece;
         Index filled = 0;
         auto const flush = [&] {
-            if (!piece.empty()) f(std::span<LineRun const>(piece));
-            piece.clear();
+            if (!piece.empty()) f(std::exchange(piece, {}));
             filled = 0;
         };
         for (std::size_t i = first.item; i < items_.size() && i <= last.item; ++i) {
@@ -281,19 +281,15 @@ private:
         work.writes.resize(kept);
         for (PieceWrite& write : work.writes) {
             write.at = work.buffer_bytes;
-            work.buffer_bytes += (write.end - write.begin) * width_of(write);
+            work.buffer_bytes +=
+                (write.end - write.begin) * line_->tensor(to_->extents()[write.extent].tensor).from_bytes();
         }
-    }
-    [[nodiscard]] Index width_of(PieceWrite const& write) const noexcept {
-        StoredTensor const& from = from_->tensors()[to_->extents()[write.extent].tensor];
-        return is_byte_sized(from.dtype) ? bytes(from.dtype) : 1;
     }
 
     /// Where a run is read from: what the boxes of the copy that is read have of it.
     void fill(PieceWrite const& write, std::byte* buffer, PieceWork& work) const {
         Extent const& to = to_->extents()[write.extent];
-        StoredTensor const& stored = from_->tensors()[to.tensor];
-        LineTensor const tensor = line_tensor(stored, to_->tensors()[to.tensor].dtype);
+        LineTensor const& tensor = line_->tensor(to.tensor);
         append_reads(work.reads, *from_, to.tensor, tensor, read_from(to.tensor, to.replica), tensor.box(to.box),
                      write.begin, write.end, buffer + write.at);
     }

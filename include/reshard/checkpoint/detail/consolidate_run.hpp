@@ -112,15 +112,9 @@ private:
 
 /// A rank's share of the line in pieces, and which of them come before which vote.
 struct PieceList {
-    std::vector<LineRun> runs;
-    std::vector<std::size_t> first{0};    ///< per piece, its first run; then the number of runs
+    std::vector<std::vector<LineRun>> pieces;
     std::vector<std::size_t> windows{0};  ///< per window, its first piece; then the number of pieces
     Index bytes = 0;
-
-    [[nodiscard]] std::size_t size() const noexcept { return first.size() - 1; }
-    [[nodiscard]] std::span<LineRun const> operator[](std::size_t piece) const noexcept {
-        return std::span(runs).subspan(first[piece], first[piece + 1] - first[piece]);
-    }
 };
 
 /// Bytes of a piece: two buffers for each that is in flight. Not more than stays in the cache from the read to the sum
@@ -142,14 +136,13 @@ struct PieceList {
     Index const from = line.position(begin);
     list.bytes = line.position(end) - from;
     auto const votes = static_cast<std::size_t>(votes_of(line.bytes(), ranks, options.vote_bytes));
-    line.for_each_piece(begin, end, piece_bytes_of(options), [&](std::span<LineRun const> piece) {
+    line.for_each_piece(begin, end, piece_bytes_of(options), [&](std::vector<LineRun> piece) {
         Index const at = line.position({piece.front().item, piece.front().begin}) - from;
         Index const per_vote = ceil_div(list.bytes, static_cast<Index>(votes));
-        while (at >= static_cast<Index>(list.windows.size()) * per_vote) list.windows.push_back(list.size());
-        list.runs.insert(list.runs.end(), piece.begin(), piece.end());
-        list.first.push_back(list.runs.size());
+        while (at >= static_cast<Index>(list.windows.size()) * per_vote) list.windows.push_back(list.pieces.size());
+        list.pieces.push_back(std::move(piece));
     });
-    while (list.windows.size() <= votes) list.windows.push_back(list.size());
+    while (list.windows.size() <= votes) list.windows.push_back(list.pieces.size());
     return list;
 }
 
@@ -160,7 +153,7 @@ public:
                 SharedFiles const& out, PieceList const& pieces, RewriteOptions const& options)
         : maker_(&maker), from_(&from), in_(&in), to_(&to), out_(&out), pieces_(&pieces), options_(&options) {
         piece_bytes_ = piece_bytes_of(options);
-        work_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.size()));
+        work_.resize(smaller(static_cast<std::size_t>(options.in_flight), pieces.pieces.size()));
         memory_ = Scratch(2 * piece_bytes_ * static_cast<Index>(work_.size()));
         std::vector<std::size_t> summed;
         if (options.verify_checksums)
@@ -177,7 +170,7 @@ public:
         std::size_t const first = pieces_->windows[window];
         std::size_t const count = pieces_->windows[window + 1] - first;
         run_on_workers(count, options_->in_flight,
-                       [&](std::size_t i, int worker) { run_piece((*pieces_)[first + i], worker); });
+                       [&](std::size_t i, int worker) { run_piece(pieces_->pieces[first + i], worker); });
     }
 
     [[nodiscard]] Index extra_bytes() const noexcept { return memory_.size(); }
@@ -295,10 +288,10 @@ struct PieceSurvey {
     RewriteShare& share = result.share;
     ReadOptions reads;
     reads.chunk_bytes = piece_bytes_of(options);
-    Scratch const nowhere(pieces.size() == 0 ? 0 : piece_bytes_of(options));  // places to count with: never touched
+    Scratch const nowhere(pieces.pieces.empty() ? 0 : piece_bytes_of(options));  // places to count with: never touched
     PieceWork work;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-        maker.make(pieces[i], nowhere.data(), work);
+    for (std::vector<LineRun> const& piece : pieces.pieces) {
+        maker.make(piece, nowhere.data(), work);
         ++share.pieces;
         ReadTotals const totals = count_reads(work.reads, reads);
         share.reads += totals.reads;

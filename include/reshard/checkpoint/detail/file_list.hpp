@@ -64,8 +64,6 @@ struct FileList {
     bool const alone = leaf.find_first_not_of('0', of + 4) == leaf.size() - 1 && leaf.back() == '1';
     return numbered && !alone;
 }
-/// Named as PyTorch DCP names shards.
-[[nodiscard]] inline bool has_dcp_name(std::string_view leaf) noexcept { return dcp_name(leaf).shard != 0; }
 inline void refuse_missing(std::string const& source, std::string const& folder,
                            std::vector<std::string> const& leaves) {
     std::string list;
@@ -136,7 +134,7 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     }
     sort_list(found);
     if (!found.empty() &&
-        std::all_of(found.begin(), found.end(), [](auto const& leaf) { return has_dcp_name(leaf); })) {
+        std::all_of(found.begin(), found.end(), [](auto const& leaf) { return dcp_name(leaf).shard != 0; })) {
         return {CheckpointKind::shards, folder, folder, std::move(found), {}, {}};
     }
     // One file of several whose index is missing must not pass for a whole checkpoint.
@@ -192,69 +190,52 @@ inline void refuse_missing(std::string const& source, std::string const& folder,
     return path.substr(path.rfind('/') + 1) == manifest_name ? list_manifest(path) : list_index(path);
 }
 
-/// Reads entries out of headers. \pre the list outlives it
-class EntryReader {
-public:
-    explicit EntryReader(FileList const& list) : list_(&list) {}
-
-    /// The entries of a file that are part of the checkpoint. Throws FormatError for an index that does not fit.
-    [[nodiscard]] FileEntries read(SafetensorsFile const& file, std::size_t number) const {
-        FileEntries result{{list_->leaves[number], file.file_bytes(), file.header_digest()}, {}};
-        switch (list_->kind) {
-            case CheckpointKind::shards: result.entries = shard_entries(file); break;
-            case CheckpointKind::index: {
-                for (IndexedTensor const& tensor : list_->indexed) {
-                    if (static_cast<std::size_t>(tensor.file) != number || file.find(tensor.name) != nullptr) continue;
-                    raise_rule(SafetensorsRule::tensor_not_found,
-                               concat(list_->source, ": tensor ", quote_name(tensor.name), " is not in ", leaf(number),
-                                      where_put));
-                }
-                for (TensorInfo const& tensor : file.tensors()) {
-                    IndexedTensor const* const entry = find(tensor.name);
-                    if (entry == nullptr) {  // not part of the checkpoint
-                        ++result.file.unlisted;
-                        continue;
-                    }
-                    if (static_cast<std::size_t>(entry->file) != number) {  // two versions in one folder, most likely
-                        raise_rule(SafetensorsRule::invalid_index,
-                                   concat(list_->source, ": tensor ", quote_name(entry->name), " is in ", leaf(number),
-                                          " as well as in ", leaf(static_cast<std::size_t>(entry->file)), where_put));
-                    }
-                    result.entries.push_back(whole_entry(tensor));
-                }
-                break;
-            }
-            case CheckpointKind::file:
-            case CheckpointKind::manifest:
-                result.entries.reserve(file.tensors().size());
-                for (TensorInfo const& tensor : file.tensors()) result.entries.push_back(whole_entry(tensor));
-        }
-        if (number == 0 && list_->kind != CheckpointKind::shards) {
-            result.metadata = file.metadata();
-            std::erase_if(result.metadata, [](auto const& item) { return item.first == "format"; });  // of the file
-        }
-        return result;
-    }
-
-private:
-    [[nodiscard]] static std::vector<FileEntry> shard_entries(SafetensorsFile const& file) {
+/// The entries of a file, by its number in the list, that are part of the checkpoint. Throws FormatError for an index
+/// that does not fit.
+[[nodiscard]] inline FileEntries read_entries(FileList const& list, SafetensorsFile const& file, std::size_t number) {
+    static constexpr std::string_view put =
+        ", where the index puts it. Fix: fetch the index and the files of one version.";
+    auto const leaf = [&](auto which) { return quote_name(list.leaves[static_cast<std::size_t>(which)]); };
+    auto const place = [&](std::string_view name) {
+        return std::lower_bound(list.indexed.begin(), list.indexed.end(), name,
+                                [](IndexedTensor const& a, std::string_view text) { return a.name < text; });
+    };
+    FileEntries result{{list.leaves[number], file.file_bytes(), file.header_digest()}, {}};
+    if (list.kind == CheckpointKind::shards) {
         if (find_metadata(file.metadata(), "reshard_save") != nullptr) {
             refuse_dcp(file.path(), concat("it is a part of a save whose ", manifest_name, " is missing"),
                        "save again, or load an older checkpoint.");
         }
-        return dcp_entries(file.header(), file.path());
+        result.entries = dcp_entries(file.header(), file.path());
+        return result;
     }
-    [[nodiscard]] IndexedTensor const* find(std::string_view name) const noexcept {
-        auto const at = std::lower_bound(list_->indexed.begin(), list_->indexed.end(), name,
-                                         [](IndexedTensor const& a, std::string_view text) { return a.name < text; });
-        return at == list_->indexed.end() || at->name != name ? nullptr : &*at;
+    for (IndexedTensor const& tensor : list.indexed) {
+        if (static_cast<std::size_t>(tensor.file) != number || file.find(tensor.name) != nullptr) continue;
+        raise_rule(SafetensorsRule::tensor_not_found,
+                   concat(list.source, ": tensor ", quote_name(tensor.name), " is not in ", leaf(number), put));
     }
-    [[nodiscard]] std::string leaf(std::size_t file) const { return quote_name(list_->leaves[file]); }
-    static constexpr std::string_view where_put =
-        ", where the index puts it. Fix: fetch the index and the files of one version.";
-
-    FileList const* list_;
-};
+    result.entries.reserve(file.tensors().size());
+    for (TensorInfo const& tensor : file.tensors()) {
+        if (list.kind == CheckpointKind::index) {
+            auto const entry = place(tensor.name);
+            if (entry == list.indexed.end() || entry->name != tensor.name) {  // not part of the checkpoint
+                ++result.file.unlisted;
+                continue;
+            }
+            if (static_cast<std::size_t>(entry->file) != number) {  // two versions in one folder, most likely
+                raise_rule(SafetensorsRule::invalid_index,
+                           concat(list.source, ": tensor ", quote_name(tensor.name), " is in ", leaf(number),
+                                  " as well as in ", leaf(entry->file), put));
+            }
+        }
+        result.entries.push_back(whole_entry(tensor));
+    }
+    if (number == 0) {
+        result.metadata = file.metadata();
+        std::erase_if(result.metadata, [](auto const& item) { return item.first == "format"; });  // of the file
+    }
+    return result;
+}
 
 /// Whether a header has the entry that a manifest says an extent is.
 [[nodiscard]] inline bool has_entry(SafetensorsHeader const& header, Manifest const& manifest, Extent const& extent) {
@@ -313,14 +294,13 @@ auto read_list(std::string const& path, Read&& read) {
 /// Checkpoint::open(): also FormatError for shards that do not cover their tensors.
 template <class Files>
 [[nodiscard]] Manifest read_headers(FileList const& list, Files& files, Access access = Access::pread) {
-    EntryReader const reader(list);
     std::size_t const count = list.leaves.size();
     std::vector<FileEntries> entries(count);
     std::vector<std::optional<SafetensorsFile>> opened(count);
     // Of thousands of files on a file system far away, several at once.
     run_on_workers(count, static_cast<int>(smaller<std::size_t>(1 + count / 16, 16)), [&](std::size_t i, int) {
         opened[i] = SafetensorsFile::open(join_path(list.folder, list.leaves[i]), access);
-        entries[i] = reader.read(*opened[i], i);
+        entries[i] = read_entries(list, *opened[i], i);
     });
     for (auto& file : opened) files.push_back(std::move(*file));
     if (list.kind != CheckpointKind::shards) return whole_manifest(std::move(entries));

@@ -213,6 +213,16 @@ private:
     LoadForecast result_;
 };
 
+/// Where each rank reads what it needs, whether they agree or not.
+template <class Strategy>
+[[nodiscard]] LoadForecast forecast_direct(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
+                                           Strategy const& strategy, LoadModel const& model) {
+    LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options, Strategy::name);
+    if (Strategy::communicates) forecaster.add_session();
+    forecaster.read_directly(forecaster.direct_reads(), model);
+    return forecaster.result();
+}
+
 }  // namespace detail
 
 RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue, std::span<PlacedTensor const> targets,
@@ -228,19 +238,12 @@ RESHARD_INLINE LoadForecast detail::forecast_from_one(Catalogue const& catalogue
 
 RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                           EveryRankReads const& strategy, LoadModel const& model) {
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
-                                      EveryRankReads::name);
-    forecaster.read_directly(forecaster.direct_reads(), model);
-    return forecaster.result();
+    return detail::forecast_direct(catalogue, targets, ranks, strategy, model);
 }
 
 RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,
                                           EachRankReadsItsBoxes const& strategy, LoadModel const& model) {
-    detail::LoadForecaster forecaster(catalogue, targets, ranks, strategy.reads, strategy.options,
-                                      EachRankReadsItsBoxes::name);
-    forecaster.add_session();
-    forecaster.read_directly(forecaster.direct_reads(), model);
-    return forecaster.result();
+    return detail::forecast_direct(catalogue, targets, ranks, strategy, model);
 }
 
 RESHARD_INLINE LoadForecast forecast_load(Catalogue const& catalogue, std::span<PlacedTensor const> targets, int ranks,

@@ -17,42 +17,41 @@ namespace detail {
 /// Faults that are listed one by one in a message.
 inline constexpr std::size_t listed_faults = 20;
 
-/// One rank's part of the work.
-class CheckpointCheck {
-public:
-    /// \pre both outlive it
-    CheckpointCheck(Catalogue const& catalogue, LoadFiles& files)
-        : catalogue_(catalogue),
-          files_(files),
-          wanted_(all_extents(catalogue)),
-          usable_(catalogue.files().size(), true) {}
-
-    [[nodiscard]] std::span<WantedExtent const> wanted() const noexcept { return wanted_; }
-    [[nodiscard]] std::vector<std::string>& faults() noexcept { return faults_; }
+/// One rank's part of the work. \pre catalogue and files outlive it
+struct CheckpointCheck {
+    Catalogue const& catalogue;
+    LoadFiles& files;
+    std::vector<WantedExtent> wanted = all_extents(catalogue);
+    std::vector<bool> usable = std::vector<bool>(catalogue.files().size(), true);
+    std::vector<std::string> faults{};
+    Index bytes_read = 0;
 
     /// Opens a file and compares its header with what the catalogue says of it.
     void check_file(int file) {
-        attempt([&] {
-            files_.open(file, false);
-            SafetensorsHeader const& header = files_.header(file);
-            auto const all = catalogue_.extents();
+        attempt([&, this] {
+            files.open(file, false);
+            auto const all = catalogue.extents();
             auto at = std::lower_bound(all.begin(), all.end(), file,
                                        [](Extent const& extent, int number) { return extent.file < number; });
-            for (; at != all.end() && at->file == file; ++at) check_entry(header, *at);
+            for (; at != all.end() && at->file == file; ++at) {
+                if (has_entry(files.header(file), catalogue.manifest(), *at)) continue;
+                faults.push_back(concat(describe(catalogue.manifest(), *at), " is not in ",
+                                        quote_name(catalogue.files()[static_cast<std::size_t>(file)].leaf),
+                                        " as the manifest says"));
+            }
         });
     }
     /// Reads this rank's pieces of a window, or notes why not.
     void read(std::span<Piece const> pieces, int rank, ReadOptions const& options, std::span<std::byte> staging) {
         std::vector<Piece> mine;
         for (Piece const& piece : pieces) {
-            if (piece.reader == rank && can_use(wanted_[piece.wanted].file)) mine.push_back(piece);
+            if (piece.reader == rank && can_use(wanted[piece.wanted].file)) mine.push_back(piece);
         }
-        attempt([&] {
-            auto const boxes = staging_boxes(mine, wanted_, rank, staging.data());
-            bytes_read_ += files_.read(boxes, options).bytes_read;
+        attempt([&, this] {
+            auto const boxes = staging_boxes(mine, wanted, rank, staging.data());
+            bytes_read += files.read(boxes, options).bytes_read;
         });
     }
-    [[nodiscard]] Index bytes_read() const noexcept { return bytes_read_; }
 
 private:
     template <class Do>
@@ -61,28 +60,15 @@ private:
             work();
             return true;
         } catch (Error const& error) {
-            faults_.emplace_back(error.message());
+            faults.emplace_back(error.message());
         }
         return false;
     }
     [[nodiscard]] bool can_use(int file) {
         auto const i = static_cast<std::size_t>(file);
-        if (usable_[i] && !files_.is_open(file)) usable_[i] = attempt([&] { files_.open(file, false); });
-        return usable_[i] && files_.is_open(file);
+        if (usable[i] && !files.is_open(file)) usable[i] = attempt([&, this] { files.open(file, false); });
+        return usable[i] && files.is_open(file);
     }
-    void check_entry(SafetensorsHeader const& header, Extent const& extent) {
-        if (has_entry(header, catalogue_.manifest(), extent)) return;
-        faults_.push_back(concat(describe(catalogue_.manifest(), extent), " is not in ",
-                                 quote_name(catalogue_.files()[static_cast<std::size_t>(extent.file)].leaf),
-                                 " as the manifest says"));
-    }
-
-    Catalogue const& catalogue_;
-    LoadFiles& files_;
-    std::vector<WantedExtent> wanted_;
-    std::vector<bool> usable_;
-    std::vector<std::string> faults_;
-    Index bytes_read_ = 0;
 };
 
 [[nodiscard]] inline std::string describe_faults(std::string const& path, std::span<std::string const> faults) {
@@ -146,11 +132,11 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
         catalogue = std::move(list.catalogue);
         verdict.unlisted = with_unlisted(catalogue.manifest().files);
         files.emplace(catalogue, path, std::move(list.open));
-        check.emplace(catalogue, *files);
-        schedule = spans_read(check->wanted(), comm.size(), window_bytes);
-        sums.emplace(catalogue, read_whole(check->wanted(), LoadOptions{}));
+        check.emplace(CheckpointCheck{catalogue, *files});
+        schedule = spans_read(check->wanted, comm.size(), window_bytes);
+        sums.emplace(catalogue, read_whole(check->wanted, LoadOptions{}));
         files->sum_up(*sums);
-        cut = may_be_cut(catalogue, check->wanted(), LoadOptions{});
+        cut = may_be_cut(catalogue, check->wanted, LoadOptions{});
         if (cut) all_parts.resize(static_cast<std::size_t>(comm.size()));
         staging.resize(static_cast<std::size_t>(staging_bytes(schedule, Spread::scatter, comm.rank())));
     });
@@ -178,16 +164,16 @@ inline void raise_faults(CommunicatorRef comm, std::string const& path, std::spa
     pending.attempt([&] {
         if (cut) join_parts(catalogue, comm.rank(), all_parts, sum);
         for (std::size_t i = 0; i < sum.wrong.size(); ++i) {
-            if (i < alone || comm.rank() == 0) check->faults().push_back(describe_wrong(catalogue, sum.wrong[i]));
+            if (i < alone || comm.rank() == 0) check->faults.push_back(describe_wrong(catalogue, sum.wrong[i]));
         }
     });
-    raise_faults(comm, path, check->faults(), room, pending);
+    raise_faults(comm, path, check->faults, room, pending);
 
     verdict.kind = catalogue.kind();
     verdict.files = static_cast<Index>(catalogue.files().size());
     verdict.tensors = static_cast<Index>(catalogue.tensors().size());
     verdict.extents = static_cast<Index>(catalogue.extents().size());
-    verdict.bytes_read = check->bytes_read();
+    verdict.bytes_read = check->bytes_read;
     for (Extent const& extent : catalogue.extents()) {
         verdict.bytes += catalogue.extent_bytes(extent);
         if (!extent.has_checksum) ++verdict.extents_without_checksum;

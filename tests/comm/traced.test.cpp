@@ -33,8 +33,8 @@ TEST_SUITE("comm/traced") {
             REQUIRE(trace.peers(record).size() == 2);
             int const first = comm.rank() == 0 ? 1 : 0;
             int const second = comm.rank() == 2 ? 1 : 2;
-            CHECK(trace.peers(record)[0] == TracePeer{first, 2, 20, 2, 20});
-            CHECK(trace.peers(record)[1] == TracePeer{second, 2, 20, 2, 20});
+            CHECK(trace.peers(record)[0] == TracePeer{first, {2, 20, 2, 20}});
+            CHECK(trace.peers(record)[1] == TracePeer{second, {2, 20, 2, 20}});
             comm.exchange({}, {}).wait();
             REQUIRE(trace.records().size() == 2);
             CHECK(trace.records()[1].moved == Traffic{});
@@ -52,8 +52,8 @@ TEST_SUITE("comm/traced") {
             int const next = (comm.rank() + 1) % 3;
             int const previous = (comm.rank() + 2) % 3;
             for (auto const& peer : trace.peers(trace.records()[0])) {
-                CHECK(peer == (peer.rank == next ? TracePeer{next, 1, 100 + comm.rank(), 0, 0}
-                                                 : TracePeer{previous, 0, 0, 1, 100 + previous}));
+                CHECK(peer == (peer.rank == next ? TracePeer{next, {1, 100 + comm.rank(), 0, 0}}
+                                                 : TracePeer{previous, {0, 0, 1, 100 + previous}}));
             }
         });
     }

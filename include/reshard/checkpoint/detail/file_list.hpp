@@ -11,9 +11,9 @@
 #include <reshard/checkpoint/detail/manifest_json.hpp>
 #include <reshard/checkpoint/detail/save_names.hpp>
 #include <reshard/checkpoint/detail/weight_map.hpp>
-#include <reshard/checkpoint/detail/workers.hpp>
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/safetensors.hpp>
+#include <reshard/core/detail/workers.hpp>
 #include <reshard/core/sorting.hpp>
 
 namespace reshard::inline v0 {

@@ -42,7 +42,7 @@ public:
     }
     std::vector<Index> const& load() const noexcept { return load_; }
     ReadShares result(std::string_view name) {
-        detail::sort_list(opens_);
+        reshard::detail::sort_list(opens_);
         ReadShares shares{
             name, std::unique(opens_.begin(), opens_.end()) - opens_.begin(), 0, 0, 0, static_cast<int>(load_.size())};
         for (Index bytes : load_) {
@@ -59,40 +59,45 @@ private:
 };
 
 /// Gives extents to the least loaded rank, largest first; ties go to the first tensor and the lowest rank.
-inline void give_by_size(ShareCounter& counter, Catalogue const& catalogue, std::vector<detail::WantedExtent> extents) {
-    auto const tensor = [&](detail::WantedExtent const& extent) { return catalogue.extents()[extent.extent].tensor; };
-    detail::sort_list(extents, [&](detail::WantedExtent const& a, detail::WantedExtent const& b) {
-        return a.bytes() != b.bytes() ? a.bytes() > b.bytes() : tensor(a) < tensor(b);
-    });
+inline void give_by_size(ShareCounter& counter, Catalogue const& catalogue,
+                         std::vector<reshard::detail::WantedExtent> extents) {
+    auto const tensor = [&](reshard::detail::WantedExtent const& extent) {
+        return catalogue.extents()[extent.extent].tensor;
+    };
+    reshard::detail::sort_list(extents,
+                               [&](reshard::detail::WantedExtent const& a, reshard::detail::WantedExtent const& b) {
+                                   return a.bytes() != b.bytes() ? a.bytes() > b.bytes() : tensor(a) < tensor(b);
+                               });
     std::vector<std::pair<Index, int>> heap;  // (load, rank), least first
     for (std::size_t r = 0; r < counter.load().size(); ++r) heap.emplace_back(counter.load()[r], static_cast<int>(r));
     std::make_heap(heap.begin(), heap.end(), std::greater<>());
-    for (detail::WantedExtent const& extent : extents) {
+    for (reshard::detail::WantedExtent const& extent : extents) {
         std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-        auto& [load, rank] = heap.back();
+        auto& [given, rank] = heap.back();
         counter.give(rank, extent.file, extent.bytes());
-        load += extent.bytes();
+        given += extent.bytes();
         std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
 }
 
-inline ReadShares shares_of_spans(std::span<detail::WantedExtent const> wanted, int ranks) {
+inline ReadShares shares_of_spans(std::span<reshard::detail::WantedExtent const> wanted, int ranks) {
     ShareCounter counter(ranks);
-    for (detail::Piece const& piece : detail::spans_read(wanted, ranks, 0).pieces) {
+    for (reshard::detail::Piece const& piece : reshard::detail::spans_read(wanted, ranks, 0).pieces) {
         counter.give(piece.reader, wanted[piece.wanted].file, piece.bytes);
     }
     return counter.result("equal spans of the files");
 }
-inline ReadShares shares_by_size(Catalogue const& catalogue, std::span<detail::WantedExtent const> wanted, int ranks) {
+inline ReadShares shares_by_size(Catalogue const& catalogue, std::span<reshard::detail::WantedExtent const> wanted,
+                                 int ranks) {
     ShareCounter counter(ranks);
     give_by_size(counter, catalogue, {wanted.begin(), wanted.end()});
     return counter.result("whole extents by size");
 }
-inline ReadShares shares_by_writer(Catalogue const& catalogue, std::span<detail::WantedExtent const> wanted,
+inline ReadShares shares_by_writer(Catalogue const& catalogue, std::span<reshard::detail::WantedExtent const> wanted,
                                    int ranks) {
     ShareCounter counter(ranks);
-    std::vector<detail::WantedExtent> others;
-    for (detail::WantedExtent const& extent : wanted) {
+    std::vector<reshard::detail::WantedExtent> others;
+    for (reshard::detail::WantedExtent const& extent : wanted) {
         int const writer = catalogue.files()[static_cast<std::size_t>(extent.file)].writer;
         if (writer >= 0 && writer < ranks) {
             counter.give(writer, extent.file, extent.bytes());
@@ -108,7 +113,7 @@ inline ReadShares shares_by_writer(Catalogue const& catalogue, std::span<detail:
 /// loaded rank (as Megatron-Core's fully parallel load does); files to the rank of the same number as their writer's,
 /// and the extents of other files by size (as Megatron-LM's pull request 3392 does).
 inline std::vector<ReadShares> compare_reads(Catalogue const& catalogue, int ranks) {
-    auto const wanted = detail::all_extents(catalogue);
+    auto const wanted = reshard::detail::all_extents(catalogue);
     return {shares_of_spans(wanted, ranks), shares_by_size(catalogue, wanted, ranks),
             shares_by_writer(catalogue, wanted, ranks)};
 }

@@ -15,6 +15,7 @@ The commands of a page run in one empty folder, in their order. Ids of saves are
 usage: draw_docs.py [--write] --program build/tools/reshard [--program ...] PAGE...
 """
 import argparse
+import difflib
 import os
 import pathlib
 import re
@@ -22,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 
+# No number is an id: one of digits alone stands in the name of a file, or behind "save".
+ID = re.compile(r"\b(?=[0-9]*[a-f])[0-9a-f]{16}\b|(?<=[.])[0-9]{16}(?=[.]safetensors)|(?<=\bsave )[0-9]{16}\b")
 BLOCK = re.compile(r"<!-- (run|show|prepare): (.*?) -->(\n```text\n.*?```)?", re.DOTALL)
 
 
@@ -53,7 +56,7 @@ class Page:
         if result.returncode != 0:
             text += "".join(line for line in result.stderr.splitlines(True) if line.strip() and not line.startswith("["))
             text += f"exit status {result.returncode}\n"
-        text = re.sub(r"\b(?=[0-9]*[a-f])[0-9a-f]{16}\b", "0123456789abcdef", text)  # no number is an id
+        text = ID.sub("0123456789abcdef", text)
         return f"<!-- {form}: {command} -->\n```text\n{text}```"
 
 
@@ -78,6 +81,7 @@ def main():
             print(f"{page}: updated")
         else:
             print(f"{page}: not what the programs print. Fix: run scripts/draw_docs.py --write with the same arguments")
+            print(*difflib.unified_diff(old.splitlines(), new.splitlines(), "page", "programs", n=0, lineterm=""), sep="\n")
     sys.exit(1 if stale and not options.write else 0)
 
 

@@ -31,6 +31,7 @@ public:
           current_(&current),
           shard_(shard),
           bounds_(saved.offsets()),
+          current_offsets_(current.offsets()),
           rule_(saved, current, shard, options),
           partition_(shard.entries, current.parts(), options.threads) {
         own_.part = own < 0 ? mch_nowhere : static_cast<MchDestination>(own);
@@ -136,12 +137,13 @@ private:
             Index const part = part_at(bounds_.data(), saved_->parts(), shard_.offset + begin);
             Interval const range{bounds_[static_cast<std::size_t>(part)], bounds_[static_cast<std::size_t>(part) + 1]};
             Index const stop = smaller(end, range.end - shard_.offset);
+            Owners const owners = rule_.by_slot ? owners_of(range) : Owners{};
             for (; begin < stop; begin = smaller(stop, begin + block_entries)) {
                 Index const last = smaller(stop, begin + block_entries);
                 if (is_regular(begin, last, range)) {
                     found.live += last - begin;
                     if (rule_.refuse_strays) find_stray(begin, last, part, found);
-                    rule_.by_slot ? fill_by_slot(begin, last) : fill_by_id(begin, last);
+                    rule_.by_slot ? fill_by_slot(begin, last, owners) : fill_by_id(begin, last);
                     list_regular(begin, last, found);
                 } else {
                     fill_each(begin, last, found);
@@ -151,15 +153,42 @@ private:
         }
         return found;
     }
+    /// The owners of a range of slots: `first`, and one more from each of the bounds on; `few`: three bounds are
+    /// enough.
+    struct Owners {
+        bool few = false;
+        std::uint64_t first = 0;
+        std::uint64_t bounds[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    };
+    [[nodiscard]] Owners owners_of(Interval range) const {
+        Owners owners;
+        Index const first = rule_.router.part_of_slot(range.begin);
+        Index const last = rule_.router.part_of_slot(range.end - 1);
+        owners.few = last - first <= 3;
+        owners.first = static_cast<std::uint64_t>(first);
+        for (Index p = first + 1; owners.few && p <= last; ++p) {
+            owners.bounds[p - first - 1] = static_cast<std::uint64_t>(current_offsets_[static_cast<std::size_t>(p)]);
+        }
+        return owners;
+    }
     void fill_by_id(Index begin, Index end) const noexcept {
         std::int32_t const same = rule_.router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
         for (Index i = begin; i < end; ++i) {
             to_[i] = static_cast<MchDestination>(same >= 0 ? same : rule_.router.part_of_id(shard_.ids[i]));
         }
     }
-    void fill_by_slot(Index begin, Index end) const noexcept {
-        for (Index i = begin; i < end; ++i) {
-            to_[i] = static_cast<MchDestination>(rule_.router.part_of_slot(shard_.slots[i]));
+    void fill_by_slot(Index begin, Index end, Owners const& owners) const noexcept {
+        if (owners.few) {
+            for (Index i = begin; i < end; ++i) {  // what the bound is not above has no sign
+                auto const slot = static_cast<std::uint64_t>(shard_.slots[i]);
+                std::uint64_t const above = ((owners.bounds[0] - 1 - slot) >> 63) +
+                                            ((owners.bounds[1] - 1 - slot) >> 63) +
+                                            ((owners.bounds[2] - 1 - slot) >> 63);
+                to_[i] = static_cast<MchDestination>(owners.first + above);
+            }
+        } else {
+            for (Index i = begin; i < end; ++i)
+                to_[i] = static_cast<MchDestination>(rule_.router.part_of_slot(shard_.slots[i]));
         }
         if (!rule_.drop_unreachable) return;
         std::int32_t const same = rule_.router.part_of_ids(shard_.ids[begin], shard_.ids[end - 1]);
@@ -242,6 +271,7 @@ private:
     MchTable const* current_;
     MchShard shard_;
     std::vector<Index> bounds_;
+    std::vector<Index> current_offsets_;
     MchLeavingRule rule_;
     Partition partition_;
     Scratch to_memory_;

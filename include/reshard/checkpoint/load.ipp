@@ -273,9 +273,7 @@ RESHARD_INLINE LoadReport load(Checkpoint const& checkpoint, std::span<LocalTens
 RESHARD_INLINE ConstDynamicView local_view(Checkpoint const& checkpoint, std::string_view tensor,
                                            DynamicDistribution const& distribution, int rank) {
     ConstDynamicView const whole = checkpoint.view(checkpoint.at(tensor));
-    Placements replicated;
-    for (int axis = 0; axis < distribution.mesh().axes(); ++axis) replicated.push_back(Placement::replicate());
-    return plan(DynamicDistribution(distribution.mesh(), whole.shape(), replicated), distribution).view(whole, rank);
+    return plan(replicated(distribution.mesh(), whole.shape()), distribution).view(whole, rank);
 }
 
 RESHARD_INLINE void agree_loaded(CommunicatorRef comm, LoadReport const& report) {

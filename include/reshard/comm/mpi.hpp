@@ -124,7 +124,8 @@ public:
 
     /// Collective: `elements` elements on this rank (other ranks may ask for another number) that the ranks of its node
     /// read in place. Where the system lets processes share nothing, ordinary memory. Throws OutOfMemory on every rank
-    /// if one has too little. Freeing is local, but peers may be reading: keep the buffer while an exchange uses it.
+    /// if one has too little, or all of a node together, by what the machine and their control groups have left.
+    /// Freeing is local, but peers may be reading: keep the buffer while an exchange uses it.
     template <Element T>
     [[nodiscard]] MpiBuffer<T> allocate(Index elements) {
         static_assert(std::is_trivially_copyable_v<T>, "reshard::MpiCommunicator: elements are moved as bytes.");

@@ -23,7 +23,7 @@ public:
     SaveBehind(std::string folder, std::span<LocalTensor const> tensors, CommunicatorRef comm,
                SaveOptions const& options)
         : session_(std::move(folder), tensors, comm, options, unit_bytes(options),
-                   [&](SaveStream const& stream) { make_room(stream, options); }) {
+                   [&, this](SaveStream const& stream) { make_room(stream, options); }) {
         snapshot_verdict_ = verdict_of([&] {
             session_.open();
             snapshot();

@@ -124,7 +124,7 @@ public:
     void await_settled(ncclComm_t comm, std::string_view call) {
         // What a peer has taken part in may end, although that peer has gone on and failed.
         await(
-            [&] {
+            [&, this] {
                 ncclResult_t state = ncclSuccess;
                 nccl_check(ncclCommGetAsyncError(comm, &state), "ncclCommGetAsyncError", comm);
                 if (state != ncclSuccess && state != ncclInProgress) fail_async(state, call, comm);

@@ -14,7 +14,10 @@ The text after `expect-error:` is what an error line must hold, word for word; i
 tried as a regular expression. Several expect-error lines must all be found. `expect-note:` also accepts the lines that
 explain an error, for constraints, whose text compilers put there.
 
-usage: check_fail.py (--baseline FILE | --rejects FILE | --self-test) -- COMPILER [FLAG]...
+usage: check_fail.py (--baselines FILE... | --rejects FILE | --self-test) -- COMPILER [FLAG]...
+
+All baselines are one file for the compiler, each in a namespace of its own behind what any of them includes; by itself is
+compiled what sets macros or has a namespace, and all of them where that file is refused.
 """
 import pathlib
 import re
@@ -22,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 
+ALONE = re.compile(r"^(template <>|namespace |#define |#undef )", re.MULTILINE)
+INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
 EXPECT = re.compile(r"^[ \t]*//[ \t]*expect-(error|note):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
@@ -48,6 +53,21 @@ def baseline(compiler, file):
     """Returns what is wrong, or None."""
     status, output = run(compiler, file)
     return None if status == 0 else f"{file}: must compile without RESHARD_FAIL, but does not\n{output}"
+
+
+def baselines(compiler, files):
+    """The same of many."""
+    texts = {file: pathlib.Path(file).read_text(encoding="utf-8") for file in files}
+    alone = [file for file in files if ALONE.search(texts[file])]
+    together = [file for file in files if file not in alone]
+    includes = {line: None for file in together for line in INCLUDE.findall(texts[file])}
+    with tempfile.TemporaryDirectory() as folder:
+        all_of_them = pathlib.Path(folder) / "baselines.cpp"
+        all_of_them.write_text("\n".join([*includes, *(f'namespace baseline_{i} {{\n#include "{pathlib.Path(file).resolve()}"\n}}'
+                                                      for i, file in enumerate(together))]) + "\n", encoding="utf-8")
+        refused = baseline(compiler, all_of_them)
+    wrong = [baseline(compiler, file) for file in (files if refused else alone)]
+    return "\n".join(filter(None, wrong)) or refused
 
 
 def rejects(compiler, file):
@@ -86,6 +106,8 @@ def self_test(compiler):
             file.write_text(source.format(expect=expect, mistake=mistake, rest=rest), encoding="utf-8")
             for check, complaint in zip((baseline, rejects), complaints):
                 found = check(compiler, file)
+                if check is baseline and (baselines(compiler, [file, file]) is None) != (found is None):
+                    bad.append(f"baselines, of {mistake!r} twice, is not {found!r}")
                 if (found is None) != (complaint is None) or (complaint and complaint not in found):
                     bad.append(f"{check.__name__} of {mistake!r}, expecting {expect!r}: wanted {complaint!r}, got {found!r}")
     return "\n".join(bad) or None
@@ -98,8 +120,10 @@ def main(argv):
     args, compiler = argv[:split], argv[split + 1:]
     if args == ["--self-test"]:
         wrong = self_test(compiler)
-    elif len(args) == 2 and args[0] in ("--baseline", "--rejects"):
-        wrong = (baseline if args[0] == "--baseline" else rejects)(compiler, args[1])
+    elif len(args) >= 2 and args[0] == "--baselines":
+        wrong = baselines(compiler, args[1:])
+    elif len(args) == 2 and args[0] == "--rejects":
+        wrong = rejects(compiler, args[1])
     else:
         sys.exit(__doc__)
     if wrong:

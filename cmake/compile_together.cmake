@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Test files cost mostly what they instantiate, and files of one folder instantiate the same. With
-# RESHARD_TESTS_TOGETHER (presets asan, tsan and headers) several of them are one translation unit: half the time.
+# RESHARD_TESTS_TOGETHER (presets asan, tsan and headers) all of a program are one translation unit: half the time.
 #
 # reshard_compile_together(TARGET FILE...): files of the current source folder. Each keeps its names to itself, since it
 # is included in a namespace of its own; so all its #include lines, which must stand at the beginning of a line, come
@@ -45,7 +45,7 @@ function(reshard_compile_together target)
     file(CONFIGURE OUTPUT ${first} CONTENT "#pragma once\n${includes}\n" @ONLY)
     set_target_properties(${target} PROPERTIES
         UNITY_BUILD ON
-        UNITY_BUILD_BATCH_SIZE 20
+        UNITY_BUILD_BATCH_SIZE 0
         UNITY_BUILD_UNIQUE_ID RESHARD_TEST_FILE
         UNITY_BUILD_CODE_BEFORE_INCLUDE "#include \"${first}\"\nnamespace RESHARD_TEST_FILE {"
         UNITY_BUILD_CODE_AFTER_INCLUDE "}")

@@ -75,6 +75,35 @@ TEST_SUITE("exec/collectives") {
         });
     }
 
+    TEST_CASE("ranks outside the mesh give nothing, or what they like, and what they give is not touched") {
+        DynamicMesh const mesh = Mesh{2, 2}.on({0, {4, 1, 0, 2}});
+        for (MeshAxes const& axes : {MeshAxes{0}, MeshAxes{0, 1}}) {
+            for (bool const nothing : {true, false}) {
+                CAPTURE(axes.size());
+                CAPTURE(nothing);
+                run_on_threads(6, [&](ThreadCommunicator& comm) {
+                    bool const inside = mesh.contains(comm.rank());
+                    Index const ranks = axes.size() == 1 ? 2 : 4;
+                    DynamicShape const whole = inside ? DynamicShape(Shape{8}) : DynamicShape(Shape{3, 5});
+                    std::vector<float> memory(inside ? 8 : 15, 1.0F);
+                    std::vector<float> part(inside ? static_cast<std::size_t>(8 / ranks) : 15, 1.0F);
+                    DynamicView all;
+                    DynamicView mine;
+                    if (inside || !nothing) {
+                        all = TensorView<float>(memory.data(), whole);
+                        mine = TensorView<float>(part.data(), inside ? DynamicShape(Shape{8 / ranks}) : whole);
+                    }
+                    all_reduce(all, comm, mesh, axes);
+                    reduce_scatter(all, mine, comm, mesh, axes);
+                    all_gather(mine, all, comm, mesh, axes);
+                    broadcast(all, comm, mesh, axes, 1);
+                    auto const sum = static_cast<float>(inside ? ranks * ranks : 1);
+                    CHECK(memory == std::vector<float>(memory.size(), sum));
+                });
+            }
+        }
+    }
+
     TEST_CASE("reduce_scatter and all_gather: parts as Shard cuts them, uneven and empty ones too") {
         on_meshes([](ThreadCommunicator& comm, DynamicMesh const& mesh, int axis, Index coordinate) {
             for (int dim : {0, 1}) {
@@ -149,6 +178,9 @@ TEST_SUITE("exec/collectives") {
             CHECK(memory[0] == sum);
             CHECK_THROWS_WITH_AS(reduce_scatter(view, view, comm, mesh, 0, 1),
                                  doctest::Contains("a tensor of 1 dimensions has no dimension 1 to cut along"),
+                                 PlacementError);
+            CHECK_THROWS_WITH_AS(reduce_scatter(view, view, comm, mesh, 0, -1),
+                                 doctest::Contains("has no dimension -1 to cut along. Fix: dimensions count from 0"),
                                  PlacementError);
             std::vector<float> four(4);
             DynamicView const all = TensorView<float>(four.data(), Shape{4});

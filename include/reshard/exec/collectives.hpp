@@ -13,7 +13,7 @@
 /// in ascending order along the axis, the same bits on every transport, parts may be uneven, and mistakes are the
 /// errors of redistribute(). Collective over `comm`, which has the ranks of the mesh. Ranks along the axis give the
 /// same shapes; where those of other coordinates give others (what another axis cuts unevenly), a call splits the
-/// communicator for itself.
+/// communicator for itself. So it does where ranks outside the mesh give others, or nothing: theirs are not touched.
 ///
 /// A call agrees and prepares each time. What is repeated is better prepared once, as such a transition.
 #pragma once

@@ -42,11 +42,11 @@ public:
     /// Cut along a dimension of the tensor. Throws PlacementError where it has none of that number.
     [[nodiscard]] DynamicDistribution cut(int dim) const {
         int const dims = extents_.size() - others_;
-        if (dim < -dims || dim >= dims) {
+        if (dim < 0 || dim >= dims) {
             raise(ErrorCode::placement, concat("reshard: a tensor of ", dims, " dimensions has no dimension ", dim,
-                                               " to cut along. Fix: count them from 0, or from -1 backwards."));
+                                               " to cut along. Fix: dimensions count from 0 to rank - 1."));
         }
-        return placed(Placement::shard(dim < 0 ? dim : dim + others_));
+        return placed(Placement::shard(dim + others_));
     }
     /// One rank's tensor, with the dimensions in front.
     template <class View>
@@ -78,17 +78,18 @@ private:
 };
 
 /// Collective. Runs what make(comm, mesh, axes) has prepared, for tensors that are alike on all ranks. Where they are
-/// not (cut unevenly along other axes), it is prepared once more among those along the axes, which are a mesh of their
-/// own then: each line of ranks has its own shapes, and what is wrong with them is said in words that know of no other
-/// axes.
+/// not (cut unevenly along other axes, or none where a rank is outside the mesh), it is prepared once more among those
+/// along the axes, which are a mesh of their own then: each line of ranks has its own shapes, and what is wrong with
+/// them is said in words that know of no other axes.
 inline void run_along(CommunicatorRef comm, DynamicMesh const& mesh, MeshAxes const& axes,
                       FunctionRef<PreparedPlan(CommunicatorRef, DynamicMesh const&, MeshAxes const&)> make) {
     PreparedPlan alike(comm, nullptr);
     Verdict const all = verdict_of([&] { alike = make(comm, mesh, axes); });
     if (all.ok()) return alike.run();
-    bool const of_tensors =
-        all.code == ErrorCode::mismatch || all.code == ErrorCode::shape || all.code == ErrorCode::buffer;
-    if (!of_tensors || axes.size() == mesh.axes()) raise(all.code, all.reason);
+    bool const some_outside = mesh.size() != comm.size();
+    bool const of_tensors = all.code == ErrorCode::mismatch || all.code == ErrorCode::shape ||
+                            all.code == ErrorCode::buffer || (all.code == ErrorCode::placement && some_outside);
+    if (!of_tensors || (axes.size() == mesh.axes() && !some_outside)) raise(all.code, all.reason);
     transport::MeshLine const place = transport::mesh_line(mesh, axes, comm.rank(), comm.size());
     AnyCommunicator line = comm.split(place.colour, place.key);
     PreparedPlan prepared(line, nullptr);

@@ -151,6 +151,7 @@ TEST_SUITE("checkpoint/json_tree") {
     TEST_CASE("texts that are not JSON, or not text, are refused") {
         auto const nothing = [](JsonReader const&) {};
         CHECK(contains(complaint("{", nothing), "not JSON at byte"));
+        CHECK(contains(complaint("{", nothing, "inner"), "'inner': not JSON at byte"));
         CHECK(contains(complaint("\"\xff\"", nothing), "not UTF-8"));
         CHECK(contains(complaint("\xef\xbb\xbf{}", nothing), "byte order mark"));
         CHECK(complaint(" 7 ", nothing).empty());

@@ -198,6 +198,11 @@ TEST_SUITE("checkpoint/save_plan") {
         refuses(ErrorCode::format, {"is not UTF-8"}, {source("\xff", DType::f32, "(4):(S0)", Shape{4})});
         refuses(ErrorCode::format, {"'__metadata__'"}, {source("__metadata__", DType::f32, "(4):(S0)", Shape{4})});
         refuses(ErrorCode::format, {"'step' is given twice"}, {}, {.metadata = {{"step", "1"}, {"step", "2"}}});
+        refuses(ErrorCode::buffer, {"metadata has 'mch.table.user'", "without their tensors"},
+                {source("user", DType::f32, "(4):(S0)", Shape{4})}, {.metadata = {{"mch.table.user", "{}"}}});
+        CHECK(plan_save(std::vector{source("user.ids", DType::i64, "(4):(S0)", Shape{4})}, 4,
+                        {.metadata = {{"mch.table.user", "{}"}}})
+                  .manifest.metadata.size() == 1);  // a copy of a table, tensor by tensor
         refuses(ErrorCode::placement, {"'c'", "above 4194304"},
                 {source("c", DType::u8, "(2):(S0:cyc1)", Shape{Index{1} << 24})});
         refuses(ErrorCode::buffer, {"in_flight is 0"}, {}, {.in_flight = 0});

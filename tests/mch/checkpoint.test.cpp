@@ -331,7 +331,7 @@ TEST_SUITE("mch/checkpoint") {
             check_error(saved.load(), ErrorCode::format, {"reshard.manifest.json: ", part});
             write_text(saved.index(), good);
         };
-        check("{", "[", "not JSON");
+        check("{", "[", "'mch.table.user': not JSON");
         check("\"version\":3", "\"version\":4", "'mch.table.user' is of version 4, this library reads 3");
         check("\"version\":3", "\"version\":2", "'mch.table.user' is of version 2, this library reads 3");
         check("\"version\":3", "\"version\":\"3\"", "version' is not an integer of 0 or more");

@@ -39,22 +39,22 @@ public:
     JsonTree(std::string_view json, std::string_view file, RefuseFile refuse, std::string_view where = {},
              JsonTwins twins = JsonTwins::refuse)
         : file_(file), where_(where), refuse_(refuse), twins_(twins) {
-        if (json.size() > most_bytes) fail(concat("it has ", json.size(), " bytes, more than ", most_bytes));
-        if (!is_utf8(json)) fail("it is not UTF-8");
+        if (json.size() > most_bytes) fail_text(concat("it has ", json.size(), " bytes, more than ", most_bytes));
+        if (!is_utf8(json)) fail_text("it is not UTF-8");
         // nlohmann skips a byte order mark and takes a zero byte for the end of the text; JSON allows neither.
-        if (json.starts_with("\xef\xbb\xbf")) fail("not JSON at byte 1: a byte order mark");
+        if (json.starts_with("\xef\xbb\xbf")) fail_text("not JSON at byte 1: a byte order mark");
         if (auto const at = json.find('\0'); at != std::string_view::npos)
-            fail(concat("not JSON at byte ", at + 1, ": a zero byte"));
+            fail_text(concat("not JSON at byte ", at + 1, ": a zero byte"));
         nodes_.reserve(json.size() / 16);  // of what we read, most values take so many bytes
         texts_.reserve(json.size());
         Events events{*this};
 #if defined(__cpp_exceptions)
         try {
 #endif
-            if (!nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &events)) fail("not JSON");
+            if (!nlohmann::json::sax_parse(json.data(), json.data() + json.size(), &events)) fail_text("not JSON");
 #if defined(__cpp_exceptions)
         } catch (nlohmann::json::exception const& error) {
-            fail(concat("not JSON: ", quote_name(error.what())));
+            fail_text(concat("not JSON: ", quote_name(error.what())));
         }
 #endif
     }
@@ -146,10 +146,14 @@ private:
         bool end_object() { return tree.close(); }
         bool end_array() { return tree.close(); }
         bool parse_error(std::size_t position, std::string const&, nlohmann::json::exception const& error) {
-            tree.fail(concat("not JSON at byte ", position, ": ", quote_name(error.what())));
+            tree.fail_text(concat("not JSON at byte ", position, ": ", quote_name(error.what())));
         }
     };
 
+    /// Of a text that lies in another, `where` says which it is.
+    [[noreturn]] void fail_text(std::string_view what) const {
+        fail(where_.empty() ? std::string(what) : concat(quote_name(where_), ": ", what));
+    }
     [[nodiscard]] std::string_view text_at(std::uint64_t begin, std::uint64_t size) const noexcept {
         return std::string_view(texts_).substr(begin, size);
     }
@@ -159,7 +163,7 @@ private:
         return true;
     }
     bool open(Kind kind) {
-        if (open_.size() == max_json_depth) fail(concat("nested deeper than ", max_json_depth, " levels"));
+        if (open_.size() == max_json_depth) fail_text(concat("nested deeper than ", max_json_depth, " levels"));
         open_.push_back(static_cast<std::uint32_t>(nodes_.size()));
         return add(kind, 0);
     }

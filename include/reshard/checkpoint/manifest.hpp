@@ -71,6 +71,9 @@ inline constexpr Index default_block_bytes = Index{1} << 20;
 inline constexpr Index most_block_sums = Index{1} << 22;
 
 namespace detail {
+/// The metadata has the text of a managed-collision table under this and its name; its ids are the tensor `NAME.ids`.
+inline constexpr std::string_view mch_table_key = "mch.table.";
+
 /// How many block sums an extent of so many bytes has: one block is summed up by the extent's own sum.
 [[nodiscard]] constexpr Index block_count(Index bytes, Index block_bytes) noexcept {
     return bytes <= block_bytes ? 0 : ceil_div(bytes, block_bytes);

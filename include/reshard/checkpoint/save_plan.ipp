@@ -39,8 +39,8 @@ public:
 
     [[nodiscard]] SavePlan run() {
         check(options_);
-        take_metadata();
         sort_names();
+        take_metadata();
         for (std::size_t t = 0; t < sources_.size(); ++t) add(t);
         check_axes();
         dealer_.deal();
@@ -58,7 +58,18 @@ private:
         for (auto const& [key, value] : metadata) {
             check_written_text("the metadata text", key);
             check_written_text("the metadata text", value);
+            if (key.starts_with(mch_table_key) && !has_tensor(concat(key.substr(mch_table_key.size()), ".ids"))) {
+                raise(ErrorCode::buffer, concat("reshard::SaveOptions: metadata has ", quote_name(key),
+                                                ", as managed-collision tables are saved under, without their tensors. "
+                                                "Fix: another name, or save(folder, tensors, tables, comm)."));
+            }
         }
+    }
+    [[nodiscard]] bool has_tensor(std::string_view name) const {
+        auto const at =
+            std::lower_bound(plan_.sources.begin(), plan_.sources.end(), name,
+                             [&](std::size_t t, std::string_view wanted) { return sources_[t].name < wanted; });
+        return at != plan_.sources.end() && sources_[*at].name == name;
     }
     void sort_names() {
         plan_.sources.resize(sources_.size());

@@ -225,10 +225,10 @@ inline void check_output_leaf(std::string_view leaf) {
     SaveOptions planned;
     planned.dedup = options.dedup;
     planned.replica_axes = options.replica_axes;
-    planned.metadata = from.manifest().metadata;
     SavePlan plan = plan_save(sources, static_cast<int>(ranks), planned);
     OutputFiles result;
     Manifest& manifest = plan.manifest;
+    manifest.metadata = from.manifest().metadata;
     manifest.save = id;
     for (std::size_t f = 0; f < manifest.files.size(); ++f) {
         int const writer = manifest.files[f].writer;

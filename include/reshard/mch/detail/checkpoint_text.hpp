@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/checkpoint_text.hpp
 /// \brief  Tables as a checkpoint knows them: the names of their tensors, and a JSON text for each.
-/// \depends mch/{checkpoint_types,id_bounds}, checkpoint/{json_tree,safetensors_layout}, comm/agree. No
-/// I/O.
+/// \depends mch/{checkpoint_types,id_bounds}, checkpoint/{json_tree,manifest,safetensors_layout}, comm/agree.
+/// No I/O.
 /// The format: docs/mch-format.md.
 #pragma once
 
 #include <reshard/checkpoint/json_tree.hpp>
+#include <reshard/checkpoint/manifest.hpp>
 #include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/comm/agree.hpp>
 #include <reshard/mch/checkpoint_types.hpp>
@@ -34,8 +35,6 @@ template <class... Parts>
 
 /// Of the text of a table. 1 and 2 were folders of their own: detail/checkpoint_old.hpp.
 inline constexpr Index mch_text_version = 3;
-/// What the metadata of a checkpoint has a table under: this and the table's name.
-inline constexpr std::string_view mch_table_key = "mch.table.";
 
 /// All that is saved of a table but its buffers.
 struct MchSavedTable {

@@ -65,6 +65,15 @@ TEST_CASE("what a view cannot be is refused by name") {
     sample.tensor.ndim = max_rank + 1;
     refused<ShapeError>([&] { static_cast<void>(dlpack::view(sample.tensor)); }, "dimensions given");
     sample.tensor.ndim = 2;
+    for (Index const step : {INT64_MAX, INT64_MIN, Index{1} << 61, -(Index{1} << 61)}) {
+        sample.strides[0] = step;
+        refused<ShapeError>([&] { static_cast<void>(dlpack::view(sample.tensor)); }, "reaches beyond 64 bits");
+        sample.shape[0] = 1;  // then it is no step
+        CHECK(dlpack::view(sample.tensor).size() == 3);
+        sample.shape[0] = 2;
+    }
+    sample.strides[0] = -(Index{1} << 60);
+    CHECK(dlpack::view(sample.tensor).size() == 6);
     sample.tensor.data = nullptr;
     refused<BufferError>([&] { static_cast<void>(dlpack::view(sample.tensor)); }, "[2,3] has no memory");
 }

@@ -107,12 +107,26 @@ inline void check_memory(void const* data, DynamicShape const& shape, Device fou
     }
 }
 
+/// Refuses strides whose last element lies further from the first than 64 bits count in bytes.
+inline void check_reach(DynamicShape const& shape, Indices const& strides, DType dtype) {
+    Index reach = bytes(dtype);
+    for (int dim = 0; dim < shape.rank() && shape.size() > 0; ++dim) {
+        Index step = 0;
+        bool const fits = strides[dim] != INT64_MIN &&
+                          multiply_fits(strides[dim] < 0 ? -strides[dim] : strides[dim], bytes(dtype), step);
+        if (shape.extent(dim) == 1 || (fits && add_fits(reach, step, shape.extent(dim) - 1))) continue;
+        raise(ErrorCode::shape, concat("reshard::dlpack::view: a tensor of shape ", to_string(shape), " with strides ",
+                                       to_string(strides), " reaches beyond 64 bits. Fix: check its producer."));
+    }
+}
+
 /// Shape and strides of a DLTensor as a view. No strides are row-major ones; the memory starts byte_offset behind data.
 template <class T>
 DynamicView view_of(T const& tensor, DType dtype, Device where) {
     DynamicShape const shape(tensor.shape, static_cast<int>(tensor.ndim));
     Indices strides = row_major_strides(shape);
     for (int dim = 0; dim < shape.rank() && tensor.strides != nullptr; ++dim) strides[dim] = tensor.strides[dim];
+    check_reach(shape, strides, dtype);
     check_memory(tensor.data, shape,
                  {static_cast<int>(tensor.device.device_type), static_cast<int>(tensor.device.device_id)}, where);
     auto* const bytes = static_cast<std::byte*>(tensor.data);
@@ -186,9 +200,10 @@ template <Tensor T>
     for (int i = 0; i < dtype_count && lanes == 1; ++i) {
         if (detail::types[i].code == code && detail::types[i].bits == wide) return static_cast<DType>(i);
     }
-    raise(ErrorCode::dtype, concat("reshard::dlpack: elements of type code ", code, ", ", wide, " bits, ", lanes,
-                                   " lanes have no DType of whole bytes. Fix: view them as integers of the same size "
-                                   "before they are handed over."));
+    raise(ErrorCode::dtype,
+          concat("reshard::dlpack: elements of type code ", code, ", ", wide, " bits, ", lanes,
+                 " lanes have no DType of whole bytes. Fix: view them as integers, wide ones with one "
+                 "dimension more, before they are handed over."));
 }
 
 template <Tensor T>

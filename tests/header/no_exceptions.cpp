@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Built with -fno-exceptions -fno-rtti.
+// Built with -fno-exceptions -fno-rtti: the umbrella, and what else src/exec.cpp has.
+#include <reshard/exec/batch.hpp>
+#include <reshard/exec/collectives.hpp>
+#include <reshard/exec/progress_thread.hpp>
+#include <reshard/exec/sync.hpp>
 #include <reshard/reshard.hpp>
 
 using namespace reshard;

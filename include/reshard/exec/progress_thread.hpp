@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/exec/progress_thread.hpp
 /// \brief  ProgressThread: prepared plans are carried out, to their end, while the rank that started them computes.
-/// \depends exec/prepare.hpp, <thread>. Needs threads and exceptions; not part of the umbrella.
+/// \depends exec/prepare.hpp, <thread>. Needs threads; not part of the umbrella.
 ///
 ///     ProgressThread progress;                          // one thread of this rank
 ///     auto job = prepare(move, comm, gradient, shard);

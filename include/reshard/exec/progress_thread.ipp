@@ -37,11 +37,15 @@ RESHARD_INLINE void ProgressThread::work() {
         PreparedPlan& job = *waiting_.front();
         lock.unlock();
         std::exception_ptr error;
+#if defined(__cpp_exceptions)
         try {
             job.run();
         } catch (...) {
             error = std::current_exception();
         }
+#else
+        job.run();
+#endif
         lock.lock();
         waiting_.erase(waiting_.begin());
         ++over_;

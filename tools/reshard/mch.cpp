@@ -44,7 +44,7 @@ struct Mch {
         if (!Session::speaks()) return;
         std::vector<std::pair<std::string, std::string>> folders{{in, out}};
         folders.insert(folders.end(), also.begin(), also.end());
-        mch::check_new(folders);
+        mch::check_new(folders, !torch);
         std::optional<demo::Progress> bar;
         job.progress = [&](Index done, Index total, std::string const& what) {
             if (session.json || ::isatty(STDERR_FILENO) == 0) return;

@@ -3,6 +3,8 @@
 /// \brief  How `reshard mch` uses PyTorch: mch_dcp.py is run, and folders appear when all is well.
 #pragma once
 
+#include <reshard/checkpoint/detail/save_names.hpp>
+#include <reshard/checkpoint/safetensors_layout.hpp>
 #include <reshard/core/error.hpp>
 
 #include <fcntl.h>
@@ -71,28 +73,34 @@ struct FrontOptions {
     return false;
 }
 
-/// Throws unless the folder can be made: it is not there or empty, and its parent is.
-inline void check_new(std::string const& folder) {
+/// Throws unless the folder can be made: it is not there or empty, and its parent is. `saved`: by save(), which removes
+/// what a run that was killed has left.
+inline void check_new(std::string const& folder, bool saved) {
+    namespace names = reshard::detail;
     std::error_code ignored;
     auto const refuse = [&](std::string_view what, std::string_view fix) {
         raise(ErrorCode::user, concat("'", folder, "' ", what, ". Fix: ", fix));
     };
     if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored)) refuse("is no folder", "name another one.");
-    if (fs::exists(folder, ignored) && !fs::is_empty(folder, ignored))
-        refuse("is not empty", "name a folder that is not there yet.");
+    for (auto const& entry : fs::directory_iterator(folder, ignored)) {
+        std::string const leaf = entry.path().filename().string();
+        bool const is_lock = leaf == names::lock_name(manifest_name) || leaf == names::lock_name(names::index_name);
+        if (saved && (is_lock || names::is_temporary_of(leaf, names::is_shard_file))) continue;
+        refuse(concat("is not empty: there is ", names::quote_name(leaf)), "name a folder that is not there yet.");
+    }
     if (!fs::is_directory(parent_of(folder), ignored))
         refuse("has no parent folder", "make that first, or correct the path.");
 }
 
 /// The same for all OUTs of (IN, OUT), which are made beside the first and renamed when all is well.
-inline void check_new(std::vector<std::pair<std::string, std::string>> const& folders) {
+inline void check_new(std::vector<std::pair<std::string, std::string>> const& folders, bool saved) {
     auto const disk_of = [](std::string const& folder) {
         struct stat status {};
         return ::stat(parent_of(folder).c_str(), &status) == 0 ? status.st_dev : dev_t{};
     };
     for (std::size_t i = 0; i < folders.size(); ++i) {
         std::string const& folder = folders[i].second;
-        check_new(folder);
+        check_new(folder, saved);
         if (disk_of(folder) != disk_of(folders[0].second)) {
             raise(ErrorCode::user, concat("'", folder, "' is on another disk than '", folders[0].second,
                                           "'. Fix: name OUTs on one, and copy one of them later."));

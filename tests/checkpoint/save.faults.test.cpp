@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <reshard/checkpoint/consolidate.hpp>
+#include <reshard/checkpoint/detail/temporary_file.hpp>
 #include <reshard/checkpoint/file.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/safetensors_writer.hpp>
@@ -237,6 +238,8 @@ TEST_SUITE("checkpoint/save faults") {
             CHECK(folders[0] == parent);
             CHECK(folders.back() != parent);
         }
+        check_io("cannot sync the folder: No such file or directory (errno 2). Fix: let this process read it",
+                 [&] { detail::sync_folder(folder / "nowhere"); });
         for (std::string const& synced : synced_by([&] { save_to(folder / "save", true); })) CHECK(synced != parent);
         int runs = 0;
         for (Maker const& maker : makers) {  // so have those that it lies in, the outermost first

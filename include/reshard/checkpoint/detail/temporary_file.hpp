@@ -114,7 +114,9 @@ inline void sync_folder(std::string const& folder,
     FileDescriptor const handle(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     // Some file systems cannot sync a folder and say EINVAL: they have nothing better to offer.
     if (!handle.is_open() || (::fsync(handle.get()) != 0 && errno != EINVAL)) {
-        raise_io(folder, concat(meaning, ": cannot sync the folder"), errno, "check the file system.");
+        raise_io(folder, concat(meaning, ": cannot sync the folder"), errno,
+                 handle.is_open() ? "check the file system."
+                                  : "let this process read it, or write elsewhere, or with durable = false.");
     }
 }
 

@@ -18,16 +18,20 @@ namespace detail {
 
 inline constexpr int merge_items = 8;
 inline constexpr Index merge_tile = Index{merge_items} * block_threads;
+/// One thread in so many, half a warp of them, finds its share by a search in all of a tile. The others have theirs
+/// between two of these.
+inline constexpr int merge_group = 16;
+
 /// How many of the first `diagonal` entries of the merge of a and b come from a, which comes first where keys are
-/// equal. `a` and `b`: what has an operator[].
-template <class Number, class A, class B>
-[[nodiscard]] RESHARD_HOST_DEVICE constexpr Number merge_path(A a, Number a_count, B b, Number b_count,
-                                                              Number diagonal) noexcept {
+/// equal. comes_first(i): whether a[i] comes before b[diagonal - 1 - i].
+template <class Number, class ComesFirst>
+[[nodiscard]] RESHARD_HOST_DEVICE constexpr Number merge_path(Number a_count, Number b_count, Number diagonal,
+                                                              ComesFirst const& comes_first) noexcept {
     Number low = larger<Number>(0, diagonal - b_count);
     Number high = smaller(diagonal, a_count);
     while (low < high) {
         Number const middle = low + (high - low) / 2;
-        if (a[middle] <= b[diagonal - 1 - middle]) {
+        if (comes_first(middle)) {
             low = middle + 1;
         } else {
             high = middle;
@@ -60,8 +64,9 @@ struct MergeSearch {
         Index const end = begins[smaller(2 * pair + 2, runs)];
         Index const first = (tile - tiles[pair]) * merge_tile;
         Index const last = smaller(first + merge_tile, end - begin);
-        auto const of_a = [&](Index diagonal) {
-            return merge_path(keys + begin, middle - begin, keys + middle, end - middle, diagonal);
+        auto const of_a = [&, this](Index diagonal) {
+            return merge_path(middle - begin, end - middle, diagonal,
+                              [&, this](Index i) { return keys[begin + i] <= keys[middle + diagonal - 1 - i]; });
         };
         Index const a = of_a(first);
         Index const a_count = of_a(last) - a;
@@ -114,16 +119,10 @@ struct MergeShared {
     MergeList<std::uint32_t> values;
     std::int32_t of_a[block_threads + 1];  ///< entries of the first run before those of each thread
 
-    struct A {
-        MergeList<Index> const* keys;
-        [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator[](int i) const noexcept { return (*keys)[i]; }
-    };
-    struct B {
-        MergeList<Index> const* keys;
-        [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index operator[](int i) const noexcept {
-            return (*keys)[place_of_b(i)];
-        }
-    };
+    /// Whether the first run's entry i comes before the second's that ends the first `diagonal` with it.
+    [[nodiscard]] RESHARD_HOST_DEVICE constexpr bool comes_first(int i, int diagonal) const noexcept {
+        return keys[i] <= keys[place_of_b(diagonal - 1 - i)];
+    }
 };
 
 /// Neighbouring runs become one each, the last by itself if their number is odd. A thread's eight entries, some of a
@@ -147,10 +146,15 @@ struct MergeRound {
             for (int i = thread; i < piece.b_count; i += block_threads) load(shared, place_of_b(i), piece.b + i);
         });
         block.each([&](int thread, auto& state) {
-            int const first = smaller(thread * merge_items, state.count);
-            shared.of_a[thread] = merge_path(MergeShared::A{&shared.keys}, state.a_count, MergeShared::B{&shared.keys},
-                                             state.count - state.a_count, first);
             if (thread == 0) shared.of_a[block_threads] = state.a_count;
+            if (thread >= block_threads / merge_group) return;
+            int const first = smaller(thread * merge_group * merge_items, state.count);
+            shared.of_a[thread * merge_group] = merge_path(state.a_count, state.count - state.a_count, first,
+                                                           [&](int i) { return shared.comes_first(i, first); });
+        });
+        block.each([&](int thread, auto& state) {
+            int const group = thread / merge_group * merge_group;
+            if (thread != group) shared.of_a[thread] = search_in_group(shared, state.count, group, thread);
         });
         block.each([&](int thread, auto& state) {
             int const first = smaller(thread * merge_items, state.count);
@@ -193,6 +197,26 @@ struct MergeRound {
     }
 
 private:
+    /// All threads try multiples of 64, then of 32, and so on. Down to 8 those that half a warp tries at once are one
+    /// word or lie in different banks; what lies halfway between each thread's own bounds would lie anywhere.
+    [[nodiscard]] RESHARD_HOST_DEVICE static int search_in_group(MergeShared const& shared, int count, int group,
+                                                                 int thread) {
+        int const begin = smaller(group * merge_items, count);
+        int const first = smaller(thread * merge_items, count);
+        int const end = smaller((group + merge_group) * merge_items, count);
+        int const a = shared.of_a[group];
+        int const a_end = shared.of_a[group + merge_group];
+        int const low = larger(a, first - (end - a_end));
+        int const high = smaller(a_end, a + first - begin);
+        constexpr int most = merge_group * merge_items / 2;  // high - low is not above it
+        int found = low / most * most;
+        RESHARD_UNROLL
+        for (int step = most; step != 0; step /= 2) {
+            int const next = found + step;
+            if (next <= low || (next <= high && shared.comes_first(next - 1, first))) found = next;
+        }
+        return found;
+    }
     RESHARD_HOST_DEVICE void load(MergeShared& shared, int to, Index from) const {
         shared.keys[to] = keys[from];
         shared.values[to] = values != nullptr ? values[from] : static_cast<std::uint32_t>(from);

@@ -243,7 +243,9 @@ void orders(Index n) {
                  check(cudaGetLastError(), "the launch of fill_runs");
              },
              [&] {
-                 static_cast<void>(detail::merge_runs(work, begins, {keys.words(), from}, {other_keys.words(), to}));
+                 detail::MergeRuns<DeviceWork> merges;
+                 static_cast<void>(merges.add(begins, {keys.words(), from}, {other_keys.words(), to}));
+                 merges.run(work);
              },
              [&] { work.sort(keys.words(), other_keys.words(), from, to, n); }},
             5);

@@ -38,8 +38,10 @@ TEST_CASE("merge of runs: the stable sort of what the runs hold, whatever their 
             detail::WorkList<Index, HostWork> there(work, here.size());
             detail::WorkList<std::uint32_t, HostWork> here_values(work, std::span<std::uint32_t const>(values));
             detail::WorkList<std::uint32_t, HostWork> there_values(work, here_values.size());
-            bool const in_other = detail::merge_runs(work, begins, {here.data(), here_values.data()},
-                                                     {there.data(), there_values.data()});
+            detail::MergeRuns<HostWork> merges;
+            bool const in_other =
+                merges.add(begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+            merges.run(work);
             auto const merged = (in_other ? there : here).host(work);
             CHECK(((in_other ? there_values : here_values).host(work) == expected));
             CHECK(std::is_sorted(merged.begin(), merged.end()));

@@ -239,39 +239,75 @@ struct MergeBuffers {
     Index* keys = nullptr;
     std::uint32_t* values = nullptr;
 };
-/// Merges the runs that begin at begins[0] = 0 < begins[1] < ..., and end at the last; returns whether the result lies
-/// in `other`. Values are the places that keys have at first: nobody writes them down, not even where there is but one
-/// run. Memory: lists of runs, and 32 bytes a tile.
+/// Merges lists of runs, all of them at once: a round is two launches. Memory: lists of runs, and 32 bytes a tile.
 template <class Work>
-[[nodiscard]] bool merge_runs(Work& work, std::vector<Index> begins, MergeBuffers here, MergeBuffers other) {
-    std::uint32_t const* values = nullptr;
-    bool in_other = false;
-    while (begins.size() > 2) {
-        auto const runs = static_cast<Index>(begins.size()) - 1;
-        std::vector<Index> merged;
-        std::vector<Index> tiles{0};
-        for (Index run = 0; run < runs; run += 2) {
-            Index const begin = begins[static_cast<std::size_t>(run)];
-            Index const end = begins[static_cast<std::size_t>(smaller(run + 2, runs))];
-            merged.push_back(begin);
-            tiles.push_back(tiles.back() + ceil_div(end - begin, merge_tile));
-        }
-        merged.push_back(begins.back());
-        Index const count = tiles.back();
-        begins.insert(begins.end(), tiles.begin(), tiles.end());
-        WorkList<Index, Work> const lists(work, std::span<Index const>(begins));
-        WorkList<MergeTile, Work> const pieces(work, count);
-        for_each_index(work, "merge search", count,
-                       MergeSearch{lists.data(), lists.data() + runs + 1, runs, here.keys, pieces.data()});
-        work.template tiles<MergeState, MergeShared>(
-            "merge", count, MergeRound{pieces.data(), here.keys, values, other.keys, other.values});
-        values = other.values;
-        begins = std::move(merged);
-        std::swap(here, other);
-        in_other = !in_other;
+class MergeRuns {
+public:
+    /// Nothing is done before run(). Runs that begin at begins[0] = 0 < begins[1] < ..., and end at the last; returns
+    /// whether the result will lie in `other`. Values are the places that keys have at first: nobody writes them down,
+    /// not even where there is but one run.
+    [[nodiscard]] bool add(std::vector<Index> begins, MergeBuffers here, MergeBuffers other) {
+        bool const in_other = begins.size() > 2 && bits_for(begins.size() - 1) % 2 != 0;
+        list_.push_back({std::move(begins), here, other, nullptr});
+        return in_other;
     }
-    return in_other;
-}
+    void run(Work& work) {
+        for (;;) {
+            std::erase_if(list_, [](List const& one) { return one.begins.size() <= 2; });
+            if (list_.empty()) return;
+            round(work);
+        }
+    }
+
+private:
+    struct List {
+        std::vector<Index> begins;
+        MergeBuffers here;
+        MergeBuffers other;
+        std::uint32_t const* values;
+    };
+
+    void round(Work& work) {
+        std::vector<Index> words;  // of each list: begins, and tiles before each pair
+        Index tiles = 0;
+        for (List const& one : list_) {
+            auto const runs = static_cast<Index>(one.begins.size()) - 1;
+            words.insert(words.end(), one.begins.begin(), one.begins.end());
+            words.push_back(0);
+            for (Index run = 0; run < runs; run += 2) {
+                Index const begin = one.begins[static_cast<std::size_t>(run)];
+                Index const end = one.begins[static_cast<std::size_t>(smaller(run + 2, runs))];
+                words.push_back(words.back() + ceil_div(end - begin, merge_tile));
+            }
+            tiles += words.back();
+        }
+        WorkList<Index, Work> const lists(work, std::span<Index const>(words));
+        WorkList<MergeTile, Work> const pieces(work, tiles);
+        EachTogether<Work, MergeSearch> searches("merge search");
+        Together<Work, MergeRound, MergeState, MergeShared> rounds("merge");
+        Index at = 0;
+        MergeTile* piece = pieces.data();
+        for (List& one : list_) {
+            auto const runs = static_cast<Index>(one.begins.size()) - 1;
+            Index const* const begins = lists.data() + at;
+            at += runs + 1 + (runs + 1) / 2;
+            Index const count = words[static_cast<std::size_t>(at++)];
+            searches.add(count, {begins, begins + runs + 1, runs, one.here.keys, piece});
+            rounds.add(count, {piece, one.here.keys, one.values, one.other.keys, one.other.values});
+            piece += count;
+            one.values = one.other.values;
+            std::swap(one.here, one.other);
+            std::vector<Index> merged;
+            for (std::size_t run = 0; run + 1 < one.begins.size(); run += 2) merged.push_back(one.begins[run]);
+            merged.push_back(one.begins.back());
+            one.begins = std::move(merged);
+        }
+        searches.run(work);
+        rounds.run(work);
+    }
+
+    std::vector<List> list_;
+};
 
 }  // namespace detail
 }  // namespace reshard::inline v0

@@ -25,6 +25,7 @@
 
 #include <cstring>  // memcpy
 #include <span>     // span
+#include <utility>  // exchange
 #include <vector>   // vector
 
 namespace reshard::inline v0::detail {
@@ -51,6 +52,58 @@ void for_each_index(Work& work, char const* what, Index count, Body const& body)
     if (count == 0) return;
     work.template tiles<NoState, NoShared>(what, ceil_div(count, block_threads), EachIndex<Body>{count, body});
 }
+
+/// The tiles of several bodies of one kernel: as many as a launch has arguments for, which are 4 KiB.
+template <class Body>
+struct TilesTogether {
+    static constexpr int most = static_cast<int>(3840 / (sizeof(Body) + sizeof(Index)));
+    InlineList<Body, most> bodies;
+    InlineList<Index, most> begins;  ///< tiles before each
+    template <class Block, class Shared>
+    RESHARD_HOST_DEVICE void operator()(Block& block, Shared& shared, Index tile) const {
+        int const which = part_at(begins.begin(), begins.size(), tile);
+        bodies[which](block, shared, tile - begins[which]);
+    }
+};
+/// What a step does to many lists, by one kernel: one launch for as many of them as its arguments hold.
+template <class Work, class Body, class State = NoState, class Shared = NoShared>
+class Together {
+public:
+    explicit Together(char const* what) noexcept : what_(what) {}
+    /// Nothing is launched before run().
+    void add(Index tiles, Body const& body) {
+        if (tiles != 0) list_.push_back({tiles, body});
+    }
+    void run(Work& work) {
+        for (std::size_t i = 0; i < list_.size();) {
+            TilesTogether<Body> some;
+            Index tiles = 0;
+            for (; i < list_.size() && some.bodies.size() < some.most; tiles += list_[i++].tiles) {
+                some.bodies.push_back(list_[i].body);
+                some.begins.push_back(tiles);
+            }
+            work.template tiles<State, Shared>(what_, tiles, some);
+        }
+        list_.clear();
+    }
+
+private:
+    struct One {
+        Index tiles;
+        Body body;
+    };
+    char const* what_;
+    std::vector<One> list_;
+};
+/// The same for bodies that know one index at a time.
+template <class Work, class Body>
+class EachTogether : public Together<Work, EachIndex<Body>> {
+public:
+    using Together<Work, EachIndex<Body>>::Together;
+    void add(Index count, Body const& body) {
+        Together<Work, EachIndex<Body>>::add(ceil_div(count, block_threads), {count, body});
+    }
+};
 
 struct CountIndicesState {
     Index count;
@@ -116,6 +169,31 @@ public:
 private:
     typename Work::Memory memory_;
     Index count_ = 0;
+};
+
+/// Exclusive sums of many lists by one scan. It goes on from list to list: what stands at a list's begin is not its
+/// own.
+template <class Work>
+class Sums {
+public:
+    /// Returns where the list begins.
+    Index add(Index count) noexcept { return std::exchange(count_, count_ + count); }
+    void allocate(Work& work) {
+        numbers_ = WorkList<std::uint32_t, Work>(work, count_);
+        sums_ = WorkList<Index, Work>(work, count_);
+    }
+    [[nodiscard]] std::uint32_t* numbers(Index begin) const noexcept { return numbers_.data() + begin; }
+    [[nodiscard]] Index* sums(Index begin) const noexcept { return sums_.data() + begin; }
+    /// The numbers are gone behind it.
+    void run(Work& work) {
+        if (count_ != 0) work.sum(numbers_.data(), sums_.data(), count_);
+        numbers_ = {};
+    }
+
+private:
+    Index count_ = 0;
+    WorkList<std::uint32_t, Work> numbers_;
+    WorkList<Index, Work> sums_;
 };
 
 struct GatherWords {

@@ -49,8 +49,10 @@ DEVICE_TEST("traffic: a partition of 32768 entries, its split counts, a merge of
     detail::WorkList<Index, DeviceWork> const there(work, here.size());
     detail::WorkList<std::uint32_t, DeviceWork> const here_values(work, std::span<std::uint32_t const>(values));
     detail::WorkList<std::uint32_t, DeviceWork> const there_values(work, here.size());
-    bool const in_other = detail::merge_runs(work, given.runs.begins, {here.data(), here_values.data()},
-                                             {there.data(), there_values.data()});
+    detail::MergeRuns<DeviceWork> merges;
+    bool const in_other =
+        merges.add(given.runs.begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+    merges.run(work);
     std::vector<Index> sorted = given.runs.keys;
     std::sort(sorted.begin(), sorted.end());
     CHECK((in_other ? there : here).host(work) == sorted);

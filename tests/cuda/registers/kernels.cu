@@ -26,6 +26,10 @@ template <class Body>
 void take_each() {
     take(&tile_kernel<NoState, NoShared, EachIndex<Body>>);
 }
+template <class Body>
+void take_together() {
+    take(&tile_kernel<NoState, NoShared, TilesTogether<EachIndex<Body>>>);
+}
 
 template <class A>
 void take_folds() {
@@ -52,22 +56,22 @@ void take_all() {
     take(&place_kernel<WordColumns>);
     take(&place_kernel<ByteColumns>);
     take(&split_kernel<BySlot<EvenSlots>>);
-    take(&tile_kernel<MergeState, MergeShared, MergeRound>);
-    take_each<MergeSearch>();
+    take(&tile_kernel<MergeState, MergeShared, TilesTogether<MergeRound>>);
+    take_together<MergeSearch>();
     take_each<GatherWords>();
-    take(&tile_kernel<MchInspectState, NoShared, MchInspect>);
+    take(&tile_kernel<MchInspectState, NoShared, TilesTogether<MchInspect>>);
     take(&tile_kernel<CountIndicesState, NoShared, CountIndices<MchIsStray>>);
-    take_each<MchFindRepeats>();
-    take_each<MchMarkSlots>();
-    take_each<MchGiveSlots>();
-    take_each<MchWriteIds>();
-    take_each<MchWriteColumns<std::uint64_t>>();
-    take_each<MchWriteColumns<std::uint8_t>>();
+    take_together<MchFindRepeats>();
+    take_together<MchMarkSlots>();
+    take_together<MchGiveSlots>();
+    take_together<MchWriteIds>();
+    take_together<MchWriteColumns<std::uint64_t>>();
+    take_together<MchWriteColumns<std::uint8_t>>();
     take_each<MchScores>();
     take_each<MchEvict>();
     take_each<MchCompact>();
-    take_each<MchCheckSlots>();
-    take_each<MchListFree>();
+    take_together<MchCheckSlots>();
+    take_together<MchListFree>();
     take_each<MchListWanted>();
     take_each<MchCopyRows<std::uint64_t>>();
     take(&copy_boxes_kernel<CopyBox>);

@@ -64,7 +64,8 @@ public:
               order_(device.order),
               report_(device, 8 * PartitionReport::words(destinations)) {}
         template <class Rule, class Columns>
-        void count(BasicHostWork&, Rule const& rule, Columns const& columns) {
+        void count(BasicHostWork& work, Rule const& rule, Columns const& columns) {
+            work.device_->launches += 3;  // counts, their sum, the layout
             bool const sorts = destinations_ > detail::tile_destinations;
             EmulatedPartition memory(entries_, destinations_, sorts ? 1 : 8 * detail::block_threads);
             Blocks run{order_};
@@ -82,8 +83,9 @@ public:
             return reinterpret_cast<Index const*>(report_.data());
         }
         template <class Rule, class Columns>
-        void scatter(BasicHostWork&, Rule const&, Columns const&, std::span<std::byte> packed,
+        void scatter(BasicHostWork& work, Rule const&, Columns const&, std::span<std::byte> packed,
                      PartitionReport const& report) const {
+            ++work.device_->launches;
             if (static_cast<Index>(packed.size()) != report.packed_bytes() || packed.size() != packed_.size()) {
                 raise(ErrorCode::buffer, "tests: packed memory of another size.");
             }
@@ -131,6 +133,7 @@ public:
 
     template <class State, class Shared, class Body>
     void tiles([[maybe_unused]] char const* what, Index count, Body const& body) {
+        ++device_->launches;
         Blocks run{device_->order};
         if constexpr (requires { run.kernel; }) {
             run.kernel = what;
@@ -139,6 +142,7 @@ public:
         run.template tiles<State, Shared>(count, body);
     }
     void sum(std::uint32_t const* from, Index* to, Index count) {
+        ++device_->launches;
         Index total = 0;
         for (Index i = 0; i < count; ++i) {
             Index const before = total;
@@ -148,6 +152,7 @@ public:
         HostDevice::filled(to, 8 * count);
     }
     void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count) {
+        ++device_->launches;
         std::vector<std::size_t> at(static_cast<std::size_t>(count));
         std::iota(at.begin(), at.end(), std::size_t{0});
         std::stable_sort(at.begin(), at.end(), [&](auto a, auto b) { return keys[a] < keys[b]; });

@@ -56,8 +56,10 @@ Merged merge(SortedRuns const& runs) {
     detail::WorkList<Index, watch::Work> there(work, here.size());
     detail::WorkList<std::uint32_t, watch::Work> here_values(work, std::span<std::uint32_t const>(values));
     detail::WorkList<std::uint32_t, watch::Work> there_values(work, here_values.size());
+    detail::MergeRuns<watch::Work> merges;
     bool const in_other =
-        detail::merge_runs(work, runs.begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+        merges.add(runs.begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+    merges.run(work);
     result.keys = (in_other ? there : here).host(work);
     result.expected = keys;
     std::sort(result.expected.begin(), result.expected.end());

@@ -201,8 +201,9 @@ TEST_CASE("device block: runs are merged into what a stable sort makes of them")
     detail::WorkList<Index, ThreadedWork> there(work, here.size());
     detail::WorkList<std::uint32_t, ThreadedWork> here_values(work, std::span<std::uint32_t const>(values));
     detail::WorkList<std::uint32_t, ThreadedWork> there_values(work, here_values.size());
-    bool const in_other =
-        detail::merge_runs(work, begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+    detail::MergeRuns<ThreadedWork> merges;
+    bool const in_other = merges.add(begins, {here.data(), here_values.data()}, {there.data(), there_values.data()});
+    merges.run(work);
     CHECK(((in_other ? there_values : here_values).host(work) == expected));
 }
 

@@ -189,6 +189,49 @@ TEST_CASE("redistribute on devices: many tables in one message a pair of ranks; 
     }
 }
 
+TEST_CASE("redistribute on devices: of what comes to many tables each step is one launch for all") {
+    auto const launches = [](std::size_t tables) {
+        Random random(3);
+        Setup setup;
+        setup.from = setup.to = 4;
+        setup.slots = 400;
+        setup.fill = Fill::half;
+        setup.kind = IdKind::hash63;
+        setup.columns = 2;
+        Scene const scene = draw_scene(setup, random);
+        Outcome const expected = redistribute(scene.table, scene.loaded, Mode::route);
+        std::vector<Result> results(tables, {scene.loaded, std::vector<Change>(scene.loaded.size()), {}});
+        HostDevice device;
+        for (Result const& result : results)
+            for (ShardBuffers const& shard : result.shards) claim(device, shard);
+        Index launched = 0;
+        auto const ends = ReplayWorld(4).run([&](ReplayCommunicator& replay) {
+            OnDevice comm(replay, device);
+            HostWork work(device);
+            auto const r = static_cast<std::size_t>(comm.rank());
+            std::vector<MchTransition> list;
+            for (Result& result : results) {
+                list.push_back({library_table(scene.table, scene.table.saved_offsets, scene.saved_buckets),
+                                library_table(scene.table, scene.table.offsets, scene.table.buckets),
+                                library_state(scene.table, result.shards[r])});
+                list.back().saved.name = list.back().current.name = concat("table ", list.size());
+            }
+            if (r == 0) device.launches = 0;
+            auto changes = reshard::detail::redistribute_with(work, std::span<MchTransition const>(list), comm,
+                                                              library_options(Mode::route));
+            if (r == 0) launched = device.launches;
+            for (std::size_t t = 0; t < tables; ++t) results[t].changes[r] = change_of(changes[t].on_host());
+        });
+        for (RankEnd const& end : ends) CHECK(end.message == "");
+        for (Result const& result : results) CHECK(difference(scene.table, result, expected) == "");
+        return launched;
+    };
+    Index const one = launches(1);
+    CHECK(one == 20);
+    // Four of each table's own for what leaves it; arguments of 20 tables do not always fit one launch.
+    CHECK(launches(20) < one + 19 * 5);
+}
+
 TEST_CASE("redistribute on devices: of many tables that are wrong the host's first is named, and nothing is written") {
     int refused = 0;
     int beside = 0;  // where a later table is wrong as well

@@ -4,7 +4,8 @@
 /// \depends mch/transition, mch/detail/{arrival,device_kernels,taken_slots}, cuda/{merge_runs,work}.
 ///
 /// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors. A step asks the
-/// device what the next has to know, so that the host waits once for all tables.
+/// device what the next has to know, so that the host waits once for all tables, and launches once for all where
+/// arguments fit.
 #pragma once
 
 #include <reshard/cuda/merge_runs.hpp>
@@ -67,6 +68,28 @@ private:
 
 namespace detail {
 
+/// What the steps of a call do to all of its tables: arrivals say what, and whoever has heard all of them lets it run.
+template <class Work>
+struct MchDeviceSteps {
+    Fetches<Work> asked;
+    Together<Work, MchInspect, MchInspectState> inspect{"inspect"};
+    EachTogether<Work, MchCheckSlots> check_slots{"slots"};
+    EachTogether<Work, MchListArrivals> arrivals{"arrivals"};
+    MergeRuns<Work> merges;
+    EachTogether<Work, MchFindRepeats> repeats{"repeats"};
+    Sums<Work> moved;
+    EachTogether<Work, MchMarkSlots> mark{"slots"};
+    Sums<Work> free;
+    EachTogether<Work, MchCountFree> count_free{"free slots"};
+    EachTogether<Work, MchListFree> list_free{"free slots"};
+    EachTogether<Work, MchWriteIds> write_ids{"ids"};
+    EachTogether<Work, MchGiveSlots> write_slots{"slots"};
+    EachTogether<Work, MchWriteColumns<std::uint64_t>> write_words{"columns"};
+    EachTogether<Work, MchWriteColumns<std::uint32_t>> write_halves{"columns"};
+    EachTogether<Work, MchWriteColumns<std::uint16_t>> write_quarters{"columns"};
+    EachTogether<Work, MchWriteColumns<std::uint8_t>> write_bytes{"columns"};
+};
+
 template <class Work>
 class MchDeviceArrivals : public MchExpected {
     template <class T>
@@ -106,7 +129,7 @@ public:
     // Nothing of the caller's is written.
 
     /// Looks at what came.
-    void inspect(Work& work, bool may_move, Fetches<Work>& asked) {
+    void inspect(Work& work, bool may_move, MchDeviceSteps<Work>& steps) {
         found_ = List<MchFindings>(work, 1);
         ids_ = List<Index>(work, entries_);
         descents_ = List<std::uint32_t>(work, entries_);
@@ -114,11 +137,11 @@ public:
         if (entries_ != 0) {
             MchInspect const inspect{received_,   scored_.counts,   scored_.access, iteration_,
                                      ids_.data(), descents_.data(), found_.data()};
-            work.template tiles<MchInspectState, NoShared>("inspect", inspect.tiles(), inspect);
+            steps.inspect.add(inspect.tiles(), inspect);
         }
         checks_slots_ = !may_move && entries_ >= shard_.entries;  // what is evicted would not be looked at
-        if (checks_slots_) find_faulty_slots(work);
-        ask(asked);
+        if (checks_slots_) find_faulty_slots(work, steps);
+        ask(steps.asked);
     }
     /// Asks where runs of ids begin.
     void find_runs(Work& work, Fetches<Work>& asked) {
@@ -128,26 +151,29 @@ public:
         descents_.shorten(static_cast<Index>(seen_.descents));
         if (descents_.size() != 0) descents_at_ = asked.add(descents_.data(), ceil_div(descents_.size(), 2));
     }
-    void order(Work& work, Fetches<Work>& asked) {
+    /// Sorts ids, by a merge.
+    void order(Work& work, MchDeviceSteps<Work>& steps) {
         if (entries_ != 0) {
-            List<Index> sorted(work, entries_);
-            List<std::uint32_t> arrivals(work, entries_);
             order_ = List<std::uint32_t>(work, entries_);
-            std::vector<Index> begins = begins_of_runs(asked);
-            if (begins.size() == 2) {
-                for_each_index(work, "arrivals", entries_, MchListArrivals{arrivals.data()});
+            other_ids_ = List<Index>(work, entries_);
+            other_order_ = List<std::uint32_t>(work, entries_);
+            std::vector<Index> begins = begins_of_runs(steps.asked);
+            if (begins.size() == 2) steps.arrivals.add(entries_, {order_.data()});
+            if (steps.merges.add(std::move(begins), {ids_.data(), order_.data()},
+                                 {other_ids_.data(), other_order_.data()})) {
+                std::swap(ids_, other_ids_);
+                std::swap(order_, other_order_);
             }
-            bool const there =
-                merge_runs(work, std::move(begins), {ids_.data(), arrivals.data()}, {sorted.data(), order_.data()});
-            there ? std::swap(ids_, sorted) : std::swap(order_, arrivals);
-            for_each_index(work, "repeats", entries_, MchFindRepeats{ids_.data(), found_.data()});
+            steps.repeats.add(entries_, {ids_.data(), found_.data()});
         }
-        descents_ = {};
-        ask(asked);
+        ask(steps.asked);
     }
-    /// Sends away what does not fit, marks the slots that are kept.
-    void place(Work& work, Fetches<Work>& asked, MchDeviceLists<Work>& change) {
-        see(asked);
+    /// Sends away what does not fit, and counts what is to be summed.
+    void place(Work& work, MchDeviceSteps<Work>& steps, MchDeviceLists<Work>& change) {
+        descents_ = {};
+        other_ids_ = {};
+        other_order_ = {};
+        see(steps.asked);
         if (seen_.repeats != 0) {
             refuse_repeated_ids(*table_, static_cast<Index>(seen_.repeats), shard_.range(),
                                 fetch(work, ids_.data() + seen_.first_repeat));
@@ -157,14 +183,30 @@ public:
         if (checks_slots_ && seen_.faulty_slots != 0) check_slots(work);
         kept_ = entries_;
         evict(work, change.evicted);
-        if (shard_.entries != 0) mark_slots(work, asked);
+        if (shard_.entries == 0) return;
+        moved_at_ = steps.moved.add(kept_ + 1);
+        free_at_ = steps.free.add(free_slots().words() + 1);
+    }
+    /// Marks the slots that are kept: its own where an entry can keep it, else the lowest free one; the last slot is
+    /// the row of misses.
+    void mark(Work& work, MchDeviceSteps<Work>& steps) {
+        if (shard_.entries == 0) return;
+        taken_ = List<std::uint32_t>(work, free_slots().words());
+        work.fill(taken_.data(), 0, taken_.bytes());
+        reset(work);
+        steps.mark.add(kept_ + 1, {received_, order_.data(), kept_, shard_.offset, shard_.entries, taken_.data(),
+                                   steps.moved.numbers(moved_at_), found_.data()});
+        ask(steps.asked);
+        moved_before_ = steps.moved.sums(moved_at_);
+        homeless_at_ = steps.asked.add(moved_before_);
+        steps.asked.add(moved_before_ + kept_);
     }
     /// Gives the others a slot.
-    void give(Work& work, bool may_move, Fetches<Work> const& asked, List<MchRowMove>& moves) {
+    void give(Work& work, bool may_move, MchDeviceSteps<Work>& steps, List<MchRowMove>& moves) {
         Index const z = shard_.entries;
         if (z == 0) return;
-        see(asked);
-        Index const homeless = asked[homeless_at_];
+        see(steps.asked);
+        Index const homeless = steps.asked[homeless_at_ + 1] - steps.asked[homeless_at_];
         auto const on_reserved = static_cast<Index>(seen_.on_reserved);
         if (seen_.faulty_slots != 0 || on_reserved > 1) {
             std::vector<Index> const slots = slots_on_host(work);
@@ -175,33 +217,24 @@ public:
         if (!may_move && homeless != on_reserved) check_slots(work);  // throws: one is not of the shard
 
         MchFreeSlots among = free_slots();
-        List<std::uint32_t> free_of_word(work, among.words() + 1);
-        List<Index> free_before(work, free_of_word.size());
         among.taken = taken_.data();
-        among.free = free_of_word.data();
-        among.free_before = free_before.data();
-        for_each_index(work, "free slots", free_of_word.size(), MchCountFree{among});
-        work.sum(among.free, free_before.data(), free_of_word.size());
+        among.free = steps.free.numbers(free_at_);
+        among.free_before = steps.free.sums(free_at_);
+        steps.count_free.add(among.words() + 1, {among});
         free_ = List<Index>(work, z - (kept_ - homeless));
-        for_each_index(work, "free slots", free_of_word.size(), MchListFree{among, free_.data()});
-        taken_ = {};
+        steps.list_free.add(among.words() + 1, {among, free_.data()});
         moves = List<MchRowMove>(work, homeless);
-        giving_ = {received_,    order_.data(), kept_,       homeless, moved_before_.data(),
-                   free_.data(), nullptr,       moves.data()};
+        steps.write_ids.add(z, {ids_.data(), kept_, empty_id(table_->layout), shard_.ids});
+        steps.write_slots.add(
+            z, {received_, order_.data(), kept_, homeless, moved_before_, free_.data(), shard_.slots, moves.data()});
+        write_columns(steps.write_words);
+        write_columns(steps.write_halves);
+        write_columns(steps.write_quarters);
+        write_columns(steps.write_bytes);
     }
 
-    /// Writes the shard. \pre all ranks have agreed.
+    /// What is written of the shard but for its columns. \pre all ranks have agreed.
     void commit(Work& work) {
-        Index const z = shard_.entries;
-        if (z != 0) {
-            for_each_index(work, "ids", z, MchWriteIds{ids_.data(), kept_, empty_id(table_->layout), shard_.ids});
-            giving_.slots = shard_.slots;
-            for_each_index(work, "slots", z, giving_);
-            write_columns<std::uint64_t>(work);
-            write_columns<std::uint32_t>(work);
-            write_columns<std::uint16_t>(work);
-            write_columns<std::uint8_t>(work);
-        }
         if (shard_.iteration != nullptr) work.upload(shard_.iteration, &iteration_, 8);
         std::vector<Index> segments;
         for (Index i = 0; i < shard_.segment_count; ++i) segments.push_back(table_->segment(i));
@@ -272,28 +305,12 @@ private:
 
     // ---- Slots ---------------------------------------------------------------------------------------------------
 
-    /// Its own where it can keep it, else the lowest free one; the last slot is the row of misses. \pre there are
-    /// slots.
-    void mark_slots(Work& work, Fetches<Work>& asked) {
-        List<std::uint32_t> moved(work, kept_ + 1);
-        taken_ = List<std::uint32_t>(work, free_slots().words());
-        moved_before_ = List<Index>(work, kept_ + 1);
-        work.fill(taken_.data(), 0, taken_.bytes());
-        reset(work);
-        for_each_index(work, "slots", kept_ + 1,
-                       MchMarkSlots{received_, order_.data(), kept_, shard_.offset, shard_.entries, taken_.data(),
-                                    moved.data(), found_.data()});
-        work.sum(moved.data(), moved_before_.data(), kept_ + 1);
-        ask(asked);
-        homeless_at_ = asked.add(moved_before_.data() + kept_);
-    }
     [[nodiscard]] MchFreeSlots free_slots() const noexcept { return {shard_.offset, shard_.entries - 1}; }
     /// Where slots stay: all arrive at their owner, none twice.
-    void find_faulty_slots(Work& work) {
-        List<std::uint32_t> taken(work, ceil_div(shard_.entries, 32));
-        work.fill(taken.data(), 0, taken.bytes());
-        for_each_index(work, "slots", entries_,
-                       MchCheckSlots{received_, shard_.offset, shard_.entries, taken.data(), found_.data()});
+    void find_faulty_slots(Work& work, MchDeviceSteps<Work>& steps) {
+        taken_ = List<std::uint32_t>(work, ceil_div(shard_.entries, 32));
+        work.fill(taken_.data(), 0, taken_.bytes());
+        steps.check_slots.add(entries_, {received_, shard_.offset, shard_.entries, taken_.data(), found_.data()});
     }
     /// Only once something is wrong: the host says what.
     void check_slots(Work& work) const {
@@ -328,7 +345,7 @@ private:
 
     /// Columns in pieces of T: those of one piece an element at once, each of the others by itself.
     template <class T>
-    void write_columns(Work& work) {
+    void write_columns(EachTogether<Work, MchWriteColumns<T>>& writes) {
         constexpr auto size = static_cast<Index>(sizeof(T));
         MchWriteColumns<T> together{received_, order_.data(), kept_, 1, largest_count_, {}};
         for (std::size_t c = 0; c < table_->metadata.size(); ++c) {
@@ -342,9 +359,9 @@ private:
                 continue;
             }
             MchWriteColumns<T> const alone{received_, order_.data(), kept_, width / size, largest_count_, {one}};
-            for_each_index(work, "columns", shard_.entries * (width / size), alone);
+            writes.add(shard_.entries * (width / size), alone);
         }
-        if (together.columns.size() != 0) for_each_index(work, "columns", shard_.entries, together);
+        if (together.columns.size() != 0) writes.add(shard_.entries, together);
     }
 
     Index entries_ = 0;
@@ -362,11 +379,14 @@ private:
     bool checks_slots_ = false;
     List<Index> ids_;            ///< as they came; then of what is kept, ascending
     List<std::uint32_t> order_;  ///< their arrivals
+    List<Index> other_ids_;      ///< what a merge takes in turn with these
+    List<std::uint32_t> other_order_;
     List<std::uint32_t> taken_;  ///< slots: a bit each
+    Index moved_at_ = 0;         ///< among the sums of all tables
+    Index free_at_ = 0;
+    Index const* moved_before_ = nullptr;  ///< entries of [0, kept_] that need another slot, and of tables before
     std::size_t homeless_at_ = 0;
-    List<Index> moved_before_;  ///< entries of [0, kept_] that need another slot
-    List<Index> free_;          ///< slots
-    MchGiveSlots giving_;       ///< to the shard, by these
+    List<Index> free_;  ///< slots
 };
 
 }  // namespace detail

@@ -299,7 +299,7 @@ struct MchFreeSlots {
     Index slots = 0;                       ///< all but the last
     std::uint32_t const* taken = nullptr;  ///< a bit per slot
     std::uint32_t* free = nullptr;         ///< free slots per word, and a zero behind the last
-    Index const* free_before = nullptr;    ///< their exclusive sum
+    Index const* free_before = nullptr;    ///< their exclusive sum, that goes on from another list's
 
     [[nodiscard]] RESHARD_HOST_DEVICE constexpr Index words() const noexcept { return ceil_div(slots, 32); }
     [[nodiscard]] RESHARD_HOST_DEVICE std::uint32_t free_bits(Index word) const noexcept {
@@ -321,7 +321,7 @@ struct MchListFree {
     Index* list;
     template <class Block>
     RESHARD_HOST_DEVICE void operator()(Block&, Index word) const {
-        Index at = among.free_before[word];
+        Index at = among.free_before[word] - among.free_before[0];
         for (std::uint32_t rest = among.free_bits(word); rest != 0; rest &= rest - 1U) {
             list[at++] = among.first + 32 * word + ones((rest & (~rest + 1U)) - 1U);
         }
@@ -334,7 +334,7 @@ struct MchGiveSlots {
     std::uint32_t const* order = nullptr;
     Index kept = 0;
     Index homeless = 0;                   ///< how many move
-    Index const* moved_before = nullptr;  ///< [kept + 1]
+    Index const* moved_before = nullptr;  ///< [kept + 1], goes on from another list's
     Index const* free = nullptr;
     Index* slots = nullptr;
     MchRowMove* moves = nullptr;
@@ -349,7 +349,7 @@ struct MchGiveSlots {
             slots[row] = slot;
             return;
         }
-        Index const number = moved_before[row];
+        Index const number = moved_before[row] - moved_before[0];
         moves[number] = {slot, free[number]};
         slots[row] = free[number];
     }

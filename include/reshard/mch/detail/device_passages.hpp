@@ -70,17 +70,17 @@ public:
         lists_.left_out = List<Index>(work, entries_for(rule_.left_out));
         work.copy(lists_.left_out.data(), block(rule_.left_out), lists_.left_out.bytes());
     }
-    void place(Work& work, Fetches<Work>& asked) {
-        arrivals_.place(work, asked, lists_);
+    void place(Work& work, MchDeviceSteps<Work>& steps) {
+        arrivals_.place(work, steps, lists_);
         change().live_after = arrivals_.kept();
         if (!rule_.leaves_strays()) return;
         counted_ = zeros(work, 1);
         count(work, arrivals_.kept(), MchIsStray{arrivals_.ids(), rule_.empty, router_, part}, counted_.data());
-        counts_at_ = asked.add(counted_.data());
+        counts_at_ = steps.asked.add(counted_.data());
     }
-    void give(Work& work, MchMode mode, Fetches<Work> const& asked) {
-        arrivals_.give(work, mode == MchMode::route, asked, lists_.moves);
-        if (rule_.leaves_strays()) change().unreachable = asked[counts_at_];
+    void give(Work& work, MchMode mode, MchDeviceSteps<Work>& steps) {
+        arrivals_.give(work, mode == MchMode::route, steps, lists_.moves);
+        if (rule_.leaves_strays()) change().unreachable = steps.asked[counts_at_];
     }
     void commit(Work& work) { arrivals_.commit(work); }
     [[nodiscard]] MchDeviceLists<Work> lists() noexcept { return std::move(lists_); }
@@ -204,10 +204,10 @@ public:
         list_.reserve(tables_.size());
         each(tables_.size(), [&](std::size_t t) {
             check_transition(tables_, t, ranks);
-            list_.emplace_back(work_, tables_[t], options_, rank, asked_);
+            list_.emplace_back(work_, tables_[t], options_, rank, steps_.asked);
         });
-        asked_.run(work_);
-        each([&](MchDevicePassage<Work>& one) { one.examine(work_, asked_); });
+        steps_.asked.run(work_);
+        each([&](MchDevicePassage<Work>& one) { one.examine(work_, steps_.asked); });
         refuse();
     }
     [[nodiscard]] std::vector<MchDevicePassage<Work>>& list() noexcept { return list_; }
@@ -232,21 +232,27 @@ public:
     }
     void arrange() {
         bool const may_move = options_.mode == MchMode::route;
-        moving([&](auto& one) { one.arrivals().inspect(work_, may_move, asked_); });
-        asked_.run(work_);
-        moving([&](auto& one) { one.arrivals().find_runs(work_, asked_); });
-        asked_.run(work_);
-        moving([&](auto& one) { one.arrivals().order(work_, asked_); });
-        asked_.run(work_);
-        moving([&](auto& one) { one.place(work_, asked_); });
-        asked_.run(work_);
-        moving([&](auto& one) { one.give(work_, options_.mode, asked_); });
+        moving([&](auto& one) { one.arrivals().inspect(work_, may_move, steps_); });
+        run(steps_.inspect, steps_.check_slots, steps_.asked);
+        moving([&](auto& one) { one.arrivals().find_runs(work_, steps_.asked); });
+        run(steps_.asked);
+        moving([&](auto& one) { one.arrivals().order(work_, steps_); });
+        run(steps_.arrivals, steps_.merges, steps_.repeats, steps_.asked);
+        moving([&](auto& one) { one.place(work_, steps_); });
+        steps_.moved.allocate(work_);
+        steps_.free.allocate(work_);
+        moving([&](auto& one) { one.arrivals().mark(work_, steps_); });
+        run(steps_.mark, steps_.moved, steps_.asked);
+        moving([&](auto& one) { one.give(work_, options_.mode, steps_); });
         refuse();
+        run(steps_.count_free, steps_.free, steps_.list_free);
         work_.wait();
         result_.reserve(list_.size());
     }
     /// Writes the shards. \pre all ranks have agreed.
     [[nodiscard]] std::vector<BasicMchDeviceChange<Work>> commit() {
+        run(steps_.write_ids, steps_.write_slots, steps_.write_words, steps_.write_halves, steps_.write_quarters,
+            steps_.write_bytes);
         for (MchDevicePassage<Work>& one : list_) {
             if (!one.stays()) one.commit(work_);
             result_.emplace_back(work_, one.lists());
@@ -275,6 +281,11 @@ private:
             if (!one.stays()) body(one);
         });
     }
+    /// What was added to these, one after the other.
+    template <class... Steps>
+    void run(Steps&... steps) {
+        (steps.run(work_), ...);
+    }
     void refuse() {
         if (!wrong_.ok()) raise(wrong_.code, std::move(wrong_.reason));
     }
@@ -287,7 +298,7 @@ private:
     WorkList<MchArrival, Work> to_;
     WorkList<MchArrival, Work> from_;
     std::vector<BasicMchDeviceChange<Work>> result_;
-    Fetches<Work> asked_;
+    MchDeviceSteps<Work> steps_;
     std::size_t good_ = SIZE_MAX;  ///< tables
     Verdict wrong_;                ///< of the one behind them
 };

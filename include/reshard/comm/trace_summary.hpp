@@ -44,13 +44,13 @@ struct TraceLine {
 inline void append_line(std::string& text, TraceLine const& line) {
     char buffer[256];
     auto const& [messages_sent, sent, messages_received, received, local] = line.moved;
+    Index const messages = messages_sent + messages_received;
     double const rate =
         line.nanoseconds > 0 ? static_cast<double>(sent + received) / static_cast<double>(line.nanoseconds) : 0.0;
-    static_cast<void>(std::snprintf(buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n",
-                                    line.title.c_str(), static_cast<long long>(line.calls),
-                                    static_cast<long long>(messages_sent + messages_received),
-                                    human_bytes(sent).c_str(), human_bytes(received).c_str(),
-                                    human_bytes(local).c_str(), static_cast<double>(line.nanoseconds) * 1e-6, rate));
+    static_cast<void>(std::snprintf(
+        buffer, sizeof(buffer), "%-16.47s %7lld %9lld %11s %11s %11s %11.3f %8.2f\n", line.title.c_str(),
+        static_cast<long long>(line.calls), static_cast<long long>(messages), human_bytes(sent).c_str(),
+        human_bytes(received).c_str(), human_bytes(local).c_str(), static_cast<double>(line.nanoseconds) * 1e-6, rate));
     text += buffer;
 }
 

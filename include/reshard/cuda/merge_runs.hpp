@@ -148,9 +148,10 @@ struct MergeRound {
         block.each([&](int thread, auto& state) {
             if (thread == 0) shared.of_a[block_threads] = state.a_count;
             if (thread >= block_threads / merge_group) return;
-            int const first = smaller(thread * merge_group * merge_items, state.count);
-            shared.of_a[thread * merge_group] = merge_path(state.a_count, state.count - state.a_count, first,
-                                                           [&](int i) { return shared.comes_first(i, first); });
+            int const group = thread * merge_group;
+            int const first = smaller(group * merge_items, state.count);
+            shared.of_a[group] = merge_path(state.a_count, state.count - state.a_count, first,
+                                            [&](int i) { return shared.comes_first(i, first); });
         });
         block.each([&](int thread, auto& state) {
             int const group = thread / merge_group * merge_group;

@@ -177,7 +177,7 @@ private:
         begins.push_back(static_cast<std::ptrdiff_t>(entries.size()));
         while (begins.size() > 2) {
             team(static_cast<int>((begins.size() - 1) / 2), [&](int pair) {
-                auto const* const at = begins.data() + 2 * pair;
+                auto const* const at = begins.data() + std::ptrdiff_t{2} * pair;
                 std::inplace_merge(entries.begin() + at[0], entries.begin() + at[1], entries.begin() + at[2], by_id);
             });
             std::vector<std::ptrdiff_t> merged;

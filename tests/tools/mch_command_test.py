@@ -293,7 +293,7 @@ class Command(unittest.TestCase):
             pathlib.Path(self.path, "first", left).write_bytes(b"")  # as a run leaves them that is killed
         first = self.answer("in", "first", "--to", 3)["user"]
         self.assertEqual([leaf for leaf in os.listdir(os.path.join(self.path, "first")) if leaf[0] == "."], [])
-        self.refused("is not empty: there is 'shard-", "in", "first", "--to", 3)
+        self.refused("is not empty: there is '", "in", "first", "--to", 3)
         answer = self.answer("first", "out", "--to", 2, "--size", "user=60")
         last = answer["user"]
         self.assertEqual(answer["item"]["kept"], answer["item"]["ids"])

@@ -74,7 +74,9 @@ def main():
                       f"-fsyntax-only,-fdump-tree-original={device}", "-c", given.source, "-o", str(folder / "device.o")])
         if given.cxx is None:
             return 0
-        compile_with([given.cxx, *flags, "-x", "c++", "-fsyntax-only", f"-fdump-tree-original={host}", given.source])
+        toolkit = pathlib.Path(given.nvcc).parent.parent / "include"  # behind the system's, which it is where nvcc is Debian's
+        compile_with([given.cxx, *flags, "-idirafter", str(toolkit), "-x", "c++", "-fsyntax-only",
+                      f"-fdump-tree-original={host}", given.source])
         host, device = closures(host), closures(device)
     both = sorted(set(host) & set(device), key=str)
     different = [key for key in both if host[key] != device[key]]

@@ -23,7 +23,7 @@ METRICS = {
                   "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"],
 }
 COMPARED = ["bytes", "sectors"]
-TOLERANCE = 0.02
+TOLERANCE = 0.03  # where lanes diverge, requests are put together that a device makes one by one, and the other way round
 
 
 def read_predictions(path):

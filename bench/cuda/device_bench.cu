@@ -326,18 +326,32 @@ void copies(bench::Goals& goals) {
                                                                cudaMemcpyDeviceToDevice, stream),
                                                "cudaMemcpyAsync");
                                      }});
-    std::printf("  %zu tensors of Qwen2.5-0.5B, %lld bytes, ten in a launch: %.3f beside %.3f\n", tensors.size(),
+    std::printf("  %zu tensors of Qwen2.5-0.5B, %lld bytes, 78 in a launch: %.3f beside %.3f\n", tensors.size(),
                 static_cast<long long>(to), times[0], times[1]);
     goals.at_least("gpu_batch_vs_copy", times[1] / times[0], 0.7);
 
-    // 8 addends of bf16: (8 + 1) x 2 bytes an element.
+    // What a fold must move: 8 addends and their sum.
+    auto const fold = [&](DType dtype, Index elements, char const* text) {
+        Index const size = reshard::bytes(dtype);
+        StridedBox const slot{{StridedDim{elements, size}}, size};
+        FoldWork const work{
+            Reduce::sum, dtype, 8, 1, size * elements, {0, wide.data(), slot}, {}, {0, dense.data(), slot}};
+        double const time = millisecond([&] { device.fold(work); });
+        std::printf("  sum of 8 %s, %lld elements: %.3f (%.0f GB/s)\n", text, static_cast<long long>(elements), time,
+                    9.0 * static_cast<double>(size * elements) / time / 1e6);
+        return time;
+    };
     Index const elements = bytes / 16;
-    StridedBox const slot{{StridedDim{elements, 2}}, 2};
-    FoldWork const work{
-        Reduce::sum, DType::bf16, 8, 1, 2 * elements, {0, wide.data(), slot}, {}, {0, dense.data(), slot}};
-    double const fold = millisecond([&] { device.fold(work); });
-    std::printf("  sum of 8 bf16, %lld elements: %.3f (%.0f GB/s)\n", static_cast<long long>(elements), fold,
-                18.0 * static_cast<double>(elements) / fold / 1e6);
+    double const sum = fold(DType::bf16, elements, "bf16");
+    fold(DType::bf16, elements - 1, "bf16 that are no multiple of 4");
+    fold(DType::f32, elements / 2, "f32");
+    fold(DType::i64, elements / 4, "i64");
+    double const copied = millisecond([&] {  // as many bytes, read and written
+        check(cudaMemcpyAsync(dense.data(), wide.data(), static_cast<std::size_t>(9 * elements),
+                              cudaMemcpyDeviceToDevice, stream),
+              "cudaMemcpyAsync");
+    });
+    goals.at_least("gpu_fold_vs_copy", copied / sum, 0.8);
 }
 
 }  // namespace
@@ -347,7 +361,8 @@ int main(int argc, char** argv) {
     if (cudaError_t const error = cudaGetDeviceCount(&devices); error != cudaSuccess || devices == 0) {
         std::printf("No GPU here (%s): nothing was measured.\n", cudaGetErrorString(error));
         bench::Goals none;
-        for (char const* goal : {"gpu_pack_vs_copy", "gpu_batch_vs_copy", "gpu_partition_ms", "gpu_counts_vs_read"}) {
+        for (char const* goal :
+             {"gpu_pack_vs_copy", "gpu_batch_vs_copy", "gpu_fold_vs_copy", "gpu_partition_ms", "gpu_counts_vs_read"}) {
             none.skipped(goal, "no GPU");
         }
         none.print();

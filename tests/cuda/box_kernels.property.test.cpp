@@ -27,15 +27,19 @@ void for_each_thread(Index units, Body&& body) {
     }
 }
 
-/// Calls body.template operator()<A>(tile, thread) for all threads of a fold, A the type of its accumulators.
+/// Calls body.template operator()<A>(box, tile, thread) for all threads of the launches of a fold, A the type of its
+/// accumulators. Returns how many elements a unit has.
 template <class Body>
-void run(detail::FoldBox const& box, Body const& body) {
-    for_each_thread(box.loops.units, [&](Index tile, int thread) {
-        detail::with_carrier(box.dtype, [&]<class A>() { body.template operator()<A>(tile, thread); });
-    });
-}
-void run(detail::FoldBox const& box) {
-    run(box, [&]<class A>(Index tile, int thread) { detail::fold_thread<A>(box, tile, thread); });
+int run(detail::FoldBox box, Index to_bytes, Body const& body) {
+    Index const elements = box.elements();
+    detail::FoldBox const rest = detail::widen(box, to_bytes);
+    CHECK(box.elements() + rest.elements() == elements);
+    for (detail::FoldBox const& each : {box, rest}) {
+        for_each_thread(each.elements(), [&](Index tile, int thread) {
+            detail::with_carrier(each.dtype, [&]<class A>() { body.template operator()<A>(each, tile, thread); });
+        });
+    }
+    return box.width;
 }
 
 /// Which of several NaNs an operation hands on is the processor's choice: all become one.
@@ -206,18 +210,20 @@ TEST_CASE("device copies: units are as wide as addresses, rows and strides allow
 TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, for every dtype and operation") {
     std::vector<DType> const types{DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8,  DType::u8,
                                    DType::i16, DType::u16,  DType::i32, DType::u32, DType::i64, DType::u64};
-    for (std::uint64_t seed : seeds(300)) {
+    int wide = 0;
+    for (std::uint64_t seed : seeds(600)) {
         std::mt19937 rng(static_cast<unsigned>(seed));
+        bool const in_rows = seed % 2 == 0;
         DType const type = types[rng() % types.size()];
         auto const op = static_cast<Reduce>(rng() % reduce_count);
         if (!supports(op, type)) continue;
         auto extents = random_extents(rng);
-        Index const slots = 1 + static_cast<Index>(rng() % 5);
+        Index const slots = 1 + static_cast<Index>(rng() % 9);
         Index const divisor = op == Reduce::avg ? slots : 1;
-        Placed to = place(rng, extents, bytes(type), false);
+        Placed to = in_rows ? place_in_rows(rng, extents, bytes(type)) : place(rng, extents, bytes(type), false);
         std::vector<Index> with_slots = extents;
         with_slots.insert(with_slots.begin(), slots);
-        Placed from = place(rng, with_slots, bytes(type), true);
+        Placed from = in_rows ? place_in_rows(rng, with_slots, bytes(type)) : place(rng, with_slots, bytes(type), true);
         scramble(rng, from.memory);
         StridedBox slot_box;
         slot_box.element_bytes = bytes(type);
@@ -225,7 +231,11 @@ TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, 
         Index const slot_stride = from.box.dims[0].stride;
         std::vector<std::byte> expected = to.memory;
         fold(op, type, from.base(), slot_stride, slots, slot_box, expected.data() + to.first, to.box, divisor);
-        run(detail::fold_box(op, type, from.base(), slot_box, slot_stride, slots, to.base(), to.box, divisor));
+        auto const box =
+            detail::fold_box(op, type, from.base(), slot_box, slot_stride, slots, to.base(), to.box, divisor);
+        wide += run(box, bytes(type), []<class A>(detail::FoldBox const& each, Index tile, int thread) {
+                    detail::fold_thread<A>(each, tile, thread);
+                }) > 1;
         same_nans(to, to.memory, type);
         same_nans(to, expected, type);
         CAPTURE(seed);
@@ -233,13 +243,16 @@ TEST_CASE("device folds: the kernel's body equals the host's fold, bit for bit, 
         CAPTURE(name(op));
         CHECK((to.memory == expected));
     }
+    if (seeds(600).size() > 100) CHECK(wide > 20);
 }
 
 TEST_CASE("device folds that convert: the bits of the host's fold with the host's conversion after it") {
     std::vector<DType> const types{DType::boolean, DType::u8,  DType::i16, DType::f16, DType::bf16,
                                    DType::i32,     DType::f32, DType::f64, DType::i64, DType::u64};
-    for (std::uint64_t seed : seeds(600)) {
+    int wide = 0;
+    for (std::uint64_t seed : seeds(800)) {
         std::mt19937 rng(static_cast<unsigned>(seed));
+        bool const in_rows = seed % 2 == 0;
         DType const a = types[rng() % types.size()];
         DType const b = types[rng() % types.size()];
         auto const op = static_cast<Reduce>(rng() % reduce_count);
@@ -250,9 +263,9 @@ TEST_CASE("device folds that convert: the bits of the host's fold with the host'
         Index const divisor = op == Reduce::avg ? slots : 1;
         std::vector<Index> with_slots = extents;
         with_slots.insert(with_slots.begin(), slots);
-        Placed from = place(rng, with_slots, bytes(a), true);
+        Placed from = in_rows ? place_in_rows(rng, with_slots, bytes(a)) : place(rng, with_slots, bytes(a), true);
         Placed folded = place(rng, extents, bytes(a), false);
-        Placed to = place(rng, extents, bytes(b), false);
+        Placed to = in_rows ? place_in_rows(rng, extents, bytes(b)) : place(rng, extents, bytes(b), false);
         scramble(rng, from.memory);
         StridedBox slot_box;
         slot_box.element_bytes = bytes(a);
@@ -264,7 +277,9 @@ TEST_CASE("device folds that convert: the bits of the host's fold with the host'
         detail::FoldCastBox const box{
             detail::fold_box(op, a, from.base(), slot_box, slot_stride, slots, to.base(), to.box, divisor),
             detail::cast_rule(a, b, factor)};
-        run(box.fold, [&]<class A>(Index tile, int thread) { detail::fold_cast_thread<A>(box, tile, thread); });
+        wide += run(box.fold, bytes(b), [&]<class A>(detail::FoldBox const& each, Index tile, int thread) {
+                    detail::fold_cast_thread<A>({each, box.cast}, tile, thread);
+                }) > 1;
         same_nans(to, to.memory, b);
         same_nans(to, expected, b);
         CAPTURE(seed);
@@ -274,6 +289,7 @@ TEST_CASE("device folds that convert: the bits of the host's fold with the host'
         CAPTURE(factor);
         CHECK((to.memory == expected));
     }
+    if (seeds(800).size() > 100) CHECK(wide > 20);
 }
 
 TEST_CASE("device conversions: the kernel's body equals the host's convert, bit for bit, for every pair and factor") {

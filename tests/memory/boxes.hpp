@@ -62,6 +62,25 @@ inline Placed place(std::mt19937& rng, std::vector<Index> const& extents, Index 
     return placed;
 }
 
+/// Lays `extents` out row after row from a multiple of 64 bytes on; rows begin at multiples of 16 elements, or
+/// anywhere.
+inline Placed place_in_rows(std::mt19937& rng, std::vector<Index> const& extents, Index element_bytes) {
+    Placed placed{{{}, element_bytes}, {}, 0};
+    std::vector<Index> strides(extents.size());
+    bool const padded = rng() % 2 != 0;
+    Index step = 1;
+    for (std::size_t d = extents.size(); d-- > 0;) {
+        strides[d] = step;
+        step *= std::max<Index>(extents[d], 1);
+        if (padded && d + 1 == extents.size()) step = (step + 15) / 16 * 16;
+    }
+    for (std::size_t d = 0; d != extents.size(); ++d)
+        placed.box.dims.push_back({extents[d], strides[d] * element_bytes});
+    placed.memory.assign(static_cast<std::size_t>(step * element_bytes + 128), guard);
+    while (reinterpret_cast<std::uintptr_t>(placed.base()) % 64 != 0) ++placed.first;
+    return placed;
+}
+
 inline void scramble(std::mt19937& rng, std::vector<std::byte>& memory) {
     for (auto& byte : memory) byte = static_cast<std::byte>(rng() & 0xffU);
 }

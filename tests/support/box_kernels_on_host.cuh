@@ -18,14 +18,16 @@ void each_thread_of(Launch const& launch, Box const* boxes, Index const* starts,
     });
 }
 
-template <class Box, class Pack>
+template <class Box, class... Packs>
 void run_copies_on_host() {
     constexpr auto copy = [](Box const& box, Index tile, int thread) { detail::copy_thread(box, tile, thread); };
     run_on_host(detail::copy_boxes_kernel<Box>, [=](Launch const& launch, Box const* boxes, Index const* starts,
                                                     int count) { each_thread_of(launch, boxes, starts, count, copy); });
-    run_on_host(detail::copy_pack_kernel<Pack>, [=](Launch const& launch, Pack const& pack) {
-        each_thread_of(launch, pack.boxes, pack.starts, pack.count, copy);
-    });
+    (run_on_host(detail::copy_pack_kernel<Packs>,
+                 [=](Launch const& launch, Packs const& pack) {
+                     each_thread_of(launch, pack.boxes, pack.starts, pack.count, copy);
+                 }),
+     ...);
 }
 
 template <class A>
@@ -40,7 +42,7 @@ void run_folds_on_host() {
 }
 
 inline void run_box_kernels_on_host() {
-    run_copies_on_host<detail::CopyBox, detail::CopyPack>();
+    run_copies_on_host<detail::CopyBox, detail::CopyPack, detail::LongCopyPack>();
     run_copies_on_host<detail::CastBox, detail::CastPack>();
     run_on_host(detail::fill_box_kernel<detail::FillBox>, [](Launch const& launch, detail::FillBox const& box) {
         launch.each_thread([&](Index tile, int thread) { detail::fill_thread(box, tile, thread); });

@@ -30,7 +30,7 @@ namespace detail {
     return static_cast<unsigned>(tiles);
 }
 
-/// Boxes that one launch works on; they are its argument. Arguments of 4 KiB are what every CUDA takes.
+/// Boxes that one launch works on; they are its argument.
 template <class Box, int Most>
 struct BoxPack {
     static constexpr int most = Most;
@@ -48,6 +48,10 @@ struct BoxPack {
 using CopyPack = BoxPack<CopyBox, 10>;
 using CastPack = BoxPack<CastBox, 9>;
 static_assert(sizeof(CopyPack) <= 4096 && sizeof(CastPack) <= 4096);
+/// For lists of many: between two launches the device has less to do for some 4 us. Arguments of up to 32764 bytes are
+/// what drivers of CUDA 12.1 and newer take.
+using LongCopyPack = BoxPack<CopyBox, 78>;
+static_assert(sizeof(LongCopyPack) <= 32764);
 
 // Templates, so that every file that includes this may have them. Copies that convert have other boxes.
 template <class Pack>
@@ -56,13 +60,15 @@ __global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant_
     copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
+// As many blocks at once as a processor has registers for, without a spill: accumulators of 64 bits want more.
 template <class A, class Box>
-__global__ void __launch_bounds__(box_threads) fold_box_kernel(__grid_constant__ Box const box) {
+__global__ void __launch_bounds__(box_threads, sizeof(A) == 4 ? 3 : 2)
+    fold_box_kernel(__grid_constant__ Box const box) {
     fold_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
-// Three blocks at once: for four, ptxas spills 16 bytes of 64-bit accumulators on sm_90.
 template <class A, class Box>
-__global__ void __launch_bounds__(box_threads, 3) fold_cast_kernel(__grid_constant__ Box const box) {
+__global__ void __launch_bounds__(box_threads, sizeof(A) == 4 ? 3 : 2)
+    fold_cast_kernel(__grid_constant__ Box const box) {
     fold_cast_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 template <class Box>
@@ -149,17 +155,10 @@ public:
 
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         detail::CurrentDevice const current(device_);
-        detail::CopyPack copies;
-        detail::CastPack conversions;
-        for (std::size_t k = 0; k < sends.size(); ++k) {
-            detail::with_delivery(
-                sends[k], receives[k], [&](detail::CopyBox const& box) { add(copies, box); },
-                [&](detail::CastBox const& box) { add(conversions, box); });
-        }
-        flush(copies);
-        flush(conversions);
+        sends.size() > detail::CopyPack::most ? deliver_by<detail::LongCopyPack>(sends, receives)
+                                              : deliver_by<detail::CopyPack>(sends, receives);
     }
-    /// One launch, conversion included.
+    /// One launch, conversion included; a second one for up to three elements at the end of a single row.
     void fold(FoldWork const& work) const override {
         if (work.dtype == DType::c64) {  // which nothing converts
             FoldWork floats = work;
@@ -169,30 +168,47 @@ public:
             return fold(floats);
         }
         Conversion const& change = work.to.conversion;
-        auto const box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes,
-                                          work.addends, work.to.base, work.to.box, work.divisor);
-        if (change.is_plain()) {
-            void (*kernel)(detail::FoldBox) = nullptr;  // a launch may throw
-            detail::with_carrier(work.dtype, [&]<class A>() { kernel = detail::fold_box_kernel<A, detail::FoldBox>; });
-            return launch(kernel, box, box.loops);
-        }
-        detail::FoldCastBox const cast{box, detail::cast_rule(work.dtype, change.memory, change.factor)};
-        void (*kernel)(detail::FoldCastBox) = nullptr;
-        detail::with_carrier(work.dtype, [&]<class A>() { kernel = detail::fold_cast_kernel<A, detail::FoldCastBox>; });
-        launch(kernel, cast, box.loops);
+        auto box = detail::fold_box(work.op, work.dtype, work.slots.base, work.slots.box, work.slot_bytes, work.addends,
+                                    work.to.base, work.to.box, work.divisor);
+        auto const rest = detail::widen(box, work.to.box.element_bytes);
+        fold(box, change);
+        fold(rest, change);
     }
     void fill_identity(Reduce op, DType dtype, std::byte* to, StridedBox const& box) const override {
         if (dtype == DType::c64) return fill_identity(op, DType::f32, to, floats_of(box));
         auto const filled = detail::identity_box(op, dtype, to, box);
-        launch(detail::fill_box_kernel<detail::FillBox>, filled, filled.loops);
+        launch(detail::fill_box_kernel<detail::FillBox>, filled, filled.loops.units);
     }
     void scale(DType dtype, std::byte* to, StridedBox const& box, Index multiply, Index divide) const override {
         if (dtype == DType::c64) return scale(DType::f32, to, floats_of(box), multiply, divide);
         auto const scaled = detail::scale_box(dtype, to, box, multiply, divide);
-        launch(detail::scale_box_kernel<detail::ScaleBox>, scaled, scaled.loops);
+        launch(detail::scale_box_kernel<detail::ScaleBox>, scaled, scaled.loops.units);
     }
 
 private:
+    template <class Copies>
+    void deliver_by(std::span<Send const> sends, std::span<Receive const> receives) const {
+        Copies copies;
+        detail::CastPack conversions;
+        for (std::size_t k = 0; k < sends.size(); ++k) {
+            detail::with_delivery(
+                sends[k], receives[k], [&](detail::CopyBox const& box) { add(copies, box); },
+                [&](detail::CastBox const& box) { add(conversions, box); });
+        }
+        flush(copies);
+        flush(conversions);
+    }
+    void fold(detail::FoldBox const& box, Conversion const& change) const {
+        if (change.is_plain()) {
+            void (*kernel)(detail::FoldBox) = nullptr;  // a launch may throw
+            detail::with_carrier(box.dtype, [&]<class A>() { kernel = detail::fold_box_kernel<A, detail::FoldBox>; });
+            return launch(kernel, box, box.elements());
+        }
+        detail::FoldCastBox const cast{box, detail::cast_rule(box.dtype, change.memory, change.factor)};
+        void (*kernel)(detail::FoldCastBox) = nullptr;
+        detail::with_carrier(box.dtype, [&]<class A>() { kernel = detail::fold_cast_kernel<A, detail::FoldCastBox>; });
+        launch(kernel, cast, box.elements());
+    }
     template <class Pack, class Box>
     void add(Pack& pack, Box const& box) const {
         if (box.loops.units == 0) return;
@@ -208,9 +224,9 @@ private:
         pack.tiles = 0;
     }
     template <class Kernel, class Box>
-    void launch(Kernel kernel, Box const& box, detail::BoxLoops const& loops) const {
+    void launch(Kernel kernel, Box const& box, Index units) const {
         detail::CurrentDevice const current(device_);
-        enqueue(kernel, box, ceil_div(loops.units, detail::box_tile));
+        enqueue(kernel, box, ceil_div(units, detail::box_tile));
     }
     template <class Kernel, class Argument>
     void enqueue(Kernel kernel, Argument const& argument, Index tiles) const {

@@ -27,10 +27,9 @@ void same_nans(Memory& memory, DType type) {
     });
 }
 
-/// Rows of an odd length with gaps between them, or one dense run.
-StridedBox box_of(DType type, Index rows, Index columns, bool gaps) {
-    return {{StridedDim{rows, (columns + (gaps ? 3 : 0)) * bytes(type)}, StridedDim{columns, bytes(type)}},
-            bytes(type)};
+/// Rows with gaps between them, or one dense run: some begin where several elements may be loaded at once.
+StridedBox box_of(DType type, Index rows, Index columns, Index gap) {
+    return {{StridedDim{rows, (columns + gap) * bytes(type)}, StridedDim{columns, bytes(type)}}, bytes(type)};
 }
 
 Memory random_bytes(Random& random, Index count) {
@@ -54,13 +53,14 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
         double const factor =
             random.chance(50) ? random.pick(std::vector<double>{0.5, 1.0 / 3, -0.1, 1e-40, 1e300}) : 1.0;
         Index const rows = random.between(1, 40);
-        Index const columns = random.between(1, 300);
-        auto const from_box = box_of(a, rows, columns, random.chance(50));
-        auto const to_box = box_of(b, rows, columns, random.chance(50));
-        Index const slots = random.between(1, 4);
-        Index const slot_bytes = (columns + 3) * rows * bytes(a);
+        Index const columns = random.chance(50) ? 4 * random.between(1, 75) : random.between(1, 300);
+        auto const gap = [&] { return random.pick(std::vector<Index>{0, 0, 3, 4}); };
+        auto const from_box = box_of(a, rows, columns, gap());
+        auto const to_box = box_of(b, rows, columns, gap());
+        Index const slots = random.between(1, 9);
+        Index const slot_bytes = (columns + 4) * rows * bytes(a);
         Memory const from = random_bytes(random, slots * slot_bytes);
-        Memory const to = random_bytes(random, (columns + 3) * rows * 8);
+        Memory const to = random_bytes(random, (columns + 4) * rows * 8);
         DeviceArray<std::byte> const from_there(from);
         device_case() = concat("seed ", seed, " ", name(a), " to ", name(b));
         auto const compare = [&](DType type, bool exact, auto&& body) {
@@ -85,10 +85,10 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
             });
         }
         auto const op = static_cast<Reduce>(random.between(0, reduce_count - 1));
-        auto const own_box = box_of(a, rows, columns, random.chance(50));
+        auto const own_box = box_of(a, rows, columns, gap());
         Index const divisor = op == Reduce::avg ? slots : 1;
         Memory folded(static_cast<std::size_t>(rows * columns * bytes(a)));  // of the host, where one follows the other
-        auto const dense = box_of(a, rows, columns, false);
+        auto const dense = box_of(a, rows, columns, 0);
         FoldWork work{op, a, slots, divisor, slot_bytes, {0, nullptr, from_box}, {0, folded.data(), dense}, {}};
         if (supports(op, a)) {
             compare(a, false, [&](auto const& memory, std::byte const* source, std::byte* target) {
@@ -114,6 +114,38 @@ DEVICE_TEST("DeviceMemory: casts, folds, fills and factors leave the host's bits
                 memory.scale(a, target, own_box, static_cast<Index>(1 + seed % 3), slots);
             });
         }
+    }
+}
+
+DEVICE_TEST("DeviceMemory: lists of many boxes, of any length, leave the host's bytes") {
+    Stream stream;
+    DeviceMemory const device{stream};
+    for (std::uint64_t seed : device_seeds(40)) {
+        Random random(seed);
+        auto const count = random.pick(std::vector<int>{1, 10, 11, 78, 79, 200});
+        Memory const from = random_bytes(random, Index{count} * 4096);
+        Memory expected(from.size());
+        DeviceArray<std::byte> const from_there(from);
+        DeviceArray<std::byte> const to_there(expected);
+        std::vector<Send> here_from, there_from;
+        std::vector<Receive> here_to, there_to;
+        for (int i = 0; i < count; ++i) {
+            DType const type = random.pick(std::vector<DType>{DType::u8, DType::f16, DType::f32, DType::f64});
+            Index const rows = random.between(1, 16);
+            Index const columns = random.between(0, 28);
+            StridedBox const source = box_of(type, rows, columns, 4);
+            StridedBox const target = box_of(type, rows, columns, random.between(0, 4));
+            Index const at = Index{i} * 4096;
+            here_from.push_back({0, from.data() + at, source});
+            there_from.push_back({0, from_there.data() + at, source});
+            here_to.push_back({0, expected.data() + at, target});
+            there_to.push_back({0, to_there.data() + at, target});
+        }
+        host_memory().policy.deliver(here_from, here_to);
+        device.deliver(there_from, there_to);
+        stream.wait();
+        device_case() = concat("seed ", seed, ", ", count, " boxes");
+        CHECK(to_there.host() == expected);
     }
 }
 

@@ -39,6 +39,7 @@ void take_folds() {
 
 void take_all() {
     take(&copy_pack_kernel<CopyPack>);
+    take(&copy_pack_kernel<LongCopyPack>);
     take(&copy_pack_kernel<CastPack>);
     take(&fill_box_kernel<FillBox>);
     take(&scale_box_kernel<ScaleBox>);

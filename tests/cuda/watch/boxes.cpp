@@ -31,9 +31,9 @@ public:
     void claim(Placed const& placed) { device_.claim(placed.memory.data(), static_cast<Index>(placed.memory.size())); }
     /// Calls body(tile, thread) for all threads of a launch.
     template <class Body>
-    void run(std::string const& kernel, detail::BoxLoops const& loops, Body&& body) {
+    void run(std::string const& kernel, Index units, Body&& body) {
         watch::Launch launch(kernel, &device_);
-        std::vector<Index> tiles(static_cast<std::size_t>(ceil_div(loops.units, detail::box_tile)));
+        std::vector<Index> tiles(static_cast<std::size_t>(ceil_div(units, detail::box_tile)));
         std::vector<int> threads(detail::box_threads);
         std::iota(tiles.begin(), tiles.end(), Index{0});
         std::iota(threads.begin(), threads.end(), 0);
@@ -48,12 +48,15 @@ public:
             launch.end_block();
         }
     }
-    /// The same for a fold: A is the type of its accumulators.
+    /// body<A>(fold, tile, thread) for all threads of the launches of a fold: A is the type of its accumulators.
     template <class Body>
-    void run_fold(std::string const& kernel, detail::FoldBox const& box, Body const& body) {
-        run(kernel, box.loops, [&](Index tile, int thread) {
-            detail::with_carrier(box.dtype, [&]<class A>() { body.template operator()<A>(tile, thread); });
-        });
+    void run_fold(std::string const& kernel, detail::FoldBox box, Index to_bytes, Body const& body) {
+        detail::FoldBox const rest = detail::widen(box, to_bytes);
+        for (detail::FoldBox const& each : {box, rest}) {
+            run(kernel, each.elements(), [&](Index tile, int thread) {
+                detail::with_carrier(each.dtype, [&]<class A>() { body.template operator()<A>(each, tile, thread); });
+            });
+        }
     }
 
 private:
@@ -90,7 +93,7 @@ void copy_rows(Launches& launches, std::string const& kernel, bool transposes) {
     Placed from = placed(lie);
     Placed to = placed(transposes ? stand : lie);
     auto const box = detail::copy_box(from.base(), from.box, to.base(), to.box);
-    launches.run(kernel, box.loops, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
+    launches.run(kernel, box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
 }
 
 }  // namespace
@@ -109,7 +112,8 @@ TEST_CASE("watched: copies and conversions of random boxes") {
         launches.claim(from);
         launches.claim(to);
         auto const copy = detail::copy_box(from.base(), from.box, to.base(), to.box);
-        launches.run("copy", copy.loops, [&](Index tile, int thread) { detail::copy_thread(copy, tile, thread); });
+        launches.run("copy", copy.loops.units,
+                     [&](Index tile, int thread) { detail::copy_thread(copy, tile, thread); });
         DType const a = types[rng() % types.size()];
         DType const b = types[rng() % types.size()];
         double const factor = rng() % 2 == 0 ? 1.0 : 1.0 / 3.0;
@@ -119,7 +123,7 @@ TEST_CASE("watched: copies and conversions of random boxes") {
         launches.claim(given);
         launches.claim(cast);
         auto const box = detail::cast_box(given.base(), given.box, a, cast.base(), cast.box, b, factor);
-        launches.run("cast", box.loops, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
+        launches.run("cast", box.loops.units, [&](Index tile, int thread) { detail::copy_thread(box, tile, thread); });
     }
     CHECK(watch::traffic_of("copy").written != 0);
     CHECK(watch::traffic_of("cast").written != 0);
@@ -136,36 +140,42 @@ TEST_CASE("watched: folds, with and without a conversion, fills and factors of r
         DType const type = types[rng() % types.size()];
         auto const op = static_cast<Reduce>(rng() % reduce_count);
         auto const extents = random_extents(rng);
-        Placed to = place_aligned(rng, extents, bytes(type), false);
+        bool const in_rows = seed % 2 == 0;
+        Placed to =
+            in_rows ? place_in_rows(rng, extents, bytes(type)) : place_aligned(rng, extents, bytes(type), false);
         launches.claim(to);
         if (is_floating(type)) {
             auto const box = detail::scale_box(type, to.base(), to.box, 3, 2);
-            launches.run("scale", box.loops, [&](Index tile, int t) { detail::scale_thread(box, tile, t); });
+            launches.run("scale", box.loops.units, [&](Index tile, int t) { detail::scale_thread(box, tile, t); });
         }
         if (!supports(op, type)) continue;
         if (has_identity(op)) {
             auto const box = detail::identity_box(op, type, to.base(), to.box);
-            launches.run("fill", box.loops, [&](Index tile, int t) { detail::fill_thread(box, tile, t); });
+            launches.run("fill", box.loops.units, [&](Index tile, int t) { detail::fill_thread(box, tile, t); });
         }
         Index const slots = 1 + static_cast<Index>(rng() % 5);
         Index const divisor = op == Reduce::avg ? slots : 1;
         std::vector<Index> with_slots = extents;
         with_slots.insert(with_slots.begin(), slots);
-        Placed from = place_aligned(rng, with_slots, bytes(type), true);
+        Placed from =
+            in_rows ? place_in_rows(rng, with_slots, bytes(type)) : place_aligned(rng, with_slots, bytes(type), true);
         launches.claim(from);
         StridedBox slot{{}, bytes(type)};
         for (int d = 1; d < from.box.dims.size(); ++d) slot.dims.push_back(from.box.dims[d]);
         auto const fold =
             detail::fold_box(op, type, from.base(), slot, from.box.dims[0].stride, slots, to.base(), to.box, divisor);
-        launches.run_fold("fold", fold, [&]<class A>(Index tile, int t) { detail::fold_thread<A>(fold, tile, t); });
+        launches.run_fold("fold", fold, bytes(type), []<class A>(detail::FoldBox const& each, Index tile, int t) {
+            detail::fold_thread<A>(each, tile, t);
+        });
         Placed wide = place_aligned(rng, extents, 8, false);
         launches.claim(wide);
         if (!can_convert(type, DType::f64, 1.0 / 3.0)) continue;
         detail::FoldCastBox const cast{detail::fold_box(op, type, from.base(), slot, from.box.dims[0].stride, slots,
                                                         wide.base(), wide.box, divisor),
                                        detail::cast_rule(type, DType::f64, 1.0 / 3.0)};
-        launches.run_fold("fold and cast", cast.fold,
-                          [&]<class A>(Index tile, int t) { detail::fold_cast_thread<A>(cast, tile, t); });
+        launches.run_fold("fold and cast", cast.fold, 8, [&]<class A>(detail::FoldBox const& each, Index tile, int t) {
+            detail::fold_cast_thread<A>({each, cast.cast}, tile, t);
+        });
     }
     for (char const* kernel : {"scale", "fill", "fold", "fold and cast"}) {
         CAPTURE(kernel);

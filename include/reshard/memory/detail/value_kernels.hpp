@@ -151,15 +151,17 @@ template <class A>
 RESHARD_HOST_DEVICE inline void cast_folded(FoldCastBox const& box, A value, std::byte* to) noexcept {
     alignas(8) std::byte rounded[8];
     store_as(rounded, std::uint64_t{0});
-    store_carrier<A>(box.cast.from_type, rounded, value);
+    with_addend<A>(box.cast.from_type, [&]<class T>() { store_as(rounded, static_cast<T>(value)); });
     store_bits(box.cast.to_bytes, to, cast_bits(box.cast, load_as<std::uint64_t>(rounded)));
 }
 
 /// What one thread does with a tile of a fold that converts. A: with_carrier() of box.cast.from_type.
 template <class A>
 RESHARD_HOST_DEVICE inline void fold_cast_thread(FoldCastBox const& box, Index tile, int thread) noexcept {
-    fold_elements_of_thread<A>(box.fold, tile, thread,
-                               [&](Index to, A value) { cast_folded<A>(box, value, box.fold.to + to); });
+    fold_any_of_thread<A>(box.fold, tile, thread, [&]<int Width>(Index to, A const(&values)[Width]) {
+        RESHARD_UNROLL
+        for (int e = 0; e < Width; ++e) cast_folded<A>(box, values[e], box.fold.to + to + e * box.cast.to_bytes);
+    });
 }
 
 // ---- One value, everywhere
@@ -215,8 +217,10 @@ RESHARD_HOST_DEVICE inline void scale_thread(ScaleBox const& box, Index tile, in
             double const product = load_as<double>(at) * static_cast<double>(box.multiply);
             return store_as(at, product / static_cast<double>(box.divide));
         }
-        float const product = load_carrier<float>(box.dtype, at) * static_cast<float>(box.multiply);
-        store_carrier<float>(box.dtype, at, product / static_cast<float>(box.divide));
+        with_addend<float>(box.dtype, [&]<class T>() {
+            float const product = static_cast<float>(load_as<T>(at)) * static_cast<float>(box.multiply);
+            store_as(at, static_cast<T>(product / static_cast<float>(box.divide)));
+        });
     });
 }
 

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(block_threads)
 /// Blocks that a processor should have room for, so that some load while others store. Pieces of every width, each with
 /// its loop, want more registers than those of one.
 template <int Items, class Columns>
-inline constexpr int scatter_blocks = Items == 8 && !std::is_same_v<Columns, ByteColumns> ? 3 : 2;
+inline constexpr int scatter_blocks = Items == 8 && !std::is_same_v<Columns, ByteColumns> ? 4 : 2;
 
 template <int Items, class Rule, class Columns>
 __global__ void __launch_bounds__(block_threads, scatter_blocks<Items, Columns>)

@@ -156,7 +156,7 @@ struct BeginOfTable {
 template <int Items, class Rule>
 struct ScatterShared {
     static constexpr int tile = block_threads * Items;
-    alignas(16) unsigned char stage[tile * 8];  ///< pieces of one column, in the order of destinations
+    std::uint64_t stage[tile];    ///< pieces of one column, in the order of destinations
     Index at[tile_destinations];  ///< bytes from the packed blocks to place 0 of the tile, per destination
     std::uint16_t counters[block_warps * (tile_destinations + 1)];  ///< per warp and bin: entries, then first places
     std::uint8_t bin[tile];                                         ///< of each place
@@ -164,14 +164,17 @@ struct ScatterShared {
     RuleTable<Rule> table;
 };
 
+inline constexpr std::uint16_t no_place = UINT16_MAX;
+
 /// Thread t also looks after destination t.
 template <int Items>
 struct ScatterState {
-    std::uint16_t bin[Items];
-    std::uint16_t place[Items];
-    Index row = 0;     ///< of the tile's first entry for the destination, less its place
-    Index column = 0;  ///< where the column at hand begins in the packed blocks
-    Index count = 0;   ///< of the destination
+    std::uint16_t bin[Items];    ///< while entries are ranked
+    std::uint16_t place[Items];  ///< no_place: not sent
+    std::uint64_t value[Items];  ///< bits of its pieces of the column at hand
+    Index row = 0;               ///< of the tile's first entry for the destination, less its place
+    Index column = 0;            ///< where the column at hand begins in the packed blocks
+    Index count = 0;             ///< of the destination
     std::uint32_t in_tile = 0;
 };
 
@@ -230,7 +233,10 @@ RESHARD_HOST_DEVICE inline void rank_tile(Block& block, ScatterShared<Items, Rul
     block.each([&](int thread, auto& state) {
         RESHARD_UNROLL
         for (int i = 0; i < Items; ++i) {
-            if (state.bin[i] >= plan.destinations) continue;
+            if (state.bin[i] >= plan.destinations) {
+                state.place[i] = no_place;
+                continue;
+            }
             int const counter = warp_of(thread) * bins + state.bin[i];
             state.place[i] = static_cast<std::uint16_t>(state.place[i] + shared.counters[counter]);
             shared.bin[state.place[i]] = static_cast<std::uint8_t>(state.bin[i]);
@@ -244,31 +250,41 @@ RESHARD_HOST_DEVICE inline void scatter_tile(Block& block, ScatterShared<Items, 
                                              Index tile) {
     shared.table.fill(block, unbound);
     rank_tile<Items>(block, shared, plan, shared.table.bound(unbound), tile);
+    struct {
+        bool any = false;
+        Index width = 8;  // of an element
+        int bytes = 8;    // of a piece of it
+    } staged;
+    auto const write_staged = [&](int thread) {
+        if (!staged.any) return;
+        RESHARD_NO_UNROLL
+        for (int place = thread; place < shared.kept; place += block_threads) {
+            std::byte* const to = packed + shared.at[shared.bin[place]] + place * staged.width;
+            with_word(staged.bytes, [&]<class U>() { store_for_later(to, static_cast<U>(shared.stage[place])); });
+        }
+    };
     columns.for_each([&](int c, Index offset, bool last, auto const& load) {
-        using T = decltype(load(Index{0}));
+        block.each([&](int thread, auto& state) {  // the next piece is on its way while the one before is written
+            RESHARD_UNROLL
+            for (int i = 0; i < Items; ++i) {
+                if (state.place[i] != no_place) {
+                    state.value[i] = bits_of(load(entry_of<Items>(tile, thread, i)));
+                }
+            }
+            write_staged(thread);
+        });
         Index const width = columns.width(c);
+        staged = {true, width, static_cast<int>(sizeof(load(Index{0})))};
         block.each([&](int thread, auto& state) {
             if (thread < plan.destinations) shared.at[thread] = state.column + state.row * width + offset;
             if (last) state.column += device_column_bytes(state.count, width);
-            T values[Items] = {};
             RESHARD_UNROLL
             for (int i = 0; i < Items; ++i) {
-                if (state.bin[i] < plan.destinations) values[i] = load(entry_of<Items>(tile, thread, i));
-            }
-            RESHARD_UNROLL
-            for (int i = 0; i < Items; ++i) {
-                if (state.bin[i] < plan.destinations) {
-                    store_as<T>(shared.stage + state.place[i] * sizeof(T), values[i]);
-                }
-            }
-        });
-        block.each([&](int thread, auto&) {
-            for (int place = thread; place < shared.kept; place += block_threads) {
-                std::byte* const to = packed + shared.at[shared.bin[place]] + place * width;
-                store_as<T>(to, load_as<T>(shared.stage + static_cast<std::size_t>(place) * sizeof(T)));
+                if (state.place[i] != no_place) shared.stage[state.place[i]] = state.value[i];
             }
         });
     });
+    block.each([&](int thread, auto&) { write_staged(thread); });
     if (tile != 0) return;
     block.each([&](int thread, auto& state) {  // zeros behind the rows of columns that are not words
         if (thread >= plan.destinations) return;

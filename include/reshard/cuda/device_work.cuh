@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/cuda/device_work.cuh
 /// \brief  DeviceAllocator: where device memory comes from. DeviceWork: a stream, and what is put on it.
-/// \depends core, memory/cuda_call.hpp, cuda/{partition_by_rank,work}; CUB's radix sort and scan; <memory>.
+/// \depends core, memory/cuda_call.hpp, cuda/{partition_by_rank,work}, cuda/detail/chunks; CUB's radix sort and scan;
+/// <memory>.
 #pragma once
 
+#include <reshard/cuda/detail/chunks.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/work.hpp>
 
-#include <memory>  // unique_ptr
+#include <memory>  // shared_ptr, unique_ptr
 
 namespace reshard::inline v0 {
 
 /// Where functions that cannot know in advance how much they need take device memory from: by default CUDA's pool of
-/// the current device, in the order of the stream (cudaMallocAsync). Memory is aligned to 256 bytes. Where ranks of one
+/// the current device, in the order of the stream (cudaMallocAsync). Memory is aligned to 256 bytes; small pieces are
+/// cut from chunks of 4 MiB, since a call of CUDA's takes longer than most of what is done in them. Where ranks of one
 /// process read one another's memory on other devices, DeviceThreadCommunicator opens that pool to its peers; a pool of
 /// your own must allow it (cudaMemPoolSetAccess).
 struct DeviceAllocator {
@@ -32,6 +35,18 @@ struct DeviceAllocator {
 };
 
 namespace detail {
+
+/// An allocator, in the order of a stream.
+struct DeviceOrder {
+    DeviceAllocator allocator;
+    cudaStream_t stream;
+    [[nodiscard]] void* allocate(std::size_t bytes) const noexcept {
+        return allocator.allocate(allocator.context, bytes, stream);
+    }
+    void release(void* memory, std::size_t bytes) const noexcept {
+        allocator.release(allocator.context, memory, bytes, stream);
+    }
+};
 
 template <class State, class Shared, class Body>
 __global__ void __launch_bounds__(block_threads) tile_kernel(__grid_constant__ Body const body) {
@@ -53,11 +68,11 @@ public:
     private:
         friend class DeviceWork;
         struct Release {
-            DeviceAllocator allocator;
+            detail::DeviceOrder order;
             std::size_t bytes;
-            cudaStream_t stream;
+            std::shared_ptr<detail::Chunks<detail::DeviceOrder>> chunks;  ///< of which it is a piece
             void operator()(std::byte* memory) const noexcept {
-                allocator.release(allocator.context, memory, bytes, stream);
+                chunks != nullptr ? chunks->give_back(memory) : order.release(memory, bytes);
             }
         };
         std::unique_ptr<std::byte, Release> data_;
@@ -70,13 +85,13 @@ public:
         template <class Rule, class Columns>
         void count(DeviceWork& work, Rule const& rule, Columns const& columns) {
             partition_.count(rule, columns, {memory_.data(), static_cast<std::size_t>(partition_.workspace_bytes())},
-                             work.stream_);
+                             work.stream());
         }
         [[nodiscard]] Index const* report_words() const noexcept { return partition_.report_words(); }
         template <class Rule, class Columns>
         void scatter(DeviceWork& work, Rule const& rule, Columns const& columns, std::span<std::byte> packed,
                      PartitionReport const& report) const {
-            partition_.scatter(rule, columns, packed, report, work.stream_);
+            partition_.scatter(rule, columns, packed, report, work.stream());
         }
 
     private:
@@ -84,16 +99,17 @@ public:
         Memory memory_;
     };
 
-    explicit DeviceWork(cudaStream_t stream, DeviceAllocator const& allocator = {}) noexcept
-        : stream_(stream), allocator_(allocator) {}
-    [[nodiscard]] cudaStream_t stream() const noexcept { return stream_; }
+    explicit DeviceWork(cudaStream_t stream, DeviceAllocator const& allocator = {})
+        : order_{allocator, stream}, chunks_(std::make_shared<detail::Chunks<detail::DeviceOrder>>(order_)) {}
+    [[nodiscard]] cudaStream_t stream() const noexcept { return order_.stream; }
 
     /// Throws OutOfMemory.
     [[nodiscard]] Memory allocate(Index bytes) {
         auto const size = static_cast<std::size_t>(bytes);
-        void* const data = allocator_.allocate(allocator_.context, size, stream_);
+        bool const is_piece = size <= chunks_->most_bytes;
+        void* const data = is_piece ? chunks_->take(size) : order_.allocate(size);
         Memory memory;
-        memory.data_ = {static_cast<std::byte*>(data), {allocator_, size, stream_}};
+        memory.data_ = {static_cast<std::byte*>(data), {order_, size, is_piece ? chunks_ : nullptr}};
         if (data == nullptr) {
             raise(ErrorCode::out_of_memory,
                   concat("reshard: ", bytes,
@@ -104,7 +120,7 @@ public:
     }
     void fill(void* to, int byte, Index bytes) {
         if (bytes == 0) return;
-        detail::cuda_check(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream_), "cudaMemsetAsync");
+        detail::cuda_check(cudaMemsetAsync(to, byte, static_cast<std::size_t>(bytes), stream()), "cudaMemsetAsync");
     }
     void copy(void* to, void const* from, Index bytes) { copy(to, from, bytes, cudaMemcpyDeviceToDevice); }
     /// Memory of the host that is not pinned is read before this returns.
@@ -113,7 +129,7 @@ public:
         copy(to, from, bytes, cudaMemcpyDeviceToHost);
         wait();
     }
-    void wait() { detail::cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+    void wait() { detail::cuda_check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
     template <class State, class Shared, class Body>
     void tiles(char const* what, Index count, Body const& body) {
@@ -122,13 +138,13 @@ public:
             raise(ErrorCode::shape, concat("reshard: ", count, " blocks of the kernel '", what,
                                            "' are more than a launch has. Fix: use more ranks."));
         }
-        detail::tile_kernel<State, Shared><<<static_cast<unsigned>(count), detail::block_threads, 0, stream_>>>(body);
+        detail::tile_kernel<State, Shared><<<static_cast<unsigned>(count), detail::block_threads, 0, stream()>>>(body);
         detail::cuda_check(cudaGetLastError(), concat("the launch of reshard's kernel '", what, "'").c_str());
     }
     void sum(std::uint32_t const* from, Index* to, Index count) {
         auto const run = [&](void* temporary, std::size_t& bytes) {
             detail::cuda_check(cub::DeviceScan::ExclusiveScan(temporary, bytes, from, to, ::cuda::std::plus<>{},
-                                                              Index{0}, count, stream_),
+                                                              Index{0}, count, stream()),
                                "cub::DeviceScan::ExclusiveScan");
         };
         with_temporary(run);
@@ -136,7 +152,7 @@ public:
     void sort(Index const* keys, Index* sorted, std::uint32_t const* values, std::uint32_t* order, Index count) {
         auto const run = [&](void* temporary, std::size_t& bytes) {
             detail::cuda_check(
-                cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted, values, order, count, 0, 64, stream_),
+                cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted, values, order, count, 0, 64, stream()),
                 "cub::DeviceRadixSort::SortPairs");
         };
         with_temporary(run);
@@ -151,7 +167,7 @@ public:
 private:
     void copy(void* to, void const* from, Index bytes, cudaMemcpyKind kind) {
         if (bytes == 0) return;
-        detail::cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream_),
+        detail::cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), kind, stream()),
                            "cudaMemcpyAsync");
     }
     /// CUB says how much it needs when it is given none.
@@ -163,8 +179,8 @@ private:
         run(memory.data(), bytes);
     }
 
-    cudaStream_t stream_;
-    DeviceAllocator allocator_;
+    detail::DeviceOrder order_;
+    std::shared_ptr<detail::Chunks<detail::DeviceOrder>> chunks_;
 };
 
 }  // namespace reshard::inline v0

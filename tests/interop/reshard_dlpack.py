@@ -12,18 +12,22 @@ _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 class Capsule:
     """What from_dlpack() of NumPy and PyTorch take: a tensor that whoever takes it lets go of."""
 
-    def __init__(self, pointer):
+    def __init__(self, pointer, device):
         self._pointer = pointer
+        self._device = device
 
     def __dlpack__(self, **_):
         return _api.PyCapsule_New(self._pointer, b"dltensor", None)
 
     def __dlpack_device__(self):
-        return 1, 0
+        return self._device
 
 
 class Library:
-    def __init__(self, path):
+    """`device`, in DLPack's numbers: where the tensors lie that it makes. (2, 0) is the first GPU of CUDA."""
+
+    def __init__(self, path, device=(1, 0)):
+        self._device = device
         self._library = ctypes.CDLL(path)
         self._library.reshard_redistribute.restype = ctypes.c_double
         self._library.reshard_count.restype = ctypes.c_void_p
@@ -46,4 +50,4 @@ class Library:
         return seconds
 
     def count(self, rows, columns):
-        return Capsule(self._library.reshard_count(rows, columns))
+        return Capsule(self._library.reshard_count(rows, columns), self._device)

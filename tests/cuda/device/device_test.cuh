@@ -10,6 +10,8 @@
 
 #include <reshard/memory/cuda_call.hpp>
 
+#include <cuda_runtime.h>  // nvcc puts it before .cu files only
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

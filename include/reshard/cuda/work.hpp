@@ -196,17 +196,102 @@ private:
     WorkList<Index, Work> sums_;
 };
 
-struct GatherWords {
-    Index const* const* from;  ///< of each list
-    Index const* begins;       ///< words before it
+/// Many lists of words, one behind the other in `words`: on the device, told by one copy.
+struct WordLists {
+    Index const* begins;   ///< words before each list
+    Index* const* places;  ///< where it lies
     Index lists;
-    Index* to;
-    template <class Block>
-    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
-        Index const list = part_at(begins, lists, i);
-        to[i] = from[list][i - begins[list]];
+    Index* words;
+    [[nodiscard]] RESHARD_HOST_DEVICE Index* place(Index word) const {
+        Index const list = part_at(begins, lists, word);
+        return places[list] + (word - begins[list]);
     }
 };
+struct GatherWords {
+    WordLists all;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        all.words[i] = *all.place(i);
+    }
+};
+struct DealWords {
+    WordLists all;
+    template <class Block>
+    RESHARD_HOST_DEVICE void operator()(Block&, Index i) const {
+        *all.place(i) = all.words[i];
+    }
+};
+/// Lists of words of the device, by and by; then begins, places and words for a kernel.
+template <class Work>
+class ListedWords {
+public:
+    /// Returns the place of the first word among all of them.
+    Index add(Index* place, Index words) {
+        begins_.push_back(words_);
+        places_.push_back(reinterpret_cast<std::uintptr_t>(place));
+        return std::exchange(words_, words_ + words);
+    }
+    [[nodiscard]] Index words() const noexcept { return words_; }
+    [[nodiscard]] std::size_t lists() const noexcept { return places_.size(); }
+    [[nodiscard]] Index* first() const noexcept { return reinterpret_cast<Index*>(places_.front()); }
+    /// With these words, or room for them.
+    [[nodiscard]] WordLists upload(Work& work, std::vector<Index> const& words) {
+        auto const count = static_cast<Index>(lists());
+        std::vector<Index> told(begins_);
+        for (std::uintptr_t const place : places_) told.push_back(static_cast<Index>(place));
+        told.insert(told.end(), words.begin(), words.end());
+        memory_ = WorkList<Index, Work>(work, 2 * count + words_);
+        work.upload(memory_.data(), told.data(), 8 * static_cast<Index>(told.size()));
+        Index* const at = memory_.data();
+        return {at, reinterpret_cast<Index* const*>(at + count), count, at + 2 * count};
+    }
+    /// From now on there is none.
+    void clear() {
+        begins_.clear();
+        places_.clear();
+        words_ = 0;
+        memory_ = {};
+    }
+
+private:
+    std::vector<Index> begins_;
+    std::vector<std::uintptr_t> places_;
+    Index words_ = 0;
+    WorkList<Index, Work> memory_;
+};
+
+/// Words of the host for many places on the device: one copy, and one launch that deals them out.
+template <class Work>
+class Uploads {
+public:
+    /// `to`: words of the device, aligned to 8 bytes. Those of the host are read at once.
+    void add(void* to, void const* from, Index words) {
+        if (words == 0) return;
+        auto const before = static_cast<std::size_t>(listed_.add(static_cast<Index*>(to), words));
+        words_.resize(before + static_cast<std::size_t>(words));
+        std::memcpy(words_.data() + before, from, 8 * static_cast<std::size_t>(words));
+    }
+    /// Copies the words, and takes the memory that takes: what is left for run() does not fail for want of it.
+    void prepare(Work& work) {
+        if (listed_.lists() > 1) ready_ = listed_.upload(work, words_);
+    }
+    void run(Work& work) {
+        if (listed_.lists() == 1) work.upload(listed_.first(), words_.data(), 8 * listed_.words());
+        if (listed_.lists() > 1) {
+            if (ready_.lists == 0) prepare(work);
+            for_each_index(work, "deal words", listed_.words(), DealWords{ready_});
+        }
+        listed_.clear();
+        words_.clear();
+        ready_ = {};
+    }
+
+private:
+    ListedWords<Work> listed_;
+    std::vector<Index> words_;
+    WordLists ready_{};
+};
+
 /// What the host wants to know of many lists of the device: one copy, and one wait, for all of them.
 template <class Work>
 class Fetches {
@@ -214,27 +299,18 @@ public:
     /// Returns the place of the first word among the answers. \pre `from`: words of the device, aligned to 8 bytes,
     /// which stay until run().
     std::size_t add(void const* from, Index words = 1) {
-        auto const place = static_cast<std::size_t>(words_);
-        from_.push_back(static_cast<Index const*>(from));
-        begins_.push_back(words_);
-        words_ += words;
-        return place;
+        return static_cast<std::size_t>(listed_.add(const_cast<Index*>(static_cast<Index const*>(from)), words));
     }
     /// What was added since the last run is on the host now, in place of what was there.
     void run(Work& work) {
-        auto const lists = static_cast<Index>(from_.size());
-        if (lists == 1) {
-            answers_ = fetch(work, from_[0], words_);
-        } else if (lists != 0) {
-            WorkList<Index const*, Work> const from(work, std::span<Index const* const>(from_));
-            WorkList<Index, Work> const begins(work, std::span<Index const>(begins_));
-            WorkList<Index, Work> const to(work, words_);
-            for_each_index(work, "gather words", words_, GatherWords{from.data(), begins.data(), lists, to.data()});
-            answers_ = to.host(work);
+        if (listed_.lists() == 1) {
+            answers_ = fetch(work, static_cast<Index const*>(listed_.first()), listed_.words());
+        } else if (listed_.lists() != 0) {
+            WordLists const all = listed_.upload(work, {});
+            for_each_index(work, "gather words", listed_.words(), GatherWords{all});
+            answers_ = fetch(work, static_cast<Index const*>(all.words), listed_.words());
         }
-        from_.clear();
-        begins_.clear();
-        words_ = 0;
+        listed_.clear();
     }
     [[nodiscard]] Index operator[](std::size_t place) const noexcept { return answers_[place]; }
     [[nodiscard]] std::span<Index const> list(std::size_t place, Index words) const noexcept {
@@ -245,9 +321,7 @@ public:
     }
 
 private:
-    std::vector<Index const*> from_;
-    std::vector<Index> begins_;
-    Index words_ = 0;
+    ListedWords<Work> listed_;
     std::vector<Index> answers_;
 };
 

@@ -60,15 +60,13 @@ __global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant_
     copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
-// As many blocks at once as a processor has registers for, without a spill: accumulators of 64 bits want more.
+// Two blocks at once: loads that are under way want registers, and for three ptxas spills some on sm_100.
 template <class A, class Box>
-__global__ void __launch_bounds__(box_threads, sizeof(A) == 4 ? 3 : 2)
-    fold_box_kernel(__grid_constant__ Box const box) {
+__global__ void __launch_bounds__(box_threads, 2) fold_box_kernel(__grid_constant__ Box const box) {
     fold_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 template <class A, class Box>
-__global__ void __launch_bounds__(box_threads, sizeof(A) == 4 ? 3 : 2)
-    fold_cast_kernel(__grid_constant__ Box const box) {
+__global__ void __launch_bounds__(box_threads, 2) fold_cast_kernel(__grid_constant__ Box const box) {
     fold_cast_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 template <class Box>

@@ -60,6 +60,7 @@ void take_all() {
     take(&tile_kernel<MergeState, MergeShared, TilesTogether<MergeRound>>);
     take_together<MergeSearch>();
     take_each<GatherWords>();
+    take_each<DealWords>();
     take(&tile_kernel<MchInspectState, NoShared, TilesTogether<MchInspect>>);
     take(&tile_kernel<CountIndicesState, NoShared, CountIndices<MchIsStray>>);
     take_together<MchFindRepeats>();

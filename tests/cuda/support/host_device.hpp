@@ -37,6 +37,7 @@ public:
     ThreadOrder order = ThreadOrder::up;
     std::atomic<Index> downloaded{0};  ///< bytes
     std::atomic<Index> downloads{0};   ///< each of which waits for the device
+    std::atomic<Index> uploads{0};
     std::atomic<Index> allocations{0};
     std::atomic<Index> launches{0};  ///< of kernels; a scan or a sort of CUB counts as one
     Index refused_from = INT64_MAX;  ///< the first allocation that fails

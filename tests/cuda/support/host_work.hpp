@@ -116,9 +116,13 @@ public:
     }
     void copy(void* to, void const* from, Index bytes) {
         own(from, bytes);
-        upload(to, from, bytes);
+        write(to, from, bytes);
     }
     void upload(void* to, void const* from, Index bytes) {
+        ++device_->uploads;
+        write(to, from, bytes);
+    }
+    void write(void* to, void const* from, Index bytes) {
         own(to, bytes);
         if (bytes != 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
         HostDevice::filled(to, bytes);

@@ -189,8 +189,8 @@ TEST_CASE("redistribute on devices: many tables in one message a pair of ranks; 
     }
 }
 
-TEST_CASE("redistribute on devices: of what comes to many tables each step is one launch for all") {
-    auto const launches = [](std::size_t tables) {
+TEST_CASE("redistribute on devices: of what comes to many tables each step is one launch for all, and one upload") {
+    auto const calls = [](std::size_t tables) {
         Random random(3);
         Setup setup;
         setup.from = setup.to = 4;
@@ -205,6 +205,7 @@ TEST_CASE("redistribute on devices: of what comes to many tables each step is on
         for (Result const& result : results)
             for (ShardBuffers const& shard : result.shards) claim(device, shard);
         Index launched = 0;
+        Index uploaded = 0;
         auto const ends = ReplayWorld(4).run([&](ReplayCommunicator& replay) {
             OnDevice comm(replay, device);
             HostWork work(device);
@@ -216,20 +217,24 @@ TEST_CASE("redistribute on devices: of what comes to many tables each step is on
                                 library_state(scene.table, result.shards[r])});
                 list.back().saved.name = list.back().current.name = concat("table ", list.size());
             }
-            if (r == 0) device.launches = 0;
+            if (r == 0) device.launches = device.uploads = 0;
             auto changes = reshard::detail::redistribute_with(work, std::span<MchTransition const>(list), comm,
                                                               library_options(Mode::route));
             if (r == 0) launched = device.launches;
+            if (r == 0) uploaded = device.uploads;
             for (std::size_t t = 0; t < tables; ++t) results[t].changes[r] = change_of(changes[t].on_host());
         });
         for (RankEnd const& end : ends) CHECK(end.message == "");
         for (Result const& result : results) CHECK(difference(scene.table, result, expected) == "");
-        return launched;
+        return std::pair{launched, uploaded};
     };
-    Index const one = launches(1);
-    CHECK(one == 20);
+    auto const [one, one_told] = calls(1);
+    auto const [twenty, twenty_told] = calls(20);
+    CHECK(one == 23);
     // Four of each table's own for what leaves it; arguments of 20 tables do not always fit one launch.
-    CHECK(launches(20) < one + 19 * 5);
+    CHECK(twenty < one + 19 * 5);
+    CHECK(one_told == 9);
+    CHECK(twenty_told == 11);
 }
 
 TEST_CASE("redistribute on devices: of many tables that are wrong the host's first is named, and nothing is written") {

@@ -71,6 +71,7 @@ namespace detail {
 /// What the steps of a call do to all of its tables: arrivals say what, and whoever has heard all of them lets it run.
 template <class Work>
 struct MchDeviceSteps {
+    Uploads<Work> told;  ///< at the begin of a step
     Fetches<Work> asked;
     Together<Work, MchInspect, MchInspectState> inspect{"inspect"};
     EachTogether<Work, MchCheckSlots> check_slots{"slots"};
@@ -88,6 +89,7 @@ struct MchDeviceSteps {
     EachTogether<Work, MchWriteColumns<std::uint32_t>> write_halves{"columns"};
     EachTogether<Work, MchWriteColumns<std::uint16_t>> write_quarters{"columns"};
     EachTogether<Work, MchWriteColumns<std::uint8_t>> write_bytes{"columns"};
+    Uploads<Work> written;
 };
 
 template <class Work>
@@ -100,7 +102,7 @@ public:
     MchDeviceArrivals(MchTable const& table, MchShard const& shard) : MchExpected(table, shard) {}
 
     /// Throws OutOfMemory, and ShapeError for more entries than 32 bits count.
-    void allocate(Work& work) {
+    void allocate(Work& work, Uploads<Work>& told) {
         for (MchBlock const& block : blocks_) {
             if (block.entries > Index{UINT32_MAX} - entries_) {
                 refuse_table(ErrorCode::shape, *table_, "more than ", UINT32_MAX,
@@ -113,7 +115,8 @@ public:
         for (std::size_t b = 0; b < blocks_.size(); ++b) {
             sources_on_host_[b].block = blocks_[b].own != nullptr ? blocks_[b].own : memory(blocks_[b]);
         }
-        sources_ = List<MchSource>(work, std::span<MchSource const>(sources_on_host_));
+        sources_ = List<MchSource>(work, static_cast<Index>(sources_on_host_.size()));
+        told.add(sources_.data(), sources_on_host_.data(), sources_.bytes() / 8);
         received_.sources = sources_.data();
         received_.count = static_cast<int>(blocks_.size());
         received_.entries = entries_;
@@ -133,7 +136,7 @@ public:
         found_ = List<MchFindings>(work, 1);
         ids_ = List<Index>(work, entries_);
         descents_ = List<std::uint32_t>(work, entries_);
-        reset(work);
+        reset(steps.told);
         if (entries_ != 0) {
             MchInspect const inspect{received_,   scored_.counts,   scored_.access, iteration_,
                                      ids_.data(), descents_.data(), found_.data()};
@@ -193,7 +196,7 @@ public:
         if (shard_.entries == 0) return;
         taken_ = List<std::uint32_t>(work, free_slots().words());
         work.fill(taken_.data(), 0, taken_.bytes());
-        reset(work);
+        reset(steps.told);
         steps.mark.add(kept_ + 1, {received_, order_.data(), kept_, shard_.offset, shard_.entries, taken_.data(),
                                    steps.moved.numbers(moved_at_), found_.data()});
         ask(steps.asked);
@@ -233,20 +236,20 @@ public:
         write_columns(steps.write_bytes);
     }
 
-    /// What is written of the shard but for its columns. \pre all ranks have agreed.
-    void commit(Work& work) {
-        if (shard_.iteration != nullptr) work.upload(shard_.iteration, &iteration_, 8);
+    /// What is to be written of the shard but for its columns.
+    void tell(Uploads<Work>& told) const {
+        if (shard_.iteration != nullptr) told.add(shard_.iteration, &iteration_, 1);
         std::vector<Index> segments;
         for (Index i = 0; i < shard_.segment_count; ++i) segments.push_back(table_->segment(i));
-        if (!segments.empty()) work.upload(shard_.segments, segments.data(), 8 * shard_.segment_count);
+        told.add(shard_.segments, segments.data(), shard_.segment_count);
     }
 
 private:
     static constexpr unsigned long long none = ~0ULL;
 
-    void reset(Work& work) {
+    void reset(Uploads<Work>& told) {
         seen_ = {};
-        work.upload(found_.data(), &seen_, static_cast<Index>(sizeof(seen_)));
+        told.add(found_.data(), &seen_, sizeof(MchFindings) / 8);
     }
     /// The same for all tables at once.
     void ask(Fetches<Work>& asked) { found_at_ = asked.add(found_.data(), sizeof(MchFindings) / 8); }

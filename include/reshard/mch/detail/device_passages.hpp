@@ -20,16 +20,22 @@ class MchDevicePassage : public MchTravel {
     using List = WorkList<T, Work>;
 
 public:
-    /// Counts what leaves. \pre `transition` outlives this. This and what follows throws what redistribute_on_device()
-    /// documents.
-    MchDevicePassage(Work& work, MchTransition const& transition, MchOptions const& options, int rank,
-                     Fetches<Work>& asked)
+    /// \pre `transition` outlives this. This and what follows throws what redistribute_on_device() documents.
+    MchDevicePassage(Work& work, MchTransition const& transition, int rank)
         : MchTravel{transition.saved, transition.current, shard_of(transition.current, transition.state, rank),
                     transition.current.slots.mesh().ordinal(rank)},
-          current_offsets_(work, std::span<Index const>(transition.current.offsets())),
+          current_offsets_(work, static_cast<Index>(current.offsets().size())),
           router_(transition.current, current_offsets_.data()),
           arrivals_(transition.current, shard) {
         check_columns(work, rank);
+        if (!stays()) saved_offsets_ = List<Index>(work, static_cast<Index>(saved.offsets().size()));
+    }
+    void tell(Uploads<Work>& told) const {
+        told.add(current_offsets_.data(), current.offsets().data(), current_offsets_.size());
+        if (!stays()) told.add(saved_offsets_.data(), saved.offsets().data(), saved_offsets_.size());
+    }
+    /// Counts what leaves.
+    void look(Work& work, MchOptions const& options, Fetches<Work>& asked) {
         stays() ? find_reach(work, asked) : count_leaving(work, options, asked);
     }
     /// Looks at what was counted.
@@ -52,7 +58,7 @@ public:
 
     /// Packs what leaves and what stays, makes room for what comes. `from(r)`: what rank r said.
     template <class From>
-    void pack(Work& work, int rank, int ranks, From const& from) {
+    void pack(Work& work, int rank, int ranks, From const& from, Uploads<Work>& told) {
         packed_ = List<std::byte>(work, report().packed_bytes());
         with_columns([&](auto const& columns) {
             partition_->scatter(work, rule_, columns, {packed_.data(), static_cast<std::size_t>(packed_.size())},
@@ -64,7 +70,7 @@ public:
             Index const entries = r != rank ? said.entries : own ? entries_for(part) : 0;
             arrivals_.expect(r, entries, said.iteration, own ? block(part) : nullptr);
         }
-        arrivals_.allocate(work);
+        arrivals_.allocate(work, told);
         change().live_before = report().kept();
         if (!rule_.drop_unreachable) return;
         lists_.left_out = List<Index>(work, entries_for(rule_.left_out));
@@ -82,7 +88,6 @@ public:
         arrivals_.give(work, mode == MchMode::route, steps, lists_.moves);
         if (rule_.leaves_strays()) change().unreachable = steps.asked[counts_at_];
     }
-    void commit(Work& work) { arrivals_.commit(work); }
     [[nodiscard]] MchDeviceLists<Work> lists() noexcept { return std::move(lists_); }
 
 private:
@@ -108,7 +113,6 @@ private:
         check("the current iteration", shard.iteration, 8, 8);
     }
     void count_leaving(Work& work, MchOptions const& options, Fetches<Work>& asked) {
-        saved_offsets_ = List<Index>(work, std::span<Index const>(saved.offsets()));
         rule_ = {saved, current, shard, options, saved_offsets_.data(), current_offsets_.data()};
         partition_.emplace(work.partition(shard.entries, destinations()));
         with_columns([&](auto const& columns) { partition_->count(work, rule_, columns); });
@@ -204,8 +208,11 @@ public:
         list_.reserve(tables_.size());
         each(tables_.size(), [&](std::size_t t) {
             check_transition(tables_, t, ranks);
-            list_.emplace_back(work_, tables_[t], options_, rank, steps_.asked);
+            list_.emplace_back(work_, tables_[t], rank);
         });
+        each([&](MchDevicePassage<Work>& one) { one.tell(steps_.told); });
+        steps_.told.run(work_);
+        each([&](MchDevicePassage<Work>& one) { one.look(work_, options_, steps_.asked); });
         steps_.asked.run(work_);
         each([&](MchDevicePassage<Work>& one) { one.examine(work_, steps_.asked); });
         refuse();
@@ -225,15 +232,16 @@ public:
     void pack(std::span<MchArrival const> heard, int rank, int ranks) {
         for (std::size_t t = 0; t < list_.size(); ++t) {
             if (list_[t].stays()) continue;
-            list_[t].pack(work_, rank, ranks, [&](int r) -> MchArrival const& {
+            auto const from = [&](int r) -> MchArrival const& {
                 return heard[static_cast<std::size_t>(r) * list_.size() + t];
-            });
+            };
+            list_[t].pack(work_, rank, ranks, from, steps_.told);
         }
     }
     void arrange() {
         bool const may_move = options_.mode == MchMode::route;
         moving([&](auto& one) { one.arrivals().inspect(work_, may_move, steps_); });
-        run(steps_.inspect, steps_.check_slots, steps_.asked);
+        run(steps_.told, steps_.inspect, steps_.check_slots, steps_.asked);
         moving([&](auto& one) { one.arrivals().find_runs(work_, steps_.asked); });
         run(steps_.asked);
         moving([&](auto& one) { one.arrivals().order(work_, steps_); });
@@ -242,21 +250,20 @@ public:
         steps_.moved.allocate(work_);
         steps_.free.allocate(work_);
         moving([&](auto& one) { one.arrivals().mark(work_, steps_); });
-        run(steps_.mark, steps_.moved, steps_.asked);
+        run(steps_.told, steps_.mark, steps_.moved, steps_.asked);
         moving([&](auto& one) { one.give(work_, options_.mode, steps_); });
         refuse();
         run(steps_.count_free, steps_.free, steps_.list_free);
+        moving([&](auto& one) { one.arrivals().tell(steps_.written); });
+        steps_.written.prepare(work_);
         work_.wait();
         result_.reserve(list_.size());
     }
     /// Writes the shards. \pre all ranks have agreed.
     [[nodiscard]] std::vector<BasicMchDeviceChange<Work>> commit() {
         run(steps_.write_ids, steps_.write_slots, steps_.write_words, steps_.write_halves, steps_.write_quarters,
-            steps_.write_bytes);
-        for (MchDevicePassage<Work>& one : list_) {
-            if (!one.stays()) one.commit(work_);
-            result_.emplace_back(work_, one.lists());
-        }
+            steps_.write_bytes, steps_.written);
+        for (MchDevicePassage<Work>& one : list_) result_.emplace_back(work_, one.lists());
         return std::move(result_);
     }
 

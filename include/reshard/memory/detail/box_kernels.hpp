@@ -325,7 +325,7 @@ template <class A, int Width, class Store>
 RESHARD_HOST_DEVICE inline void fold_units_of_thread(FoldBox const& box, Index tile, int thread,
                                                      Store&& store) noexcept {
     constexpr int items = box_items / Width;
-    constexpr int ahead = Width == 1 ? 1 : sizeof(A) == 4 ? 3 : 2;  // addends loaded before the first of them is added
+    constexpr int ahead = Width == 1 ? 1 : sizeof(A) == 4 ? 4 : 2;  // addends loaded before the first of them is added
     Index const first = tile * (box_tile / Width) + thread;
     A sums[items][Width] = {};
     Index from[items] = {};

@@ -242,6 +242,16 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
     ReadPlan const plan(boxes, options);
     std::vector<PlannedRead> const& reads = plan.reads();
     ReadTotals const& totals = plan.totals();
+    MemoryPolicy const* onto = nullptr;
+    for (ReadBox const& box : boxes)
+        if (box.onto != nullptr) onto = box.onto;
+    // Pinned memory takes its time to be made: only for what is read through it several times.
+    Workspace quick;
+    if (onto != nullptr && scratch == nullptr && totals.scratch_bytes != 0 &&
+        totals.bytes_wanted >= 4 * totals.scratch_bytes) {
+        quick = onto->allocate_on_host(totals.scratch_bytes);
+        scratch = quick.data();
+    }
     std::unique_ptr<std::byte[]> made;
     if (scratch == nullptr) made.reset(scratch = new std::byte[static_cast<std::size_t>(totals.scratch_bytes)]);
     CopyHint const hint = totals.bytes_wanted >= streaming_payload_bytes ? CopyHint::streaming : CopyHint::cached;
@@ -250,8 +260,6 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
         smaller(static_cast<std::size_t>(options.in_flight), reads.size()));  // scratch, of each worker that needs some
     std::atomic<Index> scratch_used{0};
     std::mutex placing;  // on devices, whose policy is one thread's at a time
-    bool const onto_devices =
-        std::any_of(boxes.begin(), boxes.end(), [](ReadBox const& box) { return box.onto != nullptr; });
     run_on_workers(reads.size(), options.in_flight, [&](std::size_t i, int worker) {
         PlannedRead const& read = reads[i];
         std::byte* to = read.to;
@@ -264,7 +272,7 @@ ReadTotals read_boxes(std::span<ReadBox const> boxes, ReadOptions const& options
         }
         read_at(read.file, read.offset, std::span<std::byte>(to, static_cast<std::size_t>(read.bytes)));
         std::unique_lock lock(placing, std::defer_lock);
-        if (onto_devices) lock.lock();
+        if (onto != nullptr) lock.lock();
         plan.deliver(read, to, hint);
     });
     return totals;

@@ -80,6 +80,8 @@ public:
     virtual void check_scratch(void const* memory) const { check("workspace", memory, 1); }
     /// Only in prepare(). Throws OutOfMemory.
     [[nodiscard]] virtual Workspace allocate(Index bytes) const = 0;
+    /// Memory of the host from which deliver() is quicker than from any other; empty where there is none.
+    [[nodiscard]] virtual Workspace allocate_on_host(Index /*bytes*/) const { return {}; }
 
     /// Send k into receive k: copied, or converted as both conversions say. All sends lie in one tensor, all receives
     /// in one.

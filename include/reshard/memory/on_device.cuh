@@ -60,13 +60,17 @@ __global__ void __launch_bounds__(box_threads) copy_pack_kernel(__grid_constant_
     copy_thread(pack.boxes[number], static_cast<Index>(blockIdx.x) - pack.starts[number],
                 static_cast<int>(threadIdx.x));
 }
-// Two blocks at once: loads that are under way want registers, and for three ptxas spills some on sm_100.
+/// Blocks at once: loads that are under way want registers, accumulators of 64 bits more of them.
+template <class A>
+inline constexpr int fold_blocks_at_once = sizeof(A) == 4 ? 3 : 2;
 template <class A, class Box>
-__global__ void __launch_bounds__(box_threads, 2) fold_box_kernel(__grid_constant__ Box const box) {
+__global__ void __launch_bounds__(box_threads, fold_blocks_at_once<A>)
+    fold_box_kernel(__grid_constant__ Box const box) {
     fold_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 template <class A, class Box>
-__global__ void __launch_bounds__(box_threads, 2) fold_cast_kernel(__grid_constant__ Box const box) {
+__global__ void __launch_bounds__(box_threads, fold_blocks_at_once<A>)
+    fold_cast_kernel(__grid_constant__ Box const box) {
     fold_cast_thread<A>(box, blockIdx.x, static_cast<int>(threadIdx.x));
 }
 template <class Box>

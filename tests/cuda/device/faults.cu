@@ -113,11 +113,13 @@ constexpr Case cases[] = {
              DeviceThreadCommunicator comm(std::move(host), stream);
              DeviceArray<Index> const ids(std::vector<Index>(20, INT64_MAX));
              DeviceArray<Index> const slots(20);
+             DeviceArray<Index> const iteration(std::vector<Index>(1));
              MchTransition one;
              one.saved = mch_table("table", Mesh{ranks}, ranks * 20, MchEviction::none);
              one.current = one.saved;
              one.state.ids = DynamicView(ids.data(), DType::i64, Shape{20});
              one.state.slots = DynamicView(slots.data(), DType::i64, Shape{20});
+             one.state.iteration = DynamicView(iteration.data(), DType::i64, Shape{1});
              static_cast<void>(comm.agree({}));
              fault();
              static_cast<void>(redistribute_on_device(std::span(&one, 1), comm));

@@ -81,6 +81,20 @@ struct HostPassage {
               concat("reshard: the transport '", transport, "' has no pinned memory for a window of ", window_bytes,
                      " bytes. Fix: a smaller window_bytes in its options, or a larger source of memory."));
     }
+    /// Pinned memory beside the window. \pre it is gone before this object is
+    [[nodiscard]] Workspace allocate(Index bytes) const {
+        struct Pinned {
+            StagingMemory memory;
+            HostPassage const* passage;
+            Pinned(StagingMemory&& given, HostPassage const* its) noexcept : memory(std::move(given)), passage(its) {}
+            Pinned(Pinned&&) noexcept = default;
+            ~Pinned() { memory.close(passage->stuck); }
+            [[nodiscard]] std::byte* data() const noexcept { return memory.data(); }
+        };
+        CurrentDevice const here(device);
+        StagingMemory made(memory.options());
+        return made.grow(bytes) ? Workspace(Pinned(std::move(made), this)) : Workspace();
+    }
     /// Until the device has done everything in the stream. Throws DeadlineExceeded, TransportError.
     void wait() {
         CurrentDevice const here(device);
@@ -202,6 +216,9 @@ public:
         static_cast<void>(reachable_kind(passage_->transport, device_, memory));
     }
     [[nodiscard]] Workspace allocate(Index) const override { return {}; }  // only folds need any
+    [[nodiscard]] Workspace allocate_on_host(Index bytes) const override {
+        return passage_ == nullptr ? Workspace() : passage_->allocate(bytes);
+    }
     void deliver(std::span<Send const> sends, std::span<Receive const> receives) const override {
         CurrentDevice const device(device_);
         for (std::size_t k = 0; k < sends.size(); ++k)

@@ -41,6 +41,7 @@ public:
               "memory of the rank's device, or leave the workspace to prepare().");
     }
     [[nodiscard]] Workspace allocate(Index bytes) const override { return device_.allocate(bytes); }
+    [[nodiscard]] Workspace allocate_on_host(Index bytes) const override { return passage_->allocate(bytes); }
 
     // All of them throw TransportError when CUDA refuses something, DeadlineExceeded.
 

@@ -325,7 +325,13 @@ template <class A, int Width, class Store>
 RESHARD_HOST_DEVICE inline void fold_units_of_thread(FoldBox const& box, Index tile, int thread,
                                                      Store&& store) noexcept {
     constexpr int items = box_items / Width;
-    constexpr int ahead = Width == 1 ? 1 : sizeof(A) == 4 ? 4 : 2;  // addends loaded before the first of them is added
+    // Addends that are loaded before the first of them is added: as many as three blocks at once have registers for.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+    constexpr int most_ahead = 3;
+#else
+    constexpr int most_ahead = 4;
+#endif
+    constexpr int ahead = Width == 1 ? 1 : sizeof(A) == 4 ? most_ahead : 2;
     Index const first = tile * (box_tile / Width) + thread;
     A sums[items][Width] = {};
     Index from[items] = {};

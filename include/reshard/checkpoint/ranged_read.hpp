@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/checkpoint/ranged_read.hpp
 /// \brief  From boxes of tensors in files to few large reads, several of them in flight.
-/// \depends checkpoint/{read_options,detail/file_box}, threads. Knows no file system: the caller brings the function
-/// that reads.
+/// \depends checkpoint/{read_options,detail/file_box}, memory/memory_policy, threads. Knows no file system: the caller
+/// brings the function that reads.
 ///
 /// Reading each run of a shard by itself is millions of reads when the inner dimension is cut; reading whole tensors
 /// reads everything several times. Between the two lies one rule per gap: it is read as well when it is small, and
@@ -14,6 +14,7 @@
 #include <reshard/core/detail/workers.hpp>
 #include <reshard/core/error.hpp>
 #include <reshard/core/sorting.hpp>
+#include <reshard/memory/memory_policy.hpp>
 
 #include <algorithm>  // push_heap, lower_bound
 #include <atomic>     // atomic

@@ -186,6 +186,30 @@ TEST_SUITE("comm/device") {
         }
     }
 
+    TEST_CASE("load reads into pinned memory what it brings to a device, and into any other where there is none") {
+        auto const goals = goals_of(1);
+        TempFolder const folder;
+        write(folder.path(), goals, 1000);
+        auto const load_them = [&](Index chunk_bytes, bool refused) {
+            ReadOptions reads;
+            reads.in_flight = 2;
+            reads.chunk_bytes = chunk_bytes;
+            std::int64_t pinned = 0;
+            on_guarded_devices(1, device_threads, [&](auto& comm, cudaStream_t stream, std::byte* memory) {
+                DeviceTensors tensors(goals, comm.rank(), memory);
+                std::int64_t const before = fake::counts().pinned_allocations;
+                if (refused) fake::fail("cudaMallocHost", cudaErrorMemoryAllocation);
+                load(folder.path(), tensors.list(), comm, EachRankReadsItsBoxes{reads});
+                CHECK(tensors.wrong(stream) == "");
+                pinned = fake::counts().pinned_allocations - before;
+            });
+            return pinned;
+        };
+        CHECK(load_them(300, false) == 1);
+        CHECK(load_them(300, true) == 0);
+        CHECK(load_them(Index{1} << 20, false) == 0);  // read once: as much memory as there are bytes
+    }
+
     TEST_CASE("save writes tensors of devices, copies compared first, at once and behind the rank") {
         for (int ranks : {1, 3}) {
             CAPTURE(ranks);

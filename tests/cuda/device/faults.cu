@@ -114,11 +114,13 @@ constexpr Case cases[] = {
              DeviceArray<Index> const ids(std::vector<Index>(20, INT64_MAX));
              DeviceArray<Index> const slots(20);
              DeviceArray<Index> const iteration(std::vector<Index>(1));
+             DeviceArray<Index> const segments(8);
              MchTransition one;
              one.saved = mch_table("table", Mesh{ranks}, ranks * 20, MchEviction::none);
              one.current = one.saved;
              one.state.ids = DynamicView(ids.data(), DType::i64, Shape{20});
              one.state.slots = DynamicView(slots.data(), DType::i64, Shape{20});
+             one.state.segments = DynamicView(segments.data(), DType::i64, Shape{8});
              one.state.iteration = DynamicView(iteration.data(), DType::i64, Shape{1});
              static_cast<void>(comm.agree({}));
              fault();

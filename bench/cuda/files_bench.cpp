@@ -13,6 +13,7 @@
 //
 // Needs nlohmann-json and the headers of xxHash and ISA-L, and links none of them: XXH_INLINE_ALL, and crc32_iscsi()
 // below.
+#include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
 #include <reshard/comm/device_threads.hpp>

@@ -8,6 +8,7 @@
 #include "cuda/device/device_test.cuh"
 #include "support/oracle.hpp"
 
+#include <reshard/checkpoint/checksum.hpp>
 #include <reshard/checkpoint/load.hpp>
 #include <reshard/checkpoint/save.hpp>
 #include <reshard/checkpoint/save_async.hpp>

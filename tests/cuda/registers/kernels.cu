@@ -6,8 +6,8 @@
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/partition_by_rank.cuh>
 #include <reshard/cuda/split_counts.cuh>
-#include <reshard/mch/detail/device_kernels.hpp>
 #include <reshard/mch/detail/device_row_moves.hpp>
+#include <reshard/mch/detail/device_slots.hpp>
 #include <reshard/memory/on_device.cuh>
 
 namespace reshard::detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/mch/detail/device_arrivals.hpp
 /// \brief  Entries that arrive at a shard on a device: put in order, given slots, written once all ranks have agreed.
-/// \depends mch/transition, mch/detail/{arrival,device_kernels,taken_slots}, cuda/{merge_runs,work}.
+/// \depends mch/transition, mch/detail/{arrival,device_slots,taken_slots}, cuda/{merge_runs,work}.
 ///
 /// What mch/detail/incoming.hpp does, step by step: the same shard, the same lists, the same errors. A step asks the
 /// device what the next has to know, so that the host waits once for all tables, and launches once for all where
@@ -11,7 +11,7 @@
 #include <reshard/cuda/merge_runs.hpp>
 #include <reshard/cuda/work.hpp>
 #include <reshard/mch/detail/arrival.hpp>
-#include <reshard/mch/detail/device_kernels.hpp>
+#include <reshard/mch/detail/device_slots.hpp>
 #include <reshard/mch/detail/taken_slots.hpp>
 #include <reshard/mch/transition.hpp>
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file   reshard/memory/detail/value_kernels.hpp
 /// \brief  What a thread of a kernel does to values: cast and multiply them on a copy, fill in one value, rescale.
-/// \depends memory/detail/box_kernels.hpp, memory/detail/cast.hpp. Compiles without CUDA, so that tests run the bodies
+/// \depends memory/detail/{cast,fold_kernels}.hpp. Compiles without CUDA, so that tests run the bodies
 /// of kernels on the host.
 ///
 /// The same bits as convert(), fill_identity() and scale() of the host, NaNs included where there is a choice of bits:
 /// devices have one NaN, so a conversion carries NaNs over as integers. (scale() hands on a NaN of the device's.)
 #pragma once
 
-#include <reshard/memory/detail/box_kernels.hpp>
 #include <reshard/memory/detail/cast.hpp>
+#include <reshard/memory/detail/fold_kernels.hpp>
 
 namespace reshard::inline v0::detail {
 

@@ -113,23 +113,30 @@ TEST_SUITE("memory/on_device") {
         OnHost const kernels;
         fake::Stream const stream;
         DeviceMemory const memory{stream};
-        std::vector<float> numbers(100);
-        for (std::size_t i = 0; i != 100; ++i) numbers[i] = static_cast<float>(i);
-        Buffer const source(bytes_of(numbers), stream);
-        Buffer const target(bytes_of(std::vector<float>(100)), stream);
-        std::vector<Send> sends;
-        std::vector<Receive> receives;
-        for (Index i = 0; i != 25; ++i) {
-            StridedBox const box{{StridedDim{4, 4}}, 4};
-            sends.push_back({0, source.data() + 16 * i, box});
-            receives.push_back({0, target.data() + 16 * (24 - i), box});
-        }
-        int const before = test::launches();
-        memory.deliver(sends, receives);
-        memory.deliver({}, {});
-        CHECK(test::launches() == before + 3);
-        auto const moved = floats_of(target);
-        for (std::size_t i = 0; i != 100; ++i) CHECK(moved[i] == numbers[4 * (24 - i / 4) + i % 4]);
+        auto const launches_of = [&](Index boxes) {
+            CAPTURE(boxes);
+            auto const count = static_cast<std::size_t>(4 * boxes);
+            std::vector<float> numbers(count);
+            for (std::size_t i = 0; i != count; ++i) numbers[i] = static_cast<float>(i);
+            Buffer const source(bytes_of(numbers), stream);
+            Buffer const target(bytes_of(std::vector<float>(count)), stream);
+            std::vector<Send> sends;
+            std::vector<Receive> receives;
+            for (Index i = 0; i != boxes; ++i) {
+                StridedBox const box{{StridedDim{4, 4}}, 4};
+                sends.push_back({0, source.data() + 16 * i, box});
+                receives.push_back({0, target.data() + 16 * (boxes - 1 - i), box});
+            }
+            int const before = test::launches();
+            memory.deliver(sends, receives);
+            memory.deliver({}, {});
+            auto const moved = floats_of(target);
+            for (std::size_t i = 0; i != count; ++i) CHECK(moved[i] == numbers[count - 4 - i / 4 * 4 + i % 4]);
+            return test::launches() - before;
+        };
+        CHECK(launches_of(10) == 1);
+        CHECK(launches_of(78) == 1);
+        CHECK(launches_of(160) == 3);
     }
 
     TEST_CASE("batches of tensors of devices: rounds share one workspace of the device") {
